@@ -35,6 +35,7 @@ use portcullis_policy::field::{Fault, FaultKind, Faults};
 use settings::CallSettings;
 use webhook::{CallLimits, FailedCall, Upstream};
 
+pub use client::Reply;
 pub use in_flight::Requester;
 pub use settings::{USER_AGENT, UpstreamCredentials, credentials_of};
 
@@ -110,7 +111,7 @@ impl Upstreams {
     }
 
     /// Asks `webhook` with `body` for `requester`, as a part of the trace of
-    /// `parent`, and gives the body of a reply with status 200 to 206. May be awaited on any runtime. Without requester
+    /// `parent`, and gives a reply with status 200 to 206. May be awaited on any runtime. Without requester
     /// (no request depends on the reply) no user's share is counted.
     ///
     /// # Errors
@@ -125,7 +126,7 @@ impl Upstreams {
         timeout: Duration,
         requester: Option<Requester<'_>>,
         parent: Option<TraceParent>,
-    ) -> Result<Bytes, CallFailure> {
+    ) -> Result<Reply, CallFailure> {
         let failed =
             |reason: &dyn std::fmt::Display| CallFailure::Failed(format!("failed to call webhook: {reason}"));
         let upstream = self

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use super::answers::{Answer, SharedDeadline};
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
 use crate::telemetry::traces::TraceParent;
-use crate::upstream::client::{Bounds, Client, Error};
+use crate::upstream::client::{Bounds, Client, Error, Reply};
 use portcullis_policy::authorization::SubjectAccessReviewVersion;
 
 /// Posts a body, as a part of the trace of `parent`.
@@ -20,7 +20,7 @@ pub(super) trait Post: std::fmt::Debug + Send + Sync {
         body: Bytes,
         bounds: Bounds,
         parent: Option<TraceParent>,
-    ) -> BoxFuture<'static, Result<Bytes, Error>>;
+    ) -> BoxFuture<'static, Result<Reply, Error>>;
 }
 
 /// How often, and after which pauses, a question is put again
@@ -73,7 +73,7 @@ impl Callee {
             let reply = self.post.post(body.clone(), self.bounds(), parent).await;
             self.record(reply.is_ok(), begun.elapsed());
             let error = match reply {
-                Ok(reply) => return self.version.verify(&reply).map_err(|error| error.to_string()),
+                Ok(reply) => return self.verified(&body, reply),
                 Err(error) => error,
             };
             let is_in_time = Instant::now()
@@ -86,6 +86,15 @@ impl Callee {
             pause = pause.saturating_mul(3) / 2;
             attempt += 1;
         }
+    }
+
+    /// What `reply` says, if it is one to `question`. If not, its connection ends: another question
+    /// could be answered by what belongs to this one.
+    fn verified(&self, question: &[u8], reply: Reply) -> Answer {
+        let verified = self.version.verify_reply_to(question, &reply.body);
+        let verified = verified.map_err(|error| error.to_string())?;
+        reply.connection.release(verified.names_question);
+        Ok(verified.opinion)
     }
 
     fn record(&self, replied: bool, took: Duration) {
@@ -126,7 +135,7 @@ impl Post for Client {
         body: Bytes,
         bounds: Bounds,
         parent: Option<TraceParent>,
-    ) -> BoxFuture<'static, Result<Bytes, Error>> {
+    ) -> BoxFuture<'static, Result<Reply, Error>> {
         let client = self.clone();
         Box::pin(async move { client.post(body, bounds, parent).await })
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! post ──(runtime of its own)──▶ pool ──▶ an idle connection, or a new one: addresses ▶ dial ▶ TLS
-//!                                  └─▶ request ──▶ reply: status, gzip, bound
+//!                                  └─▶ request ──▶ reply: status, gzip, bound ──▶ verified: released
 //! ```
 //!
 //! Like client-go: HTTP/1.1 unless HTTP/2 is enabled, only replies of 200 to 206 succeed,
@@ -18,47 +18,36 @@ mod authorization;
 mod connect;
 mod error;
 mod media_type;
+mod pool;
 mod reply;
 mod resolution;
 mod runtime;
 mod tls;
 mod url;
 
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT, VIA,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT, VIA,
 };
-use hyper::{Request, StatusCode, Version};
-use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use hyper::{Request, StatusCode};
+use tokio::time::{Instant, timeout_at};
 
 pub use addresses::Addresses;
 pub use authorization::ClientAuthorization;
 pub use connect::{ClientHandshakeError, TlsClient, TlsConnection};
 pub use error::{Error, InvalidSettings};
+pub use pool::UsedConnection;
 pub use tls::{ClientIdentity, trust_system};
 pub use url::Url;
 
 use connect::Connector;
+use pool::ConnectionPool;
 
 use crate::telemetry::traces::TraceParent;
-
-/// How long an idle connection is kept: as Go's default transport does.
-const IDLE: Duration = Duration::from_secs(90);
-/// Idle connections to one webhook; client-go keeps 25.
-const IDLE_CONNECTIONS: usize = 64;
-
-/// Silence after which an HTTP/2 connection is probed, and how long it may take
-/// to answer; as `apimachinery/pkg/util/net/http.go` has them.
-const PING: Duration = Duration::from_secs(30);
-const PONG: Duration = Duration::from_secs(15);
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
@@ -105,12 +94,20 @@ pub struct Bounds {
     pub reply_bytes: usize,
 }
 
+/// The reply to one call.
+#[derive(Debug, Default)]
+pub struct Reply {
+    /// Its body, decompressed.
+    pub body: Bytes,
+    /// To be released once the body turned out to be a reply to the question that was asked.
+    pub connection: UsedConnection,
+}
+
 struct ClientConnections {
     settings: Settings,
-    host: HeaderValue,
     user_agent: HeaderValue,
     via: HeaderValue,
-    pool: legacy::Client<Connector, Full<Bytes>>,
+    pool: ConnectionPool,
 }
 
 // === impl Client ===
@@ -123,21 +120,13 @@ impl Client {
     /// Authorities or a client certificate that cannot be used.
     pub fn new(settings: Settings, authorization: ClientAuthorization) -> Result<Self, InvalidSettings> {
         let connector = Connector::new(&settings)?;
-        let pool = legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(IDLE_CONNECTIONS)
-            .http2_keep_alive_interval(PING)
-            .http2_keep_alive_timeout(PONG)
-            .build(connector);
         let text = |text: &str| HeaderValue::from_str(text).map_err(|_| InvalidSettings::Header);
         let connections = ClientConnections {
-            host: text(settings.url.authority())?,
+            // As the URL has it, with its port.
+            pool: ConnectionPool::new(connector, text(settings.url.authority())?),
             user_agent: text(&settings.user_agent)?,
             via: text(&format!("1.1 {}", settings.via))?,
             settings,
-            pool,
         };
         Ok(Self {
             connections: Arc::new(connections),
@@ -160,8 +149,8 @@ impl Client {
         }
     }
 
-    /// Posts `body`, which is JSON, as a part of the trace of `parent`, and gives the body of
-    /// the reply.
+    /// Posts `body`, which is JSON, as a part of the trace of `parent`, and gives the reply, whose
+    /// connection ends unless it is released.
     ///
     /// May be awaited on any runtime; the work is done on threads of its own. A
     /// caller that stops waiting ends the call.
@@ -174,7 +163,7 @@ impl Client {
         body: Bytes,
         bounds: Bounds,
         parent: Option<TraceParent>,
-    ) -> Result<Bytes, Error> {
+    ) -> Result<Reply, Error> {
         let now = Instant::now();
         let deadline = now + bounds.timeout;
         let connected_by = deadline.min(now + bounds.connect);
@@ -193,20 +182,16 @@ impl Client {
         bounds: Bounds,
         connected_by: Instant,
         parent: Option<TraceParent>,
-    ) -> Result<Bytes, Error> {
-        let mut request = self.request(body, bounds.announced, parent).await?;
-        let connection = capture_connection(&mut request);
-        let response = tokio::select! {
-            biased;
-            response = self.connections.pool.request(request) => response?,
-            () = unconnected(connection, connected_by) => {
-                return Err(Error::Connect(bounds.connect.min(bounds.timeout)));
-            }
-        };
+    ) -> Result<Reply, Error> {
+        let request = self.request(body, bounds.announced, parent).await?;
+        let connect = (connected_by, bounds.connect.min(bounds.timeout));
+        let (response, mut connection) = self.connections.pool.send(&request, connect).await?;
         if response.status() == StatusCode::UNAUTHORIZED {
             self.authorization.refused();
         }
-        reply::read(response, bounds.reply_bytes).await
+        let body = reply::read(response, bounds.reply_bytes).await?;
+        connection.sent().await;
+        Ok(Reply { body, connection })
     }
 
     async fn request(
@@ -222,10 +207,6 @@ impl Client {
             .header(ACCEPT_ENCODING, "gzip")
             .header(USER_AGENT, &connections.user_agent)
             .header(VIA, &connections.via);
-        if !connections.settings.is_http2 {
-            // As the URL has it, with its port; hyper would leave out 443.
-            request = request.version(Version::HTTP_11).header(HOST, &connections.host);
-        }
         if let Some(authorization) = self.authorization.header().await {
             request = request.header(AUTHORIZATION, authorization);
         }
@@ -235,14 +216,6 @@ impl Client {
         request
             .body(Full::new(body))
             .map_err(|error| Error::Exchange(error.to_string()))
-    }
-}
-
-/// Ends at `by` if there is no connection then; else never.
-async fn unconnected(connection: CaptureConnection, by: Instant) {
-    sleep_until(by).await;
-    if connection.connection_metadata().is_some() {
-        pending::<()>().await;
     }
 }
 

@@ -96,7 +96,10 @@ fn call(upstreams: &Upstreams, webhook: &Arc<Webhook>) -> Result<String, String>
         .unwrap()
         .block_on(upstreams.call(webhook, "{}", PATIENCE, JANE, None));
     called
-        .map(|body| String::from_utf8(body.to_vec()).unwrap())
+        .map(|reply| {
+            reply.connection.release(true);
+            String::from_utf8(reply.body.to_vec()).unwrap()
+        })
         .map_err(|failure| failure.to_string())
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::breaker::{Attempt, Breaker, Reachability, Transition};
-use super::client::{Bounds, Client, Error, InvalidSettings};
+use super::client::{Bounds, Client, Error, InvalidSettings, Reply};
 use super::in_flight::{Full, InFlight, Requester};
 use super::settings::CallSettings;
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
@@ -129,7 +129,7 @@ impl Upstream {
         limits: CallLimits,
         requester: Option<Requester<'_>>,
         parent: Option<TraceParent>,
-    ) -> Result<Bytes, FailedCall> {
+    ) -> Result<Reply, FailedCall> {
         let result = self.guarded(body, limits, requester, parent).await;
         if matches!(
             result,
@@ -146,7 +146,7 @@ impl Upstream {
         limits: CallLimits,
         requester: Option<Requester<'_>>,
         parent: Option<TraceParent>,
-    ) -> Result<Bytes, FailedCall> {
+    ) -> Result<Reply, FailedCall> {
         let client = self.client.as_ref().map_err(Clone::clone)?;
         let _permit = self.in_flight.enter(requester)?;
         let start = Instant::now();
@@ -217,7 +217,7 @@ fn connect<'b>(
 /// what a proxy says in its place (503), shows that it is not there: a webhook that
 /// drops the connection, hangs or errs may do so about this one request, and what one
 /// user sends must not cut it off from all.
-fn reachability(result: &Result<Bytes, Error>, is_fair: bool) -> Reachability {
+fn reachability<R>(result: &Result<R, Error>, is_fair: bool) -> Reachability {
     match result {
         Ok(_) | Err(Error::TooLarge(_) | Error::ContentType | Error::Encoding) => Reachability::Reachable,
         Err(Error::Resolve { .. } | Error::Dial { .. } | Error::Tls(_) | Error::Status(503)) => {
@@ -314,10 +314,10 @@ mod tests {
             (Error::Itself(address), Unknown),
             (Error::Forbidden(address), Unknown),
         ] {
-            assert_eq!(reachability(&Err(error.clone()), true), expected, "{error}");
+            assert_eq!(reachability::<()>(&Err(error.clone()), true), expected, "{error}");
         }
-        assert_eq!(reachability(&Err(connect()), false), Unknown);
-        assert_eq!(reachability(&Ok(Bytes::new()), false), Reachable);
+        assert_eq!(reachability::<()>(&Err(connect()), false), Unknown);
+        assert_eq!(reachability(&Ok(()), false), Reachable);
     }
 
     #[test]

@@ -162,6 +162,17 @@ class Gateway:
     def reload(self):
         self.process.send_signal(signal.SIGHUP)
 
+    def reload_and_wait(self):
+        """Returns once what the files say is in force."""
+        succeeded = 'portcullis_reloads_total{result="success"}'
+        before = self.metric(succeeded) or 0
+        self.reload()
+        deadline = time.monotonic() + 60
+        while (self.metric(succeeded) or 0) <= before:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the files are not in force; see {self.log}")
+            time.sleep(0.05)
+
     def file(self, name):
         return str(self.set_up / name)
 

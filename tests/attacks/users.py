@@ -43,10 +43,7 @@ def with_webhook(act, **how):
         webhook = Webhook(**how)
         webhook.serve(gateway)
         (gateway.set_up / "policies" / "webhooks.json").write_text(webhook.manifests(gateway))
-        before = gateway.metric('portcullis_reloads_total{result="success"}') or 0
-        gateway.reload()
-        while (gateway.metric('portcullis_reloads_total{result="success"}') or 0) <= before:
-            time.sleep(0.1)
+        gateway.reload_and_wait()
         try:
             return act(gateway, webhook)
         finally:

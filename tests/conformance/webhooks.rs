@@ -118,7 +118,7 @@ fn call_within(
     let called = upstreams.call(&call.webhook, question, timeout, None, None);
     let body = LIVE.runtime.block_on(called);
     webhook::WebhookAnswer {
-        result: body.and_then(|body| verify(call, &uid, phase, &body)),
+        result: body.and_then(|reply| verify(call, &uid, phase, &reply.body)),
         took: Duration::ZERO,
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Asked {
     /// In lower case, in the order sent.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) review: Value,
+    /// Which of the connections it came on, from 0.
+    pub(crate) connection: usize,
 }
 
 /// What it does when asked.
@@ -72,12 +74,12 @@ impl Authorizer {
         let asked = Arc::new(Mutex::default());
         let (of_thread, script): (_, Arc<Script>) = (Arc::clone(&asked), Arc::new(script));
         thread::spawn(move || {
-            for stream in listener.incoming() {
+            for (connection, stream) in listener.incoming().enumerate() {
                 let (asked, script) = (Arc::clone(&of_thread), Arc::clone(&script));
                 let acceptor = acceptor.clone();
                 thread::spawn(move || {
                     // A gateway that closes ends it.
-                    let _ended = serve(&acceptor, stream?, &asked, &*script);
+                    let _ended = serve(&acceptor, stream?, connection, &asked, &*script);
                     io::Result::Ok(())
                 });
             }
@@ -121,13 +123,17 @@ pub(crate) fn kubeconfig(address: SocketAddr, path: &str, authority: &[u8]) -> S
 fn serve(
     acceptor: &SslAcceptor,
     stream: TcpStream,
+    connection: usize,
     log: &Mutex<Vec<Asked>>,
     script: &Script,
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut stream = acceptor.accept(stream).map_err(io::Error::other)?;
     loop {
-        let asked = receive(&mut stream)?;
+        let asked = Asked {
+            connection,
+            ..receive(&mut stream)?
+        };
         let act = script(&asked);
         log.lock().unwrap().push(asked);
         match act {
@@ -187,5 +193,6 @@ fn receive(stream: &mut SslStream<TcpStream>) -> io::Result<Asked> {
         line,
         headers,
         review: serde_json::from_slice(&body).unwrap_or_default(),
+        connection: 0,
     })
 }

@@ -3,6 +3,7 @@
 
 use std::io::Write as _;
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -173,4 +174,43 @@ fn a_webhook_that_hangs_holds_up_nobody_else() {
     let authorized = running.gateway.client().post("/authorize", &review).unwrap();
     assert_eq!(authorized.status, 200);
     assert!(hanging.try_recv().is_err(), "all of them hang still");
+}
+
+#[test]
+fn a_reply_to_another_question_ends_its_connection() {
+    let authority = Authority::new("upstreams");
+    let answers = [
+        ("mistakes", Answer::from(Review::allow().with_uid("another"))),
+        ("garbles", Answer::http(200, "no review")),
+        ("large", Answer::http(200, vec![b' '; 100_000])),
+        ("errs", Answer::http(500, "{}")),
+    ];
+    let webhooks = answers
+        .iter()
+        .fold(Webhooks::of(&authority, &[]), |webhooks, (name, answer)| {
+            let answer = answer.clone();
+            // Right, wrong, right on one connection after the other, as far as they are kept.
+            let calls = AtomicUsize::default();
+            webhooks.on(&format!("/{name}"), move |_| {
+                match calls.fetch_add(1, Ordering::Relaxed) {
+                    1 => answer.clone(),
+                    _ => Review::allow().into(),
+                }
+            })
+        });
+    let server = webhooks.start();
+    let entry =
+        |(name, _): &(&str, Answer)| Entry::at(name, &server.url(&format!("/{name}")), &authority.pem());
+    let entries: Vec<Entry> = answers.iter().map(entry).collect();
+    let running = Running::start("another", &entries, json!({}), &[]);
+    for (name, _) in &answers {
+        let allowed: Vec<bool> = (0..4).map(|_| running.ask(name)["allowed"] == true).collect();
+        assert_eq!(allowed, [true, false, true, true], "{name}");
+        let calls = server.calls_at(&format!("/{name}"));
+        let used: Vec<usize> = calls.iter().map(|call| call.connection).collect();
+        assert!(
+            used[0] == used[1] && used[1] != used[2] && used[2] == used[3],
+            "{name}: {used:?}"
+        );
+    }
 }

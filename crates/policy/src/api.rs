@@ -21,5 +21,5 @@ pub use admission_review::{
 };
 pub use status::Status;
 pub use subject_access_review::{
-    ReplyError, SubjectAccessReview, SubjectAccessReviewError, SubjectAccessReviewReply,
+    AuthorizerReply, ReplyError, SubjectAccessReview, SubjectAccessReviewError, SubjectAccessReviewReply,
 };

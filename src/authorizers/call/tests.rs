@@ -13,14 +13,18 @@ struct Script {
 }
 
 impl Post for Script {
-    fn post(&self, _: Bytes, _: Bounds, _: Option<TraceParent>) -> BoxFuture<'static, Result<Bytes, Error>> {
+    fn post(&self, _: Bytes, _: Bounds, _: Option<TraceParent>) -> BoxFuture<'static, Result<Reply, Error>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let mut script = self.replies.lock().unwrap();
         let next = match script.len() {
             1 => script.front().cloned(),
             _ => script.pop_front(),
         };
-        Box::pin(std::future::ready(next.unwrap().map(Bytes::from)))
+        let reply = |body: &'static str| Reply {
+            body: body.into(),
+            ..Reply::default()
+        };
+        Box::pin(std::future::ready(next.unwrap().map(reply)))
     }
 }
 
@@ -47,7 +51,7 @@ fn ask(replies: &[Result<&'static str, Error>], deadline: Duration) -> (Answer, 
     let deadline = SharedDeadline::until(Instant::now() + deadline);
     let answer = runtime
         .unwrap()
-        .block_on(callee.ask(Bytes::new(), deadline, None));
+        .block_on(callee.ask(Bytes::from_static(b"{}"), deadline, None));
     (answer, script.asked.load(Ordering::Relaxed))
 }
 

@@ -8,20 +8,25 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use actix_web::web::Bytes;
 use uuid::Uuid;
 
 use crate::server::limits::{Copied, Permit};
 use crate::telemetry::traces::TraceParent;
-use crate::upstream::{Requester, Upstreams};
+use crate::upstream::{Reply, Requester, Upstreams};
 use portcullis_policy::api;
-use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
+use portcullis_policy::engine::admission::webhook::{
+    Call, CallFailure, ReviewVersion, WebhookAnswer, WebhookReply,
+};
 use portcullis_policy::engine::admission::{Chain, Phase, Request};
 
 /// The most bytes of questions that one review holds at once, or one question;
 /// no more than its limiter has room for either, together with all others'.
 /// Those to webhooks beyond wait until the first are answered.
 const QUESTION_BYTES: usize = 64 << 20;
+
+/// A reply of so many bytes is verified as soon as it came, so that its connection is free for
+/// others while its review waits for other webhooks: that takes microseconds.
+const MAX_BYTES_VERIFIED_AT_ONCE: usize = 16 << 10;
 
 /// A run, and the webhooks that it waits for.
 pub(super) struct Asking {
@@ -45,8 +50,14 @@ pub(super) struct CallQuestion {
 pub(super) struct Returned {
     call: Call,
     uid: String,
-    pub(super) result: Result<Bytes, CallFailure>,
+    phase: Phase,
+    pub(super) result: Result<ReceivedReply, CallFailure>,
     took: Duration,
+}
+
+pub(super) enum ReceivedReply {
+    Verified(Box<WebhookReply>),
+    Unverified(Reply),
 }
 
 // === impl Asking ===
@@ -111,11 +122,11 @@ impl CallQuestion {
         self.call.webhook.timeout
     }
 
-    /// Asks for `requester`, as a part of the trace of `parent`, and waits so long.
+    /// Asks for `requester` in `phase`, as a part of the trace of `parent`, and waits so long.
     pub(super) async fn put(
         self,
         upstreams: &Upstreams,
-        timeout: Duration,
+        (phase, timeout): (Phase, Duration),
         requester: Option<Requester<'_>>,
         parent: Option<TraceParent>,
     ) -> Returned {
@@ -135,9 +146,16 @@ impl CallQuestion {
         };
         drop(copied);
         let took = start.elapsed();
+        let result = result.and_then(|reply| match reply.body.len() {
+            ..=MAX_BYTES_VERIFIED_AT_ONCE => verify(&call, &uid, phase, reply)
+                .map(Box::new)
+                .map(ReceivedReply::Verified),
+            _ => Ok(ReceivedReply::Unverified(reply)),
+        });
         Returned {
             call,
             uid,
+            phase,
             result,
             took,
         }
@@ -148,16 +166,30 @@ impl CallQuestion {
 
 impl Returned {
     /// What was asked, and the reply, as far as it may be believed.
-    pub(super) fn answer(self, phase: Phase) -> (Call, WebhookAnswer) {
+    pub(super) fn answer(self) -> (Call, WebhookAnswer) {
         let Self {
             call,
             uid,
+            phase,
             result,
             took,
         } = self;
-        let result = result.and_then(|body| api::verify(&call, &uid, phase, &body));
+        let result = result.and_then(|reply| match reply {
+            ReceivedReply::Verified(reply) => Ok(*reply),
+            ReceivedReply::Unverified(reply) => verify(&call, &uid, phase, reply),
+        });
         (call, WebhookAnswer { result, took })
     }
+}
+
+/// What `reply` says, if it is one to the question `uid`. If not, its connection ends: another
+/// question could be answered by what belongs to this one.
+fn verify(call: &Call, uid: &str, phase: Phase, reply: Reply) -> Result<WebhookReply, CallFailure> {
+    let Reply { body, connection } = reply;
+    let verified = api::verify(call, uid, phase, &body)?;
+    // Replies of earlier versions need not repeat the uid.
+    connection.release(call.version == ReviewVersion::V1);
+    Ok(verified)
 }
 
 #[cfg(test)]

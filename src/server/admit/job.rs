@@ -127,10 +127,9 @@ impl Job {
     ) -> Result<JobStep, Rejection> {
         let (job, of_step) = (Arc::clone(self), shared.clone());
         let work = move |is_over: &dyn Fn() -> bool| {
-            let phase = job.asked.phase;
             let keeps = of_step.recordings.is_on();
             let answers = returned.into_iter().map(|one| {
-                let (call, answer) = one.answer(phase);
+                let (call, answer) = one.answer();
                 if keeps {
                     job.asked.keep_call(call, answer.clone());
                 }
@@ -198,7 +197,9 @@ impl Job {
         let trace = &self.asked.received.trace;
         let mut span = trace.call(|| format!("webhook {}", question.webhook()));
         let parent = trace.traceparent(&span);
-        let mut returned = question.put(upstreams, timeout, Some(requester), parent).await;
+        let mut returned = question
+            .put(upstreams, (self.asked.phase, timeout), Some(requester), parent)
+            .await;
         // Cut by the caller's time, the webhook has not failed: no failurePolicy may
         // let pass what it would have refused, had the gateway been less busy.
         if returned.result.is_err() && Instant::now() >= end {

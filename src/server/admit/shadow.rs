@@ -106,15 +106,15 @@ impl Waiting {
             let Ok((questions, still_left)) = encoding.await else {
                 return;
             };
-            let upstreams = &self.snapshot.upstreams;
+            let (upstreams, phase) = (&self.snapshot.upstreams, self.phase);
             let put = questions.into_iter().map(|question| {
                 let timeout = question.timeout();
-                question.put(upstreams, timeout, None, None)
+                question.put(upstreams, (phase, timeout), None, None)
             });
             let returned = join_all(put).await;
-            let (read, phase) = (Arc::clone(&self.read), self.phase);
+            let read = Arc::clone(&self.read);
             let keeps = self.unrecorded.is_some();
-            let compare = move |_: &dyn Fn() -> bool| decisions(&read, returned, phase, keeps);
+            let compare = move |_: &dyn Fn() -> bool| decisions(&read, returned, keeps);
             let comparing = self.shared.pool.run(Size::Large, soon(), compare);
             let Ok((decisions, calls)) = comparing.await else {
                 return;
@@ -179,13 +179,12 @@ fn written(
 fn decisions(
     read: &OwnedAdmissionReview,
     returned: Vec<Returned>,
-    phase: Phase,
     keeps: bool,
 ) -> (Vec<WebhookDecision>, Vec<RecordedCall>) {
     let request = &read.review().request;
     let (mut decisions, mut calls) = (Vec::with_capacity(returned.len()), Vec::new());
     for returned in returned {
-        let (call, answer) = returned.answer(phase);
+        let (call, answer) = returned.answer();
         if matches!(answer.result, Err(CallFailure::NotMade(_))) {
             continue;
         }

@@ -1,6 +1,5 @@
 //! New connections: DNS, TCP, TLS.
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -8,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
@@ -27,12 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a connection is silent before the peer is probed; as Go's dialer.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Connects to one webhook; clones are the same.
-#[derive(Clone)]
-pub(super) struct Connector(Arc<Route>);
-
-/// The way there.
-struct Route {
+/// Connects to one webhook.
+pub(super) struct Connector {
     settings: Settings,
     tls: TlsClient,
     resolution: Resolution,
@@ -59,7 +53,7 @@ pub enum ClientHandshakeError {
 
 impl Connector {
     pub(super) fn new(settings: &Settings) -> Result<Self, InvalidSettings> {
-        Ok(Self(Arc::new(Route {
+        Ok(Self {
             settings: settings.clone(),
             tls: TlsClient::new(
                 &settings.authorities,
@@ -67,30 +61,11 @@ impl Connector {
                 settings.is_http2,
             )?,
             resolution: Resolution::default(),
-        })))
-    }
-}
-
-impl tower_service::Service<Uri> for Connector {
-    type Response = TlsConnection;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<TlsConnection, Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(Ok(()))
+        })
     }
 
-    /// The URI says nothing that the settings do not.
-    fn call(&mut self, _: Uri) -> Self::Future {
-        let route = Arc::clone(&self.0);
-        Box::pin(async move { route.connect().await })
-    }
-}
-
-// === impl Route ===
-
-impl Route {
-    async fn connect(&self) -> Result<TlsConnection, Error> {
+    /// A new connection.
+    pub(super) async fn connect(&self) -> Result<TlsConnection, Error> {
         let addresses = self.resolve().await?;
         let stream = dial(&addresses).await?;
         let url = &self.settings.url;
@@ -200,6 +175,11 @@ impl ClientHandshakeError {
 // === impl TlsConnection ===
 
 impl TlsConnection {
+    /// Whether both ends chose HTTP/2.
+    pub(super) fn is_http2(&self) -> bool {
+        self.0.inner().ssl().selected_alpn_protocol() == Some(b"h2")
+    }
+
     fn stream(self: Pin<&mut Self>) -> Pin<&mut TokioIo<SslStream<TcpStream>>> {
         Pin::new(&mut self.get_mut().0)
     }
@@ -232,7 +212,7 @@ impl Write for TlsConnection {
 impl Connection for TlsConnection {
     fn connected(&self) -> Connected {
         let connected = Connected::new();
-        if self.0.inner().ssl().selected_alpn_protocol() == Some(b"h2") {
+        if self.is_http2() {
             connected.negotiated_h2()
         } else {
             connected

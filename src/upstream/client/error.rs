@@ -4,8 +4,6 @@ use std::error::Error as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use hyper_util::client::legacy;
-
 /// Why a call got no reply. No text holds a credential or what the webhook sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -95,25 +93,6 @@ pub enum InvalidSettings {
 }
 
 // === impl Error ===
-
-impl From<legacy::Error> for Error {
-    /// Our own error where connecting failed, else what the connection met.
-    fn from(error: legacy::Error) -> Self {
-        let mut texts = Vec::new();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            if let Some(own) = cause.downcast_ref::<Self>() {
-                return own.clone();
-            }
-            if is_reset(cause) {
-                return Self::Reset;
-            }
-            texts.push(cause.to_string());
-            source = cause.source();
-        }
-        Self::Exchange(texts.join(": "))
-    }
-}
 
 impl From<hyper::Error> for Error {
     fn from(error: hyper::Error) -> Self {

@@ -26,6 +26,13 @@ pub(super) async fn run<T: Send + 'static>(
     (&mut task.0).await.map_err(|_| Error::Runtime)
 }
 
+/// Does `work` there; nobody waits for it.
+pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
+    if let Some(runtime) = RUNTIME.get_or_init(start) {
+        drop(runtime.spawn(work));
+    }
+}
+
 fn start() -> Option<Runtime> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     Builder::new_multi_thread()

@@ -30,11 +30,18 @@ fn settings(url: &str, authorities: &[&[u8]]) -> Settings {
     }
 }
 
-fn post(client: &Client, bounds: Bounds) -> Result<Bytes, Error> {
+fn reply_to(client: &Client, bounds: Bounds) -> Result<Reply, Error> {
     tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()
         .block_on(client.post(Bytes::from_static(b"{}"), bounds, None))
+}
+
+/// The body of a reply that names its question.
+fn post(client: &Client, bounds: Bounds) -> Result<Bytes, Error> {
+    let reply = reply_to(client, bounds)?;
+    reply.connection.release(true);
+    Ok(reply.body)
 }
 
 /// A client of a webhook that answers with `respond`, whose certificate is right.
@@ -80,12 +87,49 @@ fn a_connection_serves_one_call_after_another() {
     for _ in 0..3 {
         post(&client, BOUNDS).unwrap();
     }
-    let connections: Vec<usize> = webhook
+    assert_eq!(connections(&webhook), [0, 0, 0]);
+}
+
+fn connections(webhook: &FakeWebhook) -> Vec<usize> {
+    webhook
         .received()
         .iter()
         .map(|request| request.connection)
-        .collect();
-    assert_eq!(connections, [0, 0, 0]);
+        .collect()
+}
+
+#[test]
+fn a_connection_is_used_again_only_after_a_reply_that_named_its_question() {
+    let (webhook, client) = sends(ok(b"{}"));
+    // One that was verified and names nothing, and one that was not verified.
+    reply_to(&client, BOUNDS).unwrap().connection.release(false);
+    drop(reply_to(&client, BOUNDS).unwrap());
+    assert_eq!(post(&client, BOUNDS).unwrap(), "{}");
+    assert_eq!(post(&client, BOUNDS).unwrap(), "{}");
+    assert_eq!(connections(&webhook), [0, 1, 2, 2]);
+}
+
+#[test]
+fn while_a_reply_is_verified_its_connection_serves_no_other_call() {
+    let (webhook, client) = sends(ok(b"{}"));
+    let first = reply_to(&client, BOUNDS).unwrap();
+    let second = reply_to(&client, BOUNDS).unwrap();
+    first.connection.release(true);
+    post(&client, BOUNDS).unwrap();
+    second.connection.release(true);
+    assert_eq!(connections(&webhook), [0, 1, 0]);
+}
+
+#[test]
+fn bytes_after_a_reply_are_no_reply_to_the_next_question() {
+    let (webhook, client) = pair(|request| {
+        let twice = [ok(request.line.as_bytes()), ok(b"another")].concat();
+        FakeAction::Send(twice)
+    });
+    for _ in 0..5 {
+        assert!(post(&client, BOUNDS).unwrap().starts_with(b"POST"));
+    }
+    assert_eq!(connections(&webhook), [0, 1, 2, 3, 4]);
 }
 
 #[test]

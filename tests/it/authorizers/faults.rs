@@ -1,7 +1,9 @@
 //! Authorizers that do not answer as they should: under failurePolicy, in time,
 //! and at nobody else's expense.
 
+use std::collections::{BTreeSet, HashMap};
 use std::net::TcpListener;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -225,4 +227,69 @@ fn the_callers_deadline_ends_what_an_authorizer_does_not() {
             "{error}"
         );
     }
+}
+
+/// Answers each question on a connection with the reply to the one before it, but the first: a
+/// server that once replied twice, or a proxy that mixes replies up. Each allows alice alone.
+fn one_behind(repeats_question: bool) -> Authorizer {
+    let earlier: Mutex<HashMap<usize, Value>> = Mutex::default();
+    authorizer(move |asked| {
+        let own = asked.review["spec"].clone();
+        let spec = earlier
+            .lock()
+            .unwrap()
+            .insert(asked.connection, own.clone())
+            .unwrap_or(own);
+        let mut review = json!({
+            "kind": "SubjectAccessReview",
+            "apiVersion": asked.review["apiVersion"],
+            "status": {"allowed": spec["user"] == "alice"},
+        });
+        if repeats_question {
+            review["spec"] = spec;
+        }
+        Act::Reply(200, Vec::new(), review.to_string().into_bytes())
+    })
+}
+
+#[test]
+fn nobody_gets_the_reply_to_another_question() {
+    for repeats_question in [false, true] {
+        let other = one_behind(repeats_question);
+        let gateway = gateway(&[("other", "failurePolicy: NoOpinion", &other)]);
+        for round in 0..5 {
+            for user in ["alice", "mallory"] {
+                let answer = status(&gateway, &gets(user, &format!("/{round}")));
+                // A reply to another is none, and failurePolicy applies.
+                let is_refused = answer["evaluationError"]
+                    .as_str()
+                    .is_some_and(|error| error.contains("question"));
+                let expected = user == "alice" && !is_refused;
+                assert_eq!(
+                    answer["allowed"], expected,
+                    "{repeats_question}, {user}: {answer}"
+                );
+                assert!(!is_refused || repeats_question, "{answer}");
+            }
+        }
+        let connections: BTreeSet<usize> = other.asked().iter().map(|asked| asked.connection).collect();
+        assert_eq!(connections.len(), if repeats_question { 5 } else { 10 });
+    }
+}
+
+#[test]
+fn a_connection_is_kept_for_whom_the_replies_repeat_the_questions() {
+    let other = authorizer(|asked| {
+        let mut review = asked.review.clone();
+        review["status"] = json!({"allowed": true});
+        Act::Reply(200, Vec::new(), review.to_string().into_bytes())
+    });
+    let gateway = gateway(&[("other", "failurePolicy: NoOpinion", &other)]);
+    for round in 0..5 {
+        assert_eq!(
+            status(&gateway, &gets("alice", &format!("/{round}")))["allowed"],
+            true
+        );
+    }
+    assert!(other.asked().iter().all(|asked| asked.connection == 0));
 }

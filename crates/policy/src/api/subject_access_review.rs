@@ -36,7 +36,7 @@ use wire::{Raw, RawResource, RawSpec};
 
 pub use error::SubjectAccessReviewError;
 pub use reply::SubjectAccessReviewReply;
-pub use wire::ReplyError;
+pub use wire::{AuthorizerReply, ReplyError};
 
 /// A question in either version, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,12 +6,13 @@
 //! pointer. (`encoding/json`, `sigs.k8s.io/json`.)
 
 mod answer;
+mod echo;
 mod object;
 mod reader;
 
 use std::borrow::Cow;
 
-pub use answer::ReplyError;
+pub use answer::{AuthorizerReply, ReplyError};
 
 use crate::authorization::SubjectAccessReviewVersion;
 use crate::engine::{Operator, Requirement, ResourceAttributes};

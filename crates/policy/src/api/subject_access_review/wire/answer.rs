@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use super::echo::Echo;
 use super::object::{self, JsonFields, ListItems};
 use super::reader::Reader;
 use super::{MOST_ITEMS, RawSpec};
@@ -34,6 +35,18 @@ pub enum ReplyError {
         /// What it is; cut when long.
         found: String,
     },
+    /// Its spec is not that of the question.
+    #[error("the reply repeats another question than was asked")]
+    Question,
+}
+
+/// A reply to a question that was put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthorizerReply {
+    /// What it says.
+    pub opinion: Opinion,
+    /// Whether it repeats the question, all of it: it can be the reply to no other.
+    pub names_question: bool,
 }
 
 #[derive(Default)]
@@ -63,28 +76,57 @@ impl SubjectAccessReviewVersion {
     /// A body that is no answer. Kind and version may be absent; what is there
     /// must be what was asked.
     pub fn verify(self, body: &[u8]) -> Result<Opinion, ReplyError> {
-        let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
-        if body.is_empty() {
-            return Err(ReplyError::Empty);
+        let body = text_of(body)?;
+        Ok(RawReply::read(self, &body)?.status.opinion())
+    }
+
+    /// The same of the reply to `question`, which [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    /// Those of [`verify`](Self::verify), and a reply that repeats another question. The spec may
+    /// be absent, or lack some fields; what is there must be what was asked.
+    pub fn verify_reply_to(self, question: &[u8], body: &[u8]) -> Result<AuthorizerReply, ReplyError> {
+        let (body, question) = (text_of(body)?, text_of(question)?);
+        let reply = RawReply::read(self, &body)?;
+        let asked = RawReply::read(self, &question)?;
+        match Echo::of(&reply.spec, &asked.spec) {
+            Echo::Other => Err(ReplyError::Question),
+            echo => Ok(AuthorizerReply {
+                opinion: reply.status.opinion(),
+                names_question: echo == Echo::Whole,
+            }),
         }
-        let body = text::utf8(body);
-        let mut reply = RawReply {
-            spec: RawSpec::of_version(self),
-            ..RawReply::default()
+    }
+}
+
+fn text_of(body: &[u8]) -> Result<Cow<'_, str>, ReplyError> {
+    match body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body) {
+        [] => Err(ReplyError::Empty),
+        body => Ok(text::utf8(body)),
+    }
+}
+
+// === impl RawReply ===
+
+impl<'a> RawReply<'a> {
+    /// Reads a review in `version`.
+    fn read(version: SubjectAccessReviewVersion, body: &'a str) -> Result<Self, ReplyError> {
+        let mut reply = Self {
+            spec: RawSpec::of_version(version),
+            ..Self::default()
         };
-        object::read(&body, &mut reply, &ListItems::new(MOST_ITEMS))?;
+        object::read(body, &mut reply, &ListItems::new(MOST_ITEMS))?;
+        reply.spec.keep_last_extra();
         let is_kind = reply.kind.is_empty() || reply.kind == "SubjectAccessReview";
-        if !is_kind || !(reply.api_version.is_empty() || reply.api_version == self.as_str()) {
+        if !is_kind || !(reply.api_version.is_empty() || reply.api_version == version.as_str()) {
             let found = format!("{} {}", reply.api_version, reply.kind);
             return Err(ReplyError::Kind {
                 found: text::excerpt(&found),
             });
         }
-        Ok(reply.status.opinion())
+        Ok(reply)
     }
 }
-
-// === impl RawReply ===
 
 impl<'a> JsonFields<'a> for RawReply<'a> {
     const EXPECTED: &'static str = "a SubjectAccessReview";
@@ -154,6 +196,59 @@ mod tests {
             verify(r#"{"status":{"allowed":true,"denied":true,"reason":"r"}}"#),
             Ok(reported)
         );
+    }
+
+    const QUESTION: &str = r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","metadata":{},"spec":{"resourceAttributes":{"namespace":"n","verb":"list","resource":"pods","labelSelector":{"requirements":[{"key":"c","operator":"Exists"}]}},"user":"alice","groups":["g","h"],"extra":{"a":["1"],"b":["2"]},"uid":"1"},"status":{"allowed":false}}"#;
+
+    #[test]
+    fn a_reply_that_repeats_another_question_is_none() {
+        let reply_to = |body: &str| {
+            let replied =
+                SubjectAccessReviewVersion::V1.verify_reply_to(QUESTION.as_bytes(), body.as_bytes());
+            replied.map(|reply| reply.names_question)
+        };
+        for (from, to) in [
+            ("alice", "mallory"),
+            (r#"["g","h"]"#, r#"["g"]"#),
+            (r#"["g","h"]"#, r#"["g","h","system:masters"]"#),
+            (r#""a":["1"]"#, r#""a":["2"]"#),
+            (r#""uid":"1""#, r#""uid":"2""#),
+            (r#""namespace":"n""#, r#""namespace":"m""#),
+            ("list", "get"),
+            ("pods", "secrets"),
+            (r#""resource":"pods""#, r#""resource":"pods","subresource":"log""#),
+            (r#""resource":"pods""#, r#""resource":"pods","name":"x""#),
+            (r#""resource":"pods""#, r#""resource":"pods","group":"apps""#),
+            (
+                r#""resource":"pods""#,
+                r#""resource":"pods","fieldSelector":{"rawSelector":"x"}"#,
+            ),
+            ("Exists", "DoesNotExist"),
+            (r#""user""#, r#""nonResourceAttributes":{"path":"/x"},"user""#),
+        ] {
+            assert_eq!(
+                reply_to(&QUESTION.replace(from, to)),
+                Err(ReplyError::Question),
+                "{to}"
+            );
+        }
+        for (from, to) in [
+            ("", ""),
+            (r#"["g","h"]"#, r#"["h","g"]"#),
+            (r#""a":["1"],"b":["2"]"#, r#""b":["2"],"a":["1"]"#),
+            (r#""user""#, r#""nonResourceAttributes":{},"user""#),
+        ] {
+            assert_eq!(reply_to(&QUESTION.replace(from, to)), Ok(true), "{to}");
+        }
+        let selector = r#","labelSelector":{"requirements":[{"key":"c","operator":"Exists"}]}"#;
+        for part in [
+            r#"{"status":{"allowed":true}}"#,
+            r#"{"spec":null}"#,
+            r#"{"spec":{"user":"alice"}}"#,
+            &QUESTION.replace(selector, ""),
+        ] {
+            assert_eq!(reply_to(part), Ok(false), "{part}");
+        }
     }
 
     #[test]

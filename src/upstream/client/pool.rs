@@ -1,0 +1,291 @@
+//! The open connections to one webhook.
+//!
+//! ```text
+//! take ─▶ one call ─▶ reply ─▶ verified by the caller ─▶ release: idle, or ended
+//! ```
+//!
+//! HTTP/1.1 does not say which question a reply answers. A server, or a proxy before it, that
+//! sends one reply too many would give every later question the reply to another. So a connection
+//! is used by one call at a time, until its reply has been verified, and again only if that reply
+//! named its question. hyper ends an idle connection over which anything comes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::header::{HOST, HeaderValue};
+use hyper::http::uri::{PathAndQuery, Uri};
+use hyper::{Request, Response, Version};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout, timeout_at};
+
+use super::connect::Connector;
+use super::{Error, runtime};
+
+/// How long an idle connection is kept: as Go's default transport does.
+const MAX_IDLE: Duration = Duration::from_secs(90);
+
+/// Idle connections to one webhook; client-go keeps 25.
+const MAX_IDLE_CONNECTIONS: usize = 64;
+
+/// Silence after which an HTTP/2 connection is probed, and how long it may take
+/// to answer; as `apimachinery/pkg/util/net/http.go` has them.
+const PING: Duration = Duration::from_secs(30);
+const PONG: Duration = Duration::from_secs(15);
+
+/// How long a server that replied may take to read the rest of the request.
+const MAX_UNREAD: Duration = Duration::from_millis(500);
+
+type Body = Full<Bytes>;
+type Sent = Result<Response<Incoming>, TrySendError<Request<Body>>>;
+
+/// The connections to one webhook, and the way to it.
+pub(super) struct ConnectionPool {
+    connector: Connector,
+    /// `Host` of HTTP/1.1.
+    host: HeaderValue,
+    open: Arc<OpenConnections>,
+}
+
+#[derive(Default)]
+struct OpenConnections(Mutex<Unused>);
+
+#[derive(Default)]
+struct Unused {
+    /// Of HTTP/1.1; the one that was used last is the last.
+    idle: Vec<IdleConnection>,
+    /// Of HTTP/2: every call may use it, at the same time.
+    shared: Option<Arc<http2::SendRequest<Body>>>,
+    /// Whether a task looks for those that were idle for too long.
+    is_swept: bool,
+}
+
+struct IdleConnection {
+    connection: Http1Connection,
+    since: Instant,
+}
+
+/// A connection of HTTP/1.1, which ends with this.
+struct Http1Connection {
+    sender: http1::SendRequest<Body>,
+    driver: AbortHandle,
+}
+
+enum Connection {
+    Http1(Http1Connection),
+    Http2(Arc<http2::SendRequest<Body>>),
+}
+
+/// The connection over which a reply came, until it was verified. It ends with this unless it is
+/// [released](Self::release): the reply was not one to the question that was asked.
+#[derive(Default)]
+pub struct UsedConnection(Option<(Connection, Weak<OpenConnections>)>);
+
+// === impl ConnectionPool ===
+
+impl ConnectionPool {
+    pub(super) fn new(connector: Connector, host: HeaderValue) -> Self {
+        Self {
+            connector,
+            host,
+            open: Arc::default(),
+        }
+    }
+
+    /// Sends `request`, whose URI is absolute, and waits for the head of the reply. A new
+    /// connection, if one is needed, must be there by `connected_by`.
+    pub(super) async fn send(
+        &self,
+        request: &Request<Body>,
+        (connected_by, time_to_connect): (tokio::time::Instant, Duration),
+    ) -> Result<(Response<Incoming>, UsedConnection), Error> {
+        while let Some(mut connection) = self.open.take() {
+            match connection.send(request, &self.host).await {
+                Err(error) if error.message().is_some() => {} // It had ended, and nothing was sent.
+                sent => return self.sent(sent, connection),
+            }
+        }
+        let connecting = timeout_at(connected_by, self.connect()).await;
+        let mut connection = connecting.map_err(|_| Error::Connect(time_to_connect))??;
+        let sent = connection.send(request, &self.host).await;
+        self.sent(sent, connection)
+    }
+
+    fn sent(
+        &self,
+        sent: Sent,
+        connection: Connection,
+    ) -> Result<(Response<Incoming>, UsedConnection), Error> {
+        let response = sent.map_err(TrySendError::into_error)?;
+        Ok((
+            response,
+            UsedConnection(Some((connection, Arc::downgrade(&self.open)))),
+        ))
+    }
+
+    async fn connect(&self) -> Result<Connection, Error> {
+        let stream = self.connector.connect().await?;
+        if !stream.is_http2() {
+            let (sender, driver) = http1::handshake(stream).await?;
+            let driver = tokio::spawn(driver).abort_handle();
+            return Ok(Connection::Http1(Http1Connection { sender, driver }));
+        }
+        let (sender, driver) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PONG)
+            .handshake(stream)
+            .await?;
+        drop(tokio::spawn(driver));
+        Ok(Connection::Http2(self.open.share(sender)))
+    }
+}
+
+// === impl OpenConnections ===
+
+impl OpenConnections {
+    /// A connection on which a question can be asked now.
+    fn take(&self) -> Option<Connection> {
+        let mut unused = self.unused();
+        if let Some(shared) = unused.shared.take_if(|shared| shared.is_closed()) {
+            drop(shared);
+        }
+        if let Some(shared) = &unused.shared {
+            return Some(Connection::Http2(Arc::clone(shared)));
+        }
+        let mut idle = std::iter::from_fn(|| unused.idle.pop());
+        let usable = idle.find(|idle| idle.connection.sender.is_ready() && idle.since.elapsed() < MAX_IDLE);
+        usable.map(|idle| Connection::Http1(idle.connection))
+    }
+
+    /// Has others use a connection of HTTP/2, unless they have one.
+    fn share(&self, sender: http2::SendRequest<Body>) -> Arc<http2::SendRequest<Body>> {
+        let sender = Arc::new(sender);
+        self.unused().shared.get_or_insert_with(|| Arc::clone(&sender));
+        sender
+    }
+
+    fn end_sharing(&self, sender: &Arc<http2::SendRequest<Body>>) {
+        let mut unused = self.unused();
+        let ended = unused.shared.take_if(|shared| Arc::ptr_eq(shared, sender));
+        drop(unused);
+        drop(ended);
+    }
+
+    /// Keeps a connection that nobody uses.
+    fn put(self: &Arc<Self>, connection: Http1Connection) {
+        let since = Instant::now();
+        let mut unused = self.unused();
+        if unused.idle.len() >= MAX_IDLE_CONNECTIONS {
+            return;
+        }
+        unused.idle.push(IdleConnection { connection, since });
+        if !std::mem::replace(&mut unused.is_swept, true) {
+            runtime::spawn(sweep(Arc::downgrade(self)));
+        }
+    }
+
+    /// Ends what was idle for too long; whether anything is left.
+    fn end_old(&self) -> bool {
+        let mut unused = self.unused();
+        unused.idle.retain(|idle| idle.since.elapsed() < MAX_IDLE);
+        unused.is_swept = !unused.idle.is_empty();
+        unused.is_swept
+    }
+
+    fn unused(&self) -> MutexGuard<'_, Unused> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends connections that are idle for too long, for as long as there are any.
+async fn sweep(open: Weak<OpenConnections>) {
+    loop {
+        sleep(MAX_IDLE / 2).await;
+        if !open.upgrade().is_some_and(|open| open.end_old()) {
+            return;
+        }
+    }
+}
+
+// === impl Http1Connection ===
+
+impl Drop for Http1Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+// === impl Connection ===
+
+impl Connection {
+    async fn send(&mut self, request: &Request<Body>, host: &HeaderValue) -> Sent {
+        let mut request = request.clone();
+        match self {
+            Self::Http1(connection) => {
+                request.headers_mut().insert(HOST, host.clone());
+                *request.uri_mut() = in_origin_form(request.uri());
+                connection.sender.try_send_request(request).await
+            }
+            Self::Http2(sender) => {
+                *request.version_mut() = Version::HTTP_2;
+                http2::SendRequest::clone(sender).try_send_request(request).await
+            }
+        }
+    }
+}
+
+// === impl UsedConnection ===
+
+impl UsedConnection {
+    /// Waits until the whole request is sent, now that the whole reply is there: only then can
+    /// another follow.
+    pub(super) async fn sent(&mut self) {
+        let Some((Connection::Http1(connection), _)) = &mut self.0 else {
+            return;
+        };
+        let ready = timeout(MAX_UNREAD, connection.sender.ready()).await;
+        if !matches!(ready, Ok(Ok(()))) {
+            self.0 = None;
+        }
+    }
+
+    /// Lets others use the connection: the reply is one to the question that was asked, as far as
+    /// that can be told. One of HTTP/1.1 is used again only if the reply `names_question`.
+    pub fn release(mut self, names_question: bool) {
+        match self.0.take() {
+            Some((Connection::Http1(connection), open)) if names_question => {
+                if let Some(open) = open.upgrade() {
+                    open.put(connection);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for UsedConnection {
+    fn drop(&mut self) {
+        if let Some((Connection::Http2(sender), open)) = self.0.take()
+            && let Some(open) = open.upgrade()
+        {
+            open.end_sharing(&sender);
+        }
+    }
+}
+
+impl std::fmt::Debug for UsedConnection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UsedConnection").finish_non_exhaustive()
+    }
+}
+
+/// As a request of HTTP/1.1 names what it is for.
+fn in_origin_form(uri: &Uri) -> Uri {
+    let path = uri.path_and_query().cloned();
+    path.unwrap_or_else(|| PathAndQuery::from_static("/")).into()
+}
