@@ -98,7 +98,7 @@ fn patched(request: &Request<'_>, text: &str) -> Option<Document<'static>> {
     let object = request.object?;
     let text = if matches!(text, "" | "null") { "[]" } else { text };
     let written = Document::parse(text.to_owned()).unwrap();
-    let tree = patch::apply(object, &patch::read(written.root()).unwrap()).unwrap();
+    let tree = patch::apply(object, patch::read(written.root()).unwrap()).unwrap();
     Some(Document::parse(tree.to_text()).unwrap())
 }
 

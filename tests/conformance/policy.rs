@@ -91,7 +91,7 @@ fn compare(case: &Case<'_>, outcome: &Outcome) -> Result<(), Mismatch> {
     };
     let operations = Document::parse(text).unwrap();
     let operations = patch::read(operations.root()).unwrap();
-    let changed = patch::apply(object.root(), &operations).unwrap().to_text();
+    let changed = patch::apply(object.root(), operations).unwrap().to_text();
     let changed: Value = serde_json::from_str(&changed).unwrap();
     case.same("object", &changed, &case.expect()["object"])
 }

@@ -241,7 +241,7 @@ fn patched(review: &AdmissionReview<'_>, outcome: &Outcome) -> Value {
     }
     let operations = Document::parse(outcome.patch.clone()).unwrap();
     let operations = patch::read(operations.root()).unwrap();
-    let after = patch::apply(object, &operations).unwrap().to_text();
+    let after = patch::apply(object, operations).unwrap().to_text();
     serde_json::from_str(&after).unwrap()
 }
 

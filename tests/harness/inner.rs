@@ -41,6 +41,6 @@ pub(crate) fn outcome(phase: Phase, set: &AdmissionSet, review: &Value, run: Run
 pub(crate) fn patched(object: &Value, patch: &str) -> Value {
     let operations = Document::parse(if patch.is_empty() { "[]" } else { patch }).unwrap();
     let object = Document::parse(object.to_string()).unwrap();
-    let changed = patch::apply(object.root(), &patch::read(operations.root()).unwrap()).unwrap();
+    let changed = patch::apply(object.root(), patch::read(operations.root()).unwrap()).unwrap();
     serde_json::from_str(&changed.to_text()).unwrap()
 }

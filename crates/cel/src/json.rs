@@ -13,7 +13,8 @@
 //! ```
 //!
 //! A changed value keeps the text of everything that did not change ([`Tree`]): numbers
-//! beyond 2^53, unknown fields and the spelling of escapes. [`patch`] applies RFC 6902,
+//! beyond 2^53, unknown fields and the spelling of escapes. It takes memory for its changes
+//! alone. [`patch`] applies RFC 6902,
 //! [`diff`] creates such patches.
 //!
 //! The text may be malicious: recursion is limited to `MAX_OPENED` levels, and memory by
@@ -25,20 +26,25 @@ mod document;
 mod node;
 pub mod patch;
 pub mod pointer;
+mod replace;
+mod same;
 mod scan;
 mod tape;
 mod text;
 mod tree;
+mod walk;
 mod write;
 
 pub use bytes::{escape_bytes, restore_bytes};
 pub use diff::diff;
 pub use document::Document;
 pub use node::{Entries, Items, Node};
+pub use replace::replaced;
 pub use tape::Kind;
 pub use text::plain_end;
 pub use text::{StringWriter, write_string};
-pub use tree::Tree;
+pub use tree::{Tree, TreeList, TreeMap};
+pub use walk::{Children, Descendants};
 pub use write::{ObjectWriter, write_list};
 
 /// The longest text that is read, in bytes.
@@ -48,7 +54,7 @@ pub const MAX_TEXT: usize = 1 << 30;
 /// two maps of a review.
 pub const MAX_DEPTH: usize = 10_000 + 2;
 
-/// How deep a value is taken apart by a patch, and compared by [`diff()`]: these recurse.
+/// How deep a patch opens a value, and how deep [`diff()`] goes: these recurse.
 pub(crate) const MAX_OPENED: usize = 256;
 
 /// The most values and keys that one text may have. A token takes 16 bytes, or

@@ -88,7 +88,7 @@ fn is_same_patch(recorded: &RecordLine<'_>, before: Option<&str>, now: Option<&s
             return Document::parse(object.raw().to_owned()).ok();
         }
         let changes = Document::parse(changes.to_owned()).ok()?;
-        let changed = patch::apply(object, &patch::read(changes.root()).ok()?).ok()?;
+        let changed = patch::apply(object, patch::read(changes.root()).ok()?).ok()?;
         Document::parse(changed.to_text()).ok()
     };
     match (result(before), result(now)) {

@@ -16,7 +16,7 @@ pub fn escape_bytes(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
     }
-    let mut text = String::with_capacity(bytes.len() + 64);
+    let mut text = String::with_capacity(escaped_len(bytes));
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
         for byte in chunk.invalid() {
@@ -24,6 +24,12 @@ pub fn escape_bytes(bytes: &[u8]) -> Cow<'_, str> {
         }
     }
     Cow::Owned(text)
+}
+
+/// No fewer bytes than [`escape_bytes`] makes.
+pub(super) fn escaped_len(bytes: &[u8]) -> usize {
+    let invalid = bytes.utf8_chunks().map(|chunk| chunk.invalid().len());
+    bytes.len() + (ESCAPE_BYTES - 1) * invalid.sum::<usize>()
 }
 
 fn escape_byte(text: &mut String, byte: u8) {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::iter;
 
 use super::patch::PatchOperation;
 use super::pointer::escape;
@@ -10,15 +11,29 @@ use super::{Kind, MAX_OPENED, Node};
 /// Beyond this many pairs, items of two lists are compared place by place only.
 const MAX_PAIRS: usize = 1 << 20;
 
+/// So are those of lists with more items than this between equal beginnings and ends.
+const MAX_ALIGNED: usize = 1 << 14;
+
 /// What is deeper than this many bytes of a path is replaced as a whole: each operation
 /// repeats its path.
 const MAX_PATH: usize = 4096;
+
+/// What an operation takes, in bytes, besides its path and its value.
+const OPERATION: usize = 128;
+
+/// How many bytes the operations within any value may take. Beyond that, those that take more
+/// than the new value itself give way to it.
+const MIN_BYTES: usize = 64 << 10;
+
+/// In how many steps items of lists are compared, beyond those that are the same text.
+const COMPARISONS: usize = 1 << 22;
 
 /// The operations that make `before` into `after`, and touch nothing that is
 /// the same in both: `add`, `remove` and `replace` alone.
 ///
 /// In lists, items that are the same stay; of the others, those that bear the
-/// same `name` are taken for one item that changed.
+/// same `name` are taken for one item that changed. Where so much changed that the operations
+/// would take more bytes than the value that they are in, by an eighth, they replace it.
 ///
 /// Paths are such that `before` may have been read by anyone: the API server
 /// applies them to its own copy of the object.
@@ -28,6 +43,8 @@ pub fn diff<'d>(before: Node<'d>, after: Node<'d>) -> Vec<PatchOperation<'d>> {
         path: String::new(),
         level: 0,
         operations: Vec::new(),
+        bytes: 0,
+        comparisons: COMPARISONS,
     };
     diff.value(before, after);
     diff.operations
@@ -37,84 +54,131 @@ struct Diff<'d> {
     path: String,
     level: usize,
     operations: Vec<PatchOperation<'d>>,
+    /// What the operations take.
+    bytes: usize,
+    comparisons: usize,
 }
 
 impl<'d> Diff<'d> {
     fn value(&mut self, before: Node<'d>, after: Node<'d>) {
-        if before.same(after) {
+        if before.raw() == after.raw() {
             return;
         }
+        let (count, bytes) = (self.operations.len(), self.bytes);
+        let most = bytes + MIN_BYTES.max(after.raw().len() / 8 * 9);
         let is_far = self.level == MAX_OPENED || self.path.len() > MAX_PATH;
         match (before.kind(), after.kind()) {
-            _ if is_far => self.push("replace", Some(after)),
-            (Kind::Object, Kind::Object) if before.is_empty() || shares_a_key(before, after) => {
-                self.object(before, after);
+            (Kind::Object, Kind::Object) if !is_far && (before.is_empty() || shares_a_key(before, after)) => {
+                self.object(before, after, most);
             }
-            (Kind::Array, Kind::Array) if !before.is_empty() && !after.is_empty() => {
-                self.array(before, after);
+            (Kind::Array, Kind::Array) if !is_far && !before.is_empty() && !after.is_empty() => {
+                self.array(before, after, most);
             }
+            _ if before.same(after) => {}
             _ => self.push("replace", Some(after)),
+        }
+        if self.bytes > most {
+            self.operations.truncate(count);
+            self.bytes = bytes;
+            self.push("replace", Some(after));
         }
     }
 
-    fn object(&mut self, before: Node<'d>, after: Node<'d>) {
+    /// Goes on until the operations take more than `most` bytes.
+    fn object(&mut self, before: Node<'d>, after: Node<'d>, most: usize) {
         for (key, value) in before.entries() {
-            let length = self.enter(&escape(&key));
+            let outside = self.enter(&escape(&key));
             match after.get(&key) {
                 Some(other) => self.value(value, other),
                 None => self.push("remove", None),
             }
-            self.leave(length);
+            self.leave(outside);
+            if self.bytes > most {
+                return;
+            }
         }
         for (key, value) in after.entries() {
             if before.get(&key).is_none() {
-                let length = self.enter(&escape(&key));
+                let outside = self.enter(&escape(&key));
                 self.push("add", Some(value));
-                self.leave(length);
+                self.leave(outside);
+            }
+            if self.bytes > most {
+                return;
             }
         }
     }
 
-    fn array(&mut self, before: Node<'d>, after: Node<'d>) {
-        let before: Vec<Node<'d>> = before.items().collect();
-        let after: Vec<Node<'d>> = after.items().collect();
-        let mut place = 0;
-        for step in align(&before, &after) {
-            let length = self.enter(&place.to_string());
-            match step {
-                ListEdit::Pair(old, new) => {
-                    self.value(old, new);
-                    place += 1;
-                }
+    /// Likewise.
+    fn array(&mut self, before: Node<'d>, after: Node<'d>, most: usize) {
+        let (mut place, edits) = self.edits(before, after);
+        for edit in edits {
+            let outside = self.enter(&place.to_string());
+            match edit {
+                ListEdit::Pair(old, new) => self.value(old, new),
                 ListEdit::Remove => self.push("remove", None),
-                ListEdit::Add(new) => {
-                    self.push("add", Some(new));
-                    place += 1;
-                }
+                ListEdit::Add(new) => self.push("add", Some(new)),
             }
-            self.leave(length);
+            self.leave(outside);
+            if self.bytes > most {
+                return;
+            }
+            place += usize::from(!matches!(edit, ListEdit::Remove));
         }
+    }
+
+    /// What becomes of the items, from a place on before which they stay.
+    fn edits(&mut self, before: Node<'d>, after: Node<'d>) -> (usize, Edits<'d>) {
+        let (begin, end) = self.same_ends(before, after);
+        let between = |list: Node<'d>| list.items_from(begin).take(list.len() - begin - end);
+        let (old, new) = (between(before), between(after));
+        if old.len().max(new.len()) > MAX_ALIGNED || old.len() * new.len() > MAX_PAIRS {
+            return (begin, Box::new(in_place(old, new)));
+        }
+        let mut edits = Vec::new();
+        aligned(&old.collect::<Vec<_>>(), &new.collect::<Vec<_>>(), &mut edits);
+        (begin, Box::new(edits.into_iter()))
+    }
+
+    /// How many items are the same at the beginning, and of the others at the end.
+    fn same_ends(&mut self, before: Node<'d>, after: Node<'d>) -> (usize, usize) {
+        let pairs = before.items().zip(after.items());
+        let begin = pairs.take_while(|(old, new)| self.is_same(*old, *new)).count();
+        let from_end = |list: Node<'d>, place: usize| list.item(list.len() - 1 - place);
+        let end = (0..before.len().min(after.len()) - begin)
+            .take_while(
+                |place| match (from_end(before, *place), from_end(after, *place)) {
+                    (Some(old), Some(new)) => self.is_same(old, new),
+                    _ => false,
+                },
+            )
+            .count();
+        (begin, end)
+    }
+
+    fn is_same(&mut self, old: Node<'d>, new: Node<'d>) -> bool {
+        old.raw() == new.raw() || old.same_within(new, &mut self.comparisons)
     }
 
     /// Steps into `step`; returns the length to which the path goes back.
     fn enter(&mut self, step: &str) -> usize {
-        let length = self.path.len();
+        let outside = self.path.len();
         self.path.push('/');
         self.path.push_str(step);
         self.level += 1;
-        length
+        outside
     }
 
-    fn leave(&mut self, length: usize) {
-        self.path.truncate(length);
+    fn leave(&mut self, outside: usize) {
+        self.path.truncate(outside);
         self.level -= 1;
     }
 
     fn push(&mut self, op: &'static str, value: Option<Node<'d>>) {
-        let path = Cow::Owned(self.path.clone());
+        self.bytes += OPERATION + self.path.len() + value.map_or(0, |value| value.raw().len());
         self.operations.push(PatchOperation {
             op: Cow::Borrowed(op),
-            path,
+            path: Cow::Owned(self.path.clone()),
             from: None,
             value,
         });
@@ -125,45 +189,30 @@ fn shares_a_key(before: Node<'_>, after: Node<'_>) -> bool {
     before.entries().any(|(key, _)| after.get(&key).is_some())
 }
 
-/// What becomes of the items of a list, from its first place to its last.
+/// What becomes of the items of a list, in their order.
+type Edits<'d> = Box<dyn Iterator<Item = ListEdit<'d>> + 'd>;
+
+/// What becomes of an item of a list.
+#[derive(Clone, Copy)]
 enum ListEdit<'d> {
     Pair(Node<'d>, Node<'d>),
     Remove,
     Add(Node<'d>),
 }
 
-fn align<'d>(before: &[Node<'d>], after: &[Node<'d>]) -> Vec<ListEdit<'d>> {
-    let mut steps = Vec::new();
-    let (mut old, mut new) = (before, after);
-    while let ([first, rest @ ..], [other, others @ ..]) = (old, new)
-        && first.same(*other)
-    {
-        steps.push(ListEdit::Pair(*first, *other));
-        (old, new) = (rest, others);
-    }
-    let mut tail = Vec::new();
-    while let ([rest @ .., last], [others @ .., other]) = (old, new)
-        && last.same(*other)
-    {
-        tail.push(ListEdit::Pair(*last, *other));
-        (old, new) = (rest, others);
-    }
-    between(old, new, &mut steps);
-    steps.extend(tail.into_iter().rev());
-    steps
-}
-
 /// The part between equal beginnings and ends: items that are the same stay, and
 /// between them those of the same name are paired.
-fn between<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<ListEdit<'d>>) {
+fn aligned<'d>(old: &[Node<'d>], new: &[Node<'d>], edits: &mut Vec<ListEdit<'d>>) {
     let pairs = common(old, new, |item| Some(item.raw()));
-    paired(old, new, pairs, steps, named);
+    paired(old, new, pairs, edits, named);
 }
 
 /// A part of which no item is the same.
-fn named<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<ListEdit<'d>>) {
+fn named<'d>(old: &[Node<'d>], new: &[Node<'d>], edits: &mut Vec<ListEdit<'d>>) {
     let pairs = common(old, new, |item| item.get("name").map(Node::raw));
-    paired(old, new, pairs, steps, in_place);
+    paired(old, new, pairs, edits, |old, new, edits| {
+        edits.extend(in_place(old.iter().copied(), new.iter().copied()));
+    });
 }
 
 /// The items at these places become each other; what is between them, `rest` settles.
@@ -171,7 +220,7 @@ fn paired<'d>(
     old: &[Node<'d>],
     new: &[Node<'d>],
     pairs: Vec<(usize, usize)>,
-    steps: &mut Vec<ListEdit<'d>>,
+    edits: &mut Vec<ListEdit<'d>>,
     rest: impl Fn(&[Node<'d>], &[Node<'d>], &mut Vec<ListEdit<'d>>),
 ) {
     let (mut from, mut to) = (0, 0);
@@ -179,30 +228,31 @@ fn paired<'d>(
         rest(
             old.get(from..left).unwrap_or_default(),
             new.get(to..right).unwrap_or_default(),
-            steps,
+            edits,
         );
         if let (Some(left), Some(right)) = (old.get(left), new.get(right)) {
-            steps.push(ListEdit::Pair(*left, *right));
+            edits.push(ListEdit::Pair(*left, *right));
         }
         (from, to) = (left + 1, right + 1);
     }
     rest(
         old.get(from..).unwrap_or_default(),
         new.get(to..).unwrap_or_default(),
-        steps,
+        edits,
     );
 }
 
 /// A part of which nothing is known: each item becomes the one in its place.
-fn in_place<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<ListEdit<'d>>) {
-    let pairs = old.len().min(new.len());
-    steps.extend(
-        old.iter()
-            .zip(new)
-            .map(|(left, right)| ListEdit::Pair(*left, *right)),
-    );
-    steps.extend(old.iter().skip(pairs).map(|_| ListEdit::Remove));
-    steps.extend(new.iter().skip(pairs).map(|item| ListEdit::Add(*item)));
+fn in_place<'d>(
+    old: impl ExactSizeIterator<Item = Node<'d>>,
+    new: impl ExactSizeIterator<Item = Node<'d>> + Clone,
+) -> impl Iterator<Item = ListEdit<'d>> {
+    let (gone, pairs) = (old.len().saturating_sub(new.len()), old.len().min(new.len()));
+    let added = new.clone().skip(pairs).map(ListEdit::Add);
+    old.zip(new)
+        .map(|(old, new)| ListEdit::Pair(old, new))
+        .chain(iter::repeat_n(ListEdit::Remove, gone))
+        .chain(added)
 }
 
 /// A longest common subsequence of what `identity` says of the items: places
@@ -212,7 +262,7 @@ fn common<'d>(
     new: &[Node<'d>],
     identity: impl Fn(Node<'d>) -> Option<&'d str>,
 ) -> Vec<(usize, usize)> {
-    if old.is_empty() || new.is_empty() || old.len().saturating_mul(new.len()) > MAX_PAIRS {
+    if old.is_empty() || new.is_empty() {
         return Vec::new();
     }
     // Text is hashed once for each item, not compared for each pair.

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::Error;
-use super::bytes::{escape_bytes, restore_bytes};
-use super::scan::scan;
+use super::bytes::{escape_bytes, escaped_len, restore_bytes};
+use super::scan::{most_tokens, scan};
 use super::tape::Tape;
+use super::{Error, MAX_TOKENS};
 
 /// A JSON text and its tokens.
 ///
@@ -69,6 +69,28 @@ impl<'t> Document<'t> {
     #[must_use]
     pub const fn levels(&self) -> usize {
         self.tape.levels
+    }
+
+    /// No fewer bytes of memory than the index of `text` takes, which need not be JSON.
+    #[must_use]
+    pub fn most_index_bytes(text: &[u8]) -> usize {
+        Tape::bytes_of(most_tokens(text).min(MAX_TOKENS))
+    }
+
+    /// No fewer bytes of memory than a document of `bytes` takes with a text of its own.
+    #[must_use]
+    pub fn most_bytes(bytes: &[u8]) -> usize {
+        escaped_len(bytes) + Self::most_index_bytes(bytes)
+    }
+
+    /// How many bytes of memory it holds: its index, and its text if that is its own.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let text = match &self.text {
+            Cow::Borrowed(_) => 0,
+            Cow::Owned(text) => text.capacity(),
+        };
+        text + self.tape.bytes()
     }
 
     /// The whole text.

@@ -40,6 +40,21 @@ impl Document<'_> {
             token: 0,
         }
     }
+
+    /// The value at a [position](Node::position) of this document.
+    #[must_use]
+    pub fn at(&self, position: u32) -> Option<Node<'_>> {
+        let node = Node {
+            document: self,
+            token: position,
+        };
+        self.token(position).map(|_| node)
+    }
+
+    #[inline]
+    pub(super) fn token(&self, position: u32) -> Option<TapeToken> {
+        self.tape.tokens.get(position as usize).copied()
+    }
 }
 
 // === impl Node ===
@@ -193,6 +208,33 @@ impl<'d> Node<'d> {
         }
     }
 
+    /// The items from `index` on; none if it is no list or has no such item.
+    pub(super) fn items_from(self, index: usize) -> Items<'d> {
+        match self.item(index) {
+            Some(item) => Items {
+                document: self.document,
+                next: item.token,
+                left: self.len() - index,
+            },
+            None => Items {
+                document: self.document,
+                next: self.token,
+                left: 0,
+            },
+        }
+    }
+
+    /// Items of a list as they are written, from the first of them to the end of the last.
+    pub(super) fn raw_items(self, index: usize, count: usize) -> &'d str {
+        let last = count.checked_sub(1).and_then(|more| self.item(index + more));
+        let ends = self
+            .item(index)
+            .and_then(Self::data)
+            .zip(last.and_then(Self::data));
+        ends.and_then(|(first, last)| self.document.text.get(first.start as usize..last.end as usize))
+            .unwrap_or_default()
+    }
+
     /// The entries; none if it is no map.
     #[must_use]
     pub fn entries(self) -> Entries<'d> {
@@ -264,46 +306,6 @@ impl<'d> Node<'d> {
         Some(node)
     }
 
-    /// Whether both say the same: the order of keys, white space and the
-    /// spelling of escapes do not matter; numbers are compared as written.
-    #[must_use]
-    pub fn same(self, other: Node<'_>) -> bool {
-        // Text is compared as a whole near the root alone: else a difference at the bottom
-        // of a deep value would be looked for once on each level.
-        const WHOLE: usize = 32;
-        if self.kind() == other.kind() && self.raw() == other.raw() {
-            return true;
-        }
-        let mut pending = vec![(0, self, other)];
-        while let Some((level, left, right)) = pending.pop() {
-            if left.kind() != right.kind() || left.len() != right.len() {
-                return false;
-            }
-            let is_scalar = !matches!(left.kind(), Kind::Array | Kind::Object);
-            if (is_scalar || level < WHOLE) && left.raw() == right.raw() {
-                continue;
-            }
-            match left.kind() {
-                Kind::Null | Kind::Bool | Kind::Number => return false,
-                Kind::String if left.as_str() == right.as_str() => {}
-                Kind::String => return false,
-                Kind::Array => {
-                    let items = left.items().zip(right.items());
-                    pending.extend(items.map(|(left, right)| (level + 1, left, right)));
-                }
-                Kind::Object => {
-                    for (key, left) in left.entries() {
-                        let Some(right) = right.get(&key) else {
-                            return false;
-                        };
-                        pending.push((level + 1, left, right));
-                    }
-                }
-            }
-        }
-        true
-    }
-
     /// What it is part of.
     pub const fn document(self) -> &'d Document<'d> {
         self.document
@@ -315,8 +317,14 @@ impl<'d> Node<'d> {
         self.token
     }
 
+    /// The [position](Self::position) after all that is within this value.
+    #[must_use]
+    pub fn end(self) -> u32 {
+        self.data().map_or(self.token, |token| token.next)
+    }
+
     fn data(self) -> Option<TapeToken> {
-        self.document.tape.tokens.get(self.token as usize).copied()
+        self.document.token(self.token)
     }
 }
 

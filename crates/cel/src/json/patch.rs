@@ -6,24 +6,32 @@
 //! ignored.
 
 mod application;
+mod budget;
 mod operation;
 
 use super::{Kind, Node, Tree, write_list};
 use application::Application;
-pub use application::MAX_COPIED;
+pub use budget::{MAX_COPIED, PatchBudget};
 pub use operation::{Error, PatchOperation};
+
+/// A list of operations, each of which is one. Reading them takes no memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Patch<'d>(Node<'d>);
 
 /// Reads a patch: a list of maps. `null` is an empty patch.
 ///
 /// # Errors
 ///
 /// [`Error::Malformed`]. What an operation says is judged when it is applied.
-pub fn read(patch: Node<'_>) -> Result<Vec<PatchOperation<'_>>, Error> {
+pub fn read(patch: Node<'_>) -> Result<Patch<'_>, Error> {
     match patch.kind() {
-        Kind::Null => Ok(Vec::new()),
-        Kind::Array => patch.items().map(PatchOperation::read).collect(),
-        _ => Err(Error::Malformed { expected: "a list" }),
+        Kind::Null | Kind::Array => {}
+        _ => return Err(Error::Malformed { expected: "a list" }),
     }
+    for operation in patch.items() {
+        PatchOperation::read(operation)?;
+    }
+    Ok(Patch(patch))
 }
 
 /// Writes a patch as JSON.
@@ -38,12 +46,35 @@ pub fn write(operations: &[PatchOperation<'_>]) -> String {
 ///
 /// # Errors
 ///
+/// As [`apply_within`].
+pub fn apply<'d>(document: Node<'d>, patch: Patch<'d>) -> Result<Tree<'d>, Error> {
+    apply_within(document, patch, &mut PatchBudget::new())
+}
+
+/// Applies the operations in order, with what `budget` has left.
+///
+/// # Errors
+///
 /// That of the first operation which does not apply. Then nothing is changed;
 /// whether a failed `test` is an error is for the caller to say.
-pub fn apply<'d>(document: Node<'d>, operations: &[PatchOperation<'d>]) -> Result<Tree<'d>, Error> {
-    let mut run = Application::new(document);
-    for operation in operations {
-        run.step(operation)?;
+pub fn apply_within<'d>(
+    document: Node<'d>,
+    patch: Patch<'d>,
+    budget: &mut PatchBudget,
+) -> Result<Tree<'d>, Error> {
+    let mut run = Application::new(document, budget);
+    for operation in patch.operations() {
+        run.step(&operation)?;
     }
     Ok(run.into_root())
+}
+
+// === impl Patch ===
+
+impl<'d> Patch<'d> {
+    /// The operations, in order.
+    pub fn operations(self) -> impl Iterator<Item = PatchOperation<'d>> {
+        // All of them were read before.
+        self.0.items().filter_map(|item| PatchOperation::read(item).ok())
+    }
 }

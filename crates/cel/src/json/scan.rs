@@ -55,8 +55,8 @@ pub(super) fn scan(text: &str) -> Result<Tape, Error> {
         return Err(Error::TooLong);
     }
     let mut tape = Tape::default();
-    // Kubernetes' objects have a token for every 9 to 20 bytes.
-    tape.tokens.reserve_exact((text.len() / 9 + 4).min(MAX_TOKENS));
+    tape.tokens
+        .reserve_exact(likely_tokens(text.as_bytes()).min(MAX_TOKENS));
     let mut scanner = Scanner {
         text,
         bytes: text.as_bytes(),
@@ -67,6 +67,30 @@ pub(super) fn scan(text: &str) -> Result<Tape, Error> {
     scanner.document()?;
     scanner.tape.wide.sort_unstable_by_key(|wide| wide.token);
     Ok(scanner.tape)
+}
+
+/// The longest text of which the tokens are not counted beforehand, in bytes.
+const SHORT: usize = 64 << 10;
+
+/// How many tokens there is room for at first.
+fn likely_tokens(text: &[u8]) -> usize {
+    if text.len() > SHORT {
+        return most_tokens(text);
+    }
+    // Kubernetes' objects have a token for every 9 to 20 bytes.
+    text.len() / 9 + 4
+}
+
+/// No fewer tokens than a text has: but for the first, each follows one of these bytes.
+pub(super) fn most_tokens(text: &[u8]) -> usize {
+    // What is empty ends at once, two bytes further in ASCII than it began.
+    let begins = |byte: u8, next: u8| matches!(byte, b'[' | b'{') && next != byte + 2;
+    let is_before = |(byte, next): &(&u8, &u8)| matches!(byte, b',' | b':') || begins(**byte, **next);
+    1 + text
+        .iter()
+        .zip(text.get(1..).unwrap_or_default())
+        .filter(is_before)
+        .count()
 }
 
 /// Makes room for more tokens, up to [`MAX_TOKENS`].

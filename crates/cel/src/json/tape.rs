@@ -1,5 +1,7 @@
 //! The tape: the tokens of a text.
 
+use std::mem;
+
 /// Lists and maps with more entries than this have an index of their own, so
 /// that a large one costs no more a look-up than a small one.
 pub(super) const WIDE: usize = 32;
@@ -127,6 +129,19 @@ impl TapeToken {
 // === impl Tape ===
 
 impl Tape {
+    /// How many bytes of memory so many tokens take at most, whatever they are.
+    pub(super) const fn bytes_of(tokens: usize) -> usize {
+        // A token is in one list or map at most, whose place in `order` may have grown twofold.
+        (mem::size_of::<TapeToken>() + 2 * mem::size_of::<u32>()) * tokens
+    }
+
+    /// How many bytes of memory it holds.
+    pub(super) fn bytes(&self) -> usize {
+        mem::size_of::<TapeToken>() * self.tokens.capacity()
+            + mem::size_of::<Wide>() * self.wide.capacity()
+            + mem::size_of::<u32>() * self.order.capacity()
+    }
+
     /// The index of the wide list or map at `token`.
     pub(super) fn order_of(&self, token: u32) -> Option<&[u32]> {
         let position = self.wide.binary_search_by_key(&token, |wide| wide.token).ok()?;

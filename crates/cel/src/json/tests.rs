@@ -157,11 +157,11 @@ fn ten_thousand_levels_are_read_compared_patched_and_written_on_a_small_stack() 
         let operations = diff(object, other.root());
         assert_eq!(operations.len(), 1);
         let written = Document::parse(patch::write(&operations)).unwrap();
-        let changed = patch::apply(object, &patch::read(written.root()).unwrap()).unwrap();
+        let changed = patch::apply(object, patch::read(written.root()).unwrap()).unwrap();
         let changed = Document::parse(changed.to_text()).unwrap();
         assert!(changed.root().same(other.root()));
         let copy = parse(r#"[{"op":"copy","from":"/data","path":"/more"},{"op":"remove","path":"/data"}]"#);
-        let copied = patch::apply(object, &patch::read(copy.root()).unwrap()).unwrap();
+        let copied = patch::apply(object, patch::read(copy.root()).unwrap()).unwrap();
         let copied = Document::parse(copied.to_text()).unwrap();
         assert!(
             copied

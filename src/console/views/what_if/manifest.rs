@@ -317,7 +317,7 @@ fn changes(about: &ReviewOfManifest, changes: &str) -> Vec<ObjectChange> {
         return Vec::new();
     };
     let shown = |value: Option<Node<'_>>| value.map(|value| excerpt(value.raw())).unwrap_or_default();
-    let change = |operation: &patch::PatchOperation<'_>| ObjectChange {
+    let change = |operation: patch::PatchOperation<'_>| ObjectChange {
         path: operation.path.to_string(),
         before: match &*operation.op {
             // What an item is put before is not changed.
@@ -326,7 +326,7 @@ fn changes(about: &ReviewOfManifest, changes: &str) -> Vec<ObjectChange> {
         },
         after: shown(operation.value),
     };
-    operations.iter().map(change).collect()
+    operations.operations().map(change).collect()
 }
 
 /// Whether a JSON Pointer leads to an item of a list.

@@ -2,36 +2,28 @@
 
 use std::borrow::Cow;
 
+use super::budget::PatchBudget;
 use super::operation::{Error, PatchOperation};
 use crate::json::{Kind, MAX_OPENED, Node, Tree};
 
-/// The most bytes that the `copy` operations of one patch may add, as the API
-/// server's `JSONPatchMaxCopyBytes`.
-pub const MAX_COPIED: usize = 3 << 20;
-
-/// The most list items that one patch may shift, and values that it may move.
-const MAX_SHIFTED: usize = 100_000_000;
-
-pub(super) struct Application<'d> {
+pub(super) struct Application<'d, 'b> {
     root: Tree<'d>,
-    copied: usize,
-    shifted: usize,
+    budget: &'b mut PatchBudget,
 }
 
 /// The map or list that a path ends in, and its last step.
 struct PathEnd<'r, 'd> {
     container: &'r mut Tree<'d>,
-    key: Cow<'r, str>,
+    key: Cow<'d, str>,
     op: &'r str,
     path: &'r str,
 }
 
-impl<'d> Application<'d> {
-    pub(super) fn new(document: Node<'d>) -> Self {
+impl<'d, 'b> Application<'d, 'b> {
+    pub(super) const fn new(document: Node<'d>, budget: &'b mut PatchBudget) -> Self {
         Self {
             root: Tree::Node(document),
-            copied: 0,
-            shifted: 0,
+            budget,
         }
     }
 
@@ -41,28 +33,20 @@ impl<'d> Application<'d> {
     }
 
     pub(super) fn step(&mut self, operation: &PatchOperation<'d>) -> Result<(), Error> {
-        let path = operation.path.as_ref();
+        let path = &operation.path;
         match operation.op.as_ref() {
             "add" => self.add("add", path, operation.value()),
             "remove" => self.take("remove", path).map(|_| ()),
             "replace" if path.is_empty() => self.replace_document(operation),
-            "replace" => self.target("replace", path)?.replace(operation.value()),
+            "replace" => self.change("replace", path, |target| target.replace(operation.value())),
             "move" => {
                 let value = self.take("move", from(operation)?)?;
                 self.add("move", path, value)
             }
             "copy" => {
-                let value = self
-                    .target("copy", from(operation)?)?
-                    .get()?
-                    .cloned()
-                    .unwrap_or(Tree::Null);
-                self.copied += value.to_text().len();
-                if self.copied > MAX_COPIED {
-                    return Err(Error::TooLarge {
-                        what: "copy more than 3 MiB",
-                    });
-                }
+                let target = self.target("copy", from(operation)?)?;
+                let value = target.get()?.map_or(Tree::Null, Cow::into_owned);
+                self.budget.copy(value.extent())?;
                 self.add("copy", path, value)
             }
             "test" => self.test(operation),
@@ -70,35 +54,35 @@ impl<'d> Application<'d> {
         }
     }
 
-    fn add(&mut self, op: &str, path: &str, value: Tree<'d>) -> Result<(), Error> {
-        let (depth, values) = value.extent();
-        if steps(path) + depth > MAX_OPENED {
+    #[expect(clippy::ptr_arg, reason = "keys that are borrowed from the patch stay borrowed")]
+    fn add(&mut self, op: &str, path: &Cow<'d, str>, value: Tree<'d>) -> Result<(), Error> {
+        let extent = value.extent();
+        if steps(path) + extent.levels > MAX_OPENED {
             return Err(Error::TooLarge { what: "nest so deep" });
         }
-        self.shift(values)?;
-        let mut target = self.target(op, path)?;
-        let shifted = target.length();
-        target.add(value)?;
-        self.shift(shifted)
+        self.budget.shift(extent.notes)?;
+        self.change(op, path, |target| target.add(value))
     }
 
-    fn take(&mut self, op: &str, path: &str) -> Result<Tree<'d>, Error> {
-        let mut target = self.target(op, path)?;
-        let shifted = target.length();
-        let value = target.remove()?;
-        self.shift(shifted)?;
-        Ok(value)
+    fn take(&mut self, op: &str, path: &Cow<'d, str>) -> Result<Tree<'d>, Error> {
+        self.change(op, path, |target| target.remove())
     }
 
-    fn shift(&mut self, items: usize) -> Result<(), Error> {
-        self.shifted += items;
-        if self.shifted > MAX_SHIFTED {
-            Err(Error::TooLarge {
-                what: "shift so many items",
-            })
-        } else {
-            Ok(())
-        }
+    /// Changes what the path leads to, and takes what that costs.
+    #[expect(clippy::ptr_arg, reason = "keys that are borrowed from the patch stay borrowed")]
+    fn change<T>(
+        &mut self,
+        op: &str,
+        path: &Cow<'d, str>,
+        change: impl FnOnce(&mut PathEnd<'_, 'd>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut target = self.target(op, path)?;
+        let before = target.pieces();
+        let result = change(&mut target)?;
+        let after = target.pieces();
+        self.budget.shift(before.max(after))?;
+        self.budget.note(after.saturating_sub(before).max(1))?;
+        Ok(result)
     }
 
     fn replace_document(&mut self, operation: &PatchOperation<'d>) -> Result<(), Error> {
@@ -111,17 +95,17 @@ impl<'d> Application<'d> {
 
     fn test(&mut self, operation: &PatchOperation<'d>) -> Result<(), Error> {
         let path = operation.path.as_ref();
-        let found = if path.is_empty() {
-            Some(&self.root)
-        } else {
-            self.target("test", path)?.into_value()?
-        };
         // A missing key of a map, `null` and no value at all are the same to it.
         let wanted = operation.value.filter(|value| !value.is_null());
-        let equal = match (found.filter(|found| !found.is_null()), wanted) {
+        let is_wanted = |found: Option<&Tree<'d>>| match (found.filter(|found| !found.is_null()), wanted) {
             (None, None) => true,
             (Some(found), Some(wanted)) => same(found, wanted),
             _ => false,
+        };
+        let equal = if path.is_empty() {
+            is_wanted(Some(&self.root))
+        } else {
+            is_wanted(self.target("test", &operation.path)?.get()?.as_deref())
         };
         if equal {
             Ok(())
@@ -132,7 +116,20 @@ impl<'d> Application<'d> {
         }
     }
 
-    fn target<'r>(&'r mut self, op: &'r str, path: &'r str) -> Result<PathEnd<'r, 'd>, Error> {
+    fn target<'r>(&'r mut self, op: &'r str, path: &'r Cow<'d, str>) -> Result<PathEnd<'r, 'd>, Error> {
+        match path {
+            Cow::Borrowed(path) => self.walk(op, path, Cow::Borrowed),
+            Cow::Owned(path) => self.walk(op, path, |step| Cow::Owned(step.to_owned())),
+        }
+    }
+
+    /// Goes to the end of the path. `key` is what a step of it is as a key.
+    fn walk<'r, 'p: 'r>(
+        &'r mut self,
+        op: &'r str,
+        path: &'p str,
+        key: impl Fn(&'p str) -> Cow<'d, str>,
+    ) -> Result<PathEnd<'r, 'd>, Error> {
         let missing = || Error::MissingPath {
             op: op.to_owned(),
             path: path.to_owned(),
@@ -140,24 +137,27 @@ impl<'d> Application<'d> {
         if steps(path) > MAX_OPENED {
             return Err(Error::TooLarge { what: "nest so deep" });
         }
-        let (_, steps) = path.split_once('/').ok_or_else(missing)?;
-        let mut steps: Vec<&str> = steps.split('/').collect();
-        let key = decode(steps.pop().unwrap_or_default());
-        let mut container = self.root.open();
-        for step in steps {
+        let (_, within) = path.split_once('/').ok_or_else(missing)?;
+        let (parents, last) = match within.rsplit_once('/') {
+            Some((parents, last)) => (Some(parents), last),
+            None => (None, within),
+        };
+        let mut container = opened(&mut self.root, self.budget)?;
+        for step in parents.into_iter().flat_map(|parents| parents.split('/')) {
             let next = match container {
-                Tree::Object(map) => map.get_mut(&decode(step)),
+                Tree::Object(map) => map.get_mut(&decode(step, &key)),
                 Tree::Array(items) => {
-                    position(step, items.len(), items.len()).and_then(|position| items.get_mut(position))
+                    self.budget.shift(items.pieces())?;
+                    position(step, items.len()).and_then(|position| items.get_mut(position))
                 }
                 Tree::Node(_) | Tree::Null => None,
             };
-            container = next.ok_or_else(missing)?.open();
+            container = opened(next.ok_or_else(missing)?, self.budget)?;
         }
         match container {
             Tree::Object(_) | Tree::Array(_) => Ok(PathEnd {
                 container,
-                key,
+                key: decode(last, &key),
                 op,
                 path,
             }),
@@ -166,79 +166,76 @@ impl<'d> Application<'d> {
     }
 }
 
-impl<'r, 'd> PathEnd<'r, 'd> {
-    /// How many items a change here may shift.
-    const fn length(&self) -> usize {
+/// Opens `tree`, and takes what that costs.
+fn opened<'r, 'd>(tree: &'r mut Tree<'d>, budget: &mut PatchBudget) -> Result<&'r mut Tree<'d>, Error> {
+    if tree.is_closed() {
+        budget.note(1)?;
+    }
+    Ok(tree.open())
+}
+
+impl<'d> PathEnd<'_, 'd> {
+    /// How many pieces of a list a change here may shift.
+    const fn pieces(&self) -> usize {
         match &*self.container {
-            Tree::Array(items) => items.len(),
+            Tree::Array(items) => items.pieces(),
             _ => 0,
         }
     }
 
     /// `None` where a map has no such key; a list without the item is an error.
-    fn get(&self) -> Result<Option<&Tree<'d>>, Error> {
-        match &*self.container {
-            Tree::Array(items) => {
-                let position = position(&self.key, items.len(), items.len()).ok_or_else(|| self.no_item())?;
-                Ok(items.get(position))
-            }
-            Tree::Object(map) => Ok(map.get(&self.key)),
-            Tree::Node(_) | Tree::Null => Ok(None),
-        }
-    }
-
-    fn into_value(self) -> Result<Option<&'r Tree<'d>>, Error> {
-        let no_item = self.no_item();
-        match self.container {
-            Tree::Array(items) => {
-                let position = position(&self.key, items.len(), items.len()).ok_or(no_item)?;
-                Ok(items.get(position))
-            }
-            Tree::Object(map) => Ok(map.get(&self.key)),
-            Tree::Node(_) | Tree::Null => Ok(None),
-        }
+    fn get(&self) -> Result<Option<Cow<'_, Tree<'d>>>, Error> {
+        let place = self.place(0)?;
+        Ok(match &*self.container {
+            Tree::Array(items) => items.get(place),
+            Tree::Object(map) => map.get(&self.key),
+            Tree::Node(_) | Tree::Null => None,
+        })
     }
 
     fn add(&mut self, value: Tree<'d>) -> Result<(), Error> {
-        let no_item = self.no_item();
+        let place = self.place(1)?;
         match self.container {
-            Tree::Array(items) if self.key == "-" => items.push(value),
-            Tree::Array(items) => {
-                let place = position(&self.key, items.len() + 1, items.len() + 1).ok_or(no_item)?;
-                items.insert(place, value);
-            }
-            Tree::Object(map) => map.insert(Cow::Owned(self.key.to_string()), value),
+            Tree::Array(items) => items.insert(place, value),
+            Tree::Object(map) => map.insert(self.key.clone(), value),
             Tree::Node(_) | Tree::Null => {}
         }
         Ok(())
     }
 
     fn replace(&mut self, value: Tree<'d>) -> Result<(), Error> {
-        let no_item = self.no_item();
+        let place = self.place(0)?;
         match self.container {
             Tree::Array(items) => {
-                let place = position(&self.key, items.len(), items.len());
-                *place.and_then(|place| items.get_mut(place)).ok_or(no_item)? = value;
+                if let Some(item) = items.get_mut(place) {
+                    *item = value;
+                }
             }
-            Tree::Object(map) => map.insert(Cow::Owned(self.key.to_string()), value),
+            Tree::Object(map) => map.insert(self.key.clone(), value),
             Tree::Node(_) | Tree::Null => {}
         }
         Ok(())
     }
 
     fn remove(&mut self) -> Result<Tree<'d>, Error> {
-        let no_item = self.no_item();
+        let place = self.place(0)?;
         match self.container {
-            Tree::Array(items) => {
-                let place = position(&self.key, items.len(), items.len()).ok_or(no_item)?;
-                Ok(items.remove(place))
-            }
+            Tree::Array(items) => items.remove(place).ok_or_else(|| self.no_item()),
             Tree::Object(map) => map.remove(&self.key).ok_or_else(|| Error::MissingKey {
                 op: self.op.to_owned(),
                 path: self.path.to_owned(),
                 key: self.key.to_string(),
             }),
             Tree::Node(_) | Tree::Null => Ok(Tree::Null),
+        }
+    }
+
+    /// The place that the last step names in a list, `beyond` its end at most.
+    fn place(&self, beyond: usize) -> Result<usize, Error> {
+        match &*self.container {
+            Tree::Array(items) if beyond > 0 && self.key == "-" => Ok(items.len()),
+            Tree::Array(items) => position(&self.key, items.len() + beyond).ok_or_else(|| self.no_item()),
+            _ => Ok(0),
         }
     }
 
@@ -251,17 +248,17 @@ impl<'r, 'd> PathEnd<'r, 'd> {
     }
 }
 
-fn from<'o>(operation: &'o PatchOperation<'_>) -> Result<&'o str, Error> {
-    operation.from.as_deref().ok_or_else(|| Error::MissingFrom {
+fn from<'o, 'd>(operation: &'o PatchOperation<'d>) -> Result<&'o Cow<'d, str>, Error> {
+    operation.from.as_ref().ok_or_else(|| Error::MissingFrom {
         op: operation.op.to_string(),
     })
 }
 
-/// The place that `step` names among the first `limit`; a negative one counts back from `end`.
-fn position(step: &str, limit: usize, end: usize) -> Option<usize> {
+/// The place that `step` names among the first `limit`; a negative one counts back from there.
+fn position(step: &str, limit: usize) -> Option<usize> {
     let index: i64 = step.parse().ok()?;
     let place = if index < 0 {
-        end.checked_sub(usize::try_from(index.unsigned_abs()).ok()?)?
+        limit.checked_sub(usize::try_from(index.unsigned_abs()).ok()?)?
     } else {
         usize::try_from(index).ok()?
     };
@@ -272,11 +269,12 @@ fn steps(path: &str) -> usize {
     memchr::memchr_iter(b'/', path.as_bytes()).count()
 }
 
-fn decode(step: &str) -> Cow<'_, str> {
+/// What a step of a path says. One without an escape is a `key` as it stands there.
+fn decode<'p, 'd>(step: &'p str, key: impl Fn(&'p str) -> Cow<'d, str>) -> Cow<'d, str> {
     if step.contains('~') {
         step.replace("~1", "/").replace("~0", "~").into()
     } else {
-        step.into()
+        key(step)
     }
 }
 
@@ -288,16 +286,16 @@ fn same(tree: &Tree<'_>, node: Node<'_>) -> bool {
             node.kind() == Kind::Array
                 && items.len() == node.len()
                 && items
-                    .iter()
+                    .items()
                     .zip(node.items())
-                    .all(|(item, other)| same(item, other))
+                    .all(|(item, other)| same(&item, other))
         }
         Tree::Object(map) => {
             node.kind() == Kind::Object
                 && map.len() == node.len()
                 && map
                     .entries()
-                    .all(|(key, value)| node.get(key).is_some_and(|other| same(value, other)))
+                    .all(|(key, value)| node.get(&key).is_some_and(|other| same(&value, other)))
         }
     }
 }

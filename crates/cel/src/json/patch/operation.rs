@@ -78,7 +78,7 @@ pub enum Error {
         /// What should have stood there.
         expected: &'static str,
     },
-    /// The patch nests, copies or shifts more than it may.
+    /// The patch nests, copies or shifts more than it may, or all patches to an object together do.
     #[error("the patch is too large: it may not {what}")]
     TooLarge {
         /// Which bound it breaks.

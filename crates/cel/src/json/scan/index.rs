@@ -41,6 +41,7 @@ impl Scanner<'_> {
 
     fn index_items(&mut self, token: u32, count: u32) {
         let from = self.tape.order.len();
+        self.tape.order.reserve(count as usize);
         let mut item = token + 1;
         for _ in 0..count {
             self.tape.order.push(item);

@@ -140,7 +140,7 @@ pub fn apply_patch(
 ) -> Result<Option<Document<'static>>, MutationFault> {
     let patch = Document::parse(operations(value)?)?;
     let operations = patch::read(patch.root())?;
-    let tree = match patch::apply(object, &operations) {
+    let tree = match patch::apply(object, operations) {
         Ok(tree) => tree,
         Err(patch::Error::TestFailed { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),

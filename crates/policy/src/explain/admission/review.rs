@@ -259,7 +259,7 @@ fn with_patch(review: &Document<'_>, changes: &str) -> Result<Document<'static>,
         return Ok(read(review.text().to_owned())?);
     };
     let changes = read(changes.to_owned())?;
-    let object = patch::apply(object, &patch::read(changes.root())?)?.to_text();
+    let object = patch::apply(object, patch::read(changes.root())?)?.to_text();
     let mut replace = String::new();
     write_list(&mut replace, [object], |out, object| {
         ObjectWriter::write(out, |operation| {
@@ -270,5 +270,5 @@ fn with_patch(review: &Document<'_>, changes: &str) -> Result<Document<'static>,
     });
     let replace = read(replace)?;
     let operations = patch::read(replace.root())?;
-    Ok(read(patch::apply(review.root(), &operations)?.to_text())?)
+    Ok(read(patch::apply(review.root(), operations)?.to_text())?)
 }

@@ -1,12 +1,12 @@
 //! The merge of two values of one type (structured-merge-diff `typed/merge.go`
 //! with the rule "keep the right-hand side").
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use super::check::{is_type_meta, misfit};
 use super::schema::{Lists, Maps, SchemaType};
 use super::{Error, FieldMismatches, Schemas, item};
-use portcullis_cel::json::{Kind, Node, Tree};
+use portcullis_cel::json::{Kind, Node, Tree, TreeList};
 
 /// `object` with what `patch` says; the patch has been checked.
 pub(super) fn merge<'d>(
@@ -27,8 +27,17 @@ struct Merge<'w, 's> {
     path: String,
 }
 
-/// The items of one of two lists, with their names.
-type Side<'d> = Vec<(String, Node<'d>)>;
+/// The items of a patch's list, with their names.
+type NewItems<'d> = Vec<(String, Node<'d>)>;
+
+/// The items of the object's list that those of the patch name.
+#[derive(Default)]
+struct NamedItems<'d> {
+    /// Each one's place, and which item of the patch it is.
+    places: Vec<(usize, usize)>,
+    /// By the item of the patch: how many they are, and the last of them.
+    of: HashMap<usize, (usize, Node<'d>)>,
+}
 
 // === impl Merge ===
 
@@ -91,43 +100,40 @@ impl<'w, 's> Merge<'w, 's> {
         old: Node<'d>,
         new: Node<'d>,
     ) -> Result<Tree<'d>, Error> {
-        let old = self.side(lists, old)?;
-        let new = self.side(lists, new)?;
-        let olds = unique(&old);
-        let news: HashSet<&str> = new.iter().map(|(name, _)| name.as_str()).collect();
+        // An object may have far more items than the patch names: only of those is anything kept.
+        let new = self.new_items(lists, new)?;
+        let names = new.iter().map(|(name, _)| name.as_str()).zip(0..).collect();
+        let named = self.named_items(lists, old, &names)?;
         // The items of both sides that are yet to come, in the new order.
-        let mut shared: VecDeque<&String> = new
-            .iter()
-            .map(|(name, _)| name)
-            .filter(|name| olds.contains_key(name.as_str()))
-            .collect();
-        let mut items = Vec::with_capacity(old.len().max(new.len()));
-        let (mut left, mut right) = (old.iter().peekable(), new.iter().peekable());
+        let mut shared: VecDeque<usize> = (0..new.len()).filter(|place| named.of.contains_key(place)).collect();
+        let mut items = TreeList::new();
+        let (mut left, mut right) = (named.places.iter().peekable(), new.iter().enumerate().peekable());
+        let mut passed = 0;
         loop {
+            let next = left.peek().map_or(old.len(), |(place, _)| *place);
+            items.push_run(old, passed, next - passed);
+            passed = next;
             let (passes, comes) = match (left.peek(), right.peek()) {
                 (None, None) => break,
                 (None, Some(_)) => (false, true),
-                (Some((name, node)), _) if !news.contains(name.as_str()) => {
-                    items.push(Tree::Node(*node));
-                    (true, false)
-                }
                 (Some(_), None) => (true, false),
-                (Some((name, _)), Some((next, _))) if name == next => (true, true),
-                (Some((name, _)), Some(_)) => match shared.front() {
+                (Some((_, name)), Some((next, _))) if name == next => (true, true),
+                (Some((_, name)), Some(_)) => match shared.front() {
                     // The old item was merged before: only its place is left.
                     None => (true, true),
-                    Some(first) => (*first != name, *first == name),
+                    Some(first) => (first != name, first == name),
                 },
             };
             if passes {
                 left.next();
+                passed += 1;
             }
-            if let Some((name, node)) = right.next_if(|_| comes) {
-                items.push(self.item(of, name, olds.get(name.as_str()).copied().flatten(), *node)?);
-                shared.pop_front_if(|first| *first == name);
+            if let Some((place, (name, node))) = right.next_if(|_| comes) {
+                items.push(self.item(of, name, named.only(place), *node)?);
+                shared.pop_front_if(|first| *first == place);
             }
         }
-        Ok(Tree::Array(items))
+        Ok(Tree::Array(Box::new(items)))
     }
 
     fn item<'d>(
@@ -144,12 +150,36 @@ impl<'w, 's> Merge<'w, 's> {
         Ok(merged)
     }
 
-    fn side<'d>(&self, lists: &Lists<'_>, list: Node<'d>) -> Result<Side<'d>, Error> {
-        let named = |(place, node): (usize, Node<'d>)| match item::name(lists, node) {
-            Ok(name) => Ok((name.unwrap_or_default(), node)),
+    fn new_items<'d>(&self, lists: &Lists<'_>, list: Node<'d>) -> Result<NewItems<'d>, Error> {
+        let items = list.items().enumerate();
+        items
+            .map(|(place, node)| Ok((self.name(lists, place, node)?, node)))
+            .collect()
+    }
+
+    /// The items of `list` that `names` names.
+    fn named_items<'d>(
+        &self,
+        lists: &Lists<'_>,
+        list: Node<'d>,
+        names: &HashMap<&str, usize>,
+    ) -> Result<NamedItems<'d>, Error> {
+        let mut named = NamedItems::default();
+        for (place, node) in list.items().enumerate() {
+            if let Some(new) = names.get(self.name(lists, place, node)?.as_str()) {
+                named.places.push((place, *new));
+                let (count, last) = named.of.entry(*new).or_insert((0, node));
+                (*count, *last) = (*count + 1, node);
+            }
+        }
+        Ok(named)
+    }
+
+    fn name(&self, lists: &Lists<'_>, place: usize, node: Node<'_>) -> Result<String, Error> {
+        match item::name(lists, node) {
+            Ok(name) => Ok(name.unwrap_or_default()),
             Err(unnamed) => Err(self.error(format!("element {place}: {unnamed}"))),
-        };
-        list.items().enumerate().map(named).collect()
+        }
     }
 
     /// The patch was checked, so what does not fit is the object's.
@@ -160,15 +190,13 @@ impl<'w, 's> Merge<'w, 's> {
     }
 }
 
-/// The items by their names. Of several with one name none is merged with the
-/// new item, which replaces them all.
-fn unique<'i, 'd>(side: &'i Side<'d>) -> HashMap<&'i str, Option<Node<'d>>> {
-    let mut items = HashMap::with_capacity(side.len());
-    for (name, node) in side {
-        items
-            .entry(name.as_str())
-            .and_modify(|first| *first = None)
-            .or_insert(Some(*node));
+// === impl NamedItems ===
+
+impl<'d> NamedItems<'d> {
+    /// The only item that the one at `new` of the patch names. Of several with one name none is
+    /// merged with the new item, which replaces them all.
+    fn only(&self, new: usize) -> Option<Node<'d>> {
+        let (count, node) = self.of.get(&new)?;
+        (*count == 1).then_some(*node)
     }
-    items
 }

@@ -89,7 +89,7 @@ fn read(bytes: &[u8]) -> Result<Document<'_>, String> {
 
 fn applied(patch: &Document<'_>, object: Node<'_>) -> Result<Document<'static>, String> {
     let operations = patch::read(patch.root()).map_err(|error| error.to_string())?;
-    let tree = patch::apply(object, &operations).map_err(|error| error.to_string())?;
+    let tree = patch::apply(object, operations).map_err(|error| error.to_string())?;
     Document::parse(tree.to_text()).map_err(|error: json::Error| error.to_string())
 }
 

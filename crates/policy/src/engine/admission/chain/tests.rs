@@ -221,7 +221,7 @@ fn labels(outcome: &Outcome) -> Value {
     });
     let operations = patch.unwrap();
     let operations = json::patch::read(operations.root()).unwrap();
-    let after = json::patch::apply(object.root(), &operations).unwrap().to_text();
+    let after = json::patch::apply(object.root(), operations).unwrap().to_text();
     serde_json::from_str::<Value>(&after).unwrap()["metadata"]["labels"].take()
 }
 

@@ -99,6 +99,6 @@ fn is_exempt(request: &Request<'_>) -> bool {
 fn completed(object: Node<'_>, completion: &'static str) -> Result<Document<'static>, String> {
     let written = Document::parse(completion).map_err(|error| error.to_string())?;
     let operations = patch::read(written.root()).map_err(|error| error.to_string())?;
-    let tree = patch::apply(object, &operations).map_err(|error| error.to_string())?;
+    let tree = patch::apply(object, operations).map_err(|error| error.to_string())?;
     Document::parse(tree.to_text()).map_err(|error| error.to_string())
 }

@@ -126,13 +126,13 @@ proptest! {
         let mut one_by_one = object.clone();
         for text in &of {
             let read = Document::parse(text.clone()).unwrap();
-            let after = json::patch::apply(one_by_one.root(), &json::patch::read(read.root()).unwrap()).unwrap();
+            let after = json::patch::apply(one_by_one.root(), json::patch::read(read.root()).unwrap()).unwrap();
             let after = after.to_text();
             one_by_one = Document::parse(after).unwrap();
         }
         let patch = if outcome.patch.is_empty() { "[]".to_owned() } else { outcome.patch };
         let read = Document::parse(patch).unwrap();
-        let at_once = json::patch::apply(object.root(), &json::patch::read(read.root()).unwrap()).unwrap();
+        let at_once = json::patch::apply(object.root(), json::patch::read(read.root()).unwrap()).unwrap();
         let at_once = Document::parse(at_once.to_text()).unwrap();
         prop_assert!(one_by_one.root().same(at_once.root()), "{one_by_one:?} {at_once:?}");
     }

@@ -1,0 +1,105 @@
+//! Whether two values say the same.
+
+use super::{Entries, Items, Kind, Node};
+
+/// Text is compared as a whole near the root alone: else a difference at the bottom of a deep
+/// value would be looked for once on each level.
+const WHOLE: usize = 32;
+
+/// As many bytes of text as are compared in about the time that a value takes.
+const STEP_BYTES: usize = 256;
+
+/// Two lists or maps that are being compared: what comes next of them.
+enum Compared<'l, 'r> {
+    Items(Items<'l>, Items<'r>),
+    Entries(Entries<'l>, Node<'r>),
+}
+
+/// What is found of two values without going into them.
+enum Finding<'l, 'r> {
+    Same,
+    Different,
+    Within(Compared<'l, 'r>),
+}
+
+// === impl Node ===
+
+impl Node<'_> {
+    /// Whether both say the same: the order of keys, white space and the
+    /// spelling of escapes do not matter; numbers are compared as written.
+    #[must_use]
+    pub fn same(self, other: Node<'_>) -> bool {
+        let mut steps = usize::MAX;
+        self.same_within(other, &mut steps)
+    }
+
+    /// Whether both say the same, as far as `steps` allow to say: without any left, they do not.
+    pub(super) fn same_within(self, other: Node<'_>, steps: &mut usize) -> bool {
+        if self.kind() == other.kind() && self.is_spelt_as(other, steps) {
+            return true;
+        }
+        // It grows with the depth of values, not with their number.
+        let mut around: Vec<Compared<'_, '_>> = Vec::new();
+        let mut next = Some((self, other));
+        while let Some((left, right)) = next.take() {
+            match compare(left, right, around.len(), steps) {
+                Finding::Different => return false,
+                Finding::Same => {}
+                Finding::Within(compared) => around.push(compared),
+            }
+            while let Some(compared) = around.last_mut() {
+                match compared.next() {
+                    Some(Some(pair)) => {
+                        next = Some(pair);
+                        break;
+                    }
+                    Some(None) => return false,
+                    None => drop(around.pop()),
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether both are the same text.
+    fn is_spelt_as(self, other: Node<'_>, steps: &mut usize) -> bool {
+        let (left, right) = (self.raw(), other.raw());
+        if left.len() != right.len() {
+            return false;
+        }
+        *steps = steps.saturating_sub(left.len() / STEP_BYTES);
+        left == right
+    }
+}
+
+// === impl Compared ===
+
+impl<'l, 'r> Compared<'l, 'r> {
+    /// The next pair of values; the right side may have none.
+    fn next(&mut self) -> Option<Option<(Node<'l>, Node<'r>)>> {
+        match self {
+            Self::Items(left, right) => left.next().map(|left| Some((left, right.next()?))),
+            Self::Entries(left, right) => {
+                let (key, left) = left.next()?;
+                Some(right.get(&key).map(|right| (left, right)))
+            }
+        }
+    }
+}
+
+fn compare<'l, 'r>(left: Node<'l>, right: Node<'r>, level: usize, steps: &mut usize) -> Finding<'l, 'r> {
+    if left.kind() != right.kind() || left.len() != right.len() || *steps == 0 {
+        return Finding::Different;
+    }
+    *steps -= 1;
+    let is_scalar = !matches!(left.kind(), Kind::Array | Kind::Object);
+    if (is_scalar || level < WHOLE) && left.is_spelt_as(right, steps) {
+        return Finding::Same;
+    }
+    match left.kind() {
+        Kind::String if left.as_str() == right.as_str() => Finding::Same,
+        Kind::Null | Kind::Bool | Kind::Number | Kind::String => Finding::Different,
+        Kind::Array => Finding::Within(Compared::Items(left.items(), right.items())),
+        Kind::Object => Finding::Within(Compared::Entries(left.entries(), right)),
+    }
+}
