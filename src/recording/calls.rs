@@ -1,7 +1,7 @@
 //! Calls of webhooks behind the gateway, as they are recorded.
 
-use super::digest::object_state;
-use super::redaction::{Redaction, redacted_patch};
+use super::digest::{ObjectState, object_state};
+use super::redaction::{Redaction, TooManyPlaces, redacted_patch};
 use portcullis_cel::json::ObjectWriter;
 use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
 use portcullis_policy::engine::admission::{GroupVersionKind, GroupVersionResource};
@@ -12,41 +12,61 @@ const OVERHEAD: usize = 512;
 /// One webhook that was asked, and its answer.
 #[derive(Debug, Clone)]
 pub struct RecordedCall {
-    /// What was asked.
-    pub call: Call,
-    /// What came back.
-    pub answer: WebhookAnswer,
-    /// Whether it decided nothing.
-    pub is_shadow: bool,
+    /// What was asked, without the object.
+    call: Call,
+    object: ObjectState,
+    answer: WebhookAnswer,
+    is_shadow: bool,
 }
 
 // === impl RecordedCall ===
 
 impl RecordedCall {
+    /// `answer` is what came back, and decided nothing if it `is_shadow`. Of the object that was
+    /// asked about a digest is kept: it may be large, and each webhook may be asked about another.
+    #[must_use]
+    pub fn new(call: Call, answer: WebhookAnswer, is_shadow: bool) -> Self {
+        Self {
+            object: object_state(&call),
+            call: Call { object: None, ..call },
+            answer,
+            is_shadow,
+        }
+    }
+
     pub(super) fn bytes(&self) -> usize {
-        let object = self.call.object.as_ref().map_or(0, |object| object.text().len());
-        let patch = match &self.answer.result {
-            Ok(reply) => reply.patch.as_ref().map_or(0, Vec::len),
+        let reply = match &self.answer.result {
+            Ok(reply) => reply.bytes(),
             Err(_) => 0,
         };
-        OVERHEAD + object + patch
+        OVERHEAD + reply
     }
 
     /// Writes it; `at` is its place in the line.
-    pub(super) fn write(&self, fields: &mut ObjectWriter<'_>, redaction: &mut Redaction, at: &str) {
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyPlaces`].
+    pub(super) fn write(
+        &self,
+        fields: &mut ObjectWriter<'_>,
+        redaction: &mut Redaction,
+        at: &str,
+    ) -> Result<(), TooManyPlaces> {
         fields.text("webhook", &self.call.webhook.id());
         if self.is_shadow {
             fields.flag("shadow", true);
         }
         write_kind(fields, &self.call.kind);
         write_resource(fields, &self.call.resource);
-        let state = object_state(&self.call, redaction.is_any());
-        fields.text("object", &state.to_string());
+        let object = self.object.clone().within(redaction.is_any());
+        fields.text("object", &object.to_string());
         match &self.answer.result {
             Ok(reply) => write_reply(fields, reply, redaction, at),
             Err(failure) => {
                 fields.text("failure", failure_name(failure));
-                fields.text("message", &redaction.scrubbed(&failure.to_string()));
+                fields.text("message", redaction.scrubbed(&failure.to_string()));
+                Ok(())
             }
         }
     }
@@ -76,31 +96,34 @@ fn write_resource(fields: &mut ObjectWriter<'_>, resource: &GroupVersionResource
     });
 }
 
-fn write_reply(fields: &mut ObjectWriter<'_>, reply: &WebhookReply, redaction: &mut Redaction, at: &str) {
+fn write_reply(
+    fields: &mut ObjectWriter<'_>,
+    reply: &WebhookReply,
+    redaction: &mut Redaction,
+    at: &str,
+) -> Result<(), TooManyPlaces> {
     fields.flag("allowed", reply.denial.is_none());
     if let Some(denial) = &reply.denial {
         fields.object("status", |status| {
-            status.text("reason", &redaction.scrubbed(&denial.reason));
+            status.text("reason", redaction.scrubbed(&denial.reason));
             status.json("code", &denial.code.to_string());
-            status.text("message", &redaction.scrubbed(&denial.message));
+            status.text("message", redaction.scrubbed(&denial.message));
         });
     }
     if let Some(patch) = &reply.patch {
-        let patch = redacted_patch(patch, redaction, &format!("{at}/patch"));
+        let patch = redacted_patch(patch, redaction, &format!("{at}/patch"))?;
         fields.json("patch", &patch);
         fields.text_if_any("patchType", &reply.patch_type);
     }
-    let warnings: Vec<String> = reply
-        .warnings
-        .iter()
-        .map(|text| redaction.scrubbed(text))
-        .collect();
+    let warnings = reply.warnings.iter().map(|text| redaction.scrubbed(text));
+    let warnings: Vec<&str> = warnings.collect();
     fields.texts_if_any("warnings", &warnings);
     if !reply.audit_annotations.is_empty() {
         fields.object("auditAnnotations", |annotations| {
             for (key, value) in &reply.audit_annotations {
-                annotations.text(key, &redaction.scrubbed(value));
+                annotations.text(key, redaction.scrubbed(value));
             }
         });
     }
+    Ok(())
 }

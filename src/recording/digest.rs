@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use openssl::sha::sha256;
+use openssl::sha::Sha256;
 
 use portcullis_policy::engine::admission::webhook::Call;
 
@@ -18,27 +18,49 @@ pub enum ObjectState {
     Redacted,
 }
 
-/// About which object `call` asks, in a review of which something is redacted or not.
+/// About which object `call` asks.
 #[must_use]
-pub fn object_state(call: &Call, is_redacted: bool) -> ObjectState {
+pub fn object_state(call: &Call) -> ObjectState {
     match &call.object {
         None => ObjectState::Received,
-        Some(_) if is_redacted => ObjectState::Redacted,
         Some(object) => {
-            let digest = sha256(one_line(object.text()).as_bytes());
+            let mut digest = Sha256::new();
+            // As of the object in one line.
+            for part in object.text().trim().split_inclusive(['\n', '\r']) {
+                match part.strip_suffix(['\n', '\r']) {
+                    None => digest.update(part.as_bytes()),
+                    Some(line) => {
+                        digest.update(line.as_bytes());
+                        digest.update(b" ");
+                    }
+                }
+            }
+            let digest = digest.finish();
             ObjectState::Changed(digest.iter().map(|byte| format!("{byte:02x}")).collect())
         }
     }
 }
 
 /// The same JSON without line breaks: within its texts there are none.
-pub(super) fn one_line(json: &str) -> String {
-    json.trim().replace(['\n', '\r'], " ")
+pub(super) fn into_line(json: String) -> String {
+    if json.contains(['\n', '\r']) {
+        return json.trim().replace(['\n', '\r'], " ");
+    }
+    json
 }
 
 // === impl ObjectState ===
 
 impl ObjectState {
+    /// The same in a review of which something is redacted, or not.
+    #[must_use]
+    pub fn within(self, is_redacted: bool) -> Self {
+        match self {
+            Self::Changed(_) if is_redacted => Self::Redacted,
+            state => state,
+        }
+    }
+
     /// What [`Display`](fmt::Display) writes, read again.
     pub(super) fn parse(text: &str) -> Self {
         match text {

@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, iter};
@@ -48,6 +48,7 @@ pub(super) struct RecordingFiles {
 struct OpenFile {
     file: File,
     path: PathBuf,
+    /// How much of it is lines, with the header; 0: there is nothing to keep.
     length: u64,
     begun: SystemTime,
 }
@@ -90,28 +91,31 @@ impl RecordingFiles {
     ///
     /// # Errors
     ///
-    /// They could not be written.
+    /// They could not be written, or were removed at once. No file without lines is left.
     pub(super) fn append(&mut self, lines: &[u8], now: SystemTime) -> io::Result<()> {
         let length = lines.len() as u64;
-        if self
-            .open
-            .as_ref()
-            .is_some_and(|open| self.is_full(open, length, now))
-        {
+        let is_over = |open: &OpenFile| self.is_full(open, length, now) || !open.is_there();
+        if self.open.as_ref().is_some_and(is_over) {
             self.open = None;
         }
-        if self.open.is_none() {
-            self.bound(length + line::header().len() as u64, now)?;
-            self.open = Some(OpenFile::create(&self.folder, now)?);
-        } else if self.total + length > self.bytes {
-            self.bound(length, now)?;
+        let header = if self.open.is_none() {
+            line::header().len() as u64
+        } else {
+            0
+        };
+        if self.open.is_none() || self.total + length > self.bytes {
+            self.bound(header + length, now)?;
         }
-        self.total += length;
-        let Some(open) = &mut self.open else { return Ok(()) };
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => OpenFile::create(&self.folder, now)?,
+        };
         let written = open.append(lines);
-        if written.is_err() {
-            // The next lines begin a file of their own.
-            self.open = None;
+        if written.is_ok() {
+            self.total += header + length;
+        }
+        if open.length > 0 {
+            self.open = Some(open);
         }
         written
     }
@@ -135,13 +139,17 @@ impl RecordingFiles {
     }
 
     /// The most bytes that are appended at once.
-    pub(super) fn most(&self) -> u64 {
+    pub(super) fn most(&self) -> usize {
+        usize::try_from(self.most_of_file()).unwrap_or(usize::MAX)
+    }
+
+    fn most_of_file(&self) -> u64 {
         (self.bytes / u64::from(FILES)).min(LARGEST)
     }
 
     fn is_full(&self, open: &OpenFile, more: u64, now: SystemTime) -> bool {
         let since = now.duration_since(open.begun).unwrap_or_default();
-        open.length + more > self.most() || since >= self.age / FILES
+        open.length + more > self.most_of_file() || since >= self.age / FILES
     }
 
     /// Removes files, the oldest first, until `more` bytes fit and nothing is too old.
@@ -213,14 +221,12 @@ impl OpenFile {
                 .open(&path)
             {
                 Ok(file) => {
-                    let mut open = Self {
+                    return Ok(Self {
                         file,
                         path,
                         length: 0,
                         begun: time,
-                    };
-                    open.append(line::header().as_bytes())?;
-                    return Ok(open);
+                    });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
                 Err(error) => return Err(error),
@@ -229,15 +235,49 @@ impl OpenFile {
         Err(last)
     }
 
+    /// Appends lines, the first of them behind the header.
     fn append(&mut self, lines: &[u8]) -> io::Result<()> {
-        let written = self.file.write_all(lines);
-        match written {
-            Ok(()) => self.length += lines.len() as u64,
-            // Half a line would be taken for the end of the process. Where even this fails, a
-            // reader finds that line cut.
-            Err(_) => drop(self.file.set_len(self.length)),
+        let header = if self.length == 0 {
+            line::header()
+        } else {
+            String::new()
+        };
+        let written = self
+            .file
+            .write_all(header.as_bytes())
+            .and_then(|()| self.file.write_all(lines));
+        if let Err(error) = written {
+            self.undo();
+            return Err(error);
         }
-        written
+        self.length += (header.len() + lines.len()) as u64;
+        if self.is_there() {
+            return Ok(());
+        }
+        self.length = 0;
+        Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("`{}` was removed", self.path.display()),
+        ))
+    }
+
+    /// Takes back what was written of lines. Half a line would be taken for the end of the
+    /// process; where even this fails, a reader finds that line cut.
+    fn undo(&mut self) {
+        if self.length == 0 {
+            // A disk that is full still takes empty files, one with each batch.
+            drop(fs::remove_file(&self.path));
+        } else if self.file.set_len(self.length).is_err() {
+            self.length = 0;
+        }
+    }
+
+    /// Whether the file is still where it was made: what is written to one that was removed,
+    /// or in a folder that was, is lost.
+    fn is_there(&self) -> bool {
+        let identity = |found: fs::Metadata| (found.dev(), found.ino());
+        let (named, own) = (fs::symlink_metadata(&self.path), self.file.metadata());
+        matches!((named.map(identity), own.map(identity)), (Ok(named), Ok(own)) if named == own)
     }
 }
 

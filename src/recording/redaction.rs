@@ -2,38 +2,52 @@
 //!
 //! ```text
 //! resource, rules ──▶ patterns ──┐
-//! kinds anywhere within ─────────┴─▶ places ──▶ "<redacted>", and a pointer in `redacted`
+//! kinds anywhere within ─────────┴─▶ marks ──▶ "<redacted>", and a pointer in `redacted`
 //! what was there ──▶ Removed: not in a patch, reason or warning either
 //! ```
 //!
 //! Where something of an object is removed, the copies that `kubectl apply` and the API server
 //! keep of it in its metadata are removed too.
+//!
+//! Users decide what objects are like. So a place is a number until it is written, and what
+//! redaction takes is a small multiple of the review.
 
 mod kinds;
+mod marks;
 mod patch;
 mod path;
 mod removed;
 
 use crate::config::{PathStep, Redact};
-use portcullis_cel::json::{Document, Node, pointer};
+use portcullis_cel::json::{Kind, Node, replaced};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::engine::admission::{GroupVersionResource, Request};
 
+use marks::Marks;
 pub(super) use patch::redacted_patch;
-use path::{Pattern, RedactedPlace, remove_all};
+use path::Pattern;
 use removed::Removed;
 
 /// What stands where something was removed.
 const MARKER: &str = "<redacted>";
 
-/// How deep a value is taken apart; from there on it is removed as a whole.
-const DEEPEST: usize = 100;
+/// The same as JSON.
+const QUOTED_MARKER: &str = "\"<redacted>\"";
 
 /// Where `kubectl apply` keeps what was applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Where an API server keeps who set which field.
 const MANAGED_FIELDS: &str = "managedFields";
+
+/// The most bytes that the pointers to what was removed from a short text take. Of a longer
+/// one they may take as many as the text.
+const MAX_POINTER_BYTES: usize = 64 << 10;
+
+/// So much is removed that saying where takes more than the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the places of what is redacted take more bytes than what it is redacted from")]
+pub(super) struct TooManyPlaces;
 
 /// What was removed from one review, and is to be removed from all that goes with it.
 #[derive(Debug, Default)]
@@ -49,39 +63,43 @@ pub(super) struct Redaction {
 
 impl Redaction {
     /// The text of the review, in one line, without what `rules` and the built-in ones remove.
-    pub(super) fn of_review(review: &AdmissionReview<'_>, rules: &[Redact]) -> (String, Self) {
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyPlaces`].
+    pub(super) fn of_review(
+        review: &AdmissionReview<'_>,
+        rules: &[Redact],
+    ) -> Result<(String, Self), TooManyPlaces> {
         let request = &review.request;
-        let document = request.written.document();
-        let patterns = patterns(request, rules);
-        let root = document.root();
-        let member = ["request", "spec"]
-            .into_iter()
-            .find(|member| root.get(member).is_some_and(|node| !node.is_null()))
-            .unwrap_or_default();
-        let mut places = Vec::new();
-        for (name, object) in [("object", request.object), ("oldObject", request.old_object)] {
-            let at = vec![member.to_owned(), name.to_owned()];
-            if let Some(object) = object {
-                patterns
-                    .iter()
-                    .for_each(|pattern| pattern.find(object, &at, &mut places));
-            }
-        }
-        let is_whole = patterns.iter().any(Pattern::is_whole);
-        if let Some(options) = request.options.filter(|_| is_whole) {
-            places.push(RedactedPlace::of(
-                vec![member.to_owned(), "options".to_owned()],
-                options,
-            ));
-        }
-        kinds::find(root, &mut places);
-        beside(root, member, &mut places);
+        let root = request.written.document().root();
+        let objects = || [request.object, request.old_object].into_iter().flatten();
         let mut redaction = Self {
-            patterns,
+            patterns: patterns(request, rules),
             ..Self::default()
         };
-        let text = redaction.remove(document, places);
-        (super::digest::one_line(&text), redaction)
+        let mut marks = Marks::default();
+        for object in objects() {
+            redaction
+                .patterns
+                .iter()
+                .for_each(|pattern| pattern.find(object, &mut marks));
+        }
+        if redaction.patterns.iter().any(Pattern::is_whole) {
+            request.options.into_iter().for_each(|options| marks.add(options));
+        }
+        kinds::find(root, &mut marks);
+        // The copies in the metadata of the objects in which something is removed.
+        for object in objects()
+            .filter(|object| marks.is_any_in(*object))
+            .collect::<Vec<_>>()
+        {
+            companions()
+                .iter()
+                .for_each(|pattern| pattern.find(object, &mut marks));
+        }
+        let text = redaction.remove(root, marks, "/review")?;
+        Ok((super::digest::into_line(text), redaction))
     }
 
     /// Whether anything was removed.
@@ -95,24 +113,38 @@ impl Redaction {
     }
 
     /// `text`, unless something that was removed stands in it.
-    pub(super) fn scrubbed(&self, text: &str) -> String {
+    pub(super) fn scrubbed<'t>(&self, text: &'t str) -> &'t str {
         if self.removed.is_within(text) {
-            MARKER.to_owned()
+            MARKER
         } else {
-            text.to_owned()
+            text
         }
     }
 
-    fn remove(&mut self, document: &Document<'_>, places: Vec<RedactedPlace<'_>>) -> String {
-        // Of managedFields only names of fields could be told.
-        let is_content =
-            |place: &&RedactedPlace<'_>| place.steps.last().is_none_or(|last| last != MANAGED_FIELDS);
-        let content = places.iter().filter(is_content);
-        content.for_each(|place| self.removed.add(place.node));
-        let (text, at) = remove_all(document.root(), places);
-        let pointers = at.iter().map(|steps| pointer_of("/review", steps));
-        self.places.extend(pointers);
-        text
+    /// The text of `root`, which stands at `base` in the line, without what is marked.
+    fn remove(&mut self, root: Node<'_>, marks: Marks, base: &str) -> Result<String, TooManyPlaces> {
+        let document = root.document();
+        marks.content(document).for_each(|node| self.removed.add(node));
+        self.removed.sort();
+        let mut left = Some(root.raw().len().max(MAX_POINTER_BYTES));
+        let text = replaced(root, &marks.into_positions(), |node, pointer| {
+            left = left.and_then(|left| left.checked_sub(base.len() + pointer.len()));
+            if left.is_some() {
+                self.places.push([base, pointer].concat());
+            }
+            marker(node, pointer)
+        });
+        left.map(|_| text).ok_or(TooManyPlaces)
+    }
+}
+
+/// What stands in place of a value. A review has an object, or none: text is neither.
+fn marker(node: Node<'_>, pointer: &str) -> &'static str {
+    let is_member = memchr::memchr_iter(b'/', pointer.as_bytes()).take(3).count() == 2;
+    if is_member && node.kind() == Kind::Object {
+        "{}"
+    } else {
+        QUOTED_MARKER
     }
 }
 
@@ -160,29 +192,6 @@ fn applies(rule: &Redact, request: &Request<'_>) -> bool {
         .as_ref()
         .is_none_or(|subresource| *subresource == request.subresource);
     is_subresource && (names(&request.resource) || names(&request.request_resource))
-}
-
-/// Adds the copies in the metadata of the objects in which something is removed.
-fn beside<'d>(root: Node<'d>, member: &str, places: &mut Vec<RedactedPlace<'d>>) {
-    for name in ["object", "oldObject"] {
-        let at = vec![member.to_owned(), name.to_owned()];
-        let is_concerned = places.iter().any(|place| place.steps.starts_with(&at));
-        let object = root.get(member).and_then(|request| request.get(name));
-        if let Some(object) = object.filter(|_| is_concerned) {
-            companions()
-                .iter()
-                .for_each(|pattern| pattern.find(object, &at, places));
-        }
-    }
-}
-
-/// The JSON Pointer of `steps` below `base`.
-fn pointer_of(base: &str, steps: &[String]) -> String {
-    steps.iter().fold(base.to_owned(), |mut pointer, step| {
-        pointer.push('/');
-        pointer.push_str(&pointer::escape(step));
-        pointer
-    })
 }
 
 /// One step of a path that names a field.

@@ -12,9 +12,6 @@ use portcullis_policy::engine::{Cause, Decision};
 /// What a review takes beside its texts.
 const OVERHEAD: usize = 1024;
 
-/// What the index of an AdmissionReview takes, in terms of its text.
-const INDEXED: usize = 3;
-
 /// A review, who asked, and what was answered.
 #[derive(Debug)]
 pub struct RecordedReview {
@@ -67,11 +64,11 @@ pub enum RecordedBody {
 // === impl RecordedReview ===
 
 impl RecordedReview {
-    /// About how much memory it holds.
+    /// How much memory it holds.
     pub(super) fn bytes(&self) -> usize {
         let body = match &self.body {
             RecordedBody::Access(body) => body.len(),
-            RecordedBody::Admission(review) => INDEXED * review.bytes(),
+            RecordedBody::Admission(review) => review.memory(),
         };
         let opinions = self.opinions.iter().map(|named| named.opinion.reason.len());
         let calls = self.calls.iter().map(RecordedCall::bytes);

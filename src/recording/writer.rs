@@ -9,6 +9,9 @@ use super::review::RecordedReview;
 use crate::config::{self, Redact};
 use crate::telemetry::BatchWriter;
 
+/// From how many bytes on lines are written, however many are to follow.
+const BATCH_BYTES: usize = 1 << 20;
+
 /// Memory kept for the next lines.
 const SPARE_BYTES: usize = 256 << 10;
 
@@ -51,19 +54,23 @@ impl RecordingWriter {
             tracing::warn!(%error, "a review that cannot be redacted is not recorded");
             return 1;
         }
-        let most = usize::try_from(self.files.most()).unwrap_or(usize::MAX);
-        if self.lines.len() <= most {
-            self.count += 1;
-            return 0;
+        let (length, most) = (self.lines.len() - before, self.files.most());
+        if length > most {
+            self.lines.truncate(before);
+            tracing::warn!(bytes = length, most, "a review is too long to be recorded");
+            return 1;
         }
-        // The lines before go first; one that is too long by itself goes nowhere.
-        let last = self.lines.split_off(before);
-        let lost = self.flush();
-        if last.len() > most {
-            tracing::warn!(bytes = last.len(), most, "a review is too long to be recorded");
-            return lost + 1;
+        let mut lost = 0;
+        if self.lines.len() > most {
+            // The lines before go first.
+            let last = self.lines.split_off(before);
+            lost = self.flush();
+            self.lines = last;
         }
-        (self.lines, self.count) = (last, 1);
+        self.count += 1;
+        if self.lines.len() >= BATCH_BYTES {
+            lost += self.flush();
+        }
         lost
     }
 

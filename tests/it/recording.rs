@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::{Builder, Gateway, JANE_GETS, until, v1};
+use crate::harness::reviews::creation_of_pod;
+use crate::support::process::Process;
+use crate::support::{Builder, Gateway, JANE_GETS, get, until, v1};
 
 /// The files of a recording, the oldest first.
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -123,5 +125,87 @@ fn the_key_takes_effect_with_a_reload() {
     assert!(
         faults.contains("recording.folder") && faults.contains("chmod 700"),
         "{faults}"
+    );
+}
+
+const DROPPED: &str = "portcullis_recording_dropped_total";
+
+/// How many reviews a program has dropped.
+fn dropped(process: &Process) -> u64 {
+    let (_, metrics) = get(process.admin, "/metrics");
+    let count = metrics.lines().find_map(|line| line.strip_prefix(DROPPED));
+    count.map_or(0, |count| count.trim().parse().unwrap())
+}
+
+#[test]
+fn a_full_disk_gets_no_empty_files_and_what_is_lost_is_counted() {
+    let process = Builder::new()
+        .recording("{folder: recordings}")
+        .spawn_on_full_disk();
+    for count in 1..=20 {
+        assert_eq!(process.connect().authorize(v1(JANE_GETS)).status, 200);
+        until("it is dropped", || dropped(&process) == count);
+        let folder = process.file("recordings");
+        assert_eq!(files(&folder), Vec::<PathBuf>::new());
+    }
+}
+
+#[test]
+fn what_goes_to_a_folder_that_was_removed_is_counted() {
+    let process = Builder::new().recording("{folder: recordings}").spawn();
+    let folder = process.file("recordings");
+    process.connect().authorize(v1(JANE_GETS));
+    until("it is recorded", || lines(&folder).len() == 1);
+    fs::remove_dir_all(&folder).unwrap();
+    for count in 1..=5 {
+        assert_eq!(process.connect().authorize(v1(JANE_GETS)).status, 200);
+        until("it is dropped", || dropped(&process) == count);
+    }
+    fs::create_dir(&folder).unwrap();
+    process.connect().authorize(v1(JANE_GETS));
+    until("it is recorded", || lines(&folder).len() == 1);
+    assert_eq!(dropped(&process), 5);
+}
+
+/// A path for each nested value would take gigabytes.
+#[test]
+fn an_object_that_nests_deep_is_recorded_in_little_memory() {
+    let process = Builder::new().recording("{folder: recordings}").spawn();
+    let object = |levels: usize| {
+        let (open, close) = (r#"{"kind":"Secret","data":"#.repeat(levels), "}".repeat(levels));
+        format!(
+            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p"}},"spec":{open}"hidden-value"{close}}}"#
+        )
+    };
+    let review = |levels| {
+        creation_of_pod("ns", &json!("OBJECT"))
+            .to_string()
+            .replace("\"OBJECT\"", &object(levels))
+    };
+    let mut connection = process.connect();
+    let mut post = |levels| {
+        let head = "POST /validate HTTP/1.1\r\nContent-Type: application/json";
+        connection.request(head, review(levels).as_bytes()).status
+    };
+    assert_eq!(post(1), 200);
+    let folder = process.file("recordings");
+    until("it is recorded", || lines(&folder).len() == 1);
+    let before = process.peak_memory();
+    for _ in 0..5 {
+        assert_eq!(post(9_900), 200);
+    }
+    until("they are recorded", || {
+        let texts = files(&folder)
+            .into_iter()
+            .map(|file| fs::read_to_string(file).unwrap());
+        texts.map(|text| text.lines().count() - 1).sum::<usize>() == 6
+    });
+    let text = fs::read_to_string(&files(&folder)[0]).unwrap();
+    assert!(!text.contains("hidden-value"));
+    assert!(
+        process.peak_memory() < before + 64,
+        "{} to {} MiB",
+        before,
+        process.peak_memory()
     );
 }

@@ -205,7 +205,7 @@ impl AdmissionReplay<'_> {
 
     /// What the webhook answered to the same question.
     fn answer(&mut self, call: &Call) -> Result<WebhookAnswer, String> {
-        let asked = object_state(call, self.watch.is_any());
+        let asked = object_state(call).within(self.watch.is_any());
         let id = call.webhook.id();
         let of_call = |(_, line): &(usize, CallLine<'_>)| line.is_of(call);
         let all: Vec<_> = self.recorded.calls().enumerate().filter(of_call).collect();

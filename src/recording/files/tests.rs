@@ -130,3 +130,46 @@ fn two_that_begin_at_once_write_files_of_their_own() {
     }
     assert_eq!(names(folder.path()).len(), 2);
 }
+
+/// A file that takes nothing, as one of a disk that is full.
+fn full(open: OpenFile) -> OpenFile {
+    let file = File::open(&open.path).unwrap();
+    OpenFile { file, ..open }
+}
+
+#[test]
+fn a_disk_that_is_full_leaves_no_file_without_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut files = RecordingFiles::open(&settings(folder.path(), 1 << 20), at(0)).unwrap();
+    files.open = Some(full(OpenFile::create(&files.folder, at(0)).unwrap()));
+    files.append(b"{}\n", at(0)).unwrap_err();
+    assert_eq!(names(folder.path()), [""; 0]);
+    files.append(b"{}\n", at(1)).unwrap();
+    let written = total(folder.path());
+    files.open = files.open.take().map(full);
+    files.append(b"{}\n", at(2)).unwrap_err();
+    assert_eq!((names(folder.path()).len(), total(folder.path())), (1, written));
+    files.append(b"{}\n", at(3)).unwrap();
+    assert_eq!(names(folder.path()).len(), 2);
+}
+
+#[test]
+fn what_is_written_to_a_folder_that_was_removed_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(folder.path(), 1 << 20);
+    let mut files = RecordingFiles::open(&settings, at(0)).unwrap();
+    files.append(b"{}\n", at(0)).unwrap();
+    fs::remove_dir_all(&settings.folder).unwrap();
+    files.append(b"{}\n", at(1)).unwrap_err();
+    // Moved, it is not where it is looked for either.
+    fs::create_dir(&settings.folder).unwrap();
+    files.append(b"{}\n", at(2)).unwrap();
+    fs::rename(&settings.folder, folder.path().join("moved")).unwrap();
+    files.append(b"{}\n", at(3)).unwrap_err();
+    // A file that was removed alone is followed by another.
+    fs::create_dir(&settings.folder).unwrap();
+    files.append(b"{}\n", at(4)).unwrap();
+    fs::remove_file(settings.folder.join(names(folder.path()).remove(0))).unwrap();
+    files.append(b"{}\n", at(5)).unwrap();
+    assert_eq!(names(folder.path()), ["recording-20231114T221325.000000Z.jsonl"]);
+}

@@ -1,40 +1,55 @@
 //! Objects whose kind says that they hold something secret, wherever they stand: in lists,
 //! templates and custom resources.
 
+use std::sync::LazyLock;
+
 use memchr::memmem;
 
-use super::path::{Pattern, RedactedPlace};
+use super::marks::Marks;
+use super::path::Pattern;
 use super::{LAST_APPLIED, MANAGED_FIELDS};
 use portcullis_cel::json::{Kind, Node};
 
-/// Adds what is secret in all that is below `root`.
-pub(super) fn find<'d>(root: Node<'d>, found: &mut Vec<RedactedPlace<'d>>) {
+/// What is secret in an object of each of these kinds.
+static KINDS: LazyLock<[(&str, Vec<Pattern>); 4]> = LazyLock::new(|| {
+    let last_applied = || Pattern::keys(["metadata", "annotations", LAST_APPLIED]);
+    let secret = vec![
+        Pattern::keys(["data"]),
+        Pattern::keys(["stringData"]),
+        last_applied(),
+        Pattern::keys(["metadata", MANAGED_FIELDS]),
+    ];
+    // Items of a list need not say what they are.
+    let list = vec![
+        Pattern::keys(["items", "data"]),
+        Pattern::keys(["items", "stringData"]),
+        Pattern::keys(["items", "metadata", "annotations", LAST_APPLIED]),
+        Pattern::keys(["items", "metadata", MANAGED_FIELDS]),
+    ];
+    [
+        ("Secret", secret),
+        ("SecretList", list),
+        (
+            "TokenReview",
+            vec![Pattern::keys(["spec", "token"]), last_applied()],
+        ),
+        (
+            "TokenRequest",
+            vec![Pattern::keys(["status", "token"]), last_applied()],
+        ),
+    ]
+});
+
+/// Marks what is secret in all that is below `root`.
+pub(super) fn find(root: Node<'_>, marks: &mut Marks) {
     if !may_have_any(root.raw()) {
         return;
     }
-    let mut pending = vec![(root, Vec::new())];
-    while let Some((node, at)) = pending.pop() {
-        let mut go = |name: String, node: Node<'d>| {
-            if matches!(node.kind(), Kind::Object | Kind::Array) {
-                let mut at = at.clone();
-                at.push(name);
-                pending.push((node, at));
-            }
-        };
-        match node.kind() {
-            Kind::Object => {
-                for pattern in of_kind(node) {
-                    pattern.find(node, &at, found);
-                }
-                node.entries()
-                    .for_each(|(name, value)| go(name.into_owned(), value));
-            }
-            Kind::Array => {
-                for (index, item) in node.items().enumerate() {
-                    go(index.to_string(), item);
-                }
-            }
-            Kind::Null | Kind::Bool | Kind::Number | Kind::String => {}
+    for node in root.descendants().filter(|node| node.kind() == Kind::Object) {
+        let Some(kind) = node.get("kind") else { continue };
+        let patterns = KINDS.iter().filter(|(name, _)| kind.is_str(name));
+        for pattern in patterns.flat_map(|(_, patterns)| patterns) {
+            pattern.find(node, marks);
         }
     }
 }
@@ -43,28 +58,4 @@ pub(super) fn find<'d>(root: Node<'d>, found: &mut Vec<RedactedPlace<'d>>) {
 fn may_have_any(text: &str) -> bool {
     let has = |part: &str| memmem::find(text.as_bytes(), part.as_bytes()).is_some();
     has("Secret") || has("TokenRe") || has("\\u")
-}
-
-/// What is secret in an object of the kind that it says it is.
-fn of_kind(node: Node<'_>) -> Vec<Pattern> {
-    let kind = node.get("kind").and_then(Node::as_str).unwrap_or_default();
-    let last_applied = || Pattern::keys(["metadata", "annotations", LAST_APPLIED]);
-    match kind.as_ref() {
-        "Secret" => vec![
-            Pattern::keys(["data"]),
-            Pattern::keys(["stringData"]),
-            last_applied(),
-            Pattern::keys(["metadata", MANAGED_FIELDS]),
-        ],
-        // Items of a list need not say what they are.
-        "SecretList" => vec![
-            Pattern::keys(["items", "data"]),
-            Pattern::keys(["items", "stringData"]),
-            Pattern::keys(["items", "metadata", "annotations", LAST_APPLIED]),
-            Pattern::keys(["items", "metadata", MANAGED_FIELDS]),
-        ],
-        "TokenReview" => vec![Pattern::keys(["spec", "token"]), last_applied()],
-        "TokenRequest" => vec![Pattern::keys(["status", "token"]), last_applied()],
-        _ => Vec::new(),
-    }
 }

@@ -37,7 +37,7 @@ fn rules(written: &[&str]) -> Vec<Redact> {
 /// What is written of a review, and what was removed from it.
 fn redacted(review: &Value, written: &[&str]) -> (Value, Redaction) {
     let read = OwnedAdmissionReview::read(review.to_string().into_bytes()).unwrap();
-    let (text, redaction) = Redaction::of_review(read.review(), &rules(written));
+    let (text, redaction) = Redaction::of_review(read.review(), &rules(written)).unwrap();
     assert!(!text.contains('\n'));
     // It is a review still.
     OwnedAdmissionReview::read(text.clone().into_bytes()).unwrap();
@@ -135,17 +135,60 @@ fn a_secret_is_one_wherever_it_stands_and_whatever_it_says_it_is() {
     // As raw text, since a parsed value knows no escapes.
     let raw = escaped.to_string().replace("\"Secret\"", "\"S\\u0065cret\"");
     let read = OwnedAdmissionReview::read(raw.into_bytes()).unwrap();
-    let (text, _) = Redaction::of_review(read.review(), &[]);
+    let (text, _) = Redaction::of_review(read.review(), &[]).unwrap();
     assert!(!text.contains(SECRET) && !text.contains(&encoded()), "{text}");
 }
 
 #[test]
-fn a_secret_that_lies_very_deep_is_removed_with_what_is_around_it() {
+fn a_secret_that_lies_very_deep_is_removed_and_what_is_around_it_is_not() {
     let mut object = secret();
     for _ in 0..120 {
         object = json!({"a": object});
     }
-    assert_hidden(&review("widgets", "example.com", "Widget", &object, &Value::Null));
+    let written = review("widgets", "example.com", "Widget", &object, &Value::Null);
+    assert_hidden(&written);
+    let (_, redaction) = redacted(&written, &[]);
+    assert_eq!(
+        redaction.places()[0],
+        format!("/review/request/object{}/data", "/a".repeat(120))
+    );
+}
+
+#[test]
+fn what_a_later_key_replaces_is_not_written() {
+    let text = review("secrets", "", "Secret", &json!("OBJECT"), &Value::Null)
+        .to_string()
+        .replace(
+            "\"OBJECT\"",
+            &format!(r#"{{"kind":"Secret","data":{{"p":"{SECRET}"}},"x":{{"kind":"Secret","data":"{SECRET}"}},"x":1,"data":{{}}}}"#),
+        );
+    let read = OwnedAdmissionReview::read(text.into_bytes()).unwrap();
+    let (text, redaction) = Redaction::of_review(read.review(), &[]).unwrap();
+    assert!(!text.contains(SECRET), "{text}");
+    assert_eq!(redaction.places(), ["/review/request/object/data"]);
+}
+
+/// What takes a path for each place takes more than the review, so that it is not recorded.
+#[test]
+fn places_that_take_more_than_the_review_are_too_many() {
+    let object = |depth: usize, places: usize| {
+        let secrets = vec![json!({"kind": "Secret", "data": 1}); places];
+        (0..depth).fold(json!(secrets), |object, _| json!({"a": object}))
+    };
+    let of = |object: &Value| {
+        let written = review(
+            "widgets",
+            "example.com",
+            "Widget",
+            &json!({"o": object}),
+            &Value::Null,
+        );
+        let read = OwnedAdmissionReview::read(written.to_string().into_bytes()).unwrap();
+        Redaction::of_review(read.review(), &[]).map(|(_, redaction)| redaction.places().len())
+    };
+    assert_eq!(of(&object(5, 1_000)), Ok(1_000));
+    assert_eq!(of(&object(90, 300)), Ok(300));
+    assert_eq!(of(&object(90, 5_000)), Err(TooManyPlaces));
 }
 
 #[test]
@@ -221,7 +264,7 @@ fn a_review_without_secrets_stays_as_it_was() {
     let text = r#"{ "kind":"AdmissionReview", "apiVersion":"admission.k8s.io/v1","request":{"uid":"u","operation":"CREATE",
         "resource":{"version":"v1","resource":"pods"}, "object":{ "n": 12345678901234567890.10, "t":"\u00e9" }}}"#;
     let read = OwnedAdmissionReview::read(text.as_bytes().to_vec()).unwrap();
-    let (written, redaction) = Redaction::of_review(read.review(), &rules(&["configmaps"]));
+    let (written, redaction) = Redaction::of_review(read.review(), &rules(&["configmaps"])).unwrap();
     assert_eq!(written, text.replace('\n', " "));
     assert!(!redaction.is_any());
 }
@@ -230,7 +273,7 @@ fn a_review_without_secrets_stays_as_it_was() {
 fn patch_of_secret(patch: &Value) -> (String, Redaction) {
     let (_, mut redaction) = redacted(&review("secrets", "", "Secret", &secret(), &Value::Null), &[]);
     let before = redaction.places().len();
-    let written = redacted_patch(patch.to_string().as_bytes(), &mut redaction, "/patch");
+    let written = redacted_patch(patch.to_string().as_bytes(), &mut redaction, "/patch").unwrap();
     assert!(
         !written.contains(SECRET) && !written.contains(&encoded()),
         "{written}"
@@ -301,12 +344,15 @@ fn patches_put_nothing_secret_anywhere() {
 fn a_patch_that_is_no_json_is_written_only_where_there_is_nothing_to_hide() {
     let (_, mut of_secret) = redacted(&review("secrets", "", "Secret", &secret(), &Value::Null), &[]);
     assert_eq!(
-        redacted_patch(b"[oops", &mut of_secret, "/patch"),
+        redacted_patch(b"[oops", &mut of_secret, "/patch").unwrap(),
         format!("\"{MARKER}\"")
     );
     assert_eq!(of_secret.places().last().unwrap(), "/patch");
     let (_, mut of_pod) = redacted(&review("pods", "", "Pod", &json!({}), &Value::Null), &[]);
-    assert_eq!(redacted_patch(b"[oops\n", &mut of_pod, "/patch"), "\"[oops\\n\"");
+    assert_eq!(
+        redacted_patch(b"[oops\n", &mut of_pod, "/patch").unwrap(),
+        "\"[oops\\n\""
+    );
 }
 
 #[test]

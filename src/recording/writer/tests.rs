@@ -61,6 +61,37 @@ fn what_cannot_be_written_is_counted_and_later_reviews_are_written() {
 }
 
 #[test]
+fn what_goes_to_a_folder_that_was_removed_counts_as_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path());
+    assert_eq!(writer.write(&mut vec![review("{}")], 1), 0);
+    fs::remove_dir_all(folder.path().join("recordings")).unwrap();
+    assert_eq!(writer.write(&mut vec![review("{}"), review("{}")], 2), 2);
+}
+
+#[test]
+fn lines_are_written_before_they_gather() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = config::RecordingSettings {
+        folder: folder.path().join("recordings"),
+        bytes: 1 << 30,
+        age: Duration::from_secs(3600),
+        redact: Vec::new(),
+    };
+    let mut writer = RecordingWriter::open(&settings, SystemTime::now()).unwrap();
+    let body = format!("{{\"a\":\"{}\"}}", "x".repeat(300_000));
+    for _ in 0..20 {
+        assert_eq!(writer.add(&review(&body)), 0);
+        assert!(
+            writer.lines.len() < BATCH_BYTES + body.len(),
+            "{}",
+            writer.lines.len()
+        );
+    }
+    assert!(lines(folder.path()) >= 16);
+}
+
+#[test]
 fn what_cannot_be_read_is_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = writer(folder.path());

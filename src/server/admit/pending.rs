@@ -34,11 +34,7 @@ impl PendingReview {
     /// Keeps what a webhook answered, to be recorded with the review.
     pub(super) fn keep_call(&self, call: Call, answer: WebhookAnswer) {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        calls.push(RecordedCall {
-            call,
-            answer,
-            is_shadow: false,
-        });
+        calls.push(RecordedCall::new(call, answer, false));
     }
 
     /// What was kept.

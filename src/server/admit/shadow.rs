@@ -189,11 +189,7 @@ fn decisions(
             continue;
         }
         if keeps {
-            calls.push(RecordedCall {
-                call: call.clone(),
-                answer: answer.clone(),
-                is_shadow: true,
-            });
+            calls.push(RecordedCall::new(call.clone(), answer.clone(), true));
         }
         let comparison = compare(&call, request, answer);
         let decision = if comparison.allows() {

@@ -241,6 +241,16 @@ impl Builder {
         Process::start(self.folder, authority, &surroundings)
     }
 
+    /// Starts the program where no file takes a byte.
+    pub(crate) fn spawn_on_full_disk(self) -> Process {
+        let surroundings = Surroundings {
+            is_disk_full: true,
+            ..Surroundings::default()
+        };
+        let authority = self.write();
+        Process::start(self.folder, authority, &surroundings)
+    }
+
     /// Starts the program with so much more in its environment.
     pub(crate) fn spawn_with(self, environment: &[(&str, &str)]) -> Process {
         let surroundings = Surroundings {

@@ -27,6 +27,8 @@ pub(crate) struct Process {
 pub(super) struct Surroundings<'s> {
     /// The most open files.
     pub(super) descriptors: Option<usize>,
+    /// Whether no file takes a byte, as on a disk that is full.
+    pub(super) is_disk_full: bool,
     /// So much more in its environment.
     pub(super) environment: &'s [(&'s str, &'s str)],
     /// Whether its log goes into a pipe that nobody reads.
@@ -45,9 +47,17 @@ impl Process {
             Some(most) => format!("ulimit -n {most} && "),
             None => String::new(),
         };
+        let disk = if surroundings.is_disk_full {
+            // Without the signal, writing fails.
+            "trap '' XFSZ && ulimit -f 0 && "
+        } else {
+            ""
+        };
         let mut child = Command::new("sh")
             .arg("-c")
-            .arg(format!("{limits}exec \"$0\" serve -o json --config config.yaml"))
+            .arg(format!(
+                "{limits}{disk}exec \"$0\" serve -o json --config config.yaml"
+            ))
             .arg(env!("CARGO_BIN_EXE_portcullis"))
             .envs(surroundings.environment.iter().copied())
             .current_dir(folder.path())

@@ -5,9 +5,7 @@ use serde::Serialize;
 use super::access::{ViaReport, deny_lines, limits_in_words, object_and_rule};
 use super::request::split_resource;
 use super::{Lines, TextTable};
-use crate::authorization::{
-    Grantee, OpenRequest, OpenResource, OpenTarget, PolicySet, SubjectKind, Within,
-};
+use crate::authorization::{Grantee, OpenRequest, OpenResource, OpenTarget, PolicySet, SubjectKind, Within};
 use crate::engine::{ResourceAttributes, Target, Time};
 use crate::manifest::odd_request;
 

@@ -54,7 +54,10 @@ impl<'d, 'b> Application<'d, 'b> {
         }
     }
 
-    #[expect(clippy::ptr_arg, reason = "keys that are borrowed from the patch stay borrowed")]
+    #[expect(
+        clippy::ptr_arg,
+        reason = "keys that are borrowed from the patch stay borrowed"
+    )]
     fn add(&mut self, op: &str, path: &Cow<'d, str>, value: Tree<'d>) -> Result<(), Error> {
         let extent = value.extent();
         if steps(path) + extent.levels > MAX_OPENED {
@@ -69,7 +72,10 @@ impl<'d, 'b> Application<'d, 'b> {
     }
 
     /// Changes what the path leads to, and takes what that costs.
-    #[expect(clippy::ptr_arg, reason = "keys that are borrowed from the patch stay borrowed")]
+    #[expect(
+        clippy::ptr_arg,
+        reason = "keys that are borrowed from the patch stay borrowed"
+    )]
     fn change<T>(
         &mut self,
         op: &str,

@@ -38,6 +38,12 @@ impl OwnedAdmissionReview {
     pub fn bytes(&self) -> usize {
         self.borrow_owner().text().len()
     }
+
+    /// How many bytes of memory it holds: its text and the index of it.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.borrow_owner().bytes()
+    }
 }
 
 fn document(body: Vec<u8>) -> Result<Document<'static>, json::Error> {

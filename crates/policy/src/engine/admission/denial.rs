@@ -50,6 +50,24 @@ pub struct StatusCause {
 impl Denial {
     /// The `status` of a refusal.
     pub const FAILURE: &'static str = "Failure";
+
+    /// About how many bytes of memory it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let Self {
+            status,
+            reason,
+            message,
+            details,
+            ..
+        } = self;
+        let own = [status.len(), reason.len(), message.len()];
+        let about = [&details.name, &details.group, &details.kind, &details.uid].map(String::len);
+        let causes = details.causes.iter().map(|cause| {
+            size_of::<StatusCause>() + cause.reason.len() + cause.message.len() + cause.field.len()
+        });
+        size_of::<Self>() + own.into_iter().chain(about).chain(causes).sum::<usize>()
+    }
 }
 
 // === impl StatusDetails ===

@@ -213,6 +213,23 @@ pub fn nobody(_: &Call) -> WebhookAnswer {
     }
 }
 
+// === impl WebhookReply ===
+
+impl WebhookReply {
+    /// About how many bytes of memory it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        /// What a text takes besides its bytes.
+        const TEXT: usize = 32;
+        let patch = self.patch.as_ref().map_or(0, Vec::len);
+        let warnings = self.warnings.iter().map(|text| TEXT + text.len());
+        let annotations = self.audit_annotations.iter();
+        let annotations = annotations.map(|(key, value)| 2 * TEXT + key.len() + value.len());
+        let denial = self.denial.as_ref().map_or(0, Denial::bytes);
+        patch + warnings.sum::<usize>() + annotations.sum::<usize>() + denial
+    }
+}
+
 // === impl Webhook ===
 
 impl Webhook {

@@ -105,7 +105,9 @@ impl<'w, 's> Merge<'w, 's> {
         let names = new.iter().map(|(name, _)| name.as_str()).zip(0..).collect();
         let named = self.named_items(lists, old, &names)?;
         // The items of both sides that are yet to come, in the new order.
-        let mut shared: VecDeque<usize> = (0..new.len()).filter(|place| named.of.contains_key(place)).collect();
+        let mut shared: VecDeque<usize> = (0..new.len())
+            .filter(|place| named.of.contains_key(place))
+            .collect();
         let mut items = TreeList::new();
         let (mut left, mut right) = (named.places.iter().peekable(), new.iter().enumerate().peekable());
         let mut passed = 0;
