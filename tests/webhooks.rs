@@ -7,6 +7,8 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+#[path = "webhooks/bounds.rs"]
+mod bounds;
 #[path = "harness/inner.rs"]
 mod inner;
 #[path = "harness/reviews.rs"]
@@ -92,7 +94,7 @@ fn allowing() -> WebhookAnswer {
 
 fn patching(operations: &Value) -> WebhookAnswer {
     answer(WebhookReply {
-        patch: Some(operations.to_string().into_bytes()),
+        patch: Some(operations.to_string().into_bytes().into()),
         patch_type: "JSONPatch".to_owned(),
         ..WebhookReply::default()
     })

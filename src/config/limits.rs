@@ -14,6 +14,17 @@ pub struct Limits {
     pub in_flight_bytes: usize,
 }
 
+// === impl Limits ===
+
+impl Limits {
+    /// Bytes of what is made of all bodies at once, such as their indexes: as many as of the
+    /// bodies, and enough for what an API server's objects become of the largest.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.in_flight_bytes.max(4 * self.body_bytes)
+    }
+}
+
 /// 1 MiB of selectors in a URL becomes a review of over 20 MB.
 const fn default_body_bytes() -> usize {
     32 * 1024 * 1024

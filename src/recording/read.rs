@@ -280,8 +280,8 @@ impl CallLine<'_> {
             }),
             patch: self.patch().map(|patch| match patch.as_str() {
                 // What was no JSON was recorded as text.
-                Some(text) => text.into_owned().into_bytes(),
-                None => patch.raw().to_owned().into_bytes(),
+                Some(text) => text.as_bytes().into(),
+                None => patch.raw().as_bytes().into(),
             }),
             patch_type: self.text("patchType"),
             warnings: self.texts("warnings"),

@@ -20,7 +20,7 @@ mod settle;
 mod shadow;
 mod step;
 
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use actix_web::web::Data;
@@ -56,6 +56,7 @@ pub(super) async fn answer(
         only,
         since: Instant::now(),
         calls: Mutex::default(),
+        memory: OnceLock::new(),
     };
     asked.check_name()?;
     if asked.is_for_the_pool() {
@@ -77,8 +78,12 @@ pub(super) async fn answer(
     };
     let job = Job::new(asked, review);
     let step = match step {
-        Some(step) => step,
-        None => job.begin_anew(shared).await?,
+        Some(settled @ JobStep::Settled(_)) => settled,
+        step => match (job.hold(shared), step) {
+            (Err(refused), _) => refused,
+            (Ok(()), Some(step)) => step,
+            (Ok(()), None) => job.begin_anew(shared).await?,
+        },
     };
     job.finish(shared, step).await
 }

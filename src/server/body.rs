@@ -296,6 +296,7 @@ mod tests {
         let capacity = Capacity {
             requests: 1,
             bytes: usize::MAX,
+            memory: 0,
         };
         let gauge = IntGauge::new("in_flight", "requests").unwrap();
         let mut permit = Arc::new(Limiter::default())

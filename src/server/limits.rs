@@ -5,9 +5,11 @@
 //! admitted before its body is read, with the size that its `Content-Length` announces;
 //! bytes of unknown length are counted as they arrive. Everything is released when the
 //! request ends. Copies, such as requests to webhooks, are counted separately, with a
-//! limit of the same size.
+//! limit of the same size, and so is what is made of them ([`memory`]).
 
+pub(super) mod memory;
 pub(super) mod shares;
+mod user_bytes;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use arc_swap::ArcSwap;
 
 use crate::telemetry::metrics::IntGauge;
 use shares::{Held, ShareCounts, Shares};
+use user_bytes::UserBytes;
 
 /// The requests of one sort that are being read or answered.
 #[derive(Debug, Default)]
@@ -28,6 +31,7 @@ pub(super) struct Limiter {
     of_clusters: ArcSwap<HashMap<Arc<str>, Arc<InUse>>>,
     /// All requests.
     requests: AtomicUsize,
+    users: UserBytes,
 }
 
 /// What is held of one part.
@@ -37,6 +41,8 @@ struct InUse {
     bytes: AtomicUsize,
     /// Bytes of copies.
     copied: AtomicUsize,
+    /// Bytes of what is made of bodies.
+    made: AtomicUsize,
 }
 
 /// How much may be held at once.
@@ -46,6 +52,8 @@ pub(super) struct Capacity {
     pub(super) requests: usize,
     /// Bytes of their bodies.
     pub(super) bytes: usize,
+    /// Bytes of what is made of the bodies.
+    pub(super) memory: usize,
 }
 
 /// For whom a request is let in.
@@ -64,6 +72,7 @@ pub(super) struct Permit {
     /// The part of its cluster, if it has one.
     own: Option<Arc<InUse>>,
     shares: Shares,
+    memory: Shares,
     request: Held,
     bytes: Held,
     gauge: IntGauge,
@@ -100,6 +109,7 @@ impl Limiter {
             limiter: Arc::clone(self),
             own,
             shares: Shares::of(capacity.bytes, clusters, 0),
+            memory: Shares::of(capacity.memory, clusters, 0),
             request,
             bytes: Held::default(),
             gauge: gauge.clone(),
@@ -205,6 +215,7 @@ mod tests {
         let capacity = Capacity {
             requests: 2,
             bytes: 100,
+            memory: 0,
         };
         let first = limiter.enter(capacity, None, 0, &gauge).unwrap();
         let _second = limiter.enter(capacity, None, 0, &gauge).unwrap();
@@ -221,6 +232,7 @@ mod tests {
         let capacity = Capacity {
             requests: 10,
             bytes: 100,
+            memory: 0,
         };
         let mut first = limiter.enter(capacity, None, 60, &gauge).unwrap();
         assert!(limiter.enter(capacity, None, 41, &gauge).is_none());
@@ -242,6 +254,7 @@ mod tests {
         let capacity = Capacity {
             requests: 10,
             bytes: 100,
+            memory: 0,
         };
         let first = limiter.enter(capacity, None, 50, &gauge).unwrap();
         let second = limiter.enter(capacity, None, 50, &gauge).unwrap();
@@ -258,6 +271,7 @@ mod tests {
         let capacity = Capacity {
             requests: 10,
             bytes: usize::MAX,
+            memory: 0,
         };
         let _one = limiter.enter(capacity, None, 1, &gauge()).unwrap();
         assert!(limiter.enter(capacity, None, usize::MAX, &gauge()).is_none());
@@ -272,6 +286,7 @@ mod tests {
         let capacity = Capacity {
             requests: 8,
             bytes: 800,
+            memory: 0,
         };
         let enter = |cluster: &Arc<str>, bytes| {
             let beneficiary = Beneficiary {

@@ -213,6 +213,7 @@ fn enter(
     let capacity = Capacity {
         requests: limits.in_flight,
         bytes: limits.in_flight_bytes,
+        memory: limits.memory_bytes(),
     };
     let beneficiary = Beneficiary {
         cluster: &caller.cluster,

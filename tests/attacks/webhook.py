@@ -1,5 +1,6 @@
 """A webhook behind the gateway: judges names, and treats users as their names say."""
 
+import base64
 import http.server
 import json
 import socketserver
@@ -9,6 +10,10 @@ import time
 
 from gateway import free_port
 from wire import reset
+
+
+# What an injector of sidecars adds.
+INJECTED = base64.b64encode(b'[{"op":"add","path":"/spec/volumes/-","value":{"name":"more"}}]').decode()
 
 
 class Webhook:
@@ -35,8 +40,11 @@ class Webhook:
                 outer.calls.append((user, name))
                 if not outer.is_answering(self, user):
                     return
-                reply = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {
-                    "uid": review["request"]["uid"], "allowed": name not in ("bad", "evil")}}).encode()
+                response = {"uid": review["request"]["uid"], "allowed": name not in ("bad", "evil")}
+                if self.path == "/inject":
+                    response |= {"patchType": "JSONPatch", "patch": INJECTED}
+                reply = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                                    "response": response}).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(reply)))
@@ -81,3 +89,16 @@ class Webhook:
                 "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
             }],
         } for policy in ("Ignore", "Fail")]})
+
+    def injector(self, gateway):
+        """A mutating webhook that appends to the volumes of pods."""
+        return json.dumps({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "inject"},
+            "webhooks": [{
+                "name": "inject.example.com", "failurePolicy": "Ignore", "sideEffects": "None",
+                "clientConfig": {"url": f"https://localhost:{self.port}/inject", "caBundle": gateway.authority()},
+                "timeoutSeconds": 20, "admissionReviewVersions": ["v1"],
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+            }],
+        })

@@ -206,7 +206,7 @@ fn verified(case: &Case<'_>) -> Result<(), Mismatch> {
 }
 
 fn believed(case: &Case<'_>, reply: &WebhookReply) -> Result<(), Mismatch> {
-    let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).unwrap();
+    let text = |bytes: &std::sync::Arc<[u8]>| String::from_utf8(bytes.to_vec()).unwrap();
     let given = |value: Value, is_absent: bool| if is_absent { Value::Null } else { value };
     let shown = json!({
         "allowed": reply.denial.is_none(),

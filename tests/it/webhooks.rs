@@ -2,6 +2,7 @@
 
 mod dispatch;
 mod endings;
+mod memory;
 mod shadow;
 
 use base64::Engine;

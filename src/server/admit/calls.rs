@@ -235,7 +235,11 @@ mod tests {
     }
 
     fn permit(bytes: usize) -> Permit {
-        let capacity = Capacity { requests: 1, bytes };
+        let capacity = Capacity {
+            requests: 1,
+            bytes,
+            memory: 0,
+        };
         let gauge = IntGauge::new("in_flight", "requests").unwrap();
         Arc::new(Limiter::default())
             .enter(capacity, None, 0, &gauge)

@@ -5,14 +5,14 @@
 //! and a running step notices. The review keeps its permit until its last step has ended.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use actix_web::web::Data;
 use futures_util::future::join_all;
 
 use super::calls::{Asking, CallQuestion, Returned, questions};
-use super::pending::PendingReview;
+use super::pending::{MemoryOf, PendingReview};
 use super::settle::SettledReview;
 use super::shadow;
 use super::step::JobStep;
@@ -20,9 +20,10 @@ use crate::server::gateway::Shared;
 use crate::server::pool::Size;
 use crate::server::respond::Rejection;
 use crate::upstream::{Requester, end_of_calls};
+use portcullis_cel::json::Document;
 use portcullis_policy::api::OwnedAdmissionReview;
-use portcullis_policy::engine::admission::Chain;
 use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
+use portcullis_policy::engine::admission::{Chain, ChangeError, Denial, ObjectMemory, Outcome, TakenMemory};
 
 /// From this length on, reading alone takes longer than a small job may.
 const LARGE_BYTES: usize = 4 << 20;
@@ -31,14 +32,43 @@ const LARGE_BYTES: usize = 4 << 20;
 pub(super) struct Job {
     pub(super) asked: PendingReview,
     pub(super) review: Arc<OwnedAdmissionReview>,
+    /// That of the index of the review.
+    memory: OnceLock<TakenMemory>,
 }
 
 // === impl Job ===
 
 impl Job {
     pub(super) fn new(asked: PendingReview, review: OwnedAdmissionReview) -> Arc<Self> {
-        let review = Arc::new(review);
-        Arc::new(Self { asked, review })
+        Arc::new(Self {
+            asked,
+            review: Arc::new(review),
+            memory: OnceLock::new(),
+        })
+    }
+
+    /// Takes the memory of the review, which it keeps to the end. Where there is none, the
+    /// review is refused: whoever takes all of it must not have the API server pass over it.
+    pub(super) fn hold(&self, shared: &Shared) -> Result<(), JobStep> {
+        let review = self.review.review();
+        let memory = MemoryOf {
+            asked: &self.asked,
+            user: &review.request.user.name,
+        };
+        match memory.take(self.review.memory() - self.review.bytes()) {
+            Some(taken) => {
+                // It is taken once.
+                let _ = self.memory.set(taken);
+                Ok(())
+            }
+            None => {
+                let refused = Outcome {
+                    denial: Some(Denial::too_many_requests(ChangeError::NoMemory.to_string())),
+                    ..Outcome::default()
+                };
+                Err(JobStep::Settled(self.asked.settle(shared, review, refused)))
+            }
+        }
     }
 
     /// Reads the review and goes as far as it comes without others.
@@ -54,9 +84,20 @@ impl Job {
             Size::Small
         };
         let work = move |is_over: &dyn Fn() -> bool| {
+            // Whose it is can be told once it is read.
+            let bytes = Document::most_bytes(&asked.received.body) - asked.received.body.len();
+            let unread = asked
+                .received
+                .permit
+                .make(bytes)
+                .ok_or(Rejection::TooManyRequests)?;
             let review = asked.read()?;
             let job = Self::new(asked, review);
-            let step = job.step(&of_step, Chain::new(phase), Vec::new(), is_over);
+            drop(unread);
+            let step = match job.hold(&of_step) {
+                Err(refused) => Some(refused),
+                Ok(()) => job.step(&of_step, Chain::new(phase), Vec::new(), is_over),
+            };
             Ok::<_, Rejection>((job, step))
         };
         let (job, step) = shared.pool.run(size, deadline, work).await??;

@@ -1,16 +1,17 @@
 //! A review to be answered, and the policies that answer it.
 
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crate::recording::RecordedCall;
+use crate::server::limits::memory::ReviewMemory;
 use crate::server::receive::ReceivedReview;
 use crate::server::respond::Rejection;
 use portcullis_policy::api::OwnedAdmissionReview;
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer};
-use portcullis_policy::engine::admission::{AdmissionSet, Phase};
+use portcullis_policy::engine::admission::{AdmissionSet, ObjectMemory, Phase, TakenMemory};
 
 /// A review to be answered.
 pub(super) struct PendingReview {
@@ -21,7 +22,33 @@ pub(super) struct PendingReview {
     pub(super) since: Instant,
     /// The webhooks that have answered so far, where reviews are recorded.
     pub(super) calls: Mutex<Vec<RecordedCall>>,
+    /// Memory for what is made of it, once anything is.
+    pub(super) memory: OnceLock<ReviewMemory>,
 }
+
+/// Memory for what is made of a review of this user.
+pub(super) struct MemoryOf<'r> {
+    pub(super) asked: &'r PendingReview,
+    pub(super) user: &'r str,
+}
+
+// === impl MemoryOf ===
+
+impl MemoryOf<'_> {
+    pub(super) fn memory(&self) -> &ReviewMemory {
+        let ReceivedReview { permit, caller, .. } = &self.asked.received;
+        let new = || permit.memory(&caller.cluster, self.user);
+        self.asked.memory.get_or_init(new)
+    }
+}
+
+impl ObjectMemory for MemoryOf<'_> {
+    fn take(&self, bytes: usize) -> Option<TakenMemory> {
+        self.memory().take(bytes)
+    }
+}
+
+// === impl PendingReview ===
 
 impl PendingReview {
     /// Reads the review, the only time that it is decoded. Its bytes are gone from here then.

@@ -20,6 +20,7 @@ use crate::recording::RecordedCall;
 use crate::reload::Snapshot;
 use crate::server::deadline::LONGEST;
 use crate::server::gateway::Shared;
+use crate::server::limits::memory::ReviewMemory;
 use crate::server::limits::{Capacity, Permit};
 use crate::server::pool::Size;
 use crate::server::recorder::DecisionRecorder;
@@ -35,6 +36,7 @@ use portcullis_policy::engine::text::truncate_with_mark;
 const CAPACITY: Capacity = Capacity {
     requests: 64,
     bytes: 64 << 20,
+    memory: 64 << 20,
 };
 
 /// The most bytes of a webhook's reason in the log, as of a policy's.
@@ -80,7 +82,7 @@ pub(super) fn spawn(
         decisions: Vec::new(),
     };
     let limiter = &shared.lifecycle.shadow;
-    match limiter.enter(CAPACITY, None, read.bytes(), &shared.shadowing) {
+    match limiter.enter(CAPACITY, None, read.memory(), &shared.shadowing) {
         None => shared.metrics.shadow_dropped(),
         Some(permit) => {
             let permit = Arc::new(permit);
@@ -114,7 +116,8 @@ impl Waiting {
             let returned = join_all(put).await;
             let read = Arc::clone(&self.read);
             let keeps = self.unrecorded.is_some();
-            let compare = move |_: &dyn Fn() -> bool| decisions(&read, returned, keeps);
+            let memory = permit.memory(&self.caller.cluster, &read.review().request.user.name);
+            let compare = move |_: &dyn Fn() -> bool| decisions(&read, returned, keeps, &memory);
             let comparing = self.shared.pool.run(Size::Large, soon(), compare);
             let Ok((decisions, calls)) = comparing.await else {
                 return;
@@ -180,6 +183,7 @@ fn decisions(
     read: &OwnedAdmissionReview,
     returned: Vec<Returned>,
     keeps: bool,
+    memory: &ReviewMemory,
 ) -> (Vec<WebhookDecision>, Vec<RecordedCall>) {
     let request = &read.review().request;
     let (mut decisions, mut calls) = (Vec::with_capacity(returned.len()), Vec::new());
@@ -191,7 +195,7 @@ fn decisions(
         if keeps {
             calls.push(RecordedCall::new(call.clone(), answer.clone(), true));
         }
-        let comparison = compare(&call, request, answer);
+        let comparison = compare(&call, request, answer, Some(memory));
         let decision = if comparison.allows() {
             Decision::Allow
         } else {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::calls::Asking;
-use super::pending::PendingReview;
+use super::pending::{MemoryOf, PendingReview};
 use super::settle::SettledReview;
 use crate::server::gateway::Shared;
 use portcullis_policy::api::AdmissionReview;
@@ -65,6 +65,10 @@ impl PendingReview {
             access: self.access(),
             judge: Some(&surroundings),
             nobody_asks: false,
+            memory: Some(&MemoryOf {
+                asked: self,
+                user: &request.user.name,
+            }),
             recorder: None,
         };
         let progress = chain.advance(self.policies(), request, run, answers);

@@ -52,6 +52,14 @@ impl Shares {
         }
     }
 
+    /// Three quarters of them.
+    pub(super) const fn three_quarters(self) -> Self {
+        Self {
+            own: self.own / 4 * 3,
+            common: self.common / 4 * 3,
+        }
+    }
+
     /// Takes `amount`, as much as there is of the cluster's own part; all or nothing.
     pub(super) fn take(self, counts: ShareCounts<'_>, amount: usize) -> Option<Held> {
         let own = counts.own.map_or(0, |held| take_some(held, amount, self.own));

@@ -15,6 +15,7 @@ pub mod apply;
 mod authorizer;
 mod bound;
 pub mod chain;
+mod changes;
 pub mod conditions;
 mod decision;
 mod denial;
@@ -47,6 +48,7 @@ mod webhooks;
 
 pub use authorizer::AccessChecker;
 pub use chain::{Chain, Progress};
+pub use changes::{ChangeError, ChangedObject, MAX_OBJECT, ObjectMemory, TakenMemory};
 pub use denial::{Denial, StatusCause, StatusDetails};
 pub use environment::{Expression, ExpressionEnvironment};
 pub use evaluation::Evaluated;

@@ -7,7 +7,7 @@ use super::ReviewVersion;
 use crate::engine::User;
 use crate::engine::admission::webhook::Call;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Request};
-use portcullis_cel::json::{Document, Node, ObjectWriter};
+use portcullis_cel::json::{Node, ObjectWriter};
 
 /// What a question takes beside its objects, mostly.
 const ENVELOPE_BYTES: usize = 1024;
@@ -21,7 +21,11 @@ const ENVELOPE_BYTES: usize = 1024;
 /// neither for these nor for the uid, the options and `dryRun`.
 #[must_use]
 pub fn ask(call: &Call, request: &Request<'_>, uid: &str) -> Vec<u8> {
-    let object = call.object.as_ref().map(Document::root).or(request.object);
+    let object = call
+        .object
+        .as_ref()
+        .map(|object| object.root())
+        .or(request.object);
     let objects = [object, request.old_object, request.options];
     let length: usize = objects.iter().flatten().map(|node| node.raw().len()).sum();
     let mut out = String::with_capacity(ENVELOPE_BYTES + length);
@@ -119,11 +123,13 @@ fn as_received(object: Option<Node<'_>>) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use portcullis_cel::json::Document;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::api::AdmissionReview;
     use crate::api::admission_review::fixtures;
+    use crate::engine::admission::ChangedObject;
 
     /// Spaces, a number beyond 2^53 and an escape, which must stay as they are.
     const OBJECT: &str =
@@ -192,7 +198,9 @@ mod tests {
     #[test]
     fn a_question_gives_the_object_as_changed_in_the_kind_of_the_rule() {
         let call = Call {
-            object: Some(Document::parse(r#"{"changed": true}"#).unwrap()),
+            object: Some(ChangedObject::new(
+                Document::parse(r#"{"changed": true}"#).unwrap(),
+            )),
             kind: GroupVersionKind {
                 group: "new".into(),
                 ..fixtures::call(ReviewVersion::V1).kind

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::engine::StatusReason;
+
 /// Why a request is refused, as a `metav1.Status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
@@ -50,6 +52,18 @@ pub struct StatusCause {
 impl Denial {
     /// The `status` of a refusal.
     pub const FAILURE: &'static str = "Failure";
+
+    /// A refusal because too much is being reviewed.
+    #[must_use]
+    pub fn too_many_requests(message: String) -> Self {
+        Self {
+            status: Self::FAILURE.into(),
+            reason: StatusReason::TooManyRequests.as_str().into(),
+            code: StatusReason::TooManyRequests.code().into(),
+            message,
+            details: StatusDetails::default(),
+        }
+    }
 
     /// About how many bytes of memory it holds.
     #[must_use]

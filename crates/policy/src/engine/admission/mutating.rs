@@ -7,18 +7,22 @@ mod dispatcher;
 mod initialize;
 mod state;
 
-use super::GroupVersionKind;
+use std::sync::Arc;
+
 use super::apply::{self, Reading};
+use super::changes::{ChangeError, ChangedObject};
 use super::conditions::{self, MatchConditions};
 use super::environment::{Expression, ExpressionEnvironment};
 use super::evaluation::Evaluated;
 use super::policy::Applicability;
 use super::reinvocation::Reinvocation;
+use super::run::RunContext;
 use super::to_json;
 use super::trace::PolicyExpression;
 use super::variables::Inputs;
 use crate::engine::Deadline;
-use portcullis_cel::json::{self, Document, Node, patch, write_string};
+use portcullis_cel::json::patch::{self, PatchBudget};
+use portcullis_cel::json::{self, Document, Node, write_string};
 use portcullis_cel::{Map, Value, cost};
 
 pub(super) use state::MutationState;
@@ -64,13 +68,13 @@ pub enum MutationFault {
     /// The configuration does not apply to the object.
     #[error(transparent)]
     Apply(#[from] apply::Error),
-    /// What comes out of a JSON Patch is no object of its kind, which refuses the request
-    /// whatever the failure policy.
-    #[error("{0}")]
-    Undecodable(String),
-    /// What comes out is larger or deeper than an object may be.
-    #[error("the object after the mutation cannot be read: {0}")]
-    Result(#[from] json::Error),
+    /// The patch is larger or deeper than one may be.
+    #[error("the mutation cannot be read: {0}")]
+    Unreadable(#[from] json::Error),
+    /// The object may not become what comes out, which refuses the request whatever the failure
+    /// policy.
+    #[error(transparent)]
+    Unchanged(#[from] ChangeError),
 }
 
 // === impl MutatingPolicy ===
@@ -96,29 +100,28 @@ impl MutatingPolicy {
 // === impl Mutation ===
 
 impl Mutation {
-    /// The object, which is of this kind, after this mutation, the policy's at
-    /// `index`; `None` if it stays as it is.
+    /// The object after this mutation, the policy's at `index`; `None` if it stays as it is.
     pub(super) fn apply<'g>(
         &'g self,
         index: usize,
-        kind: &GroupVersionKind<'_>,
         environment: &'g ExpressionEnvironment,
         inputs: &Inputs<'g>,
-        deadline: Deadline<'g>,
-    ) -> Result<Option<Document<'static>>, MutationFault> {
+        context: RunContext<'g>,
+        patches: &mut PatchBudget,
+    ) -> Result<Option<Arc<ChangedObject>>, MutationFault> {
         let Some(object) = inputs.object else {
             return Ok(None);
         };
         let (Self::JsonPatch(expression) | Self::ApplyConfiguration(expression)) = self;
-        let mut budget = deadline.budget(cost::PER_BINDING);
+        let mut budget = context.run.deadline.budget(cost::PER_BINDING);
         let value =
             inputs
                 .sequence(environment)
                 .one(PolicyExpression::Mutation(index), expression, &mut budget);
         match value.map_err(|error| MutationFault::Expression(error.to_string()))? {
             Evaluated::Value(value) => match self {
-                Self::JsonPatch(_) => apply_patch(kind, object, &value),
-                Self::ApplyConfiguration(_) => apply_configuration(kind, object, &value),
+                Self::JsonPatch(_) => apply_patch(object, &value, context, patches),
+                Self::ApplyConfiguration(_) => apply_configuration(object, &value, context),
             },
             Evaluated::Failed(failure) => Err(MutationFault::Expression(failure)),
             Evaluated::Absent => Ok(None),
@@ -126,31 +129,29 @@ impl Mutation {
     }
 }
 
-/// Applies the patch that an expression gave to an object of `kind`. One whose `test`
-/// fails changes nothing.
-///
-/// # Errors
-///
-/// A value that is no patch, an operation that does not apply, or an object that the API
-/// server could not read into its type.
-pub fn apply_patch(
-    kind: &GroupVersionKind<'_>,
+/// Applies the patch that an expression gave. One whose `test` fails changes nothing.
+fn apply_patch(
     object: Node<'_>,
     value: &Value<'_>,
-) -> Result<Option<Document<'static>>, MutationFault> {
-    let patch = Document::parse(operations(value)?)?;
-    let operations = patch::read(patch.root())?;
-    let tree = match patch::apply(object, operations) {
+    context: RunContext<'_>,
+    patches: &mut PatchBudget,
+) -> Result<Option<Arc<ChangedObject>>, MutationFault> {
+    let patch = operations(value)?;
+    let limits = context.limits();
+    let _memory = limits.memory_of_patch(patch.as_bytes())?;
+    let patch = Document::parse(patch)?;
+    let tree = match patch::apply_within(object, patch::read(patch.root())?, patches) {
         Ok(tree) => tree,
         Err(patch::Error::TestFailed { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let changed = Document::parse(tree.to_text())?;
-    apply::check_type_meta(kind, changed.root()).map_err(MutationFault::Undecodable)?;
+    let changed = limits.object(tree.to_text())?;
+    let kind = &context.request.kind;
+    apply::check_type_meta(kind, changed.root()).map_err(ChangeError::Undecodable)?;
     let decoded = apply::decode(kind, object, changed.root(), Reading::Strict)
-        .map_err(|error| MutationFault::Undecodable(error.to_string()))?;
+        .map_err(|error| ChangeError::Undecodable(error.to_string()))?;
     let changed = match decoded.text {
-        Some(text) => Document::parse(text)?,
+        Some(text) => limits.object(text)?,
         None => changed,
     };
     Ok((!changed.root().same(object)).then_some(changed))
@@ -158,11 +159,12 @@ pub fn apply_patch(
 
 /// Merges the configuration that an expression gave into the object.
 fn apply_configuration(
-    kind: &GroupVersionKind<'_>,
     object: Node<'_>,
     value: &Value<'_>,
-) -> Result<Option<Document<'static>>, MutationFault> {
-    let changed = Document::parse(apply::apply(kind, object, value)?)?;
+    context: RunContext<'_>,
+) -> Result<Option<Arc<ChangedObject>>, MutationFault> {
+    let merged = apply::apply(&context.request.kind, object, value)?;
+    let changed = context.limits().object(merged)?;
     Ok((!changed.root().same(object)).then_some(changed))
 }
 

@@ -2,6 +2,7 @@
 
 use super::Request;
 use super::authorizer::{AccessChecker, AuthorizerVariables};
+use super::changes::{ChangeLimits, ObjectMemory};
 use super::judge::Judge;
 use super::trace::{Recorder, TraceStep};
 use crate::engine::{Deadline, Time};
@@ -24,6 +25,8 @@ pub struct Run<'r> {
     /// value ([`EvalError::Unknown`](portcullis_cel::EvalError::Unknown)), and no exception with
     /// subjects applies.
     pub nobody_asks: bool,
+    /// The memory that changed objects take; as much as there is, if nobody says.
+    pub memory: Option<&'r dyn ObjectMemory>,
     /// The recorder of each step.
     pub recorder: Option<&'r dyn Recorder>,
 }
@@ -36,7 +39,12 @@ pub(super) struct RunContext<'c> {
     pub(super) run: Run<'c>,
 }
 
-impl RunContext<'_> {
+impl<'c> RunContext<'c> {
+    /// What the object may become.
+    pub(super) fn limits(&self) -> ChangeLimits<'c> {
+        ChangeLimits::of(self.request, self.run.memory)
+    }
+
     /// The same, of which nothing is recorded.
     pub(super) const fn unrecorded(self) -> Self {
         let run = Run {
@@ -58,6 +66,7 @@ impl<'r> Run<'r> {
             access,
             judge: None,
             nobody_asks: false,
+            memory: None,
             recorder: None,
         }
     }

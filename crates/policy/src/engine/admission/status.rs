@@ -4,6 +4,7 @@
 //! `apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`,
 //! `apiserver/pkg/util/webhook/error.go`.
 
+use super::changes::ChangeError;
 use super::denial::{Denial, StatusCause, StatusDetails};
 use super::webhook::Webhook;
 use super::{GroupVersionResource, Request};
@@ -84,6 +85,14 @@ pub(super) fn not_made(webhook: &Webhook, why: &str) -> Denial {
     Denial {
         message: format!("Timeout: webhook \"{}\" was not called: {why}", webhook.name),
         ..of(StatusReason::Timeout)
+    }
+}
+
+/// A change that is not made, whatever the failure policies: `by` would have made it.
+pub(super) fn unchanged(by: &str, error: &ChangeError) -> Denial {
+    Denial {
+        message: format!("{by}: {error}"),
+        ..of(error.reason())
     }
 }
 

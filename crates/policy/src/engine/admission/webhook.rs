@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::changes::ChangedObject;
 use super::denial::Denial;
 use super::matching::Constraints;
 use super::policy::{CompiledMatchCondition, FailurePolicy};
 use super::reinvocation::Reinvocation;
 use super::{GroupVersionKind, GroupVersionResource};
-use portcullis_cel::json::Document;
 
 /// A ValidatingWebhookConfiguration or MutatingWebhookConfiguration.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ pub struct Call {
     /// The resource that its rules match.
     pub resource: GroupVersionResource<'static>,
     /// The object as changed so far; `None` while it is as received.
-    pub object: Option<Document<'static>>,
+    pub object: Option<Arc<ChangedObject>>,
 }
 
 /// What came of a [`Call`].
@@ -139,12 +139,12 @@ pub struct WebhookReply {
     pub denial: Option<Denial>,
     /// `patch`, decoded: the text of a JSON Patch, of a mutating webhook alone.
     /// `None` where there is none.
-    pub patch: Option<Vec<u8>>,
+    pub patch: Option<Arc<[u8]>>,
     /// `patchType`; empty if absent.
     pub patch_type: String,
-    /// `warnings`.
+    /// `warnings`, [`MAX_WARNINGS`](Self::MAX_WARNINGS) at most.
     pub warnings: Vec<String>,
-    /// `auditAnnotations`.
+    /// `auditAnnotations`, [`MAX_ANNOTATION_BYTES`](Self::MAX_ANNOTATION_BYTES) at most.
     pub audit_annotations: BTreeMap<String, String>,
 }
 
@@ -216,12 +216,25 @@ pub fn nobody(_: &Call) -> WebhookAnswer {
 // === impl WebhookReply ===
 
 impl WebhookReply {
+    /// How many warnings of one reply are looked at: more are never shown.
+    pub const MAX_WARNINGS: usize = 1000;
+
+    /// How many bytes of warnings of one reply are kept.
+    pub const MAX_WARNING_BYTES: usize = 64 << 10;
+
+    /// How many bytes of audit annotations of one reply are kept: as many as those of a request
+    /// may have.
+    pub const MAX_ANNOTATION_BYTES: usize = 1 << 20;
+
+    /// How many causes of a refusal are kept.
+    pub const MAX_CAUSES: usize = 1000;
+
     /// About how many bytes of memory it holds.
     #[must_use]
     pub fn bytes(&self) -> usize {
         /// What a text takes besides its bytes.
         const TEXT: usize = 32;
-        let patch = self.patch.as_ref().map_or(0, Vec::len);
+        let patch = self.patch.as_ref().map_or(0, |patch| patch.len());
         let warnings = self.warnings.iter().map(|text| TEXT + text.len());
         let annotations = self.audit_annotations.iter();
         let annotations = annotations.map(|(key, value)| 2 * TEXT + key.len() + value.len());

@@ -201,7 +201,7 @@ impl Running<'_> {
                 verdict,
                 changed,
                 ..
-            } = compare(call, request, answer);
+            } = compare(call, request, answer, None);
             tape.record(TraceStep::Answered(&WebhookResult {
                 webhook,
                 round: 0,

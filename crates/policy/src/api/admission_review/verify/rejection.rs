@@ -4,6 +4,7 @@
 use super::wrong;
 use crate::api::admission_review::{AdmissionReviewError, map, text};
 use crate::engine::StatusReason;
+use crate::engine::admission::webhook::WebhookReply;
 use crate::engine::admission::{Denial, StatusCause, StatusDetails};
 use portcullis_cel::json::{Kind, Node};
 
@@ -76,6 +77,7 @@ fn details(node: Node<'_>) -> Result<StatusDetails, AdmissionReviewError> {
     })
 }
 
+/// All are read, and the first are kept.
 fn causes(details: Node<'_>) -> Result<Vec<StatusCause>, AdmissionReviewError> {
     const WRONG: AdmissionReviewError = wrong("status.details.causes", "a list of maps");
     let Some(causes) = details.get("causes").filter(|causes| !causes.is_null()) else {
@@ -84,18 +86,22 @@ fn causes(details: Node<'_>) -> Result<Vec<StatusCause>, AdmissionReviewError> {
     if causes.kind() != Kind::Array {
         return Err(WRONG);
     }
-    causes
-        .items()
-        .map(|cause| match cause.kind() {
-            Kind::Null => Ok(StatusCause::default()),
-            Kind::Object => Ok(StatusCause {
+    let mut kept = Vec::new();
+    for cause in causes.items() {
+        let cause = match cause.kind() {
+            Kind::Null => StatusCause::default(),
+            Kind::Object => StatusCause {
                 reason: text(cause.get("reason"), "status.details.causes.reason")?.into_owned(),
                 message: text(cause.get("message"), "status.details.causes.message")?.into_owned(),
                 field: text(cause.get("field"), "status.details.causes.field")?.into_owned(),
-            }),
-            _ => Err(WRONG),
-        })
-        .collect()
+            },
+            _ => return Err(WRONG),
+        };
+        if kept.len() < WebhookReply::MAX_CAUSES {
+            kept.push(cause);
+        }
+    }
+    Ok(kept)
 }
 
 /// An `int32`; 0 where there is none.

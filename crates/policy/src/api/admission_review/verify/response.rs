@@ -8,7 +8,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
 use super::{Invalid, rejection, wrong};
-use crate::api::admission_review::{AdmissionReviewError, flag, map, text, texts};
+use crate::api::admission_review::{AdmissionReviewError, flag, map, text};
 use crate::engine::admission::Phase;
 use crate::engine::admission::webhook::{Call, WebhookReply};
 use portcullis_cel::json::{Kind, Node};
@@ -86,7 +86,7 @@ impl<'r> Response<'r> {
             (Phase::Validate, _) if has_patch => Err(Invalid::PatchOfValidating),
             (Phase::Validate, Some(_)) => Err(Invalid::PatchTypeOfValidating),
             (_, patch_type) => Ok(WebhookReply {
-                patch: has_patch.then_some(self.patch),
+                patch: has_patch.then(|| self.patch.into()),
                 patch_type: patch_type.unwrap_or_default().into_owned(),
                 ..self.reply
             }),
@@ -100,7 +100,7 @@ impl<'r> Response<'r> {
             return self.reply;
         }
         WebhookReply {
-            patch: Some(self.patch),
+            patch: Some(self.patch.into()),
             patch_type: JSON_PATCH.to_owned(),
             ..self.reply
         }
@@ -125,31 +125,58 @@ fn bytes(node: Option<Node<'_>>) -> Result<Vec<u8>, AdmissionReviewError> {
             })
             .collect(),
         _ => {
-            let mut text = node.as_str().ok_or(WRONG)?.into_owned();
-            text.retain(|character| !matches!(character, '\r' | '\n'));
-            BASE64.decode(text).map_err(|_| WRONG)
+            let mut text = node.as_str().ok_or(WRONG)?;
+            if text.contains(['\r', '\n']) {
+                text.to_mut()
+                    .retain(|character| !matches!(character, '\r' | '\n'));
+            }
+            BASE64.decode(text.as_bytes()).map_err(|_| WRONG)
         }
     }
 }
 
+/// All are read, and the first are kept: a reply may have millions.
 fn warnings(node: Node<'_>) -> Result<Vec<String>, AdmissionReviewError> {
-    let warnings = texts(node.get("warnings"), "response.warnings")?;
-    Ok(warnings.into_iter().map(Cow::into_owned).collect())
+    const WRONG: AdmissionReviewError = wrong("response.warnings", "a list of text");
+    let Some(written) = node.get("warnings").filter(|written| !written.is_null()) else {
+        return Ok(Vec::new());
+    };
+    if written.kind() != Kind::Array {
+        return Err(WRONG);
+    }
+    let (mut warnings, mut bytes) = (Vec::new(), 0);
+    for item in written.items() {
+        let text = match item.kind() {
+            Kind::Null => "".into(),
+            _ => item.as_str().ok_or(WRONG)?,
+        };
+        bytes += text.len();
+        if warnings.len() < WebhookReply::MAX_WARNINGS && bytes <= WebhookReply::MAX_WARNING_BYTES {
+            warnings.push(text.into_owned());
+        }
+    }
+    Ok(warnings)
 }
 
+/// All are read, and the first are kept.
 fn annotations(node: Node<'_>) -> Result<BTreeMap<String, String>, AdmissionReviewError> {
     const FIELD: &str = "response.auditAnnotations";
-    let Some(annotations) = map(node.get("auditAnnotations"), FIELD)? else {
+    const WRONG: AdmissionReviewError = wrong(FIELD, "a map of text");
+    /// What an annotation takes besides its texts.
+    const ENTRY: usize = 64;
+    let Some(written) = map(node.get("auditAnnotations"), FIELD)? else {
         return Ok(BTreeMap::new());
     };
-    annotations
-        .entries()
-        .map(|(key, value)| match value.kind() {
-            Kind::Null => Ok((key.into_owned(), String::new())),
-            _ => {
-                let value = value.as_str().ok_or(wrong(FIELD, "a map of text"))?;
-                Ok((key.into_owned(), value.into_owned()))
-            }
-        })
-        .collect()
+    let (mut annotations, mut bytes) = (BTreeMap::new(), 0);
+    for (key, value) in written.entries() {
+        let value = match value.kind() {
+            Kind::Null => "".into(),
+            _ => value.as_str().ok_or(WRONG)?,
+        };
+        bytes += ENTRY + key.len() + value.len();
+        if bytes <= WebhookReply::MAX_ANNOTATION_BYTES {
+            annotations.insert(key.into_owned(), value.into_owned());
+        }
+    }
+    Ok(annotations)
 }

@@ -38,7 +38,7 @@ fn a_reply_says_verdict_patch_warnings_and_annotations() {
     }));
     let expected = WebhookReply {
         denial: None,
-        patch: Some(br#"[{"op":"add","path":"/a","value":1}]"#.to_vec()),
+        patch: Some(br#"[{"op":"add","path":"/a","value":1}]"#.as_slice().into()),
         patch_type: "JSONPatch".to_owned(),
         warnings: vec!["mind".to_owned(), String::new()],
         audit_annotations: [

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::admission::webhook::Webhook;
+use crate::engine::admission::webhook::{Webhook, WebhookReply};
 use crate::engine::is_label_key;
 use portcullis_cel::json::{ObjectWriter, write_string};
 
@@ -18,7 +18,7 @@ const PATHS_BYTES: usize = 4 << 10;
 
 /// What the annotations of one request may come to, in bytes, before those of
 /// webhooks themselves are dropped: each may send as much as its reply holds.
-pub(super) const ALL_BYTES: usize = 1 << 20;
+pub(super) const ALL_BYTES: usize = WebhookReply::MAX_ANNOTATION_BYTES;
 
 /// The annotations of one request, by key.
 pub(super) type AuditAnnotations = BTreeMap<String, String>;

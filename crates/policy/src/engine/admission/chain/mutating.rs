@@ -21,6 +21,7 @@ use super::managed_fields;
 use super::objection::{Objection, add_warnings_and_annotations, cause};
 use super::patch::{self, Patched};
 use crate::engine::Cause;
+use crate::engine::admission::changes::ChangedObject;
 use crate::engine::admission::mutating::MutationState;
 use crate::engine::admission::reinvocation::{Reinvocable, Reinvocation};
 use crate::engine::admission::run::RunContext;
@@ -28,7 +29,7 @@ use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
 use crate::engine::admission::webhooks::Listed;
 use crate::engine::admission::{AdmissionSet, Denial, Outcome, Phase, status};
-use portcullis_cel::json::{Document, diff, patch as json_patch};
+use portcullis_cel::json::{diff, patch as json_patch};
 
 /// What is known between two steps.
 #[derive(Debug, Clone)]
@@ -46,7 +47,7 @@ pub(super) struct Mutating {
     is_changed: bool,
     /// The object after the webhooks of the first pass, if there is a second;
     /// none while it is as received.
-    last_output: Option<Document<'static>>,
+    last_output: Option<Arc<ChangedObject>>,
     outcome: Outcome,
 }
 
@@ -121,7 +122,7 @@ impl Mutating {
 
     /// `IsOutputChangedSinceLastWebhookInvocation`.
     fn is_other_than_last_output(&self, context: RunContext<'_>) -> bool {
-        let last = self.last_output.as_ref().map(Document::root);
+        let last = self.last_output.as_ref().map(|object| object.root());
         match (
             last.or(context.request.object),
             self.policies.object_of(context.request),
@@ -259,7 +260,12 @@ impl Mutating {
         if let Some(denial) = &reply.denial {
             return Err(Objection::Denial(Box::new(denial.clone())));
         }
-        let mut patched = patch::patched(call, reply, self.policies.object_of(context.request))?;
+        let object = self.policies.object.clone();
+        let object = object
+            .as_ref()
+            .map(|object| object.root())
+            .or(context.request.object);
+        let mut patched = patch::patched(call, reply, object, context.limits(), &mut self.policies.budget)?;
         if let Some(patched) = &mut patched {
             let is_first = !std::mem::replace(&mut self.policies.is_decoded, true);
             patched.is_changed |= is_first && managed_fields::are_new(context.request);

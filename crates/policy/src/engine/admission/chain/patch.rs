@@ -3,12 +3,16 @@
 //! The end of `callAttrMutatingHook` of
 //! `apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go`.
 
+use std::sync::Arc;
+
 use super::objection::Objection;
 use crate::engine::admission::apply::{self, Decoded, Reading};
+use crate::engine::admission::changes::{ChangeError, ChangeLimits, ChangedObject};
 use crate::engine::admission::status;
 use crate::engine::admission::webhook::{Call, ReviewVersion, WebhookReply};
 use crate::engine::text::truncate_with_mark;
-use portcullis_cel::json::{self, Document, Kind, Node, diff, patch};
+use portcullis_cel::json::patch::{self, PatchBudget};
+use portcullis_cel::json::{Document, Kind, Node, diff};
 
 /// The only `patchType`.
 const JSON_PATCH: &str = "JSONPatch";
@@ -18,7 +22,7 @@ const PATH_BYTES: usize = 1 << 10;
 
 /// An object after a patch.
 pub(super) struct Patched {
-    pub(super) object: Document<'static>,
+    pub(super) object: Arc<ChangedObject>,
     /// Whether it is another object, as the API server compares them.
     pub(super) is_changed: bool,
 }
@@ -33,6 +37,8 @@ pub(super) fn patched(
     call: &Call,
     reply: &WebhookReply,
     object: Option<Node<'_>>,
+    limits: ChangeLimits<'_>,
+    budget: &mut PatchBudget,
 ) -> Result<Option<Patched>, Objection> {
     let Some(bytes) = reply
         .patch
@@ -41,6 +47,8 @@ pub(super) fn patched(
     else {
         return Ok(None);
     };
+    let unchanged = |error: ChangeError| unchanged(call, &error);
+    let _memory = limits.memory_of_patch(bytes).map_err(unchanged)?;
     let document = read(bytes).map_err(Objection::Call)?;
     if document.root().is_empty() {
         return Ok(None);
@@ -57,8 +65,16 @@ pub(super) fn patched(
         let why = format!("unsupported patch type {:?}", reply.patch_type);
         return Err(Objection::Call(why));
     }
-    let patched = applied(&document, object).map_err(internal)?;
-    decoded(call, object, patched).map(Some).map_err(internal)
+    let patched = applied(&document, object, budget).map_err(|error| internal(error.to_string()))?;
+    let patched = limits.object(patched).map_err(unchanged)?;
+    apply::check_type_meta(&call.kind, patched.root()).map_err(internal)?;
+    let Decoded { text, is_changed } = apply::decode(&call.kind, object, patched.root(), Reading::Lenient)
+        .map_err(|error| internal(error.to_string()))?;
+    let object = match text {
+        Some(text) => limits.object(text).map_err(unchanged)?,
+        None => patched,
+    };
+    Ok(Some(Patched { object, is_changed }))
 }
 
 /// What differs, as paths; bounded.
@@ -87,24 +103,17 @@ fn read(bytes: &[u8]) -> Result<Document<'_>, String> {
     Ok(document)
 }
 
-fn applied(patch: &Document<'_>, object: Node<'_>) -> Result<Document<'static>, String> {
-    let operations = patch::read(patch.root()).map_err(|error| error.to_string())?;
-    let tree = patch::apply(object, operations).map_err(|error| error.to_string())?;
-    Document::parse(tree.to_text()).map_err(|error: json::Error| error.to_string())
-}
-
-/// The object as the API server has it.
-fn decoded(call: &Call, before: Node<'_>, after: Document<'static>) -> Result<Patched, String> {
-    apply::check_type_meta(&call.kind, after.root())?;
-    let Decoded { text, is_changed } = apply::decode(&call.kind, before, after.root(), Reading::Lenient)
-        .map_err(|error| error.to_string())?;
-    let object = match text {
-        Some(text) => Document::parse(text).map_err(|error| error.to_string())?,
-        None => after,
-    };
-    Ok(Patched { object, is_changed })
+fn applied(patch: &Document<'_>, object: Node<'_>, budget: &mut PatchBudget) -> Result<String, patch::Error> {
+    let tree = patch::apply_within(object, patch::read(patch.root())?, budget)?;
+    Ok(tree.to_text())
 }
 
 fn internal(why: String) -> Objection {
     Objection::Fatal(Box::new(status::internal(why)))
+}
+
+/// The patch would take more than it may.
+fn unchanged(call: &Call, error: &ChangeError) -> Objection {
+    let by = format!("admission webhook \"{}\"", call.webhook.name);
+    Objection::Fatal(Box::new(status::unchanged(&by, error)))
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::objection::Objection;
 use super::patch;
 use crate::engine::admission::Request;
+use crate::engine::admission::changes::{ChangeLimits, ObjectMemory};
 use crate::engine::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer};
-use portcullis_cel::json::Document;
+use portcullis_cel::json::patch::PatchBudget;
 
 /// What would have come of a webhook, were it not in shadow mode.
 #[derive(Debug, Clone)]
@@ -23,14 +24,24 @@ pub struct Comparison {
 }
 
 /// Judges the answer to one of [`Outcome::shadows`](crate::engine::admission::Outcome::shadows) of
-/// a run for this request.
+/// a run for this request, which takes no more than `memory` has.
 #[must_use]
-pub fn compare(call: &Call, request: &Request<'_>, answer: WebhookAnswer) -> Comparison {
+pub fn compare(
+    call: &Call,
+    request: &Request<'_>,
+    answer: WebhookAnswer,
+    memory: Option<&dyn ObjectMemory>,
+) -> Comparison {
     let webhook = Arc::clone(&call.webhook);
-    let object = call.object.as_ref().map(Document::root).or(request.object);
+    let object = call
+        .object
+        .as_ref()
+        .map(|object| object.root())
+        .or(request.object);
+    let limits = ChangeLimits::of(request, memory);
     let judged = Objection::to(Some(answer.result)).and_then(|reply| match &reply.denial {
         Some(denial) => Err(Objection::Denial(Box::new(denial.clone()))),
-        None => patch::patched(call, &reply, object),
+        None => patch::patched(call, &reply, object, limits, &mut PatchBudget::new()),
     });
     let (verdict, changed) = match judged {
         Err(objection) => (objection.verdict(&webhook), Vec::new()),

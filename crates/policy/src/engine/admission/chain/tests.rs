@@ -151,7 +151,7 @@ fn denied(message: &str) -> WebhookAnswer {
 
 fn patching(patch: &str) -> WebhookAnswer {
     answered(Ok(WebhookReply {
-        patch: Some(patch.into()),
+        patch: Some(patch.as_bytes().into()),
         patch_type: "JSONPatch".into(),
         ..WebhookReply::default()
     }))
@@ -160,7 +160,7 @@ fn patching(patch: &str) -> WebhookAnswer {
 /// A webhook's answer in one word: `noop`, `err`, `deny`, `late`; `set k=v`, or
 /// only where the label is not there (`once k=v`) or another is (`if other k=v`).
 fn behave(what: &str, call: &Call, received: &Document<'_>) -> WebhookAnswer {
-    let object = call.object.as_ref().unwrap_or(received).root();
+    let object = call.object.as_deref().map_or(received, |object| &**object).root();
     let is_there = |label: &str| object.pointer(&format!("/metadata/labels/{label}")).is_some();
     let words: Vec<&str> = what.split(' ').collect();
     let (does, change) = match *words {

@@ -86,7 +86,7 @@ impl AdmissionSet {
         // Selectors see the object as it is before the pass.
         let RunContext { request, run, .. } = pass.context;
         let object = pass.state.object.clone();
-        let object = object.as_ref().map(Document::root).or(request.object);
+        let object = object.as_ref().map(|object| object.root()).or(request.object);
         let mut invocations = Vec::new();
         if let (Some(recorder), false) = (run.recorder, is_second) {
             self.mutating.record_others(KIND, request, run.only, recorder);
@@ -236,8 +236,9 @@ impl<'p> Pass<'p> {
             let spent = Cell::new(0);
             let changed = {
                 let view = RequestView::new(request, &invocation.matched).asked_by_nobody(run.nobody_asks);
+                let object = self.state.object.as_ref().map(|object| object.root());
                 let inputs = Inputs {
-                    object: self.state.object_of(request),
+                    object: object.or(request.object),
                     old_object: request.old_object,
                     request: &view,
                     params: invocation.param.as_deref().map(Document::root),
@@ -247,7 +248,7 @@ impl<'p> Pass<'p> {
                     spent: &spent,
                 };
                 let environment = &invocation.policy.environment;
-                mutation.apply(index, &request.kind, environment, &inputs, run.deadline)
+                mutation.apply(index, environment, &inputs, self.context, &mut self.state.budget)
             };
             self.state.spent(invocation.place, spent.get());
             self.state.is_decoded |= changed.is_ok() && request.object.is_some();
@@ -258,10 +259,10 @@ impl<'p> Pass<'p> {
                     self.state.object = Some(object);
                     is_changed = true;
                 }
-                Err(MutationFault::Undecodable(why)) => {
+                Err(MutationFault::Unchanged(error)) => {
                     self.state.evaluated(invocation.place, PolicyResult::Error);
                     let policy = invocation.policy.applicability.name.clone();
-                    self.state.failure = Some(PolicyFailure { policy, why });
+                    self.state.failure = Some(PolicyFailure { policy, error });
                     return is_changed;
                 }
                 Err(fault) => self.refuse(invocation, fault.to_string()),

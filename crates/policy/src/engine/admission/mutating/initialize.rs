@@ -1,8 +1,11 @@
 //! Runs initializers after policies and webhooks.
 
+use std::sync::Arc;
+
 use super::dispatcher::Pass;
 use super::state::{MutationState, PolicyRefusal};
 use crate::engine::StatusReason;
+use crate::engine::admission::changes::ChangedObject;
 use crate::engine::admission::initializers::{self, Installed};
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
@@ -51,8 +54,12 @@ impl AdmissionSet {
         // On its own: the places of the other policies are not its own.
         let mut own = MutationState::new();
         own.object = state.object.take();
+        std::mem::swap(&mut own.budget, &mut state.budget);
         let object = own.object.clone();
-        let seen = object.as_ref().map(Document::root).or(context.request.object);
+        let seen = object
+            .as_ref()
+            .map(|object| object.root())
+            .or(context.request.object);
         let mut pass = Pass::new(context, &mut own);
         let mut invocations = Vec::new();
         self.invocations(0, policy, seen, &mut pass, &mut invocations);
@@ -60,9 +67,8 @@ impl AdmissionSet {
         for invocation in &invocations {
             pass.invoke(invocation, namespace.as_variable(), false);
         }
-        state.object = own.object;
+        (state.object, state.budget, state.failure) = (own.object, own.budget, own.failure);
         state.refusals.append(&mut own.refusals);
-        state.failure = own.failure;
     }
 }
 
@@ -76,7 +82,7 @@ impl MutationState {
         let Some(completion) = initializers::completion(object) else {
             return;
         };
-        match completed(object, completion) {
+        match completed(object, completion, context) {
             Ok(object) => {
                 self.record_change(context, &object);
                 self.object = Some(object);
@@ -96,9 +102,14 @@ fn is_exempt(request: &Request<'_>) -> bool {
 }
 
 /// The object after the JSON Patch `completion`.
-fn completed(object: Node<'_>, completion: &'static str) -> Result<Document<'static>, String> {
+fn completed(
+    object: Node<'_>,
+    completion: &'static str,
+    context: RunContext<'_>,
+) -> Result<Arc<ChangedObject>, String> {
     let written = Document::parse(completion).map_err(|error| error.to_string())?;
     let operations = patch::read(written.root()).map_err(|error| error.to_string())?;
     let tree = patch::apply(object, operations).map_err(|error| error.to_string())?;
-    Document::parse(tree.to_text()).map_err(|error| error.to_string())
+    let changed = context.limits().object(tree.to_text());
+    changed.map_err(|error| error.to_string())
 }

@@ -1,15 +1,18 @@
 //! The state of the mutating phase between two steps of a run.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::engine::StatusReason;
+use crate::engine::admission::changes::{ChangeError, ChangedObject};
 use crate::engine::admission::invocation::worse;
 use crate::engine::admission::reinvocation::Reinvocable;
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::{Denial, PolicyEvaluation, Request, StatusCause, status};
 use crate::engine::{Cause, CauseKind, PolicyResult};
-use portcullis_cel::json::{Document, Node, diff, patch};
+use portcullis_cel::json::patch::{self, PatchBudget};
+use portcullis_cel::json::{Document, Node, diff};
 
 /// Place of the policy, binding, parameter.
 type InvocationKey = (usize, String, usize);
@@ -19,9 +22,11 @@ type InvocationKey = (usize, String, usize);
 #[derive(Debug, Clone)]
 pub(in crate::engine::admission) struct MutationState {
     /// The object after the last change; none yet.
-    pub(in crate::engine::admission) object: Option<Document<'static>>,
+    pub(in crate::engine::admission) object: Option<Arc<ChangedObject>>,
     /// Whether a patch or a configuration was applied, so that the object was read from JSON.
     pub(in crate::engine::admission) is_decoded: bool,
+    /// What the patches of policies and webhooks may still take.
+    pub(in crate::engine::admission) budget: PatchBudget,
     pub(super) refusals: Vec<PolicyRefusal>,
     /// What ends the request whatever failure policies say.
     pub(super) failure: Option<PolicyFailure>,
@@ -29,11 +34,11 @@ pub(in crate::engine::admission) struct MutationState {
     pub(super) invocations: Reinvocable<InvocationKey>,
 }
 
-/// A policy made an object that cannot be decoded.
+/// A change that was not made, and whose policy would have made it.
 #[derive(Debug, Clone)]
 pub(super) struct PolicyFailure {
     pub(super) policy: String,
-    pub(super) why: String,
+    pub(super) error: ChangeError,
 }
 
 /// Why a policy whose failure policy is Fail could not run.
@@ -51,6 +56,7 @@ impl MutationState {
         Self {
             object: None,
             is_decoded: false,
+            budget: PatchBudget::new(),
             refusals: Vec::new(),
             failure: None,
             evaluations: Vec::new(),
@@ -60,7 +66,10 @@ impl MutationState {
 
     /// The object as it is now.
     pub(in crate::engine::admission) fn object_of<'o>(&'o self, request: &Request<'o>) -> Option<Node<'o>> {
-        self.object.as_ref().map(Document::root).or(request.object)
+        self.object
+            .as_ref()
+            .map(|object| object.root())
+            .or(request.object)
     }
 
     /// Whether any policy is to run in the second pass: then all that want to see changes, for
@@ -94,8 +103,12 @@ impl MutationState {
             name: Cow::Owned(policy.to_owned()),
             rule: None,
         };
-        if let Some(PolicyFailure { policy, why }) = &self.failure {
-            return Some((status::internal(why.clone()), cause(policy)));
+        if let Some(PolicyFailure { policy, error }) = &self.failure {
+            let refusal = match error {
+                ChangeError::Undecodable(why) => status::internal(why.clone()),
+                error => status::unchanged(&format!("policy '{policy}' denied request"), error),
+            };
+            return Some((refusal, cause(policy)));
         }
         let first = self.refusals.first()?;
         let mut refusal = status::denial(request, first.message.clone(), first.reason);

@@ -94,7 +94,7 @@ fn a_webhook_in_shadow_decides_nothing() {
         let compared: Vec<Comparison> = outcome
             .shadows
             .iter()
-            .map(|call| compare(call, &request, behave(&call.webhook.name, call, &object)))
+            .map(|call| compare(call, &request, behave(&call.webhook.name, call, &object), None))
             .collect();
         assert_eq!(
             compared[0].changed,

@@ -45,7 +45,7 @@ fn what_is_wrong_with_a_patch_decides_whether_the_failure_policy_is_asked() {
     ];
     for ((patch, patch_type), passes) in table {
         let reply = WebhookReply {
-            patch: Some(patch.clone().into_bytes()),
+            patch: Some(patch.as_bytes().into()),
             patch_type,
             ..WebhookReply::default()
         };

@@ -1,0 +1,158 @@
+//! What an object may become by patches and mutations, and the memory for that.
+//!
+//! A user decides how large an object is and what it is like, and policies and webhooks, which
+//! may be others' too, what becomes of it. So a change is bounded by what came, all changes of a
+//! review together by one budget, and the objects of all reviews together by [`ObjectMemory`].
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::Request;
+use crate::engine::StatusReason;
+use portcullis_cel::json::{self, Document};
+
+/// The most bytes that an object may have after a change, as a request to an API server; or
+/// twice what it was received with, if that is more.
+pub const MAX_OBJECT: usize = 3 << 20;
+
+/// Memory for the objects that are being changed, for all runs of a process.
+pub trait ObjectMemory: Sync {
+    /// Takes so many bytes, until what is returned is dropped. `None`: so many are not left for
+    /// the cluster and the user of this run.
+    fn take(&self, bytes: usize) -> Option<TakenMemory>;
+}
+
+/// Memory that was taken; dropping it gives it back.
+pub struct TakenMemory(pub Box<dyn Any + Send + Sync>);
+
+/// An object after a change.
+#[derive(Debug)]
+pub struct ChangedObject {
+    document: Document<'static>,
+    _taken: Option<TakenMemory>,
+}
+
+/// What an object may become, and the memory for it.
+#[derive(Clone, Copy)]
+pub(super) struct ChangeLimits<'l> {
+    /// How many bytes it may have after any change.
+    most: usize,
+    memory: Option<&'l dyn ObjectMemory>,
+}
+
+/// Why an object is not changed. It refuses the request, whatever the failure policy: a change
+/// that is left out may be what makes the object safe.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError {
+    /// It would be larger than it may become.
+    #[error(
+        "the object would have {bytes} bytes after the change, and may have {most}: 3 MiB, or twice what was received"
+    )]
+    TooLarge {
+        /// What it would have.
+        bytes: usize,
+        /// What it may have.
+        most: usize,
+    },
+    /// The patch is larger than what it could make.
+    #[error("the patch has {bytes} bytes, and may have {most}: twice as many as the object after it")]
+    PatchTooLarge {
+        /// What it has.
+        bytes: usize,
+        /// What it may have.
+        most: usize,
+    },
+    /// The memory for objects is taken.
+    #[error(
+        "the objects that are being reviewed take all memory that there is for them, or that one user may take; try again"
+    )]
+    NoMemory,
+    /// An API server could not decode it as an object of its kind.
+    #[error("{0}")]
+    Undecodable(String),
+    /// It cannot be read.
+    #[error("the object after the change cannot be read: {0}")]
+    Unreadable(#[from] json::Error),
+}
+
+// === impl ChangeLimits ===
+
+impl<'l> ChangeLimits<'l> {
+    pub(super) fn of(request: &Request<'_>, memory: Option<&'l dyn ObjectMemory>) -> Self {
+        let received = request.object.map_or(0, |object| object.raw().len());
+        let most = MAX_OBJECT.max(2 * received);
+        Self { most, memory }
+    }
+
+    /// The object of this text, which a change made.
+    pub(super) fn object(self, text: String) -> Result<Arc<ChangedObject>, ChangeError> {
+        let (bytes, most) = (text.len(), self.most);
+        if bytes > most {
+            return Err(ChangeError::TooLarge { bytes, most });
+        }
+        let taken = self.take(bytes + Document::most_index_bytes(text.as_bytes()))?;
+        Ok(Arc::new(ChangedObject {
+            document: Document::parse(text)?,
+            _taken: taken,
+        }))
+    }
+
+    /// Memory for the index of a patch of these bytes.
+    pub(super) fn memory_of_patch(self, patch: &[u8]) -> Result<Option<TakenMemory>, ChangeError> {
+        let (bytes, most) = (patch.len(), 2 * self.most);
+        if bytes > most {
+            return Err(ChangeError::PatchTooLarge { bytes, most });
+        }
+        self.take(Document::most_index_bytes(patch))
+    }
+
+    fn take(self, bytes: usize) -> Result<Option<TakenMemory>, ChangeError> {
+        let taken = self.memory.map(|memory| memory.take(bytes));
+        taken.map(|taken| taken.ok_or(ChangeError::NoMemory)).transpose()
+    }
+}
+
+// === impl ChangedObject ===
+
+impl ChangedObject {
+    /// One of a run whose memory is not bounded.
+    #[must_use]
+    pub fn new(document: Document<'static>) -> Arc<Self> {
+        Arc::new(Self {
+            document,
+            _taken: None,
+        })
+    }
+}
+
+impl Deref for ChangedObject {
+    type Target = Document<'static>;
+
+    fn deref(&self) -> &Document<'static> {
+        &self.document
+    }
+}
+
+// === impl TakenMemory ===
+
+impl fmt::Debug for TakenMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TakenMemory")
+    }
+}
+
+// === impl ChangeError ===
+
+impl ChangeError {
+    /// Why the request is refused.
+    pub(super) const fn reason(&self) -> StatusReason {
+        match self {
+            Self::TooLarge { .. } | Self::PatchTooLarge { .. } => StatusReason::RequestEntityTooLarge,
+            Self::NoMemory => StatusReason::TooManyRequests,
+            Self::Undecodable(_) | Self::Unreadable(_) => StatusReason::InternalError,
+        }
+    }
+}
