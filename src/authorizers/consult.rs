@@ -13,7 +13,7 @@ use crate::telemetry::traces::TraceParent;
 use crate::upstream::end_of_calls;
 use portcullis_policy::authorization::Authorization;
 use portcullis_policy::authorization::authorizer::{Consultation, NamedOpinion, Opinion, Relevance};
-use portcullis_policy::engine::Attributes;
+use portcullis_policy::engine::{Attributes, Deadline};
 
 /// The end of a consultation.
 #[derive(Debug)]
@@ -48,7 +48,8 @@ pub struct Pending {
 
 impl Authorizers {
     /// Consults them about the request of `review`, from `cluster`, as far as that goes
-    /// without waiting: by matchConditions, and by answers that are good at `now`.
+    /// without waiting: by matchConditions, which have time until `deadline`, and by answers that
+    /// are good at `now`.
     ///
     /// Of `consultation` the opinions are kept that it keeps.
     #[must_use]
@@ -57,18 +58,20 @@ impl Authorizers {
         cluster: &str,
         attributes: &Attributes<'_>,
         mut consultation: Consultation,
+        deadline: Deadline<'_>,
         now: Instant,
     ) -> ConsultationStep {
         // Not needed where every one is passed over.
         let key = LazyCell::new(|| CacheKey::new(cluster, attributes));
         let mut entries = self.entries.iter();
         while let Some(entry) = entries.next() {
-            let relevance = entry.relevance(attributes);
+            let relevance = entry.relevance(attributes, deadline);
             let opinion = match &relevance {
                 Relevance::Asked => match entry.cached((*key).as_ref(), now) {
                     Some(opinion) => Some(opinion),
                     None => {
-                        let ahead = entries.map(|entry| (Arc::clone(entry), entry.relevance(attributes)));
+                        let ahead =
+                            entries.map(|entry| (Arc::clone(entry), entry.relevance(attributes, deadline)));
                         let first = (Arc::clone(entry), relevance);
                         return ConsultationStep::Ask(Box::new(Pending {
                             consultation,

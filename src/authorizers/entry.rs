@@ -14,7 +14,7 @@ use crate::telemetry::metrics::UpstreamRecorder;
 use crate::upstream::client::{Addresses, Client, ClientIdentity, InvalidSettings, Settings, Url};
 use crate::upstream::credentials_of;
 use portcullis_policy::authorization::authorizer::{Authorizer, Opinion, Relevance};
-use portcullis_policy::engine::Attributes;
+use portcullis_policy::engine::{Attributes, Deadline};
 use portcullis_policy::field::{Fault, FaultKind, Faults};
 
 const USER_AGENT: &str = concat!("portcullis/", env!("CARGO_PKG_VERSION"));
@@ -131,8 +131,8 @@ impl WebhookAuthorizer {
         &self.answers
     }
 
-    pub(super) fn relevance(&self, attributes: &Attributes<'_>) -> Relevance {
-        self.rules.relevance(attributes)
+    pub(super) fn relevance(&self, attributes: &Attributes<'_>, deadline: Deadline<'_>) -> Relevance {
+        self.rules.relevance(attributes, deadline)
     }
 
     /// What it comes to without being asked; `None` where it is passed over.

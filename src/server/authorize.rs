@@ -5,15 +5,20 @@
 //!                │                                                            │          │
 //!                └──────────────── decided ─────────────────────────────▶ answered ◀─────┘
 //! ```
+//!
+//! A worker tries for a moment. Where conditions take longer, a thread of the pool decides from
+//! the beginning; conditions that have no result in time for the caller fail.
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix_web::web::Bytes;
+use actix_web::web::{Bytes, Data};
 
 use super::counters::CountingObserver;
 use super::gateway::Shared;
+use super::pool::Size;
 use super::receive::ReceivedReview;
 use super::recorder::DecisionRecorder;
 use super::respond::Rejection;
@@ -21,22 +26,42 @@ use crate::authorizers::{ConsultationEnd, ConsultationStep, Pending};
 use crate::config::Endpoint;
 use crate::recording::{RecordedBody, RecordedDecision, RecordedReview};
 use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
+use crate::upstream::end_of_calls;
 use portcullis_policy::api::{SubjectAccessReview, SubjectAccessReviewReply};
 use portcullis_policy::authorization::SubjectAccessReviewVersion;
 use portcullis_policy::authorization::authorizer::{Consultation, NamedOpinion};
 use portcullis_policy::authorization::{Authorization, PolicySet, Unmatched};
-use portcullis_policy::engine::{Attributes, Cause, Decision};
+use portcullis_policy::engine::{Attributes, Cause, Deadline, Decision};
+
+/// From this length on a review takes longer than a change of threads: some 100 µs.
+const LARGE_BYTES: usize = 64 << 10;
+
+/// How long a worker tries.
+const TRIAL: Duration = Duration::from_micros(500);
+
+/// An attempt to decide a review.
+#[derive(Clone, Copy)]
+struct Attempt<'a> {
+    /// Whether it is over, where it began at the given time.
+    is_over: &'a dyn Fn(Instant) -> bool,
+    /// Whether it was in vain, once it is over: else conditions without a result have failed.
+    is_in_vain: &'a dyn Fn() -> bool,
+    /// How many results of policies were counted in an attempt before.
+    counted: usize,
+}
 
 /// How far a review came without waiting for anybody.
-pub(super) enum AuthorizeStep {
+enum AuthorizeStep {
     /// To its reply.
     Answered(Bytes),
     /// To other authorizers.
     Unsettled(Unsettled),
+    /// To the end of the attempt; so many results of policies were counted.
+    Interrupted(usize),
 }
 
 /// A review about which other authorizers must be asked.
-pub(super) struct Unsettled {
+struct Unsettled {
     version: SubjectAccessReviewVersion,
     pending: Box<Pending>,
     since: Instant,
@@ -54,8 +79,71 @@ struct Settled<'r> {
     took: Duration,
 }
 
-/// The reply to the review in the body, unless others must be asked.
-pub(super) fn answer(shared: &Shared, received: &ReceivedReview) -> Result<AuthorizeStep, Rejection> {
+/// The reply to the review in the body, unless others must be asked. A small review is tried on
+/// the worker; what is large or takes long must not hold up the others of its worker.
+pub(super) async fn answer(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes, Rejection> {
+    let counted = if received.body.len() < LARGE_BYTES {
+        match attempt_here(shared, &received)? {
+            AuthorizeStep::Answered(reply) => return Ok(reply),
+            // Boxed, as below: most reviews need no room for it.
+            AuthorizeStep::Unsettled(unsettled) => {
+                return Ok(Box::pin(unsettled.ask(shared, &received)).await);
+            }
+            AuthorizeStep::Interrupted(counted) => counted,
+        }
+    } else {
+        0
+    };
+    Box::pin(answer_in_pool(shared, received, counted)).await
+}
+
+fn attempt_here(shared: &Shared, received: &ReceivedReview) -> Result<AuthorizeStep, Rejection> {
+    let attempt = Attempt {
+        is_over: &|since| Instant::now() >= received.deadline.min(since + TRIAL),
+        is_in_vain: &|| true,
+        counted: 0,
+    };
+    decide(shared, received, attempt)
+}
+
+/// The same on threads for it: once more for a short while, then until the caller's deadline.
+async fn answer_in_pool(
+    shared: &Data<Shared>,
+    mut received: ReceivedReview,
+    mut counted: usize,
+) -> Result<Bytes, Rejection> {
+    let (deadline, cluster) = (received.deadline, Arc::clone(&received.caller.cluster));
+    let end = end_of_calls(Instant::now(), deadline);
+    for size in [Size::Small, Size::Large] {
+        let of_job = shared.clone();
+        let work = move |is_over: &dyn Fn() -> bool| {
+            // What nobody waits for any more is always in vain.
+            let attempt = Attempt {
+                is_over: &|_| is_over() || Instant::now() >= end,
+                is_in_vain: &|| size == Size::Small || is_over(),
+                counted,
+            };
+            decide(&of_job, &received, attempt).map(|step| (step, received))
+        };
+        let (step, returned) = shared.access_pool.run(size, &cluster, deadline, work).await??;
+        match step {
+            AuthorizeStep::Answered(reply) => return Ok(reply),
+            AuthorizeStep::Unsettled(unsettled) => {
+                return Ok(Box::pin(unsettled.ask(shared, &returned)).await);
+            }
+            AuthorizeStep::Interrupted(so_far) => counted = so_far,
+        }
+        received = returned;
+    }
+    Err(Rejection::TooLate)
+}
+
+/// Decides what can be decided without others.
+fn decide(
+    shared: &Shared,
+    received: &ReceivedReview,
+    attempt: Attempt<'_>,
+) -> Result<AuthorizeStep, Rejection> {
     let span = received.trace.span("decode");
     let review = SubjectAccessReview::decode(&received.body)?;
     drop(span);
@@ -64,17 +152,36 @@ pub(super) fn answer(shared: &Shared, received: &ReceivedReview) -> Result<Autho
     let counters = counters.of(&received.snapshot);
 
     let since = Instant::now();
-    let mut count = CountingObserver { counters, policies };
+    let was_over = Cell::new(false);
+    let expired = || {
+        let is_over = was_over.get() || (attempt.is_over)(since);
+        was_over.set(is_over);
+        is_over
+    };
+    let deadline = Deadline { expired: &expired };
+    let is_in_vain = || was_over.get() && (attempt.is_in_vain)();
+    let mut count = CountingObserver {
+        counters,
+        policies,
+        is_in_vain: &is_in_vain,
+        before: attempt.counted,
+        counted: attempt.counted,
+    };
     let now = received.time.into();
     let span = received.trace.span("decide");
-    let mut authorization = policies.authorize_observed(&review.attributes, now, &mut count);
+    let mut authorization = policies.authorize_observed(&review.attributes, now, deadline, &mut count);
     drop(span);
+    if is_in_vain() {
+        return Ok(AuthorizeStep::Interrupted(count.counted));
+    }
     let (mut error, mut opinions) = (String::new(), Vec::new());
     let authorizers = &received.snapshot.authorizers;
     if authorization.decision == Decision::NoOpinion && !authorizers.is_empty() {
         let consultation = Consultation::new(authorization, policies.is_protected(&review.attributes))
             .keeping(shared.recordings.is_on());
-        match authorizers.consult(&received.caller.cluster, &review.attributes, consultation, since) {
+        let cluster = &received.caller.cluster;
+        match authorizers.consult(cluster, &review.attributes, consultation, deadline, since) {
+            _ if is_in_vain() => return Ok(AuthorizeStep::Interrupted(count.counted)),
             ConsultationStep::Done(end) => {
                 (authorization, error, opinions) = (end.authorization, end.error, end.opinions);
             }
@@ -102,7 +209,7 @@ pub(super) fn answer(shared: &Shared, received: &ReceivedReview) -> Result<Autho
 
 impl Unsettled {
     /// Asks, and replies within the caller's deadline.
-    pub(super) async fn ask(self, shared: &Shared, received: &ReceivedReview) -> Bytes {
+    async fn ask(self, shared: &Shared, received: &ReceivedReview) -> Bytes {
         let asking = self.pending.ask(received.deadline, &received.trace);
         let (end, attributes) = asking.await;
         let ConsultationEnd {

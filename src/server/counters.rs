@@ -41,6 +41,12 @@ pub(super) struct CountingObserver<'c> {
     /// `None`: nothing is counted.
     pub(super) counters: Option<&'c Counters>,
     pub(super) policies: &'c Arc<PolicySet>,
+    /// Whether what is decided now is in vain: it is decided again.
+    pub(super) is_in_vain: &'c dyn Fn() -> bool,
+    /// How much was counted when the same was decided before.
+    pub(super) before: usize,
+    /// How much was counted, with that.
+    pub(super) counted: usize,
 }
 
 // === impl CountersInForce ===
@@ -174,15 +180,30 @@ impl Counters {
 
 // === impl CountingObserver ===
 
+impl<'c> CountingObserver<'c> {
+    /// Where the next result is counted, unless it was before or will be.
+    fn next(&mut self) -> Option<&'c Counters> {
+        if (self.is_in_vain)() {
+            return None;
+        }
+        if self.before > 0 {
+            self.before -= 1;
+            return None;
+        }
+        self.counted += 1;
+        self.counters
+    }
+}
+
 impl Observer for CountingObserver<'_> {
     fn evaluated(&mut self, policy: usize, evaluation: PolicyResult) {
-        if let Some(counters) = self.counters {
+        if let Some(counters) = self.next() {
             counters.evaluated(self.policies, policy, evaluation);
         }
     }
 
     fn spent(&mut self, policy: usize, cost: u64) {
-        if let Some(counters) = self.counters {
+        if let Some(counters) = self.next() {
             counters.spent(self.policies, policy, cost);
         }
     }

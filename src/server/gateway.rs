@@ -52,6 +52,8 @@ pub(super) struct Shared {
     pub(super) shadowing: IntGauge,
     /// Where costly admission reviews run.
     pub(super) pool: Pool,
+    /// Where costly SubjectAccessReviews do.
+    pub(super) access_pool: Pool,
     /// What policies come to, and webhooks, is counted by these.
     pub(super) counters: Arc<CountersInForce>,
     /// What the console remembers, where there is one.
@@ -79,6 +81,7 @@ impl Shared {
             }
         });
         let console = follow_for_console(&state);
+        let threads = available_parallelism().map_or(1, usize::from);
         let recorder = DecisionRecorder::new(decision_log, console.clone());
         Ok(Self {
             console,
@@ -87,7 +90,8 @@ impl Shared {
             mutating: metrics.in_flight(Endpoint::Mutate),
             shadowing: metrics.shadow_in_flight(),
             traces: Traces::new(metrics.trace_spans_dropped()),
-            pool: Pool::start(available_parallelism().map_or(1, usize::from))?,
+            pool: Pool::start("admission", threads)?.compiling()?,
+            access_pool: Pool::start("access", threads)?,
             lifecycle: Lifecycle::new(Connections::new(Some(metrics.connections()))),
             refusals: Refusals::new(),
             counters,

@@ -1,4 +1,4 @@
-//! A thread pool for long admission reviews.
+//! A thread pool for long reviews.
 //!
 //! ```text
 //! small ─▶ a thread, for a short while ── done
@@ -7,31 +7,33 @@
 //!
 //! Workers never wait for these threads. Every job of the first kind has only a short
 //! time slice, so an expensive one does not delay cheap ones: it starts again on separate
-//! threads. The queue is bounded by the permits of admission, which every job holds. No
-//! job waits beyond its deadline.
+//! threads. Clusters take turns ([`queue`]). The queues are bounded by the permits that every
+//! job holds. No job waits beyond its deadline.
+
+mod queue;
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
+use queue::JobQueue;
+
 /// How long a small job may run.
 const WHILE: Duration = Duration::from_millis(20);
 
 /// The threads. They end soon after this is dropped.
 pub(super) struct Pool {
-    small: Sender<PoolJob>,
-    large: Sender<PoolJob>,
+    small: Arc<JobQueue>,
+    large: Arc<JobQueue>,
+    compiling: Arc<JobQueue>,
     is_closing: Arc<AtomicBool>,
 }
-
-type PoolJob = Box<dyn FnOnce() + Send>;
 
 /// What is known of a job before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub(super) enum Size {
     Small,
     /// It may take as long as there is time.
     Large,
+    /// The same of one that may compile expressions.
+    Compiling,
 }
 
 /// Why a job did not come to an end.
@@ -54,17 +58,27 @@ pub(super) enum Unfinished {
 // === impl Pool ===
 
 impl Pool {
-    /// Starts so many threads for each size.
-    pub(super) fn start(threads: usize) -> io::Result<Self> {
+    /// Starts the threads, called `name`, so many for small jobs. A cluster has at most half of
+    /// the others. What compiles has threads of its own only in a pool that is
+    /// [`compiling`](Self::compiling).
+    pub(super) fn start(name: &str, threads: usize) -> io::Result<Self> {
+        let large = start(&format!("{name}-large"), 2 * threads, threads)?;
         Ok(Self {
-            small: start("admission", threads)?,
-            large: start("admission-large", threads)?,
+            small: start(name, threads, threads)?,
+            compiling: Arc::clone(&large),
+            large,
             is_closing: Arc::default(),
         })
     }
 
-    /// Runs `work` on one of the threads for its size, in the order of arrival. It
-    /// may ask whether it is over: nobody waits for it any more, the deadline passed,
+    /// The same with threads for what compiles.
+    pub(super) fn compiling(mut self) -> io::Result<Self> {
+        self.compiling = start("compile", 2, 1)?;
+        Ok(self)
+    }
+
+    /// Runs `work` of `cluster` on one of the threads for its size, in the order of arrival
+    /// among those of the cluster. It may ask whether it is over: nobody waits for it any more, the deadline passed,
     /// or a small one has had its while. It does not begin if it is over before.
     ///
     /// # Errors
@@ -73,6 +87,7 @@ impl Pool {
     pub(super) async fn run<T: Send + 'static>(
         &self,
         size: Size,
+        cluster: &Arc<str>,
         deadline: Instant,
         work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
     ) -> Result<T, Unfinished> {
@@ -91,8 +106,9 @@ impl Pool {
         let queue = match size {
             Size::Small => &self.small,
             Size::Large => &self.large,
+            Size::Compiling => &self.compiling,
         };
-        queue.send(Box::new(job)).map_err(|_| Unfinished::Broken)?;
+        queue.push(cluster, Box::new(job));
         match timeout_at(deadline.into(), answered).await {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(_)) if Instant::now() < deadline => Err(Unfinished::Broken),
@@ -104,6 +120,9 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.is_closing.store(true, Ordering::Relaxed);
+        for queue in [&self.small, &self.large, &self.compiling] {
+            queue.close();
+        }
     }
 }
 
@@ -114,27 +133,26 @@ impl Size {
     fn end(self, deadline: Instant) -> Instant {
         match self {
             Self::Small => deadline.min(Instant::now() + WHILE),
-            Self::Large => deadline,
+            Self::Large | Self::Compiling => deadline,
         }
     }
 }
 
-fn start(name: &str, threads: usize) -> io::Result<Sender<PoolJob>> {
-    let (jobs, queue) = mpsc::channel();
-    let queue = Arc::new(Mutex::new(queue));
+/// Starts so many threads, of which so many serve one cluster at most.
+fn start(name: &str, threads: usize, of_one: usize) -> io::Result<Arc<JobQueue>> {
+    let queue = Arc::new(JobQueue::new(of_one));
     for _ in 0..threads {
         let queue = Arc::clone(&queue);
         thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || run(&queue))?;
     }
-    Ok(jobs)
+    Ok(queue)
 }
 
-fn run(queue: &Mutex<Receiver<PoolJob>>) {
-    loop {
-        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(job) = job else { return };
+fn run(queue: &JobQueue) {
+    while let Some(mut running) = queue.take() {
+        let Some(job) = running.job.take() else { continue };
         // One job that breaks must not take the thread from the others.
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             tracing::error!("panic while reviewing");
@@ -144,6 +162,8 @@ fn run(queue: &Mutex<Receiver<PoolJob>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{LazyLock, mpsc};
+
     use super::*;
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -154,6 +174,8 @@ mod tests {
             .block_on(future)
     }
 
+    static EAST: LazyLock<Arc<str>> = LazyLock::new(|| "east".into());
+
     /// Later than any test runs.
     fn much_later() -> Instant {
         Instant::now() + Duration::from_secs(600)
@@ -161,11 +183,11 @@ mod tests {
 
     #[test]
     fn what_runs_notices_when_nobody_waits_any_more() {
-        let pool = Pool::start(1).unwrap();
+        let pool = Pool::start("test", 1).unwrap();
         let (begin, begun) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         block_on(async {
-            let mut waiting = Box::pin(pool.run(Size::Large, much_later(), move |is_over| {
+            let mut waiting = Box::pin(pool.run(Size::Large, &EAST, much_later(), move |is_over| {
                 begin.send(()).unwrap();
                 while !is_over() {
                     thread::yield_now();
@@ -180,35 +202,37 @@ mod tests {
 
     #[test]
     fn a_job_that_breaks_takes_no_thread_away() {
-        let pool = Pool::start(1).unwrap();
+        let pool = Pool::start("test", 1).unwrap();
         block_on(async {
             let broken: Result<u8, _> = pool
-                .run(Size::Small, much_later(), |_| panic!("on purpose"))
+                .run(Size::Small, &EAST, much_later(), |_| panic!("on purpose"))
                 .await;
             assert_eq!(broken, Err(Unfinished::Broken));
-            assert_eq!(pool.run(Size::Small, much_later(), |_| 7).await, Ok(7));
+            assert_eq!(pool.run(Size::Small, &EAST, much_later(), |_| 7).await, Ok(7));
         });
     }
 
     #[test]
     fn nobody_waits_for_a_thread_beyond_the_deadline() {
-        let pool = Pool::start(1).unwrap();
+        let pool = Pool::start("test", 1).unwrap();
         let (release, held) = mpsc::channel::<()>();
         block_on(async {
-            let mut holding = Box::pin(pool.run(Size::Large, much_later(), move |_| held.recv()));
+            let mut holding = Box::pin(pool.run(Size::Large, &EAST, much_later(), move |_| held.recv()));
             assert!(futures_util::poll!(&mut holding).is_pending());
             let soon = Instant::now() + Duration::from_millis(20);
-            let waited = pool.run(Size::Large, soon, |_| panic!("it never begins")).await;
+            let waited = pool
+                .run(Size::Large, &EAST, soon, |_| panic!("it never begins"))
+                .await;
             assert_eq!(waited, Err::<(), _>(Unfinished::TooLate));
             drop(release);
             assert!(holding.await.is_ok(), "and takes no thread later either");
-            assert_eq!(pool.run(Size::Large, much_later(), |_| 7).await, Ok(7));
+            assert_eq!(pool.run(Size::Large, &EAST, much_later(), |_| 7).await, Ok(7));
         });
     }
 
     #[test]
     fn work_that_runs_notices_its_deadline() {
-        let pool = Pool::start(1).unwrap();
+        let pool = Pool::start("test", 1).unwrap();
         let soon = Instant::now() + Duration::from_millis(20);
         let (end, ended) = mpsc::channel();
         let work = move |is_over: &dyn Fn() -> bool| {
@@ -218,13 +242,13 @@ mod tests {
             end.send(()).unwrap();
         };
         // Which of the two comes first at the deadline, its end or the timer, is left to chance.
-        let _either = block_on(pool.run(Size::Large, soon, work));
+        let _either = block_on(pool.run(Size::Large, &EAST, soon, work));
         ended.recv().unwrap();
     }
 
     #[test]
     fn costly_jobs_hold_up_no_small_one() {
-        let pool = Pool::start(1).unwrap();
+        let pool = Pool::start("test", 1).unwrap();
         let spin = |is_over: &dyn Fn() -> bool| {
             while !is_over() {
                 thread::yield_now();
@@ -233,12 +257,33 @@ mod tests {
         block_on(async {
             // Each has its while among the small ones, then a thread of the others.
             for _ in 0..4 {
-                assert_eq!(pool.run(Size::Small, much_later(), spin).await, Ok(()));
+                assert_eq!(pool.run(Size::Small, &EAST, much_later(), spin).await, Ok(()));
             }
-            let mut large = Box::pin(pool.run(Size::Large, much_later(), spin));
+            let mut large = Box::pin(pool.run(Size::Large, &EAST, much_later(), spin));
             assert!(futures_util::poll!(&mut large).is_pending());
-            assert_eq!(pool.run(Size::Small, much_later(), |_| 7).await, Ok(7));
+            assert_eq!(pool.run(Size::Small, &EAST, much_later(), |_| 7).await, Ok(7));
             assert!(futures_util::poll!(&mut large).is_pending());
+        });
+    }
+
+    #[test]
+    fn a_cluster_that_compiles_holds_up_no_other() {
+        let pool = Pool::start("test", 1).unwrap().compiling().unwrap();
+        let spin = |is_over: &dyn Fn() -> bool| {
+            while !is_over() {
+                thread::yield_now();
+            }
+        };
+        block_on(async {
+            for size in [Size::Compiling, Size::Large] {
+                let held = |_| Box::pin(pool.run(size, &EAST, much_later(), spin));
+                let mut held: Vec<_> = (0..4).map(held).collect();
+                for held in &mut held {
+                    assert!(futures_util::poll!(held).is_pending());
+                }
+                let west: Arc<str> = "west".into();
+                assert_eq!(pool.run(size, &west, much_later(), |_| 7).await, Ok(7));
+            }
         });
     }
 }

@@ -10,14 +10,10 @@
 //! [`receive`](super::receive) has the checks before a review is decoded.
 
 use std::future::Future;
-use std::sync::{Arc, Weak};
-use std::time::Instant;
 
-use actix_web::web::{self, Bytes, Data};
+use actix_web::web::{Bytes, Data};
 use futures_util::Stream;
-use tokio::time::timeout_at;
 
-use super::authorize::AuthorizeStep;
 use super::gateway::Shared;
 use super::head::{RequestHead, ReviewRoute};
 use super::lifecycle::LifecyclePhase;
@@ -25,9 +21,6 @@ use super::receive::{AwaitedReview, ReceivedReview, ReviewPath, receive};
 use super::respond::{Rejection, Reply};
 use super::{admit, authorize, body};
 use crate::telemetry::metrics::Endpoint;
-
-/// From this length on a review takes longer than a change of threads: some 100 µs.
-const LARGE_BYTES: usize = 64 << 10;
 
 /// Answers the request that `head` and `body` are; with the answer comes what is left of
 /// the body. All that the head decides is decided at once: nothing of it is kept.
@@ -85,57 +78,12 @@ async fn review(
     received: ReceivedReview,
 ) -> Result<Bytes, Rejection> {
     match route {
-        ReviewRoute::Authorize => access(shared, received).await,
+        ReviewRoute::Authorize => authorize::answer(shared, received).await,
         // Boxed: it is large, and every request would have to have room for it.
         ReviewRoute::Admit(phase, only) => Box::pin(admit::answer(shared, received, phase, only))
             .await
             .map(Bytes::from),
     }
-}
-
-/// Small reviews are answered on the worker; a large one, for which a user needs
-/// no more than a long selector, must not hold up the others of its worker. What
-/// waits for others, or on another thread, is boxed: most reviews need no room for it.
-async fn access(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes, Rejection> {
-    if received.body.len() < LARGE_BYTES {
-        return match authorize::answer(shared, &received)? {
-            AuthorizeStep::Answered(reply) => Ok(reply),
-            AuthorizeStep::Unsettled(unsettled) => Ok(Box::pin(unsettled.ask(shared, &received)).await),
-        };
-    }
-    Box::pin(large(shared, received)).await
-}
-
-/// The same on a thread for large reviews.
-async fn large(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes, Rejection> {
-    let of_job = shared.clone();
-    let deadline = received.deadline;
-    let waiting = Arc::new(());
-    let waited_for = Arc::downgrade(&waiting);
-    let work = move || authorize::answer(&of_job, &received).map(|step| (step, received));
-    let job = move || if_waited_for(&waited_for, deadline, work);
-    let answered = timeout_at(deadline.into(), web::block(job)).await;
-    drop(waiting);
-    let answered = answered.map_err(|_| Rejection::TooLate)?;
-    match answered.unwrap_or(Err(Rejection::Internal))? {
-        (AuthorizeStep::Answered(reply), _) => Ok(reply),
-        (AuthorizeStep::Unsettled(unsettled), received) => {
-            Ok(Box::pin(unsettled.ask(shared, &received)).await)
-        }
-    }
-}
-
-/// Does `work` if somebody still waits for it: what nobody waits for must not hold up
-/// what is behind it, however many large reviews have been given up.
-fn if_waited_for<T>(
-    waiting: &Weak<()>,
-    deadline: Instant,
-    work: impl FnOnce() -> Result<T, Rejection>,
-) -> Result<T, Rejection> {
-    if waiting.strong_count() == 0 || Instant::now() >= deadline {
-        return Err(Rejection::TooLate);
-    }
-    work()
 }
 
 /// Counts the answer and, while draining, has the connection close after it.
@@ -161,26 +109,5 @@ impl ReviewRoute {
 
     const fn endpoint(&self) -> Endpoint {
         self.review().endpoint()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn a_large_review_for_which_nobody_waits_any_more_is_not_decided() {
-        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
-        let waiting = Arc::new(());
-        let waited_for = Arc::downgrade(&waiting);
-        assert!(matches!(if_waited_for(&waited_for, later, || Ok(7)), Ok(7)));
-        let never = || -> Result<(), _> { panic!("it is decided") };
-        let late = if_waited_for(&waited_for, now, never);
-        assert!(matches!(late, Err(Rejection::TooLate)));
-        drop(waiting);
-        let given_up = if_waited_for(&waited_for, later, never);
-        assert!(matches!(given_up, Err(Rejection::TooLate)));
     }
 }

@@ -31,9 +31,8 @@ use super::http2::Timeouts;
 use super::{http1, http2, routes};
 use crate::authentication::PeerCertificate;
 
-/// Large reviews at once for each worker: one is decided after the other, and
-/// the memory that they take decoded is bounded.
-const LARGE_REVIEWS: usize = 1;
+/// The threads of each worker that read files of credentials.
+const BLOCKING_THREADS: usize = 1;
 
 /// All of them.
 pub(super) struct Workers(Vec<Worker>);
@@ -98,7 +97,7 @@ impl Worker {
         let arbiter = Arbiter::try_with_tokio_rt(|| {
             runtime::Builder::new_current_thread()
                 .enable_all()
-                .max_blocking_threads(LARGE_REVIEWS)
+                .max_blocking_threads(BLOCKING_THREADS)
                 .build()
         })?;
         let (jobs, received) = mpsc::unbounded_channel();

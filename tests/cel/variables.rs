@@ -14,7 +14,7 @@ use portcullis_cel::{
 struct Host;
 
 impl AuthorizeAccess for Host {
-    fn authorize(&self, question: AccessQuestion) -> Arc<AccessAnswer> {
+    fn authorize(&self, question: AccessQuestion, _: &dyn Fn() -> bool) -> Arc<AccessAnswer> {
         let AccessQuestion {
             verb,
             path,

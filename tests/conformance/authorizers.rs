@@ -13,7 +13,7 @@ use portcullis::telemetry::ReviewTrace;
 use portcullis_cel::Version;
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::authorization::authorizer::Consultation;
-use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, User};
+use portcullis_policy::engine::{Attributes, Deadline, Decision, ResourceAttributes, Target, User};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -296,7 +296,13 @@ authorization:
         let policies = PolicySet::default();
         let own = policies.authorize(attributes, Time::UNIX_EPOCH);
         let consultation = Consultation::new(own, false);
-        let end = match authorizers.consult("default", attributes, consultation, Instant::now()) {
+        let end = match authorizers.consult(
+            "default",
+            attributes,
+            consultation,
+            Deadline::NEVER,
+            Instant::now(),
+        ) {
             ConsultationStep::Done(end) => end,
             ConsultationStep::Ask(pending) => {
                 let deadline = Instant::now() + time_limit;

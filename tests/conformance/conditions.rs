@@ -7,7 +7,7 @@ use portcullis::config::{AuthorizerTypes, authorizers};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::authorizer::{Authorizer, Relevance};
 use portcullis_policy::authorization::{Condition, FailurePolicy};
-use portcullis_policy::engine::{Attributes, Decision};
+use portcullis_policy::engine::{Attributes, Deadline, Decision};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
@@ -100,7 +100,7 @@ fn combine(case: &Case<'_>) -> Result<(), Mismatch> {
             _ => FailurePolicy::NoOpinion,
         },
     };
-    let actual = match authorizer.relevance(&attributes(case.input())) {
+    let actual = match authorizer.relevance(&attributes(case.input()), Deadline::NEVER) {
         Relevance::Asked => case.input()["webhookWouldAnswer"].as_str().unwrap(),
         Relevance::Failed(_) if authorizer.failed("").decision == Decision::Deny => "Deny",
         Relevance::Failed(_) | Relevance::Skipped(_) => "NoOpinion",

@@ -12,12 +12,12 @@ use portcullis_cel::{
     self, AccessAnswer, AccessQuestion, Activation, AdmissionVariables, AuthorizeAccess, Budget, Type,
     Version,
 };
-use portcullis_policy::engine::Attributes;
 use portcullis_policy::engine::admission::webhook::nobody;
 use portcullis_policy::engine::admission::{
     AccessChecker, AdmissionSet, AdmissionSettings, Chain, GroupVersionKind, GroupVersionResource, Operation,
     Outcome, Phase, Request, Run,
 };
+use portcullis_policy::engine::{Attributes, Deadline};
 use portcullis_policy::manifest::{Manifests, Options, Source, load};
 use serde_json::{Value, json};
 

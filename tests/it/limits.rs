@@ -1,5 +1,8 @@
 //! How much is taken on, and for how long.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
 use crate::support::{Builder, Gateway, JANE_GETS, request, until, v1};
 
 /// The head of a POST whose body has `length` bytes.
@@ -142,4 +145,54 @@ fn strangers_take_no_place() {
         "before the body is there"
     );
     assert_eq!(gateway.connect().authorize(v1(JANE_GETS)).status, 200);
+}
+
+/// A Deny of mallory whose condition compares values that share their parts, for as long as its
+/// cost lets it.
+fn mk_costly_deny() -> String {
+    let doubled: String = (0..40)
+        .map(|level| format!(".map(a{level}, dyn([a{level}, a{level}]))"))
+        .collect();
+    let costly = format!("[dyn(request.user)]{doubled} != [dyn(request.user)]{doubled}");
+    let conditions: String = (0..8)
+        .map(|number| format!("  - {{name: c{number}, expression: \"{costly}\"}}\n"))
+        .collect();
+    format!(
+        "apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: costly}}\n\
+        spec:\n  effect: Deny\n  subjects: [{{kind: User, name: mallory}}]\n  \
+        nonResourceRules: [{{verbs: [get], paths: [/x]}}]\n  conditions:\n{conditions}"
+    )
+}
+
+#[test]
+fn costly_conditions_hold_up_nobody_and_deny_at_the_deadline() {
+    let gateway = Builder::new().manifests(mk_costly_deny()).start();
+    let ask = |user: &str| {
+        let body = v1(&format!(
+            r#"{{"user":"{user}","nonResourceAttributes":{{"path":"/x","verb":"get"}}}}"#
+        ));
+        let head = "POST /authorize?timeout=6s HTTP/1.1\r\nContent-Type: application/json";
+        gateway.connect().request(head, body.as_bytes())
+    };
+    let answered = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let costly = || {
+            let response = ask("mallory");
+            answered.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(response.status, 200);
+            assert_eq!(
+                response.json()["status"]["denied"],
+                true,
+                "what is not known is denied"
+            );
+        };
+        for _ in 0..8 {
+            scope.spawn(costly);
+        }
+        until("all have arrived", || gateway.metric(IN_FLIGHT) >= 8.0);
+        for _ in 0..20 {
+            assert_eq!(gateway.connect().authorize(v1(JANE_GETS)).status, 200);
+        }
+        assert_eq!(answered.load(Ordering::SeqCst), 0, "the costly ones take longer");
+    });
 }

@@ -10,8 +10,8 @@ use super::value::{Opaque, Value};
 /// Expressions may put the same question many times; whoever answers remembers
 /// what is worth it.
 pub trait AuthorizeAccess: Sync {
-    /// Whether it is allowed.
-    fn authorize(&self, question: AccessQuestion) -> Arc<AccessAnswer>;
+    /// Whether it is allowed. Once `expired`, what it answers means nothing.
+    fn authorize(&self, question: AccessQuestion, expired: &dyn Fn() -> bool) -> Arc<AccessAnswer>;
 }
 
 /// May this user do this?

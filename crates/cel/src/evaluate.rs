@@ -262,10 +262,16 @@ impl<'a> Evaluation<'_, 'a> {
             self.charge(self.unpaid())?;
         }
         if self.expired.is_some_and(|expired| expired()) {
-            Err(EvalError::Interrupted)
-        } else {
-            Ok(())
+            // What shares the budget ends at once.
+            self.until_look = 0;
+            return Err(EvalError::Interrupted);
         }
+        Ok(())
+    }
+
+    /// Whether the deadline has passed, for what is asked and counts no steps.
+    pub(crate) fn expired(&self) -> &dyn Fn() -> bool {
+        self.expired.unwrap_or(&|| false)
     }
 
     /// Runs something that counts its steps as it goes.

@@ -17,13 +17,14 @@ use super::settle::SettledReview;
 use super::shadow;
 use super::step::JobStep;
 use crate::server::gateway::Shared;
-use crate::server::pool::Size;
+use crate::server::pool::{Size, Unfinished};
 use crate::server::respond::Rejection;
 use crate::upstream::{Requester, end_of_calls};
 use portcullis_cel::json::Document;
 use portcullis_policy::api::OwnedAdmissionReview;
 use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
 use portcullis_policy::engine::admission::{Chain, ChangeError, Denial, ObjectMemory, Outcome, TakenMemory};
+use portcullis_policy::manifest::is_judged;
 
 /// From this length on, reading alone takes longer than a small job may.
 const LARGE_BYTES: usize = 4 << 20;
@@ -78,6 +79,7 @@ impl Job {
     ) -> Result<(Arc<Self>, JobStep), Rejection> {
         let of_step = shared.clone();
         let (deadline, phase) = (asked.received.deadline, asked.phase);
+        let cluster = Arc::clone(&asked.received.caller.cluster);
         let size = if asked.received.body.len() > LARGE_BYTES {
             Size::Large
         } else {
@@ -100,7 +102,7 @@ impl Job {
             };
             Ok::<_, Rejection>((job, step))
         };
-        let (job, step) = shared.pool.run(size, deadline, work).await??;
+        let (job, step) = shared.pool.run(size, &cluster, deadline, work).await??;
         let step = match step {
             Some(step) => step,
             None => job.step_anew(shared, Chain::new(phase), Vec::new()).await?,
@@ -151,7 +153,7 @@ impl Job {
         while !left.is_empty() {
             let job = Arc::clone(self);
             let encode = move |_: &dyn Fn() -> bool| job.questions(left);
-            let encoding = shared.pool.run(Size::Small, self.asked.received.deadline, encode);
+            let encoding = self.run(shared, Size::Small, encode);
             let (questions, still_left) = encoding.await?;
             returned.extend(self.put(questions, &user).await);
             left = still_left;
@@ -180,8 +182,7 @@ impl Job {
             let step = job.step(&of_step, chain.clone(), answers.clone(), is_over);
             step.ok_or((chain, answers))
         };
-        let deadline = self.asked.received.deadline;
-        match shared.pool.run(Size::Small, deadline, work).await? {
+        match self.run(shared, Size::Small, work).await? {
             Ok(step) => Ok(step),
             Err((chain, answers)) => self.step_anew(shared, chain, answers).await,
         }
@@ -196,9 +197,26 @@ impl Job {
     ) -> Result<JobStep, Rejection> {
         let (job, of_step) = (Arc::clone(self), shared.clone());
         let work = move |is_over: &dyn Fn() -> bool| job.step(&of_step, chain, answers, is_over);
-        let deadline = self.asked.received.deadline;
-        let step = shared.pool.run(Size::Large, deadline, work).await?;
+        let size = if is_judged(&self.review.review().request) {
+            Size::Compiling
+        } else {
+            Size::Large
+        };
+        let step = self.run(shared, size, work).await?;
         step.ok_or(Rejection::TooLate)
+    }
+
+    /// Runs `work` on a thread, until the deadline at the latest.
+    async fn run<T: Send + 'static>(
+        &self,
+        shared: &Shared,
+        size: Size,
+        work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
+    ) -> Result<T, Unfinished> {
+        let received = &self.asked.received;
+        let pool = &shared.pool;
+        pool.run(size, &received.caller.cluster, received.deadline, work)
+            .await
     }
 
     /// The next step of the run, unless it is over before.

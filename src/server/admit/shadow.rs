@@ -104,7 +104,10 @@ impl Waiting {
             let (read, place) = (Arc::clone(&self.read), Arc::clone(permit));
             let encode = move |_: &dyn Fn() -> bool| written(&read, left, &place);
             // Where it broke off, the log says so.
-            let encoding = self.shared.pool.run(Size::Large, soon(), encode);
+            let encoding = self
+                .shared
+                .pool
+                .run(Size::Large, &self.caller.cluster, soon(), encode);
             let Ok((questions, still_left)) = encoding.await else {
                 return;
             };
@@ -118,7 +121,10 @@ impl Waiting {
             let keeps = self.unrecorded.is_some();
             let memory = permit.memory(&self.caller.cluster, &read.review().request.user.name);
             let compare = move |_: &dyn Fn() -> bool| decisions(&read, returned, keeps, &memory);
-            let comparing = self.shared.pool.run(Size::Large, soon(), compare);
+            let comparing = self
+                .shared
+                .pool
+                .run(Size::Large, &self.caller.cluster, soon(), compare);
             let Ok((decisions, calls)) = comparing.await else {
                 return;
             };

@@ -218,7 +218,8 @@ fn check<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
         verb: verb.to_string(),
         ..check.question.clone()
     };
-    Ok(Value::Opaque(Opaque::Decision(check.host.authorize(question))))
+    let answer = check.host.authorize(question, own.expired());
+    Ok(Value::Opaque(Opaque::Decision(answer)))
 }
 
 fn errored<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {

@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use super::condition::{Condition, ConditionsResult, RequestActivation};
 use super::{Authorization, FailurePolicy};
 use crate::engine::text::cut;
-use crate::engine::{Attributes, Cause, CauseKind, Decision};
+use crate::engine::{Attributes, Cause, CauseKind, Deadline, Decision};
 use portcullis_cel::quote;
 
 /// The versions of `authorization.k8s.io` in which SubjectAccessReviews
@@ -88,10 +88,11 @@ pub struct Consultation {
 
 impl Authorizer {
     /// Whether to ask about `attributes`. Conditions are evaluated in their
-    /// order, up to the first that is false.
+    /// order, up to the first that is false; one that has no result by the deadline fails.
     #[must_use]
-    pub fn relevance(&self, attributes: &Attributes<'_>) -> Relevance {
-        match Condition::all(&self.match_conditions, &RequestActivation::new(attributes)) {
+    pub fn relevance(&self, attributes: &Attributes<'_>, deadline: Deadline<'_>) -> Relevance {
+        let activation = RequestActivation::new(attributes).until(deadline);
+        match Condition::all(&self.match_conditions, &activation) {
             ConditionsResult::AllTrue => Relevance::Asked,
             ConditionsResult::False(name) => Relevance::Skipped(name.to_owned()),
             ConditionsResult::Error(name, error) => Relevance::Failed(format!("{name}: {error}")),
@@ -331,7 +332,9 @@ mod tests {
             "request.resourceAttributes.verb == 'get'",
         );
         let is_false = "request.user == 'bob'";
-        let relevance = |conditions: &[&str]| authorizer(FailurePolicy::Deny, conditions).relevance(&request);
+        let relevance = |conditions: &[&str]| {
+            authorizer(FailurePolicy::Deny, conditions).relevance(&request, Deadline::NEVER)
+        };
         assert_eq!(relevance(&[]), Relevance::Asked);
         assert_eq!(relevance(&[holds]), Relevance::Asked);
         assert_eq!(

@@ -16,7 +16,7 @@ use super::{
     Authorization, AuthorizationPolicy, AuthorizationReason, Criterion, Mode, PolicySet, Rule, RuleMatch,
     Shadow, Unmatched,
 };
-use crate::engine::{Attributes, Cause, CauseKind, Decision, PolicyResult, Time};
+use crate::engine::{Attributes, Cause, CauseKind, Deadline, Decision, PolicyResult, Time};
 
 /// What is reported of a walk.
 trait WalkRecorder {
@@ -77,20 +77,22 @@ enum NearestRule {
 // === impl PolicySet ===
 
 impl PolicySet {
-    /// Decides, as at `now`.
+    /// Decides, as at `now`, in as much time as that takes.
     #[must_use]
     pub fn authorize<'s>(&'s self, attributes: &Attributes<'_>, now: Time) -> Authorization<'s> {
-        self.authorize_observed(attributes, now, &mut ())
+        self.authorize_observed(attributes, now, Deadline::NEVER, &mut ())
     }
 
-    /// Decides, and reports to `observer` the result of each policy that was evaluated.
+    /// Decides, and reports to `observer` the result of each policy that was evaluated. A
+    /// condition that has no result by the deadline is an error under its policy's failurePolicy.
     pub fn authorize_observed<'s>(
         &'s self,
         attributes: &Attributes<'_>,
         now: Time,
+        deadline: Deadline<'_>,
         observer: &mut impl Observer,
     ) -> Authorization<'s> {
-        let request = WalkRequest::new(self, attributes, now);
+        let request = WalkRequest::new(self, attributes, now, deadline);
         Walk::new(&request, ObserverRecorder(observer)).decide().0
     }
 
@@ -98,7 +100,7 @@ impl PolicySet {
     /// or did not apply. Linear in the policies and in the user's bindings.
     #[must_use]
     pub fn explain<'s>(&'s self, attributes: &Attributes<'_>, now: Time) -> (Authorization<'s>, Trace) {
-        let request = WalkRequest::new(self, attributes, now);
+        let request = WalkRequest::new(self, attributes, now, Deadline::NEVER);
         let (authorization, recorder) = Walk::new(&request, TraceRecorder::default()).decide();
         (authorization, recorder.0)
     }
@@ -108,7 +110,7 @@ impl PolicySet {
     /// and bounded: it compares no more than a few thousand rules.
     #[must_use]
     pub fn unmatched(&self, attributes: &Attributes<'_>, now: Time) -> Unmatched {
-        let request = WalkRequest::new(self, attributes, now);
+        let request = WalkRequest::new(self, attributes, now, Deadline::NEVER);
         Walk::new(&request, ObserverRecorder(&mut ())).unmatched()
     }
 }
@@ -145,7 +147,7 @@ impl WalkRecorder for TraceRecorder {
 
 impl<'s, 'r> WalkRequest<'s, 'r> {
     #[inline]
-    fn new(set: &'s PolicySet, attributes: &'r Attributes<'r>, now: Time) -> Self {
+    fn new(set: &'s PolicySet, attributes: &'r Attributes<'r>, now: Time, deadline: Deadline<'r>) -> Self {
         let terms = &set.policies.terms;
         Self {
             set,
@@ -153,8 +155,8 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
             now,
             user_ids: OnceCell::new(),
             query: PolicyQuery::new(attributes, terms, &set.namespaces, &set.cluster_scoped),
-            activation: RequestActivation::new(attributes),
-            shadow_activation: RequestActivation::new(attributes),
+            activation: RequestActivation::new(attributes).until(deadline),
+            shadow_activation: RequestActivation::new(attributes).until(deadline),
             is_protected: OnceCell::new(),
         }
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::authorization::SubjectAccessReviewVersion;
 use crate::authorization::authorizer::{Authorizer, Consultation, NamedOpinion, Opinion, Relevance};
 use crate::authorization::{Authorization, PolicySet};
-use crate::engine::{Attributes, Decision};
+use crate::engine::{Attributes, Deadline, Decision};
 use crate::field::FieldPath;
 
 /// What authorizers answer, by name.
@@ -93,7 +93,10 @@ fn turn(
     attributes: &Attributes<'_>,
     Opinions(recorded): &Opinions,
 ) -> (TurnOutcome, Option<Opinion>) {
-    match (authorizer.relevance(attributes), recorded.get(&authorizer.name)) {
+    match (
+        authorizer.relevance(attributes, Deadline::NEVER),
+        recorded.get(&authorizer.name),
+    ) {
         (Relevance::Skipped(condition), _) => (TurnOutcome::ConditionFalse { condition }, None),
         (Relevance::Failed(error), _) => {
             let opinion = authorizer.failed(error.as_str());

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 
-use crate::engine::{Attributes, Requirement, ResourceAttributes, Target, User};
+use crate::engine::{Attributes, Deadline, Requirement, ResourceAttributes, Target, User};
 use portcullis_cel::{
     Budget, Entries, Environment, EvalError, Key, PerVersion, Program, Text, Value, Version, cost,
 };
@@ -12,11 +12,11 @@ use portcullis_cel::{
 const REQUEST: &str = "request";
 
 /// The variables of one request, made when the first condition asks for them,
-/// and what all its conditions may still cost.
+/// and what all its conditions may still take.
 pub struct RequestActivation<'r> {
     attributes: &'r Attributes<'r>,
     request: OnceCell<Value<'r>>,
-    remaining: Cell<u64>,
+    budget: Cell<Budget<'r>>,
 }
 
 /// What conditions may use.
@@ -37,13 +37,22 @@ impl<'r> RequestActivation<'r> {
         Self {
             attributes,
             request: OnceCell::new(),
-            remaining: Cell::new(Self::MAX_COST),
+            budget: Cell::new(Budget::new(Self::MAX_COST)),
+        }
+    }
+
+    /// The same with a deadline: once it has passed, no condition has a result.
+    #[must_use]
+    pub fn until(self, deadline: Deadline<'r>) -> Self {
+        Self {
+            budget: Cell::new(deadline.budget(Self::MAX_COST)),
+            ..self
         }
     }
 
     /// What the conditions of the request may still cost.
     pub(crate) const fn remaining(&self) -> u64 {
-        self.remaining.get()
+        self.budget.get().remaining()
     }
 
     pub(crate) fn evaluate<'v>(&'v self, program: &'v Program) -> Result<Value<'v>, EvalError> {
@@ -56,9 +65,9 @@ impl<'r> RequestActivation<'r> {
                 self.request.get_or_init(|| request(self.attributes)).clone(),
             );
         }
-        let mut budget = Budget::new(self.remaining.get());
+        let mut budget = self.budget.get();
         let result = program.evaluate(&mut variables, &mut budget);
-        self.remaining.set(budget.remaining());
+        self.budget.set(budget);
         result
     }
 }

@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Request;
 use crate::authorization::PolicySet;
 use crate::engine::{
-    Attributes, Decision, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, Time, User,
-    is_label_key, is_label_value, selector,
+    Attributes, Deadline, Decision, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, Time,
+    User, is_label_key, is_label_value, selector,
 };
 use portcullis_cel::{AccessAnswer, AccessQuestion, AuthorizeAccess, LazyValue, Value};
 
 /// Decides whether somebody may do something.
 pub trait AccessChecker: fmt::Debug + Sync {
-    /// The answer as at `now`, and why.
-    fn answer(&self, attributes: &Attributes<'_>, now: Time) -> AccessAnswer;
+    /// The answer as at `now`, and why. Once the deadline has passed, it means nothing.
+    fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessAnswer;
 }
 
 /// The most answers of one request that are remembered.
@@ -54,8 +54,8 @@ pub(super) struct RequestResourceVariable<'r>(&'r RequestAuthorizer<'r>, &'r Req
 
 /// The API server's other authorizers are not asked.
 impl AccessChecker for PolicySet {
-    fn answer(&self, attributes: &Attributes<'_>, now: Time) -> AccessAnswer {
-        let authorization = self.authorize(attributes, now);
+    fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessAnswer {
+        let authorization = self.authorize_observed(attributes, now, deadline, &mut ());
         AccessAnswer {
             allowed: authorization.decision == Decision::Allow,
             reason: authorization.reason.to_string(),
@@ -76,23 +76,24 @@ impl<'r> RequestAuthorizer<'r> {
         }
     }
 
-    fn answer(&self, question: &AccessQuestion) -> AccessAnswer {
+    fn answer(&self, question: &AccessQuestion, deadline: Deadline<'_>) -> AccessAnswer {
         let user = match &question.service_account {
             None => self.user.clone(),
             Some((namespace, name)) => service_account(namespace, name),
         };
         let target = target(question);
-        self.checker.answer(&Attributes { user, target }, self.now)
+        self.checker
+            .answer(&Attributes { user, target }, self.now, deadline)
     }
 }
 
 impl AuthorizeAccess for RequestAuthorizer<'_> {
-    fn authorize(&self, question: AccessQuestion) -> Arc<AccessAnswer> {
+    fn authorize(&self, question: AccessQuestion, expired: &dyn Fn() -> bool) -> Arc<AccessAnswer> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(answer) = answers.get(&question) {
             return Arc::clone(answer);
         }
-        let answer = Arc::new(self.answer(&question));
+        let answer = Arc::new(self.answer(&question, Deadline { expired }));
         if answers.len() < MOST_ANSWERS && length(&question) <= QUESTION_BYTES {
             answers.insert(question, Arc::clone(&answer));
         }
@@ -213,7 +214,7 @@ mod tests {
     struct Counting(AtomicUsize);
 
     impl AccessChecker for Counting {
-        fn answer(&self, _: &Attributes<'_>, _: Time) -> AccessAnswer {
+        fn answer(&self, _: &Attributes<'_>, _: Time, _: Deadline<'_>) -> AccessAnswer {
             self.0.fetch_add(1, Ordering::Relaxed);
             AccessAnswer::default()
         }
@@ -231,7 +232,7 @@ mod tests {
         let (checker, user) = (Counting::default(), User::default());
         let authorizer = RequestAuthorizer::new(&checker, &user, Time::UNIX_EPOCH);
         for name in ["a", "b", "a", "b"] {
-            authorizer.authorize(question(name));
+            authorizer.authorize(question(name), &|| false);
         }
         assert_eq!(checker.0.load(Ordering::Relaxed), 2);
     }
@@ -242,11 +243,11 @@ mod tests {
         let authorizer = RequestAuthorizer::new(&checker, &user, Time::UNIX_EPOCH);
         let long = "a".repeat(QUESTION_BYTES + 1);
         for _ in 0..2 {
-            authorizer.authorize(question(&long));
+            authorizer.authorize(question(&long), &|| false);
         }
         assert_eq!(checker.0.load(Ordering::Relaxed), 2);
         for number in 0..2 * MOST_ANSWERS {
-            authorizer.authorize(question(&number.to_string()));
+            authorizer.authorize(question(&number.to_string()), &|| false);
         }
         assert_eq!(authorizer.answers.lock().unwrap().len(), MOST_ANSWERS);
     }

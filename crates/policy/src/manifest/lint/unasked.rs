@@ -3,7 +3,7 @@
 use super::Lint;
 use crate::authorization::authorizer::{Authorizer, Relevance};
 use crate::authorization::{AuthorizationPolicy, Effect, Subject, SubjectKind};
-use crate::engine::{Attributes, ResourceAttributes, Target, User};
+use crate::engine::{Attributes, Deadline, ResourceAttributes, Target, User};
 use crate::field::FieldPath;
 
 const AUTHENTICATED: &str = "system:authenticated";
@@ -60,7 +60,7 @@ fn skipped_by(subject: &Subject, asked: &[Authorizer]) -> Option<String> {
             })),
         };
         for authorizer in asked {
-            match authorizer.relevance(&attributes) {
+            match authorizer.relevance(&attributes, Deadline::NEVER) {
                 Relevance::Skipped(condition) => by = Some(condition),
                 Relevance::Asked | Relevance::Failed(_) => return None,
             }

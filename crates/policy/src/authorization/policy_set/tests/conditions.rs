@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::authorization::Observer;
+use crate::engine::Deadline;
 
 const TRUE: &str = "request.user == 'alice'";
 const FALSE: &str = "request.user == 'bob'";
@@ -33,6 +34,7 @@ fn decide(policy: AuthorizationPolicy) -> (Decision, Vec<PolicyResult>) {
     let answer = set.authorize_observed(
         &asks(user("alice", &[]), "get pods ns p"),
         Time::UNIX_EPOCH,
+        Deadline::NEVER,
         &mut observer,
     );
     (answer.decision, reported)
@@ -73,7 +75,7 @@ fn what_conditions_cost_is_reported_for_their_policy_in_shadow_too() {
         let mut spending = Spending::default();
         let set = policies(vec![with(Effect::Deny, FailurePolicy::Deny, mode, conditions)]);
         let asked = asks(user("alice", &[]), "get pods ns p");
-        set.authorize_observed(&asked, Time::UNIX_EPOCH, &mut spending);
+        set.authorize_observed(&asked, Time::UNIX_EPOCH, Deadline::NEVER, &mut spending);
         spending.0
     };
     assert_eq!(spent(Mode::Enforce, &[]), 0);
@@ -138,6 +140,40 @@ fn in_shadow_an_error_is_recorded_with_what_enforce_would_have_decided() {
         );
         assert_eq!(decide(erring()).1, [PolicyResult::Error]);
     }
+}
+
+#[test]
+fn a_condition_that_takes_longer_than_there_is_time_has_failed() {
+    let long = "lists.range(1000).all(a, lists.range(1000).all(b, a < 1000))";
+    let decided = |effect, conditions: &[&str], time: usize| {
+        let asked = std::cell::Cell::new(0);
+        let expired = || {
+            asked.set(asked.get() + 1);
+            asked.get() > time
+        };
+        let set = policies(vec![with(effect, FailurePolicy::Deny, Mode::Enforce, conditions)]);
+        let asks = asks(user("alice", &[]), "get pods ns p");
+        let deadline = Deadline { expired: &expired };
+        let answer = set.authorize_observed(&asks, Time::UNIX_EPOCH, deadline, &mut ());
+        (answer.decision, asked.get())
+    };
+    let false_in_the_end = format!("!({long}) || request.user == 'bob'");
+    for time in [0, 3] {
+        assert_eq!(
+            decided(Effect::Deny, &[&false_in_the_end], time),
+            (Decision::Deny, time + 1)
+        );
+        assert_eq!(
+            decided(Effect::Allow, &[long], time),
+            (Decision::NoOpinion, time + 1)
+        );
+    }
+    // What is left ends at once, but is not waited for where nothing is left.
+    assert_eq!(decided(Effect::Deny, &[long, long, long], 0), (Decision::Deny, 3));
+    assert_eq!(
+        decided(Effect::Deny, &[&false_in_the_end], usize::MAX).0,
+        Decision::NoOpinion
+    );
 }
 
 #[test]

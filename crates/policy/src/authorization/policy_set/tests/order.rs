@@ -359,9 +359,14 @@ fn each_evaluated_policy_is_told_of_once() {
     ]);
     let mut reported = Vec::new();
     let names: Vec<_> = set.policies().map(|(_, name)| name.to_string()).collect();
-    set.authorize_observed(&pods(), Time::UNIX_EPOCH, &mut |policy: usize, evaluation| {
-        reported.push((names[policy].clone(), evaluation));
-    });
+    set.authorize_observed(
+        &pods(),
+        Time::UNIX_EPOCH,
+        crate::engine::Deadline::NEVER,
+        &mut |policy: usize, evaluation| {
+            reported.push((names[policy].clone(), evaluation));
+        },
+    );
     let reported: Vec<_> = reported
         .iter()
         .map(|(name, evaluation)| (name.as_str(), *evaluation))
