@@ -12,6 +12,7 @@
 
 mod bounded;
 mod client;
+mod compile_turn;
 mod condition;
 mod contents;
 mod definition;
@@ -51,8 +52,8 @@ use portcullis_policy::field::{Fault, FaultKind, Faults};
 use reporter::{Reporter, Signal};
 use store::Store;
 
-/// The threads that read what API servers send: while one compiles the expressions of an object,
-/// another goes on with the other clusters.
+/// The threads that read what API servers send. Where expressions are compiled for a cluster,
+/// another thread takes over ([`compile_turn`]).
 const WORKERS: usize = 2;
 
 /// The API servers of a configuration.

@@ -67,6 +67,11 @@ impl WatchedKind {
         self.group == PORTCULLIS
     }
 
+    /// Whether its objects have expressions that are compiled.
+    pub(super) fn has_expressions(&self) -> bool {
+        self.is_own() || self.group == "admissionregistration.k8s.io"
+    }
+
     /// Whether everything else holds without it.
     pub(super) fn is_optional(&self) -> bool {
         matches!(self.role, WatchPurpose::Definition | WatchPurpose::ReportedOnly)

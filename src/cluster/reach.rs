@@ -7,6 +7,7 @@ use kube::Client;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::bounded::SpokenProtocol;
+use super::compile_turn::CompileTurn;
 use super::failure::{in_words, is_answer};
 use super::reporter::Reporter;
 
@@ -27,6 +28,7 @@ pub(super) struct SharedReach {
     reporter: Reporter,
     /// Whoever has it makes the attempt.
     attempt: Mutex<()>,
+    compile_turn: CompileTurn,
     /// Attempts in a row that failed.
     failures: AtomicU32,
 }
@@ -47,12 +49,18 @@ impl SharedReach {
             protocol,
             reporter,
             attempt: Mutex::default(),
+            compile_turn: CompileTurn::default(),
             failures: AtomicU32::new(0),
         }
     }
 
     pub(super) const fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Where expressions of the cluster are compiled.
+    pub(super) const fn compile_turn(&self) -> &CompileTurn {
+        &self.compile_turn
     }
 
     /// For how long to ask for a watch.

@@ -212,6 +212,7 @@ impl Store {
         // What is saved is complete.
         objects.known = true;
         let held = objects.objects.entry(name.clone());
+        let bytes = bytes + read.as_ref().map_or(0, |good| good.object.compiled_bytes());
         match read {
             Ok(good) => held.good = Some(good),
             Err(refused) => held.refuse(&self.cluster, digest, refused),
@@ -236,6 +237,8 @@ impl Store {
         let objects = known.kinds.entry(kind.clone()).or_default();
         let held = objects.objects.entry(name.clone());
         held.note(noted);
+        // What they are compiled to counts as well.
+        let bytes = bytes + read.as_ref().map_or(0, |good| good.object.compiled_bytes());
         let changed = match read {
             Ok(good) => held.take(&self.cluster, kind, good, &schema),
             Err(refused) => {

@@ -147,7 +147,7 @@ impl Watch {
             let Some(event) = event else { return };
             match event {
                 Ok(event) => {
-                    if let Err(error) = self.take(event, served, &mut listing) {
+                    if let Err(error) = self.take_in_turn(event, served, &mut listing).await {
                         return self.too_much(error).await;
                     }
                 }
@@ -171,6 +171,20 @@ impl Watch {
                 }
             }
         }
+    }
+
+    /// Takes the event, where no other cluster waits for it.
+    async fn take_in_turn(
+        &self,
+        event: Event<RawObject>,
+        served: &Served,
+        listing: &mut Listing,
+    ) -> Result<(), TooMuch> {
+        if !self.kind.has_expressions() {
+            return self.take(event, served, listing);
+        }
+        let turn = self.reach.compile_turn();
+        turn.run(|| self.take(event, served, listing)).await
     }
 
     fn take(&self, event: Event<RawObject>, served: &Served, listing: &mut Listing) -> Result<(), TooMuch> {
