@@ -193,5 +193,60 @@ def unread_log(gateway):
 unread_log.gateway = {"unread_log": True}
 
 
+def own_policy(expressions, name="p"):
+    """A dry run of an AuthorizationPolicy with these conditions."""
+    kind = {"group": "portcullis.dev", "version": "v1alpha1", "kind": "AuthorizationPolicy"}
+    resource = {"group": "portcullis.dev", "version": "v1alpha1", "resource": "authorizationpolicies"}
+    conditions = [{"name": f"c{number}", "expression": text} for number, text in enumerate(expressions)]
+    return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+        "uid": "u-1", "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+        "name": name, "operation": "CREATE", "dryRun": True, "userInfo": {"username": "mallory"},
+        "object": {"apiVersion": "portcullis.dev/v1alpha1", "kind": "AuthorizationPolicy", "metadata": {"name": name},
+                   "spec": {"effect": "Deny", "subjects": [{"kind": "User", "name": "joe"}], "conditions": conditions,
+                            "nonResourceRules": [{"verbs": ["get"], "paths": ["/x"]}]}}}}
+
+
+def types(gateway):
+    """dry runs of policies whose expressions have types of 2^30 parts, and regular expressions of 32 MiB"""
+    doubled = "[0]" + "".join(f".map(a{number},{{a{number}:a{number}}})" for number in range(30)) + ".size() == 0"
+    pattern = [f"request.user.matches('\\\\pL{{{900 + number}}}')" for number in range(60)]
+    reviews = [own_policy([doubled]), own_policy(pattern)]
+    verdicts = at_once(8, lambda number: verdict_of(gateway, reviews[number % 2]))
+    return {"verdicts": summary(verdicts), "broken": [found for found in verdicts if found == "passes"]}
+
+
+def compiling(gateway):
+    """16 dry runs of cluster east at once, each of a policy with 0.7 MB of expressions"""
+    review = own_policy(["||".join(["[]==[]"] * 10000)] * 8)
+    return {"verdicts": summary(at_once(16, lambda number: verdict_of(gateway, review, EAST_TOKEN)))}
+
+
+def verdict_of(gateway, review, token=DEFAULT_TOKEN):
+    status, answered = ask(gateway, "/validate?timeout=10s", review, token)
+    if status != 200:
+        return f"HTTP {status}"
+    return "passes" if answered["response"]["allowed"] else "refused"
+
+
+def conditions(gateway):
+    """12 SubjectAccessReviews of cluster east, under a Deny whose conditions compare 2^40 values"""
+    doubled = "[dyn(request.user)]" + "".join(f".map(a{n}, dyn([a{n}, a{n}]))" for n in range(40))
+    policy = own_policy([f"{doubled} != {doubled}"] * 8, "costly")["request"]["object"]
+    policy["spec"]["subjects"][0]["name"] = "mallory"
+    (gateway.set_up / "policies" / "costly.json").write_text(json.dumps(policy))
+    before = gateway.metric('portcullis_reloads_total{result="success"}') or 0
+    gateway.reload()
+    while (gateway.metric('portcullis_reloads_total{result="success"}') or 0) <= before:
+        time.sleep(0.1)
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
+        "user": "mallory", "nonResourceAttributes": {"path": "/x", "verb": "get"}}}
+
+    def act(number):
+        status, answered = ask(gateway, "/authorize?timeout=5s", review, EAST_TOKEN)
+        return f"HTTP {status}" if status != 200 else "denied" if answered["status"].get("denied") else "passes"
+    verdicts = at_once(12, act)
+    return {"verdicts": summary(verdicts), "broken": [found for found in verdicts if found == "passes"]}
+
+
 ATTACKS = [with_webhook(dropped), with_webhook(slow), with_webhook(under_load, slow=5), neighbour,
-           neighbour_connections, patterns, bodies, trickle, unread_log]
+           neighbour_connections, patterns, bodies, trickle, unread_log, types, compiling, conditions]
