@@ -146,7 +146,9 @@ where
         let (most, protocol) = (self.silence, self.protocol.clone());
         let held = Count::new(is_watch, &self.unfinished);
         Box::pin(async move {
-            sleep(pause).await;
+            if !pause.is_zero() {
+                sleep(pause).await;
+            }
             let answering = timeout(most, ready.call(request)).await;
             let silent = |_| Error::<hyper::Error>::Silent(most);
             let response = answering.map_err(silent)?.map_err(Into::into)?;
@@ -372,6 +374,52 @@ mod tests {
             (0, 1_000, 2_000)
         );
         assert_eq!((next("/pods", 400), next("/roles", 9_000)), (400, 9_000));
+    }
+
+    #[test]
+    fn a_watch_waits_until_it_may_begin_and_nothing_else_does() {
+        /// Counts the requests, and answers none.
+        #[derive(Clone, Default)]
+        struct Counting(Arc<AtomicUsize>);
+
+        impl Service<Request<()>> for Counting {
+            type Response = Response<Incoming>;
+            type Error = BoxError;
+            type Future = std::future::Pending<Result<Self::Response, BoxError>>;
+
+            fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn call(&mut self, _: Request<()>) -> Self::Future {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                std::future::pending()
+            }
+        }
+
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let _entered = runtime.enter();
+        let mut bounded = Bounded::new(Counting::default());
+        // Another watch is to begin in an hour.
+        let an_hour = Duration::from_secs(3_600);
+        bounded.watches.next("/roles", Instant::now() + an_hour);
+        let mut asks = |uri: &str| {
+            let before = bounded.inner.0.load(Ordering::Relaxed);
+            let request = Request::builder().uri(uri).body(()).unwrap();
+            let mut answer = bounded.call(request);
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            assert!(answer.as_mut().poll(&mut context).is_pending());
+            bounded.inner.0.load(Ordering::Relaxed) - before
+        };
+        let uris = [
+            "https://a/roles?watch=true",
+            "https://a/roles?limit=1",
+            "https://a/pods?watch=true",
+        ];
+        assert_eq!(uris.map(&mut asks), [0, 1, 1]);
     }
 
     #[test]

@@ -15,7 +15,6 @@ mod server;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use serde_json::Value;
 use tokio::sync::watch;
@@ -63,7 +62,6 @@ pub(crate) struct Asked {
     pub(crate) query: String,
     /// Which of the server's connections it came on, from 0.
     pub(crate) connection: usize,
-    pub(crate) at: Instant,
 }
 
 /// A kind that is stored.

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
@@ -112,7 +112,6 @@ async fn respond(clusters: &Clusters, request: &Request<Incoming>, connection: u
         path: path.to_owned(),
         query: query.to_owned(),
         connection,
-        at: Instant::now(),
     });
     if behaviour == Behaviour::Hangs {
         return std::future::pending().await;
