@@ -40,8 +40,8 @@ use tokio::sync::watch::{Sender, channel};
 use tokio::task::AbortHandle;
 
 use crate::config::kubeconfig::client::{Context, of_context};
-use crate::config::{ClusterEntry, Config, Disk};
-use crate::reload::{ManifestSource, Snapshot, SourceStatus, Trigger, Watched};
+use crate::config::{ClusterEntry, Config};
+use crate::reload::{ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, Watched};
 use contents::SharedContents;
 use follow::Following;
 use kind::WatchedKind;
@@ -117,19 +117,24 @@ impl ManifestSource for Clusters {
         Ok(())
     }
 
-    fn check(&self, config: &Config) -> (BTreeSet<PathBuf>, Faults) {
-        let (mut files, mut faults) = (BTreeSet::new(), Faults::new());
+    fn check(&self, config: &Config) -> SourceFiles {
+        let mut checked = SourceFiles::default();
         for entry in &config.clusters {
-            let (context, read, found) = of_context(&Disk, &entry.kubeconfig);
-            files.extend(read);
-            faults.append(found);
+            let (context, read, mut faults) = context_of(entry);
+            let is_theirs = |file: &PathBuf| entry.scope.holds(file);
+            checked.files.extend(read.into_iter().filter(is_theirs));
             let unusable = context.and_then(|context| client::config(&context).err());
             faults.extend(
                 unusable.map(|error| at(entry, "kubeconfig", FaultKind::Invalid, &error.to_string())),
             );
             faults.extend(no_folder(entry));
+            if entry.is_tenants() && faults.has_errors() {
+                checked.of_clusters.insert(entry.name.clone(), faults);
+            } else {
+                checked.faults.append(faults);
+            }
         }
-        (files, faults)
+        checked
     }
 
     fn objects(&self, config: &Config) -> Vec<Arc<Watched>> {
@@ -211,10 +216,7 @@ impl FollowedCluster {
         signal: &Arc<Signal>,
         contents: &Arc<SharedContents>,
     ) -> Self {
-        let saved = entry
-            .snapshot
-            .as_deref()
-            .and_then(|path| restore(path, &entry.name));
+        let saved = entry.snapshot.as_deref().and_then(|path| restore(entry, path));
         Self {
             store: Arc::new(Store::sharing(contents, &entry.name, saved, cel_version)),
             reporter: Reporter::new(&entry.name, Arc::clone(signal)),
@@ -225,7 +227,7 @@ impl FollowedCluster {
 
     /// Follows what `entry` says, anew where that is not what is followed.
     fn follow(&mut self, entry: &ClusterEntry, wanted: BTreeSet<WatchedKind>, runtime: &Runtime) {
-        let Some(context) = of_context(&Disk, &entry.kubeconfig).0 else {
+        let Some(context) = context_of(entry).0 else {
             tracing::error!(
                 cluster = entry.name,
                 "cannot read the kubeconfig of the cluster any more"
@@ -246,7 +248,7 @@ impl FollowedCluster {
             exceptions: entry.exceptions,
             writes_status: entry.writes_status,
             labels: entry.selector.as_ref().map(|selector| selector.text.clone()),
-            snapshot: entry.snapshot.clone(),
+            snapshot: entry.snapshot.clone().map(|path| (path, entry.scope.clone())),
             store: Arc::clone(&self.store),
             reporter: self.reporter.clone(),
         };
@@ -289,6 +291,19 @@ impl Drop for Followed {
     }
 }
 
+/// How to reach the API server of `entry`, the files that say so, and what is wrong with them.
+fn context_of(entry: &ClusterEntry) -> (Option<Context>, Vec<PathBuf>, Faults) {
+    let (mut context, files, faults) = of_context(&entry.scope, &entry.kubeconfig);
+    let user = context.as_mut().and_then(|context| context.user.as_mut());
+    if let Some(bearer) = user.and_then(|user| user.bearer.as_mut())
+        && entry.is_tenants()
+    {
+        // Who reads the file later does not ask where a link leads. A change of it is a reload.
+        bearer.file = None;
+    }
+    (context, files, faults)
+}
+
 fn parameters(policies: &AdmissionSet) -> BTreeSet<WatchedKind> {
     policies
         .param_kinds()
@@ -296,10 +311,10 @@ fn parameters(policies: &AdmissionSet) -> BTreeSet<WatchedKind> {
         .collect()
 }
 
-fn restore(path: &Path, cluster: &str) -> Option<Vec<(WatchedKind, object::ReceivedObject)>> {
-    let read = saved::read(path, cluster);
+fn restore(entry: &ClusterEntry, path: &Path) -> Option<Vec<(WatchedKind, object::ReceivedObject)>> {
+    let read = saved::read((path, &entry.scope), &entry.name);
     read.unwrap_or_else(|error| {
-        let file = path.display();
+        let (cluster, file) = (&entry.name, path.display());
         tracing::error!(cluster, %file, %error, "cannot use the saved snapshot of the cluster");
         None
     })

@@ -13,6 +13,7 @@
 mod admission;
 mod authorization;
 pub mod authorizers;
+mod beside;
 mod callers;
 mod clusters;
 mod console;
@@ -42,13 +43,14 @@ use openssl::sha::sha256;
 pub use admission::AdmissionDefaults;
 pub use authorization::Authorization;
 pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
+pub use beside::{ConfigBeside, HeldBack, load_beside};
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
 pub use clusters::{ClusterEntry, ClusterFile, ClusterFolder, SNAPSHOT_CHANGES, Selector};
 pub use console::Console;
 pub use decision_log::{DecisionLog, LogPath, LogTrace};
 pub(crate) use duration::parse_duration;
-pub use files::{Disk, Files};
+pub use files::{Disk, FileScope, Files};
 pub use jwt::Jwt;
 pub use limits::Limits;
 pub use manifests::ManifestPath;
@@ -58,7 +60,7 @@ pub use san::SanPattern;
 pub use secret::Secret;
 pub use server::{Admin, ConnectionLimits, Server, Tls};
 pub use tracing::Tracing;
-pub use upstreams::{Breaker, Upstreams};
+pub use upstreams::{Breaker, UpstreamAccess, Upstreams};
 
 use clusters::ReadFolder;
 use portcullis_policy::document::{self, Document};
@@ -365,7 +367,17 @@ impl Config {
         if let Some(tls) = console {
             files.extend([tls.certificate.clone(), tls.private_key.clone()]);
         }
+        let of_clusters = self.cluster_folder.iter().flat_map(|folder| &folder.files);
+        files.extend(of_clusters.map(|file| file.path.clone()));
         files
+    }
+
+    /// How the webhooks that are watched in the cluster of `entry` are called; `None`: without
+    /// credentials, and nowhere that must be named.
+    #[must_use]
+    pub fn upstreams_of<'c>(&'c self, entry: &'c ClusterEntry) -> Option<&'c UpstreamAccess> {
+        let own = entry.upstreams.as_ref();
+        own.or_else(|| (entry.name == DEFAULT_CLUSTER).then_some(&self.upstreams.access))
     }
 
     /// The kubeconfigs of callers: each once, whatever the number of entries that name it.

@@ -12,9 +12,11 @@
 //! set of manifests, callers and certificates, whose revision is in its decision log
 //! line. If any file of a set has a fault, the set is not used at all.
 
+mod faults_by_cluster;
 mod files;
 #[cfg(test)]
 pub(crate) mod fixtures;
+mod held_back;
 mod index;
 mod inspection;
 mod interest;
@@ -22,13 +24,15 @@ mod inventory;
 mod key_folders;
 mod last_good;
 mod load;
+mod overwritten;
 mod own_thread;
+mod removal;
 mod source;
 mod trial;
 mod watch;
 mod writable;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -38,7 +42,7 @@ use arc_swap::{ArcSwap, Guard};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::certificates::Expiry;
-use crate::config::Config;
+use crate::config::{Config, HeldBack};
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
 use portcullis_policy::authorization::Policies;
@@ -52,12 +56,12 @@ use index::IndexBasis;
 use last_good::{Saver, Unsaved};
 
 pub use files::{applied_manifests, read_manifest, read_manifests};
-pub use inventory::{Change, LoadedObjects};
+pub use inventory::{Change, LoadedObjects, Restriction};
 pub use last_good::Error as LastGoodError;
 pub use load::{admission_settings, check, last_good, load, policies};
-pub use source::{FilesAlone, ManifestSource, Origin, SourceStatus, Watched, WatchedPart};
+pub use source::{FilesAlone, ManifestSource, Origin, SourceFiles, SourceStatus, Watched, WatchedPart};
 pub use trial::Trial;
-pub use watch::{LIMIT, ReloadAttempt, ReloadObserver, Reloader, Trigger};
+pub use watch::{LIMIT, ReloadAttempt, ReloadObserver, Reloader, Trigger, log};
 
 /// Everything that a request is judged by, as it was at one moment.
 pub struct Snapshot {
@@ -82,6 +86,8 @@ pub struct Snapshot {
     pub console_tls: Option<TlsContext>,
     /// When the certificates end that the configuration names.
     pub expiries: Arc<[Expiry]>,
+    /// The clusters whose own files are not in force as they are, with what is wrong with them.
+    pub held_back: Arc<HeldBack>,
     basis: IndexBasis,
     base: Arc<Base>,
     /// To be saved once it is in force.
@@ -252,7 +258,7 @@ impl Snapshot {
     /// What putting this in force in place of `before` changes.
     fn since(&self, before: &Self) -> Change {
         Change {
-            vanished_denies: self.vanished_denies(before),
+            vanished: self.vanished(before),
             ..Change::of(&self.base.objects.since(&before.base.objects))
         }
     }
@@ -289,6 +295,25 @@ impl Snapshot {
         self.base.objects.documents_of_policies()
     }
 
+    /// Each cluster that has files of its own, with how many faults these have for which its last
+    /// good ones are in force.
+    pub fn file_faults(&self) -> BTreeMap<&str, usize> {
+        let of_manifests = self
+            .config
+            .manifests
+            .iter()
+            .filter_map(|entry| entry.cluster.as_deref());
+        let of_clusters = self.config.clusters.iter().filter(|entry| entry.is_tenants());
+        let named = of_manifests.chain(of_clusters.map(|entry| entry.name.as_str()));
+        let mut faults: BTreeMap<&str, usize> = named.map(|cluster| (cluster, 0)).collect();
+        faults.extend(
+            self.held_back
+                .iter()
+                .map(|(cluster, held)| (cluster.as_str(), held.len())),
+        );
+        faults
+    }
+
     /// The role or binding of RBAC of this kind, namespace and name in files, as it is written.
     pub fn documents_of_rbac(
         &self,
@@ -299,8 +324,11 @@ impl Snapshot {
         self.base.objects.documents_of_rbac(kind, namespace, name)
     }
 
-    /// The Denies of `before` that are no longer in force.
-    fn vanished_denies(&self, before: &Self) -> Vec<String> {
-        inventory::vanished_denies(&before.policies, &self.policies)
+    /// What refused requests in `before` and does so no more.
+    fn vanished(&self, before: &Self) -> Vec<Restriction> {
+        inventory::vanished(
+            (&before.policies, &before.admission),
+            (&self.policies, &self.admission),
+        )
     }
 }

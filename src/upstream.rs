@@ -19,20 +19,20 @@ mod in_flight;
 mod settings;
 mod webhook;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::config::{Config, Disk};
+use crate::config::{Config, HeldBack};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::UpstreamRecorder;
 use crate::telemetry::traces::TraceParent;
 use portcullis_policy::engine::admission::webhook::{CallFailure, Webhook};
 use portcullis_policy::field::{Fault, FaultKind, Faults};
-use settings::CallSettings;
+use settings::UpstreamSettings;
 use webhook::{CallLimits, FailedCall, Upstream};
 
 pub use client::Reply;
@@ -46,9 +46,43 @@ pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// The webhooks of one set of manifests, ready to be called. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Upstreams {
-    settings: Arc<CallSettings>,
-    /// By `configuration/name`; more than one where clusters differ in whom that is.
-    webhooks: Arc<HashMap<String, Vec<Upstream>>>,
+    settings: Arc<UpstreamSettings>,
+    webhooks: Arc<KnownUpstreams>,
+}
+
+/// A webhook of a set of manifests.
+#[derive(Debug, Clone, Copy)]
+pub struct Registered<'w> {
+    /// The webhook.
+    pub webhook: &'w Arc<Webhook>,
+    /// The only cluster that it holds for; `None`: every cluster.
+    pub cluster: Option<&'w str>,
+    /// Whether it comes from that cluster's API server, and not from a file.
+    pub is_watched: bool,
+}
+
+impl<'w> Registered<'w> {
+    /// One in files, for every cluster.
+    #[must_use]
+    pub const fn everywhere(webhook: &'w Arc<Webhook>) -> Self {
+        Self {
+            webhook,
+            cluster: None,
+            is_watched: false,
+        }
+    }
+}
+
+/// By the cluster whose settings hold, and by `configuration/name`; more than one where manifests
+/// differ in whom that is.
+type UpstreamsByOwner = BTreeMap<Option<String>, HashMap<String, Vec<Arc<Upstream>>>>;
+
+#[derive(Debug, Default)]
+struct KnownUpstreams {
+    by_owner: UpstreamsByOwner,
+    /// By the cluster whose settings hold, and by the address of the webhook, which is kept so that
+    /// no other can have it. Clusters may share a webhook.
+    by_address: BTreeMap<Option<String>, HashMap<usize, (Arc<Webhook>, Arc<Upstream>)>>,
 }
 
 /// How much earlier than the caller the gateway gives up: a tenth of the time
@@ -66,17 +100,19 @@ pub fn end_of_calls(since: Instant, deadline: Instant) -> Instant {
 /// Every file that `upstreams` of `config` is or would be read from.
 #[must_use]
 pub fn files(config: &Config) -> Vec<PathBuf> {
-    CallSettings::read(config, &Disk).1
+    settings::files(config)
 }
 
 // === impl Upstreams ===
 
 impl Upstreams {
-    /// Reads what `upstreams` of `config` names; there is no webhook yet. What
-    /// cannot be read or used is an error.
+    /// Reads what `upstreams` of `config`, and of its `clusters`, name; there is no webhook yet.
+    /// What cannot be read or used is an error. That of a cluster goes to `held`: its webhooks are
+    /// called as `previous` has it, or not at all.
     #[must_use]
-    pub fn read(config: &Config) -> (Self, Faults) {
-        let (settings, _, faults) = CallSettings::read(config, &Disk);
+    pub fn read(config: &Config, previous: Option<&Self>, held: &mut HeldBack) -> (Self, Faults) {
+        let previous = previous.map(|previous| &*previous.settings);
+        let (settings, faults) = UpstreamSettings::read(config, previous, held);
         let read = Self {
             settings: Arc::new(settings),
             webhooks: Arc::default(),
@@ -90,27 +126,38 @@ impl Upstreams {
     #[must_use]
     pub fn with<'w>(
         &self,
-        webhooks: impl IntoIterator<Item = &'w Arc<Webhook>>,
+        webhooks: impl IntoIterator<Item = Registered<'w>>,
         previous: Option<&Self>,
     ) -> Self {
-        let mut built: HashMap<String, Vec<Upstream>> = HashMap::new();
-        for webhook in webhooks {
-            let id = webhook.id();
-            let same = built.entry(id.clone()).or_default();
-            if same.iter().any(|upstream| upstream.is(&webhook.client)) {
+        let mut known = KnownUpstreams::default();
+        for registered in webhooks {
+            let owner = self.settings.owner(registered.cluster, registered.is_watched);
+            // Without: what their cluster says of them has faults.
+            let Some(settings) = self.settings.of(owner) else {
                 continue;
-            }
-            let before = previous.and_then(|previous| previous.webhooks.get(&id));
-            let before = before.map(Vec::as_slice).unwrap_or_default();
-            same.push(Upstream::new(id, &webhook.client, &self.settings, before));
+            };
+            let owner = owner.map(str::to_owned);
+            let webhook = registered.webhook;
+            let before = previous.map(|previous| previous.webhooks.named(&owner, webhook));
+            let same = known.by_owner.entry(owner.clone()).or_default();
+            let same = same.entry(webhook.id()).or_default();
+            let upstream = same.iter().find(|upstream| upstream.is(&webhook.client)).cloned();
+            let upstream = upstream.unwrap_or_else(|| {
+                let before = before.unwrap_or_default();
+                let new = Arc::new(Upstream::new(webhook.id(), &webhook.client, settings, before));
+                same.push(Arc::clone(&new));
+                new
+            });
+            let by_address = known.by_address.entry(owner).or_default();
+            by_address.insert(address(webhook), (Arc::clone(webhook), upstream));
         }
         Self {
             settings: Arc::clone(&self.settings),
-            webhooks: Arc::new(built),
+            webhooks: Arc::new(known),
         }
     }
 
-    /// Asks `webhook` with `body` for `requester`, as a part of the trace of
+    /// Asks `webhook` about a request of `cluster` with `body` for `requester`, as a part of the trace of
     /// `parent`, and gives a reply with status 200 to 206. May be awaited on any runtime. Without requester
     /// (no request depends on the reply) no user's share is counted.
     ///
@@ -121,7 +168,7 @@ impl Upstreams {
     /// The text names what happened, not the webhook.
     pub async fn call(
         &self,
-        webhook: &Arc<Webhook>,
+        (cluster, webhook): (&str, &Arc<Webhook>),
         body: impl Into<Bytes>,
         timeout: Duration,
         requester: Option<Requester<'_>>,
@@ -129,11 +176,9 @@ impl Upstreams {
     ) -> Result<Reply, CallFailure> {
         let failed =
             |reason: &dyn std::fmt::Display| CallFailure::Failed(format!("failed to call webhook: {reason}"));
-        let upstream = self
-            .webhooks
-            .get(&webhook.id())
-            .and_then(|same| same.iter().find(|upstream| upstream.is(&webhook.client)))
-            .ok_or_else(|| failed(&"it is not among the manifests in force"))?;
+        let upstream = self.webhooks.of(cluster, webhook).ok_or_else(|| {
+            failed(&"it is not among the manifests in force, or its `upstreams` have faults")
+        })?;
         let limits = CallLimits {
             timeout: timeout.min(TIMEOUT),
             own_timeout: webhook.timeout,
@@ -154,7 +199,7 @@ impl Upstreams {
         metrics: &Metrics,
         others: impl IntoIterator<Item = &'o str>,
     ) -> Vec<UpstreamRecorder> {
-        let all: Vec<&Upstream> = self.webhooks.values().flatten().collect();
+        let all: Vec<&Arc<Upstream>> = self.webhooks.all().collect();
         let names = all.iter().map(|upstream| upstream.id());
         let mut recorders = metrics.upstreams(names.chain(others));
         let of_others = recorders.split_off(all.len());
@@ -168,12 +213,12 @@ impl Upstreams {
     /// `shadow` of `config` that no webhook has.
     #[must_use]
     pub fn warnings(&self, config: &Config) -> Faults {
-        let all = self.webhooks.values().flatten();
-        let mut faults: Vec<Fault> = all.filter_map(Upstream::warning).collect();
-        let place = &config.upstreams.place;
+        let all = || self.webhooks.all();
+        let mut faults: Vec<Fault> = all().filter_map(|upstream| upstream.warning()).collect();
+        let place = &config.upstreams.access.place;
         let is_known = |shadow: &str| {
-            let of_any = |id: &String| id.rsplit('/').next() == Some(shadow);
-            self.webhooks.contains_key(shadow) || self.webhooks.keys().any(of_any)
+            let names = |id: &str| id == shadow || id.rsplit('/').next() == Some(shadow);
+            all().any(|upstream| names(upstream.id()))
         };
         // What is watched may be there later.
         let shadows = config
@@ -190,6 +235,32 @@ impl Upstreams {
         sorted.extend(faults);
         sorted
     }
+}
+
+// === impl KnownUpstreams ===
+
+impl KnownUpstreams {
+    /// Those of this owner that have the name of `webhook`.
+    fn named(&self, owner: &Option<String>, webhook: &Webhook) -> &[Arc<Upstream>] {
+        let of_owner = self.by_owner.get(owner);
+        let named = of_owner.and_then(|by_name| by_name.get(&webhook.id()));
+        named.map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Whom to call where a request of `cluster` is to be shown to `webhook`.
+    fn of(&self, cluster: &str, webhook: &Arc<Webhook>) -> Option<&Upstream> {
+        let find = |owner: &Option<String>| self.by_address.get(owner)?.get(&address(webhook));
+        let found = find(&Some(cluster.to_owned())).or_else(|| find(&None))?;
+        Some(&found.1)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        self.by_owner.values().flat_map(HashMap::values).flatten()
+    }
+}
+
+fn address(webhook: &Arc<Webhook>) -> usize {
+    Arc::as_ptr(webhook).addr()
 }
 
 #[cfg(test)]

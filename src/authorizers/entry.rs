@@ -9,7 +9,7 @@ use super::answers::{AnswerCache, Lifetimes};
 use super::call::{Backoff, Callee};
 use super::question::CacheKey;
 use crate::config::kubeconfig::client::{self, Context};
-use crate::config::{AuthorizerEntry, Config, Files, Secret};
+use crate::config::{AuthorizerEntry, Config, FileScope, Files, Secret};
 use crate::telemetry::metrics::UpstreamRecorder;
 use crate::upstream::client::{Addresses, Client, ClientIdentity, InvalidSettings, Settings, Url};
 use crate::upstream::credentials_of;
@@ -74,7 +74,7 @@ impl WebhookAuthorizer {
         let credentials = context
             .user
             .as_ref()
-            .map(credentials_of)
+            .map(|user| credentials_of(user, &FileScope::Anywhere))
             .transpose()?
             .unwrap_or_default();
         let connection = ConnectionSettings::new(config, context, credentials.identity)?;

@@ -67,13 +67,19 @@ impl Collector<'_> {
     }
 
     fn upstreams(&mut self, config: &Config) {
-        if let Some(bundle) = &config.upstreams.ca_bundle {
-            self.file(bundle, Use::Upstream, &["upstreams", "caBundle"]);
-        }
-        if let Some(path) = &config.upstreams.kubeconfig {
-            let (hosts, _) = client::by_host(self.files, path);
-            for user in &hosts.users {
-                self.user(user, path, Use::Upstream);
+        let of_clusters = config
+            .clusters
+            .iter()
+            .filter_map(|entry| entry.upstreams.as_ref());
+        for access in [&config.upstreams.access].into_iter().chain(of_clusters) {
+            if let Some(bundle) = &access.ca_bundle {
+                self.file(bundle, Use::Upstream, &["upstreams", "caBundle"]);
+            }
+            if let Some(path) = &access.kubeconfig {
+                let (hosts, _) = client::by_host(self.files, path);
+                for user in &hosts.users {
+                    self.user(user, path, Use::Upstream);
+                }
             }
         }
     }

@@ -77,7 +77,7 @@ impl Serve {
         let Some(start) = Start::read(&path, &*source, now) else {
             return Ok(CommandResult::Failure);
         };
-        match &start.failure {
+        match start.failure {
             None => metrics.loaded(now),
             Some(_) => metrics.not_loaded(),
         }
@@ -145,7 +145,7 @@ impl Start {
     fn read(path: &Path, source: &dyn ManifestSource, now: SystemTime) -> Option<Self> {
         let (snapshot, faults) = reload::load(path, source, None, now);
         if let Some(snapshot) = snapshot {
-            faults.iter().for_each(|warning| tracing::warn!("{warning}"));
+            reload::log(&faults, &snapshot.held_back);
             return Some(Self {
                 snapshot,
                 failure: None,
@@ -203,6 +203,11 @@ fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Re
         ReloadAttempt::Reloaded(_) => metrics.reload(Outcome::Success, SystemTime::now()),
         // The files were not read.
         ReloadAttempt::Refreshed(_) => {}
+        ReloadAttempt::TookAway(restrictions) => {
+            restrictions
+                .iter()
+                .for_each(|restriction| metrics.restriction_removed(restriction.kind));
+        }
         ReloadAttempt::Failed(_) => metrics.reload(Outcome::Failure, SystemTime::now()),
     });
     Reloader::start(Arc::clone(state), path.to_owned(), reload::LIMIT, observer)

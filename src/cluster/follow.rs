@@ -18,6 +18,7 @@ use super::saved::SnapshotSaver;
 use super::status::StatusWriter;
 use super::store::Store;
 use super::watch::Watch;
+use crate::config::FileScope;
 use crate::config::kubeconfig::client::Context;
 
 /// How long after a change the set is saved: others may come with it.
@@ -42,7 +43,7 @@ pub(super) struct Following {
     pub(super) exceptions: bool,
     /// Whether the status of objects is written.
     pub(super) writes_status: bool,
-    pub(super) snapshot: Option<PathBuf>,
+    pub(super) snapshot: Option<(PathBuf, FileScope)>,
     pub(super) store: Arc<Store>,
     pub(super) reporter: Reporter,
 }
@@ -134,10 +135,10 @@ impl Following {
 }
 
 /// Saves the set, as soon as it is complete, and again when it changed.
-async fn save(path: Option<PathBuf>, store: Arc<Store>, reporter: Reporter) {
-    let Some(path) = path else { return };
+async fn save(place: Option<(PathBuf, FileScope)>, store: Arc<Store>, reporter: Reporter) {
+    let Some((path, scope)) = place else { return };
     let cluster = Arc::clone(reporter.cluster());
-    let mut saver = Some(SnapshotSaver::new(path, &cluster));
+    let mut saver = Some(SnapshotSaver::new(path, scope, &cluster));
     loop {
         reporter.news().await;
         tokio::time::sleep(SETTLE).await;

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::kind::WatchedKind;
 use super::object::{ReceivedObject, name_of};
-use crate::config::files;
+use crate::config::{FileScope, files};
 
 pub(super) use changes::{SavedChanges, SnapshotSaver, UnsavedObjects};
 
@@ -100,15 +100,18 @@ type RestoredObjects = Vec<(WatchedKind, ReceivedObject)>;
 /// # Errors
 ///
 /// There is one, and nothing in it can be used.
-pub(super) fn read(path: &Path, cluster: &str) -> Result<Option<RestoredObjects>, Error> {
-    let content = match files::read(path, LONGEST) {
+pub(super) fn read(
+    (path, scope): (&Path, &FileScope),
+    cluster: &str,
+) -> Result<Option<RestoredObjects>, Error> {
+    let content = match scope.read(path, LONGEST) {
         Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let text = String::from_utf8(content).map_err(|_| Error::Damaged("it is not UTF-8"))?;
     let (objects, digest) = parse(&text, cluster)?;
-    Ok(Some(changes::with_changes(path, objects, digest)?))
+    Ok(Some(changes::with_changes((path, scope), objects, digest)?))
 }
 
 /// The objects, and their digest.
@@ -178,7 +181,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let (_folder, path) = saved();
-        let read = read(&path, "east").unwrap().unwrap();
+        let read = read((&path, &FileScope::Anywhere), "east").unwrap().unwrap();
         let kinds: Vec<String> = read.iter().map(|(kind, _)| kind.to_string()).collect();
         assert_eq!(kinds, ["Role.rbac.authorization.k8s.io", "Limit.example.com"]);
         let texts: Vec<_> = read
@@ -201,7 +204,11 @@ mod tests {
     #[test]
     fn no_file_is_no_set() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(read(&folder.path().join("absent"), "east").unwrap().is_none());
+        assert!(
+            read((&folder.path().join("absent"), &FileScope::Anywhere), "east")
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]
@@ -221,16 +228,21 @@ mod tests {
         for damage in damages {
             assert_ne!(damage, text);
             fs::write(&path, &damage).unwrap();
-            let error = read(&path, "east").unwrap_err();
+            let error = read((&path, &FileScope::Anywhere), "east").unwrap_err();
             assert!(matches!(error, Error::Damaged(_)), "{damage}: {error}");
         }
         fs::write(&path, [0xff, 0xfe]).unwrap();
-        assert!(matches!(read(&path, "east"), Err(Error::Damaged(_))));
+        assert!(matches!(
+            read((&path, &FileScope::Anywhere), "east"),
+            Err(Error::Damaged(_))
+        ));
     }
 
     #[test]
     fn a_set_of_another_cluster_is_not_used() {
         let (_folder, path) = saved();
-        assert!(matches!(read(&path, "west"), Err(Error::Elsewhere(east)) if east == "east"));
+        assert!(
+            matches!(read((&path, &FileScope::Anywhere), "west"), Err(Error::Elsewhere(east)) if east == "east")
+        );
     }
 }

@@ -4,21 +4,25 @@
 mod folder;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use folder::{ClusterFile, ClusterFolder};
 pub(super) use folder::{ReadFolder, read_folder};
 
+use super::files::{self, FileScope};
 use super::section::{ListItem, Section};
+use super::upstreams::{self, UpstreamAccess};
 use portcullis_policy::document::{Node, Value};
 use portcullis_policy::engine::{LabelExpression, LabelSelector};
-use portcullis_policy::field::{FaultKind, Place};
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// One API server, and what is taken from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterEntry {
     /// Where the entry stands, for faults of what it refers to.
     pub place: Place,
+    /// Where the files may be that it names.
+    pub scope: FileScope,
     /// The cluster whose requests alone these objects hold for.
     pub name: String,
     /// How to reach the API server, as an absolute path.
@@ -31,19 +35,22 @@ pub struct ClusterEntry {
     pub exceptions: bool,
     /// Whether the status of AuthorizationPolicies and AdmissionExceptions is written.
     pub writes_status: bool,
+    /// How its webhooks are called; `None`: as no other cluster's are, without credentials.
+    pub upstreams: Option<UpstreamAccess>,
 }
 
 /// What the name of a `snapshot` is followed by in that of the file of its changes.
 pub const SNAPSHOT_CHANGES: &str = ".changes";
 
 /// The fields of an entry.
-const FIELDS: [&str; 6] = [
+const FIELDS: [&str; 7] = [
     "name",
     "kubeconfig",
     "snapshot",
     "selector",
     "exceptions",
     "writeStatus",
+    "upstreams",
 ];
 
 /// A label selector.
@@ -75,30 +82,43 @@ pub(super) fn clusters(
 fn add(section: &Section<'_>, clusters: &mut Vec<ClusterEntry>) {
     let Some(cluster) = cluster(section) else { return };
     if let Some(other) = clusters.iter().find(|other| other.name == cluster.name) {
-        let message = format!("`{}` is used twice{}", cluster.name, elsewhere(other, &cluster));
-        section.fault("name", FaultKind::Duplicate, message);
+        let message = format!("`{}` is used twice", cluster.name);
+        tell_both(section, "name", &message, other, &cluster);
     }
-    let saved = |other: &&ClusterEntry| other.snapshot.is_some() && other.snapshot == cluster.snapshot;
+    let own = cluster.saved_files();
+    let saved = |other: &&ClusterEntry| other.saved_files().iter().any(|file| own.contains(file));
     if let Some(other) = clusters.iter().find(saved) {
-        let file = elsewhere(other, &cluster);
-        let message = format!("another cluster uses this file: each cluster needs its own{file}");
-        section.fault("snapshot", FaultKind::Duplicate, message);
+        let message = "another cluster uses this file: each cluster needs its own";
+        tell_both(section, "snapshot", message, other, &cluster);
     }
     clusters.push(cluster);
 }
 
-/// Which file `other` is in, where that is not the one of `cluster`.
-fn elsewhere(other: &ClusterEntry, cluster: &ClusterEntry) -> String {
-    match &other.place.file {
-        Some(file) if other.place.file != cluster.place.file => format!(" (here and in `{file}`)"),
-        _ => String::new(),
+/// Notes in the file of each of two entries what they cannot both have: which of them came later
+/// is not known here.
+fn tell_both(section: &Section<'_>, field: &str, message: &str, other: &ClusterEntry, own: &ClusterEntry) {
+    let (Some(own_file), Some(file)) = (&own.place.file, &other.place.file) else {
+        return section.fault(field, FaultKind::Duplicate, message);
+    };
+    if own_file == file {
+        return section.fault(field, FaultKind::Duplicate, message);
     }
+    section.fault(
+        field,
+        FaultKind::Duplicate,
+        format!("{message} (here and in `{file}`)"),
+    );
+    let place = other.place.at(other.place.path.field(field));
+    let message = format!("{message} (here and in `{own_file}`)");
+    let mut of_other = Faults::new();
+    of_other.push(Fault::error(place, FaultKind::Duplicate, message));
+    section.append(of_other);
 }
 
 fn cluster(section: &Section<'_>) -> Option<ClusterEntry> {
     let name = section.required_text("name", "the `cluster` of this API server's callers");
     let kubeconfig = section.required_path("kubeconfig", "the kubeconfig for the API server");
-    let snapshot = section.path("snapshot");
+    let snapshot = section.path("snapshot").filter(|path| is_no_entry(section, path));
     if snapshot.is_none() && section.value("snapshot").is_none() {
         let message = "without it, a restarted gateway has no policies of the cluster until the API \
                        server answers: set a file";
@@ -107,15 +127,60 @@ fn cluster(section: &Section<'_>) -> Option<ClusterEntry> {
     let selector = section
         .optional("selector", &["matchLabels", "matchExpressions"])
         .map(|selector| read_selector(section, &selector));
+    let upstreams = section
+        .optional("upstreams", &upstreams::ACCESS_FIELDS)
+        .map(|section| upstreams::access(&section));
     Some(ClusterEntry {
         place: section.here(),
+        scope: section.scope(),
         name: name?.to_owned(),
         kubeconfig: kubeconfig?,
         snapshot,
         selector,
         exceptions: section.boolean("exceptions").unwrap_or(false),
         writes_status: section.boolean("writeStatus").unwrap_or(false),
+        upstreams,
     })
+}
+
+/// Whether what is saved at `path` is not read as an entry, where entries are files of a folder.
+fn is_no_entry(section: &Section<'_>, path: &Path) -> bool {
+    let is_hidden = |below: &Path| {
+        let mut names = below.iter();
+        names.any(|name| name.as_encoded_bytes().starts_with(b"."))
+    };
+    let is_entry = match section.scope() {
+        FileScope::Anywhere => false,
+        FileScope::Below(folder) => {
+            files::is_manifest(path) && !path.strip_prefix(folder).is_ok_and(is_hidden)
+        }
+    };
+    if is_entry {
+        let message = "in this folder a file of this name is read as an entry: choose one that does not \
+                       end in `.yaml`, `.yml` or `.json`, or a folder that begins with `.`";
+        section.fault("snapshot", FaultKind::Invalid, message);
+    }
+    !is_entry
+}
+
+// === impl ClusterEntry ===
+
+impl ClusterEntry {
+    /// Whether it is in a file of its own, which others than the gateway's administrator may write.
+    #[must_use]
+    pub fn is_tenants(&self) -> bool {
+        self.scope != FileScope::Anywhere
+    }
+
+    /// The files in which its objects are saved.
+    #[must_use]
+    pub fn saved_files(&self) -> Vec<PathBuf> {
+        let Some(path) = &self.snapshot else {
+            return Vec::new();
+        };
+        let beside = [files::NEW, SNAPSHOT_CHANGES].map(|ending| files::with_ending(path, ending));
+        std::iter::once(path.clone()).chain(beside).collect()
+    }
 }
 
 fn read_selector(entry: &Section<'_>, section: &Section<'_>) -> Selector {

@@ -6,6 +6,7 @@
 //! one is bounded: reading a FIFO would block until somebody writes to it, and a device never ends.
 
 mod key_folder;
+mod scope;
 mod walk;
 
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use key_folder::{KeyFolderOwner, unsafe_for_keys};
+pub use scope::FileScope;
 pub(crate) use walk::{FolderRule, FolderWalk, is_manifest};
 
 /// The most bytes of a configuration, kubeconfig, certificate, key, token or JWKS.
@@ -49,8 +51,7 @@ pub struct Disk;
 /// Those of [`fs::read`], in the words of [`describe`]; there is something else than a regular
 /// file, or one of more than `most` bytes.
 pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
-    let content = observed(path, || read_bounded(path, most));
-    content.map_err(|error| io::Error::new(error.kind(), describe(&error)))
+    FileScope::Anywhere.read(path, most)
 }
 
 /// The same, of a file that must be text.
@@ -59,8 +60,12 @@ pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
 ///
 /// Those of [`read`]; it is not UTF-8.
 pub fn read_text(path: &Path, most: usize) -> io::Result<String> {
+    text(read(path, most)?)
+}
+
+fn text(content: Vec<u8>) -> io::Result<String> {
     let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "is not UTF-8");
-    String::from_utf8(read(path, most)?).map_err(not_text)
+    String::from_utf8(content).map_err(not_text)
 }
 
 /// Opens the regular file at `path`, links followed, to be read bit by bit.
@@ -188,8 +193,14 @@ fn of_all_threads() -> MutexGuard<'static, Vec<PathBuf>> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn read_bounded(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+/// `check` is asked of the file once it is open.
+fn read_bounded(
+    path: &Path,
+    most: usize,
+    check: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<Vec<u8>> {
     let file = open(path)?;
+    check(&file)?;
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     if length > most {
         return Err(too_large(most));

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
+use super::files::FileScope;
 use super::section::{ListItem, Section};
 use portcullis_policy::field::FaultKind;
 
@@ -13,6 +14,21 @@ pub struct ManifestPath {
     pub path: PathBuf,
     /// The cluster whose requests alone these objects hold for; `None`: every cluster.
     pub cluster: Option<String>,
+}
+
+// === impl ManifestPath ===
+
+impl ManifestPath {
+    /// Where the files may be that it leads to. What holds for one cluster alone may be written by
+    /// its administrators: it stays below the folder. Asks the file system what is there.
+    #[must_use]
+    pub fn scope(&self) -> FileScope {
+        match (&self.cluster, self.path.parent()) {
+            (None, _) => FileScope::Anywhere,
+            (Some(_), Some(folder)) if !self.path.is_dir() => FileScope::below(folder),
+            (Some(_), _) => FileScope::below(&self.path),
+        }
+    }
 }
 
 pub(super) fn manifests(root: &Section<'_>) -> Vec<ManifestPath> {

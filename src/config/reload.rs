@@ -13,6 +13,8 @@ pub struct Reload {
     /// Where the configuration and manifests that were last in force are kept, for a start beside
     /// faulty ones; `None` for nowhere.
     pub last_good: Option<PathBuf>,
+    /// How many Denies and validating policies one change of the files may take away; `None`: any.
+    pub max_removed: Option<usize>,
 }
 
 /// As often as the API server looks at its own.
@@ -21,11 +23,12 @@ const fn default_interval() -> Duration {
 }
 
 pub(super) fn reload(root: &Section<'_>) -> Reload {
-    let section = root.section("reload", &["interval", "lastGood"]);
+    let section = root.section("reload", &["interval", "lastGood", "maxRemoved"]);
     Reload {
         interval: section
             .positive_duration("interval")
             .unwrap_or_else(default_interval),
         last_good: section.path("lastGood"),
+        max_removed: section.count("maxRemoved").filter(|most| *most > 0),
     }
 }

@@ -11,6 +11,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
+use super::files::FileScope;
 use portcullis_policy::document::{Document, Node, Value};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use values::not_a_string;
@@ -28,6 +29,8 @@ pub(super) struct Reading<'d> {
     document: &'d Document,
     /// Relative paths of the document start here.
     folder: &'d Path,
+    /// Where what it names may be.
+    scope: FileScope,
     faults: RefCell<Faults>,
 }
 
@@ -45,7 +48,16 @@ impl<'d> Reading<'d> {
         Self {
             document,
             folder,
+            scope: FileScope::Anywhere,
             faults: RefCell::default(),
+        }
+    }
+
+    /// A run over a tenant's document: what it names is below its folder.
+    pub(super) fn of_tenant(document: &'d Document, folder: &'d Path) -> Self {
+        Self {
+            scope: FileScope::below(folder),
+            ..Self::new(document, folder)
         }
     }
 
@@ -72,9 +84,18 @@ impl<'d> Reading<'d> {
         sorted
     }
 
-    /// `text` as an absolute path.
-    fn resolve(&self, text: &str) -> PathBuf {
-        resolve(self.folder, text)
+    /// `text`, which stands at `place`, as an absolute path.
+    fn located(&self, place: FieldPath, text: &str) -> Option<PathBuf> {
+        let path = resolve(self.folder, text);
+        if self.scope.holds(&path) {
+            return Some(path);
+        }
+        let message = format!(
+            "`{text}` leads out of `{}`, where all files of this entry must be",
+            self.folder.display()
+        );
+        self.fault(place, FaultKind::Forbidden, message);
+        None
     }
 
     /// Where `path` is. The file says which object it is in: there is one to a file.
@@ -126,6 +147,11 @@ impl<'r> Section<'r> {
                 }
             }
         }
+    }
+
+    /// Where what the document names may be.
+    pub(super) fn scope(&self) -> FileScope {
+        self.reading.scope.clone()
     }
 
     /// Where this section is.
@@ -311,7 +337,8 @@ impl<'r> ListItem<'r> {
 
     /// The item as a path, made absolute.
     pub(super) fn path(&self) -> Option<PathBuf> {
-        self.text().map(|text| self.reading.resolve(text))
+        self.text()
+            .and_then(|text| self.reading.located(self.path.clone(), text))
     }
 
     /// Notes what is wrong with it.

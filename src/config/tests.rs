@@ -289,12 +289,9 @@ fn a_folder_of_clusters_has_a_file_for_each() {
     let (folder, config, faults) = with_cluster_folder(&[
         (
             "west.yml",
-            "{name: west, kubeconfig: west.kubeconfig, snapshot: ../state/west}",
+            "{name: west, kubeconfig: west.kubeconfig, snapshot: .state/west.json}",
         ),
-        (
-            "east/east.yaml",
-            "name: east\nkubeconfig: /etc/east\nsnapshot: s\n",
-        ),
+        ("east/east.yaml", "name: east\nkubeconfig: k\nsnapshot: s\n"),
         (".hidden.yaml", "not: read"),
         ("west.kubeconfig", "kind: Config"),
     ]);
@@ -311,7 +308,7 @@ fn a_folder_of_clusters_has_a_file_for_each() {
     assert_eq!(config.clusters[1].kubeconfig, clusters.join("west.kubeconfig"));
     assert_eq!(
         config.clusters[1].snapshot,
-        Some(folder.path().join("state/west"))
+        Some(clusters.join(".state/west.json"))
     );
 
     let saved = config.cluster_folder.as_ref().unwrap().files.clone();
@@ -330,6 +327,7 @@ fn faults_of_a_cluster_are_told_in_its_file() {
     ]);
     assert_eq!(config, None);
     for expected in [
+        "/clusters.d/a.yaml:1: name: Duplicate value: `east` is used twice (here and in `/clusters.d/b.yaml`)",
         "/clusters.d/b.yaml:1: name: Duplicate value: `east` is used twice (here and in `/clusters.d/a.yaml`)",
         "/clusters.d/b.yaml:3: snapshot: Duplicate value: another cluster uses this file",
         "/clusters.d/b.yaml:4: what: Unsupported value: unknown field `what`",
@@ -350,6 +348,54 @@ fn faults_of_a_cluster_are_told_in_its_file() {
         faults.contains("/clusters.d: Unreadable: there is no such"),
         "{faults}"
     );
+}
+
+#[test]
+fn files_of_an_entry_stay_below_its_folder() {
+    let entry = |more: &str| format!("name: east\nkubeconfig: k\nsnapshot: s\n{more}\n");
+    for (entry, expected) in [
+        (
+            entry("").replace(": k", ": ../west/k"),
+            "kubeconfig: Forbidden: `../west/k` leads out of",
+        ),
+        (
+            entry("").replace(": k", ": /etc/k"),
+            "kubeconfig: Forbidden: `/etc/k` leads out of",
+        ),
+        (
+            entry("").replace(": s", ": ../east-2/s"),
+            "snapshot: Forbidden: `../east-2/s` leads out of",
+        ),
+        (
+            entry("upstreams: {kubeconfig: ../u}"),
+            "upstreams.kubeconfig: Forbidden: `../u`",
+        ),
+        (
+            entry("upstreams: {caBundle: ../../server.key}"),
+            "upstreams.caBundle: Forbidden",
+        ),
+        (
+            entry("").replace(": s", ": s.json"),
+            "snapshot: Invalid value: in this folder a file of this name",
+        ),
+    ] {
+        let (_, config, faults) = with_cluster_folder(&[("east/east.yaml", &entry)]);
+        assert_eq!(config, None, "{entry}");
+        assert!(
+            faults.contains(&format!("/clusters.d/east/east.yaml:")),
+            "{faults}"
+        );
+        assert!(faults.contains(expected), "{expected}\n{faults}");
+    }
+    for name in ["s.changes", "s.new", "s"] {
+        let west = format!("name: west\nkubeconfig: k\nsnapshot: {name}\n");
+        let (_, config, faults) = with_cluster_folder(&[("a.yaml", &entry("")), ("b.yaml", &west)]);
+        assert_eq!(config, None, "{name}");
+        assert!(
+            faults.contains("another cluster uses this file"),
+            "{name}: {faults}"
+        );
+    }
 }
 
 #[test]

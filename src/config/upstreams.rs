@@ -7,22 +7,15 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::files::FileScope;
 use super::section::{ListItem, Section};
 use portcullis_policy::field::{FaultKind, Place};
 
 /// How webhooks behind the gateway are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstreams {
-    /// Where the section stands, for faults of what it refers to.
-    pub place: Place,
-    /// Credentials, users named by host; an absolute path.
-    pub kubeconfig: Option<PathBuf>,
-    /// PEM: authorities trusted beside each webhook's own; an absolute path.
-    pub ca_bundle: Option<PathBuf>,
-    /// Where each `host:port`, in lower case, is.
-    pub addresses: BTreeMap<String, SocketAddr>,
-    /// Networks that may be dialled; `None`: any.
-    pub allowed_addresses: Option<Vec<IpNet>>,
+    /// Of webhooks in files, and of those that are watched in the cluster `default`.
+    pub access: UpstreamAccess,
     /// The largest reply, in bytes.
     pub reply_bytes: usize,
     /// Calls at once, for each webhook.
@@ -33,6 +26,23 @@ pub struct Upstreams {
     pub shadow: BTreeSet<String>,
     /// Whether HTTP/2 is offered to webhooks beside HTTP/1.1.
     pub is_http2: bool,
+}
+
+/// Where webhooks are, and what is shown to them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UpstreamAccess {
+    /// Where the section stands, for faults of what it refers to.
+    pub place: Place,
+    /// Where the files may be that it names.
+    pub scope: FileScope,
+    /// Credentials, users named by host; an absolute path.
+    pub kubeconfig: Option<PathBuf>,
+    /// PEM: authorities trusted beside each webhook's own; an absolute path.
+    pub ca_bundle: Option<PathBuf>,
+    /// Where each `host:port`, in lower case, is.
+    pub addresses: BTreeMap<String, SocketAddr>,
+    /// Networks that may be dialled; `None`: any, but those that only a name of them allows.
+    pub allowed_addresses: Option<Vec<IpNet>>,
 }
 
 /// When a webhook that cannot be reached is not called for a while.
@@ -81,16 +91,27 @@ pub(super) fn upstreams(root: &Section<'_>) -> Upstreams {
     );
     let shadow = section.texts("shadow");
     Upstreams {
-        place: section.here(),
-        kubeconfig: section.path("kubeconfig"),
-        ca_bundle: section.path("caBundle"),
-        addresses: addresses(&section),
-        allowed_addresses: allowed_addresses(&section),
+        access: access(&section),
         reply_bytes: section.positive("replyBytes").unwrap_or_else(default_reply_bytes),
         in_flight: section.positive("inFlight").unwrap_or_else(default_in_flight),
         breaker: breaker(&section),
         shadow: shadow.into_iter().map(|(_, name)| name.to_owned()).collect(),
         is_http2: section.boolean("http2").unwrap_or_default(),
+    }
+}
+
+/// The fields of an entry of `clusters` that has `upstreams` of its own.
+pub(super) const ACCESS_FIELDS: [&str; 4] = ["kubeconfig", "caBundle", "addresses", "allowedAddresses"];
+
+/// Where webhooks are, and what is shown to them, as `section` says.
+pub(super) fn access(section: &Section<'_>) -> UpstreamAccess {
+    UpstreamAccess {
+        place: section.here(),
+        scope: section.scope(),
+        kubeconfig: section.path("kubeconfig"),
+        ca_bundle: section.path("caBundle"),
+        addresses: addresses(section),
+        allowed_addresses: allowed_addresses(section),
     }
 }
 
@@ -183,17 +204,20 @@ upstreams:
         .upstreams;
         let networks = ["10.0.0.0/8", "127.0.0.1/32", "::1/128"].map(|network| network.parse().unwrap());
         let expected = Upstreams {
-            place: upstreams.place.clone(),
-            kubeconfig: Some("/etc/portcullis/hooks.kubeconfig".into()),
-            ca_bundle: Some("/etc/portcullis/pki/hooks.crt".into()),
-            addresses: BTreeMap::from([
-                (
-                    "hooks.infra.svc:443".to_owned(),
-                    "127.0.0.1:9443".parse().unwrap(),
-                ),
-                ("[::1]:8443".to_owned(), "[::1]:1".parse().unwrap()),
-            ]),
-            allowed_addresses: Some(networks.into()),
+            access: UpstreamAccess {
+                place: upstreams.access.place.clone(),
+                scope: FileScope::Anywhere,
+                kubeconfig: Some("/etc/portcullis/hooks.kubeconfig".into()),
+                ca_bundle: Some("/etc/portcullis/pki/hooks.crt".into()),
+                addresses: BTreeMap::from([
+                    (
+                        "hooks.infra.svc:443".to_owned(),
+                        "127.0.0.1:9443".parse().unwrap(),
+                    ),
+                    ("[::1]:8443".to_owned(), "[::1]:1".parse().unwrap()),
+                ]),
+                allowed_addresses: Some(networks.into()),
+            },
             reply_bytes: 1024,
             in_flight: 2,
             breaker: Some(Breaker {
@@ -220,7 +244,7 @@ upstreams:
                 open_for: Duration::from_secs(10)
             })
         );
-        assert_eq!(upstreams.allowed_addresses, None);
+        assert_eq!(upstreams.access.allowed_addresses, None);
         assert!(!upstreams.is_http2);
         assert_eq!(
             config("upstreams: {breaker: {failures: 0}}").upstreams.breaker,

@@ -6,11 +6,13 @@ mod set_files;
 mod stamp;
 mod trail;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::ManifestPath;
-use crate::config::files::{FolderRule, FolderWalk, MANIFEST_BYTES, describe, read_text};
+use crate::config::files::{FolderRule, FolderWalk, MANIFEST_BYTES, describe};
+use crate::config::{FileScope, ManifestPath};
+use crate::reload::faults_by_cluster::FaultsByCluster;
 use digest::MOST_BYTES;
 pub(super) use digest::{Fingerprint, Revision, fingerprint};
 pub(super) use manifest_files::ManifestFiles;
@@ -49,7 +51,8 @@ impl Default for ReadLimits {
 /// cannot be read is a fault; the others are read all the same.
 #[must_use]
 pub fn read_manifests(paths: &[ManifestPath]) -> (Vec<Source>, Faults) {
-    read_within(paths, ReadLimits::default())
+    let (sources, faults) = read_within(paths, ReadLimits::default());
+    (sources, faults.together())
 }
 
 /// The manifests at `path` that `kubectl apply --recursive` takes, in byte order: files and folders
@@ -59,8 +62,12 @@ pub fn read_manifests(paths: &[ManifestPath]) -> (Vec<Source>, Faults) {
 ///
 /// What cannot be read on the way.
 pub fn applied_manifests(path: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
-    let (walk, ended) = FolderWalk::of(path, FolderRule::All, MOST_FILES);
-    ended.map(|()| walk.files)
+    let mut walk = FolderWalk::new(FileScope::Anywhere, FolderRule::All, path, MOST_FILES);
+    if walk.errors.is_empty() {
+        Ok(walk.files)
+    } else {
+        Err(walk.errors.swap_remove(0))
+    }
 }
 
 /// The text of one of them.
@@ -69,12 +76,12 @@ pub fn applied_manifests(path: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Erro
 ///
 /// It cannot be read, is too long or is not UTF-8.
 pub fn read_manifest(file: &Path) -> io::Result<String> {
-    text(file, MANIFEST_BYTES)
+    text(file, &FileScope::Anywhere, MANIFEST_BYTES)
 }
 
-fn read_within(paths: &[ManifestPath], limits: ReadLimits) -> (Vec<Source>, Faults) {
-    each_manifest(paths, limits, |file, entry, left| {
-        let text = text(file, left)?;
+fn read_within(paths: &[ManifestPath], limits: ReadLimits) -> (Vec<Source>, FaultsByCluster) {
+    each_manifest(paths, limits, |file, (entry, scope), left| {
+        let text = text(file, scope, left)?;
         let source = Source {
             file: file.display().to_string(),
             cluster: entry.cluster.clone(),
@@ -84,48 +91,101 @@ fn read_within(paths: &[ManifestPath], limits: ReadLimits) -> (Vec<Source>, Faul
     })
 }
 
-/// What `read` gives for every manifest at `paths`, with its length; it is told how many bytes
-/// may still come.
+/// What `read` gives for every manifest at `paths`, in order, with its length; it is told how many
+/// bytes may still come.
+///
+/// The paths of clusters share equally what those for every cluster leave: how much one of them has
+/// keeps no other's from being read.
 fn each_manifest<T>(
     paths: &[ManifestPath],
     limits: ReadLimits,
-    mut read: impl FnMut(&Path, &ManifestPath, usize) -> io::Result<(usize, T)>,
-) -> (Vec<T>, Faults) {
-    let mut found = Vec::new();
-    let mut faults = Faults::new();
-    let mut left = limits.bytes;
-    for entry in paths {
-        let (walk, ended) = FolderWalk::of(&entry.path, FolderRule::Visible, limits.files);
-        if let Err((path, error)) = ended {
-            faults.push(unreadable(&path, &error));
-        } else if walk.files.is_empty() {
-            faults.push(empty(&entry.path));
-        }
-        for file in walk.files {
-            match read(&file, entry, left) {
-                Ok((length, one)) => {
-                    left -= length;
-                    found.push(one);
+    mut read: impl FnMut(&Path, (&ManifestPath, &FileScope), usize) -> io::Result<(usize, T)>,
+) -> (Vec<T>, FaultsByCluster) {
+    let mut faults = FaultsByCluster::default();
+    let mut found: Vec<Vec<T>> = paths.iter().map(|_| Vec::new()).collect();
+    let mut read_all = |cluster: Option<&str>, bytes: usize| {
+        let mut room = Room::new(bytes);
+        let of_cluster = paths.iter().zip(&mut found);
+        for (entry, found) in of_cluster.filter(|(entry, _)| entry.cluster.as_deref() == cluster) {
+            let faults = faults.of(cluster);
+            let scope = entry.scope();
+            let walk = FolderWalk::new(scope.clone(), FolderRule::Visible, &entry.path, limits.files);
+            faults.extend(walk.errors.iter().map(|(path, error)| unreadable(path, error)));
+            if walk.errors.is_empty() && walk.files.is_empty() {
+                faults.push(empty(&entry.path));
+            }
+            for file in walk.files {
+                match room.take(|left| read(&file, (entry, &scope), left)) {
+                    Ok(one) => found.extend(one),
+                    Err(error) => faults.push(unreadable(&file, &error)),
                 }
-                Err(error) if error.kind() == io::ErrorKind::FileTooLarge && left < MANIFEST_BYTES => {
-                    let message = format!(
-                        "with this file, the manifests exceed the limit of \
-                         {} bytes",
-                        limits.bytes
-                    );
-                    faults.push(unreadable(&file, &io::Error::new(error.kind(), message)));
-                    return (found, faults);
-                }
-                Err(error) => faults.push(unreadable(&file, &error)),
             }
         }
+        room.left
+    };
+    let left = read_all(None, limits.bytes);
+    let clusters: BTreeSet<&str> = paths
+        .iter()
+        .filter_map(|entry| entry.cluster.as_deref())
+        .collect();
+    for cluster in &clusters {
+        read_all(Some(cluster), left / clusters.len());
     }
-    (found, faults)
+    (found.into_iter().flatten().collect(), faults)
+}
+
+/// How many bytes some files may still have together.
+struct Room {
+    whole: usize,
+    left: usize,
+    is_exceeded: bool,
+}
+
+impl Room {
+    const fn new(bytes: usize) -> Self {
+        Self {
+            whole: bytes,
+            left: bytes,
+            is_exceeded: false,
+        }
+    }
+
+    /// What `read` gives, which is told how many bytes there may be; `None` after a file that had
+    /// more.
+    fn take<T>(&mut self, read: impl FnOnce(usize) -> io::Result<(usize, T)>) -> io::Result<Option<T>> {
+        if self.is_exceeded {
+            return Ok(None);
+        }
+        match read(self.left) {
+            Ok((length, one)) => {
+                self.left = self.left.saturating_sub(length);
+                Ok(Some(one))
+            }
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge && self.left < MANIFEST_BYTES => {
+                self.is_exceeded = true;
+                let message = format!(
+                    "with this file, the manifests exceed the limit of {} bytes",
+                    self.whole
+                );
+                Err(io::Error::new(error.kind(), message))
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// The text of a file, where it has no more than `left` bytes.
-fn text(file: &Path, left: usize) -> io::Result<String> {
-    read_text(file, left.min(MANIFEST_BYTES))
+///
+/// One without a byte is an error: it was cut, or is being written, and says nothing of what it
+/// said before.
+fn text(file: &Path, scope: &FileScope, left: usize) -> io::Result<String> {
+    let text = scope.read_text(file, left.min(MANIFEST_BYTES))?;
+    if text.is_empty() {
+        let message = "is empty (0 bytes), as a file is that was cut or is being written: remove it, or \
+                       write a comment into it if it is to say nothing";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    Ok(text)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Fault {

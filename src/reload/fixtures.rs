@@ -23,7 +23,11 @@ pub(crate) fn mk_snapshot(manifests: &str, more: &str) -> (TempDir, Snapshot) {
     write("ca.crt", &authority.pem());
     write("server.crt", &server.pem());
     write("server.key", &server.key_pem());
-    write("manifests.yaml", manifests.as_bytes());
+    // A file without a byte is a fault.
+    write(
+        "manifests.yaml",
+        format!("# those of all\n{manifests}").as_bytes(),
+    );
     let configuration = format!(
         "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n\
          server: {{address: '127.0.0.1:0', tls: {{certificate: server.crt, privateKey: server.key, clientCA: ca.crt}}}}\n\

@@ -8,12 +8,12 @@ use super::Snapshot;
 use super::load::{admission_settings, options};
 use super::source::{self, Watched};
 use crate::config::Config;
+use crate::upstream::Registered;
 use portcullis_policy::authorization::Policies;
 use portcullis_policy::engine::admission::matching::CustomResources;
-use portcullis_policy::engine::admission::webhook::Webhook;
 use portcullis_policy::engine::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
 use portcullis_policy::manifest::{
-    self, ObjectIdentity, ObjectSet, Scope, SetDifference, SourceObjects, ValidatedObject,
+    self, ObjectIdentity, ObjectSet, SetDifference, SourceObjects, ValidatedObject,
 };
 
 /// What decides, and what it was made of.
@@ -50,8 +50,8 @@ impl<'o> From<&'o Snapshot> for IndexedBefore<'o> {
     }
 }
 
-/// The webhooks of each cluster, and under `None` those of all.
-type WebhooksByCluster = BTreeMap<Option<String>, Arc<[Arc<Webhook>]>>;
+/// The configurations of webhooks of each cluster, and under `None` those of all.
+type WebhooksByCluster = BTreeMap<Option<String>, Arc<[Arc<ValidatedObject>]>>;
 
 impl Indexed {
     /// Of `own` objects and those that are `watched`; where that is known, at the price of what
@@ -96,8 +96,18 @@ impl Indexed {
 
 impl IndexBasis {
     /// Every webhook.
-    pub(super) fn webhooks(&self) -> impl Iterator<Item = &Arc<Webhook>> {
-        self.webhooks.values().flat_map(|webhooks| webhooks.iter())
+    pub(super) fn webhooks(&self) -> impl Iterator<Item = Registered<'_>> {
+        let configurations = self
+            .webhooks
+            .values()
+            .flat_map(|configurations| configurations.iter());
+        configurations.flat_map(|configuration| {
+            configuration.webhooks().iter().map(|webhook| Registered {
+                webhook,
+                cluster: configuration.cluster(),
+                is_watched: configuration.is_watched(),
+            })
+        })
     }
 }
 
@@ -123,16 +133,13 @@ struct IndexDifference<'o> {
 impl<'o> Indexing<'o> {
     fn anew(&self) -> IndexParts {
         let objects = source::together(self.own, self.watched);
+        let webhooks = webhooks_by_cluster(&objects);
         let mut manifests = manifest::assemble(objects, &self.options);
         for watched in self.watched {
             let scope = manifests.clusters.entry(watched.cluster.clone()).or_default();
             scope.admission.complete_parameters = Some(watched.parameters.clone());
             scope.admission.custom_resources = watched.custom_resources.clone();
         }
-        let of_clusters = manifests.clusters.iter();
-        let of_clusters = of_clusters.map(|(cluster, scope)| (Some(cluster.clone()), webhooks(scope)));
-        let all = of_clusters.chain([(None, webhooks(&manifests.shared))]);
-        let webhooks = all.filter(|(_, webhooks)| !webhooks.is_empty()).collect();
         let admission = manifests.admission(&self.settings);
         (manifests.policies, admission, webhooks)
     }
@@ -162,14 +169,12 @@ impl<'o> Indexing<'o> {
         if touched.is_empty() {
             return (admission, by_cluster);
         }
-        let mut note = |cluster: Option<&str>, scope: &Scope| {
-            let cluster = cluster.map(str::to_owned);
-            match webhooks(scope) {
-                none if none.is_empty() => by_cluster.remove(&cluster),
-                some => by_cluster.insert(cluster, some),
-            };
+        let mut note = |cluster: Option<&str>, objects: &[&Arc<ValidatedObject>]| {
+            by_cluster.remove(&cluster.map(str::to_owned));
+            by_cluster.extend(webhooks_by_cluster(objects));
         };
-        let shared = manifest::scope(self.objects(None));
+        let of_all = self.objects(None);
+        let shared = manifest::scope(of_all.iter().copied());
         let mut clusters: BTreeSet<String> = touched
             .iter()
             .flatten()
@@ -177,17 +182,18 @@ impl<'o> Indexing<'o> {
             .collect();
         if touched.contains(&None) {
             admission.shared = Arc::new(AdmissionSet::new(shared.admission.clone(), &self.settings));
-            note(None, &shared);
+            note(None, &of_all);
             clusters.extend(admission.clusters.keys().cloned());
         }
         for cluster in clusters {
-            let mut scope = manifest::scope(self.objects(Some(&cluster)));
+            let objects = self.objects(Some(&cluster));
+            let mut scope = manifest::scope(objects.iter().copied());
             let watched = self.watched.iter().find(|watched| watched.cluster == cluster);
             scope.admission.complete_parameters = watched.map(|watched| watched.parameters.clone());
             scope.admission.custom_resources = watched.map_or_else(CustomResources::default, |watched| {
                 watched.custom_resources.clone()
             });
-            note(Some(&cluster), &scope);
+            note(Some(&cluster), &objects);
             if watched.is_none() && scope.admission.is_empty() {
                 admission.clusters.remove(&cluster);
             } else {
@@ -308,12 +314,16 @@ fn identities(difference: &SetDifference<'_>) -> HashSet<u64> {
     objects.map(|object| object.identity().digest()).collect()
 }
 
-fn webhooks(scope: &Scope) -> Arc<[Arc<Webhook>]> {
-    let admission = &scope.admission;
-    let mutating = admission.mutating_webhooks.iter();
-    let configurations = mutating.chain(&admission.validating_webhooks);
-    configurations
-        .flat_map(|configuration| configuration.webhooks.iter().cloned())
+/// Those of `objects` that are configurations of webhooks.
+fn webhooks_by_cluster(objects: &[&Arc<ValidatedObject>]) -> WebhooksByCluster {
+    let mut by_cluster: BTreeMap<Option<String>, Vec<Arc<ValidatedObject>>> = BTreeMap::new();
+    for object in objects.iter().filter(|object| !object.webhooks().is_empty()) {
+        let cluster = object.cluster().map(str::to_owned);
+        by_cluster.entry(cluster).or_default().push(Arc::clone(object));
+    }
+    by_cluster
+        .into_iter()
+        .map(|(cluster, all)| (cluster, all.into()))
         .collect()
 }
 

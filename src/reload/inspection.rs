@@ -113,7 +113,7 @@ impl Inspection {
         current: &Snapshot,
     ) -> Option<(Fingerprint, Option<Loaded>)> {
         // After a failure the whole is to be reported, and what is in force is not what was seen.
-        if self.state.last_failure().is_some() {
+        if self.state.last_failure().is_some() || !current.held_back.is_empty() {
             return None;
         }
         let files = self.watches.names.rewritten(names)?;
@@ -123,6 +123,7 @@ impl Inspection {
             return Some((seen, None));
         }
         let (snapshot, faults) = load::reload_files(current, self.state.source(), &files, at)?;
+        let snapshot = Some(snapshot);
         Some((seen, Some(Loaded { at, snapshot, faults })))
     }
 
@@ -138,7 +139,8 @@ impl Inspection {
         } else {
             FileTimes::Believed
         };
-        let mut seen = self.look(current, self.state.last_failure().is_some());
+        let was_faulty = self.state.last_failure().is_some() || !current.held_back.is_empty();
+        let mut seen = self.look(current, was_faulty);
         let mut loaded = None;
         if is_forced || seen != last {
             for _ in 0..ROUNDS {
@@ -174,7 +176,7 @@ impl Inspection {
         let mut others = snapshot.authenticator.files().clone();
         others.extend(upstream::files(config));
         others.extend(snapshot.authorizers.files().iter().cloned());
-        others.extend(self.state.source().check(config).0);
+        others.extend(self.state.source().check(config).files);
         if is_faulty {
             let (authenticator, _) = Authenticator::build(config, None, SystemTime::now());
             others.extend(authenticator.files().iter().cloned());

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use notify::EventKind;
 use notify::event::ModifyKind;
 
-use crate::config::{ClusterEntry, Config, LogPath, SNAPSHOT_CHANGES, files};
+use crate::config::{ClusterEntry, Config, LogPath, files};
 
 /// Which of the events in the watched folders matter. What the gateway writes itself, beside
 /// files that it reads, must not have everything read again: a decision log with each of its
@@ -42,7 +42,9 @@ impl Interest {
             LogPath::Stdout => None,
         });
         self.files = files.collect();
-        self.written = log.chain(config.clusters.iter().flat_map(saved)).collect();
+        self.written = log
+            .chain(config.clusters.iter().flat_map(ClusterEntry::saved_files))
+            .collect();
     }
 
     /// Takes note of what happened. Whether it matters.
@@ -86,19 +88,6 @@ impl Touched {
             *self = Self::Anything;
         }
     }
-}
-
-/// The files in which the objects of a cluster are saved.
-fn saved(cluster: &ClusterEntry) -> Vec<PathBuf> {
-    let snapshot = cluster.snapshot.iter();
-    let all = snapshot.flat_map(|path| {
-        let beside = [files::NEW, SNAPSHOT_CHANGES];
-        beside
-            .map(|ending| files::with_ending(path, ending))
-            .into_iter()
-            .chain([path.clone()])
-    });
-    all.collect()
 }
 
 #[cfg(test)]

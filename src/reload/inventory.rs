@@ -1,10 +1,14 @@
-//! What a reload changed, in the terms of whoever reads the log.
+//! What a reload changed, and which restrictions it took away, in the terms of whoever reads the log.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use portcullis_policy::authorization::{Policies, PolicySet};
+use portcullis_policy::engine::CauseKind;
+use portcullis_policy::engine::admission::{
+    AdmissionPolicies, AdmissionSet, Phase, PolicyBinding, ValidationAction,
+};
 use portcullis_policy::manifest::{ObjectIdentity, SetDifference, ValidatedObject};
 
 /// The most names of each sort that a [`Change`] keeps.
@@ -22,9 +26,20 @@ pub struct Change {
     pub changed: LoadedObjects,
     /// Objects that are there no more.
     pub removed: LoadedObjects,
-    /// AuthorizationPolicies that denied and do so no more: removed, in Shadow, or now of effect
-    /// Allow. `name`, or `cluster/name` where a policy held for one cluster alone; sorted.
-    pub vanished_denies: Vec<String>,
+    /// What refused requests and does so no more.
+    pub vanished: Vec<Restriction>,
+}
+
+/// A policy that refuses requests: an AuthorizationPolicy of effect Deny in mode Enforce, or a
+/// ValidatingAdmissionPolicy that a binding has deny.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Restriction {
+    /// `AuthorizationPolicy` or `ValidatingAdmissionPolicy`.
+    pub kind: &'static str,
+    /// The only cluster that it held for; `None`: every cluster.
+    pub cluster: Option<String>,
+    /// Its name.
+    pub name: String,
 }
 
 /// How many objects, and the names of the first of them.
@@ -85,7 +100,7 @@ impl Change {
             added: LoadedObjects::of(added),
             changed: LoadedObjects::of(changed),
             removed: LoadedObjects::of(removed),
-            vanished_denies: Vec::new(),
+            vanished: Vec::new(),
         }
     }
 
@@ -114,33 +129,103 @@ fn by_key<'o>(objects: &[&'o Arc<ValidatedObject>]) -> HashMap<InventoryKey<'o>,
     objects.iter().map(entry).collect()
 }
 
-/// The policies that deny in `before` and not in `after`, for every cluster or for one.
-pub(super) fn vanished_denies(before: &Policies, after: &Policies) -> Vec<String> {
-    let everywhere = vanished(&before.shared, &after.shared);
-    let mut names: BTreeSet<String> = everywhere.iter().map(|name| name.to_string()).collect();
-    let had = before.clusters.keys();
-    let come = after.clusters.keys();
-    let come = come.filter(|cluster| !before.clusters.contains_key(*cluster));
-    for cluster in had.chain(come) {
-        let of_cluster = vanished(before.for_cluster(cluster), after.for_cluster(cluster));
-        let own = of_cluster.difference(&everywhere);
-        names.extend(own.map(|name| format!("{cluster}/{name}")));
+// === impl Restriction ===
+
+impl Restriction {
+    /// Its name, or `cluster/name` where it held for one cluster alone.
+    #[must_use]
+    pub fn in_cluster(&self) -> String {
+        match &self.cluster {
+            None => self.name.clone(),
+            Some(cluster) => format!("{cluster}/{}", self.name),
+        }
     }
-    names.into_iter().collect()
 }
 
-fn vanished<'a>(before: &'a Arc<PolicySet>, after: &Arc<PolicySet>) -> BTreeSet<&'a Arc<str>> {
+impl fmt::Display for Restriction {
+    /// `Kind/name`, or `Kind/cluster/name`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind, self.in_cluster())
+    }
+}
+
+/// What refuses requests in `before` and not in `after`, for every cluster or for one; sorted.
+pub(super) fn vanished(
+    (policies, admission): (&Policies, &AdmissionPolicies),
+    (policies_after, admission_after): (&Policies, &AdmissionPolicies),
+) -> Vec<Restriction> {
+    let denies = |cluster: Option<&str>| {
+        let of = |policies: &'_ Policies| {
+            Arc::clone(cluster.map_or(&policies.shared, |cluster| policies.for_cluster(cluster)))
+        };
+        vanished_denies(&of(policies), &of(policies_after))
+    };
+    let validations = |cluster: Option<&str>| {
+        let of = |policies: &'_ AdmissionPolicies| {
+            Arc::clone(cluster.map_or(&policies.shared, |cluster| policies.for_cluster(cluster)))
+        };
+        vanished_validations(&of(admission), &of(admission_after))
+    };
+    let clusters = policies.clusters.keys().chain(policies_after.clusters.keys());
+    let mut vanished = by_cluster(CauseKind::AuthorizationPolicy.as_str(), clusters, denies);
+    let clusters = admission.clusters.keys().chain(admission_after.clusters.keys());
+    let kind = CauseKind::ValidatingAdmissionPolicy.as_str();
+    vanished.append(&mut by_cluster(kind, clusters, validations));
+    vanished
+}
+
+/// What `vanished` names for every cluster, and then what it names for one of them besides.
+fn by_cluster<'c>(
+    kind: &'static str,
+    clusters: impl Iterator<Item = &'c String>,
+    vanished: impl Fn(Option<&str>) -> BTreeSet<String>,
+) -> Vec<Restriction> {
+    let everywhere = vanished(None);
+    let clusters: BTreeSet<&String> = clusters.collect();
+    let of_clusters = clusters.into_iter().flat_map(|cluster| {
+        let own: Vec<String> = vanished(Some(cluster)).difference(&everywhere).cloned().collect();
+        own.into_iter().map(|name| (Some(cluster.clone()), name))
+    });
+    let all = everywhere
+        .iter()
+        .map(|name| (None, name.clone()))
+        .chain(of_clusters);
+    all.map(|(cluster, name)| Restriction { kind, cluster, name })
+        .collect()
+}
+
+fn vanished_denies(before: &Arc<PolicySet>, after: &Arc<PolicySet>) -> BTreeSet<String> {
     if Arc::ptr_eq(before, after) || before.shares_policies(after) {
         return BTreeSet::new();
     }
     let still: HashSet<&Arc<str>> = after.enforced_denies().collect();
-    let denies = before.enforced_denies();
-    denies.filter(|name| !still.contains(name)).collect()
+    let denies = before.enforced_denies().filter(|name| !still.contains(name));
+    denies.map(|name| name.to_string()).collect()
+}
+
+fn vanished_validations(before: &Arc<AdmissionSet>, after: &Arc<AdmissionSet>) -> BTreeSet<String> {
+    if Arc::ptr_eq(before, after) || before.policies_address() == after.policies_address() {
+        return BTreeSet::new();
+    }
+    let still = denying(after);
+    denying(before)
+        .difference(&still)
+        .map(|name| (*name).to_owned())
+        .collect()
+}
+
+/// The names of the policies that a binding has deny.
+fn denying(set: &AdmissionSet) -> BTreeSet<&str> {
+    let denies = |binding: &Arc<PolicyBinding>| binding.actions.contains(&ValidationAction::Deny);
+    let bound = set.policies(Phase::Validate).into_iter();
+    let denying = bound.filter(|(_, bindings)| bindings.iter().any(denies));
+    denying.map(|(policy, _)| policy.name.as_str()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portcullis_policy::engine::admission::AdmissionSettings;
     use portcullis_policy::manifest::{self, ObjectSet, Options, Source};
 
     fn mk_policy(name: &str, effect: &str, mode: &str) -> String {
@@ -157,11 +242,28 @@ mod tests {
         }
     }
 
-    fn mk_set(sources: &[Source]) -> (ObjectSet, Policies) {
+    /// A policy on pods, and its binding with these actions.
+    fn mk_validating(name: &str, actions: &str) -> String {
+        format!(
+            "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {{name: {name}}}\nspec:\n  matchConstraints: {{resourceRules: [{{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}}]}}\n  validations: [{{expression: 'true'}}]\n---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {{name: {name}}}\nspec: {{policyName: {name}, validationActions: {actions}}}\n"
+        )
+    }
+
+    fn mk_set(sources: &[Source]) -> (ObjectSet, (Policies, AdmissionPolicies)) {
         let (objects, faults) = manifest::read(sources, &Options::default());
         let objects = objects.unwrap_or_else(|| panic!("{faults}"));
         let manifests = manifest::assemble(objects.objects(), &Options::default());
-        (objects, manifests.policies)
+        let admission = manifests.admission(&AdmissionSettings::default());
+        (objects, (manifests.policies, admission))
+    }
+
+    /// What vanished, as it is written.
+    fn vanished(
+        before: &(Policies, AdmissionPolicies),
+        after: &(Policies, AdmissionPolicies),
+    ) -> Vec<String> {
+        let found = super::vanished((&before.0, &before.1), (&after.0, &after.1));
+        found.iter().map(ToString::to_string).collect()
     }
 
     fn since(after: &ObjectSet, before: &ObjectSet) -> Change {
@@ -207,8 +309,9 @@ mod tests {
             + &mk_policy("turned", "Allow", "Enforce");
         let (_, before) = mk_set(&[mk_source(before, None)]);
         let (_, after) = mk_set(&[mk_source(after, None)]);
-        assert_eq!(vanished_denies(&before, &after), ["gone", "shadowed", "turned"]);
-        assert!(vanished_denies(&after, &after).is_empty());
+        let expected = ["gone", "shadowed", "turned"].map(|name| format!("AuthorizationPolicy/{name}"));
+        assert_eq!(vanished(&before, &after), expected);
+        assert!(vanished(&after, &after).is_empty());
     }
 
     #[test]
@@ -216,9 +319,25 @@ mod tests {
         let deny = mk_policy("d", "Deny", "Enforce");
         let (_, one) = mk_set(&[mk_source(deny.clone(), Some("east"))]);
         let (_, all) = mk_set(&[mk_source(deny, None)]);
-        assert!(vanished_denies(&one, &all).is_empty());
-        assert_eq!(vanished_denies(&all, &one), ["d"]);
+        assert!(vanished(&one, &all).is_empty());
+        assert_eq!(vanished(&all, &one), ["AuthorizationPolicy/d"]);
         let (_, none) = mk_set(&[]);
-        assert_eq!(vanished_denies(&one, &none), ["east/d"]);
+        assert_eq!(vanished(&one, &none), ["AuthorizationPolicy/east/d"]);
+    }
+
+    #[test]
+    fn a_validating_policy_that_denies_no_more_has_vanished() {
+        let deny = |name: &str| mk_validating(name, "[Deny]");
+        let before = deny("gone") + &deny("kept") + &deny("warns") + &mk_validating("audits", "[Audit]");
+        let after = deny("kept") + &mk_validating("warns", "[Warn]");
+        let (_, shared) = mk_set(&[mk_source(before.clone(), None)]);
+        let (_, without) = mk_set(&[mk_source(after, None)]);
+        let expected = ["gone", "warns"].map(|name| format!("ValidatingAdmissionPolicy/{name}"));
+        assert_eq!(vanished(&shared, &without), expected);
+        assert!(vanished(&shared, &shared).is_empty());
+        let (_, of_east) = mk_set(&[mk_source(before, Some("east"))]);
+        let (_, none) = mk_set(&[]);
+        let expected = ["gone", "kept", "warns"].map(|name| format!("ValidatingAdmissionPolicy/east/{name}"));
+        assert_eq!(vanished(&of_east, &none), expected);
     }
 }

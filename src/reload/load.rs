@@ -5,19 +5,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::faults_by_cluster::FaultsByCluster;
 use super::files::{self, FileTimes, ManifestFiles, Revision};
+use super::held_back::{self, SettledFiles};
 use super::index::Indexed;
 use super::last_good::{self, Unsaved};
+use super::overwritten;
 use super::own_thread::on_own_thread;
+use super::removal;
 use super::source::{ManifestSource, Watched};
 use super::{Base, Snapshot};
 use super::{key_folders, writable};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::certificates;
-use crate::config::{self, Config, Disk, ManifestPath};
+use crate::config::{self, ClusterEntry, ClusterFile, Config, ConfigBeside, Disk, HeldBack, ManifestPath};
 use crate::tls::TlsContext;
-use crate::upstream::Upstreams;
+use crate::upstream::{self, Upstreams};
+use portcullis_cel::Version;
 use portcullis_policy::authorization::Policies;
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::{AdmissionPolicies, AdmissionSettings};
@@ -60,16 +65,148 @@ fn load_here(
     times: FileTimes,
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
-    let (config, mut faults) = config::load(path);
+    let load = |stand_ins: Option<&StandIns>, held: HeldBack| {
+        load_beside(path, source, (previous, stand_ins), held, (times, now))
+    };
+    if let Some(previous) = previous {
+        let stand_ins = StandIns::of(previous);
+        return load_bounded(Some(previous), |held| load(Some(&stand_ins), held));
+    }
+    let loaded = load(None, HeldBack::new());
+    let is_bounded = |snapshot: &Snapshot| snapshot.config.reload.max_removed.is_some();
+    if loaded.0.as_ref().is_some_and(|snapshot| !is_bounded(snapshot)) {
+        return loaded;
+    }
+    // At the start, what was saved is what was in force before.
+    let saved = config::last_good(path).ok().flatten();
+    let Some(saved) = saved.and_then(|file| last_good::read(&file).ok()) else {
+        return loaded;
+    };
+    let (stand_ins, before) = (StandIns::saved(saved), last_good_here(path, source, now).ok());
+    load_bounded(before.as_ref(), |held| load(Some(&stand_ins), held))
+}
+
+/// What `load` loads, unless it takes away more than it may of what was in force `before`. The
+/// files of a cluster that do so are held back.
+fn load_bounded(
+    before: Option<&Snapshot>,
+    load: impl Fn(HeldBack) -> (Option<Snapshot>, Faults),
+) -> (Option<Snapshot>, Faults) {
+    let beyond = |snapshot: &Snapshot| before.map(|before| removal::faults(before, snapshot));
+    let (snapshot, mut faults) = load(HeldBack::new());
+    let Some(mut found) = snapshot.as_ref().and_then(beyond) else {
+        return (snapshot, faults);
+    };
+    let mut held = HeldBack::new();
+    found.hold(&mut held);
+    let found = found.together();
+    if found.is_empty() && held.is_empty() {
+        return (snapshot, faults);
+    }
+    if found.is_empty() {
+        return load(held);
+    }
+    faults.append(found);
+    (None, faults)
+}
+
+/// Loads what the files say where `earlier` ones stand in for those of a cluster that are faulty.
+fn load_beside(
+    path: &Path,
+    source: &dyn ManifestSource,
+    (previous, earlier): (Option<&Snapshot>, Option<&StandIns>),
+    mut held: HeldBack,
+    (times, now): (FileTimes, SystemTime),
+) -> (Option<Snapshot>, Faults) {
+    let cluster_files = earlier.map(|earlier| earlier.cluster_files.as_slice());
+    let ConfigBeside {
+        config,
+        mut faults,
+        held_back,
+    } = match cluster_files {
+        Some(files) => config::load_beside(path, files),
+        None => config::load(path).into(),
+    };
     let Some(config) = config else {
         return (None, faults);
     };
+    held.append(&mut by_cluster(&config, held_back));
     faults.extend(config.require_callers().err());
-    let earlier = previous.map(|previous| &previous.base.files);
-    let (files, unreadable) = ManifestFiles::read(&config, earlier, times, now);
-    faults.append(unreadable);
-    let snapshot = assemble(config, files, source, previous, now, &mut faults);
-    (snapshot.filter(|_| !faults.has_errors()), faults)
+    let known = previous.map(|previous| &previous.base.files);
+    let (files, unreadable) = ManifestFiles::read(&config, known, times, now);
+    let parts = ReadParts {
+        files,
+        unreadable,
+        earlier: earlier.map(|earlier| &earlier.manifests),
+    };
+    let snapshot = assemble(config, parts, source, previous, now, (&mut faults, &mut held));
+    let snapshot = snapshot.filter(|_| !faults.has_errors());
+    held.into_values()
+        .for_each(|of_cluster| faults.append(of_cluster));
+    (snapshot, faults)
+}
+
+/// Files of clusters that were in force.
+struct StandIns {
+    cluster_files: Vec<ClusterFile>,
+    manifests: ManifestFiles,
+}
+
+/// Manifests that were read, with what may stand in for those of a cluster.
+struct ReadParts<'e> {
+    files: ManifestFiles,
+    unreadable: FaultsByCluster,
+    earlier: Option<&'e ManifestFiles>,
+}
+
+// === impl ReadParts ===
+
+impl From<ManifestFiles> for ReadParts<'_> {
+    /// Where nothing stands in for any.
+    fn from(files: ManifestFiles) -> Self {
+        Self {
+            files,
+            unreadable: FaultsByCluster::default(),
+            earlier: None,
+        }
+    }
+}
+
+// === impl StandIns ===
+
+impl StandIns {
+    fn of(snapshot: &Snapshot) -> Self {
+        let folder = snapshot.config.cluster_folder.as_ref();
+        Self {
+            cluster_files: folder.map(|folder| folder.files.clone()).unwrap_or_default(),
+            manifests: snapshot.base.files.clone(),
+        }
+    }
+
+    fn saved(saved: last_good::Saved) -> Self {
+        Self {
+            cluster_files: saved.cluster_files,
+            manifests: ManifestFiles::of_sources(saved.manifests, Version::NEWEST),
+        }
+    }
+}
+
+/// The faults of files of clusters, each by the name in its file, or that of the file.
+fn by_cluster(config: &Config, held_back: BTreeMap<PathBuf, Faults>) -> HeldBack {
+    let name = |path: &Path| {
+        let file = path.display().to_string();
+        let is_its = |entry: &&ClusterEntry| entry.place.file.as_deref() == Some(file.as_str());
+        let entry = config.clusters.iter().find(is_its);
+        let of_file = || {
+            path.file_stem()
+                .unwrap_or(path.as_os_str())
+                .to_string_lossy()
+                .into_owned()
+        };
+        entry.map_or_else(of_file, |entry| entry.name.clone())
+    };
+    let named = held_back.into_iter().map(|(path, faults)| (name(&path), faults));
+    named.collect()
 }
 
 /// The set that was last in force, where the configuration at `path` names a file for it in
@@ -104,7 +241,14 @@ fn last_good_here(
     let snapshot = config.and_then(|config| {
         faults.extend(config.require_callers().err());
         let files = ManifestFiles::of_sources(saved.manifests, config.admission.cel_version);
-        assemble(config, files, source, None, now, &mut faults)
+        assemble(
+            config,
+            files.into(),
+            source,
+            None,
+            now,
+            (&mut faults, &mut HeldBack::new()),
+        )
     });
     match snapshot.filter(|_| !faults.has_errors()) {
         Some(snapshot) => {
@@ -131,7 +275,10 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
         Some(config) => {
             faults.extend(config.require_callers().err());
             let files = ManifestFiles::of_sources(sources, config.admission.cel_version);
-            assemble(config, files, source, None, now, &mut faults);
+            let mut held = HeldBack::new();
+            assemble(config, files.into(), source, None, now, (&mut faults, &mut held));
+            held.into_values()
+                .for_each(|of_cluster| faults.append(of_cluster));
         }
         // Too little is known for the rest, but the manifests can be judged.
         None => {
@@ -176,30 +323,32 @@ pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
 
 /// `current` where the `files` of manifests, which are its own, say something else at `now`, and
 /// no other file does. Of the set, no other file is read; what `source` has now counts too.
-/// `None` where one of them cannot be read, or all of them together are too large. Blocks, as
-/// [`load`] does.
+/// `None` where one of them cannot be read or has faults, or all of them together are too large.
+/// Blocks, as [`load`] does.
 pub(super) fn reload_files(
     current: &Snapshot,
     source: &dyn ManifestSource,
     files: &BTreeSet<PathBuf>,
     now: SystemTime,
-) -> Option<(Option<Snapshot>, Faults)> {
+) -> Option<(Snapshot, Faults)> {
     let config = &current.config;
     let files = current.base.files.after(files, config, now)?;
     let earlier = Some(&current.base.objects);
     let (objects, mut faults) = ObjectSet::new(files.objects(), &options(config, Some(now)), earlier);
-    let Some(objects) = objects.filter(|_| !faults.has_errors()) else {
-        return Some((None, faults));
-    };
+    // Whose faults they are, and what stands in for him, is found by looking at everything.
+    let objects = objects.filter(|_| !faults.has_errors())?;
     let base = Base {
         revision: Revision::of_files(config.texts(), &files),
         objects,
         files,
     };
     let snapshot = with_base(current, Arc::new(base), source.objects(config));
+    if !removal::faults(current, &snapshot).is_empty() {
+        return None;
+    }
     faults.append(snapshot.upstreams.warnings(config));
     let unsaved = Unsaved::new(config, snapshot.base.files.sources(), &snapshot.revision);
-    Some((Some(Snapshot { unsaved, ..snapshot }), faults))
+    Some((Snapshot { unsaved, ..snapshot }, faults))
 }
 
 /// `current` with what `base` and `watched` have in place of what it has of them.
@@ -221,29 +370,37 @@ fn with_base(current: &Snapshot, base: Arc<Base>, watched: Vec<Arc<Watched>>) ->
         tls: current.tls.clone(),
         console_tls: current.console_tls.clone(),
         expiries: Arc::clone(&current.expiries),
+        held_back: Arc::clone(&current.held_back),
         base,
         unsaved: None,
     }
 }
 
-/// Each part is built even where another has failed: one run reports all faults.
+/// Each part is built even where another has failed: one run reports all faults. What is wrong
+/// with the files of one cluster goes to `held`, as far as the rest can be in force without them.
 fn assemble(
-    config: Config,
-    files: ManifestFiles,
+    mut config: Config,
+    parts: ReadParts<'_>,
     source: &dyn ManifestSource,
     previous: Option<&Snapshot>,
     now: SystemTime,
-    faults: &mut Faults,
+    (faults, held): (&mut Faults, &mut HeldBack),
 ) -> Option<Snapshot> {
     faults.append(writable::faults(&config));
     faults.append(key_folders::faults(&config));
-    let earlier = previous.map(|previous| &previous.base.objects);
-    let (objects, found) = ObjectSet::new(files.objects(), &options(&config, Some(now)), earlier);
+    let known = (parts.earlier, previous.map(|previous| &previous.base.objects));
+    let options = options(&config, Some(now));
+    let settled = held_back::settle(&parts.files, parts.unreadable, known, &options, held);
+    let SettledFiles {
+        files,
+        objects,
+        faults: found,
+    } = settled;
     faults.append(found);
     let earlier = previous.map(|previous| &*previous.authenticator);
     let (authenticator, found) = Authenticator::build(&config, earlier, now);
     faults.append(found);
-    let (upstreams, found) = Upstreams::read(&config);
+    let (upstreams, found) = Upstreams::read(&config, previous.map(|previous| &previous.upstreams), held);
     faults.append(found);
     let (authorizers, found) =
         Authorizers::build(&config, &Disk, previous.map(|previous| &previous.authorizers));
@@ -258,7 +415,17 @@ fn assemble(
         &config.file,
         config.admission.cel_version,
     ));
-    faults.append(source.check(&config).1);
+    let of_source = source.check(&config);
+    faults.append(of_source.faults);
+    let mut read = of_source.files;
+    read.extend(authenticator.files().iter().cloned());
+    read.extend(authorizers.files().iter().cloned());
+    read.extend(upstream::files(&config));
+    read.extend(config.files());
+    faults.append(overwritten::prevent(&mut config, &read, held));
+    for (cluster, found) in of_source.of_clusters {
+        held.entry(cluster).or_default().append(found);
+    }
     let (objects, tls) = (objects?, tls?);
     if faults.has_errors() {
         return None;
@@ -289,6 +456,7 @@ fn assemble(
         tls,
         console_tls,
         expiries: expiries.into(),
+        held_back: Arc::new(held.clone()),
         base: Arc::new(base),
     })
 }

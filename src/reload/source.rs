@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Snapshot, Trigger};
-use crate::config::Config;
+use crate::config::{Config, HeldBack};
 use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::engine::admission::ParamKind;
 use portcullis_policy::engine::admission::matching::CustomResources;
@@ -26,7 +26,7 @@ pub trait ManifestSource: Send + Sync {
     fn start(&self, trigger: Trigger) -> io::Result<()>;
 
     /// The files that `config` names for it, and what is wrong with them. Blocks.
-    fn check(&self, config: &Config) -> (BTreeSet<PathBuf>, Faults);
+    fn check(&self, config: &Config) -> SourceFiles;
 
     /// What holds now for each cluster of `config`. Blocks where that must
     /// first be read from a disk; it waits for no server.
@@ -38,6 +38,17 @@ pub trait ManifestSource: Send + Sync {
 
     /// How it stands with each cluster, in the order of the configuration.
     fn status(&self) -> Vec<SourceStatus>;
+}
+
+/// The files of a source.
+#[derive(Debug, Default)]
+pub struct SourceFiles {
+    /// Every one.
+    pub files: BTreeSet<PathBuf>,
+    /// What is wrong with those that the gateway's administrator wrote.
+    pub faults: Faults,
+    /// What is wrong with those of a cluster, which is followed as before.
+    pub of_clusters: HeldBack,
 }
 
 /// The objects of one cluster at one moment.
@@ -135,8 +146,8 @@ impl ManifestSource for FilesAlone {
         Ok(())
     }
 
-    fn check(&self, _: &Config) -> (BTreeSet<PathBuf>, Faults) {
-        (BTreeSet::new(), Faults::new())
+    fn check(&self, _: &Config) -> SourceFiles {
+        SourceFiles::default()
     }
 
     fn objects(&self, _: &Config) -> Vec<Arc<Watched>> {

@@ -26,6 +26,7 @@ use std::time::Duration;
 use super::ReloadState;
 use event::WatchEvent;
 pub use event::{ReloadAttempt, ReloadObserver, Trigger};
+pub use report::log;
 use worker::ReloadWorker;
 
 /// How long a reload may take before it is reported, and no longer holds up the next.

@@ -26,6 +26,7 @@ use actix_web::{HttpRequest, HttpResponse};
 
 use super::gateway::Shared;
 use super::lifecycle::LifecyclePhase;
+use crate::config::HeldBack;
 use crate::reload::{Change, Origin, SourceStatus};
 use crate::telemetry::metrics::ClusterState;
 use portcullis_policy::field::{Faults, Severity};
@@ -130,6 +131,7 @@ fn in_force(shared: &Shared, named: bool) -> String {
     if let Some(change) = shared.state.last_change() {
         text.push_str(&describe_change(&change, named));
     }
+    text.push_str(&describe_held_back(&shared.state.current().held_back, named));
     if let Some(failure) = shared.state.last_failure() {
         if failure.is_hanging {
             text.push_str(
@@ -138,14 +140,7 @@ fn in_force(shared: &Shared, named: bool) -> String {
             );
             return text;
         }
-        let errors = failure
-            .faults
-            .iter()
-            .filter(|fault| fault.severity == Severity::Error);
-        let faults = match errors.count() {
-            1 => "1 fault".to_owned(),
-            count => format!("{count} faults"),
-        };
+        let faults = count(&failure.faults);
         text.push_str(&format!(
             "the files on disk are not in force: they have {faults}; see the log\n"
         ));
@@ -153,17 +148,39 @@ fn in_force(shared: &Shared, named: bool) -> String {
     text
 }
 
+/// Whose own files are not in force as they are and, `named`, what is wrong with them.
+fn describe_held_back(held_back: &HeldBack, named: bool) -> String {
+    let mut text = String::new();
+    for (cluster, faults) in held_back {
+        let count = count(faults);
+        text.push_str(&format!(
+            "the files of cluster {cluster} are not in force as they are: they have {count}; see the log\n"
+        ));
+        for fault in faults.iter().filter(|_| named) {
+            text.push_str(&format!("  {fault}\n"));
+        }
+    }
+    text
+}
+
+fn count(faults: &Faults) -> String {
+    let errors = faults.iter().filter(|fault| fault.severity == Severity::Error);
+    match errors.count() {
+        1 => "1 fault".to_owned(),
+        count => format!("{count} faults"),
+    }
+}
+
 fn describe_change(change: &Change, named: bool) -> String {
     let mut text = format!("the last reload: {}\n", change.describe(named));
-    match change.vanished_denies.as_slice() {
+    const REMOVED: &str = "Denies and validating policies that are no longer in force";
+    match change.vanished.as_slice() {
         [] => {}
-        denies if named => {
-            text.push_str(&format!(
-                "Denies that are no longer in force: {}\n",
-                denies.join(", ")
-            ));
+        vanished if named => {
+            let names: Vec<String> = vanished.iter().map(ToString::to_string).collect();
+            text.push_str(&format!("{REMOVED}: {}\n", names.join(", ")));
         }
-        denies => text.push_str(&format!("Denies that are no longer in force: {}\n", denies.len())),
+        vanished => text.push_str(&format!("{REMOVED}: {}\n", vanished.len())),
     }
     text
 }
@@ -221,6 +238,7 @@ fn answer(request: &HttpRequest, probe: &str, checks: &[ProbeCheck], detail: &st
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reload::Restriction;
 
     fn mk_status(origin: Origin) -> SourceStatus {
         SourceStatus {
@@ -301,10 +319,14 @@ mod tests {
             "cluster east is synced: 3 objects are in force; 1 have faults\n"
         );
         let change = Change {
-            vanished_denies: vec!["hidden".into()],
+            vanished: vec![Restriction {
+                kind: "AuthorizationPolicy",
+                cluster: None,
+                name: "hidden".into(),
+            }],
             ..Change::default()
         };
-        assert!(describe_change(&change, true).ends_with("no longer in force: hidden\n"));
+        assert!(describe_change(&change, true).ends_with("no longer in force: AuthorizationPolicy/hidden\n"));
         assert!(describe_change(&change, false).ends_with("no longer in force: 1\n"));
     }
 }

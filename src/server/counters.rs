@@ -99,6 +99,7 @@ impl Counters {
             ];
             (labels, expiry.at)
         }));
+        metrics.cluster_files(snapshot.file_faults());
         let authorizers = &snapshot.authorizers;
         metrics.configured(configured_names(snapshot));
         authorizers.record_to(snapshot.upstreams.observe(metrics, authorizers.names()));

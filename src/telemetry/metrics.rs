@@ -84,6 +84,12 @@ impl Metrics {
             .build_info
             .with_label_values(&[env!("CARGO_PKG_VERSION")])
             .set(1);
+        for kind in [
+            CauseKind::AuthorizationPolicy,
+            CauseKind::ValidatingAdmissionPolicy,
+        ] {
+            families.restrictions_removed.with_label_values(&[kind.as_str()]);
+        }
         Ok(Self {
             http_requests: Endpoint::ALL.map(|endpoint| {
                 by_label(&families.http_requests, |code: Code| {
@@ -165,6 +171,14 @@ impl Metrics {
             Outcome::Success => self.loaded(now),
             Outcome::Failure => self.not_loaded(),
         }
+    }
+
+    /// A policy of this kind refused requests and does so no more.
+    pub fn restriction_removed(&self, kind: &str) {
+        self.families
+            .restrictions_removed
+            .with_label_values(&[kind])
+            .inc();
     }
 
     /// The files on disk were loaded at `now` and are in force: at the start, which is no reload.
@@ -387,6 +401,16 @@ impl Metrics {
                 .cluster_watch_failures
                 .with_label_values(&[state.cluster]);
             failures.inc_by(state.failures);
+        }
+    }
+
+    /// How many faults the files have that hold for one cluster alone. Series of others end.
+    pub fn cluster_files<'a>(&self, faults: impl IntoIterator<Item = (&'a str, usize)>) {
+        let family = &self.families.cluster_file_faults;
+        family.reset();
+        for (cluster, faults) in faults {
+            let faults = i64::try_from(faults).unwrap_or(i64::MAX);
+            family.with_label_values(&[cluster]).set(faults);
         }
     }
 

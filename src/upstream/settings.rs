@@ -1,7 +1,7 @@
-//! How webhooks are called: the section `upstreams` of the configuration, with the files
-//! that it names.
+//! How webhooks are called: the section `upstreams` of the configuration, and those of its
+//! `clusters`, with the files that they name.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,17 +9,28 @@ use openssl::x509::X509;
 
 use super::client::{Addresses, ClientAuthorization, ClientIdentity, InvalidSettings, Settings, Url};
 use crate::config::kubeconfig::client::{self, ByHost, ClientUser};
-use crate::config::{Breaker, Config, Files};
+use crate::config::{Breaker, ClusterEntry, Config, FileScope, Files, HeldBack, UpstreamAccess};
 use portcullis_policy::engine::admission::webhook::{ClientConfig, WebhookTarget};
 use portcullis_policy::field::{Fault, FaultKind, Faults};
 
 /// `User-Agent`: as the API server calls webhooks of admission.
 pub const USER_AGENT: &str = "kube-apiserver-admission";
 
-/// How webhooks are called: address, CA, credentials, limits.
+/// How all webhooks are called.
+#[derive(Debug)]
+pub(super) struct UpstreamSettings {
+    pub(super) reply_bytes: usize,
+    /// Those that the gateway's administrator wrote.
+    own: Arc<CallSettings>,
+    /// Those of clusters, which use nothing of any other's.
+    of_clusters: BTreeMap<String, Arc<CallSettings>>,
+    /// The clusters with `upstreams` of their own, which hold for their webhooks in files too.
+    separate: BTreeSet<String>,
+}
+
+/// How some webhooks are called: address, CA, credentials, limits.
 #[derive(Debug)]
 pub(super) struct CallSettings {
-    pub(super) reply_bytes: usize,
     pub(super) in_flight: usize,
     pub(super) breaker: Option<Breaker>,
     is_http2: bool,
@@ -41,33 +52,74 @@ pub struct UpstreamCredentials {
     pub identity: Option<ClientIdentity>,
 }
 
+// === impl UpstreamSettings ===
+
+impl UpstreamSettings {
+    /// Reads what `config` says. What is wrong with the files of one cluster goes to `held`, and
+    /// its webhooks are called as `previous` has it, or not at all.
+    pub(super) fn read(config: &Config, previous: Option<&Self>, held: &mut HeldBack) -> (Self, Faults) {
+        let (own, mut faults) = CallSettings::read(config, &config.upstreams.access, Addresses::of(config));
+        let mut of_clusters = BTreeMap::new();
+        for entry in &config.clusters {
+            let (settings, found) = CallSettings::of_cluster(config, entry);
+            let mut settings = Some(Arc::new(settings));
+            if found.has_errors() && entry.is_tenants() {
+                settings = previous.and_then(|previous| previous.of_clusters.get(&entry.name).cloned());
+                held.entry(entry.name.clone()).or_default().append(found);
+            } else {
+                faults.append(found);
+            }
+            of_clusters.extend(settings.map(|settings| (entry.name.clone(), settings)));
+        }
+        let separate = config.clusters.iter().filter(|entry| entry.upstreams.is_some());
+        let all = Self {
+            reply_bytes: config.upstreams.reply_bytes,
+            own: Arc::new(own),
+            of_clusters,
+            separate: separate.map(|entry| entry.name.clone()).collect(),
+        };
+        (all, faults)
+    }
+
+    /// The cluster by whose settings a webhook is called, which holds for `cluster` alone or, where
+    /// that is `None`, for all.
+    pub(super) fn owner<'c>(&self, cluster: Option<&'c str>, is_watched: bool) -> Option<&'c str> {
+        cluster.filter(|cluster| is_watched || self.separate.contains(*cluster))
+    }
+
+    /// How the webhooks of this owner are called.
+    pub(super) fn of(&self, owner: Option<&str>) -> Option<&Arc<CallSettings>> {
+        match owner {
+            None => Some(&self.own),
+            Some(cluster) => self.of_clusters.get(cluster),
+        }
+    }
+}
+
 // === impl CallSettings ===
 
 impl CallSettings {
-    /// Reads the files of `upstreams`, and returns every one that was read or
-    /// should have been.
-    pub(super) fn read(config: &Config, files: &dyn Files) -> (Self, Vec<PathBuf>, Faults) {
+    /// Those of the webhooks that are watched in a cluster.
+    fn of_cluster(config: &Config, entry: &ClusterEntry) -> (Self, Faults) {
+        let none = UpstreamAccess::default();
+        let access = config.upstreams_of(entry).unwrap_or(&none);
+        Self::read(config, access, Addresses::guarded(config, access))
+    }
+
+    fn read(config: &Config, access: &UpstreamAccess, addresses: Addresses) -> (Self, Faults) {
         let upstreams = &config.upstreams;
-        let mut faults = Faults::new();
-        let (users, found) = match &upstreams.kubeconfig {
-            Some(path) => client::by_host(files, path),
-            None => Default::default(),
-        };
-        faults.append(found);
-        let mut read = users.files.clone();
-        read.extend(upstreams.ca_bundle.clone());
+        let (users, mut faults) = users(access);
         let call_settings = Self {
-            reply_bytes: upstreams.reply_bytes,
             in_flight: upstreams.in_flight,
             breaker: upstreams.breaker,
             is_http2: upstreams.is_http2,
             via: config.pseudonym(),
-            addresses: Arc::new(Addresses::of(config)),
-            authorities: authorities(config, files, &mut faults),
-            credentials: credentials_of_all(&users, &mut faults),
+            addresses: Arc::new(addresses),
+            authorities: authorities(access, &mut faults),
+            credentials: credentials_of_all(&users, &access.scope, &mut faults),
             users,
         };
-        (call_settings, read, faults)
+        (call_settings, faults)
     }
 
     /// How to call a webhook, and what is shown to it.
@@ -104,15 +156,38 @@ impl CallSettings {
     }
 }
 
-/// What `user` shows.
+/// Every file that `config` names for its upstreams.
+pub(super) fn files(config: &Config) -> Vec<PathBuf> {
+    let of_clusters = config
+        .clusters
+        .iter()
+        .filter_map(|entry| entry.upstreams.as_ref());
+    let all = [&config.upstreams.access].into_iter().chain(of_clusters);
+    let of = |access: &UpstreamAccess| {
+        let mut files = users(access).0.files;
+        files.extend(access.ca_bundle.clone());
+        files.retain(|file| access.scope.holds(file));
+        files
+    };
+    all.flat_map(of).collect()
+}
+
+fn users(access: &UpstreamAccess) -> (ByHost, Faults) {
+    match &access.kubeconfig {
+        Some(path) => client::by_host(&access.scope, path),
+        None => Default::default(),
+    }
+}
+
+/// What `user` shows, whose token file is in `scope`.
 ///
 /// # Errors
 ///
 /// A certificate and key, or a token, that cannot be used.
-pub fn credentials_of(user: &ClientUser) -> Result<UpstreamCredentials, InvalidSettings> {
+pub fn credentials_of(user: &ClientUser, scope: &FileScope) -> Result<UpstreamCredentials, InvalidSettings> {
     let authorization = match (&user.bearer, &user.basic) {
         (Some(bearer), _) => match &bearer.file {
-            Some(path) => ClientAuthorization::token_file(path, &bearer.token)?,
+            Some(path) => ClientAuthorization::token_file((path, scope), &bearer.token)?,
             None => ClientAuthorization::bearer(&bearer.token)?,
         },
         (None, Some(basic)) => ClientAuthorization::basic(&basic.username, &basic.password)?,
@@ -129,10 +204,14 @@ pub fn credentials_of(user: &ClientUser) -> Result<UpstreamCredentials, InvalidS
     })
 }
 
-fn credentials_of_all(users: &ByHost, faults: &mut Faults) -> HashMap<String, UpstreamCredentials> {
+fn credentials_of_all(
+    users: &ByHost,
+    scope: &FileScope,
+    faults: &mut Faults,
+) -> HashMap<String, UpstreamCredentials> {
     let mut credentials = HashMap::new();
     for user in &users.users {
-        match credentials_of(user) {
+        match credentials_of(user, scope) {
             Ok(by_user) => {
                 credentials.insert(user.name.clone(), by_user);
             }
@@ -145,12 +224,12 @@ fn credentials_of_all(users: &ByHost, faults: &mut Faults) -> HashMap<String, Up
     credentials
 }
 
-fn authorities(config: &Config, files: &dyn Files, faults: &mut Faults) -> Option<Vec<u8>> {
-    let path = config.upstreams.ca_bundle.as_ref()?;
-    let place = &config.upstreams.place;
+fn authorities(access: &UpstreamAccess, faults: &mut Faults) -> Option<Vec<u8>> {
+    let path = access.ca_bundle.as_ref()?;
+    let place = &access.place;
     let place = place.at(place.path.field("caBundle"));
     let named = |what: &str| format!("`{}`: {what}", path.display());
-    match files.read(path) {
+    match Files::read(&access.scope, path) {
         Ok(pem) if X509::stack_from_pem(&pem).is_ok_and(|found| !found.is_empty()) => Some(pem),
         Ok(_) => {
             let message = named("contains no certificate in PEM, or an invalid one");

@@ -1,6 +1,6 @@
 //! One webhook: client, circuit breaker, in-flight limit, metrics.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -69,7 +69,12 @@ pub(super) struct CallLimits {
 
 impl Upstream {
     /// The webhook `id`, with what can be kept of those of that id `before`.
-    pub(super) fn new(id: String, config: &ClientConfig, settings: &CallSettings, before: &[Self]) -> Self {
+    pub(super) fn new(
+        id: String,
+        config: &ClientConfig,
+        settings: &CallSettings,
+        before: &[Arc<Self>],
+    ) -> Self {
         let (client, kept) = connect(config, settings, before);
         let in_flight = kept.map_or_else(
             || InFlight::new(settings.in_flight),
@@ -197,7 +202,7 @@ impl Upstream {
 fn connect<'b>(
     config: &ClientConfig,
     settings: &CallSettings,
-    before: &'b [Upstream],
+    before: &'b [Arc<Upstream>],
 ) -> (Result<Client, InvalidSettings>, Option<&'b Upstream>) {
     let (settings, authorization) = match settings.of(config) {
         Ok(of) => of,
@@ -233,6 +238,7 @@ fn reachability<R>(result: &Result<R, Error>, is_fair: bool) -> Reachability {
             | Error::Timeout(_)
             | Error::Runtime
             | Error::Forbidden(_)
+            | Error::OnThisHost(_)
             | Error::Itself(_),
         ) => Reachability::Unknown,
     }
@@ -313,6 +319,7 @@ mod tests {
             (Error::Timeout(Duration::from_secs(1)), Unknown),
             (Error::Itself(address), Unknown),
             (Error::Forbidden(address), Unknown),
+            (Error::OnThisHost(address), Unknown),
         ] {
             assert_eq!(reachability::<()>(&Err(error.clone()), true), expected, "{error}");
         }

@@ -4,7 +4,9 @@ import json
 import socket
 import ssl
 import threading
+import time
 
+from gateway import kubeconfig as caller
 from users import ask
 from wire import access, pod
 
@@ -132,7 +134,116 @@ def webhook_one_behind(gateway):
     return {**result, "broken": broken[:3]}
 
 
+DENY = """
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: %s}
+spec:
+  effect: Deny
+  subjects: [{kind: User, name: %s}]
+  resourceRules: [{verbs: ['*'], apiGroups: ['*'], resources: ['*']}]
+---
+"""
+
+
+def status_of(gateway, token, review):
+    """The status of the answer to who shows this token."""
+    stream = gateway.connect()
+    with stream:
+        body = json.dumps(review).encode()
+        stream.sendall(b"POST /authorize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                       b"Authorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                       % (token.encode(), len(body)) + body)
+        return int(stream.recv(4096).split(b" ")[1])
+
+
+def within(seconds, happens):
+    deadline = time.monotonic() + seconds
+    while not happens():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def faulty_files(gateway):
+    """one cluster's manifests and entry are faulty, and links there lead to files of others"""
+    (gateway.set_up / "stolen.kubeconfig").write_text(caller("stolen"))
+    (gateway.set_up / "clusters.d" / "east").mkdir(parents=True)
+    (gateway.set_up / "tenants" / "east").mkdir(parents=True)
+    manifests, entry = gateway.set_up / "tenants" / "east", gateway.set_up / "clusters.d" / "east"
+    (manifests / "deny.yaml").write_text(DENY % ("east-denies", "mallory"))
+    callers = json.loads((gateway.set_up / "gateway.yaml").read_text())["callers"]
+    reconfigure(gateway, callers=[*callers, {"kubeconfig": "stolen.kubeconfig"}],
+                manifests=["policies", {"path": "tenants/east", "cluster": "east"}], clusters="clusters.d")
+    broken = []
+    if status_of(gateway, "stolen", access("jane", "get")) != 200:
+        broken.append("the caller was not accepted before")
+    (gateway.set_up / "secret.yaml").write_text(DENY % ("of-another", "jane"))
+    faults = {
+        "no YAML": lambda: (manifests / "more.yaml").write_text("kind: ["),
+        "a link to another's file": lambda: (manifests / "more.yaml").symlink_to("../../secret.yaml"),
+        "a link to a folder above": lambda: (manifests / "more").symlink_to("../.."),
+        "an endless file": lambda: (manifests / "more.yaml").symlink_to("/dev/zero"),
+        "an entry without a name": lambda: (entry / "entry.yaml").write_text("kubeconfig: x\n"),
+        "an entry with another's files": lambda: (entry / "entry.yaml").write_text(
+            "name: east\nkubeconfig: ../../default.kubeconfig\nsnapshot: ../../policies/all.yaml\n"),
+        "an entry that overwrites itself": lambda: (entry / "entry.yaml").write_text(
+            "name: east\nkubeconfig: east.kubeconfig\nsnapshot: east.kubeconfig\n"),
+        "an entry without end": lambda: (entry / "entry.yaml").write_text("# " + "x" * (80 << 20)),
+        "many entries": lambda: [(entry / f"{n}.yaml").write_text(f"name: n{n}\n") for n in range(2000)],
+    }
+    result = {}
+    for name, make in faults.items():
+        make()
+        wanted = [*callers, {"kubeconfig": "stolen.kubeconfig"}]
+        for step in ("revoked", "accepted"):
+            path = gateway.set_up / "gateway.yaml"
+            config = json.loads(path.read_text())
+            path.write_text(json.dumps({**config, "callers": callers if step == "revoked" else wanted}))
+            gateway.reload()
+            status = 401 if step == "revoked" else 200
+            start = time.monotonic()
+            if not within(15, lambda: status_of(gateway, "stolen", access("jane", "get")) == status):
+                broken.append(f"{name}: a caller is not {step}")
+            result[name] = f"{time.monotonic() - start:.1f} s"
+        if (gateway.set_up / "policies" / "all.yaml").read_text().startswith("{"):
+            broken.append(f"{name}: the gateway's own files are overwritten")
+        for path in [manifests / "more.yaml", manifests / "more", *entry.iterdir()]:
+            path.unlink(missing_ok=True)
+    return {**result, "broken": broken[:5]}
+
+
+def emptied_files(gateway):
+    """files of Denies are emptied and cut"""
+    folder = gateway.set_up / "denies"
+    folder.mkdir()
+    names = [f"deny-{number}" for number in range(20)]
+    whole = "".join(DENY % (name, "mallory" if number else "eve") for number, name in enumerate(names))
+    path = folder / "all.yaml"
+    path.write_text(whole)
+    reconfigure(gateway, manifests=["policies", "denies"], reload={"maxRemoved": 3})
+    failures = lambda: gateway.metric('portcullis_reloads_total{result="failure"}') or 0
+    broken = []
+    for name, text in (("emptied", ""), ("cut at ---", whole[:whole.index("---")]), ("nothing but a comment", "# \n")):
+        before = failures()
+        path.write_text(text)
+        gateway.reload()
+        if not within(15, lambda: failures() > before):
+            broken.append(f"{name}: nobody is told")
+        if not ask(gateway, "/authorize", access("mallory", "get"))[1]["status"].get("denied"):
+            broken.append(f"{name}: mallory is no longer denied")
+    path.write_text("".join(DENY % (name, "mallory") for name in names[:17]))
+    gateway.reload_and_wait()
+    removed = gateway.metric('portcullis_restrictions_removed_total{kind="AuthorizationPolicy"}')
+    log = gateway.log.read_text()
+    unnamed = [name for name in names[17:] if name not in log]
+    if removed != 3 or unnamed:
+        broken.append(f"{removed} are counted, {unnamed} not named")
+    return {"broken": broken}
+
+
 # What it does to the webhook, it does to everybody whom the webhook judges.
 webhook_one_behind.callers = False
 
-ATTACKS = [one_behind, webhook_one_behind]
+ATTACKS = [one_behind, webhook_one_behind, faulty_files, emptied_files]

@@ -245,10 +245,12 @@ fn metrics_and_readiness_say_whether_the_files_on_disk_are_in_force_and_what_cha
     );
 
     std::fs::remove_file(portcullis.path(".portcullis/policies/wrong.yaml")).unwrap();
-    portcullis.write(".portcullis/policies/joe.yaml", "");
+    portcullis.write(".portcullis/policies/joe.yaml", "# none\n");
     until("the mended files", || successful(1));
     until("the Deny is gone", || {
-        get(&admin, "/readyz?verbose").contains("Denies that are no longer in force: joe-may-not\n")
+        get(&admin, "/readyz?verbose").contains(
+            "Denies and validating policies that are no longer in force: AuthorizationPolicy/joe-may-not\n",
+        )
     });
 }
 
@@ -279,7 +281,7 @@ fn a_start_beside_faulty_files_serves_what_was_last_in_force_and_says_so() {
         "the Deny is in force"
     );
 
-    portcullis.write(".portcullis/policies/joe.yaml", "");
+    portcullis.write(".portcullis/policies/joe.yaml", "# none\n");
     until("the mended files", || {
         get(admin, "/metrics").contains("portcullis_last_reload_successful 1\n")
     });

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis::config::kubeconfig::client::{ByHost, by_host};
-use portcullis::config::{self, Files};
-use portcullis::upstream::{TIMEOUT, USER_AGENT, Upstreams};
+use portcullis::config::{self, Files, HeldBack};
+use portcullis::upstream::{Registered, TIMEOUT, USER_AGENT, Upstreams};
 use portcullis_policy::engine::admission::FailurePolicy;
 use portcullis_policy::engine::admission::Reinvocation;
 use portcullis_policy::engine::admission::matching::Constraints;
@@ -192,11 +192,13 @@ fn call(target: WebhookTarget, ca_bundle: Vec<u8>, timeout: Duration) -> Result<
         version: None,
         reinvocation: Reinvocation::Never,
     });
-    let upstreams = Upstreams::read(&config).0.with([&webhook], None);
+    let upstreams = Upstreams::read(&config, None, &mut HeldBack::new())
+        .0
+        .with([Registered::everywhere(&webhook)], None);
     let called = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()
-        .block_on(upstreams.call(&webhook, "{}", timeout, None, None));
+        .block_on(upstreams.call(("default", &webhook), "{}", timeout, None, None));
     called
         .map(|_| ())
         .map_err(|failure| Mismatch::new(failure.to_string()))

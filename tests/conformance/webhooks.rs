@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use portcullis::config;
-use portcullis::upstream::Upstreams;
+use portcullis::config::{self, HeldBack};
+use portcullis::upstream::{Registered, Upstreams};
 use portcullis_cel::json::{Document, patch};
 use portcullis_policy::api::{AdmissionReview, ReviewVersion, ask, verify};
 use portcullis_policy::authorization::PolicySet;
@@ -80,7 +80,11 @@ static LIVE: LazyLock<Live> = LazyLock::new(|| {
                 server: {address: '127.0.0.1:18443', tls: {certificate: s.crt, privateKey: s.key}}\n\
                 upstreams: {breaker: {failures: 0}}\n";
     let (config, faults) = config::parse("gateway.yaml".as_ref(), text, "/".as_ref());
-    let (upstreams, _) = Upstreams::read(&config.unwrap_or_else(|| panic!("{faults}")));
+    let (upstreams, _) = Upstreams::read(
+        &config.unwrap_or_else(|| panic!("{faults}")),
+        None,
+        &mut HeldBack::new(),
+    );
     Live {
         server,
         next,
@@ -112,10 +116,10 @@ fn call_within(
     *LIVE.next.lock().unwrap() = answer(&serde_json::from_slice(&question).unwrap());
     let upstreams = {
         let mut before = LIVE.upstreams.lock().unwrap();
-        *before = before.with([&call.webhook], Some(&before));
+        *before = before.with([Registered::everywhere(&call.webhook)], Some(&before));
         before.clone()
     };
-    let called = upstreams.call(&call.webhook, question, timeout, None, None);
+    let called = upstreams.call(("default", &call.webhook), question, timeout, None, None);
     let body = LIVE.runtime.block_on(called);
     webhook::WebhookAnswer {
         result: body.and_then(|reply| verify(call, &uid, phase, &reply.body)),

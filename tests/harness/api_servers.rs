@@ -74,7 +74,7 @@ pub(crate) struct StoredKind {
 }
 
 /// What there is to be listed and watched.
-pub(crate) const KINDS: [StoredKind; 8] = [
+pub(crate) const KINDS: [StoredKind; 14] = [
     kind("v1", "Namespace", "namespaces", false),
     kind("v1", "ConfigMap", "configmaps", true),
     kind("rbac.authorization.k8s.io/v1", "Role", "roles", true),
@@ -106,6 +106,42 @@ pub(crate) const KINDS: [StoredKind; 8] = [
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
         "customresourcedefinitions",
+        false,
+    ),
+    kind(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+        false,
+    ),
+    kind(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        false,
+    ),
+    kind(
+        "admissionregistration.k8s.io/v1",
+        "MutatingAdmissionPolicy",
+        "mutatingadmissionpolicies",
+        false,
+    ),
+    kind(
+        "admissionregistration.k8s.io/v1",
+        "MutatingAdmissionPolicyBinding",
+        "mutatingadmissionpolicybindings",
+        false,
+    ),
+    kind(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        false,
+    ),
+    kind(
+        "admissionregistration.k8s.io/v1",
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
         false,
     ),
 ];

@@ -31,6 +31,7 @@ mod process;
 mod recording;
 mod reload;
 mod seeing;
+mod tenants;
 mod tls;
 mod tracing;
 mod webhooks;

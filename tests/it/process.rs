@@ -41,7 +41,7 @@ fn sighup_reads_the_files_and_opens_the_log_anew() {
         fs::read_to_string(&log).unwrap().lines().count() == 1
     });
     fs::rename(&log, process.file("decisions.1")).unwrap();
-    fs::write(process.file("policies/all.yaml"), "").unwrap();
+    fs::write(process.file("policies/all.yaml"), "# none\n").unwrap();
     process.signal("HUP");
     until("the policies are gone", || {
         connection.authorize(&ask).json()["status"]["allowed"] == false

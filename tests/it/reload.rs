@@ -1,22 +1,24 @@
 //! Changed files are noticed, and a bad one changes nothing.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use portcullis::config::Config;
-use portcullis::reload::{ManifestSource, Snapshot, SourceStatus, Trigger, Watched, WatchedPart};
+use portcullis::reload::{
+    ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, Watched, WatchedPart,
+};
 use portcullis_policy::document;
-use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::ValidatedObject;
 
 use crate::support::{Builder, Gateway, JANE_GETS, get, until, v1};
+
+/// A manifest without objects.
+const NOTHING: &str = "# nothing\n";
 
 /// Joe may get `/x`, says this policy.
 const JOE_MAY: &str = "
@@ -46,7 +48,7 @@ fn mount(folder: &Path, version: &str, manifest: &str) {
 fn the_swap_of_a_link_is_noticed() {
     let gateway = Gateway::usual();
     let folder = gateway.file("policies");
-    mount(&folder, "..1", "");
+    mount(&folder, "..1", NOTHING);
     symlink("..data/mounted.yaml", folder.join("mounted.yaml")).unwrap();
     assert!(!joe_may(&gateway));
     mount(&folder, "..2", JOE_MAY);
@@ -60,7 +62,7 @@ fn what_no_watch_tells_of_is_found_by_the_poll() {
     let path = |name: &str| aside.path().join(name);
     fs::create_dir_all(path("a/real")).unwrap();
     fs::create_dir_all(path("b/real")).unwrap();
-    fs::write(path("a/real/joe.yaml"), "").unwrap();
+    fs::write(path("a/real/joe.yaml"), NOTHING).unwrap();
     fs::write(path("b/real/joe.yaml"), JOE_MAY).unwrap();
     // The link in the middle is in a folder that holds no file of ours.
     symlink(path("a/real"), path("middle")).unwrap();
@@ -90,7 +92,7 @@ fn a_faulty_file_keeps_the_last_good_set_until_it_is_corrected() {
     assert!(Arc::ptr_eq(&good, &gateway.state.current()));
     assert!(joe_may(&gateway));
 
-    fs::write(gateway.file("policies/more.yaml"), "").unwrap();
+    fs::write(gateway.file("policies/more.yaml"), NOTHING).unwrap();
     until("the mended file is in force", || !joe_may(&gateway));
     assert!(gateway.state.last_failure().is_none());
 }
@@ -104,21 +106,23 @@ fn a_cluster_comes_and_goes_with_its_file() {
         clusters.map(|cluster| cluster.name.clone()).collect()
     };
     let file = |name: &str| gateway.file("clusters.d").join(name);
-    let entry = |name: &str| format!("name: {name}\nkubeconfig: k\nsnapshot: {name}.json\n");
+    let entry = |name: &str| format!("name: {name}\nkubeconfig: k\nsnapshot: {name}.saved\n");
     let configured = fs::read_to_string(gateway.file("config.yaml")).unwrap();
     fs::create_dir(gateway.file("clusters.d")).unwrap();
     fs::write(file("east.yaml"), "name: east\n").unwrap();
     // What a configuration names that cannot be used yet is watched, too.
     let with_folder = configured.replace("clusters: []", "clusters: clusters.d");
     fs::write(gateway.file("config.yaml"), with_folder).unwrap();
-    until("the fault is found", || gateway.state.last_failure().is_some());
-    let faults = gateway.state.last_failure().unwrap().faults.to_string();
+    let held_back = || gateway.state.current().held_back.get("east").cloned();
+    until("the fault is found", || held_back().is_some());
+    let faults = held_back().unwrap().to_string();
     assert!(
         faults.contains("clusters.d/east.yaml:1: kubeconfig: Required value: "),
         "{faults}"
     );
     fs::write(file("east.yaml"), entry("east")).unwrap();
     until("it is mended", || names() == ["east"]);
+    assert!(held_back().is_none());
     let revision = gateway.state.current().revision.clone();
     fs::write(file("west.yaml"), entry("west")).unwrap();
     until("another is added", || names() == ["east", "west"]);
@@ -231,14 +235,14 @@ impl ManifestSource for Gate {
     }
 
     /// Read with the files.
-    fn check(&self, _: &Config) -> (BTreeSet<PathBuf>, Faults) {
+    fn check(&self, _: &Config) -> SourceFiles {
         let mut state = self.state.lock().unwrap();
         if state.is_closed {
             state.waiting += 1;
             state = self.opened.wait(state).unwrap();
             state.waiting -= 1;
         }
-        (BTreeSet::new(), Faults::new())
+        SourceFiles::default()
     }
 
     fn objects(&self, _: &Config) -> Vec<Arc<Watched>> {
@@ -360,8 +364,8 @@ impl ManifestSource for OnePolicy {
         Ok(())
     }
 
-    fn check(&self, _: &Config) -> (BTreeSet<PathBuf>, Faults) {
-        (BTreeSet::new(), Faults::new())
+    fn check(&self, _: &Config) -> SourceFiles {
+        SourceFiles::default()
     }
 
     fn objects(&self, config: &Config) -> Vec<Arc<Watched>> {

@@ -42,7 +42,7 @@ fn the_gateway_has_a_sound_configuration_with_what_init_makes() {
     let config = config.unwrap();
     let made = |service: &str| texts(&services[service]["command"])[1].to_owned();
     assert!(config.server.tls.certificate.starts_with(made("init")));
-    let authority = config.upstreams.ca_bundle.as_ref().unwrap();
+    let authority = config.upstreams.access.ca_bundle.as_ref().unwrap();
     assert!(authority.starts_with(made("init-webhook")));
     let webhooks = mounted(&services, "/etc/portcullis/webhooks");
     assert_eq!(
@@ -177,7 +177,7 @@ fn each_service_gets_the_files_that_it_needs_and_no_other_key() {
         .callers
         .iter()
         .filter_map(|caller| caller.kubeconfig.as_ref());
-    for file in named.chain(&config.upstreams.ca_bundle).chain(kubeconfigs) {
+    for file in named.chain(&config.upstreams.access.ca_bundle).chain(kubeconfigs) {
         let inside = file.strip_prefix("/var/lib/portcullis").unwrap();
         assert!(gateway.contains(inside.to_str().unwrap()), "{}", inside.display());
     }

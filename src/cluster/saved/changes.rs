@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use super::{LONGEST, RestoredObjects, SavedObjects, hexadecimal, of_value};
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::Name;
-use crate::config::{SNAPSHOT_CHANGES, files};
+use crate::config::{FileScope, SNAPSHOT_CHANGES, files};
 
 /// The changes may have so many bytes, beside a quarter of those of the set, before the set is
 /// saved as a whole again.
@@ -54,6 +54,7 @@ struct DeletedObject {
 /// Saves the set of one cluster: as a whole, and then what changes.
 pub(in crate::cluster) struct SnapshotSaver {
     path: PathBuf,
+    scope: FileScope,
     cluster: String,
     written: Option<WrittenSnapshot>,
 }
@@ -96,9 +97,10 @@ impl SavedChanges {
 // === impl SnapshotSaver ===
 
 impl SnapshotSaver {
-    pub(in crate::cluster) fn new(path: PathBuf, cluster: &str) -> Self {
+    pub(in crate::cluster) fn new(path: PathBuf, scope: FileScope, cluster: &str) -> Self {
         Self {
             path,
+            scope,
             cluster: cluster.to_owned(),
             written: None,
         }
@@ -137,9 +139,10 @@ impl SnapshotSaver {
         if let Some(written) = written.filter(|written| written.digest == digest) {
             return Ok(written);
         }
-        super::write(&self.path, &self.cluster, objects, &digest)?;
+        let placed = self.scope.place(&self.path)?;
+        super::write(placed.path(), &self.cluster, objects, &digest)?;
         // They are of the set before, and would not be used.
-        match fs::remove_file(beside(&self.path)) {
+        match fs::remove_file(beside(placed.path())) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -170,7 +173,8 @@ impl SnapshotSaver {
     }
 
     fn begin(&self) -> io::Result<File> {
-        let path = beside(&self.path);
+        let placed = self.scope.place(&self.path)?;
+        let path = beside(placed.path());
         let file = OpenOptions::new()
             .create_new(true)
             .append(true)
@@ -200,11 +204,11 @@ fn chained(before: &[u8; 32], text: &str) -> [u8; 32] {
 ///
 /// The changes are there and cannot be read.
 pub(super) fn with_changes(
-    path: &Path,
+    (path, scope): (&Path, &FileScope),
     objects: RestoredObjects,
     mut digest: [u8; 32],
 ) -> io::Result<RestoredObjects> {
-    let content = match files::read(&beside(path), LONGEST) {
+    let content = match scope.read(&beside(path), LONGEST) {
         Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(objects),
         Err(error) => return Err(error),
@@ -280,7 +284,10 @@ mod tests {
     }
 
     fn texts(path: &Path) -> Vec<String> {
-        let read = read(path, "east").unwrap().unwrap().into_iter();
+        let read = read((path, &FileScope::Anywhere), "east")
+            .unwrap()
+            .unwrap()
+            .into_iter();
         let text = |received: crate::cluster::object::ReceivedObject| {
             let read = received.read(&"east".into(), Version::NEWEST).unwrap();
             read.content.text.get().into_owned()
@@ -294,7 +301,7 @@ mod tests {
     fn saved() -> (tempfile::TempDir, PathBuf, SnapshotSaver) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("east.json");
-        let mut saver = SnapshotSaver::new(path.clone(), "east");
+        let mut saver = SnapshotSaver::new(path.clone(), FileScope::Anywhere, "east");
         saver.save(&all(&[role("a", "get"), role("b", "get")])).unwrap();
         saver
             .save(&changed(&[role("a", "list"), role("c", "get")], &[]))
@@ -339,7 +346,7 @@ mod tests {
             assert_eq!(texts(&path), [role("a", "get"), role("b", "get")], "{useless}");
         }
         let other = folder.path().join("west.json");
-        SnapshotSaver::new(other.clone(), "east")
+        SnapshotSaver::new(other.clone(), FileScope::Anywhere, "east")
             .save(&all(&[role("e", "get")]))
             .unwrap();
         fs::write(beside(&other), &lines).unwrap();

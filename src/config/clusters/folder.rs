@@ -5,13 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::FIELDS;
-use crate::config::files::{FolderRule, FolderWalk, describe, read_text};
+use crate::config::files::{FileScope, FolderRule, FolderWalk, describe};
 use crate::config::section::{Reading, Section};
 use portcullis_policy::document;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// The most files and folders in it.
 const MOST_FILES: usize = 20_000;
+/// The most bytes of one of its files.
+const MOST_ENTRY_BYTES: usize = 1 << 20;
 /// The most bytes of its files together.
 const MOST_BYTES: usize = 64 << 20;
 
@@ -31,6 +33,14 @@ pub struct ClusterFile {
     pub path: PathBuf,
     /// What stands in it.
     pub text: String,
+}
+
+impl ClusterFile {
+    /// The name of the cluster, where it can be read.
+    pub(in crate::config) fn name(&self) -> Option<String> {
+        let documents = document::parse(None, &self.text).ok()?;
+        documents.first()?.text("name").map(str::to_owned)
+    }
 }
 
 /// How the files of a folder are had.
@@ -78,7 +88,7 @@ fn entry(file: &ClusterFile, add: &mut impl FnMut(&Section<'_>)) -> Faults {
         ));
         return faults;
     };
-    let reading = Reading::new(document, file.path.parent().unwrap_or(Path::new("/")));
+    let reading = Reading::of_tenant(document, file.path.parent().unwrap_or(Path::new("/")));
     add(&reading.root(&FIELDS));
     faults.append(reading.into_faults());
     faults
@@ -94,14 +104,21 @@ pub(in crate::config) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) 
             describe(error),
         ));
     };
-    let (walk, ended) = FolderWalk::of(path, FolderRule::Visible, MOST_FILES);
-    if let Err((path, error)) = ended {
-        unreadable(&path, &error);
+    let scope = FileScope::below(path);
+    let walk = FolderWalk::new(scope.clone(), FolderRule::Visible, path, MOST_FILES);
+    for (path_of_error, error) in &walk.errors {
+        unreadable(path_of_error, error);
+    }
+    if walk.is_cut {
+        unreadable(
+            path,
+            &io::Error::other("holds more files and folders than can be read"),
+        );
     }
     let mut left = MOST_BYTES;
     let mut files = Vec::with_capacity(walk.files.len());
     for path in walk.files {
-        match read_text(&path, left) {
+        match scope.read_text(&path, left.min(MOST_ENTRY_BYTES)) {
             Ok(text) => {
                 left -= text.len();
                 files.push(ClusterFile { path, text });

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::observed;
+use super::{FileScope, observed};
 
 /// How deep folders may be nested: a link that leads back up ends here.
 const MAX_DEPTH: usize = 32;
@@ -27,8 +27,13 @@ pub(crate) struct FolderWalk {
     pub(crate) files: Vec<PathBuf>,
     /// The folders on the way.
     pub(crate) folders: BTreeSet<PathBuf>,
+    /// What could not be followed or read; the walk went on beside it.
+    pub(crate) errors: Vec<(PathBuf, io::Error)>,
+    /// Whether there were more files and folders than it may have, so that it ended before its end.
+    pub(crate) is_cut: bool,
     /// How many of either may still come.
     left: usize,
+    scope: FileScope,
     rule: FolderRule,
     /// The real paths so far, where each counts once.
     real: HashSet<PathBuf>,
@@ -37,59 +42,75 @@ pub(crate) struct FolderWalk {
 // === impl FolderWalk ===
 
 impl FolderWalk {
-    /// What is at and under `path`, at most so many files and folders; with the error, if
-    /// there is one, what came before it.
-    pub(crate) fn of(
-        path: &Path,
-        rule: FolderRule,
-        max_entries: usize,
-    ) -> (Self, Result<(), (PathBuf, io::Error)>) {
+    /// What is at and under `path`, at most so many files and folders, where links lead to what is
+    /// in `scope`.
+    pub(crate) fn new(scope: FileScope, rule: FolderRule, path: &Path, max_entries: usize) -> Self {
         let mut walk = Self {
             files: Vec::new(),
             folders: BTreeSet::new(),
+            errors: Vec::new(),
+            is_cut: false,
             left: max_entries,
+            scope,
             rule,
             real: HashSet::new(),
         };
-        let ended = walk.enter(path, MAX_DEPTH);
-        (walk, ended)
+        match is_folder(path) {
+            Ok(is_folder) => walk.take(path, is_folder, MAX_DEPTH),
+            Err(error) => walk.fail(path, error),
+        }
+        walk
     }
 
-    fn enter(&mut self, path: &Path, depth: usize) -> Result<(), (PathBuf, io::Error)> {
-        let is_folder = is_folder(path).map_err(|error| (path.to_owned(), error));
-        self.take(path, is_folder, depth)
-    }
-
-    fn take(
-        &mut self,
-        path: &Path,
-        is_folder: Result<bool, (PathBuf, io::Error)>,
-        depth: usize,
-    ) -> Result<(), (PathBuf, io::Error)> {
-        let at_path = |error| (path.to_owned(), error);
-        let more = self.left.checked_sub(1);
-        self.left = more.ok_or_else(|| at_path(io::Error::other("too many files, or circular links")))?;
-        let is_folder = is_folder?;
-        if !self.is_new(path).map_err(at_path)? {
-            return Ok(());
+    fn take(&mut self, path: &Path, is_folder: bool, depth: usize) {
+        let Some(left) = self.left.checked_sub(1) else {
+            if !std::mem::replace(&mut self.is_cut, true) {
+                self.fail(path, io::Error::other("too many files, or circular links"));
+            }
+            return;
+        };
+        self.left = left;
+        match self.is_new(path) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => return self.fail(path, error),
         }
         if !is_folder {
             self.files.push(path.to_owned());
-            return Ok(());
-        }
-        if depth == 0 {
+        } else if depth == 0 {
             let message = "folders nested too deeply, or a circular link";
-            return Err(at_path(io::Error::other(message)));
+            self.fail(path, io::Error::other(message));
+        } else {
+            self.folders.insert(path.to_owned());
+            self.enter(path, depth - 1);
         }
-        self.folders.insert(path.to_owned());
-        for (entry, known) in self.entries(path).map_err(at_path)? {
-            let known = known.map_or_else(|| self::is_folder(&entry), Ok);
-            let known = known.map_err(|error| (entry.clone(), error))?;
-            if known || is_manifest(&entry) {
-                self.take(&entry, Ok(known), depth - 1)?;
+    }
+
+    fn enter(&mut self, folder: &Path, depth: usize) {
+        let entries = match self.entries(folder) {
+            Ok(entries) => entries,
+            Err(error) => return self.fail(folder, error),
+        };
+        for (entry, known) in entries {
+            if self.is_cut {
+                return;
+            }
+            match known.map_or_else(|| self.follow(&entry), Ok) {
+                Ok(is_folder) if is_folder || is_manifest(&entry) => self.take(&entry, is_folder, depth),
+                Ok(_) => {}
+                Err(error) => self.fail(&entry, error),
             }
         }
-        Ok(())
+    }
+
+    /// Whether a link leads to a folder.
+    fn follow(&self, link: &Path) -> io::Result<bool> {
+        observed(link, || self.scope.check_link(link))?;
+        is_folder(link)
+    }
+
+    fn fail(&mut self, path: &Path, error: io::Error) {
+        self.errors.push((path.to_owned(), error));
     }
 
     /// Whether what is at `path` counts: it has not been met by another name.

@@ -35,7 +35,7 @@ impl<'r> Section<'r> {
 
     /// Like [`Section::path`], where nothing between the quotes counts as absent.
     pub(crate) fn path_if_any(&self, name: &str) -> Option<PathBuf> {
-        self.text_if_any(name).map(|text| self.reading.resolve(text))
+        self.text_if_any(name).and_then(|text| self.located(name, text))
     }
 
     /// Like [`Section::text`], for a field that must be there.
@@ -66,13 +66,17 @@ impl<'r> Section<'r> {
 
     /// The path in the field `name`, made absolute.
     pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
-        self.text(name).map(|text| self.reading.resolve(text))
+        self.text(name).and_then(|text| self.located(name, text))
+    }
+
+    fn located(&self, name: &str, text: &str) -> Option<PathBuf> {
+        self.reading.located(self.path.field(name), text)
     }
 
     /// Like [`Section::path`], for a field that must be there.
     pub(crate) fn required_path(&self, name: &str, what: &str) -> Option<PathBuf> {
         self.required_text(name, what)
-            .map(|text| self.reading.resolve(text))
+            .and_then(|text| self.located(name, text))
     }
 
     /// The IP address and port in the field `name`.

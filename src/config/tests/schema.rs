@@ -85,7 +85,7 @@ fn its_defaults_are_those_that_are_read() {
     assert_eq!(faults, "");
     let (mut config, least) = (config.unwrap(), super::config(""));
     config.text = Arc::clone(&least.text);
-    config.upstreams.place = least.upstreams.place.clone();
+    config.upstreams.access.place = least.upstreams.access.place.clone();
     assert_eq!(config, least);
     assert_eq!(log, json!({"trace": "none"}));
     assert_eq!(tracing, json!({"sampleRatio": 0.01}));
@@ -153,6 +153,7 @@ fn its_types_are_those_that_are_read() {
                 [
                     "/callers/4/jwt/claims",
                     "/upstreams/addresses",
+                    "/clusters/0/upstreams/addresses",
                     "/clusters/0/selector/matchLabels"
                 ]
                 .iter()

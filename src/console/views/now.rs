@@ -47,7 +47,8 @@ pub(super) struct NowView {
 #[serde(rename_all = "camelCase")]
 struct ChangeView {
     summary: String,
-    vanished_denies: Vec<String>,
+    /// Denies and validating policies that are no longer in force.
+    removed_restrictions: Vec<String>,
 }
 
 /// A reload that changed nothing.
@@ -99,7 +100,11 @@ impl NowView {
         let of_files = failure.iter().map(|failure| &*failure.faults);
         let clusters = context.state.source().status();
         let of_clusters = clusters.iter().flat_map(|status| &status.faults);
-        let faults = of_files.chain(of_clusters).flat_map(Faults::iter);
+        let held_back = context.snapshot.held_back.values();
+        let faults = of_files
+            .chain(held_back)
+            .chain(of_clusters)
+            .flat_map(Faults::iter);
         Self {
             revision: context.snapshot.revision.to_string(),
             since: rfc3339(context.console.since()),
@@ -161,7 +166,7 @@ impl From<&Change> for ChangeView {
     fn from(change: &Change) -> Self {
         Self {
             summary: change.describe(true),
-            vanished_denies: change.vanished_denies.clone(),
+            removed_restrictions: change.vanished.iter().map(ToString::to_string).collect(),
         }
     }
 }

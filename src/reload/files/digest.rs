@@ -25,7 +25,8 @@ pub(crate) struct Fingerprint(Arc<[Arc<SeenFile>]>);
 struct SeenFile {
     path: PathBuf,
     stamp: Option<FileStamp>,
-    /// The digest and the length; `None`: it cannot be read.
+    /// The digest and the length; `None`: it cannot be read, or is beyond the bytes of a set. Then the
+    /// stamp tells whether it changed.
     content: Option<([u8; 32], usize)>,
 }
 
@@ -57,17 +58,26 @@ impl Fingerprint {
 impl PartialEq for Fingerprint {
     fn eq(&self, other: &Self) -> bool {
         let same = |(one, other): (&Arc<SeenFile>, &Arc<SeenFile>)| {
-            Arc::ptr_eq(one, other) || one.path == other.path && one.content == other.content
+            let is_known = one.content.is_some() || one.stamp == other.stamp;
+            Arc::ptr_eq(one, other) || one.path == other.path && one.content == other.content && is_known
         };
         self.0.len() == other.0.len() && self.0.iter().zip(other.0.iter()).all(same)
     }
 }
 
-/// A digest of the content of each of `files`, which ascend; one that cannot be read counts as
-/// absent, and so does what is beyond the bytes of a set. Files that are as `earlier` saw them
+/// A digest of the content of each of `files`, which ascend; of one that cannot be read, and of what
+/// is beyond the bytes of a set, the stamp alone. Files that are as `earlier` saw them
 /// are not read.
 pub(crate) fn fingerprint(files: &[PathBuf], earlier: &Fingerprint, now: SystemTime) -> Fingerprint {
-    let mut left = MOST_BYTES;
+    fingerprint_within(MOST_BYTES, files, earlier, now)
+}
+
+fn fingerprint_within(
+    mut left: usize,
+    files: &[PathBuf],
+    earlier: &Fingerprint,
+    now: SystemTime,
+) -> Fingerprint {
     let mut known = earlier.0.iter().peekable();
     let seen = |path: &PathBuf| {
         while known.next_if(|known| known.path < *path).is_some() {}
@@ -138,4 +148,27 @@ impl Revision {
 fn part(digest: &mut Sha256, bytes: &[u8]) {
     digest.update(&(bytes.len() as u64).to_be_bytes());
     digest.update(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Else who fills the room of a set would have changes of others go unnoticed.
+    #[test]
+    fn a_change_is_noticed_beyond_the_bytes_of_a_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["a", "b"].map(|name| folder.path().join(name));
+        fs::write(&files[0], "ten bytes.").unwrap();
+        fs::write(&files[1], "before").unwrap();
+        let later = SystemTime::now() + Duration::from_secs(10);
+        let look = |earlier: &Fingerprint| fingerprint_within(10, &files, earlier, later);
+        let before = look(&Fingerprint::none());
+        assert!(look(&before) == before);
+        fs::write(&files[1], "after").unwrap();
+        assert!(look(&before) != before);
+    }
 }

@@ -1,7 +1,7 @@
 //! The files of manifests as they were read, so that one that did not change is not read,
 //! and one that says the same not parsed again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -14,18 +14,20 @@ use openssl::sha::sha256;
 use super::stamp::{FileStamp, FileTimes};
 use super::{ReadLimits, each_manifest, text};
 use crate::config::files::MANIFEST_BYTES;
-use crate::config::{Config, ManifestPath};
+use crate::config::{Config, FileScope, ManifestPath};
+use crate::reload::faults_by_cluster::FaultsByCluster;
 use portcullis_cel::Version;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{Source, SourceObjects};
 
 /// Every file of manifests of a set, in order.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct ManifestFiles(Vec<Arc<ManifestFile>>);
 
 /// A file as it was read.
 pub(crate) struct ManifestFile {
     path: PathBuf,
+    scope: FileScope,
     cluster: Option<String>,
     /// By which it is known again; `None`: it must be read.
     stamp: Option<FileStamp>,
@@ -42,6 +44,7 @@ enum FoundFile<'e> {
     Same(&'e Arc<ManifestFile>),
     Read {
         path: PathBuf,
+        scope: FileScope,
         source: Source,
         stamp: Option<FileStamp>,
         earlier: Option<&'e Arc<ManifestFile>>,
@@ -71,7 +74,7 @@ impl ManifestFiles {
         earlier: Option<&Self>,
         times: FileTimes,
         now: SystemTime,
-    ) -> (Self, Faults) {
+    ) -> (Self, FaultsByCluster) {
         let keeps_texts = config.reload.last_good.is_some();
         let earlier = EarlierFiles {
             times,
@@ -80,9 +83,13 @@ impl ManifestFiles {
         Self::read_paths(&config.manifests, keeps_texts, earlier)
     }
 
-    fn read_paths(paths: &[ManifestPath], keeps_texts: bool, earlier: EarlierFiles<'_>) -> (Self, Faults) {
-        let (files, faults) = each_manifest(paths, ReadLimits::default(), |path, entry, left| {
-            let file = earlier.look_at(path, entry.cluster.as_deref(), keeps_texts, left)?;
+    fn read_paths(
+        paths: &[ManifestPath],
+        keeps_texts: bool,
+        earlier: EarlierFiles<'_>,
+    ) -> (Self, FaultsByCluster) {
+        let (files, faults) = each_manifest(paths, ReadLimits::default(), |path, (entry, scope), left| {
+            let file = earlier.look_at((path, scope), entry.cluster.as_deref(), keeps_texts, left)?;
             Ok((file.length(), file))
         });
         let finish = |file: FoundFile<'_>| file.finish(keeps_texts, earlier.version);
@@ -103,7 +110,7 @@ impl ManifestFiles {
             };
             let cluster = file.cluster.as_deref();
             let read = looked
-                .look_at(&file.path, cluster, keeps_texts, MANIFEST_BYTES)
+                .look_at((&file.path, &file.scope), cluster, keeps_texts, MANIFEST_BYTES)
                 .ok()?;
             let read = read.finish(keeps_texts, version);
             *file = read;
@@ -117,10 +124,62 @@ impl ManifestFiles {
     /// expressions compiled for `version`.
     pub(crate) fn of_sources(sources: Vec<Source>, version: Version) -> Self {
         let file = |source: Source| {
-            let path = PathBuf::from(&source.file);
-            ManifestFile::new(path, source, None, true, (version, None))
+            let place = (PathBuf::from(&source.file), FileScope::Anywhere);
+            ManifestFile::new(place, source, None, true, (version, None))
         };
         Self(in_parallel(sources, |source| Arc::new(file(source))))
+    }
+
+    /// These, where the files of `clusters` are those of `earlier`.
+    pub(crate) fn with_earlier(&self, clusters: &BTreeSet<String>, earlier: &Self) -> Self {
+        let is_theirs = |file: &&Arc<ManifestFile>| {
+            let cluster = file.cluster.as_ref();
+            cluster.is_some_and(|cluster| clusters.contains(cluster))
+        };
+        let own = self.0.iter().filter(|file| !is_theirs(file));
+        let earlier = earlier.0.iter().filter(is_theirs);
+        Self(own.chain(earlier).cloned().collect())
+    }
+
+    /// The clusters of which the files say something else than in `earlier`.
+    pub(crate) fn clusters_unlike(&self, earlier: &Self) -> BTreeSet<String> {
+        let said = |files: &'_ Self| -> BTreeMap<String, Vec<[u8; 32]>> {
+            let mut said: BTreeMap<String, Vec<[u8; 32]>> = BTreeMap::new();
+            for file in &files.0 {
+                if let Some(cluster) = &file.cluster {
+                    said.entry(cluster.clone()).or_default().push(file.digest);
+                }
+            }
+            said
+        };
+        let (ours, mut theirs) = (said(self), said(earlier));
+        let mut unlike: BTreeSet<String> = ours
+            .into_iter()
+            .filter(|(cluster, digests)| theirs.remove(cluster).as_ref() != Some(digests))
+            .map(|(cluster, _)| cluster)
+            .collect();
+        unlike.extend(theirs.into_keys());
+        unlike
+    }
+
+    /// The faults of `found`, each as one of the clusters whose file it is in.
+    pub(crate) fn by_cluster(&self, found: Faults) -> FaultsByCluster {
+        let mut clusters: HashMap<String, Vec<Option<&str>>> = HashMap::new();
+        for file in &self.0 {
+            let of_file = clusters.entry(file.path.display().to_string()).or_default();
+            of_file.push(file.cluster.as_deref());
+        }
+        let mut by_cluster = FaultsByCluster::default();
+        for fault in found {
+            let file = fault.place.file.as_deref();
+            match file.and_then(|file| clusters.get(file)) {
+                Some(all) => all
+                    .iter()
+                    .for_each(|cluster| by_cluster.of(*cluster).push(fault.clone())),
+                None => by_cluster.of(None).push(fault),
+            }
+        }
+        by_cluster
     }
 
     /// What each says, in order.
@@ -168,7 +227,7 @@ impl<'e> EarlierFiles<'e> {
 
     fn look_at(
         &self,
-        path: &Path,
+        (path, scope): (&Path, &FileScope),
         cluster: Option<&str>,
         keeps_texts: bool,
         left: usize,
@@ -187,11 +246,12 @@ impl<'e> EarlierFiles<'e> {
         }
         let source = Source {
             file: path.display().to_string(),
-            text: text(path, left)?,
+            text: text(path, scope, left)?,
             cluster: cluster.map(str::to_owned),
         };
         Ok(FoundFile::Read {
             path: path.to_owned(),
+            scope: scope.clone(),
             source,
             stamp,
             earlier,
@@ -215,11 +275,12 @@ impl FoundFile<'_> {
             Self::Same(file) => Arc::clone(file),
             Self::Read {
                 path,
+                scope,
                 source,
                 stamp,
                 earlier,
             } => Arc::new(ManifestFile::new(
-                path,
+                (path, scope),
                 source,
                 stamp,
                 keeps_text,
@@ -268,7 +329,7 @@ fn in_parallel<T: Send, R: Send>(all: Vec<T>, finish: impl Fn(T) -> R + Sync) ->
 
 impl ManifestFile {
     fn new(
-        path: PathBuf,
+        (path, scope): (PathBuf, FileScope),
         source: Source,
         stamp: Option<FileStamp>,
         keeps_text: bool,
@@ -285,6 +346,7 @@ impl ManifestFile {
         };
         Self {
             path,
+            scope,
             cluster: source.cluster,
             stamp,
             digest,

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::MOST_FILES;
 use super::trail::{Trail, real_paths};
-use crate::config::Config;
 use crate::config::files::{FolderRule, FolderWalk, is_manifest, observed};
+use crate::config::{Config, FileScope};
 
 /// The files of a set, and where they are.
 #[derive(Debug, Default)]
@@ -21,6 +21,8 @@ pub(crate) struct SetFiles {
     /// The folders whose entries must be watched for the files to be noticed: theirs, those of
     /// what they are links to, and those in which there may be more.
     pub(crate) folders: BTreeSet<PathBuf>,
+    /// What could not be followed or read on the way.
+    unreadable: Vec<PathBuf>,
     names: SetNames,
 }
 
@@ -43,10 +45,10 @@ impl SetFiles {
         found.files.extend(others.iter().cloned());
         found.files.extend(config.files());
         let of_clusters = config.cluster_folder.iter().map(|folder| folder.path.as_path());
-        of_clusters.for_each(|path| found.walk(path));
+        of_clusters.for_each(|path| found.walk(FileScope::below(path), path));
         let others: HashSet<PathBuf> = found.files.iter().cloned().collect();
-        let manifests = config.manifests.iter().map(|entry| entry.path.as_path());
-        manifests.for_each(|path| found.walk(path));
+        let manifests = config.manifests.iter();
+        manifests.for_each(|entry| found.walk(entry.scope(), &entry.path));
         found.files.sort();
         found.files.dedup();
         let real = real_paths(&found.files);
@@ -55,14 +57,19 @@ impl SetFiles {
         let mut parents = parents(&found.files);
         parents.append(&mut self::parents(&found.real));
         found.folders.append(&mut parents);
+        found.files.append(&mut found.unreadable);
+        found.files.sort();
+        found.files.dedup();
         found
     }
 
-    /// Adds what is at `path` and under it. A path that cannot be read is a fault of the load; here
-    /// it counts as absent.
-    fn walk(&mut self, path: &Path) {
-        let (mut walk, ended) = FolderWalk::of(path, FolderRule::Visible, MOST_FILES);
-        self.names.is_whole &= ended.is_ok();
+    /// Adds what is at `path` and under it. A path that cannot be read is a fault of the load, and is
+    /// among the files so that its coming is noticed.
+    fn walk(&mut self, scope: FileScope, path: &Path) {
+        let mut walk = FolderWalk::new(scope, FolderRule::Visible, path, MOST_FILES);
+        self.names.is_whole &= walk.errors.is_empty();
+        self.unreadable
+            .extend(walk.errors.into_iter().map(|(path, _)| path));
         self.files.append(&mut walk.files);
         self.folders.append(&mut walk.folders);
     }

@@ -38,7 +38,7 @@ fn a_folder_is_read_as_the_contract_says() {
     ] {
         let path = folder.path().join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, "").unwrap();
+        fs::write(path, "# none").unwrap();
     }
     let (names, faults) = names(folder.path(), None);
     assert_eq!(names, ["a.yml", "b.yaml", "sub/c.json"]);
@@ -50,7 +50,7 @@ fn a_mounted_config_map_is_read_once() {
     let folder = tempfile::tempdir().unwrap();
     let real = folder.path().join("..2026_01_01");
     fs::create_dir(&real).unwrap();
-    fs::write(real.join("p.yaml"), "").unwrap();
+    fs::write(real.join("p.yaml"), "# none").unwrap();
     std::os::unix::fs::symlink("..2026_01_01", folder.path().join("..data")).unwrap();
     std::os::unix::fs::symlink("..data/p.yaml", folder.path().join("p.yaml")).unwrap();
     assert_eq!(names(folder.path(), None).0, ["p.yaml"]);
@@ -72,7 +72,7 @@ fn what_is_no_regular_file_is_a_fault_that_names_it() {
         .status();
     assert!(made.unwrap().success());
     std::os::unix::fs::symlink("/dev/zero", path("zero.json")).unwrap();
-    fs::write(path("well.yaml"), "").unwrap();
+    fs::write(path("well.yaml"), "# none").unwrap();
     let (names, faults) = names(folder.path(), None);
     assert_eq!(names, ["well.yaml"]);
     let faults = faults.to_string();
@@ -101,7 +101,7 @@ fn a_set_has_bounds_which_a_fault_names() {
     };
     let read = |files, bytes| {
         let (sources, faults) = read_within(std::slice::from_ref(&entry), ReadLimits { files, bytes });
-        (sources.len(), faults.to_string())
+        (sources.len(), faults.together().to_string())
     };
     assert_eq!(read(4, 33), (3, String::new()));
     let (count, faults) = read(4, 32);
@@ -110,6 +110,34 @@ fn a_set_has_bounds_which_a_fault_names() {
     assert!(faults.contains(expected), "{faults}");
     let (_, faults) = read(3, 33);
     assert!(faults.contains("c.yaml: Unreadable: too many files"), "{faults}");
+}
+
+#[test]
+fn what_one_cluster_writes_leaves_the_others_their_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut entries = Vec::new();
+    for (name, cluster, files) in [
+        ("east", Some("east"), 9),
+        ("shared", None, 2),
+        ("west", Some("west"), 2),
+    ] {
+        let path = folder.path().join(name);
+        fs::create_dir(&path).unwrap();
+        for file in 0..files {
+            fs::write(path.join(format!("{file}.yaml")), "# ten bytes").unwrap();
+        }
+        let cluster = cluster.map(str::to_owned);
+        entries.push(ManifestPath { path, cluster });
+    }
+    let (files, bytes) = (100, 22 + 2 * 22);
+    let (sources, mut faults) = read_within(&entries, ReadLimits { files, bytes });
+    let clusters: Vec<_> = sources.iter().map(|source| source.cluster.as_deref()).collect();
+    let (east, west) = (Some("east"), Some("west"));
+    assert_eq!(clusters, [east, east, None, None, west, west]);
+    assert_eq!(faults.of(None).len() + faults.of(west).len(), 0);
+    let told = faults.of(east).to_string();
+    assert!(told.contains("2.yaml: Unreadable: with this file, the manifests exceed the limit of 22 bytes"));
+    assert_eq!(faults.of(east).len(), 1, "{told}");
 }
 
 #[test]
@@ -160,8 +188,8 @@ fn links_to_files_and_folders_are_followed() {
     use std::os::unix::fs::symlink;
     let (folder, aside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::create_dir(aside.path().join("sub")).unwrap();
-    fs::write(aside.path().join("sub/c.yaml"), "").unwrap();
-    fs::write(aside.path().join("d.yaml"), "").unwrap();
+    fs::write(aside.path().join("sub/c.yaml"), "# none").unwrap();
+    fs::write(aside.path().join("d.yaml"), "# none").unwrap();
     symlink(aside.path().join("sub"), folder.path().join("linked")).unwrap();
     symlink(aside.path().join("d.yaml"), folder.path().join("d.yaml")).unwrap();
     let (names, faults) = names(folder.path(), None);

@@ -220,7 +220,11 @@ fn told(indexed: &Indexed) -> Vec<String> {
     for cluster in CLUSTERS.into_iter().chain(["other"]) {
         told.extend(told_for(indexed, cluster));
     }
-    let mut webhooks: Vec<String> = indexed.basis.webhooks().map(|webhook| webhook.id()).collect();
+    let mut webhooks: Vec<String> = indexed
+        .basis
+        .webhooks()
+        .map(|registered| registered.webhook.id())
+        .collect();
     webhooks.sort();
     told.extend(webhooks);
     told

@@ -4,7 +4,7 @@ use std::sync::mpsc::Sender;
 
 use super::due::Requested;
 use crate::reload::inspection::Inspected;
-use crate::reload::{ReloadFailure, ReloadState};
+use crate::reload::{ReloadFailure, ReloadState, Restriction};
 
 /// Called with each attempt that was made.
 pub type ReloadObserver = Box<dyn Fn(ReloadAttempt<'_>) + Send>;
@@ -16,6 +16,8 @@ pub enum ReloadAttempt<'a> {
     Reloaded(&'a ReloadState),
     /// Objects of clusters changed. The files were not read: where they are faulty, they still are.
     Refreshed(&'a ReloadState),
+    /// These are about to be in force no more.
+    TookAway(&'a [Restriction]),
     /// The files have faults, or are still being read; what was in force still is.
     Failed(&'a ReloadFailure),
 }

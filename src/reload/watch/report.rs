@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config;
+use crate::config::{self, HeldBack};
+use crate::reload::Restriction;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
 
 /// What a reload that takes longer than `limit` still waits for.
@@ -26,19 +27,33 @@ pub(super) fn fault(message: String) -> Fault {
     Fault::error(Place::default(), FaultKind::Unreadable, message)
 }
 
-pub(super) fn log(faults: &Faults) {
+/// Logs the faults of files that were read, and whose files are not in force as they are.
+pub fn log(faults: &Faults, held_back: &HeldBack) {
     for fault in faults.iter() {
         match fault.severity {
             Severity::Error => tracing::error!("{fault}"),
             Severity::Warning => tracing::warn!("{fault}"),
         }
     }
+    for (cluster, faults) in held_back {
+        tracing::error!(
+            cluster,
+            faults = faults.len(),
+            "the cluster's own files have faults: its last good ones stay in force, everything else takes effect"
+        );
+    }
 }
 
-/// Each by name: whoever removed a Deny by mistake finds it in the log.
-pub(super) fn warn_of_vanished_denies(names: &[String]) {
-    for policy in names {
-        tracing::warn!(policy, "a Deny is no longer in force");
+/// Each by name: whoever removed a restriction by mistake finds it in the log.
+pub(super) fn warn_of_vanished(restrictions: &[Restriction]) {
+    for restriction in restrictions {
+        let policy = restriction.in_cluster();
+        match restriction.kind {
+            "ValidatingAdmissionPolicy" => {
+                tracing::warn!(policy, "a validating policy is no longer in force")
+            }
+            _ => tracing::warn!(policy, "a Deny is no longer in force"),
+        }
     }
 }
 

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::due::{Requested, Schedule};
 use super::event::{ReloadAttempt, ReloadObserver, Trigger, WatchEvent};
-use super::report::{fault, hanging, log, warn_of_restart, warn_of_vanished_denies};
+use super::report::{fault, hanging, log, warn_of_restart, warn_of_vanished};
 use crate::certificates::Reminders;
+use crate::config::HeldBack;
 use crate::reload::files::Fingerprint;
 use crate::reload::inspection::{Inspected, Inspection, InspectionExtent, Loaded, Watches};
-use crate::reload::{ReloadFailure, ReloadState, load};
+use crate::reload::{ReloadFailure, ReloadState, Restriction, load};
 use portcullis_policy::field::{Fault, Faults};
 
 /// How much longer than its last rebuild took the thread rests before the next:
@@ -234,18 +235,25 @@ impl ReloadWorker {
             };
             return self.keep(failure);
         };
-        log(&faults);
+        log(&faults, &snapshot.held_back);
         let current = Arc::clone(&self.state.current());
         let change = snapshot.since(&current);
         tracing::info!(revision = %snapshot.revision, "reloaded: {change}");
-        warn_of_vanished_denies(&change.vanished_denies);
+        self.tell_vanished(&change.vanished);
         warn_of_restart(&current.config, &snapshot.config);
         self.state.replace(snapshot, change);
         (self.observer)(ReloadAttempt::Reloaded(&self.state));
     }
 
+    fn tell_vanished(&self, restrictions: &[Restriction]) {
+        warn_of_vanished(restrictions);
+        if !restrictions.is_empty() {
+            (self.observer)(ReloadAttempt::TookAway(restrictions));
+        }
+    }
+
     fn keep(&self, failure: ReloadFailure) {
-        log(&failure.faults);
+        log(&failure.faults, &HeldBack::new());
         let revision = &self.state.current().revision;
         let faults = failure.faults.len();
         if failure.is_hanging {
@@ -303,7 +311,7 @@ impl ReloadWorker {
             return;
         };
         tracing::info!(revision = %snapshot.revision, "the objects of clusters changed");
-        warn_of_vanished_denies(&snapshot.vanished_denies(&current));
+        self.tell_vanished(&snapshot.vanished(&current));
         drop(current);
         self.state.refresh(snapshot);
         (self.observer)(ReloadAttempt::Refreshed(&self.state));

@@ -46,6 +46,17 @@ pub(super) struct CallQuestion {
     copied: Option<Copied>,
 }
 
+/// For whom a question is put, and how long that may take.
+pub(super) struct CallTerms<'t> {
+    /// The cluster whose request it is about.
+    pub(super) cluster: &'t str,
+    pub(super) phase: Phase,
+    pub(super) timeout: Duration,
+    /// `None`: the request does not depend on the answer.
+    pub(super) requester: Option<Requester<'t>>,
+    pub(super) parent: Option<TraceParent>,
+}
+
 /// What came back.
 pub(super) struct Returned {
     call: Call,
@@ -122,27 +133,27 @@ impl CallQuestion {
         self.call.webhook.timeout
     }
 
-    /// Asks for `requester` in `phase`, as a part of the trace of `parent`, and waits so long.
-    pub(super) async fn put(
-        self,
-        upstreams: &Upstreams,
-        (phase, timeout): (Phase, Duration),
-        requester: Option<Requester<'_>>,
-        parent: Option<TraceParent>,
-    ) -> Returned {
+    /// Asks, and waits for the answer.
+    pub(super) async fn put(self, upstreams: &Upstreams, terms: CallTerms<'_>) -> Returned {
         let Self {
             call,
             uid,
             body,
             copied,
         } = self;
+        let CallTerms {
+            cluster,
+            phase,
+            timeout,
+            requester,
+            parent,
+        } = terms;
         let start = Instant::now();
         let result = if timeout.is_zero() {
             Err(CallFailure::RequestExpired)
         } else {
-            upstreams
-                .call(&call.webhook, body, timeout, requester, parent)
-                .await
+            let asked = (cluster, &call.webhook);
+            upstreams.call(asked, body, timeout, requester, parent).await
         };
         drop(copied);
         let took = start.elapsed();

@@ -11,7 +11,7 @@ use std::time::Instant;
 use actix_web::web::Data;
 use futures_util::future::join_all;
 
-use super::calls::{Asking, CallQuestion, Returned, questions};
+use super::calls::{Asking, CallQuestion, CallTerms, Returned, questions};
 use super::pending::{MemoryOf, PendingReview};
 use super::settle::SettledReview;
 use super::shadow;
@@ -248,17 +248,17 @@ impl Job {
         let upstreams = &self.asked.received.snapshot.upstreams;
         let end = end_of_calls(self.asked.since, self.asked.received.deadline);
         let left = end.saturating_duration_since(Instant::now());
-        let timeout = left.min(question.timeout());
-        let requester = Requester {
-            cluster: &self.asked.received.caller.cluster,
-            user,
-        };
+        let cluster = &*self.asked.received.caller.cluster;
         let trace = &self.asked.received.trace;
         let mut span = trace.call(|| format!("webhook {}", question.webhook()));
-        let parent = trace.traceparent(&span);
-        let mut returned = question
-            .put(upstreams, (self.asked.phase, timeout), Some(requester), parent)
-            .await;
+        let terms = CallTerms {
+            cluster,
+            phase: self.asked.phase,
+            timeout: left.min(question.timeout()),
+            requester: Some(Requester { cluster, user }),
+            parent: trace.traceparent(&span),
+        };
+        let mut returned = question.put(upstreams, terms).await;
         // Cut by the caller's time, the webhook has not failed: no failurePolicy may
         // let pass what it would have refused, had the gateway been less busy.
         if returned.result.is_err() && Instant::now() >= end {

@@ -12,7 +12,7 @@ use actix_web::rt;
 use actix_web::web::Data;
 use futures_util::future::join_all;
 
-use super::calls::{CallQuestion, Returned, questions};
+use super::calls::{CallQuestion, CallTerms, Returned, questions};
 use super::pending::PendingReview;
 use super::settle::{About, Unlogged, Unrecorded};
 use crate::authentication::Caller;
@@ -111,10 +111,15 @@ impl Waiting {
             let Ok((questions, still_left)) = encoding.await else {
                 return;
             };
-            let (upstreams, phase) = (&self.snapshot.upstreams, self.phase);
             let put = questions.into_iter().map(|question| {
-                let timeout = question.timeout();
-                question.put(upstreams, (phase, timeout), None, None)
+                let terms = CallTerms {
+                    cluster: &self.caller.cluster,
+                    phase: self.phase,
+                    timeout: question.timeout(),
+                    requester: None,
+                    parent: None,
+                };
+                question.put(&self.snapshot.upstreams, terms)
             });
             let returned = join_all(put).await;
             let read = Arc::clone(&self.read);

@@ -27,6 +27,7 @@ pub(super) struct Families {
     pub(super) decision_duration: HistogramVec,
     pub(super) authentications: IntCounterVec,
     pub(super) reloads: IntCounterVec,
+    pub(super) restrictions_removed: IntCounterVec,
     pub(super) last_reload_success: Gauge,
     pub(super) last_reload_successful: IntGauge,
     pub(super) configuration_info: IntGaugeVec,
@@ -50,6 +51,7 @@ pub(super) struct Families {
     pub(super) cluster_objects: IntGaugeVec,
     pub(super) cluster_faulty_objects: IntGaugeVec,
     pub(super) cluster_watch_failures: IntCounterVec,
+    pub(super) cluster_file_faults: IntGaugeVec,
     pub(super) build_info: IntGaugeVec,
 }
 
@@ -128,6 +130,10 @@ impl Families {
                 "Objects of the cluster with faults: the last valid version is in force, if there was one.")?,
             cluster_watch_failures: make.counters("cluster_watch_failures_total", &["cluster"],
                 "Lists and watches of the cluster that failed.")?,
+            restrictions_removed: make.counters("restrictions_removed_total", &["kind"],
+                "Denies and validating policies that were in force and are no longer.")?,
+            cluster_file_faults: make.gauges("cluster_file_faults", &["cluster"],
+                "Faults in the files that hold for the cluster alone: the last good ones are in force.")?,
             build_info: make.gauges("build_info", &["version"],
                 "Always 1.")?,
         })

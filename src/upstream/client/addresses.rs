@@ -1,12 +1,12 @@
 //! Address resolution, and which addresses may be dialled.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use ipnet::IpNet;
 
 use super::Error;
-use crate::config::Config;
+use crate::config::{Config, UpstreamAccess};
 
 /// Where names lead. What is not said is looked up by the system's resolver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,21 +17,52 @@ pub struct Addresses {
     pub allowed: Option<Vec<IpNet>>,
     /// Where this gateway listens: never dialled.
     pub own: Vec<SocketAddr>,
+    /// Whether others than the gateway's administrator choose what is dialled. Then an address of
+    /// [`ON_THIS_HOST`] must be one of `fixed`, or in a network of `allowed` that is one of those.
+    pub is_guarded: bool,
 }
+
+/// The networks that lead to this machine, or to what serves machines on its link, such as their
+/// cloud's metadata. To dial an unspecified address is to dial this machine.
+const ON_THIS_HOST: [IpNet; 6] = [
+    IpNet::new_assert(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8),
+    IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
+    IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), 16),
+    IpNet::new_assert(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 128),
+    IpNet::new_assert(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
+    IpNet::new_assert(IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), 10),
+];
 
 // === impl Addresses ===
 
 impl Addresses {
     /// Where `upstreams` of `config` says that names lead, and that its own
-    /// listener is not to be dialled.
+    /// listeners are not to be dialled.
     #[must_use]
     pub fn of(config: &Config) -> Self {
-        let own = Some(config.server.address);
+        Self::with_access(config, &config.upstreams.access)
+    }
+
+    /// The same as `access` says, of what others than the gateway's administrator have dialled.
+    #[must_use]
+    pub fn guarded(config: &Config, access: &UpstreamAccess) -> Self {
         Self {
-            fixed: config.upstreams.addresses.clone(),
-            allowed: config.upstreams.allowed_addresses.clone(),
+            is_guarded: true,
+            ..Self::with_access(config, access)
+        }
+    }
+
+    fn with_access(config: &Config, access: &UpstreamAccess) -> Self {
+        let console = config.console.as_ref().map(|console| console.address);
+        let own = [config.server.address, config.admin.address]
+            .into_iter()
+            .chain(console);
+        Self {
+            fixed: access.addresses.clone(),
+            allowed: access.allowed_addresses.clone(),
             // Port 0 lets the system choose one that nobody could have written down.
-            own: own.filter(|own| own.port() != 0).into_iter().collect(),
+            own: own.filter(|own| own.port() != 0).collect(),
+            is_guarded: false,
         }
     }
 
@@ -42,14 +73,15 @@ impl Addresses {
     ///
     /// A name without address, or with none that may be dialled.
     pub(super) async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
-        let found = match self.known(host, port) {
+        let named = self.named(host, port);
+        let found = match named.or_else(|| literal(host, port)) {
             Some(address) => vec![address],
             None => look_up(host, port).await?,
         };
         let mut refused = None;
         let mut admitted = Vec::new();
         for address in found {
-            match self.admit(address) {
+            match self.admit(address, named.is_some()) {
                 Ok(()) => admitted.push(address),
                 Err(error) => refused = Some(error),
             }
@@ -63,30 +95,62 @@ impl Addresses {
         Ok(admitted)
     }
 
-    /// Without asking anybody.
-    fn known(&self, host: &str, port: u16) -> Option<SocketAddr> {
-        let address: Option<IpAddr> = host.parse().ok();
-        let name = match address {
-            Some(IpAddr::V6(address)) => format!("[{address}]:{port}"),
+    /// Where the configuration says that the host is.
+    fn named(&self, host: &str, port: u16) -> Option<SocketAddr> {
+        let name = match host.parse() {
+            Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
             _ => format!("{}:{port}", host.to_ascii_lowercase()),
         };
-        self.fixed
-            .get(&name)
-            .copied()
-            .or_else(|| address.map(|address| SocketAddr::new(address, port)))
+        self.fixed.get(&name).copied()
     }
 
-    fn admit(&self, address: SocketAddr) -> Result<(), Error> {
-        let ip = address.ip().to_canonical();
+    fn admit(&self, address: SocketAddr, is_named: bool) -> Result<(), Error> {
+        let ip = reached(address.ip());
         if self.own.iter().any(|own| leads_to(ip, address.port(), *own)) {
             return Err(Error::Itself(address));
         }
-        let is_allowed = self
-            .allowed
-            .as_ref()
-            .is_none_or(|networks| networks.iter().any(|network| network.contains(&ip)));
-        is_allowed.then_some(()).ok_or(Error::Forbidden(address))
+        let networks = self.allowed.as_deref();
+        let mut allowing = networks
+            .unwrap_or_default()
+            .iter()
+            .filter(|network| network.contains(&ip));
+        if self.is_guarded && !is_named && is_on_this_host(ip) && !allowing.clone().any(names_this_host) {
+            return Err(Error::OnThisHost(address));
+        }
+        if networks.is_some() && allowing.next().is_none() {
+            return Err(Error::Forbidden(address));
+        }
+        Ok(())
     }
+}
+
+fn literal(host: &str, port: u16) -> Option<SocketAddr> {
+    let address = host.parse().ok()?;
+    Some(SocketAddr::new(address, port))
+}
+
+/// The address that is reached by `ip`: one of IPv6 may stand for one of IPv4, mapped,
+/// compatible or translated (RFC 6052).
+fn reached(ip: IpAddr) -> IpAddr {
+    let IpAddr::V6(long) = ip.to_canonical() else {
+        return ip.to_canonical();
+    };
+    match long.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => ip,
+        [0 | 0x64, 0 | 0xff9b, 0, 0, 0, 0, high, low] => {
+            let [[a, b], [c, d]] = [high, low].map(u16::to_be_bytes);
+            Ipv4Addr::new(a, b, c, d).into()
+        }
+        _ => ip,
+    }
+}
+
+fn is_on_this_host(ip: IpAddr) -> bool {
+    ON_THIS_HOST.iter().any(|network| network.contains(&ip))
+}
+
+fn names_this_host(network: &IpNet) -> bool {
+    ON_THIS_HOST.iter().any(|own| own.contains(network))
 }
 
 /// Whether dialling `ip` and `port` would reach what listens at `own`.
@@ -157,6 +221,85 @@ mod tests {
         }
         assert!(resolve(&addresses, "10.1.2.3", 443).is_ok());
         assert!(resolve(&addresses, "::ffff:10.1.2.3", 443).is_ok());
+    }
+
+    #[test]
+    fn others_reach_this_host_only_where_it_is_named() {
+        let addresses = |fixed: &[(&str, &str)], allowed: Option<&[&str]>| Addresses {
+            fixed: fixed
+                .iter()
+                .map(|(name, to)| ((*name).to_owned(), address(to)))
+                .collect(),
+            allowed: allowed.map(|all| all.iter().map(|one| one.parse().unwrap()).collect()),
+            own: vec![address("127.0.0.1:8443")],
+            is_guarded: true,
+        };
+        let free = addresses(&[], None);
+        for host in [
+            "127.0.0.1",
+            "127.8.8.8",
+            "localhost",
+            "LOCALHOST",
+            "::1",
+            "0.0.0.0",
+            "0.0.0.1",
+            "::",
+            "::ffff:127.0.0.1",
+            "::ffff:0.0.0.0",
+            "::127.0.0.1",
+            "64:ff9b::7f00:1",
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "fe80::1",
+            "febf::1",
+        ] {
+            let found = resolve(&free, host, 443);
+            assert!(matches!(found, Err(Error::OnThisHost(_))), "{host}: {found:?}");
+            // A network that holds everything names nothing.
+            let wide = addresses(&[], Some(&["0.0.0.0/0", "::/0"]));
+            let found = resolve(&wide, host, 443);
+            assert!(matches!(found, Err(Error::OnThisHost(_))), "{host}: {found:?}");
+        }
+        for host in [
+            "10.0.0.1",
+            "192.0.2.1",
+            "2001:db8::1",
+            "fd00::1",
+            "64:ff9b::a00:1",
+        ] {
+            assert!(resolve(&free, host, 443).is_ok(), "{host}");
+        }
+        let named = addresses(&[("hook.svc:443", "127.0.0.1:9443")], None);
+        assert!(resolve(&named, "hook.svc", 443).is_ok());
+        // The name is not the address.
+        assert!(matches!(
+            resolve(&named, "127.0.0.1", 9443),
+            Err(Error::OnThisHost(_))
+        ));
+        let listed = addresses(&[], Some(&["127.0.0.0/8", "169.254.1.1/32", "::1/128"]));
+        for (host, expected) in [
+            ("127.0.0.1", true),
+            ("169.254.1.1", true),
+            ("::1", true),
+            ("10.0.0.1", false),
+        ] {
+            assert_eq!(resolve(&listed, host, 443).is_ok(), expected, "{host}");
+        }
+        assert!(matches!(
+            resolve(&listed, "169.254.169.254", 443),
+            Err(Error::OnThisHost(_))
+        ));
+        // Never itself, whoever names it.
+        for addresses in [&listed, &addresses(&[("me.svc:443", "127.0.0.1:8443")], None)] {
+            let found = [
+                resolve(addresses, "127.0.0.1", 8443),
+                resolve(addresses, "me.svc", 443),
+            ];
+            assert!(
+                found.iter().any(|found| matches!(found, Err(Error::Itself(_)))),
+                "{found:?}"
+            );
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use zeroize::Zeroizing;
 
 use super::InvalidSettings;
-use crate::config::{Disk, Files as _, Secret};
+use crate::config::{FileScope, Files, Secret};
 
 /// How long a token is used before its file is looked at again; the same as the
 /// leeway of client-go's tokens (`transport/token_source.go`).
@@ -36,6 +36,7 @@ pub enum ClientAuthorization {
 #[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
+    scope: FileScope,
     current: Mutex<Current>,
 }
 
@@ -74,12 +75,12 @@ impl ClientAuthorization {
         header("Basic ", encoded.as_bytes()).map(Self::Fixed)
     }
 
-    /// `Bearer`, with `token` for now and later what the file at `path` holds.
+    /// `Bearer`, with `token` for now and later what the file at `path` holds, which is in `scope`.
     ///
     /// # Errors
     ///
     /// A token that no header can hold.
-    pub fn token_file(path: &Path, token: &Secret) -> Result<Self, InvalidSettings> {
+    pub fn token_file((path, scope): (&Path, &FileScope), token: &Secret) -> Result<Self, InvalidSettings> {
         let current = Current {
             header: bearer(token.reveal())?,
             due: Instant::now() + FRESH,
@@ -88,6 +89,7 @@ impl ClientAuthorization {
         };
         Ok(Self::File(Arc::new(TokenFile {
             path: path.to_owned(),
+            scope: scope.clone(),
             current: Mutex::new(current),
         })))
     }
@@ -134,7 +136,7 @@ impl TokenFile {
 
     /// Reads the file; the header to send from now on.
     fn look(&self) -> HeaderValue {
-        let read = Disk.read(&self.path).map(Zeroizing::new);
+        let read = Files::read(&self.scope, &self.path).map(Zeroizing::new);
         let file = self.path.display();
         let fresh = match read.map(|bytes| bearer(bytes.trim_ascii())) {
             Ok(Ok(header)) => Some(header),
@@ -207,7 +209,11 @@ mod tests {
     #[test]
     fn no_credential_is_printed() {
         let bearer = ClientAuthorization::bearer(&Secret::new("hunter2")).unwrap();
-        let file = ClientAuthorization::token_file(Path::new("/absent"), &Secret::new("hunter2")).unwrap();
+        let file = ClientAuthorization::token_file(
+            (Path::new("/absent"), &FileScope::Anywhere),
+            &Secret::new("hunter2"),
+        )
+        .unwrap();
         let printed = format!("{bearer:?} {file:?}");
         assert!(!printed.contains("hunter2"), "{printed}");
     }
@@ -228,7 +234,7 @@ mod tests {
         let path = folder.path().join("token");
         std::fs::write(&path, "new\n").unwrap();
         let ClientAuthorization::File(file) =
-            ClientAuthorization::token_file(&path, &Secret::new("old")).unwrap()
+            ClientAuthorization::token_file((&path, &FileScope::Anywhere), &Secret::new("old")).unwrap()
         else {
             panic!("a file was given");
         };
@@ -245,7 +251,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         std::fs::write(&path, "new").unwrap();
-        let authorization = ClientAuthorization::token_file(&path, &Secret::new("old")).unwrap();
+        let authorization =
+            ClientAuthorization::token_file((&path, &FileScope::Anywhere), &Secret::new("old")).unwrap();
         assert_eq!(wait(authorization.header()).unwrap(), "Bearer old");
         authorization.refused();
         assert_eq!(wait(authorization.header()).unwrap(), "Bearer new");
@@ -257,7 +264,7 @@ mod tests {
         let path = folder.path().join("token");
         std::fs::write(&path, "new").unwrap();
         let ClientAuthorization::File(file) =
-            ClientAuthorization::token_file(&path, &Secret::new("old")).unwrap()
+            ClientAuthorization::token_file((&path, &FileScope::Anywhere), &Secret::new("old")).unwrap()
         else {
             panic!("a file was given");
         };
@@ -280,7 +287,7 @@ mod tests {
         let path = folder.path().join("token");
         std::fs::write(&path, "new").unwrap();
         let ClientAuthorization::File(file) =
-            ClientAuthorization::token_file(&path, &Secret::new("old")).unwrap()
+            ClientAuthorization::token_file((&path, &FileScope::Anywhere), &Secret::new("old")).unwrap()
         else {
             panic!("a file was given");
         };

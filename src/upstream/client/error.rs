@@ -18,6 +18,9 @@ pub enum Error {
     /// The address is not among those that may be dialled.
     #[error("`{0}` is not among the allowed addresses")]
     Forbidden(SocketAddr),
+    /// The address is loopback or link-local, and others than the administrator chose it.
+    #[error("`{0}` is loopback or link-local: the gateway's `upstreams` for this cluster must name it")]
+    OnThisHost(SocketAddr),
     /// The address is where this gateway listens: the call would come back.
     #[error("`{0}` is this gateway itself")]
     Itself(SocketAddr),

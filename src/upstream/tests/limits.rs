@@ -12,7 +12,11 @@ fn a_call_over_the_limit_fails_at_once() {
         .unwrap();
     let hanging = runtime.spawn({
         let (upstreams, webhook) = (upstreams.clone(), Arc::clone(&pair.webhook));
-        async move { upstreams.call(&webhook, "{}", PATIENCE, JANE, None).await }
+        async move {
+            upstreams
+                .call(("default", &webhook), "{}", PATIENCE, JANE, None)
+                .await
+        }
     });
     eventually("it hangs", || pair.server.received().len() == 1);
     let full = Err(in_flight::Full::Webhook(1).to_string());

@@ -161,6 +161,8 @@ spec:
 pub(super) fn entry(folder: &Folder, name: &str, relay: &Relay, authority: &Authority) -> Value {
     let mut entry = api_server::watched(folder, name, relay, authority, cluster::token(GATEWAY.name));
     entry["selector"] = json!({"matchLabels": {LABEL.0: LABEL.1}});
+    // The webhooks of these tests are on this host.
+    entry["upstreams"] = json!({"allowedAddresses": ["127.0.0.1"]});
     entry
 }
 

@@ -69,7 +69,8 @@ pub(crate) struct Builder {
     pub(super) source: Arc<dyn ManifestSource>,
     pub(super) reload_limit: Duration,
     more_callers: &'static str,
-    clusters: &'static str,
+    clusters: String,
+    paths: &'static str,
     recording: &'static str,
     tracing: Option<String>,
     console: String,
@@ -91,7 +92,8 @@ impl Builder {
             source: Arc::new(FilesAlone),
             reload_limit: reload::LIMIT,
             more_callers: "",
-            clusters: "[]",
+            clusters: "[]".to_owned(),
+            paths: "[policies]",
             recording: "null",
             tracing: None,
             console: "null".to_owned(),
@@ -177,8 +179,14 @@ impl Builder {
     }
 
     /// `clusters` of the configuration, as YAML in one line.
-    pub(crate) fn clusters(self, clusters: &'static str) -> Self {
+    pub(crate) fn clusters(self, clusters: impl Into<String>) -> Self {
+        let clusters = clusters.into();
         Self { clusters, ..self }
+    }
+
+    /// `manifests` of the configuration, as YAML in one line.
+    pub(crate) fn paths(self, paths: &'static str) -> Self {
+        Self { paths, ..self }
     }
 
     /// `recording` of the configuration, as YAML in one line.
@@ -268,7 +276,8 @@ impl Builder {
         let path = |name: &str| self.folder.path().join(name);
         fs::create_dir(path("policies")).unwrap();
         fs::write(path("policies/all.yaml"), POLICIES).unwrap();
-        fs::write(path("policies/more.yaml"), &self.manifests).unwrap();
+        let manifests = format!("# more\n{}", self.manifests);
+        fs::write(path("policies/more.yaml"), manifests).unwrap();
         fs::write(path("ca.crt"), authority.pem()).unwrap();
         fs::write(path("server.crt"), server.pem()).unwrap();
         fs::write(path("server.key"), server.key_pem()).unwrap();
@@ -290,7 +299,7 @@ server:
 admin: {{address: 127.0.0.1:0}}
 callers:
 {callers}
-{more_callers}manifests: [policies]
+{more_callers}manifests: {paths}
 authorization: {authorization}
 limits: {limits}
 reload: {{interval: {reload}}}
@@ -309,6 +318,7 @@ console: {console}
             reload = self.reload,
             more_callers = self.more_callers,
             clusters = self.clusters,
+            paths = self.paths,
             recording = self.recording,
             upstreams = self.upstreams,
             console = self.console,

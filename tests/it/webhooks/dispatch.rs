@@ -57,7 +57,7 @@ fn a_webhook_that_is_added_is_asked_from_then_on() {
     let added = validating("a", &[entry(&webhook, "/no", json!({}))]);
     gateway.reload(&[("policies/more.yaml", added.as_bytes())]);
     assert_eq!(post(&mut connection, "/validate", &pod())["allowed"], false);
-    gateway.reload(&[("policies/more.yaml", b"")]);
+    gateway.reload(&[("policies/more.yaml", b"# none\n")]);
     assert_eq!(post(&mut connection, "/validate", &pod())["allowed"], true);
     assert_eq!(webhook.calls().len(), 1);
 }

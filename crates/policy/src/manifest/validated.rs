@@ -12,6 +12,7 @@ use crate::authorization::{AuthorizationPolicy, Effect};
 use crate::document::{Document, Node, Value};
 use crate::engine::admission::ParamKind;
 use crate::engine::admission::exceptions::Exception;
+use crate::engine::admission::webhook::Webhook;
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use portcullis_cel::Version;
 use portcullis_cel::json;
@@ -123,6 +124,24 @@ impl ValidatedObject {
     #[must_use]
     pub fn cluster(&self) -> Option<&str> {
         self.cluster.as_deref()
+    }
+
+    /// Whether it comes from an API server, and not from a file.
+    #[must_use]
+    pub const fn is_watched(&self) -> bool {
+        self.is_watched
+    }
+
+    /// The webhooks that it registers, if it is a configuration of some.
+    #[must_use]
+    pub fn webhooks(&self) -> &[Arc<Webhook>] {
+        match &self.content {
+            Content::Admission(
+                AdmissionObject::ValidatingWebhooks(configuration)
+                | AdmissionObject::MutatingWebhooks(configuration),
+            ) => &configuration.webhooks,
+            _ => &[],
+        }
     }
 
     /// The policy that it is, if it is an AuthorizationPolicy.

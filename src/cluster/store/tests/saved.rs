@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cluster::saved::{self, SnapshotSaver, UnsavedObjects};
+use crate::config::FileScope;
 
 /// What becomes of a store.
 #[derive(Debug, Clone)]
@@ -89,7 +90,7 @@ proptest! {
     fn what_is_saved_change_by_change_is_what_holds(changes in vec(change(), 1..30)) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("east.json");
-        let (store, mut saver) = (mk_store(), SnapshotSaver::new(path.clone(), "east"));
+        let (store, mut saver) = (mk_store(), SnapshotSaver::new(path.clone(), FileScope::Anywhere, "east"));
         let mut wholes = 0;
         for change in changes.iter().chain([&StoreChange::Saved]) {
             make(&store, change);
@@ -99,7 +100,7 @@ proptest! {
             let unsaved = store.unsaved(saver.wants_all());
             wholes += usize::from(matches!(unsaved, UnsavedObjects::All(_)));
             saver.save(&unsaved).unwrap();
-            let restored = Store::new("east", saved::read(&path, "east").unwrap(), Version::NEWEST);
+            let restored = Store::new("east", saved::read((&path, &FileScope::Anywhere), "east").unwrap(), Version::NEWEST);
             prop_assert_eq!(held(&restored), held(&store));
         }
         let dropped = changes.iter().filter(|change| matches!(change, StoreChange::PoliciesLeft));

@@ -129,7 +129,7 @@ fn policies_are_listed_with_what_became_of_them() {
     );
     assert_eq!(list["policies"][3]["counts"], json!(null));
     let place = list["policies"][1]["place"].as_str().unwrap();
-    assert!(place.ends_with("manifests.yaml:13"), "{place}");
+    assert!(place.ends_with("manifests.yaml:14"), "{place}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn read(folder: &Path, earlier: Option<&ManifestFiles>, keeps_texts: bool, now: 
     };
     let earlier = EarlierFiles::new(earlier, Version::NEWEST, now);
     let (files, faults) = ManifestFiles::read_paths(&[entry], keeps_texts, earlier);
-    assert_eq!(faults.to_string(), "");
+    assert_eq!(faults.together().to_string(), "");
     files
 }
 

@@ -1,0 +1,288 @@
+//! A configuration whose files of clusters have faults, with the last good ones in their place.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::clusters::{self, ReadFolder};
+use super::{ClusterFile, Config, Disk, Files, load, parse_with};
+use portcullis_policy::field::{Fault, Faults, Place};
+
+/// The clusters whose own files are not in force as they are, because of these faults: the last
+/// good ones are.
+pub type HeldBack = BTreeMap<String, Faults>;
+
+/// A configuration, and what of it is not in force.
+#[derive(Debug)]
+pub struct ConfigBeside {
+    /// The configuration, with the last good file in place of each that has faults; `None` where
+    /// something else has some.
+    pub config: Option<Config>,
+    /// What is wrong with it.
+    pub faults: Faults,
+    /// What is wrong with the files of the folder that `clusters` names for which the last good
+    /// ones stand, or none where there was none.
+    pub held_back: BTreeMap<PathBuf, Faults>,
+}
+
+impl From<(Option<Config>, Faults)> for ConfigBeside {
+    fn from((config, faults): (Option<Config>, Faults)) -> Self {
+        Self {
+            config,
+            faults,
+            held_back: BTreeMap::new(),
+        }
+    }
+}
+
+/// Reads the configuration at `path`, where the files of the folder that `clusters` names may be
+/// written by others than who writes the configuration: what is wrong with one of them costs
+/// nobody else anything. `earlier` are those that were last in force.
+#[must_use]
+pub fn load_beside(path: &Path, earlier: &[ClusterFile]) -> ConfigBeside {
+    let loaded: ConfigBeside = load(path).into();
+    let text = Disk
+        .read(path)
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok());
+    let (None, Some(text), Ok(absolute)) = (&loaded.config, text, std::path::absolute(path)) else {
+        return loaded;
+    };
+    let folder = absolute.parent().unwrap_or(&absolute);
+    let parse = |read: ReadFolder<'_>| parse_with(path, &text, folder, read);
+    hold_back(parse, earlier).unwrap_or(loaded)
+}
+
+/// Holds back one file after another until what is left has no faults; `None` where that does
+/// not help.
+fn hold_back(
+    parse: impl Fn(ReadFolder<'_>) -> (Option<Config>, Faults),
+    earlier: &[ClusterFile],
+) -> Option<ConfigBeside> {
+    let on_disk = OnceCell::new();
+    let earlier: BTreeMap<&Path, &ClusterFile> =
+        earlier.iter().map(|file| (file.path.as_path(), file)).collect();
+    let mut held_back: BTreeMap<PathBuf, Faults> = BTreeMap::new();
+    loop {
+        let read = |folder: &Path| {
+            let (files, faults) = on_disk.get_or_init(|| clusters::read_folder(folder));
+            substituted((files, faults), &held_back, &earlier)
+        };
+        let (config, faults) = parse(&read);
+        if config.is_some() {
+            return Some(ConfigBeside {
+                config,
+                faults,
+                held_back,
+            });
+        }
+        let (files, unreadable) = on_disk.get()?;
+        let mut accused = accused((files, unreadable), &earlier, faults);
+        // Who takes the name of another's cluster is at fault, and not who had it.
+        if accused.iter().any(|accused| accused.has_new_name) {
+            accused.retain(|accused| accused.has_new_name);
+        }
+        let before = held_back.len();
+        for AccusedFile { path, fault, .. } in accused {
+            held_back.entry(path).or_default().push(fault);
+        }
+        if held_back.len() == before {
+            return None;
+        }
+    }
+}
+
+/// A file of the folder with what is wrong with it.
+struct AccusedFile {
+    path: PathBuf,
+    fault: Fault,
+    /// Whether it had another name earlier, or none.
+    has_new_name: bool,
+}
+
+/// Those of `faults` that are in files which are not as they were `earlier`, or cannot be read.
+fn accused(
+    (files, unreadable): (&[ClusterFile], &Faults),
+    earlier: &BTreeMap<&Path, &ClusterFile>,
+    faults: Faults,
+) -> Vec<AccusedFile> {
+    let mut has_new_name: BTreeMap<String, bool> = BTreeMap::new();
+    for file in unreadable.iter().filter_map(|fault| fault.place.file.as_deref()) {
+        has_new_name.insert(file.to_owned(), !earlier.contains_key(Path::new(file)));
+    }
+    for file in files {
+        let before = earlier.get(file.path.as_path());
+        if before.is_none_or(|before| *before != file) {
+            let is_new = before.is_none_or(|before| before.name() != file.name());
+            has_new_name.insert(file.path.display().to_string(), is_new);
+        }
+    }
+    let accused = |fault: Fault| {
+        let file = fault.place.file.as_deref()?;
+        let (path, has_new_name) = (PathBuf::from(file), *has_new_name.get(file)?);
+        Some(AccusedFile {
+            path,
+            fault,
+            has_new_name,
+        })
+    };
+    faults.into_iter().filter_map(accused).collect()
+}
+
+/// What is on the disk, with the `earlier` files in place of those that are held back.
+fn substituted(
+    (files, unreadable): (&[ClusterFile], &Faults),
+    held_back: &BTreeMap<PathBuf, Faults>,
+    earlier: &BTreeMap<&Path, &ClusterFile>,
+) -> (Vec<ClusterFile>, Faults) {
+    // A folder is held back where it holds more than can be read.
+    let is_held = |path: &Path| path.ancestors().any(|path| held_back.contains_key(path));
+    let kept = files.iter().filter(|file| !is_held(&file.path));
+    let stand_in = earlier.values().copied().filter(|file| is_held(&file.path));
+    let mut all: Vec<ClusterFile> = kept.chain(stand_in).cloned().collect();
+    all.sort_by(|one, other| one.path.cmp(&other.path));
+    let is_told = |place: &Place| !place.file.as_deref().is_some_and(|file| is_held(Path::new(file)));
+    let mut faults = Faults::new();
+    faults.extend(unreadable.iter().filter(|fault| is_told(&fault.place)).cloned());
+    (all, faults)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const CONFIGURATION: &str = "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n\
+        server: {address: '127.0.0.1:0', tls: {certificate: s.crt, privateKey: s.key}}\nclusters: clusters.d\n";
+
+    /// A configuration with entries in files of their own, and what was last in force.
+    struct Tenants {
+        folder: tempfile::TempDir,
+        earlier: Vec<ClusterFile>,
+    }
+
+    impl Tenants {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("c.yaml"), CONFIGURATION).unwrap();
+            let mut tenants = Self {
+                folder,
+                earlier: Vec::new(),
+            };
+            for name in ["east", "west"] {
+                tenants.write(&format!("{name}.yaml"), &entry(name));
+            }
+            let config = tenants.load().config.unwrap();
+            tenants.earlier = config.cluster_folder.unwrap().files;
+            assert_eq!(tenants.earlier.len(), 2);
+            tenants
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join("clusters.d").join(name)
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            let path = self.path(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn load(&self) -> ConfigBeside {
+            load_beside(&self.folder.path().join("c.yaml"), &self.earlier)
+        }
+
+        /// The clusters that are followed, and the files that are held back.
+        fn told(&self) -> (Vec<String>, Vec<String>) {
+            let loaded = self.load();
+            let config = loaded.config.unwrap_or_else(|| panic!("{}", loaded.faults));
+            let clusters = config.clusters.into_iter().map(|entry| entry.name);
+            let name = |path: &PathBuf| {
+                let below = path.strip_prefix(self.folder.path().join("clusters.d")).unwrap();
+                below.display().to_string()
+            };
+            (clusters.collect(), loaded.held_back.keys().map(name).collect())
+        }
+    }
+
+    fn entry(name: &str) -> String {
+        format!("name: {name}\nkubeconfig: {name}.kubeconfig\nsnapshot: {name}.saved\n")
+    }
+
+    #[test]
+    fn a_faulty_entry_costs_nobody_else_a_change() {
+        let tenants = Tenants::new();
+        for faulty in [
+            "name: [",
+            "",
+            "name: east\n",
+            "name: west\nkubeconfig: k\nsnapshot: s\n",
+            "name: east\nkubeconfig: ../k\nsnapshot: s\n",
+            "name: east\nkubeconfig: k\nsnapshot: west.saved.changes\n",
+        ] {
+            tenants.write("east.yaml", faulty);
+            tenants.write("north.yaml", &entry("north"));
+            let (clusters, held) = tenants.told();
+            assert_eq!(clusters, ["east", "north", "west"], "{faulty}");
+            assert_eq!(held, ["east.yaml"], "{faulty}");
+            let east = tenants.load().config.unwrap().clusters.remove(0);
+            assert_eq!(east.snapshot, Some(tenants.path("east.saved")), "{faulty}");
+        }
+        // Who had the name keeps it, even where both changed.
+        tenants.write(
+            "east.yaml",
+            &entry("east").replace("kubeconfig: e", "kubeconfig: new-e"),
+        );
+        tenants.write("west.yaml", &entry("east"));
+        assert_eq!(tenants.told().1, ["west.yaml"]);
+        let east = tenants.load().config.unwrap().clusters.remove(0);
+        assert_eq!(east.kubeconfig, tenants.path("new-east.kubeconfig"));
+        tenants.write("west.yaml", &entry("west"));
+        // A new one with faults has no effect.
+        tenants.write("east.yaml", &entry("east"));
+        tenants.write("aaa.yaml", "name: east\nkubeconfig: k\nsnapshot: east.saved\n");
+        assert_eq!(
+            tenants.told(),
+            (
+                vec!["east".into(), "north".into(), "west".into()],
+                vec!["aaa.yaml".into()]
+            )
+        );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_as_it_was() {
+        let tenants = Tenants::new();
+        fs::remove_file(tenants.path("east.yaml")).unwrap();
+        symlink("../c.yaml", tenants.path("east.yaml")).unwrap();
+        tenants.write("north.yaml", &entry("north"));
+        let both = (
+            vec!["east".into(), "north".into(), "west".into()],
+            vec!["east.yaml".into()],
+        );
+        assert_eq!(tenants.told(), both);
+        fs::remove_file(tenants.path("east.yaml")).unwrap();
+        assert_eq!(
+            tenants.told(),
+            (vec!["north".into(), "west".into()], vec![]),
+            "gone is gone"
+        );
+    }
+
+    #[test]
+    fn what_the_administrator_writes_is_not_held_back() {
+        let tenants = Tenants::new();
+        tenants.write("east.yaml", "name: [");
+        let faulty = format!("{CONFIGURATION}what: 1\n");
+        fs::write(tenants.folder.path().join("c.yaml"), faulty).unwrap();
+        let loaded = tenants.load();
+        assert!(loaded.config.is_none());
+        let faults = loaded.faults.to_string();
+        assert!(
+            faults.contains("unknown field `what`") && faults.contains("east.yaml"),
+            "{faults}"
+        );
+    }
+}

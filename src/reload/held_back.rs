@@ -1,0 +1,247 @@
+//! Whose files have faults, and what of them is held back.
+//!
+//! Files that hold for one cluster alone may be written by its administrators. Where they are
+//! faulty, or would make those of everybody so, that cluster's last good files stay in force, and
+//! everything else takes effect: what one writes costs nobody else a change.
+
+use super::faults_by_cluster::FaultsByCluster;
+use super::files::ManifestFiles;
+use crate::config::HeldBack;
+use portcullis_policy::field::Faults;
+use portcullis_policy::manifest::{ObjectSet, Options};
+
+/// The objects of some files, as far as they are not held back.
+pub(super) struct SettledFiles {
+    pub(super) files: ManifestFiles,
+    /// `None` where they are faulty all the same.
+    pub(super) objects: Option<ObjectSet>,
+    /// Warnings; where there are no objects, everything.
+    pub(super) faults: Faults,
+}
+
+/// Files, and what may stand in for those of a cluster.
+struct Settling<'s> {
+    files: &'s ManifestFiles,
+    earlier: &'s ManifestFiles,
+    known: Option<&'s ObjectSet>,
+    options: &'s Options,
+}
+
+/// The objects of `files`, some of which could not be read. Where `earlier` files are known, they
+/// stand in for those of each cluster that has faults, and `held` has these.
+pub(super) fn settle(
+    files: &ManifestFiles,
+    mut unreadable: FaultsByCluster,
+    (earlier, known): (Option<&ManifestFiles>, Option<&ObjectSet>),
+    options: &Options,
+    held: &mut HeldBack,
+) -> SettledFiles {
+    let mut settled = match earlier {
+        Some(earlier) => {
+            unreadable.hold(held);
+            let settling = Settling {
+                files,
+                earlier,
+                known,
+                options,
+            };
+            settling.settle(held)
+        }
+        None => SettledFiles::new(files.clone(), known, options),
+    };
+    let mut faults = unreadable.together();
+    faults.append(settled.faults);
+    settled.objects = settled.objects.filter(|_| !faults.has_errors());
+    if settled.objects.is_none() {
+        // Nothing takes effect, so nothing is held back.
+        for of_cluster in std::mem::take(held).into_values() {
+            faults.append(of_cluster);
+        }
+    }
+    SettledFiles { faults, ..settled }
+}
+
+// === impl SettledFiles ===
+
+impl SettledFiles {
+    fn new(files: ManifestFiles, known: Option<&ObjectSet>, options: &Options) -> Self {
+        let (objects, faults) = ObjectSet::new(files.objects(), options, known);
+        Self {
+            files,
+            objects,
+            faults,
+        }
+    }
+}
+
+// === impl Settling ===
+
+impl Settling<'_> {
+    fn settle(&self, held: &mut HeldBack) -> SettledFiles {
+        let whole = self.without(held);
+        if whole.objects.is_some() {
+            return whole;
+        }
+        whole.files.by_cluster(whole.faults).hold(held);
+        let rest = self.without(held);
+        if rest.objects.is_none() && self.accuse(&rest, held) {
+            return self.without(held);
+        }
+        rest
+    }
+
+    /// The objects where the last good files of those that are held back stand in.
+    fn without(&self, held: &HeldBack) -> SettledFiles {
+        let files = self
+            .files
+            .with_earlier(&held.keys().cloned().collect(), self.earlier);
+        SettledFiles::new(files, self.known, self.options)
+    }
+
+    /// Holds back the clusters whose files make faults of everybody's, by what they say or no
+    /// longer say. Whether there are any.
+    fn accuse(&self, faulty: &SettledFiles, held: &mut HeldBack) -> bool {
+        let suspects = faulty.files.clusters_unlike(self.earlier);
+        let mut accused = held.clone();
+        accused.extend(
+            suspects
+                .iter()
+                .map(|cluster| (cluster.clone(), faulty.faults.clone())),
+        );
+        if self.without(&accused).objects.is_none() {
+            return false;
+        }
+        for cluster in suspects {
+            let faults = accused.remove(&cluster);
+            if self.without(&accused).objects.is_none() {
+                accused.extend(faults.map(|faults| (cluster, faults)));
+            }
+        }
+        *held = accused;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use portcullis_cel::Version;
+    use portcullis_policy::manifest::Source;
+
+    fn deny(name: &str, more: &str) -> String {
+        format!(
+            "---\napiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: {name}}}\nspec:\n  \
+             effect: Deny\n  subjects: [{{kind: User, name: joe}}]\n  \
+             resourceRules: [{{verbs: [get], apiGroups: [''], resources: [pods]{more}}}]\n"
+        )
+    }
+
+    const NAMESPACE: &str = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {a: b}}\n";
+
+    fn files(texts: &[(Option<&str>, &str)]) -> ManifestFiles {
+        let source = |(place, (cluster, text)): (usize, &(Option<&str>, &str))| Source {
+            file: format!("{}-{place}.yaml", cluster.unwrap_or("all")),
+            text: (*text).to_owned(),
+            cluster: cluster.map(str::to_owned),
+        };
+        let sources = texts.iter().enumerate().map(source).collect();
+        ManifestFiles::of_sources(sources, Version::NEWEST)
+    }
+
+    /// The names of the policies in force after `now` came in place of `before`, and whose files
+    /// are held back; `None` where nothing takes effect.
+    fn settled(
+        before: &[(Option<&str>, &str)],
+        now: &[(Option<&str>, &str)],
+    ) -> Option<(BTreeSet<String>, Vec<String>)> {
+        let options = Options {
+            clusters: ["east", "west"].map(str::to_owned).into(),
+            ..Options::default()
+        };
+        let mut held = HeldBack::new();
+        let (before, now) = (files(before), files(now));
+        let settled = settle(
+            &now,
+            FaultsByCluster::default(),
+            (Some(&before), None),
+            &options,
+            &mut held,
+        );
+        let Some(objects) = settled.objects else {
+            assert!(settled.faults.has_errors() && held.is_empty());
+            return None;
+        };
+        assert!(!settled.faults.has_errors(), "{}", settled.faults);
+        let policies = objects
+            .objects()
+            .filter(|object| object.authorization_policy().is_some());
+        let named = policies.map(|object| {
+            let cluster = object.cluster().unwrap_or("all");
+            format!("{cluster}/{}", object.identity().name())
+        });
+        Some((named.collect(), held.into_keys().collect()))
+    }
+
+    fn expect(names: &[&str], held: &[&str]) -> Option<(BTreeSet<String>, Vec<String>)> {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        Some((owned(names).into_iter().collect(), owned(held)))
+    }
+
+    #[test]
+    fn a_cluster_with_faults_keeps_its_last_good_files_and_the_others_change() {
+        let (a, b, c) = (deny("a", ""), deny("b", ""), deny("c", ""));
+        let before = [(None, a.as_str()), (Some("east"), &b)];
+        for faulty in [
+            "kind: [",
+            "apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {name: x}\n",
+            "{",
+            &format!("{c}{c}"),
+        ] {
+            let now = [(None, c.as_str()), (Some("east"), faulty), (Some("west"), &a)];
+            let found = settled(&before, &now);
+            assert_eq!(
+                found,
+                expect(&["all/c", "east/b", "west/a"], &["east"]),
+                "{faulty}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_fault_of_what_holds_for_all_changes_nothing() {
+        let a = deny("a", "");
+        assert_eq!(
+            settled(&[(None, &a)], &[(None, "kind: ["), (Some("east"), "kind: [")]),
+            None
+        );
+    }
+
+    #[test]
+    fn an_object_that_clashes_with_one_of_all_is_held_back_wherever_it_stands() {
+        let (a, b) = (deny("a", ""), deny("b", ""));
+        let before = [(None, a.as_str()), (Some("east"), &b)];
+        let expected = expect(&["all/a", "east/b"], &["east"]);
+        assert_eq!(settled(&before, &[(None, &a), (Some("east"), &a)]), expected);
+        assert_eq!(settled(&before, &[(Some("east"), &a), (None, &a)]), expected);
+    }
+
+    #[test]
+    fn what_is_no_longer_there_and_makes_a_fault_of_all_is_held_back() {
+        let selecting = deny("a", ", namespaceSelector: {matchLabels: {a: b}}");
+        let before = [
+            (None, selecting.as_str()),
+            (Some("east"), NAMESPACE),
+            (Some("west"), NAMESPACE),
+        ];
+        let b = deny("b", "");
+        let now = [
+            (None, selecting.as_str()),
+            (Some("east"), b.as_str()),
+            (Some("west"), &format!("{NAMESPACE}{b}")),
+        ];
+        // Only the cluster whose Namespaces went is.
+        assert_eq!(settled(&before, &now), expect(&["all/a", "west/b"], &["east"]));
+    }
+}
