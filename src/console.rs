@@ -28,6 +28,7 @@ mod recent_decisions;
 mod state;
 pub mod views;
 mod visible;
+mod visible_clusters;
 
 pub use context::{ViewContext, ViewRequest};
 pub use history::{EVERY, MetricsHistory};
@@ -36,3 +37,4 @@ pub use page::{Page, Representation, ViewError};
 pub use query::ViewQuery;
 pub use recent_decisions::{ClusterDecisions, DecisionSlice, KeptDecision, RecentDecisions};
 pub use state::ConsoleState;
+pub use visible_clusters::VisibleClusters;

@@ -77,12 +77,15 @@ impl<'w> Registered<'w> {
 /// differ in whom that is.
 type UpstreamsByOwner = BTreeMap<Option<String>, HashMap<String, Vec<Arc<Upstream>>>>;
 
+/// By the address of a webhook, with that webhook.
+type UpstreamsByAddress = HashMap<usize, (Arc<Webhook>, Arc<Upstream>)>;
+
 #[derive(Debug, Default)]
 struct KnownUpstreams {
     by_owner: UpstreamsByOwner,
     /// By the cluster whose settings hold, and by the address of the webhook, which is kept so that
     /// no other can have it. Clusters may share a webhook.
-    by_address: BTreeMap<Option<String>, HashMap<usize, (Arc<Webhook>, Arc<Upstream>)>>,
+    by_address: BTreeMap<Option<String>, UpstreamsByAddress>,
 }
 
 /// How much earlier than the caller the gateway gives up: a tenth of the time

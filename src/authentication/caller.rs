@@ -18,6 +18,8 @@ pub struct Caller {
     pub cluster: Arc<str>,
     /// What it may use.
     pub endpoints: Endpoints,
+    /// Whether the console shows it every cluster, and not its own alone.
+    pub sees_all_clusters: bool,
     /// What it was recognised by.
     pub method: AuthenticationMethod,
 }

@@ -21,6 +21,8 @@ pub(super) struct KnownCaller {
     pub(super) needs: Fields,
     pub(super) endpoints: Endpoints,
     pub(super) cluster: Arc<str>,
+    /// Whether the console shows it every cluster.
+    sees_all_clusters: bool,
 }
 
 /// A credential meets one field of one entry.
@@ -81,6 +83,7 @@ impl KnownCaller {
             needs: needs.fold(Fields::default(), |needs, (_, field)| needs.with(*field)),
             endpoints: entry.endpoints,
             cluster: entry.cluster.as_str().into(),
+            sees_all_clusters: entry.sees_all_clusters,
         }
     }
 
@@ -120,6 +123,7 @@ pub(super) fn name(
             None => named = Some(caller(entry, proof)),
             Some(caller) if caller.cluster == entry.cluster => {
                 caller.endpoints = caller.endpoints.union(entry.endpoints);
+                caller.sees_all_clusters |= entry.sees_all_clusters;
             }
             Some(caller) => {
                 let (name, method) = (caller.name.clone(), caller.method);
@@ -151,6 +155,7 @@ fn caller(entry: &KnownCaller, proof: &Proof) -> Caller {
         name: proof.name.clone(),
         cluster: entry.cluster.clone(),
         endpoints: entry.endpoints,
+        sees_all_clusters: entry.sees_all_clusters,
         method: proof.method,
     }
 }

@@ -23,6 +23,8 @@ pub struct CallerEntry {
     pub endpoints: Endpoints,
     /// The cluster that the caller speaks for.
     pub cluster: String,
+    /// Whether the console shows it every cluster, and not its own alone.
+    pub sees_all_clusters: bool,
 }
 
 /// Certificates: every list that is not empty must hold something that the certificate has.
@@ -50,6 +52,9 @@ pub enum Endpoint {
 /// A set of [`Endpoint`]s and the console: what a caller may use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Endpoints(u8);
+
+/// Every cluster, in `consoleClusters`.
+const ALL_CLUSTERS: &str = "*";
 
 /// The word for the console among `endpoints`.
 const CONSOLE: &str = "console";
@@ -140,7 +145,14 @@ impl std::fmt::Debug for Endpoints {
 // === reading ===
 
 pub(super) fn callers(root: &Section<'_>, server: Option<&Server>) -> Vec<CallerEntry> {
-    let fields = ["kubeconfig", "clientCertificate", "jwt", "endpoints", "cluster"];
+    let fields = [
+        "kubeconfig",
+        "clientCertificate",
+        "jwt",
+        "endpoints",
+        "cluster",
+        "consoleClusters",
+    ];
     let without_ca = server.is_some_and(|server| server.tls.client_ca.is_none());
     let mut callers: Vec<CallerEntry> = Vec::new();
     for item in root.items("callers") {
@@ -183,6 +195,7 @@ fn caller(section: &Section<'_>) -> Option<CallerEntry> {
     let jwt = jwt::jwt(section);
     let endpoints = endpoints(section);
     let cluster = section.text("cluster").unwrap_or(DEFAULT_CLUSTER).to_owned();
+    let sees_all_clusters = console_clusters(section, endpoints);
     if ["kubeconfig", "clientCertificate", "jwt"]
         .iter()
         .all(|field| section.value(field).is_none())
@@ -199,7 +212,25 @@ fn caller(section: &Section<'_>) -> Option<CallerEntry> {
         jwt,
         endpoints,
         cluster,
+        sees_all_clusters,
     })
+}
+
+/// Whether every cluster is shown.
+fn console_clusters(section: &Section<'_>, endpoints: Endpoints) -> bool {
+    let texts = section.texts("consoleClusters");
+    for (index, text) in texts.iter().filter(|(_, text)| *text != ALL_CLUSTERS) {
+        let message = format!(
+            "`{text}`: supported is `*`, for every cluster; without it the console shows the caller's own"
+        );
+        section.fault_at("consoleClusters", *index, FaultKind::NotSupported, message);
+    }
+    if !texts.is_empty() && !endpoints.contains_console() {
+        let message =
+            "has no effect on a caller that may not see the console: add `console` to its `endpoints`";
+        section.fault("consoleClusters", FaultKind::Invalid, message);
+    }
+    texts.iter().any(|(_, text)| *text == ALL_CLUSTERS)
 }
 
 fn client_certificate(entry: &Section<'_>) -> Option<ClientCertificate> {

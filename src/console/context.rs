@@ -8,7 +8,9 @@ use percent_encoding::percent_decode_str;
 use super::frame::PageFrame;
 use super::page::Representation;
 use super::query::ViewQuery;
+use super::recent_decisions::RecentDecisions;
 use super::state::ConsoleState;
+use super::visible_clusters::VisibleClusters;
 use crate::reload::{ReloadState, Snapshot};
 use crate::telemetry::Metrics;
 
@@ -22,6 +24,10 @@ pub struct ViewContext<'c> {
     pub metrics: &'c Metrics,
     /// What the console remembers.
     pub console: &'c ConsoleState,
+    /// What it remembers of the decisions for `visible` clusters.
+    pub decisions: &'c RecentDecisions,
+    /// Whose they are that are shown.
+    pub visible: &'c VisibleClusters,
     /// The time for which it is shown.
     pub now: SystemTime,
     /// When a view that takes long must give up, with [`ViewError::TooLate`](super::ViewError::TooLate).

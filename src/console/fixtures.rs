@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::{ConsoleState, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest, views};
-use crate::reload::fixtures::{mk_snapshot, now};
-use crate::reload::{FilesAlone, ReloadState};
+use super::{
+    ConsoleState, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest, VisibleClusters,
+    views,
+};
+use crate::reload::fixtures::{mk_snapshot, mk_snapshot_of, now};
+use crate::reload::{FilesAlone, ReloadState, Snapshot};
 use crate::telemetry::Metrics;
 
 /// A console, and what it shows.
@@ -16,6 +19,7 @@ pub(super) struct TestConsole {
     pub(super) state: Arc<ReloadState>,
     pub(super) metrics: Metrics,
     pub(super) console: ConsoleState,
+    pub(super) visible: VisibleClusters,
 }
 
 impl TestConsole {
@@ -26,14 +30,29 @@ impl TestConsole {
 
     /// The same with `more` in the configuration.
     pub(super) fn with(manifests: &str, more: &str) -> Self {
-        let (folder, snapshot) = mk_snapshot(manifests, more);
+        Self::of_snapshot(mk_snapshot(manifests, more))
+    }
+
+    /// The same with manifests of some clusters.
+    pub(super) fn of_clusters(manifests: &str, clusters: &[(&str, &str)]) -> Self {
+        Self::of_snapshot(mk_snapshot_of(manifests, clusters, ""))
+    }
+
+    fn of_snapshot((folder, snapshot): (TempDir, Snapshot)) -> Self {
         let console = ConsoleState::new(10_000, &snapshot.revision, now());
+        console.follow(&snapshot.config);
         Self {
             _folder: folder,
             state: ReloadState::new(snapshot, Arc::new(FilesAlone)),
             metrics: Metrics::new().unwrap(),
             console,
+            visible: VisibleClusters::All,
         }
+    }
+
+    /// The same for who sees these clusters.
+    pub(super) fn seeing(self, visible: VisibleClusters) -> Self {
+        Self { visible, ..self }
     }
 
     /// What is at a URL, as HTML.
@@ -71,6 +90,8 @@ impl TestConsole {
             state: &self.state,
             metrics: &self.metrics,
             console: &self.console,
+            decisions: &self.console.decisions(&self.visible),
+            visible: &self.visible,
             now: now(),
             deadline: Instant::now() + Duration::from_secs(600),
         };

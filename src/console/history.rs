@@ -134,6 +134,18 @@ impl Interval {
         }
     }
 
+    /// Allow, Deny and no opinion for this cluster; `None` where there was none before its end.
+    pub(super) fn of_cluster(&self, cluster: &str) -> Option<[u64; 3]> {
+        let found = self.clusters.iter().find(|(name, _)| **name == *cluster);
+        found.map(|(_, counts)| *counts)
+    }
+
+    /// The same a second.
+    pub(super) fn rates_of_cluster(&self, cluster: &str) -> [f64; 3] {
+        let counts = self.of_cluster(cluster).unwrap_or_default();
+        counts.map(|count| as_f64(count) / self.seconds.max(f64::EPSILON))
+    }
+
     /// Allow, Deny and no opinion at all endpoints, a second.
     pub(super) fn rates(&self) -> [f64; 3] {
         let mut rates = [0.0; 3];

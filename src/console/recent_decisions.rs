@@ -21,7 +21,7 @@ const CHUNK_BYTES: usize = 128 << 10;
 const MOST_BYTES: usize = 64 << 20;
 
 /// How many clusters are counted by name; further ones are counted together.
-const MOST_CLUSTERS: usize = 64;
+const MOST_CLUSTERS: usize = 256;
 
 /// What further clusters are counted as.
 const OTHER: &str = "other clusters";
@@ -30,7 +30,6 @@ const OTHER: &str = "other clusters";
 #[derive(Debug)]
 pub struct RecentDecisions {
     kept: Mutex<KeptDecisions>,
-    limits: DecisionLimits,
 }
 
 /// How much is kept.
@@ -51,6 +50,7 @@ struct KeptDecisions {
     /// Bytes of lines in all chunks.
     bytes: usize,
     clusters: Vec<ClusterDecisions>,
+    limits: DecisionLimits,
 }
 
 /// Lines one behind the other.
@@ -120,11 +120,31 @@ impl RecentDecisions {
             first: 1,
             bytes: 0,
             clusters: Vec::new(),
+            limits,
         };
         Self {
             kept: Mutex::new(kept),
-            limits,
         }
+    }
+
+    /// None yet, in one of so many equal `parts` of the room that these have.
+    #[must_use]
+    pub fn part(&self, parts: usize) -> Self {
+        let limits = self.kept().limits;
+        let parts = parts.max(1);
+        Self::within(DecisionLimits {
+            decisions: limits.decisions / u64::try_from(parts).unwrap_or(u64::MAX),
+            bytes: limits.bytes / parts,
+            chunk: limits.chunk.min(limits.bytes / parts / 2),
+        })
+    }
+
+    /// Keeps as many from now on as `other` does.
+    pub fn resize(&self, other: &Self) {
+        let limits = other.kept().limits;
+        let mut kept = self.kept();
+        kept.limits = limits;
+        kept.shrink();
     }
 
     /// Keeps a decision about a request of `cluster` whose line in the decision log is `line`. The
@@ -133,8 +153,8 @@ impl RecentDecisions {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let mut kept = self.kept();
         kept.count(decision, cluster);
-        kept.append(decision, line, self.limits.chunk);
-        kept.shrink(self.limits);
+        kept.append(decision, line);
+        kept.shrink();
     }
 
     /// The number of the newest decision; 0 if there was none yet.
@@ -175,6 +195,13 @@ impl RecentDecisions {
     }
 }
 
+impl Default for RecentDecisions {
+    /// Keeps none.
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
 // === impl KeptDecisions ===
 
 impl KeptDecisions {
@@ -201,7 +228,8 @@ impl KeptDecisions {
         }
     }
 
-    fn append(&mut self, decision: Decision, line: &[u8], chunk: usize) {
+    fn append(&mut self, decision: Decision, line: &[u8]) {
+        let chunk = self.limits.chunk;
         if !self.current.entries.is_empty() && self.current.text.len() + line.len() > chunk {
             let next = DecisionChunk {
                 first: self.current.next(),
@@ -218,7 +246,8 @@ impl KeptDecisions {
         self.bytes += line.len();
     }
 
-    fn shrink(&mut self, limits: DecisionLimits) {
+    fn shrink(&mut self) {
+        let limits = self.limits;
         let next = self.current.next();
         self.first = self.first.max(next.saturating_sub(limits.decisions));
         while let Some(oldest) = self.sealed.front() {

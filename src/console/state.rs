@@ -1,17 +1,27 @@
 //! What the console remembers from one request to the next.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use super::history::MetricsHistory;
 use super::recent_decisions::RecentDecisions;
+use super::visible_clusters::VisibleClusters;
+use crate::authentication::Caller;
+use crate::config::Config;
 use crate::telemetry::Metrics;
+use portcullis_policy::engine::Decision;
 
 /// What is kept for as long as the gateway runs.
 #[derive(Debug)]
 pub struct ConsoleState {
     /// The decisions of the last while.
-    pub decisions: RecentDecisions,
+    decisions: Arc<RecentDecisions>,
+    /// Those of each cluster that somebody sees alone, in an equal part of the room and with
+    /// numbers of their own: so they tell nothing of how many others there are.
+    of_clusters: RwLock<BTreeMap<Arc<str>, Arc<RecentDecisions>>>,
+    /// Every cluster that a configuration named since the start.
+    named: Mutex<BTreeSet<String>>,
     /// What was counted in the last hour.
     pub history: MetricsHistory,
     in_force: Mutex<(Arc<str>, SystemTime)>,
@@ -24,10 +34,73 @@ impl ConsoleState {
     #[must_use]
     pub fn new(decisions: usize, revision: &Arc<str>, now: SystemTime) -> Self {
         Self {
-            decisions: RecentDecisions::new(decisions),
+            decisions: Arc::new(RecentDecisions::new(decisions)),
+            of_clusters: RwLock::default(),
+            named: Mutex::default(),
             history: MetricsHistory::default(),
             in_force: Mutex::new((Arc::clone(revision), now)),
         }
+    }
+
+    /// Keeps the decisions apart of each cluster that a caller of `config` sees alone.
+    pub fn follow(&self, config: &Config) {
+        let callers = config.callers.iter().map(|caller| &caller.cluster);
+        let watched = config.clusters.iter().map(|entry| &entry.name);
+        let of_files = config.manifests.iter().filter_map(|entry| entry.cluster.as_ref());
+        let named = callers.chain(watched).chain(of_files).cloned();
+        self.named
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(named);
+        let callers = config.callers.iter();
+        let alone = callers.filter(|caller| caller.endpoints.contains_console() && !caller.sees_all_clusters);
+        let mut of_clusters = self.of_clusters.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = BTreeMap::new();
+        for caller in alone {
+            let cluster: Arc<str> = caller.cluster.as_str().into();
+            let before = of_clusters.remove(&cluster);
+            kept.entry(cluster)
+                .or_insert_with(|| before.unwrap_or_else(|| Arc::new(self.decisions.part(1))));
+        }
+        for recent in kept.values() {
+            recent.resize(&self.decisions.part(kept.len()));
+        }
+        *of_clusters = kept;
+    }
+
+    /// Keeps a decision about a request of `cluster` whose line in the decision log is `line`.
+    pub fn push(&self, decision: Decision, cluster: &str, line: &[u8]) {
+        self.decisions.push(decision, cluster, line);
+        if let Some(own) = self.of_cluster(cluster) {
+            own.push(decision, cluster, line);
+        }
+    }
+
+    /// The decisions that somebody may see.
+    #[must_use]
+    pub fn decisions(&self, visible: &VisibleClusters) -> Arc<RecentDecisions> {
+        match visible {
+            VisibleClusters::All => Arc::clone(&self.decisions),
+            // Without any: the callers have changed a moment ago.
+            VisibleClusters::One(cluster) => self.of_cluster(cluster).unwrap_or_default(),
+        }
+    }
+
+    /// Which clusters are shown to `caller`: every one, too, where there was never another than its
+    /// own.
+    #[must_use]
+    pub fn visible_to(&self, caller: &Caller) -> VisibleClusters {
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_alone = named.iter().all(|cluster| **cluster == *caller.cluster);
+        match caller.sees_all_clusters || is_alone {
+            true => VisibleClusters::All,
+            false => VisibleClusters::One(Arc::clone(&caller.cluster)),
+        }
+    }
+
+    fn of_cluster(&self, cluster: &str) -> Option<Arc<RecentDecisions>> {
+        let of_clusters = self.of_clusters.read().unwrap_or_else(PoisonError::into_inner);
+        of_clusters.get(cluster).cloned()
     }
 
     /// `revision` is in force from `now` on, unless it was already.
@@ -40,8 +113,15 @@ impl ConsoleState {
 
     /// Takes a sample of what `metrics` counts, at `now`.
     pub fn sample(&self, metrics: &Metrics, now: SystemTime) {
-        self.history
-            .push(now, metrics.sample(), self.decisions.clusters());
+        let mut clusters = self.decisions.clusters();
+        let of_clusters = self.of_clusters.read().unwrap_or_else(PoisonError::into_inner);
+        for own in of_clusters.values().flat_map(|own| own.clusters()) {
+            if !clusters.iter().any(|known| known.cluster == own.cluster) {
+                clusters.push(own);
+            }
+        }
+        drop(of_clusters);
+        self.history.push(now, metrics.sample(), clusters);
     }
 
     /// Since when the revision in force is.

@@ -16,6 +16,9 @@ mod what_can;
 mod what_if;
 mod who_can;
 
+#[cfg(test)]
+mod tests;
+
 use super::context::{ViewContext, ViewRequest};
 use super::page::{Page, ViewError};
 

@@ -16,6 +16,12 @@ pub(crate) fn now() -> SystemTime {
 /// What is in force with `manifests` for every cluster and with `more` in the configuration. The
 /// files are in the folder.
 pub(crate) fn mk_snapshot(manifests: &str, more: &str) -> (TempDir, Snapshot) {
+    mk_snapshot_of(manifests, &[], more)
+}
+
+/// The same with manifests of `clusters`, each of which has a caller that may see the console, and
+/// sees that cluster alone.
+pub(crate) fn mk_snapshot_of(manifests: &str, clusters: &[(&str, &str)], more: &str) -> (TempDir, Snapshot) {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new("ca");
     let server = authority.server();
@@ -28,11 +34,22 @@ pub(crate) fn mk_snapshot(manifests: &str, more: &str) -> (TempDir, Snapshot) {
         "manifests.yaml",
         format!("# those of all\n{manifests}").as_bytes(),
     );
+    let (mut callers, mut paths) = (String::new(), "manifests.yaml".to_owned());
+    for (cluster, manifests) in clusters {
+        write(
+            &format!("{cluster}.yaml"),
+            format!("# its own\n{manifests}").as_bytes(),
+        );
+        paths += &format!(", {{path: {cluster}.yaml, cluster: {cluster}}}");
+        callers += &format!(
+            "- {{clientCertificate: {{commonNames: [{cluster}]}}, endpoints: [authorize, console], cluster: {cluster}}}\n"
+        );
+    }
     let configuration = format!(
         "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n\
          server: {{address: '127.0.0.1:0', tls: {{certificate: server.crt, privateKey: server.key, clientCA: ca.crt}}}}\n\
          callers:\n- {{clientCertificate: {{commonNames: [api]}}, endpoints: [authorize, validate, mutate]}}\n\
-         manifests: [manifests.yaml]\n{more}"
+         {callers}manifests: [{paths}]\n{more}"
     );
     write("portcullis.yaml", configuration.as_bytes());
     let snapshot = snapshot(&folder.path().join("portcullis.yaml"));

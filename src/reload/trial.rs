@@ -7,11 +7,12 @@ use std::time::SystemTime;
 use super::Snapshot;
 use super::index::Indexed;
 use super::load::options;
+use crate::config::Config;
 use portcullis_policy::authorization::Policies;
 use portcullis_policy::engine::Deadline;
 use portcullis_policy::engine::admission::AdmissionPolicies;
 use portcullis_policy::field::{Fault, Faults};
-use portcullis_policy::manifest::{Compilation, ObjectIdentity, ObjectSet, Source, SourceObjects};
+use portcullis_policy::manifest::{self, Compilation, ObjectIdentity, ObjectSet, Source, SourceObjects};
 
 /// What would decide with some manifests beside those in force.
 pub struct Trial {
@@ -28,13 +29,15 @@ pub struct Trial {
 impl Snapshot {
     /// What would decide if the objects of `source` were among those of the files, each in the
     /// place of one in force that is the same object, and what `check` says about them: nothing of
-    /// what it says about others. Nothing is put in force.
+    /// what it says about others. Nothing is put in force. Where `source` holds for one cluster
+    /// alone, nothing of another's files or objects has a part in it.
     ///
-    /// Takes as long as a reload in which these objects changed; what is not compiled by the deadline
-    /// is at fault.
+    /// Takes as long as a reload in which these objects changed; for one cluster, as long as to
+    /// index that cluster. What is not compiled by the deadline is at fault.
     #[must_use]
     pub fn trial(&self, source: &Source, now: SystemTime, deadline: Deadline<'_>) -> (Option<Trial>, Faults) {
-        let options = options(&self.config, Some(now));
+        let only = source.cluster.as_deref();
+        let options = options_for(&self.config, only, now);
         let compilation = Compilation {
             version: options.cel_version,
             deadline,
@@ -43,14 +46,8 @@ impl Snapshot {
         let objects: Vec<ObjectIdentity> = trial.valid().map(|object| object.identity().clone()).collect();
         let on_trial: HashSet<&ObjectIdentity> = objects.iter().collect();
         let own = &self.base.objects;
-        let mut replaced: Vec<ObjectIdentity> = self
-            .objects_in_force()
-            .filter(|object| on_trial.contains(object.identity()))
-            .map(|object| object.identity().clone())
-            .collect();
-        replaced.sort();
-        replaced.dedup();
         let mut sources = own.without(&on_trial);
+        sources.retain(|source| is_seen(source.cluster(), only));
         sources.push(trial);
         let (set, found) = ObjectSet::new(sources, &options, Some(own));
         let faults = of_source(source, &found);
@@ -59,15 +56,44 @@ impl Snapshot {
             let faults = if faults.has_errors() { faults } else { found };
             return (None, faults);
         };
-        let indexed = Indexed::new(&self.config, &set, self.basis.watched.clone(), Some(self.into()));
+        let mut watched = self.basis.watched.clone();
+        watched.retain(|watched| is_seen(Some(&watched.cluster), only));
+        let earlier = only.is_none().then(|| self.into());
+        let indexed = Indexed::new(&self.config, &set, watched, earlier);
         let trial = Trial {
             policies: indexed.policies,
             admission: indexed.admission,
+            replaced: self.replaced(&on_trial, only),
             objects,
-            replaced,
         };
         (Some(trial), faults)
     }
+
+    /// Those `on_trial` that stand in the place of an object that is in force.
+    fn replaced(&self, on_trial: &HashSet<&ObjectIdentity>, only: Option<&str>) -> Vec<ObjectIdentity> {
+        let in_force = self
+            .objects_in_force()
+            .filter(|object| is_seen(object.cluster(), only));
+        let mut replaced: Vec<ObjectIdentity> = in_force
+            .filter(|object| on_trial.contains(object.identity()))
+            .map(|object| object.identity().clone())
+            .collect();
+        replaced.sort();
+        replaced.dedup();
+        replaced
+    }
+}
+
+/// Whether what holds for `cluster` alone, or for all, has a part in a trial for `only` one.
+fn is_seen(cluster: Option<&str>, only: Option<&str>) -> bool {
+    only.is_none() || cluster.is_none() || cluster == only
+}
+
+fn options_for(config: &Config, only: Option<&str>, now: SystemTime) -> manifest::Options {
+    let mut options = options(config, Some(now));
+    options.clusters.retain(|cluster| is_seen(Some(cluster), only));
+    options.watched.retain(|cluster| is_seen(Some(cluster), only));
+    options
 }
 
 /// Those of `faults` that are in `source`.

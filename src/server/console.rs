@@ -11,6 +11,7 @@
 //! `console` makes the pages; here is who may see them, and how they are sent.
 
 mod answer;
+mod costly;
 mod guard;
 mod listener;
 mod live;

@@ -113,6 +113,9 @@ fn follow_for_console(state: &ReloadState) -> Option<Arc<ConsoleState>> {
         SystemTime::now(),
     ));
     let following = Arc::clone(&console);
-    state.observe(move |snapshot| following.replaced(&snapshot.revision, SystemTime::now()));
+    state.observe(move |snapshot| {
+        following.follow(&snapshot.config);
+        following.replaced(&snapshot.revision, SystemTime::now());
+    });
     Some(console)
 }

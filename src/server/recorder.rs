@@ -36,8 +36,7 @@ impl DecisionRecorder {
                 log.write(line, logs_near_misses(snapshot));
             }
             if let Some(console) = &self.console {
-                let decisions = &console.decisions;
-                decisions.push(record.decision, record.cluster, line.whole());
+                console.push(record.decision, record.cluster, line.whole());
             }
         });
     }

@@ -6,7 +6,7 @@ import ssl
 import threading
 import time
 
-from gateway import kubeconfig as caller
+from gateway import EAST_TOKEN, kubeconfig as caller, free_port
 from users import ask
 from wire import access, pod
 
@@ -243,7 +243,56 @@ def emptied_files(gateway):
     return {"broken": broken}
 
 
+def console_of_one_cluster(gateway):
+    """somebody who may see one cluster on the console asks for another in every way"""
+    port = free_port()
+    (gateway.set_up / "viewer.kubeconfig").write_text(caller("viewer"))
+    config = json.loads((gateway.set_up / "gateway.yaml").read_text())
+    for cluster in ("east", "west"):
+        (gateway.set_up / cluster).mkdir()
+        (gateway.set_up / cluster / "deny.yaml").write_text(DENY % (f"{cluster}-denies", f"{cluster}-user"))
+    (gateway.set_up / "gateway.yaml").write_text(json.dumps({
+        **config, "console": {"address": f"127.0.0.1:{port}", "tls": {
+            "certificate": "pki/server.crt", "privateKey": "pki/server.key"}},
+        "manifests": ["policies", {"path": "east", "cluster": "east"}, {"path": "west", "cluster": "default"}],
+        "callers": [*config["callers"], {"kubeconfig": "viewer.kubeconfig", "cluster": "east", "endpoints": ["console"]}]}))
+    gateway.process.terminate()
+    gateway.process.wait()
+    gateway.start()
+    for number in range(200):
+        ask(gateway, "/authorize", access("west-user", f"west-{number}"))
+    status_of(gateway, EAST_TOKEN, access("east-user", "get"))
+
+    def view(path, accept):
+        with socket.create_connection(("127.0.0.1", port), timeout=15) as plain, \
+                gateway.tls().wrap_socket(plain, server_hostname="localhost") as stream:
+            stream.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\nAccept: {accept}\r\n"
+                           "Authorization: Bearer viewer\r\n\r\n".encode())
+            data = b""
+            while more := stream.recv(65536):
+                data += more
+            return data.decode()
+
+    paths = ["/", "/live", *(f"/live/{n}" for n in (1, 2, 100, 201)), "/who-can?verb=get&resource=pods",
+             "/what-can?user=jane", "/what-if?user=jane&verb=get&resource=pods", "/policies", "/webhooks", "/clusters"]
+    broken = []
+    for path in paths:
+        for accept in ("text/html", "application/json"):
+            if "west" in view(path, accept).replace("newest", "new"):
+                broken.append(f"{path} as {accept} names another cluster")
+    for path in ("/policies/AuthorizationPolicy/-/west-denies", "/policies?cluster=default",
+                 "/who-can?verb=get&resource=pods&cluster=default", "/what-can?user=west-user&cluster=default"):
+        if " 200 " in view(path, "text/html").split("\r\n", 1)[0]:
+            broken.append(f"{path} is answered")
+    newest = view("/live", "application/json").partition('"newest":')[2].partition(",")[0].strip()
+    if newest != "1" or "east-user" not in view("/live", "text/html"):
+        broken.append(f"of one decision of the own cluster the number is {newest}")
+    return {"broken": broken[:5]}
+
+
 # What it does to the webhook, it does to everybody whom the webhook judges.
 webhook_one_behind.callers = False
+# The gateway is started a second time.
+console_of_one_cluster.callers = False
 
-ATTACKS = [one_behind, webhook_one_behind, faulty_files, emptied_files]
+ATTACKS = [one_behind, webhook_one_behind, faulty_files, emptied_files, console_of_one_cluster]

@@ -1,6 +1,7 @@
 //! The console's listener: who is answered, and with which header fields.
 
 mod callers;
+mod clusters;
 mod guard;
 mod limits;
 mod pages;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::config::DEFAULT_CLUSTER;
+use crate::console::context::ViewContext;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
-use crate::reload::Snapshot;
 
 /// The clusters of which something can be asked, and the one that is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,13 +21,17 @@ impl ClusterChoice {
     /// # Errors
     ///
     /// There is no such cluster.
-    pub(super) fn new(snapshot: &Snapshot, query: &ViewQuery) -> Result<Self, ViewError> {
-        let config = &snapshot.config;
+    pub(super) fn new(context: &ViewContext<'_>, query: &ViewQuery) -> Result<Self, ViewError> {
+        let asked = query.one("cluster")?;
+        if let Some(only) = context.visible.only() {
+            return Self::among([only.to_owned()].into(), asked);
+        }
+        let (snapshot, config) = (context.snapshot, &context.snapshot.config);
         let callers = config.callers.iter().map(|caller| caller.cluster.clone());
         let watched = config.clusters.iter().map(|entry| entry.name.clone());
         let with_policies = snapshot.policies.clusters.keys().cloned();
         let names = callers.chain(watched).chain(with_policies).collect();
-        Self::among(names, query.one("cluster")?)
+        Self::among(names, asked)
     }
 
     fn among(mut names: BTreeSet<String>, asked: Option<&str>) -> Result<Self, ViewError> {

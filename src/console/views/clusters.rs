@@ -56,7 +56,8 @@ struct WatchedCluster {
 
 pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     request.query.only(&["page"])?;
-    let rows = rows(&context.snapshot.config, &context.state.source().status());
+    let mut rows = rows(&context.snapshot.config, &context.state.source().status());
+    rows.retain(|row| context.visible.contains(&row.name));
     let paging = Paging::new(rows.len(), "/clusters", &request.query)?;
     let page = ClustersPage {
         frame: context.frame("Clusters", request),

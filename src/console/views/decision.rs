@@ -42,7 +42,7 @@ pub(super) fn view(
     request.query.only(&[])?;
     let unknown = || ViewError::NotFound(format!("`{sequence}` is not the number of a decision"));
     let number: u64 = sequence.parse().map_err(|_| unknown())?;
-    let decisions = &context.console.decisions;
+    let decisions = context.decisions;
     let line = decisions
         .find(number)
         .ok_or_else(|| gone(number, decisions.newest()))?;

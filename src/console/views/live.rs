@@ -9,6 +9,7 @@ use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::live::{AFTER, DECISIONS, DecisionFilter, NewestFirst, rows};
 use crate::console::page::{Page, Representation, ViewError};
+use crate::console::visible_clusters::VisibleClusters;
 use portcullis_policy::engine::Decision;
 
 /// Rows of a table.
@@ -63,7 +64,7 @@ struct FilterField<'a> {
 
 pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     let filter = DecisionFilter::read(&request.query, &[AFTER])?;
-    let decisions = &context.console.decisions;
+    let decisions = context.decisions;
     let slice = decisions.since(0);
     let newest = slice.next().saturating_sub(1);
     if request.representation == Representation::Json {
@@ -95,7 +96,7 @@ pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     let query = query.encode();
     let page = LivePage {
         frame: context.frame("Live", request),
-        fields: fields(&filter),
+        fields: fields(&filter, context.visible),
         denials: rows(&slice, &filter, (MOST_ROWS, ALL), |decision| {
             decision == Decision::Deny
         }),
@@ -113,7 +114,7 @@ pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     Page::html(&page)
 }
 
-fn fields(filter: &DecisionFilter) -> Vec<FilterField<'_>> {
+fn fields<'a>(filter: &'a DecisionFilter, visible: &VisibleClusters) -> Vec<FilterField<'a>> {
     let field = |(name, value)| {
         let (label, choices) = match name {
             "user" => ("User", Vec::new()),
@@ -134,7 +135,13 @@ fn fields(filter: &DecisionFilter) -> Vec<FilterField<'_>> {
             choices,
         }
     };
-    filter.values().into_iter().map(field).collect()
+    let has_choice = |(name, _): &(&'static str, &str)| *name != "cluster" || visible.only().is_none();
+    filter
+        .values()
+        .into_iter()
+        .filter(has_choice)
+        .map(field)
+        .collect()
 }
 
 #[cfg(test)]
@@ -149,7 +156,7 @@ mod tests {
     #[test]
     fn every_filter_finds_one_old_decision_among_thousands() {
         let console = TestConsole::of("");
-        let decisions = &console.console.decisions;
+        let decisions = &console.console;
         decisions.push(Decision::Allow, "c", OLD.as_bytes());
         for _ in 0..3000 {
             decisions.push(Decision::Allow, "c", NEW.as_bytes());
@@ -182,10 +189,7 @@ mod tests {
     fn what_hides_in_a_name_is_shown_and_the_field_keeps_it() {
         let console = TestConsole::of("");
         let line = NEW.replace("new", "\u{202e}nimda\u{200b}");
-        console
-            .console
-            .decisions
-            .push(Decision::Allow, "c", line.as_bytes());
+        console.console.push(Decision::Allow, "c", line.as_bytes());
         let page = console.html("/live?user=%E2%80%AEnimda%E2%80%8B").unwrap();
         assert!(page.contains(r"<td>\u{202e}nimda\u{200b}</td>"), "{page}");
         assert!(page.contains("value=\"\u{202e}nimda\u{200b}\""), "{page}");

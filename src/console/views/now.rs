@@ -27,10 +27,10 @@ const POLICY_NOTICE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 #[serde(rename_all = "camelCase")]
 pub(super) struct NowView {
     revision: String,
-    /// When it came into force.
-    since: String,
+    /// When it came into force; for who sees every cluster, as what follows.
+    since: Option<String>,
     /// The file.
-    configuration: String,
+    configuration: Option<String>,
     last_change: Option<ChangeView>,
     /// Why the files on disk are not in force.
     failure: Option<FailureView>,
@@ -97,26 +97,61 @@ pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
 impl NowView {
     fn new(context: &ViewContext<'_>) -> Self {
         let failure = context.state.last_failure();
-        let of_files = failure.iter().map(|failure| &*failure.faults);
-        let clusters = context.state.source().status();
-        let of_clusters = clusters.iter().flat_map(|status| &status.faults);
-        let held_back = context.snapshot.held_back.values();
-        let faults = of_files
-            .chain(held_back)
-            .chain(of_clusters)
-            .flat_map(Faults::iter);
+        let mut clusters = context.state.source().status();
+        clusters.retain(|status| context.visible.contains(&status.cluster));
+        let whole = context.visible.only().is_none();
         Self {
             revision: context.snapshot.revision.to_string(),
-            since: rfc3339(context.console.since()),
-            configuration: context.snapshot.config.file.display().to_string(),
-            last_change: context.state.last_change().map(|change| (&change).into()),
+            since: whole.then(|| rfc3339(context.console.since())),
+            configuration: whole.then(|| context.snapshot.config.file.display().to_string()),
+            last_change: last_change(context),
             failure: failure.as_ref().map(Into::into),
-            faults: faults.take(MOST).map(ToString::to_string).collect(),
+            faults: faults(context, failure.as_ref(), &clusters),
             clusters: clusters.iter().map(Into::into).collect(),
             ending: ending(context),
-            figures: Figures::new(&context.console.history, context.metrics),
+            figures: match context.visible.only() {
+                None => Figures::new(&context.console.history, context.metrics),
+                Some(cluster) => Figures::of_cluster(&context.console.history, cluster),
+            },
         }
     }
+}
+
+/// What the last reload changed. Who sees one cluster is told what no longer refuses requests
+/// there: the objects that changed may be another's.
+fn last_change(context: &ViewContext<'_>) -> Option<ChangeView> {
+    let mut change = context.state.last_change()?;
+    let Some(only) = context.visible.only() else {
+        return Some(ChangeView::new(change.describe(true), &change));
+    };
+    change.vanished.retain(|restriction| {
+        restriction
+            .cluster
+            .as_deref()
+            .is_none_or(|cluster| cluster == only)
+    });
+    (!change.vanished.is_empty()).then(|| ChangeView::new(String::new(), &change))
+}
+
+/// The faults of files and of objects of clusters. Those of files that hold for all may name
+/// another cluster's.
+fn faults(
+    context: &ViewContext<'_>,
+    failure: Option<&ReloadFailure>,
+    clusters: &[SourceStatus],
+) -> Vec<String> {
+    let of_all = failure.filter(|_| context.visible.only().is_none());
+    let of_all = of_all.into_iter().map(|failure| &*failure.faults);
+    let held_back = context.snapshot.held_back.iter();
+    let held_back = held_back.filter(|(cluster, _)| context.visible.contains(cluster));
+    let of_clusters = clusters.iter().flat_map(|status| &status.faults);
+    let all = of_all
+        .chain(held_back.map(|(_, faults)| faults))
+        .chain(of_clusters);
+    all.flat_map(Faults::iter)
+        .take(MOST)
+        .map(ToString::to_string)
+        .collect()
 }
 
 /// Certificates, policies and exceptions that end soon, the first to end first.
@@ -133,18 +168,35 @@ fn ending(context: &ViewContext<'_>) -> Vec<EndView> {
             });
         }
     };
-    for expiry in snapshot.expiries.iter() {
+    // The files of certificates are the gateway's, or another cluster's.
+    for expiry in snapshot
+        .expiries
+        .iter()
+        .filter(|_| context.visible.only().is_none())
+    {
         let name = format!("{} {}", expiry.file.display(), expiry.name);
         add("Certificate", name.trim_end().to_owned(), expiry.at, NOTICE);
     }
     let policies = &snapshot.policies;
-    let sets = [&policies.shared].into_iter().chain(policies.clusters.values());
+    let of_clusters = policies
+        .clusters
+        .iter()
+        .filter(|(cluster, _)| context.visible.contains(cluster));
+    let sets = [&policies.shared]
+        .into_iter()
+        .chain(of_clusters.map(|(_, set)| set));
     for (name, end) in sets.flat_map(|set| set.ends()) {
         let kind = CauseKind::AuthorizationPolicy.as_str();
         add(kind, name.to_owned(), time(end), POLICY_NOTICE);
     }
     let admission = &snapshot.admission;
-    let sets = [&admission.shared].into_iter().chain(admission.clusters.values());
+    let of_clusters = admission
+        .clusters
+        .iter()
+        .filter(|(cluster, _)| context.visible.contains(cluster));
+    let sets = [&admission.shared]
+        .into_iter()
+        .chain(of_clusters.map(|(_, set)| set));
     for (name, end) in sets.flat_map(|set| set.exception_ends()) {
         let kind = CauseKind::AdmissionException.as_str();
         add(kind, name.to_owned(), time(end), POLICY_NOTICE);
@@ -162,10 +214,12 @@ fn time(end: Time) -> SystemTime {
     SystemTime::UNIX_EPOCH + since
 }
 
-impl From<&Change> for ChangeView {
-    fn from(change: &Change) -> Self {
+// === impl ChangeView ===
+
+impl ChangeView {
+    fn new(summary: String, change: &Change) -> Self {
         Self {
-            summary: change.describe(true),
+            summary,
             removed_restrictions: change.vanished.iter().map(ToString::to_string).collect(),
         }
     }

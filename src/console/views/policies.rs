@@ -53,7 +53,7 @@ struct PolicyFilter {
 pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     let query = &request.query;
     query.only(&FIELDS)?;
-    let clusters = ClusterChoice::new(context.snapshot, query)?;
+    let clusters = ClusterChoice::new(context, query)?;
     let filter = PolicyFilter {
         text: query.text("filter")?.to_owned(),
         kind: query.one("kind")?.map(ListedKind::parse).transpose()?,

@@ -22,6 +22,8 @@ struct WebhooksPage<'a> {
     rows: &'a [WebhookRow],
     authorizers: &'a [String],
     paging: Paging,
+    /// Whether it is shown what was counted.
+    has_figures: bool,
 }
 
 /// Every webhook, for programs.
@@ -34,7 +36,7 @@ struct WebhooksReport<'a> {
     authorizers: &'a [String],
 }
 
-/// A webhook, and how it is doing. What was counted of it is of all clusters together.
+/// A webhook, and how it is doing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WebhookRow {
@@ -48,6 +50,15 @@ struct WebhookRow {
     failure_policy: &'static str,
     timeout_seconds: u64,
     is_shadow: bool,
+    /// Absent for who does not see every cluster.
+    #[serde(flatten)]
+    figures: Option<WebhookFigures>,
+}
+
+/// What was counted of a webhook, for all clusters together.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WebhookFigures {
     calls: u64,
     failures: u64,
     is_breaker_open: bool,
@@ -63,9 +74,10 @@ struct WebhookRow {
 
 pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     request.query.only(&["cluster", "page"])?;
-    let clusters = ClusterChoice::new(context.snapshot, &request.query)?;
+    let clusters = ClusterChoice::new(context, &request.query)?;
     let set = context.snapshot.admission.for_cluster(&clusters.chosen);
-    let rows = rows(set, &context.metrics.webhook_counts());
+    let counts = context.metrics.webhook_counts();
+    let rows = rows(set, context.visible.only().is_none().then_some(&counts));
     let authorizers = context.snapshot.config.authorization.webhooks.iter();
     let authorizers: Vec<String> = authorizers.map(|entry| entry.rules.name.clone()).collect();
     let paging = Paging::new(rows.len(), "/webhooks", &request.query)?;
@@ -75,6 +87,7 @@ pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
         rows: paging.rows(&rows),
         authorizers: &authorizers,
         paging: paging.clone(),
+        has_figures: context.visible.only().is_none(),
     };
     let report = WebhooksReport {
         cluster: &clusters.chosen,
@@ -84,14 +97,20 @@ pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     Page::of(request.representation, &report, &page)
 }
 
-fn rows(set: &AdmissionSet, counts: &BTreeMap<String, WebhookCounts>) -> Vec<WebhookRow> {
+/// With what was counted of all clusters together, where that may be shown.
+fn rows(set: &AdmissionSet, counts: Option<&BTreeMap<String, WebhookCounts>>) -> Vec<WebhookRow> {
     let shadows: BTreeSet<*const Webhook> = set.shadow_webhooks().map(std::sync::Arc::as_ptr).collect();
     let mut rows = Vec::new();
     for phase in [Phase::Mutate, Phase::Validate] {
         for (place, webhook) in set.webhooks(phase).enumerate() {
-            let counts = counts.get(&webhook.id()).cloned().unwrap_or_default();
+            let counts = counts.map(|counts| counts.get(&webhook.id()).cloned().unwrap_or_default());
             let is_shadow = shadows.contains(&std::sync::Arc::as_ptr(webhook));
-            rows.push(WebhookRow::new(webhook, (phase, place + 1), is_shadow, &counts));
+            rows.push(WebhookRow::new(
+                webhook,
+                (phase, place + 1),
+                is_shadow,
+                counts.as_ref(),
+            ));
         }
     }
     rows
@@ -104,11 +123,8 @@ impl WebhookRow {
         webhook: &Webhook,
         (phase, order): (Phase, usize),
         is_shadow: bool,
-        counts: &WebhookCounts,
+        counts: Option<&WebhookCounts>,
     ) -> Self {
-        let durations = &counts.durations;
-        #[expect(clippy::cast_precision_loss, reason = "a mean need not be exact")]
-        let mean = || durations.seconds / durations.count as f64;
         Self {
             phase: phase.as_str(),
             order,
@@ -121,6 +137,19 @@ impl WebhookRow {
             },
             timeout_seconds: webhook.timeout.as_secs(),
             is_shadow,
+            figures: counts.map(WebhookFigures::from),
+        }
+    }
+}
+
+// === impl WebhookFigures ===
+
+impl From<&WebhookCounts> for WebhookFigures {
+    fn from(counts: &WebhookCounts) -> Self {
+        let durations = &counts.durations;
+        #[expect(clippy::cast_precision_loss, reason = "a mean need not be exact")]
+        let mean = || durations.seconds / durations.count as f64;
+        Self {
             calls: counts.successes + counts.failures,
             failures: counts.failures,
             is_breaker_open: counts.is_breaker_open,
@@ -131,7 +160,9 @@ impl WebhookRow {
             shadow_denies: counts.shadow_denies,
         }
     }
+}
 
+impl WebhookFigures {
     fn mean(&self) -> String {
         millis(self.mean_seconds)
     }
@@ -230,7 +261,8 @@ mod tests {
             },
             ..WebhookCounts::default()
         };
-        let rows = rows(&mk_set(), &[("a/one.example.com".to_owned(), counts)].into());
+        let counts = [("a/one.example.com".to_owned(), counts)].into();
+        let rows = rows(&mk_set(), Some(&counts));
         let shown: Vec<_> = rows
             .iter()
             .map(|row| {
@@ -252,12 +284,18 @@ mod tests {
             ]
         );
         let first = &rows[0];
-        assert_eq!((first.calls, first.failures, first.shadow_denies), (4, 1, 2));
+        let figures = first.figures.as_ref().unwrap();
         assert_eq!(
-            (first.mean(), first.median(), first.p99()),
+            (figures.calls, figures.failures, figures.shadow_denies),
+            (4, 1, 2)
+        );
+        assert_eq!(
+            (figures.mean(), figures.median(), figures.p99()),
             ("2.5".into(), "1.3".into(), "4.9".into())
         );
         assert_eq!((first.failure_policy, first.timeout_seconds), ("Ignore", 3));
-        assert_eq!(rows[2].p99(), "-");
+        assert_eq!(rows[2].figures.as_ref().unwrap().p99(), "-");
+        let without = super::rows(&mk_set(), None);
+        assert!(without.iter().all(|row| row.figures.is_none()));
     }
 }

@@ -62,7 +62,7 @@ struct PermissionRow {
 
 pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     request.query.only(&FIELDS)?;
-    let clusters = ClusterChoice::new(context.snapshot, &request.query)?;
+    let clusters = ClusterChoice::new(context, &request.query)?;
     let form = WhatCanForm::new(&request.query)?;
     let page = |answer| WhatCanPage {
         frame: context.frame("What can", request),

@@ -69,8 +69,8 @@ struct Answers {
 
 pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     let question = match &request.form {
-        None => Question::of_query(context.snapshot, &request.query)?,
-        Some(form) => Question::of_form(context.snapshot, form)?,
+        None => Question::of_query(context, &request.query)?,
+        Some(form) => Question::of_form(context, form)?,
     };
     let answers = question.answers(context)?;
     let is_json = request.representation == Representation::Json;
@@ -110,7 +110,7 @@ pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
 impl Question {
     /// A request by its fields; or, where an operation is named, who does it and where, for a
     /// manifest that is yet to be pasted.
-    fn of_query(snapshot: &Snapshot, query: &ViewQuery) -> Result<Self, ViewError> {
+    fn of_query(context: &ViewContext<'_>, query: &ViewQuery) -> Result<Self, ViewError> {
         query.only(&[&request::FIELDS[..], &["operation", "cluster"]].concat())?;
         let (request, manifest) = (RequestForm::new(query)?, ManifestForm::new(query)?);
         Ok(Self {
@@ -121,12 +121,12 @@ impl Question {
             },
             manifest,
             trial: TrialForm::default(),
-            clusters: ClusterChoice::new(snapshot, query)?,
+            clusters: ClusterChoice::new(context, query)?,
         })
     }
 
     /// A manifest, or a policy on trial with what it is tried at.
-    fn of_form(snapshot: &Snapshot, form: &ViewQuery) -> Result<Self, ViewError> {
+    fn of_form(context: &ViewContext<'_>, form: &ViewQuery) -> Result<Self, ViewError> {
         let known = [
             &request::FIELDS[..],
             &manifest::FIELDS,
@@ -139,7 +139,7 @@ impl Question {
             request: RequestForm::new(form)?,
             manifest: ManifestForm::new(form)?,
             trial: TrialForm::new(form)?,
-            clusters: ClusterChoice::new(snapshot, form)?,
+            clusters: ClusterChoice::new(context, form)?,
         })
     }
 
@@ -158,7 +158,7 @@ impl Question {
                 // The other half of the time is for the rest of the page.
                 let now = Instant::now();
                 let until = now + context.deadline.saturating_duration_since(now) / 2;
-                let recent = context.console.decisions.since(0);
+                let recent = context.decisions.since(0);
                 answer.replay = Some(RecentReplay::new(&recent, sides, until));
             }
             answers.trial = Some(answer);

@@ -58,7 +58,7 @@ struct SubjectRow {
 
 pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     request.query.only(&FIELDS)?;
-    let clusters = ClusterChoice::new(context.snapshot, &request.query)?;
+    let clusters = ClusterChoice::new(context, &request.query)?;
     let form = WhoCanForm::new(&request.query)?;
     let set = context.snapshot.policies.for_cluster(&clusters.chosen);
     let page = |answer| WhoCanPage {

@@ -8,16 +8,16 @@ use actix_web::http::header;
 use actix_web::web::{self, Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::StreamExt as _;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::costly::CostlyViews;
 use super::guard::ConsoleGuard;
 use super::live::{LiveStreams, StreamAuthority};
 use super::send;
 use super::unread::UnreadAnswers;
 use crate::console::{
-    ConsoleState, LiveStream, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest, assets,
-    views,
+    ConsoleState, LiveStream, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest,
+    VisibleClusters, assets, views,
 };
 use crate::reload::Snapshot;
 use crate::server::connection::Connection;
@@ -25,9 +25,6 @@ use crate::server::gateway::Shared;
 
 /// How long a view may take.
 const VIEW: Duration = Duration::from_secs(10);
-
-/// How long one waits for others that take long.
-const WAIT: Duration = Duration::from_secs(10);
 
 /// The largest form.
 const FORM_BYTES: usize = 1 << 20;
@@ -40,8 +37,8 @@ pub(super) struct ConsoleService {
     pub(super) shared: Data<Shared>,
     pub(super) console: Arc<ConsoleState>,
     pub(super) guard: ConsoleGuard,
-    /// Who makes a view that may take long holds the one permit.
-    pub(super) costly: Semaphore,
+    /// Who makes a view that may take long.
+    pub(super) costly: CostlyViews,
     /// The open streams of decisions.
     pub(super) streams: Rc<LiveStreams>,
     /// What browsers have not read yet.
@@ -80,7 +77,7 @@ async fn respond(
 ) -> Result<HttpResponse, ViewError> {
     let connection = request.conn_data::<Rc<Connection>>();
     let connection = connection.ok_or_else(|| ViewError::Internal("there is no connection".to_owned()))?;
-    service
+    let visible = service
         .guard
         .check(request, connection, &service.shared, snapshot)?;
     let path = request.uri().path();
@@ -91,13 +88,13 @@ async fn respond(
     }
     let query = request.uri().query().unwrap_or_default();
     if path == "/live/events" {
-        return service.stream(request, query, snapshot);
+        return service.stream(request, query, visible, snapshot);
     }
     let mut wanted = ViewRequest::new(path, query, representation);
     if request.method() == "POST" {
         wanted.form = Some(form(request, body).await?);
     }
-    let page = service.view(snapshot, wanted).await?;
+    let page = service.view(snapshot, visible, wanted).await?;
     send::view(page, &service.unread)
 }
 
@@ -149,23 +146,29 @@ impl ConsoleService {
         &self,
         request: &HttpRequest,
         query: &str,
+        visible: VisibleClusters,
         snapshot: &Arc<Snapshot>,
     ) -> Result<HttpResponse, ViewError> {
         let last_event = request.headers().get("last-event-id");
         let last_event = last_event.and_then(|value| value.to_str().ok());
-        let live = LiveStream::new(&ViewQuery::parse(query), last_event, &self.console.decisions)?;
+        let decisions = self.console.decisions(&visible);
+        let live = LiveStream::new(&ViewQuery::parse(query), last_event, &decisions)?;
         let authority = self.guard.has_tls.then(|| StreamAuthority {
             state: Arc::clone(&self.shared.state),
             at_start: Arc::clone(&snapshot.authenticator),
         });
-        Ok(self.streams.open(Arc::clone(&self.console), live, authority))
+        Ok(self.streams.open((visible, decisions), live, authority))
     }
 
     /// The view that is wanted, made on another thread than that of the connections.
-    async fn view(&self, snapshot: &Arc<Snapshot>, wanted: ViewRequest) -> Result<Page, ViewError> {
+    async fn view(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        visible: VisibleClusters,
+        wanted: ViewRequest,
+    ) -> Result<Page, ViewError> {
         let _permit = if views::is_costly(&wanted.path) {
-            let permit = timeout(WAIT, self.costly.acquire()).await;
-            Some(permit.map_err(|_| ViewError::Busy)?)
+            Some(self.costly.enter(&visible).await?)
         } else {
             None
         };
@@ -177,6 +180,8 @@ impl ConsoleService {
                 state: &shared.state,
                 metrics: &shared.metrics,
                 console: &console,
+                decisions: &console.decisions(&visible),
+                visible: &visible,
                 now: SystemTime::now(),
                 deadline: Instant::now() + VIEW,
             };

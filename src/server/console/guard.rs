@@ -8,14 +8,15 @@
 //! (`Sec-Fetch-Site`), only following a link is answered.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderMap};
 use actix_web::http::uri::Authority;
 
-use crate::authentication::{Credentials, Refusal};
-use crate::console::{ViewError, views};
+use crate::authentication::{Caller, Credentials, Refusal};
+use crate::console::{ViewError, VisibleClusters, views};
 use crate::reload::Snapshot;
 use crate::server::connection::Connection;
 use crate::server::gateway::Shared;
@@ -38,20 +39,24 @@ impl ConsoleGuard {
         self.is_loopback || self.has_tls
     }
 
-    /// Refuses what must not be answered, before anything is read of it.
+    /// Refuses what must not be answered, before anything is read of it; which clusters the answer
+    /// may be about. Who is on this machine sees them all.
     pub(super) fn check(
         self,
         request: &HttpRequest,
         connection: &Connection,
         shared: &Shared,
         snapshot: &Snapshot,
-    ) -> Result<(), ViewError> {
+    ) -> Result<VisibleClusters, ViewError> {
         check_target(request.uri().authority(), request.headers())?;
         self.check_head(request.method().as_str(), request.uri().path(), request.headers())?;
-        if self.has_tls {
-            check_caller(request.headers(), connection, shared, snapshot)?;
+        if !self.has_tls {
+            return Ok(VisibleClusters::All);
         }
-        Ok(())
+        let caller = caller(request.headers(), connection, shared, snapshot)?;
+        let only = || VisibleClusters::One(Arc::clone(&caller.cluster));
+        let console = shared.console.as_ref();
+        Ok(console.map_or_else(only, |console| console.visible_to(&caller)))
     }
 
     fn check_head(self, method: &str, path: &str, headers: &HeaderMap) -> Result<(), ViewError> {
@@ -133,12 +138,13 @@ fn is_foreign(own: &str, is_post: bool, headers: &HeaderMap) -> bool {
     }
 }
 
-fn check_caller(
+/// Who asks.
+fn caller(
     headers: &HeaderMap,
     connection: &Connection,
     shared: &Shared,
     snapshot: &Snapshot,
-) -> Result<(), ViewError> {
+) -> Result<Caller, ViewError> {
     let mut values = headers.get_all(header::AUTHORIZATION);
     let authorization = match (values.next(), values.next()) {
         (value, None) => value.map(|value| value.as_bytes()),
@@ -157,9 +163,7 @@ fn check_caller(
         SystemTime::now(),
         |caller| caller.check_console(),
     );
-    known
-        .map(drop)
-        .map_err(|refusal: Refusal| refused(refusal.status(), refusal.message()))
+    known.map_err(|refusal: Refusal| refused(refusal.status(), refusal.message()))
 }
 
 #[cfg(test)]

@@ -17,10 +17,10 @@ use openssl::ssl::SslContext;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime;
-use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
 
 use super::answer::{ConsoleService, answer};
+use super::costly::CostlyViews;
 use super::guard::ConsoleGuard;
 use super::live::LiveStreams;
 use super::unread::UnreadAnswers;
@@ -202,7 +202,7 @@ impl ConsoleService {
             shared,
             console,
             guard,
-            costly: Semaphore::new(1),
+            costly: CostlyViews::new(),
             streams: LiveStreams::new(),
             unread: UnreadAnswers::new(),
         })

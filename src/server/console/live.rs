@@ -3,9 +3,10 @@
 //! A stream looks for new decisions twice a second, all streams at the same moments, so that
 //! those with one filter share what is made for it. What a browser does not read is not made:
 //! its stream stands still, and goes on later with what is then kept. Of more streams than
-//! there may be the oldest ends.
+//! there may be the oldest ends of those who have the most: who sees the same clusters.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use futures_util::stream;
 use tokio::time::{Instant, sleep_until};
 
 use crate::authentication::Authenticator;
-use crate::console::{ConsoleState, DecisionSlice, LiveStream};
+use crate::console::{DecisionSlice, LiveStream, RecentDecisions, VisibleClusters};
 use crate::reload::ReloadState;
 
 /// Streams at once.
@@ -43,7 +44,7 @@ const CLOSED: &str = "event: closed\ndata:\n\n";
 /// The open streams of the listener.
 pub(super) struct LiveStreams {
     start: Instant,
-    open: RefCell<VecDeque<Rc<Cell<bool>>>>,
+    open: RefCell<VecDeque<StreamPlace>>,
     look: RefCell<Look>,
 }
 
@@ -52,10 +53,20 @@ pub(super) struct LiveStreams {
 struct Look {
     /// The number of the moment.
     tick: u64,
-    slice: Option<DecisionSlice>,
-    /// By filter and by where its stream was: where it is now, and the events.
-    found: HashMap<(String, u64), (u64, Bytes)>,
+    slices: HashMap<VisibleClusters, DecisionSlice>,
+    /// By who sees it, by filter and by where its stream was: where it is now, and the events.
+    found: HashMap<(VisibleClusters, String, u64), (u64, Bytes)>,
 }
+
+/// The place of one stream, and who sees it.
+struct StreamPlace {
+    visible: VisibleClusters,
+    /// Set when another takes its place.
+    is_replaced: Rc<Cell<bool>>,
+}
+
+/// What a stream is taken of.
+type StreamSource = (VisibleClusters, Arc<RecentDecisions>);
 
 /// Who is authenticated by what: a stream ends when that is replaced.
 pub(super) struct StreamAuthority {
@@ -66,7 +77,7 @@ pub(super) struct StreamAuthority {
 /// One stream.
 struct OpenStream {
     streams: Rc<LiveStreams>,
-    console: Arc<ConsoleState>,
+    source: StreamSource,
     live: LiveStream,
     query: String,
     /// Set when another takes its place.
@@ -88,19 +99,20 @@ impl LiveStreams {
         })
     }
 
-    /// The answer that sends what is new on `live`; with an `authority`, for as long as that holds.
+    /// The answer that sends what is new of `source` on `live`; with an `authority`, for as long as
+    /// that holds.
     pub(super) fn open(
         self: &Rc<Self>,
-        console: Arc<ConsoleState>,
+        source: StreamSource,
         live: LiveStream,
         authority: Option<StreamAuthority>,
     ) -> HttpResponse {
         let stream = OpenStream {
             streams: Rc::clone(self),
-            console,
             query: live.query(),
             live,
-            is_replaced: self.enter(),
+            is_replaced: self.enter(&source.0),
+            source,
             authority,
             until: Instant::now() + LONGEST,
             is_opened: false,
@@ -118,19 +130,28 @@ impl LiveStreams {
             .streaming(events)
     }
 
-    /// Takes a place, if need be that of the oldest.
-    fn enter(&self) -> Rc<Cell<bool>> {
+    /// Takes a place, if need be that of the oldest stream of those who have the most.
+    fn enter(&self, visible: &VisibleClusters) -> Rc<Cell<bool>> {
         let mut open = self.open.borrow_mut();
         // Those that have ended are held by nobody else.
-        open.retain(|stream| Rc::strong_count(stream) > 1);
+        open.retain(|stream| Rc::strong_count(&stream.is_replaced) > 1);
         while open.len() >= MOST {
-            if let Some(oldest) = open.pop_front() {
-                oldest.set(true);
-            }
+            let count = |of: &VisibleClusters| open.iter().filter(|stream| stream.visible == *of).count();
+            let place = open
+                .iter()
+                .enumerate()
+                .min_by_key(|(age, stream)| (Reverse(count(&stream.visible)), *age));
+            let Some(replaced) = place.map(|(age, _)| age).and_then(|age| open.remove(age)) else {
+                break;
+            };
+            replaced.is_replaced.set(true);
         }
-        let place = Rc::new(Cell::new(false));
-        open.push_back(Rc::clone(&place));
-        place
+        let is_replaced = Rc::new(Cell::new(false));
+        open.push_back(StreamPlace {
+            visible: visible.clone(),
+            is_replaced: Rc::clone(&is_replaced),
+        });
+        is_replaced
     }
 
     /// The moment after `now`.
@@ -141,7 +162,8 @@ impl LiveStreams {
     }
 
     /// What is new for `live` at the moment `tick`.
-    fn advance(&self, tick: u64, live: &mut LiveStream, query: &str, console: &ConsoleState) -> Bytes {
+    fn advance(&self, tick: u64, live: &mut LiveStream, query: &str, source: &StreamSource) -> Bytes {
+        let (visible, decisions) = source;
         let mut look = self.look.borrow_mut();
         if look.tick != tick {
             *look = Look {
@@ -149,21 +171,19 @@ impl LiveStreams {
                 ..Look::default()
             };
         }
-        let key = (query.to_owned(), live.position());
+        let key = (visible.clone(), query.to_owned(), live.position());
         if let Some((position, events)) = look.found.get(&key) {
             live.follow(*position);
             return events.clone();
         }
         let from = live.position() + 1;
-        let slice = match &look.slice {
+        let slice = match look.slices.get(visible) {
             Some(slice) if slice.first() <= from => slice.starting_at(from),
-            _ => console.decisions.since(from),
+            _ => decisions.since(from),
         };
         let events = Bytes::from(live.advance(&slice));
         look.found.insert(key, (live.position(), events.clone()));
-        if look.slice.is_none() {
-            look.slice = Some(slice);
-        }
+        look.slices.entry(visible.clone()).or_insert(slice);
         events
     }
 }
@@ -187,7 +207,7 @@ impl OpenStream {
                 return None;
             }
             let streams = Rc::clone(&self.streams);
-            let events = streams.advance(tick, &mut self.live, &self.query, &self.console);
+            let events = streams.advance(tick, &mut self.live, &self.query, &self.source);
             self.quiet += 1;
             if !events.is_empty() {
                 self.quiet = 0;
@@ -211,50 +231,59 @@ impl StreamAuthority {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use super::*;
     use crate::console::ViewQuery;
     use portcullis_policy::engine::Decision;
 
     const LINE: &str = r#"{"endpoint":"authorize","user":"jane","decision":"deny"}"#;
 
-    fn mk_console() -> ConsoleState {
-        ConsoleState::new(100, &"r".into(), SystemTime::UNIX_EPOCH)
+    const ALL: VisibleClusters = VisibleClusters::All;
+
+    fn mk_source() -> StreamSource {
+        (ALL, Arc::new(RecentDecisions::new(100)))
     }
 
     #[test]
     fn the_oldest_of_too_many_streams_makes_way() {
         let streams = LiveStreams::new();
-        let places: Vec<_> = (0..MOST).map(|_| streams.enter()).collect();
+        let places: Vec<_> = (0..MOST).map(|_| streams.enter(&ALL)).collect();
         assert!(places.iter().all(|place| !place.get()));
-        let another = streams.enter();
+        let another = streams.enter(&ALL);
         assert!(places[0].get() && !places[1].get() && !another.get());
         // One that has ended has no place.
         drop(places);
-        let fresh: Vec<_> = (1..MOST).map(|_| streams.enter()).collect();
+        let fresh: Vec<_> = (1..MOST).map(|_| streams.enter(&ALL)).collect();
         assert!(!another.get() && fresh.iter().all(|place| !place.get()));
         assert_eq!(streams.open.borrow().len(), MOST);
     }
 
     #[test]
+    fn the_streams_of_one_cluster_end_nobody_else_s() {
+        let streams = LiveStreams::new();
+        let [east, west] = ["east", "west"].map(|cluster| VisibleClusters::One(cluster.into()));
+        let own = streams.enter(&west);
+        let places: Vec<_> = (0..3 * MOST).map(|_| streams.enter(&east)).collect();
+        assert!(!own.get());
+        assert_eq!(places.iter().filter(|place| !place.get()).count(), MOST - 1);
+    }
+
+    #[test]
     fn streams_of_one_filter_share_what_is_made_for_it() {
-        let (streams, console) = (LiveStreams::new(), mk_console());
-        let stream =
-            |query: &str| LiveStream::new(&ViewQuery::parse(query), None, &console.decisions).unwrap();
+        let (streams, source) = (LiveStreams::new(), mk_source());
+        let stream = |query: &str| LiveStream::new(&ViewQuery::parse(query), None, &source.1).unwrap();
         let (mut one, mut two, mut other) = (stream(""), stream(""), stream("user=joe"));
-        console.decisions.push(Decision::Deny, "c", LINE.as_bytes());
-        let first = streams.advance(1, &mut one, "", &console);
-        let second = streams.advance(1, &mut two, "", &console);
+        source.1.push(Decision::Deny, "c", LINE.as_bytes());
+        let first = streams.advance(1, &mut one, "", &source);
+        let second = streams.advance(1, &mut two, "", &source);
         assert!(!first.is_empty());
         assert_eq!(first.as_ptr(), second.as_ptr(), "made once");
         assert_eq!(one, two);
-        assert!(streams.advance(1, &mut other, "user=joe", &console).is_empty());
+        assert!(streams.advance(1, &mut other, "user=joe", &source).is_empty());
         // What comes while the streams look is for the next moment, for all of them.
-        console.decisions.push(Decision::Deny, "c", LINE.as_bytes());
-        assert!(streams.advance(1, &mut one, "", &console).is_empty());
-        assert!(!streams.advance(2, &mut one, "", &console).is_empty());
-        assert!(!streams.advance(2, &mut two, "", &console).is_empty());
+        source.1.push(Decision::Deny, "c", LINE.as_bytes());
+        assert!(streams.advance(1, &mut one, "", &source).is_empty());
+        assert!(!streams.advance(2, &mut one, "", &source).is_empty());
+        assert!(!streams.advance(2, &mut two, "", &source).is_empty());
         assert_eq!((one.position(), two.position(), other.position()), (2, 2, 1));
     }
 

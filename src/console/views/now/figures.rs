@@ -63,7 +63,8 @@ pub(super) struct SampleFigures {
     pub(super) no_opinion: f64,
     pub(super) authorize_p50: Option<f64>,
     pub(super) authorize_p99: Option<f64>,
-    pub(super) in_flight: u64,
+    /// `None` where it is not known.
+    pub(super) in_flight: Option<u64>,
 }
 
 /// A sample as a row of the table.
@@ -76,6 +77,34 @@ pub(super) struct RowFigures {
 // === impl Figures ===
 
 impl Figures {
+    /// Those of one cluster: how many decisions were made for it. Latencies and what is in flight
+    /// are not known by cluster.
+    pub(super) fn of_cluster(history: &MetricsHistory, cluster: &str) -> Self {
+        let whole = history.whole();
+        let counts = whole.as_ref().and_then(|whole| whole.of_cluster(cluster));
+        let minutes = whole.as_ref().map(|whole| whole.seconds / 60.0);
+        let sample = |interval: &Interval| SampleFigures::of_cluster(interval, cluster);
+        let row = |interval: &Interval| RowFigures {
+            until: crate::certificates::rfc3339(interval.end),
+            figures: sample(interval),
+        };
+        Self {
+            minutes: round(minutes.unwrap_or_default()),
+            endpoints: Vec::new(),
+            decisions_by_cluster: counts
+                .map(|[allow, deny, no_opinion]| ClusterFigures {
+                    cluster: cluster.to_owned(),
+                    allow,
+                    deny,
+                    no_opinion,
+                })
+                .into_iter()
+                .collect(),
+            samples: history.intervals().iter().map(sample).collect(),
+            rows: history.each(ROW).iter().rev().map(row).collect(),
+        }
+    }
+
     pub(super) fn new(history: &MetricsHistory, metrics: &Metrics) -> Self {
         let whole = history.whole();
         let now = metrics.sample();
@@ -140,6 +169,25 @@ impl SampleFigures {
     pub(super) fn p99_text(&self) -> String {
         shown(self.authorize_p99)
     }
+
+    pub(super) fn in_flight_text(&self) -> String {
+        self.in_flight
+            .map_or_else(|| "-".to_owned(), |count| count.to_string())
+    }
+
+    fn of_cluster(interval: &Interval, cluster: &str) -> Self {
+        let [allow, deny, no_opinion] = interval.rates_of_cluster(cluster);
+        let since = interval.end.duration_since(SystemTime::UNIX_EPOCH);
+        Self {
+            time: since.unwrap_or_default().as_secs(),
+            allow,
+            deny,
+            no_opinion,
+            authorize_p50: None,
+            authorize_p99: None,
+            in_flight: None,
+        }
+    }
 }
 
 impl From<&Interval> for SampleFigures {
@@ -154,7 +202,7 @@ impl From<&Interval> for SampleFigures {
             no_opinion,
             authorize_p50: authorize.and_then(|of| milliseconds(of, 0.5)),
             authorize_p99: authorize.and_then(|of| milliseconds(of, 0.99)),
-            in_flight: interval.endpoints.iter().map(|of| of.in_flight).sum(),
+            in_flight: Some(interval.endpoints.iter().map(|of| of.in_flight).sum()),
         }
     }
 }

@@ -87,7 +87,7 @@ pub(in crate::console::views) fn view(
     (kind, namespace, name): (&str, &str, &str),
 ) -> Result<Page, ViewError> {
     request.query.only(&["cluster"])?;
-    let clusters = ClusterChoice::new(context.snapshot, &request.query)?;
+    let clusters = ClusterChoice::new(context, &request.query)?;
     let cluster = clusters.chosen.as_str();
     let namespace = if namespace == NO_NAMESPACE { "" } else { namespace };
     let recent = RecentUse::new(context, cluster);

@@ -39,7 +39,8 @@ pub(super) struct PolicyRow {
     pub(super) about: String,
     /// Where it stands: file and line, or the cluster; empty where neither is known.
     pub(super) place: String,
-    /// Counted since the start; of an exception nothing is.
+    /// Counted since the start, for all clusters together: for who sees them all. Of an exception
+    /// nothing is.
     pub(super) counts: Option<RowCounts>,
     /// How many of the recent decisions it decided.
     pub(super) recent: u64,
@@ -110,7 +111,12 @@ impl PolicyList {
         Self::of(
             snapshot.policies.for_cluster(cluster),
             snapshot.admission.for_cluster(cluster),
-            &context.metrics.policy_counts(),
+            context
+                .visible
+                .only()
+                .is_none()
+                .then(|| context.metrics.policy_counts())
+                .as_ref(),
             &ObjectPlaces::new(snapshot, cluster),
             recent,
         )
@@ -119,7 +125,7 @@ impl PolicyList {
     pub(super) fn of(
         access: &PolicySet,
         admission: &AdmissionSet,
-        counts: &BTreeMap<(String, String), PolicyCounts>,
+        counts: Option<&BTreeMap<(String, String), PolicyCounts>>,
         places: &ObjectPlaces,
         recent: &RecentUse,
     ) -> Self {
@@ -137,8 +143,9 @@ impl PolicyList {
                 name: name.to_owned(),
                 about,
                 place: places.0.get(&key).cloned().unwrap_or_default(),
-                counts: (kind != ListedKind::AdmissionException)
-                    .then(|| counts.get(&key).map(RowCounts::from).unwrap_or_default()),
+                counts: counts
+                    .filter(|_| kind != ListedKind::AdmissionException)
+                    .map(|counts| counts.get(&key).map(RowCounts::from).unwrap_or_default()),
                 recent: decided,
                 recent_denials: denied,
                 last_sequence,

@@ -28,7 +28,7 @@ impl RecentUse {
     /// Those of `cluster` among the decisions that the console remembers.
     pub(super) fn new(context: &ViewContext<'_>, cluster: &str) -> Self {
         let mut recent = Self::default();
-        for kept in context.console.decisions.since(0).iter() {
+        for kept in context.decisions.since(0).iter() {
             recent.add(cluster, kept.sequence, kept.line);
         }
         recent

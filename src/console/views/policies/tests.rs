@@ -85,10 +85,7 @@ fn mk_console() -> TestConsole {
         r#"{"time":"2026-01-02T00:00:00.000000Z","cluster":"default","endpoint":"authorize","user":"u","decision":"deny","cause":{"kind":"AuthorizationPolicy","name":"stop","rule":1},"shadow":[]}"#,
         r#"{"time":"2026-01-03T00:00:00.000000Z","cluster":"default","endpoint":"validate","user":"u","decision":"allow","shadow":[],"exceptions":[{"name":"once","policy":"few"}]}"#,
     ] {
-        console
-            .console
-            .decisions
-            .push(Decision::Deny, "default", line.as_bytes());
+        console.console.push(Decision::Deny, "default", line.as_bytes());
     }
     console
 }

@@ -204,10 +204,7 @@ fn a_policy_on_trial_is_checked_and_compared() {
         let line = format!(
             r#"{{"time":"2026-01-01T00:00:00.000000Z","cluster":"default","endpoint":"authorize","user":"<s>joe</s>","groups":["readers"],"attributes":{{"verb":"{verb}","resource":"pods"}},"decision":"allow"}}"#
         );
-        console
-            .console
-            .decisions
-            .push(Decision::Allow, "default", line.as_bytes());
+        console.console.push(Decision::Allow, "default", line.as_bytes());
     }
     let request = [
         ("user", "jane"),

@@ -109,7 +109,7 @@ impl TrialForm {
         let source = Source {
             file: FILE.to_owned(),
             text: self.policy.clone(),
-            cluster: None,
+            cluster: context.visible.only().map(str::to_owned),
         };
         let expired = || Instant::now() >= context.deadline;
         let deadline = Deadline { expired: &expired };
