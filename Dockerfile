@@ -17,7 +17,7 @@
 #   livenessProbe:  {httpGet: {path: /livez, port: 9090}}
 #   readinessProbe: {httpGet: {path: /readyz, port: 9090}}
 #
-# Set a termination grace period longer than `server.drain` (25s), so that requests in
+# Set a termination grace period longer than `server.shutdownTimeout` (25s), so that requests in
 # flight can finish.
 
 FROM docker.io/library/rust:1.95-bookworm AS build

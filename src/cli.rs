@@ -39,6 +39,7 @@ mod who_can;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{FromArgMatches as _, Parser, Subcommand};
 
 use crate::config::files;
@@ -141,8 +142,8 @@ impl Error {
 /// The arguments of this process, or the end of it with help or what is wrong with them.
 fn arguments() -> Arguments {
     let parsed = |written: Vec<OsString>| {
-        let matches = help::command().try_get_matches_from(written)?;
-        Arguments::from_arg_matches(&matches)
+        let matches = help::command().try_get_matches_from(written);
+        Arguments::from_arg_matches(&matches.map_err(with_new_name)?)
     };
     parsed(std::env::args_os().collect()).unwrap_or_else(|wrong| {
         // The message quotes them.
@@ -155,6 +156,26 @@ fn arguments() -> Arguments {
             }
         }
     })
+}
+
+/// Flags by their former name, and the name that they have now.
+const RENAMED: [(&str, &str); 3] = [
+    ("--against", "--baseline"),
+    ("--allow-flips", "--allow-changes"),
+    ("--sub-resource", "--subresource"),
+];
+
+/// The same error, with the new name of a flag that has been renamed.
+fn with_new_name(mut wrong: clap::Error) -> clap::Error {
+    let renamed = RENAMED.iter().find(|(old, _)| {
+        matches!(wrong.get(ContextKind::InvalidArg), Some(ContextValue::String(flag)) if flag == old)
+    });
+    if let Some((old, new)) = renamed {
+        let tip = format!("`{old}` was renamed to `{new}`");
+        wrong.remove(ContextKind::SuggestedArg);
+        wrong.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    wrong
 }
 
 /// Runs the program with the arguments of this process.

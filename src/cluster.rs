@@ -145,7 +145,9 @@ impl ManifestSource for Clusters {
             let new = || FollowedCluster::new(entry, config.admission.cel_version, &self.signal, &contents);
             let cluster = known.clusters.entry(entry.name.clone()).or_insert_with(new);
             cluster.store.compile_for(config.admission.cel_version);
-            cluster.store.watched(entry.selector.as_ref(), entry.exceptions)
+            cluster
+                .store
+                .watched(entry.selector.as_ref(), entry.accept_exceptions)
         };
         config.clusters.iter().map(watched).collect()
     }
@@ -216,7 +218,7 @@ impl FollowedCluster {
         signal: &Arc<Signal>,
         contents: &Arc<SharedContents>,
     ) -> Self {
-        let saved = entry.snapshot.as_deref().and_then(|path| restore(entry, path));
+        let saved = entry.cache_file.as_deref().and_then(|path| restore(entry, path));
         Self {
             store: Arc::new(Store::sharing(contents, &entry.name, saved, cel_version)),
             reporter: Reporter::new(&entry.name, Arc::clone(signal)),
@@ -245,10 +247,10 @@ impl FollowedCluster {
         let context = Arc::new(context);
         let following = Following {
             context: Arc::clone(&context),
-            exceptions: entry.exceptions,
+            accept_exceptions: entry.accept_exceptions,
             writes_status: entry.writes_status,
             labels: entry.selector.as_ref().map(|selector| selector.text.clone()),
-            snapshot: entry.snapshot.clone().map(|path| (path, entry.scope.clone())),
+            cache_file: entry.cache_file.clone().map(|path| (path, entry.scope.clone())),
             store: Arc::clone(&self.store),
             reporter: self.reporter.clone(),
         };
@@ -279,8 +281,8 @@ impl FollowedCluster {
 impl Followed {
     fn follows(&self, entry: &ClusterEntry) -> bool {
         self.entry.selector == entry.selector
-            && self.entry.snapshot == entry.snapshot
-            && self.entry.exceptions == entry.exceptions
+            && self.entry.cache_file == entry.cache_file
+            && self.entry.accept_exceptions == entry.accept_exceptions
             && self.entry.writes_status == entry.writes_status
     }
 }
@@ -315,18 +317,18 @@ fn restore(entry: &ClusterEntry, path: &Path) -> Option<Vec<(WatchedKind, object
     let read = saved::read((path, &entry.scope), &entry.name);
     read.unwrap_or_else(|error| {
         let (cluster, file) = (&entry.name, path.display());
-        tracing::error!(cluster, %file, %error, "cannot use the saved snapshot of the cluster");
+        tracing::error!(cluster, %file, %error, "cannot use the cache file of the cluster");
         None
     })
 }
 
 fn no_folder(entry: &ClusterEntry) -> Option<Fault> {
-    let folder = entry.snapshot.as_deref()?.parent()?;
+    let folder = entry.cache_file.as_deref()?.parent()?;
     let message = format!(
         "`{}` is not a folder: it must exist and be writable",
         folder.display()
     );
-    (!folder.is_dir()).then(|| at(entry, "snapshot", FaultKind::NotFound, &message))
+    (!folder.is_dir()).then(|| at(entry, "cacheFile", FaultKind::NotFound, &message))
 }
 
 fn at(entry: &ClusterEntry, field: &str, kind: FaultKind, message: &str) -> Fault {

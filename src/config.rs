@@ -46,7 +46,7 @@ pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
 pub use beside::{ConfigBeside, HeldBack, load_beside};
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
-pub use clusters::{ClusterEntry, ClusterFile, ClusterFolder, SNAPSHOT_CHANGES, Selector};
+pub use clusters::{CACHE_FILE_CHANGES, ClusterEntry, ClusterFile, ClusterFolder, Selector};
 pub use console::Console;
 pub use decision_log::{DecisionLog, LogPath, LogTrace};
 pub(crate) use duration::parse_duration;

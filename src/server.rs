@@ -161,7 +161,7 @@ impl Server {
 
     /// Answers until `stop` is there, then drains: readiness fails, what is in
     /// flight and what still comes is answered, connections close. Ends as soon
-    /// as nothing is in flight, after `server.drain` at the latest. Blocks.
+    /// as nothing is in flight, after `server.shutdownTimeout` at the latest. Blocks.
     ///
     /// # Errors
     /// [`Error::Serve`] when a server cannot be started or ends by itself.
@@ -266,15 +266,15 @@ fn by_itself(ended: io::Result<()>) -> Error {
     )
 }
 
-/// Has readiness fail and waits until nothing is in flight, `server.drain` at most.
+/// Has readiness fail and waits until nothing is in flight, `server.shutdownTimeout` at most.
 async fn drain(shared: &Shared) {
     shared.lifecycle.drain();
-    let limit = shared.state.current().config.server.drain;
+    let limit = shared.state.current().config.server.shutdown_timeout;
     tracing::info!(limit_seconds = limit.as_secs(), "draining");
     if !shared.lifecycle.drained(limit).await {
         tracing::warn!(
             limit_seconds = limit.as_secs(),
-            "drain timeout: closing connections with requests in flight"
+            "shutdown timeout: closing connections with requests in flight"
         );
     }
 }

@@ -189,7 +189,7 @@ pub(crate) fn serve(arguments: &[String]) {
             "name": name,
             "kubeconfig": format!("{cluster}.kubeconfig"),
             // Beside the entries, each save would have all of them looked at again.
-            "snapshot": format!("../saved/{cluster}.saved"),
+            "cacheFile": format!("../saved/{cluster}.saved"),
         });
         write(format!("{cluster}.json"), entry.to_string());
     }

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! files ─line─▶ RecordLine ─▶ decided by NEW ──────────────┐
-//!                   └───────▶ recorded, or decided by OLD ─┴─▶ same · flip · unknown
+//!                   └───────▶ recorded, or decided by OLD ─┴─▶ same · change · unknown
 //! ```
 //!
 //! Nobody is called: webhooks and authorizers answer as they are recorded to have answered.
 
+mod changes;
 mod decide;
-mod flips;
 mod report;
 mod source;
 mod watch;
@@ -22,8 +22,8 @@ use super::output::{self, Output};
 use super::progress::ProgressLine;
 use super::{CommandResult, Error};
 use crate::recording::RecordLine;
+use changes::ChangeExample;
 use decide::Deciding;
-use flips::FlipExample;
 use portcullis_cel::json::Document;
 use portcullis_policy::engine::Time;
 use portcullis_policy::explain::LoadedPolicies;
@@ -32,7 +32,7 @@ use portcullis_policy::field::Faults;
 use report::ReplayReport;
 use source::RecordingFile;
 
-/// Decide recorded reviews again, and show which decisions flip.
+/// Decide recorded reviews again, and show which decisions would change.
 ///
 /// Each review is decided for the time at which it was recorded. Webhooks and other authorizers
 /// are not called: their recorded answers are used. A review whose decision depends on something
@@ -48,14 +48,14 @@ pub(super) struct Replay {
     manifests: Vec<PathBuf>,
     /// Compare with what this configuration decides, instead of with what was recorded.
     #[arg(long, value_name = "OLD")]
-    against: Option<PathBuf>,
+    baseline: Option<PathBuf>,
     /// Decide for this time instead of the recorded ones, in RFC 3339.
     #[arg(long, value_name = "TIME", value_parser = super::at::parse)]
     at: Option<Time>,
-    /// Flips that do not fail: a regular expression for `FROM->TO CAUSE`, such as
+    /// Changes that do not fail: a regular expression for `FROM->TO CAUSE`, such as
     /// `deny->allow AuthorizationPolicy/trial`.
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
-    allow_flips: Option<String>,
+    allow_changes: Option<String>,
     /// Files of a recording, or folders of them; `-` for standard input.
     #[arg(value_name = "RECORDING", required = true)]
     recordings: Vec<PathBuf>,
@@ -66,12 +66,12 @@ pub(super) struct Replay {
 const EXAMPLES: &str = "\
 Examples:
   portcullis replay --config new.yaml recordings
-  portcullis replay --config new.yaml recordings --allow-flips 'deny->allow AuthorizationPolicy/trial' -o junit";
+  portcullis replay --config new.yaml recordings --allow-changes 'deny->allow AuthorizationPolicy/trial' -o junit";
 
 /// The formats of `replay`.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
 enum ReplayFormat {
-    /// Flips by cause, each with an example.
+    /// Changes by cause, each with an example.
     #[default]
     Text,
     /// One JSON document, for programs.
@@ -83,7 +83,7 @@ enum ReplayFormat {
 fn expression(text: &str) -> Result<Regex, Error> {
     let wrong = |error| {
         Error::Usage(format!(
-            "`--allow-flips {text}` is no regular expression: {error}"
+            "`--allow-changes {text}` is no regular expression: {error}"
         ))
     };
     Regex::new(text).map_err(wrong)
@@ -93,9 +93,9 @@ fn expression(text: &str) -> Result<Regex, Error> {
 
 impl Replay {
     pub(super) fn run(self) -> Result<CommandResult, Error> {
-        let allowed = self.allow_flips.as_deref().map(expression).transpose()?;
+        let allowed = self.allow_changes.as_deref().map(expression).transpose()?;
         let new = self.new_policies()?;
-        let old = self.against.as_deref().map(configured).transpose()?;
+        let old = self.baseline.as_deref().map(configured).transpose()?;
         let (mut replayed, mut cut) = (Replayed::default(), Vec::new());
         let (mut progress, mut count) = (ProgressLine::new(), 0_u64);
         for path in source::files(&self.recordings)? {
@@ -147,8 +147,8 @@ impl Replay {
         (file, document): (&RecordingFile, &Document<'_>),
         new: &LoadedPolicies,
         old: Option<&LoadedPolicies>,
-        replayed: &Replayed<Box<FlipExample>>,
-    ) -> Result<ReviewComparison<Box<FlipExample>>, Error> {
+        replayed: &Replayed<Box<ChangeExample>>,
+    ) -> Result<ReviewComparison<Box<ChangeExample>>, Error> {
         let recorded = RecordLine::read(document).map_err(|error| file.unreadable(&error))?;
         let deciding = |policies| Deciding {
             policies,
@@ -165,10 +165,10 @@ impl Replay {
             None => decide::recorded_decision(&recorded),
         };
         let now = decide(new)?;
-        let mut compared = flips::compared(file, &recorded, before, now);
-        if let ReviewComparison::Flip(group, example) | ReviewComparison::Lost(group, _, example) =
+        let mut compared = changes::compared(file, &recorded, before, now);
+        if let ReviewComparison::Changed(group, example) | ReviewComparison::Lost(group, _, example) =
             &mut compared
-            && !replayed.flips.contains_key(&*group)
+            && !replayed.changes.contains_key(&*group)
         {
             example.considered = deciding(new).explain();
         }

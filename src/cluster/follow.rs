@@ -1,4 +1,4 @@
-//! Follows one cluster: a watch for each kind, and a snapshot saved after changes.
+//! Follows one cluster: a watch for each kind, and a cache file written after changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -40,10 +40,10 @@ pub(super) struct Following {
     /// Restricts what is selected; `None`: nothing is.
     pub(super) labels: Option<String>,
     /// Whether AdmissionExceptions are taken.
-    pub(super) exceptions: bool,
+    pub(super) accept_exceptions: bool,
     /// Whether the status of objects is written.
     pub(super) writes_status: bool,
-    pub(super) snapshot: Option<(PathBuf, FileScope)>,
+    pub(super) cache_file: Option<(PathBuf, FileScope)>,
     pub(super) store: Arc<Store>,
     pub(super) reporter: Reporter,
 }
@@ -61,7 +61,7 @@ impl Following {
         let mut watches: BTreeMap<WatchedKind, AbortHandle> = BTreeMap::new();
         self.store.await_all();
         tasks.spawn(save(
-            self.snapshot.clone(),
+            self.cache_file.clone(),
             Arc::clone(&self.store),
             self.reporter.clone(),
         ));
@@ -92,8 +92,8 @@ impl Following {
     }
 
     fn fixed_kinds(&self) -> BTreeSet<WatchedKind> {
-        let fixed = WatchedKind::fixed(self.labels.is_some(), self.exceptions);
-        let is_told = self.writes_status && !self.exceptions;
+        let fixed = WatchedKind::fixed(self.labels.is_some(), self.accept_exceptions);
+        let is_told = self.writes_status && !self.accept_exceptions;
         let reported_only = is_told.then(WatchedKind::reported_only);
         fixed.into_iter().chain(reported_only).collect()
     }
@@ -160,7 +160,7 @@ async fn save(place: Option<(PathBuf, FileScope)>, store: Arc<Store>, reporter: 
         match outcome {
             Ok(()) => tokio::time::sleep((took * REST).min(LONGEST_REST)).await,
             Err(error) => {
-                tracing::error!(cluster = &*cluster, %error, "cannot save the snapshot of the cluster");
+                tracing::error!(cluster = &*cluster, %error, "cannot write the cache file of the cluster");
                 reporter.listed();
                 tokio::time::sleep(AGAIN).await;
             }

@@ -1,4 +1,4 @@
-//! The saved snapshot of a cluster: the last complete set, in a file.
+//! The cache file of a cluster: the last complete set, in a file.
 //!
 //! The first line has the name of the cluster, the number of objects and the digest of
 //! the rest, which has one object per line, as JSON. Parameters may be objects of any

@@ -208,7 +208,7 @@ mod tests {
     }
 
     fn entry(name: &str) -> String {
-        format!("name: {name}\nkubeconfig: {name}.kubeconfig\nsnapshot: {name}.saved\n")
+        format!("name: {name}\nkubeconfig: {name}.kubeconfig\ncacheFile: {name}.saved\n")
     }
 
     #[test]
@@ -218,9 +218,9 @@ mod tests {
             "name: [",
             "",
             "name: east\n",
-            "name: west\nkubeconfig: k\nsnapshot: s\n",
-            "name: east\nkubeconfig: ../k\nsnapshot: s\n",
-            "name: east\nkubeconfig: k\nsnapshot: west.saved.changes\n",
+            "name: west\nkubeconfig: k\ncacheFile: s\n",
+            "name: east\nkubeconfig: ../k\ncacheFile: s\n",
+            "name: east\nkubeconfig: k\ncacheFile: west.saved.changes\n",
         ] {
             tenants.write("east.yaml", faulty);
             tenants.write("north.yaml", &entry("north"));
@@ -228,7 +228,7 @@ mod tests {
             assert_eq!(clusters, ["east", "north", "west"], "{faulty}");
             assert_eq!(held, ["east.yaml"], "{faulty}");
             let east = tenants.load().config.unwrap().clusters.remove(0);
-            assert_eq!(east.snapshot, Some(tenants.path("east.saved")), "{faulty}");
+            assert_eq!(east.cache_file, Some(tenants.path("east.saved")), "{faulty}");
         }
         // Who had the name keeps it, even where both changed.
         tenants.write(
@@ -242,7 +242,7 @@ mod tests {
         tenants.write("west.yaml", &entry("west"));
         // A new one with faults has no effect.
         tenants.write("east.yaml", &entry("east"));
-        tenants.write("aaa.yaml", "name: east\nkubeconfig: k\nsnapshot: east.saved\n");
+        tenants.write("aaa.yaml", "name: east\nkubeconfig: k\ncacheFile: east.saved\n");
         assert_eq!(
             tenants.told(),
             (

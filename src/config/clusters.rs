@@ -28,27 +28,27 @@ pub struct ClusterEntry {
     /// How to reach the API server, as an absolute path.
     pub kubeconfig: PathBuf,
     /// Where the last complete set is saved, as an absolute path.
-    pub snapshot: Option<PathBuf>,
+    pub cache_file: Option<PathBuf>,
     /// Which policies and webhooks of admission are taken; `None`: none.
     pub selector: Option<Selector>,
     /// Whether AdmissionExceptions are taken, for what is taken from there too.
-    pub exceptions: bool,
+    pub accept_exceptions: bool,
     /// Whether the status of AuthorizationPolicies and AdmissionExceptions is written.
     pub writes_status: bool,
     /// How its webhooks are called; `None`: as no other cluster's are, without credentials.
     pub upstreams: Option<UpstreamAccess>,
 }
 
-/// What the name of a `snapshot` is followed by in that of the file of its changes.
-pub const SNAPSHOT_CHANGES: &str = ".changes";
+/// What the name of a `cacheFile` is followed by in that of the file of its changes.
+pub const CACHE_FILE_CHANGES: &str = ".changes";
 
 /// The fields of an entry.
 const FIELDS: [&str; 7] = [
     "name",
     "kubeconfig",
-    "snapshot",
+    "cacheFile",
     "selector",
-    "exceptions",
+    "acceptExceptions",
     "writeStatus",
     "upstreams",
 ];
@@ -89,7 +89,7 @@ fn add(section: &Section<'_>, clusters: &mut Vec<ClusterEntry>) {
     let saved = |other: &&ClusterEntry| other.saved_files().iter().any(|file| own.contains(file));
     if let Some(other) = clusters.iter().find(saved) {
         let message = "another cluster uses this file: each cluster needs its own";
-        tell_both(section, "snapshot", message, other, &cluster);
+        tell_both(section, "cacheFile", message, other, &cluster);
     }
     clusters.push(cluster);
 }
@@ -118,11 +118,13 @@ fn tell_both(section: &Section<'_>, field: &str, message: &str, other: &ClusterE
 fn cluster(section: &Section<'_>) -> Option<ClusterEntry> {
     let name = section.required_text("name", "the `cluster` of this API server's callers");
     let kubeconfig = section.required_path("kubeconfig", "the kubeconfig for the API server");
-    let snapshot = section.path("snapshot").filter(|path| is_no_entry(section, path));
-    if snapshot.is_none() && section.value("snapshot").is_none() {
+    let cache_file = section
+        .path("cacheFile")
+        .filter(|path| is_no_entry(section, path));
+    if cache_file.is_none() && section.value("cacheFile").is_none() {
         let message = "without it, a restarted gateway has no policies of the cluster until the API \
                        server answers: set a file";
-        section.warn("snapshot", FaultKind::Required, message);
+        section.warn("cacheFile", FaultKind::Required, message);
     }
     let selector = section
         .optional("selector", &["matchLabels", "matchExpressions"])
@@ -135,9 +137,9 @@ fn cluster(section: &Section<'_>) -> Option<ClusterEntry> {
         scope: section.scope(),
         name: name?.to_owned(),
         kubeconfig: kubeconfig?,
-        snapshot,
+        cache_file,
         selector,
-        exceptions: section.boolean("exceptions").unwrap_or(false),
+        accept_exceptions: section.boolean("acceptExceptions").unwrap_or(false),
         writes_status: section.boolean("writeStatus").unwrap_or(false),
         upstreams,
     })
@@ -158,7 +160,7 @@ fn is_no_entry(section: &Section<'_>, path: &Path) -> bool {
     if is_entry {
         let message = "in this folder a file of this name is read as an entry: choose one that does not \
                        end in `.yaml`, `.yml` or `.json`, or a folder that begins with `.`";
-        section.fault("snapshot", FaultKind::Invalid, message);
+        section.fault("cacheFile", FaultKind::Invalid, message);
     }
     !is_entry
 }
@@ -175,10 +177,10 @@ impl ClusterEntry {
     /// The files in which its objects are saved.
     #[must_use]
     pub fn saved_files(&self) -> Vec<PathBuf> {
-        let Some(path) = &self.snapshot else {
+        let Some(path) = &self.cache_file else {
             return Vec::new();
         };
-        let beside = [files::NEW, SNAPSHOT_CHANGES].map(|ending| files::with_ending(path, ending));
+        let beside = [files::NEW, CACHE_FILE_CHANGES].map(|ending| files::with_ending(path, ending));
         std::iter::once(path.clone()).chain(beside).collect()
     }
 }

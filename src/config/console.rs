@@ -16,7 +16,7 @@ pub struct Console {
     /// Client certificates are those of `server.tls.clientCA`, as for reviews.
     pub tls: Option<Tls>,
     /// How many decisions are kept to be looked at.
-    pub decisions: usize,
+    pub max_decisions: usize,
 }
 
 /// Beside the `admin` listener's.
@@ -25,7 +25,7 @@ const fn default_address() -> SocketAddr {
 }
 
 /// Some 10 MB of usual decisions.
-const fn default_decisions() -> usize {
+const fn default_max_decisions() -> usize {
     10_000
 }
 
@@ -35,12 +35,14 @@ pub(super) fn console(
     admin: &Admin,
     callers: &[CallerEntry],
 ) -> Option<Console> {
-    let section = root.optional("console", &["address", "tls", "decisions"])?;
+    let section = root.optional("console", &["address", "tls", "maxDecisions"])?;
     let address = section.address("address").unwrap_or_else(default_address);
     let console = Console {
         address,
         tls: tls(&section, server),
-        decisions: section.positive("decisions").unwrap_or_else(default_decisions),
+        max_decisions: section
+            .positive("maxDecisions")
+            .unwrap_or_else(default_max_decisions),
     };
     for (listener, taken) in [
         ("server", server.map(|server| server.address)),

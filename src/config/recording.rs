@@ -15,9 +15,9 @@ pub struct RecordingSettings {
     /// The folder, as an absolute path.
     pub folder: PathBuf,
     /// How many bytes all files of the folder may take.
-    pub bytes: u64,
+    pub max_bytes: u64,
     /// How old a review may become there.
-    pub age: Duration,
+    pub max_age: Duration,
     /// What is removed beside what always is.
     pub redact: Vec<Redact>,
 }
@@ -44,17 +44,17 @@ pub enum PathStep {
     Each,
 }
 
-/// The least that `bytes` may be: some hundred reviews.
+/// The least that `maxBytes` may be: some hundred reviews.
 const LEAST_BYTES: u64 = 1 << 20;
 
-/// The least that `age` may be.
+/// The least that `maxAge` may be.
 const LEAST_AGE: Duration = Duration::from_secs(60);
 
 const FORM: &str = "must be `resource[.group][:.path]`, such as `configmaps:.data` or \
                     `widgets.example.com:.spec.items[*].token`";
 
 pub(super) fn recording(root: &Section<'_>, manifests: &[ManifestPath]) -> Option<RecordingSettings> {
-    let section = root.optional("recording", &["folder", "bytes", "age", "redact"])?;
+    let section = root.optional("recording", &["folder", "maxBytes", "maxAge", "redact"])?;
     let folder = section.required_path("folder", "a folder for the files")?;
     for manifest in manifests {
         if folder.starts_with(&manifest.path) || manifest.path.starts_with(&folder) {
@@ -66,22 +66,24 @@ pub(super) fn recording(root: &Section<'_>, manifests: &[ManifestPath]) -> Optio
             break;
         }
     }
-    let age = section.duration("age").unwrap_or(Duration::from_secs(24 * 3600));
-    if age < LEAST_AGE {
-        section.fault("age", FaultKind::Invalid, "must be at least `1m`");
+    let max_age = section
+        .duration("maxAge")
+        .unwrap_or(Duration::from_secs(24 * 3600));
+    if max_age < LEAST_AGE {
+        section.fault("maxAge", FaultKind::Invalid, "must be at least `1m`");
     }
     Some(RecordingSettings {
-        bytes: bytes(&section).unwrap_or(1 << 30),
-        age,
+        max_bytes: max_bytes(&section).unwrap_or(1 << 30),
+        max_age,
         redact: redactions(&section),
         folder,
     })
 }
 
-fn bytes(section: &Section<'_>) -> Option<u64> {
-    let text = match &section.value("bytes")?.value {
+fn max_bytes(section: &Section<'_>) -> Option<u64> {
+    let text = match &section.value("maxBytes")?.value {
         Value::Number(number) => number.to_string(),
-        _ => section.text("bytes")?.to_owned(),
+        _ => section.text("maxBytes")?.to_owned(),
     };
     let amount = Quantity::parse(&text).ok().and_then(|amount| amount.as_int());
     let bytes = amount
@@ -89,7 +91,7 @@ fn bytes(section: &Section<'_>) -> Option<u64> {
         .filter(|bytes| *bytes >= LEAST_BYTES);
     if bytes.is_none() {
         let message = format!("`{text}`: must be a whole number of bytes from `1Mi`, such as `1Gi`");
-        section.fault("bytes", FaultKind::Invalid, message);
+        section.fault("maxBytes", FaultKind::Invalid, message);
     }
     bytes
 }

@@ -9,7 +9,7 @@ use super::section::Section;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reload {
     /// The time from one look to the next.
-    pub interval: Duration,
+    pub poll_interval: Duration,
     /// Where the configuration and manifests that were last in force are kept, for a start beside
     /// faulty ones; `None` for nowhere.
     pub last_good: Option<PathBuf>,
@@ -18,16 +18,16 @@ pub struct Reload {
 }
 
 /// As often as the API server looks at its own.
-const fn default_interval() -> Duration {
+const fn default_poll_interval() -> Duration {
     Duration::from_secs(60)
 }
 
 pub(super) fn reload(root: &Section<'_>) -> Reload {
-    let section = root.section("reload", &["interval", "lastGood", "maxRemoved"]);
+    let section = root.section("reload", &["pollInterval", "lastGood", "maxRemoved"]);
     Reload {
-        interval: section
-            .positive_duration("interval")
-            .unwrap_or_else(default_interval),
+        poll_interval: section
+            .positive_duration("pollInterval")
+            .unwrap_or_else(default_poll_interval),
         last_good: section.path("lastGood"),
         max_removed: section.count("maxRemoved").filter(|most| *most > 0),
     }

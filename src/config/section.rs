@@ -24,6 +24,18 @@ thread_local! {
     pub(super) static FIELDS_READ: RefCell<BTreeMap<String, BTreeSet<String>>> = RefCell::default();
 }
 
+/// Fields by their former name, and the name that they have now.
+const RENAMED: [(&str, &str); 8] = [
+    ("age", "maxAge"),
+    ("bytes", "maxBytes"),
+    ("decisions", "maxDecisions"),
+    ("drain", "shutdownTimeout"),
+    ("exceptions", "acceptExceptions"),
+    ("interval", "pollInterval"),
+    ("snapshot", "cacheFile"),
+    ("unauthenticated", "authenticationTimeout"),
+];
+
 /// One run over one document.
 pub(super) struct Reading<'d> {
     document: &'d Document,
@@ -122,10 +134,10 @@ impl<'r> Section<'r> {
         note_fields(&path, fields);
         match &node.value {
             Value::Map(entries) => {
-                let unknown = |key: &str| fields.is_some_and(|fields| !fields.contains(&key));
-                for entry in entries.iter().filter(|entry| unknown(&entry.key)) {
-                    let message = format!("unknown field `{}`", entry.key);
-                    reading.fault(path.field(&entry.key), FaultKind::NotSupported, message);
+                for entry in entries {
+                    if let Some(message) = unknown_field(&path, &entry.key, fields) {
+                        reading.fault(path.field(&entry.key), FaultKind::NotSupported, message);
+                    }
                 }
                 Self {
                     reading,
@@ -281,6 +293,18 @@ impl<'r> Section<'r> {
         let fault = Fault::warning(self.reading.place(self.path.field(name)), kind, message);
         self.reading.faults.borrow_mut().push(fault);
     }
+}
+
+/// What is wrong with the field `name` of the mapping at `path`, which may have `fields`.
+fn unknown_field(path: &FieldPath, name: &str, fields: Option<&[&str]>) -> Option<String> {
+    let fields = fields.filter(|fields| !fields.contains(&name))?;
+    let renamed = RENAMED
+        .iter()
+        .find(|(old, new)| *old == name && fields.contains(new));
+    Some(match renamed {
+        Some((_, new)) => format!("renamed to `{}`", path.field(new)),
+        None => format!("unknown field `{name}`"),
+    })
 }
 
 #[cfg(test)]

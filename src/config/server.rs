@@ -15,7 +15,7 @@ pub struct Server {
     /// Its certificate, and whose clients' certificates it believes.
     pub tls: Tls,
     /// How long SIGTERM waits, at most, for requests in flight.
-    pub drain: Duration,
+    pub shutdown_timeout: Duration,
     /// How many connections there may be.
     pub connections: ConnectionLimits,
 }
@@ -29,7 +29,7 @@ pub struct ConnectionLimits {
     /// Those without proof from one address.
     pub per_address: usize,
     /// How long one may stay without proof.
-    pub unauthenticated: Duration,
+    pub authentication_timeout: Duration,
 }
 
 /// Certificates of a listener, as absolute paths.
@@ -59,39 +59,39 @@ const fn default_admin_address() -> SocketAddr {
 }
 
 /// Less than the 30 s that Kubernetes gives a pod to end.
-const fn default_drain() -> Duration {
+const fn default_shutdown_timeout() -> Duration {
     Duration::from_secs(25)
 }
 
 const DEFAULT_CONNECTIONS: ConnectionLimits = ConnectionLimits {
     max: 4096,
     per_address: 512,
-    unauthenticated: Duration::from_secs(10),
+    authentication_timeout: Duration::from_secs(10),
 };
 
 pub(super) fn server(root: &Section<'_>) -> Option<Server> {
-    let section = root.section("server", &["address", "tls", "drain", "connections"]);
+    let section = root.section("server", &["address", "tls", "shutdownTimeout", "connections"]);
     let connections = connections(&section);
     let tls = tls(&section);
     let address = section.address("address");
-    let drain = section.duration("drain");
+    let shutdown_timeout = section.duration("shutdownTimeout");
     Some(Server {
         address: address.unwrap_or_else(default_server_address),
         tls: tls?,
-        drain: drain.unwrap_or_else(default_drain),
+        shutdown_timeout: shutdown_timeout.unwrap_or_else(default_shutdown_timeout),
         connections,
     })
 }
 
 fn connections(server: &Section<'_>) -> ConnectionLimits {
-    let section = server.section("connections", &["max", "perAddress", "unauthenticated"]);
+    let section = server.section("connections", &["max", "perAddress", "authenticationTimeout"]);
     let default = DEFAULT_CONNECTIONS;
     ConnectionLimits {
         max: section.positive("max").unwrap_or(default.max),
         per_address: section.positive("perAddress").unwrap_or(default.per_address),
-        unauthenticated: section
-            .positive_duration("unauthenticated")
-            .unwrap_or(default.unauthenticated),
+        authentication_timeout: section
+            .positive_duration("authenticationTimeout")
+            .unwrap_or(default.authentication_timeout),
     }
 }
 

@@ -43,17 +43,17 @@ fn the_console_is_there_only_where_it_is_named() {
     let expected = Console {
         address: "127.0.0.1:9091".parse().unwrap(),
         tls: None,
-        decisions: 10_000,
+        max_decisions: 10_000,
     };
     assert_eq!(console, expected);
     assert!(console.is_loopback());
     let config = config(
-        "console: {address: 0.0.0.0:9091, tls: {certificate: c.crt, privateKey: c.key}, decisions: 5}\n\
+        "console: {address: 0.0.0.0:9091, tls: {certificate: c.crt, privateKey: c.key}, maxDecisions: 5}\n\
          callers: [{kubeconfig: k, endpoints: [console]}]",
     );
     let console = config.console.as_ref().unwrap();
     assert!(!console.is_loopback());
-    assert_eq!(console.decisions, 5);
+    assert_eq!(console.max_decisions, 5);
     let tls = console.tls.as_ref().unwrap();
     // Its callers are those of reviews.
     assert_eq!(tls.client_ca, config.server.tls.client_ca);
@@ -69,8 +69,8 @@ fn reads_every_field() {
 server:
   address: 127.0.0.1:8443
   tls: {certificate: pki/server.crt, privateKey: /pki/server.key, clientCA: pki/ca.crt}
-  drain: 20s
-  connections: {max: 100, perAddress: 10, unauthenticated: 3s}
+  shutdownTimeout: 20s
+  connections: {max: 100, perAddress: 10, authenticationTimeout: 3s}
 admin: {address: "[::1]:9090"}
 callers:
 - kubeconfig: kubeconfigs/authorization.kubeconfig
@@ -87,7 +87,7 @@ authorization:
   neverDeny: {groups: [g], users: [u], serviceAccounts: [ns/sa], paths: [/a, /b/*]}
 admission: {failurePolicy: Ignore, missingNamespace: NameOnly, celVersion: '1.36'}
 limits: {bodyBytes: 1024, inFlight: 2, inFlightBytes: 4096}
-reload: {interval: 1m30s}
+reload: {pollInterval: 1m30s}
 decisionLog: {path: log.jsonl, trace: nearMisses}
 "#
     );
@@ -106,11 +106,11 @@ decisionLog: {path: log.jsonl, trace: nearMisses}
             client_ca: Some("/etc/portcullis/pki/ca.crt".into()),
         }
     );
-    assert_eq!(config.server.drain, Duration::from_secs(20));
+    assert_eq!(config.server.shutdown_timeout, Duration::from_secs(20));
     let connections = ConnectionLimits {
         max: 100,
         per_address: 10,
-        unauthenticated: Duration::from_secs(3),
+        authentication_timeout: Duration::from_secs(3),
     };
     assert_eq!(config.server.connections, connections);
     assert_eq!(config.admin.address, "[::1]:9090".parse().unwrap());
@@ -175,7 +175,7 @@ decisionLog: {path: log.jsonl, trace: nearMisses}
             in_flight_bytes: 4096
         }
     );
-    assert_eq!(config.reload.interval, Duration::from_secs(90));
+    assert_eq!(config.reload.poll_interval, Duration::from_secs(90));
     let log = DecisionLog {
         path: LogPath::File("/etc/portcullis/log.jsonl".into()),
         trace: LogTrace::NearMisses,
@@ -187,11 +187,11 @@ decisionLog: {path: log.jsonl, trace: nearMisses}
 fn what_is_absent_has_the_documented_default() {
     let config = config("");
     assert_eq!(config.server.address, "127.0.0.1:8443".parse().unwrap());
-    assert_eq!(config.server.drain, Duration::from_secs(25));
+    assert_eq!(config.server.shutdown_timeout, Duration::from_secs(25));
     let connections = ConnectionLimits {
         max: 4096,
         per_address: 512,
-        unauthenticated: Duration::from_secs(10),
+        authentication_timeout: Duration::from_secs(10),
     };
     assert_eq!(config.server.connections, connections);
     assert_eq!(config.admin.address, "127.0.0.1:9090".parse().unwrap());
@@ -208,7 +208,7 @@ fn what_is_absent_has_the_documented_default() {
         in_flight_bytes: 268_435_456,
     };
     assert_eq!(config.limits, limits);
-    assert_eq!(config.reload.interval, Duration::from_secs(60));
+    assert_eq!(config.reload.poll_interval, Duration::from_secs(60));
     assert_eq!(config.decision_log, None);
 }
 
@@ -289,9 +289,9 @@ fn a_folder_of_clusters_has_a_file_for_each() {
     let (folder, config, faults) = with_cluster_folder(&[
         (
             "west.yml",
-            "{name: west, kubeconfig: west.kubeconfig, snapshot: .state/west.json}",
+            "{name: west, kubeconfig: west.kubeconfig, cacheFile: .state/west.json}",
         ),
-        ("east/east.yaml", "name: east\nkubeconfig: k\nsnapshot: s\n"),
+        ("east/east.yaml", "name: east\nkubeconfig: k\ncacheFile: s\n"),
         (".hidden.yaml", "not: read"),
         ("west.kubeconfig", "kind: Config"),
     ]);
@@ -304,10 +304,10 @@ fn a_folder_of_clusters_has_a_file_for_each() {
         .collect();
     assert_eq!(names, ["east", "west"]);
     let clusters = folder.path().join("clusters.d");
-    assert_eq!(config.clusters[0].snapshot, Some(clusters.join("east/s")));
+    assert_eq!(config.clusters[0].cache_file, Some(clusters.join("east/s")));
     assert_eq!(config.clusters[1].kubeconfig, clusters.join("west.kubeconfig"));
     assert_eq!(
-        config.clusters[1].snapshot,
+        config.clusters[1].cache_file,
         Some(clusters.join(".state/west.json"))
     );
 
@@ -320,19 +320,21 @@ fn a_folder_of_clusters_has_a_file_for_each() {
 #[test]
 fn faults_of_a_cluster_are_told_in_its_file() {
     let (_, config, faults) = with_cluster_folder(&[
-        ("a.yaml", "name: east\nkubeconfig: k\nsnapshot: s\n"),
-        ("b.yaml", "name: east\nkubeconfig: k\nsnapshot: s\nwhat: 1\n"),
+        ("a.yaml", "name: east\nkubeconfig: k\ncacheFile: s\n"),
+        ("b.yaml", "name: east\nkubeconfig: k\ncacheFile: s\nwhat: 1\n"),
         ("c.yaml", "name: x\n---\nname: y\n"),
         ("d.yaml", "name: ["),
+        ("e.yaml", "name: z\nkubeconfig: k\nsnapshot: z\n"),
     ]);
     assert_eq!(config, None);
     for expected in [
         "/clusters.d/a.yaml:1: name: Duplicate value: `east` is used twice (here and in `/clusters.d/b.yaml`)",
         "/clusters.d/b.yaml:1: name: Duplicate value: `east` is used twice (here and in `/clusters.d/a.yaml`)",
-        "/clusters.d/b.yaml:3: snapshot: Duplicate value: another cluster uses this file",
+        "/clusters.d/b.yaml:3: cacheFile: Duplicate value: another cluster uses this file",
         "/clusters.d/b.yaml:4: what: Unsupported value: unknown field `what`",
         "/clusters.d/c.yaml: Invalid value: 2 documents: one entry of `clusters` to a file",
         "/clusters.d/d.yaml:1",
+        "/clusters.d/e.yaml:3: snapshot: Unsupported value: renamed to `cacheFile`",
     ] {
         assert!(faults.contains(expected), "{expected}\n{faults}");
     }
@@ -352,7 +354,7 @@ fn faults_of_a_cluster_are_told_in_its_file() {
 
 #[test]
 fn files_of_an_entry_stay_below_its_folder() {
-    let entry = |more: &str| format!("name: east\nkubeconfig: k\nsnapshot: s\n{more}\n");
+    let entry = |more: &str| format!("name: east\nkubeconfig: k\ncacheFile: s\n{more}\n");
     for (entry, expected) in [
         (
             entry("").replace(": k", ": ../west/k"),
@@ -364,7 +366,7 @@ fn files_of_an_entry_stay_below_its_folder() {
         ),
         (
             entry("").replace(": s", ": ../east-2/s"),
-            "snapshot: Forbidden: `../east-2/s` leads out of",
+            "cacheFile: Forbidden: `../east-2/s` leads out of",
         ),
         (
             entry("upstreams: {kubeconfig: ../u}"),
@@ -376,7 +378,7 @@ fn files_of_an_entry_stay_below_its_folder() {
         ),
         (
             entry("").replace(": s", ": s.json"),
-            "snapshot: Invalid value: in this folder a file of this name",
+            "cacheFile: Invalid value: in this folder a file of this name",
         ),
     ] {
         let (_, config, faults) = with_cluster_folder(&[("east/east.yaml", &entry)]);
@@ -385,7 +387,7 @@ fn files_of_an_entry_stay_below_its_folder() {
         assert!(faults.contains(expected), "{expected}\n{faults}");
     }
     for name in ["s.changes", "s.new", "s"] {
-        let west = format!("name: west\nkubeconfig: k\nsnapshot: {name}\n");
+        let west = format!("name: west\nkubeconfig: k\ncacheFile: {name}\n");
         let (_, config, faults) = with_cluster_folder(&[("a.yaml", &entry("")), ("b.yaml", &west)]);
         assert_eq!(config, None, "{name}");
         assert!(
@@ -399,11 +401,11 @@ fn files_of_an_entry_stay_below_its_folder() {
 fn clusters_are_api_servers_to_watch() {
     let text = format!(
         "{HEAD}{SERVER}callers: []\nclusters:\n\
-         - {{name: east, kubeconfig: k, snapshot: s}}\n\
-         - {{name: west, kubeconfig: k, snapshot: t, selector: {{matchLabels: {{a: b, e: ''}}, matchExpressions: [\
+         - {{name: east, kubeconfig: k, cacheFile: s}}\n\
+         - {{name: west, kubeconfig: k, cacheFile: t, selector: {{matchLabels: {{a: b, e: ''}}, matchExpressions: [\
          {{key: c, operator: NotIn, values: [d, e]}}, {{key: f, operator: DoesNotExist}}]}}}}\n\
-         - {{name: north, kubeconfig: k, snapshot: u, exceptions: true}}\n\
-         - {{name: south, kubeconfig: k, snapshot: v, writeStatus: true}}\n"
+         - {{name: north, kubeconfig: k, cacheFile: u, acceptExceptions: true}}\n\
+         - {{name: south, kubeconfig: k, cacheFile: v, writeStatus: true}}\n"
     );
     let (config, faults) = read(&text);
     assert_eq!(faults, "");
@@ -414,7 +416,7 @@ fn clusters_are_api_servers_to_watch() {
     assert_eq!(selector.text, "a=b,e=,c notin (d,e),!f");
     let flags: Vec<_> = clusters
         .iter()
-        .map(|cluster| (cluster.exceptions, cluster.writes_status))
+        .map(|cluster| (cluster.accept_exceptions, cluster.writes_status))
         .collect();
     assert_eq!(
         flags,

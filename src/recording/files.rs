@@ -34,9 +34,9 @@ const BEGUN: &[BorrowedFormatItem<'_>] =
 pub(super) struct RecordingFiles {
     folder: PathBuf,
     /// How many bytes all of them may take.
-    bytes: u64,
+    max_bytes: u64,
     /// How old what is in them may become.
-    age: Duration,
+    max_age: Duration,
     open: Option<OpenFile>,
     /// What all files take, and when that was last looked at.
     total: u64,
@@ -76,8 +76,8 @@ impl RecordingFiles {
             .create(&settings.folder)?;
         let mut files = Self {
             folder: settings.folder.clone(),
-            bytes: settings.bytes,
-            age: settings.age,
+            max_bytes: settings.max_bytes,
+            max_age: settings.max_age,
             open: None,
             total: 0,
             looked: now,
@@ -103,7 +103,7 @@ impl RecordingFiles {
         } else {
             0
         };
-        if self.open.is_none() || self.total + length > self.bytes {
+        if self.open.is_none() || self.total + length > self.max_bytes {
             self.bound(header + length, now)?;
         }
         let mut open = match self.open.take() {
@@ -126,7 +126,7 @@ impl RecordingFiles {
         if self.open.as_ref().is_some_and(|open| self.is_full(open, 0, now)) {
             self.open = None;
         }
-        let pause = self.age / FILES / 2;
+        let pause = self.max_age / FILES / 2;
         let since = now.duration_since(self.looked).unwrap_or(pause);
         if since < pause {
             return pause - since;
@@ -144,12 +144,12 @@ impl RecordingFiles {
     }
 
     fn most_of_file(&self) -> u64 {
-        (self.bytes / u64::from(FILES)).min(LARGEST)
+        (self.max_bytes / u64::from(FILES)).min(LARGEST)
     }
 
     fn is_full(&self, open: &OpenFile, more: u64, now: SystemTime) -> bool {
         let since = now.duration_since(open.begun).unwrap_or_default();
-        open.length + more > self.most_of_file() || since >= self.age / FILES
+        open.length + more > self.most_of_file() || since >= self.max_age / FILES
     }
 
     /// Removes files, the oldest first, until `more` bytes fit and nothing is too old.
@@ -160,7 +160,7 @@ impl RecordingFiles {
         let mut total: u64 = written.iter().map(|file| file.length).sum();
         for file in written {
             let age = now.duration_since(file.begun).unwrap_or_default();
-            if total + more <= self.bytes && age < self.age {
+            if total + more <= self.max_bytes && age < self.max_age {
                 continue;
             }
             if self.open.as_ref().is_some_and(|open| open.path == file.path) {

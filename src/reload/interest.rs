@@ -107,7 +107,7 @@ server: {address: '127.0.0.1:0', tls: {certificate: s.crt, privateKey: s.key, cl
 callers: [{clientCertificate: {commonNames: [api]}}]
 manifests: []
 decisionLog: {path: decisions.json}
-clusters: [{name: east, kubeconfig: east.kubeconfig, snapshot: saved/east.json}]
+clusters: [{name: east, kubeconfig: east.kubeconfig, cacheFile: saved/east.json}]
 ";
 
     #[test]

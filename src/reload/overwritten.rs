@@ -23,7 +23,7 @@ pub(super) fn prevent(config: &mut Config, read: &BTreeSet<PathBuf>, held: &mut 
     let (faults, of_clusters) = faults(config, read);
     for (cluster, found) in of_clusters {
         let entries = config.clusters.iter_mut().filter(|entry| entry.name == cluster);
-        entries.for_each(|entry| entry.snapshot = None);
+        entries.for_each(|entry| entry.cache_file = None);
         held.entry(cluster).or_default().append(found);
     }
     faults
@@ -86,7 +86,7 @@ fn written(config: &Config) -> Vec<Written> {
         .clusters
         .iter()
         .map(|entry| Written {
-            place: entry.place.at(entry.place.path.field("snapshot")),
+            place: entry.place.at(entry.place.path.field("cacheFile")),
             files: entry.saved_files(),
             tenant: entry.is_tenants().then(|| entry.name.clone()),
         })
@@ -124,7 +124,7 @@ mod tests {
         let (mut config, mut held) = (config, HeldBack::new());
         let faults = prevent(&mut config, &read.map(|name| folder.join(name)).into(), &mut held);
         let east = config.clusters.iter().find(|entry| entry.name == "east").unwrap();
-        assert_eq!(east.snapshot.is_none(), held.contains_key("east"));
+        assert_eq!(east.cache_file.is_none(), held.contains_key("east"));
         (faults, held)
     }
 
@@ -137,21 +137,21 @@ mod tests {
         fs::write(path("clusters.d/west.kubeconfig"), "").unwrap();
         fs::write(
             path("clusters.d/west.yaml"),
-            "name: west\nkubeconfig: west.kubeconfig\nsnapshot: west.saved\n",
+            "name: west\nkubeconfig: west.kubeconfig\ncacheFile: west.saved\n",
         )
         .unwrap();
         symlink(".", path("clusters.d/.here")).unwrap();
-        for (snapshot, expected) in [
+        for (cache_file, expected) in [
             ("east.saved", false),
             ("west.kubeconfig", true),
             (".here/west.kubeconfig", true),
             (".here/west.saved", true),
         ] {
-            let entry = format!("name: east\nkubeconfig: k\nsnapshot: {snapshot}\n");
+            let entry = format!("name: east\nkubeconfig: k\ncacheFile: {cache_file}\n");
             let (faults, held) = told(folder.path(), &entry);
-            assert_eq!(faults.to_string(), "", "{snapshot}");
+            assert_eq!(faults.to_string(), "", "{cache_file}");
             // Of two that share a folder, the later one is told.
-            assert_eq!(!held.is_empty(), expected, "{snapshot}: {held:?}");
+            assert_eq!(!held.is_empty(), expected, "{cache_file}: {held:?}");
         }
     }
 

@@ -13,7 +13,7 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 type Unwritable = (FaultKind, String);
 
 /// A decision log that cannot be opened and a folder that cannot be recorded to are errors, since
-/// `serve` would not start. Without the last good set or a cluster's snapshot it does start, so
+/// `serve` would not start. Without the last good set or a cluster's cache file it does start, so
 /// those are warnings.
 pub(super) fn faults(config: &Config) -> Faults {
     let mut faults = Faults::default();
@@ -31,13 +31,13 @@ pub(super) fn faults(config: &Config) -> Faults {
         let place = place.at(root.field("recording").field("folder"));
         faults.push(Fault::error(place, kind, message));
     }
-    let snapshots = config.clusters.iter().filter_map(|cluster| {
-        let place = cluster.place.at(cluster.place.path.field("snapshot"));
-        Some((place, cluster.snapshot.as_deref()?))
+    let cache_files = config.clusters.iter().filter_map(|cluster| {
+        let place = cluster.place.at(cluster.place.path.field("cacheFile"));
+        Some((place, cluster.cache_file.as_deref()?))
     });
     let last_good = config.reload.last_good.as_deref();
     let last_good = last_good.map(|path| (place.at(root.field("reload").field("lastGood")), path));
-    for (place, path) in last_good.into_iter().chain(snapshots) {
+    for (place, path) in last_good.into_iter().chain(cache_files) {
         if let Some((kind, message)) = irreplaceable(path) {
             faults.push(Fault::warning(place, kind, message));
         }

@@ -104,7 +104,7 @@ pub(super) fn stranger() -> Rc<Connection> {
     let limits = ConnectionLimits {
         max: 10,
         per_address: 10,
-        unauthenticated: Duration::from_secs(3600),
+        authentication_timeout: Duration::from_secs(3600),
     };
     let peer = SocketAddr::from(([127, 0, 0, 1], 1));
     let tracked = Connections::new(None).add(peer.ip(), limits).unwrap();

@@ -123,7 +123,7 @@ impl Counters {
         let ends = ends.map(|(name, end)| (CauseKind::AuthorizationPolicy, name, end));
         let exceptions = admission.iter().flat_map(|set| set.exception_ends());
         let exceptions = exceptions.map(|(name, end)| (CauseKind::AdmissionException, name, end));
-        metrics.policies_ending(ends.chain(exceptions));
+        metrics.policy_expirations(ends.chain(exceptions));
         let names = sets.iter().flat_map(|set| set.policies());
         let names = names.map(|(kind, name)| (kind, name.as_ref()));
         let mut counters = metrics

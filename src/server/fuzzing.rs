@@ -17,7 +17,7 @@ use crate::config::ConnectionLimits;
 const LIMITS: ConnectionLimits = ConnectionLimits {
     max: 10,
     per_address: 10,
-    unauthenticated: Duration::MAX,
+    authentication_timeout: Duration::MAX,
 };
 
 /// The length of the answer that a window of HTTP/2 does not hold.

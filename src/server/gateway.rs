@@ -106,9 +106,9 @@ impl Shared {
 
 /// What the console remembers of `state`, if the configuration has one.
 fn follow_for_console(state: &ReloadState) -> Option<Arc<ConsoleState>> {
-    let decisions = state.current().config.console.as_ref()?.decisions;
+    let max_decisions = state.current().config.console.as_ref()?.max_decisions;
     let console = Arc::new(ConsoleState::new(
-        decisions,
+        max_decisions,
         &state.current().revision,
         SystemTime::now(),
     ));

@@ -55,7 +55,7 @@ pub(super) enum Rejection {
     /// The body did not arrive in time.
     #[error("the deadline passed before the body was received")]
     DeadlinePassed,
-    /// The gateway ends, and the body was not there at the end of `server.drain`.
+    /// The gateway ends, and the body was not there at the end of `server.shutdownTimeout`.
     #[error("the gateway is shutting down")]
     CutOff,
     /// The connection broke within the body, or its framing is wrong.

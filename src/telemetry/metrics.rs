@@ -44,7 +44,7 @@ pub struct Metrics {
     authorization_decisions: ByLabel<Decision, IntCounter>,
     admission_decisions: [ByLabel<Decision, IntCounter>; Phase::COUNT],
     decision_duration: ByLabel<Endpoint, Histogram>,
-    authentications: [ByLabel<Outcome, IntCounter>; AuthenticationMethod::COUNT],
+    authentication_attempts: [ByLabel<Outcome, IntCounter>; AuthenticationMethod::COUNT],
     reloads: ByLabel<Outcome, IntCounter>,
     families: Families,
     configured: ConfiguredNames,
@@ -110,8 +110,8 @@ impl Metrics {
             decision_duration: ByLabel::new(|endpoint: Endpoint| {
                 families.decision_duration.with_label_values(&[endpoint.as_str()])
             }),
-            authentications: AuthenticationMethod::ALL.map(|method| {
-                by_label(&families.authentications, |outcome: Outcome| {
+            authentication_attempts: AuthenticationMethod::ALL.map(|method| {
+                by_label(&families.authentication_attempts, |outcome: Outcome| {
                     [method.as_str(), outcome.as_str()]
                 })
             }),
@@ -159,7 +159,7 @@ impl Metrics {
 
     /// A credential, or the lack of one, settled who calls.
     pub fn authentication(&self, method: AuthenticationMethod, outcome: Outcome) {
-        if let Some(outcomes) = self.authentications.get(method.index()) {
+        if let Some(outcomes) = self.authentication_attempts.get(method.index()) {
             outcomes.record(outcome, IntCounter::inc);
         }
     }
@@ -248,7 +248,7 @@ impl Metrics {
     /// The policies that have an end, past or to come; of one that stands for
     /// several clusters, and of those that count together, the first end counts. Series of others
     /// end.
-    pub fn policies_ending<'a>(&self, policies: impl IntoIterator<Item = (CauseKind, &'a str, Time)>) {
+    pub fn policy_expirations<'a>(&self, policies: impl IntoIterator<Item = (CauseKind, &'a str, Time)>) {
         let policies: Vec<_> = policies.into_iter().collect();
         let labels = self.configured.labels(policies.iter().map(|(_, name, _)| *name));
         let mut ends: BTreeMap<(&str, &str), Time> = BTreeMap::new();
@@ -256,9 +256,9 @@ impl Metrics {
             let first = ends.entry((kind.as_str(), labels.of(name))).or_insert(end);
             *first = end.min(*first);
         }
-        self.families.policies_ending.reset();
+        self.families.policy_expirations.reset();
         for ((kind, name), end) in ends {
-            let series = self.families.policies_ending.with_label_values(&[kind, name]);
+            let series = self.families.policy_expirations.with_label_values(&[kind, name]);
             series.set(end.as_seconds());
         }
     }
@@ -387,7 +387,7 @@ impl Metrics {
         let gauges = [
             &families.cluster_synced,
             &families.cluster_objects,
-            &families.cluster_faulty_objects,
+            &families.cluster_invalid_objects,
         ];
         gauges.iter().for_each(|family| family.reset());
         families.cluster_watch_failures.reset();

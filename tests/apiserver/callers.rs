@@ -73,7 +73,7 @@ fn assert_ruled(user: &str, method: &str) {
         services.text()
     );
     let by_method =
-        format!(r#"portcullis_caller_authentications_total{{method="{method}",result="success"}}"#);
+        format!(r#"portcullis_authentication_attempts_total{{method="{method}",result="success"}}"#);
     let callers = servers.gateway.metric(&by_method).unwrap();
     assert!(callers > 0.0, "nobody came by {method}");
 }

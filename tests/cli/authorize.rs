@@ -243,7 +243,7 @@ fn what_is_saved_of_a_cluster_decides_offline_too() {
     let portcullis = set_up();
     let file = portcullis.path("gateway/portcullis.yaml");
     let config = std::fs::read_to_string(&file).unwrap_or_else(|_| panic!("{file:?}"));
-    let section = "clusters: [{name: default, kubeconfig: absent, snapshot: saved}]\n";
+    let section = "clusters: [{name: default, kubeconfig: absent, cacheFile: saved}]\n";
     portcullis.write("gateway/portcullis.yaml", &(config + section));
     let ask =
         || portcullis.run("authorize --config gateway/portcullis.yaml --user carol --verb get --path /saved");

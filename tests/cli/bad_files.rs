@@ -241,7 +241,7 @@ fn what_clusters_and_webhooks_are_called_with_is_named_where_it_is_damaged() {
         clusters: [{name: a, cluster: {server: 'https://a', certificate-authority: damaged.crt}}]\n";
     portcullis.write("gateway/east.kubeconfig", kubeconfig);
     portcullis.write("gateway/damaged.crt", BAD_PEM);
-    let more = "clusters: [{name: east, kubeconfig: east.kubeconfig, snapshot: east.json}]\n\
+    let more = "clusters: [{name: east, kubeconfig: east.kubeconfig, cacheFile: east.json}]\n\
                 upstreams: {caBundle: damaged.crt}\n";
     let configured = configuration(&portcullis) + more;
     portcullis.write("gateway/portcullis.yaml", &configured);

@@ -226,7 +226,7 @@ fn how_api_servers_are_reached_is_checked_without_asking_them() {
     assert_eq!(portcullis.run("init gateway").code, 0);
     let file = portcullis.path("gateway/portcullis.yaml");
     let config = std::fs::read_to_string(&file).unwrap();
-    let section = "clusters: [{name: default, kubeconfig: default.kubeconfig, snapshot: saved/default}]\n";
+    let section = "clusters: [{name: default, kubeconfig: default.kubeconfig, cacheFile: saved/default}]\n";
     portcullis.write("gateway/portcullis.yaml", &(config + section));
     portcullis.write(
         "gateway/default.kubeconfig",
@@ -238,7 +238,7 @@ fn how_api_servers_are_reached_is_checked_without_asking_them() {
     assert_eq!(run.code, 1, "{run:?}");
     for said in [
         "default.kubeconfig:4: users[0].user.exec: Forbidden: programs for credentials are not supported",
-        "clusters[0].snapshot: Not found: ",
+        "clusters[0].cacheFile: Not found: ",
         "2 errors",
     ] {
         assert!(run.stdout.contains(said), "`{said}`: {run:?}");
@@ -308,7 +308,7 @@ fn faults_of_the_configuration_hide_none_of_what_it_names() {
     portcullis.write(
         "gateway/portcullis.yaml",
         &format!(
-            "{before}limits: {{inFlight: 0}}\nclusters: [{{name: east, kubeconfig: k, snapshot: absent/east}}]\n\
+            "{before}limits: {{inFlight: 0}}\nclusters: [{{name: east, kubeconfig: k, cacheFile: absent/east}}]\n\
              manifests:{after}"
         )
             .replace("path: \"-\"", "path: absent/log"),
@@ -319,7 +319,7 @@ fn faults_of_the_configuration_hide_none_of_what_it_names() {
     assert_eq!(run.code, 1, "{run:?}");
     for said in [
         "portcullis.yaml:14: limits.inFlight: Invalid value",
-        "portcullis.yaml:15: clusters[0].snapshot: Not found: `",
+        "portcullis.yaml:15: clusters[0].cacheFile: Not found: `",
         "callers: Required value",
         "decisionLog.path: Not found: the folder",
         "faulty.yaml:5: AuthorizationPolicy/faulty: spec.effect: ",

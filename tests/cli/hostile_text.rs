@@ -220,7 +220,7 @@ fn commands() -> Vec<Vec<&'static str>> {
             "replay",
             "--manifests",
             "policies",
-            "--allow-flips",
+            "--allow-changes",
             "[",
             "recording",
         ],

@@ -92,7 +92,7 @@ fn a_manifest_is_put_into_the_review_that_an_api_server_would_send() {
             format!("DELETE /v1/pods default/p {admin} no object was old with DeleteOptions"),
         ),
         (
-            "--operation UPDATE --old old.yaml --sub-resource status",
+            "--operation UPDATE --old old.yaml --subresource status",
             POD,
             format!("UPDATE /v1/pods/status default/p {admin} in default was old with UpdateOptions"),
         ),
@@ -112,7 +112,7 @@ fn a_manifest_is_put_into_the_review_that_an_api_server_would_send() {
             format!("CREATE rbac.authorization.k8s.io/v1/clusterroles -/r {admin} in - with CreateOptions"),
         ),
         (
-            "--sub-resource eviction",
+            "--subresource eviction",
             "apiVersion: policy/v1\nkind: Eviction\nmetadata: {name: p}\n",
             format!("CREATE /v1/pods/eviction default/p {admin} in default with CreateOptions"),
         ),

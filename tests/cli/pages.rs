@@ -137,3 +137,26 @@ fn bash_offers_what_begins_so() {
         String::from_utf8_lossy(&output.stderr)
     );
 }
+
+#[test]
+fn a_former_name_of_a_flag_is_refused_with_its_new_name() {
+    let portcullis = Portcullis::new();
+    for (arguments, old, new) in [
+        ("replay --against=old.yaml recordings", "--against", "--baseline"),
+        (
+            "replay --allow-flips a recordings",
+            "--allow-flips",
+            "--allow-changes",
+        ),
+        (
+            "admit -f pod.yaml --sub-resource status",
+            "--sub-resource",
+            "--subresource",
+        ),
+    ] {
+        let run = portcullis.run(arguments);
+        let tip = format!("`{old}` was renamed to `{new}`");
+        assert_eq!((run.code, run.stderr.matches("tip:").count()), (2, 1), "{run:?}");
+        assert!(run.stderr.contains(&tip), "{run:?}");
+    }
+}

@@ -65,7 +65,7 @@ fn said(run: &Run) -> Value {
 }
 
 #[test]
-fn flips_are_shown_as_documented() {
+fn changes_are_shown_as_documented() {
     let run = set_up(&recording()).run("replay --config new.yaml recordings");
     assert_eq!((run.code, run.stderr.as_str()), (1, ""), "{run:?}");
     let shown = include_str!("../../docs/recording.md");
@@ -75,14 +75,14 @@ fn flips_are_shown_as_documented() {
 #[test]
 fn the_time_is_that_of_the_recording_unless_another_is_named() {
     let portcullis = set_up(&recording());
-    let flips = |arguments: &str| {
+    let changes = |arguments: &str| {
         let run = portcullis.run(&format!(
             "replay -o json --config new.yaml {arguments} recordings"
         ));
-        said(&run)["flips"].as_array().unwrap().len()
+        said(&run)["changes"].as_array().unwrap().len()
     };
-    assert_eq!(flips(""), 1);
-    assert_eq!(flips("--at 2026-12-24T00:00:00Z"), 0);
+    assert_eq!(changes(""), 1);
+    assert_eq!(changes("--at 2026-12-24T00:00:00Z"), 0);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_last_line_that_is_cut_off_is_left_out_and_told() {
     let run = set_up(cut).run("replay -o json --config new.yaml recordings");
     assert_eq!(
         said(&run),
-        json!({"decided": 1, "unknown": 0, "flips": [], "cut": [FILE]})
+        json!({"decided": 1, "unknown": 0, "changes": [], "cut": [FILE]})
     );
     assert_eq!(run.code, 0);
     assert!(
@@ -129,7 +129,7 @@ fn recordings_may_be_put_one_behind_the_other() {
         (1, json!(4)),
         "{run:?}"
     );
-    assert_eq!(said(&run)["flips"][0]["count"], 2);
+    assert_eq!(said(&run)["changes"][0]["count"], 2);
     // The first of them ends within a line.
     let cut = &whole[..whole.len() - 20];
     let run = set_up(&format!("{cut}{whole}")).run("replay -o json --config new.yaml recordings");
@@ -176,16 +176,16 @@ fn a_denial_of_which_nobody_knows_whether_it_still_is_one_is_a_failure() {
         (1, json!(1)),
         "{denied:?}"
     );
-    let flip = &said(&denied)["flips"][0];
+    let change = &said(&denied)["changes"][0];
     assert_eq!(
-        (&flip["from"], &flip["to"], &flip["cause"]),
+        (&change["from"], &change["to"], &change["cause"]),
         (
             &json!("deny"),
             &json!("unknown"),
             &json!("ValidatingAdmissionPolicy/owner")
         )
     );
-    assert_eq!(replay("deny", "--allow-flips deny->unknown").code, 0);
+    assert_eq!(replay("deny", "--allow-changes deny->unknown").code, 0);
     let words = {
         let portcullis = set_up(&format!("{HEADER}{}{}\n", recording_of_one(), line("deny")));
         portcullis.write("policies/owner.yaml", policy);
@@ -193,7 +193,7 @@ fn a_denial_of_which_nobody_knows_whether_it_still_is_one_is_a_failure() {
     };
     let heading = "deny -> unknown, no longer by ValidatingAdmissionPolicy/owner: 1\n";
     assert!(words.starts_with(heading), "{words}");
-    assert!(words.ends_with("1 as before, 0 flipped, 1 unknown\n"), "{words}");
+    assert!(words.ends_with("1 as before, 0 changed, 1 unknown\n"), "{words}");
 }
 
 /// A review that is decided as before.
@@ -233,8 +233,8 @@ fn what_cannot_be_read_is_named_with_its_line() {
         ("--config new.yaml missing.jsonl", "cannot read `missing.jsonl`"),
         ("--config missing.yaml recordings", "cannot read `missing.yaml`"),
         (
-            "--config new.yaml --allow-flips ( recordings",
-            "`--allow-flips (` is no regular expression",
+            "--config new.yaml --allow-changes ( recordings",
+            "`--allow-changes (` is no regular expression",
         ),
         ("--config new.yaml", "<RECORDING>"),
     ] {
@@ -250,7 +250,7 @@ fn a_recording_comes_by_standard_input_too() {
     let arguments = ["replay", "-o", "json", "--manifests", "policies", "--", "-"];
     let run = portcullis.run_with(&arguments, &recording());
     assert_eq!(said(&run)["decided"], 2, "{run:?}");
-    assert_eq!(said(&run)["flips"][0]["example"]["file"], "-");
+    assert_eq!(said(&run)["changes"][0]["example"]["file"], "-");
 }
 
 #[test]
@@ -287,14 +287,14 @@ fn check_says_what_serve_would_refuse_to_record_to() {
             "recording.folder: Invalid value: others may use",
         ),
         ("{folder: file}", "recording.folder: Invalid value: `"),
-        ("{bytes: 1Gi}", "new.yaml:5: recording.folder: Required value"),
+        ("{maxBytes: 1Gi}", "new.yaml:5: recording.folder: Required value"),
         (
-            "{folder: r, bytes: 1k}",
-            "new.yaml:5: recording.bytes: Invalid value: `1k`: must be a whole number of bytes from `1Mi`",
+            "{folder: r, maxBytes: 1k}",
+            "new.yaml:5: recording.maxBytes: Invalid value: `1k`: must be a whole number of bytes from `1Mi`",
         ),
         (
-            "{folder: r, age: 1s}",
-            "new.yaml:5: recording.age: Invalid value: must be at least `1m`",
+            "{folder: r, maxAge: 1s}",
+            "new.yaml:5: recording.maxAge: Invalid value: must be at least `1m`",
         ),
         (
             "{folder: r, redact: [a, 'configmaps:data']}",
@@ -305,6 +305,6 @@ fn check_says_what_serve_would_refuse_to_record_to() {
         let said = check(recording);
         assert!(said.contains(fault), "`{fault}`: {said}");
     }
-    let said = check("{folder: r, bytes: 2097152, age: 1m, redact: ['configmaps:.data']}");
+    let said = check("{folder: r, maxBytes: 2097152, maxAge: 1m, redact: ['configmaps:.data']}");
     assert!(!said.contains("recording"), "{said}");
 }

@@ -64,6 +64,6 @@ pub(crate) fn watched(
     json!({
         "name": name,
         "kubeconfig": folder.write(&format!("gateway/{name}.kubeconfig"), text),
-        "snapshot": format!("{name}.json"),
+        "cacheFile": format!("{name}.json"),
     })
 }

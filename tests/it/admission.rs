@@ -335,6 +335,6 @@ spec:
     until("the line is written", || read().lines().count() == 1);
     let line: Value = serde_json::from_str(&read()).unwrap();
     assert_eq!(line["exceptions"], json!([{"name": "legacy", "policy": "owner"}]));
-    let series = r#"portcullis_policies_ending_timestamp_seconds{kind="AdmissionException",name="legacy"}"#;
+    let series = r#"portcullis_policy_expiration_timestamp_seconds{kind="AdmissionException",name="legacy"}"#;
     assert_eq!(gateway.metric(series), 32_472_144_000.0);
 }

@@ -37,7 +37,7 @@ fn silent(address: SocketAddr) -> TcpStream {
 #[test]
 fn silent_unauthenticated_connections_do_not_keep_callers_out() {
     let gateway = Builder::new()
-        .connections("{max: 20, perAddress: 10, unauthenticated: 1h}")
+        .connections("{max: 20, perAddress: 10, authenticationTimeout: 1h}")
         .start();
     let mut caller = gateway.connect();
     assert_eq!(caller.authorize(v1(JANE_GETS)).status, 200);
@@ -60,7 +60,7 @@ fn silent_unauthenticated_connections_do_not_keep_callers_out() {
 #[test]
 fn hundreds_of_connections_of_a_caller_are_limited_by_the_maximum_alone() {
     let gateway = Builder::new()
-        .connections("{max: 40, perAddress: 2, unauthenticated: 1h}")
+        .connections("{max: 40, perAddress: 2, authenticationTimeout: 1h}")
         .start();
     let mut callers: Vec<_> = (0..38).map(|_| gateway.connect()).collect();
     until("all have proven who they are", || {
@@ -75,7 +75,7 @@ fn hundreds_of_connections_of_a_caller_are_limited_by_the_maximum_alone() {
 #[test]
 fn one_cluster_s_connections_do_not_keep_the_others_out() {
     let gateway = Builder::new()
-        .connections("{max: 20, perAddress: 20, unauthenticated: 1h}")
+        .connections("{max: 20, perAddress: 20, authenticationTimeout: 1h}")
         .east()
         .start();
     let head =
@@ -103,7 +103,7 @@ fn one_cluster_s_connections_do_not_keep_the_others_out() {
 #[test]
 fn certificates_of_the_client_ca_that_are_no_caller_s_keep_nobody_out() {
     let gateway = Builder::new()
-        .connections("{max: 20, perAddress: 20, unauthenticated: 1h}")
+        .connections("{max: 20, perAddress: 20, authenticationTimeout: 1h}")
         .start();
     let user = gateway.authority.client("jane", &[]);
     let client = Client {
@@ -123,7 +123,7 @@ fn certificates_of_the_client_ca_that_are_no_caller_s_keep_nobody_out() {
 
 #[test]
 fn an_unauthenticated_connection_is_closed_after_its_time() {
-    let gateway = Builder::new().connections("{unauthenticated: 1s}").start();
+    let gateway = Builder::new().connections("{authenticationTimeout: 1s}").start();
     let mut stranger = gateway.stranger().connect(gateway.addresses.server);
     assert_eq!(stranger.authorize(v1(JANE_GETS)).status, 401);
     assert!(stranger.is_closed());

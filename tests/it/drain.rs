@@ -55,7 +55,7 @@ fn an_idle_gateway_ends_at_once_and_its_log_is_written() {
     let start = Instant::now();
     gateway.stop();
     gateway.join();
-    assert!(start.elapsed().as_secs() < 10, "long before `drain`");
+    assert!(start.elapsed().as_secs() < 10, "long before `shutdownTimeout`");
     assert!(idle.is_closed());
     assert_eq!(
         std::fs::read_to_string(gateway.file("decisions.log"))
@@ -68,7 +68,7 @@ fn an_idle_gateway_ends_at_once_and_its_log_is_written() {
 
 #[test]
 fn a_request_that_never_ends_is_cut_off_after_the_drain_time() {
-    let mut gateway = Builder::new().drain("300ms").start();
+    let mut gateway = Builder::new().shutdown_timeout("300ms").start();
     let mut slow = gateway.connect();
     slow.send(
         b"POST /authorize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n",

@@ -106,7 +106,7 @@ fn a_cluster_comes_and_goes_with_its_file() {
         clusters.map(|cluster| cluster.name.clone()).collect()
     };
     let file = |name: &str| gateway.file("clusters.d").join(name);
-    let entry = |name: &str| format!("name: {name}\nkubeconfig: k\nsnapshot: {name}.saved\n");
+    let entry = |name: &str| format!("name: {name}\nkubeconfig: k\ncacheFile: {name}.saved\n");
     let configured = fs::read_to_string(gateway.file("config.yaml")).unwrap();
     fs::create_dir(gateway.file("clusters.d")).unwrap();
     fs::write(file("east.yaml"), "name: east\n").unwrap();

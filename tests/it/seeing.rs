@@ -18,7 +18,7 @@ fn every_series_that_is_known_is_there_at_the_start() {
         r#"portcullis_authorization_decisions_total{decision="noOpinion"} 0"#,
         r#"portcullis_admission_decisions_total{decision="allow",phase="validate"} 0"#,
         r#"portcullis_decision_duration_seconds_count{endpoint="authorize"} 0"#,
-        r#"portcullis_caller_authentications_total{method="certificate",result="success"} 0"#,
+        r#"portcullis_authentication_attempts_total{method="certificate",result="success"} 0"#,
         r#"portcullis_reloads_total{result="failure"} 0"#,
         r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="locked-out",result="match"} 0"#,
         r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="trial",result="shadowDeny"} 0"#,
@@ -77,11 +77,11 @@ fn answers_are_counted() {
             3.0,
         ),
         (
-            r#"portcullis_caller_authentications_total{method="certificate",result="success"}"#,
+            r#"portcullis_authentication_attempts_total{method="certificate",result="success"}"#,
             4.0,
         ),
         (
-            r#"portcullis_caller_authentications_total{method="none",result="failure"}"#,
+            r#"portcullis_authentication_attempts_total{method="none",result="failure"}"#,
             1.0,
         ),
         (

@@ -36,7 +36,7 @@ fn deny(name: &str, user: &str) -> String {
 }
 
 fn entry(name: &str) -> String {
-    format!("name: {name}\nkubeconfig: k\nsnapshot: {name}.saved\n")
+    format!("name: {name}\nkubeconfig: k\ncacheFile: {name}.saved\n")
 }
 
 /// The status of the answer to who shows `token`, and whether `user` is denied.

@@ -66,12 +66,12 @@ fn the_log_and_the_metrics_tell_of_ends() {
     let text = joe_may("notAfter: 2026-01-01T00:00:00Z");
     gateway.reload(&[("policies/all.yaml", text.as_bytes())]);
     let metrics = gateway.metrics();
-    let series = r#"portcullis_policies_ending_timestamp_seconds{kind="AuthorizationPolicy",name="joe-may"} 1767225600"#;
+    let series = r#"portcullis_policy_expiration_timestamp_seconds{kind="AuthorizationPolicy",name="joe-may"} 1767225600"#;
     assert!(metrics.lines().any(|line| line == series), "{metrics}");
     gateway.reload(&[("policies/all.yaml", joe_may("mode: Enforce").as_bytes())]);
     let metrics = gateway.metrics();
     assert!(
-        !metrics.contains("portcullis_policies_ending_timestamp_seconds{"),
+        !metrics.contains("portcullis_policy_expiration_timestamp_seconds{"),
         "{metrics}"
     );
 }

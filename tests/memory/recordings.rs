@@ -46,8 +46,8 @@ fn redaction_takes_a_few_bytes_a_byte() {
     let recordings = Recordings::new(dropped.clone());
     let settings = RecordingSettings {
         folder: folder.path().join("recordings"),
-        bytes: 1 << 30,
-        age: Duration::from_secs(3600),
+        max_bytes: 1 << 30,
+        max_age: Duration::from_secs(3600),
         redact: Vec::new(),
     };
     recordings.follow(Some(&settings)).unwrap();

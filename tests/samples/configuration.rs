@@ -40,10 +40,10 @@ fn the_full_configuration_shows_the_defaults() {
     assert_eq!(webhook.unauthorized_ttl, Some(Duration::from_secs(30)));
     assert_eq!(full.admission, smallest.admission);
     assert_eq!(full.limits, smallest.limits);
-    assert_eq!(full.reload.interval, smallest.reload.interval);
+    assert_eq!(full.reload.poll_interval, smallest.reload.poll_interval);
     let recording = full.recording.unwrap();
     assert_eq!(
-        (recording.bytes, recording.age),
+        (recording.max_bytes, recording.max_age),
         (1 << 30, Duration::from_secs(86_400))
     );
     assert!(smallest.recording.is_none());

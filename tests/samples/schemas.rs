@@ -86,8 +86,8 @@ fn mistakes_do_not_fit() {
         ("limits", json!({"inFlight": 0}), "$.limits.inFlight: minimum 1"),
         (
             "reload",
-            json!({"interval": "1 minute"}),
-            "$.reload.interval: pattern",
+            json!({"pollInterval": "1 minute"}),
+            "$.reload.pollInterval: pattern",
         ),
         (
             "admission",

@@ -29,7 +29,7 @@ pub(super) struct ManifestArguments {
     groups: Vec<String>,
     /// The subresource that is written, such as `status`.
     #[arg(long, value_name = "NAME")]
-    sub_resource: Option<String>,
+    subresource: Option<String>,
     /// The resource of the objects, where their kind does not tell.
     #[arg(long, value_name = "RESOURCE[.GROUP]")]
     resource: Option<String>,
@@ -107,7 +107,7 @@ impl ManifestArguments {
         let Self {
             user, operation, old, ..
         } = self;
-        let is_named = self.sub_resource.is_some() || self.resource.is_some() || self.namespace.is_some();
+        let is_named = self.subresource.is_some() || self.resource.is_some() || self.namespace.is_some();
         is_named || user.is_some() || operation.is_some() || old.is_some() || self.dry_run
     }
 
@@ -115,7 +115,7 @@ impl ManifestArguments {
         ManifestRequest {
             operation: self.operation.map(OperationArgument::operation),
             user: self.user.clone().map(|user| (user, self.groups.clone())),
-            sub_resource: self.sub_resource.clone().unwrap_or_default(),
+            subresource: self.subresource.clone().unwrap_or_default(),
             resource: self.resource.clone(),
             namespace: self.namespace.clone(),
             dry_run: self.dry_run,

@@ -4,12 +4,12 @@ use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
 use super::ReplayFormat;
-use super::flips::FlipExample;
+use super::changes::ChangeExample;
 use crate::cli::Error;
 use crate::cli::output;
 use crate::cli::test::junit::escaped;
 use portcullis_policy::explain::Lines;
-use portcullis_policy::explain::replayed::{FlipGroup, Replayed, UnknownReason};
+use portcullis_policy::explain::replayed::{ChangeGroup, Replayed, UnknownReason};
 
 /// What is reported.
 #[derive(Debug, Serialize)]
@@ -19,7 +19,7 @@ pub(super) struct ReplayReport {
     decided: u64,
     /// Reviews whose decision depends on what is not known.
     unknown: u64,
-    flips: Vec<FlipReport>,
+    changes: Vec<ChangeReport>,
     /// Why, and how many for each reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unknown_because: Vec<UnknownReason>,
@@ -28,15 +28,15 @@ pub(super) struct ReplayReport {
     cut: Vec<String>,
 }
 
-/// Flips of one cause.
+/// Changes of one cause.
 #[derive(Debug, Serialize)]
-struct FlipReport {
+struct ChangeReport {
     #[serde(flatten)]
-    group: FlipGroup,
+    group: ChangeGroup,
     count: u64,
-    /// Whether `--allow-flips` allows them.
+    /// Whether `--allow-changes` allows them.
     allowed: bool,
-    example: Option<Box<FlipExample>>,
+    example: Option<Box<ChangeExample>>,
 }
 
 // === impl ReplayReport ===
@@ -44,37 +44,37 @@ struct FlipReport {
 impl ReplayReport {
     /// `cut` names the files whose last line is not whole.
     pub(super) fn new(
-        replayed: Replayed<Box<FlipExample>>,
+        replayed: Replayed<Box<ChangeExample>>,
         cut: Vec<String>,
         allowed: Option<&Regex>,
     ) -> Self {
         let unknown_because = replayed.unknown_reasons();
-        let is_allowed = |group: &FlipGroup| {
+        let is_allowed = |group: &ChangeGroup| {
             allowed.is_some_and(|allowed| allowed.is_match(&mut allowed.create_cache(), &*group.key()))
         };
-        let mut flips: Vec<FlipReport> = replayed
-            .flips
+        let mut changes: Vec<ChangeReport> = replayed
+            .changes
             .into_iter()
-            .map(|(group, (count, example))| FlipReport {
+            .map(|(group, (count, example))| ChangeReport {
                 allowed: is_allowed(&group),
                 group,
                 count,
                 example,
             })
             .collect();
-        flips.sort_by_key(|flip| std::cmp::Reverse(flip.count));
+        changes.sort_by_key(|change| std::cmp::Reverse(change.count));
         Self {
             decided: replayed.decided,
             unknown: replayed.unknown,
-            flips,
+            changes,
             unknown_because,
             cut,
         }
     }
 
-    /// Whether something flips that may not.
+    /// Whether something changes that may not.
     pub(super) fn is_failure(&self) -> bool {
-        self.flips.iter().any(|flip| !flip.allowed)
+        self.changes.iter().any(|change| !change.allowed)
     }
 
     pub(super) fn print(&self, format: ReplayFormat) -> Result<(), Error> {
@@ -90,12 +90,12 @@ impl ReplayReport {
         }
     }
 
-    /// A case for each group of flips, and one for all that is as before.
+    /// A case for each group of changes, and one for all that is as before.
     fn junit(&self) -> String {
-        let failed = self.flips.iter().filter(|flip| !flip.allowed).count();
+        let failed = self.changes.iter().filter(|change| !change.allowed).count();
         let counts = format!(
             "tests=\"{}\" failures=\"{failed}\" errors=\"0\"",
-            self.flips.len() + 1
+            self.changes.len() + 1
         );
         let mut xml = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"portcullis\" {counts}>\n  \
@@ -104,30 +104,30 @@ impl ReplayReport {
             self.as_before(),
             self.unknown
         );
-        for flip in &self.flips {
-            let name = escaped(&flip.group.key());
+        for change in &self.changes {
+            let name = escaped(&change.group.key());
             xml.push_str(&format!("    <testcase name=\"{name}\" classname=\"replay\""));
-            if flip.allowed {
+            if change.allowed {
                 xml.push_str("/>\n");
                 continue;
             }
-            let text = escaped(flip.in_words().as_str());
+            let text = escaped(change.in_words().as_str());
             xml.push_str(&format!(
-                ">\n      <failure message=\"{} flipped\">{text}</failure>\n    </testcase>\n",
-                flip.count
+                ">\n      <failure message=\"{} changed\">{text}</failure>\n    </testcase>\n",
+                change.count
             ));
         }
         xml + "  </testsuite>\n</testsuites>\n"
     }
 
     fn as_before(&self) -> u64 {
-        self.decided.saturating_sub(self.flipped())
+        self.decided.saturating_sub(self.changed())
     }
 
     /// How many are decided otherwise.
-    fn flipped(&self) -> u64 {
-        let flips = self.flips.iter().filter(|flip| !flip.group.is_lost());
-        flips.map(|flip| flip.count).sum()
+    fn changed(&self) -> u64 {
+        let changes = self.changes.iter().filter(|change| !change.group.is_lost());
+        changes.map(|change| change.count).sum()
     }
 
     /// Whether no review was decided.
@@ -139,8 +139,8 @@ impl ReplayReport {
 impl ReplayReport {
     fn in_words(&self) -> Lines {
         let mut lines = Lines::new();
-        for flip in &self.flips {
-            lines.append(&flip.in_words());
+        for change in &self.changes {
+            lines.append(&change.in_words());
             lines.line("");
         }
         if !self.unknown_because.is_empty() {
@@ -150,21 +150,21 @@ impl ReplayReport {
             }
             lines.line("");
         }
-        let (as_before, flipped, unknown) = (self.as_before(), self.flipped(), self.unknown);
+        let (as_before, changed, unknown) = (self.as_before(), self.changed(), self.unknown);
         lines.line(format_args!(
-            "{as_before} as before, {flipped} flipped, {unknown} unknown"
+            "{as_before} as before, {changed} changed, {unknown} unknown"
         ));
         lines
     }
 }
 
-impl FlipReport {
+impl ChangeReport {
     fn in_words(&self) -> Lines {
         let mut lines = Lines::from_iter([self.heading()]);
         let Some(example) = &self.example else {
             return lines;
         };
-        let FlipExample {
+        let ChangeExample {
             file,
             line,
             time,
@@ -191,7 +191,7 @@ impl FlipReport {
     }
 
     fn heading(&self) -> String {
-        let FlipGroup {
+        let ChangeGroup {
             from,
             to,
             cause,

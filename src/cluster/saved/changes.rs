@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use super::{LONGEST, RestoredObjects, SavedObjects, hexadecimal, of_value};
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::Name;
-use crate::config::{FileScope, SNAPSHOT_CHANGES, files};
+use crate::config::{CACHE_FILE_CHANGES, FileScope, files};
 
 /// The changes may have so many bytes, beside a quarter of those of the set, before the set is
 /// saved as a whole again.
@@ -188,7 +188,7 @@ impl SnapshotSaver {
 
 /// Where the changes of the set at `path` are.
 fn beside(path: &Path) -> PathBuf {
-    files::with_ending(path, SNAPSHOT_CHANGES)
+    files::with_ending(path, CACHE_FILE_CHANGES)
 }
 
 fn chained(before: &[u8; 32], text: &str) -> [u8; 32] {

@@ -94,7 +94,7 @@ impl StoredKinds {
         now: Time,
     ) -> Option<InForceCondition> {
         let (is_true, reason, message) = if kind.role == WatchPurpose::ReportedOnly {
-            let message = "no AdmissionException of this API server is taken: `clusters[].exceptions` of the \
+            let message = "no AdmissionException of this API server is taken: `clusters[].acceptExceptions` of the \
                            gateway's configuration is not true";
             (false, "ExceptionsNotTaken", message.to_owned())
         } else {

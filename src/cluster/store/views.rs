@@ -20,7 +20,7 @@ const TOLD: usize = 10;
 pub(super) struct LastWatched {
     version: u64,
     selector: Option<Selector>,
-    exceptions: bool,
+    accept_exceptions: bool,
     watched: Arc<Watched>,
 }
 
@@ -31,21 +31,25 @@ impl Store {
     /// with AdmissionExceptions only where they are wanted.
     ///
     /// As long as nothing changes, it is the same.
-    pub(in crate::cluster) fn watched(&self, selector: Option<&Selector>, exceptions: bool) -> Arc<Watched> {
+    pub(in crate::cluster) fn watched(
+        &self,
+        selector: Option<&Selector>,
+        accept_exceptions: bool,
+    ) -> Arc<Watched> {
         let mut known = self.known();
         let is_same = |last: &&LastWatched| {
             last.version == known.version
                 && last.selector.as_ref() == selector
-                && last.exceptions == exceptions
+                && last.accept_exceptions == accept_exceptions
         };
         if let Some(last) = known.last.as_ref().filter(is_same) {
             return Arc::clone(&last.watched);
         }
-        let watched = Arc::new(self.watched_of(&mut known, selector, exceptions));
+        let watched = Arc::new(self.watched_of(&mut known, selector, accept_exceptions));
         known.last = Some(LastWatched {
             version: known.version,
             selector: selector.cloned(),
-            exceptions,
+            accept_exceptions,
             watched: Arc::clone(&watched),
         });
         if known.origin != Origin::Nowhere {
@@ -54,7 +58,12 @@ impl Store {
         watched
     }
 
-    fn watched_of(&self, known: &mut StoredKinds, selector: Option<&Selector>, exceptions: bool) -> Watched {
+    fn watched_of(
+        &self,
+        known: &mut StoredKinds,
+        selector: Option<&Selector>,
+        accept_exceptions: bool,
+    ) -> Watched {
         let mut watched = Watched {
             cluster: self.cluster.to_string(),
             ..Watched::default()
@@ -62,10 +71,9 @@ impl Store {
         if known.origin == Origin::Nowhere {
             return watched;
         }
-        let is_asked_as_before = known
-            .last
-            .as_ref()
-            .is_some_and(|last| last.selector.as_ref() == selector && last.exceptions == exceptions);
+        let is_asked_as_before = known.last.as_ref().is_some_and(|last| {
+            last.selector.as_ref() == selector && last.accept_exceptions == accept_exceptions
+        });
         let mut digest = Sha256::new();
         for (kind, objects) in &mut known.kinds {
             if !is_asked_as_before {
@@ -78,7 +86,7 @@ impl Store {
             // What was saved may be of a time when more was wanted.
             let is_wanted = |good: &Good| match kind.role {
                 WatchPurpose::Selected => selects(selector, good),
-                WatchPurpose::Exception => exceptions,
+                WatchPurpose::Exception => accept_exceptions,
                 WatchPurpose::ReportedOnly | WatchPurpose::Definition => false,
                 WatchPurpose::Base | WatchPurpose::Parameter => true,
             };

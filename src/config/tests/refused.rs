@@ -10,7 +10,7 @@ kind: Gateway
 server:
   address: localhost
   tls: {certificate: '', privatekey: s.key}
-  drain: 25
+  shutdownTimeout: 25
 admin: {address: 9090}
 callers:
 - kubeconfig: 3
@@ -22,7 +22,7 @@ manifests: [{paht: a}, 7, a, a]
 authorization: {neverDeny: {users: ['a*', ''], serviceAccounts: [a], paths: [x, /a*b]}}
 admission: {failurePolicy: fail, missingNamespace: true, celVersion: '1.33'}
 limits: {bodyBytes: 0, inFlight: -1, inFlightBytes: 1k}
-reload: {interval: 0s}
+reload: {pollInterval: 0s}
 decisionLog: {}
 sevrer: {}
 ";
@@ -35,7 +35,7 @@ gateway.yaml:4: server.address: Invalid value: `localhost` is not an IP address 
 gateway.yaml:5: server.tls.privatekey: Unsupported value: unknown field `privatekey`
 gateway.yaml:5: server.tls.certificate: Required value: must not be empty
 gateway.yaml:5: server.tls.privateKey: Required value: the file with the certificate's private key
-gateway.yaml:6: server.drain: Invalid type: must be a duration such as `25s` or `1m30s`
+gateway.yaml:6: server.shutdownTimeout: Invalid type: must be a duration such as `25s` or `1m30s`
 gateway.yaml:7: admin.address: Invalid type: must be a string: put it in quotes
 gateway.yaml:9: callers[0].kubeconfig: Invalid type: must be a string: put it in quotes
 gateway.yaml:10: callers[0].endpoints[0]: Unsupported value: `authorise`: supported values: `authorize`, `validate`, `mutate`, `console`
@@ -67,7 +67,7 @@ gateway.yaml:16: admission.missingNamespace: Invalid type: must be a string: put
 gateway.yaml:17: limits.bodyBytes: Invalid value: `0`: must be a whole number from 1
 gateway.yaml:17: limits.inFlight: Invalid value: `-1`: must be a whole number from 1
 gateway.yaml:17: limits.inFlightBytes: Invalid type: must be a whole number
-gateway.yaml:18: reload.interval: Invalid value: must be longer than 0s
+gateway.yaml:18: reload.pollInterval: Invalid value: must be longer than 0s
 gateway.yaml:19: decisionLog.path: Required value: a file, or `-` for standard output
 gateway.yaml:20: sevrer: Unsupported value: unknown field `sevrer`";
     assert_eq!(faults, expected);
@@ -99,21 +99,21 @@ fn never_deny_takes_the_paths_that_always_allow_paths_takes() {
 #[test]
 fn faults_of_clusters_are_told_at_their_fields() {
     let text = "clusters:\n\
-                - {kubeconfig: k, snapshot: s}\n\
-                - {name: a, snapshot: s}\n\
-                - {name: a, kubeconfig: k, snapshot: x}\n\
-                - {name: a, kubeconfig: k, snapshot: x}\n\
+                - {kubeconfig: k, cacheFile: s}\n\
+                - {name: a, cacheFile: s}\n\
+                - {name: a, kubeconfig: k, cacheFile: x}\n\
+                - {name: a, kubeconfig: k, cacheFile: x}\n\
                 - {name: b, kubeconfig: k, selector: {}}\n\
-                - {name: c, kubeconfig: k, snapshot: 'y', selector: {matchExpressions: [{key: a, operator: Gt, values: [b]}]}}\n\
-                - {name: d, kubeconfig: k, snapshot: z, selector: {matchLabels: {a: 1}}}\n";
+                - {name: c, kubeconfig: k, cacheFile: 'y', selector: {matchExpressions: [{key: a, operator: Gt, values: [b]}]}}\n\
+                - {name: d, kubeconfig: k, cacheFile: z, selector: {matchLabels: {a: 1}}}\n";
     let found = faults(text);
     let lines: Vec<&str> = found.lines().collect();
     let expected = [
         "5: clusters[0].name: Required value: the `cluster` of this API server's callers",
         "6: clusters[1].kubeconfig: Required value: the kubeconfig for",
         "8: clusters[3].name: Duplicate value: `a` is used twice",
-        "8: clusters[3].snapshot: Duplicate value: another cluster uses this file",
-        "9: clusters[4].snapshot: warning: Required value: without it, a restarted",
+        "8: clusters[3].cacheFile: Duplicate value: another cluster uses this file",
+        "9: clusters[4].cacheFile: warning: Required value: without it, a restarted",
         "9: clusters[4].selector: warning: Suspicious: this selects every policy",
         "10: clusters[5].selector: Invalid value: `Gt` is not a valid label selector operator",
         "11: clusters[6].selector.matchLabels.a: Invalid type: must be a string: put it in quotes",
@@ -122,6 +122,58 @@ fn faults_of_clusters_are_told_at_their_fields() {
         assert!(line.starts_with(expected), "{line}\n{expected}");
     }
     assert!(lines.len() >= expected.len(), "{found}");
+}
+
+#[test]
+fn a_former_name_of_a_field_is_refused_with_its_new_name() {
+    let server = |field: &str| SERVER.replace("server: {", &format!("server: {{{field}, "));
+    let section = |text: &str| format!("{SERVER}{text}");
+    for (text, old, new) in [
+        (server("drain: 25s"), "3: server.drain", "server.shutdownTimeout"),
+        (
+            server("connections: {unauthenticated: 10s}"),
+            "3: server.connections.unauthenticated",
+            "server.connections.authenticationTimeout",
+        ),
+        (
+            section("recording: {folder: r, bytes: 1Gi}"),
+            "4: recording.bytes",
+            "recording.maxBytes",
+        ),
+        (
+            section("recording: {folder: r, age: 24h}"),
+            "4: recording.age",
+            "recording.maxAge",
+        ),
+        (
+            section("console: {decisions: 1}"),
+            "4: console.decisions",
+            "console.maxDecisions",
+        ),
+        (
+            section("reload: {interval: 60s}"),
+            "4: reload.interval",
+            "reload.pollInterval",
+        ),
+        (
+            section("clusters: [{name: a, kubeconfig: k, snapshot: s}]"),
+            "4: clusters[0].snapshot",
+            "clusters[0].cacheFile",
+        ),
+        (
+            section("clusters: [{name: a, kubeconfig: k, exceptions: true}]"),
+            "4: clusters[0].exceptions",
+            "clusters[0].acceptExceptions",
+        ),
+    ] {
+        let (config, found) = read(&format!("{HEAD}{text}"));
+        assert_eq!(config, None);
+        let expected = format!("gateway.yaml:{old}: Unsupported value: renamed to `{new}`");
+        assert!(found.lines().any(|line| line == expected), "{found}\n{expected}");
+    }
+    // Only where the new name belongs.
+    let found = faults("limits: {drain: 1s}");
+    assert_eq!(found, "4: limits.drain: Unsupported value: unknown field `drain`");
 }
 
 #[test]
@@ -166,7 +218,7 @@ fn a_console_that_others_reach_needs_tls_and_somebody_who_may_use_it() {
     ] {
         assert!(found.contains(fault), "{found}");
     }
-    assert!(faults("console: {decisions: 0}").starts_with("4: console.decisions: "));
+    assert!(faults("console: {maxDecisions: 0}").starts_with("4: console.maxDecisions: "));
 }
 
 #[test]

@@ -95,9 +95,11 @@ fn its_defaults_are_those_that_are_read() {
     );
     assert_eq!(LogTrace::default(), LogTrace::None);
     let recorded = |text: &str| super::config(text).recording.unwrap();
-    let (bytes, age) = (&recording["bytes"], &recording["age"]);
+    let (bytes, age) = (&recording["maxBytes"], &recording["maxAge"]);
     assert_eq!(
-        recorded(&format!("recording: {{folder: r, bytes: {bytes}, age: {age}}}")),
+        recorded(&format!(
+            "recording: {{folder: r, maxBytes: {bytes}, maxAge: {age}}}"
+        )),
         recorded("recording: {folder: r}")
     );
 }

@@ -5,8 +5,8 @@ use super::*;
 fn settings(folder: &Path, bytes: u64) -> config::RecordingSettings {
     config::RecordingSettings {
         folder: folder.join("recordings"),
-        bytes,
-        age: Duration::from_secs(1600),
+        max_bytes: bytes,
+        max_age: Duration::from_secs(1600),
         redact: Vec::new(),
     }
 }
@@ -109,7 +109,7 @@ fn a_restart_goes_on_within_the_bounds_and_leaves_other_files_alone() {
     }
     assert_eq!(names(folder.path()).len(), 17 + 1);
     let smaller = config::RecordingSettings {
-        bytes: 200_000,
+        max_bytes: 200_000,
         ..settings.clone()
     };
     RecordingFiles::open(&smaller, at(40)).unwrap();

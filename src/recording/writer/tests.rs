@@ -9,8 +9,8 @@ use portcullis_policy::engine::Decision;
 fn writer(folder: &Path) -> RecordingWriter {
     let settings = config::RecordingSettings {
         folder: folder.join("recordings"),
-        bytes: 1 << 20,
-        age: Duration::from_secs(3600),
+        max_bytes: 1 << 20,
+        max_age: Duration::from_secs(3600),
         redact: Vec::new(),
     };
     RecordingWriter::open(&settings, SystemTime::now()).unwrap()
@@ -74,8 +74,8 @@ fn lines_are_written_before_they_gather() {
     let folder = tempfile::tempdir().unwrap();
     let settings = config::RecordingSettings {
         folder: folder.path().join("recordings"),
-        bytes: 1 << 30,
-        age: Duration::from_secs(3600),
+        max_bytes: 1 << 30,
+        max_age: Duration::from_secs(3600),
         redact: Vec::new(),
     };
     let mut writer = RecordingWriter::open(&settings, SystemTime::now()).unwrap();

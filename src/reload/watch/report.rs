@@ -61,13 +61,13 @@ pub(super) fn warn_of_vanished(restrictions: &[Restriction]) {
 pub(super) fn warn_of_restart(old: &config::Config, new: &config::Config) {
     let console = |config: &config::Config| config.console.clone();
     let address = |config| console(config).map(|console| console.address);
-    let decisions = |config| console(config).map(|console| console.decisions);
+    let max_decisions = |config| console(config).map(|console| console.max_decisions);
     let has_tls = |config| console(config).map(|console| console.tls.is_some());
     let changed = [
         ("server.address", old.server.address != new.server.address),
         ("admin.address", old.admin.address != new.admin.address),
         ("console.address", address(old) != address(new)),
-        ("console.decisions", decisions(old) != decisions(new)),
+        ("console.maxDecisions", max_decisions(old) != max_decisions(new)),
         ("console.tls", has_tls(old) != has_tls(new)),
         ("limits", old.limits != new.limits),
         ("decisionLog", old.decision_log != new.decision_log),

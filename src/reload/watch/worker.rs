@@ -133,15 +133,15 @@ impl ReloadWorker {
         if is_busy || self.running.len() >= MOST_HANGING {
             return None;
         }
-        let interval = self.state.current().config.reload.interval;
+        let poll_interval = self.state.current().config.reload.poll_interval;
         let polls = self.running.len() < MOST_HANGING_POLLS;
-        let poll = self.schedule.poll_at(interval).filter(|_| polls);
+        let poll = self.schedule.poll_at(poll_interval).filter(|_| polls);
         poll.into_iter().chain(self.schedule.requested_at()).min()
     }
 
     fn act(&mut self, now: Instant) {
-        let interval = self.state.current().config.reload.interval;
-        let is_polled = self.schedule.poll_at(interval).is_some_and(|at| at <= now);
+        let poll_interval = self.state.current().config.reload.poll_interval;
+        let is_polled = self.schedule.poll_at(poll_interval).is_some_and(|at| at <= now);
         let requested = self.schedule.take();
         self.remind(SystemTime::now());
         if requested.is_beside_alone() && !is_polled {

@@ -27,7 +27,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     max: 64,
     per_address: 64,
     // Nobody proves anything here.
-    unauthenticated: Duration::MAX,
+    authentication_timeout: Duration::MAX,
 };
 
 /// How long a head may take.

@@ -101,7 +101,7 @@ impl ConnectionTable {
             status: Arc::clone(&status),
             network,
             cluster: None,
-            prove_by: now.saturating_add(milliseconds(limits.unauthenticated)),
+            prove_by: now.saturating_add(milliseconds(limits.authentication_timeout)),
             is_closing: false,
         };
         self.open.insert(number, entry);

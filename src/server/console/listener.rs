@@ -45,14 +45,14 @@ const MAX: usize = 256;
 const PLAIN: ConnectionLimits = ConnectionLimits {
     max: MAX,
     per_address: MAX,
-    unauthenticated: Duration::MAX,
+    authentication_timeout: Duration::MAX,
 };
 
 /// Over TLS, who has shown no credentials stays as briefly as with reviews.
 const ENCRYPTED: ConnectionLimits = ConnectionLimits {
     max: MAX,
     per_address: 64,
-    unauthenticated: Duration::from_secs(10),
+    authentication_timeout: Duration::from_secs(10),
 };
 
 /// How long a head may take.

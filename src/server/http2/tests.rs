@@ -15,7 +15,7 @@ use crate::server::respond::Rejection;
 const LIMITS: ConnectionLimits = ConnectionLimits {
     max: 10,
     per_address: 10,
-    unauthenticated: Duration::from_secs(3600),
+    authentication_timeout: Duration::from_secs(3600),
 };
 
 /// So short that what is waited for in vain ends soon, or so long that it never does.

@@ -15,7 +15,7 @@ fn what_is_known_at_start_is_there_with_0() {
         r#"portcullis_authorization_decisions_total{decision="noOpinion"} 0"#,
         r#"portcullis_admission_decisions_total{decision="deny",phase="mutate"} 0"#,
         r#"portcullis_decision_duration_seconds_bucket{endpoint="authorize",le="0.000001"} 0"#,
-        r#"portcullis_caller_authentications_total{method="jwt",result="failure"} 0"#,
+        r#"portcullis_authentication_attempts_total{method="jwt",result="failure"} 0"#,
         r#"portcullis_reloads_total{result="success"} 0"#,
         "portcullis_last_reload_success_timestamp_seconds 0",
         "portcullis_last_reload_successful 0",
@@ -56,8 +56,8 @@ fn recording_moves_the_series_and_no_other() {
         moved,
         [
             r#"portcullis_admission_decisions_total{decision="deny",phase="mutate"} 1"#,
+            r#"portcullis_authentication_attempts_total{method="bearer",result="failure"} 1"#,
             r#"portcullis_authorization_decisions_total{decision="deny"} 1"#,
-            r#"portcullis_caller_authentications_total{method="bearer",result="failure"} 1"#,
             r#"portcullis_decision_duration_seconds_count{endpoint="authorize"} 1"#,
             r#"portcullis_decision_duration_seconds_count{endpoint="mutate"} 1"#,
             r#"portcullis_http_requests_total{code="200",endpoint="authorize"} 1"#,
@@ -104,7 +104,7 @@ fn series_follow_the_configuration() {
     for line in [
         r#"portcullis_cluster_synced{cluster="east"} 1"#,
         r#"portcullis_cluster_objects{cluster="east"} 12"#,
-        r#"portcullis_cluster_faulty_objects{cluster="east"} 1"#,
+        r#"portcullis_cluster_invalid_objects{cluster="east"} 1"#,
         r#"portcullis_cluster_watch_failures_total{cluster="east"} 3"#,
         r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="shadowDeny"} 1"#,
         r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="match"} 0"#,
@@ -147,9 +147,9 @@ fn a_policy_of_several_clusters_ends_first_where_it_ends_first() {
         Time::parse("2026-01-01T00:00:00Z").unwrap(),
         Time::parse("2027-01-01T00:00:00Z").unwrap(),
     );
-    metrics.policies_ending([(kind, "a", last), (kind, "a", first), (kind, "b", last)]);
+    metrics.policy_expirations([(kind, "a", last), (kind, "a", first), (kind, "b", last)]);
     let ends = |text: &str| {
-        text.matches("portcullis_policies_ending_timestamp_seconds{")
+        text.matches("portcullis_policy_expiration_timestamp_seconds{")
             .count()
     };
     let all = text(&metrics);
@@ -158,7 +158,7 @@ fn a_policy_of_several_clusters_ends_first_where_it_ends_first() {
         all.contains(r#"{kind="AuthorizationPolicy",name="a"} 1767225600"#),
         "{all}"
     );
-    metrics.policies_ending([]);
+    metrics.policy_expirations([]);
     assert_eq!(ends(&text(&metrics)), 0);
 }
 
@@ -220,13 +220,13 @@ fn series_of_watched_objects_are_bounded_and_those_of_files_are_not() {
     let ends: Vec<Time> = (0..1500)
         .map(|number| Time::parse(&format!("{}-01-01T00:00:00Z", 3600 - number)).unwrap())
         .collect();
-    metrics.policies_ending(
+    metrics.policy_expirations(
         names
             .iter()
             .zip(&ends)
             .map(|(name, end)| (kind, name.as_str(), *end)),
     );
-    let family = "portcullis_policies_ending_timestamp_seconds{";
+    let family = "portcullis_policy_expiration_timestamp_seconds{";
     assert_eq!(series(family, "").len(), 1003);
     let first = format!(" {}", ends[1497].as_seconds());
     assert!(series(family, "other")[0].ends_with(&first), "{first}");

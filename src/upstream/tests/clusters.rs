@@ -11,9 +11,9 @@ fn of_clusters(folder: &Path, east: &str) -> Config {
     let config = config_in(
         folder,
         &format!(
-            "{{kubeconfig: own}}\nclusters: [{{name: west, kubeconfig: k, snapshot: w}}, \
-             {{name: default, kubeconfig: k, snapshot: d}}, \
-             {{name: east, kubeconfig: k, snapshot: e, upstreams: {east}}}]"
+            "{{kubeconfig: own}}\nclusters: [{{name: west, kubeconfig: k, cacheFile: w}}, \
+             {{name: default, kubeconfig: k, cacheFile: d}}, \
+             {{name: east, kubeconfig: k, cacheFile: e, upstreams: {east}}}]"
         ),
     );
     assert_eq!(config.clusters.len(), 3);

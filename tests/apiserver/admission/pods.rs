@@ -162,7 +162,7 @@ fn config_map(name: &str) -> Value {
 
 /// How often the gateway knew a caller by this method.
 fn known_by(servers: &servers::Servers, method: &str) -> f64 {
-    let series = format!(r#"portcullis_caller_authentications_total{{method="{method}",result="success"}}"#);
+    let series = format!(r#"portcullis_authentication_attempts_total{{method="{method}",result="success"}}"#);
     servers.gateway.metric(&series).unwrap()
 }
 

@@ -89,7 +89,7 @@ fn watched_exceptions_are_taken_where_the_configuration_says_so() {
     let (folder, relay) = (Folder::new("cluster-exceptions"), Relay::new());
     relay.lead_to(servers.cluster.address());
     let mut entry = servers::entry(&folder, CLUSTER, &relay, &servers.authority);
-    entry["exceptions"] = true.into();
+    entry["acceptExceptions"] = true.into();
     let gateway = Gateway::start(&Setup {
         folder: &folder.path().join("gateway"),
         address: ports::free(),
@@ -126,7 +126,7 @@ fn watched_exceptions_are_taken_where_the_configuration_says_so() {
         || logged() == Some(json!([{"name": "excused", "policy": "excused"}]))
     ));
 
-    // Without `exceptions: true` none is taken.
+    // Without `acceptExceptions: true` none is taken.
     assert!(!allowed(&not_taking, true));
 
     // Policies of files are never excused by what is watched.

@@ -114,7 +114,7 @@ fn a_deny_edited_into_nonsense_keeps_denying() {
     servers.apply("nonsense.yaml", &policy("nonsense", "Deny", "nonsense"));
     servers.wait_for("carol", "/nonsense", "deny");
     condition("request.user = 7");
-    assert!(eventually(|| servers.metric("cluster_faulty_objects") == 1.0));
+    assert!(eventually(|| servers.metric("cluster_invalid_objects") == 1.0));
     assert_eq!(servers::outcome(&servers.decision("carol", "/nonsense")), "deny");
     let detail = servers.gateway.probe("/readyz?verbose");
     assert_eq!(detail.status, 200);
@@ -130,7 +130,7 @@ fn a_deny_edited_into_nonsense_keeps_denying() {
 
     condition("request.user == 'dave'");
     servers.wait_for("carol", "/nonsense", "noOpinion");
-    assert_eq!(servers.metric("cluster_faulty_objects"), 0.0);
+    assert_eq!(servers.metric("cluster_invalid_objects"), 0.0);
     servers.kubectl(&["delete", "authorizationpolicy", "nonsense", "beside-nonsense"]);
 }
 

@@ -34,7 +34,7 @@ impl Older {
         let cluster = Cluster::start_as(&binaries, Folder::new("older"), &authority, &[GATEWAY], &[rbac]);
         relay.lead_to(cluster.address());
         let mut entry = servers::entry(&folder, CLUSTER, &relay, &authority);
-        entry["exceptions"] = true.into();
+        entry["acceptExceptions"] = true.into();
         let gateway = Gateway::start_until(
             &Setup {
                 folder: &folder.path().join("gateway"),
@@ -202,7 +202,7 @@ fn no_limit_that_an_older_definition_drops_widens_a_grant_or_an_exception() {
     assert!(!allowed(true));
     let faulty = server
         .gateway
-        .metric(r#"portcullis_cluster_faulty_objects{cluster="default"}"#);
+        .metric(r#"portcullis_cluster_invalid_objects{cluster="default"}"#);
     assert_eq!(faulty, Some(4.0), "two definitions, two objects");
 
     // With the definitions of this version they are taken, with their limits.

@@ -24,13 +24,13 @@ spec:
 fn what_was_saved_decides_until_the_api_server_is_there() {
     let Some(servers) = servers::shared() else { return };
     servers.apply("saved.yaml", POLICY);
-    let saved = || fs::read_to_string(&servers.snapshot).unwrap_or_default();
+    let saved = || fs::read_to_string(&servers.cache_file).unwrap_or_default();
     assert!(
         eventually(|| saved().contains(r#""name":"saved""#)),
         "{}",
         saved()
     );
-    let mode = fs::metadata(&servers.snapshot).unwrap().permissions().mode();
+    let mode = fs::metadata(&servers.cache_file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 
     let (folder, relay) = (Folder::new("cluster-saved"), Relay::new());
@@ -86,7 +86,7 @@ fn a_damaged_file_is_told_of_and_not_used() {
     assert!(
         gateway
             .tail()
-            .contains("cannot use the saved snapshot of the cluster"),
+            .contains("cannot use the cache file of the cluster"),
         "{}",
         gateway.tail()
     );

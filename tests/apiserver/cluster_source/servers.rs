@@ -49,7 +49,7 @@ pub(super) struct Servers {
     pub(super) keys: Keys,
     pub(super) authority: Authority,
     /// Where the gateway saves what it knows.
-    pub(super) snapshot: PathBuf,
+    pub(super) cache_file: PathBuf,
     /// Held by a test that cuts the relay, and by those that count failures.
     pub(super) quiet: Mutex<()>,
 }
@@ -102,7 +102,7 @@ impl Servers {
         assert!(eventually(synced), "{}{}", gateway.tail(), cluster.tails());
         assert!(eventually(|| defined(&cluster)), "{}", cluster.tails());
         Self {
-            snapshot: home.join("default.json"),
+            cache_file: home.join("default.json"),
             cluster,
             gateway,
             relay,

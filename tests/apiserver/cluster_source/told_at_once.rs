@@ -76,9 +76,9 @@ impl Servers {
         let entry = json!({
             "name": servers::CLUSTER,
             "kubeconfig": cluster.kubeconfig(GATEWAY.name),
-            "snapshot": "default.json",
+            "cacheFile": "default.json",
             "selector": {"matchLabels": selected()},
-            "exceptions": true,
+            "acceptExceptions": true,
         });
         self.set_up
             .rewrite("portcullis.yaml", |text| format!("{text}clusters: [{entry}]\n"));

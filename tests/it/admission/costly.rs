@@ -60,7 +60,7 @@ spec: {{policyName: costly-{number}, validationActions: [Deny]}}
 /// hold up the questions of access that follow.
 #[test]
 fn a_costly_review_in_flight_delays_no_answer_of_its_worker() {
-    let gateway = Builder::new().manifests(costly()).drain("0s").start();
+    let gateway = Builder::new().manifests(costly()).shutdown_timeout("0s").start();
     let in_flight = r#"portcullis_in_flight_requests{endpoint="validate"}"#;
     block_on(async {
         let connection = Connection::open(&gateway).await;
@@ -98,7 +98,7 @@ fn a_costly_review_in_flight_delays_no_answer_of_its_worker() {
 /// More costly ones than there are threads for them.
 #[test]
 fn expensive_reviews_do_not_delay_cheap_ones() {
-    let gateway = Builder::new().manifests(costly()).drain("0s").start();
+    let gateway = Builder::new().manifests(costly()).shutdown_timeout("0s").start();
     let in_flight = || gateway.metric(r#"portcullis_in_flight_requests{endpoint="validate"}"#);
     let answered = || gateway.metric(r#"portcullis_decision_duration_seconds_count{endpoint="validate"}"#);
     let costly = review("admission.k8s.io/v1", "live", &json!({}));
@@ -128,7 +128,7 @@ fn expensive_reviews_do_not_delay_cheap_ones() {
 
 #[test]
 fn a_costly_review_ends_at_its_deadline_and_counts_nothing() {
-    let gateway = Builder::new().manifests(costly()).drain("0s").start();
+    let gateway = Builder::new().manifests(costly()).shutdown_timeout("0s").start();
     let body = review("admission.k8s.io/v1", "live", &json!({}));
     let response = post(&mut gateway.connect(), "/validate?timeout=50ms", &body);
     assert_eq!(

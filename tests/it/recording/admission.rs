@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::lines;
-use super::replay::{RECORDING, change, end, flips, folder, post, replay};
+use super::replay::{RECORDING, change, changes, end, folder, post, replay};
 use crate::harness::pki::Authority;
 use crate::harness::reviews::creation_of_pod;
 use crate::harness::webhooks::{Review, Webhooks};
@@ -138,7 +138,7 @@ fn webhooks_answer_as_they_did_and_patches_are_compared() {
 
     // The webhooks are gone: nobody is called.
     let again = || replay(&folder, &["--config", "config.yaml", "recordings"]);
-    assert_eq!(again(), (json!({"decided": 4, "unknown": 0, "flips": []}), 0));
+    assert_eq!(again(), (json!({"decided": 4, "unknown": 0, "changes": []}), 0));
 
     // Another label changes what the mutating webhook was asked: its answer is of no use.
     change(&process, "policies/more.yaml", "'first'", "'second'");
@@ -166,7 +166,7 @@ fn webhooks_answer_as_they_did_and_patches_are_compared() {
     fs::write(process.file("policies/more.yaml"), &without_hook).unwrap();
     let (said, code) = again();
     assert_eq!(
-        flips(&said),
+        changes(&said),
         [json!({"from": "allow", "to": "allow", "cause": "patch", "count": 1, "allowed": false})],
         "{said:#}"
     );
@@ -188,16 +188,16 @@ fn webhooks_answer_as_they_did_and_patches_are_compared() {
     ] {
         assert!(because.contains(reason), "{because}");
     }
-    // What a policy decides flips by that policy.
+    // What a policy decides changes by that policy.
     fs::write(
         process.file("policies/more.yaml"),
         text.replace("!= 'forbidden'", "!= 'p'"),
     )
     .unwrap();
     let (said, _) = again();
-    let mut causes: Vec<String> = flips(&said)
+    let mut causes: Vec<String> = changes(&said)
         .iter()
-        .map(|flip| format!("{}->{} {}", flip["from"], flip["to"], flip["cause"]))
+        .map(|change| format!("{}->{} {}", change["from"], change["to"], change["cause"]))
         .collect();
     causes.sort();
     assert_eq!(
@@ -209,11 +209,11 @@ fn webhooks_answer_as_they_did_and_patches_are_compared() {
         "{said:#}"
     );
     // How that came about is told as `admit` tells it.
-    for flip in said["flips"].as_array().unwrap() {
-        let considered = flip["example"]["considered"].as_array().unwrap();
+    for change in said["changes"].as_array().unwrap() {
+        let considered = change["example"]["considered"].as_array().unwrap();
         let named = considered.iter().filter_map(Value::as_str);
         let named = named.filter(|line| line.contains("ValidatingAdmissionPolicy/named"));
-        assert!(named.count() > 0, "{flip:#}");
+        assert!(named.count() > 0, "{change:#}");
     }
 }
 
@@ -240,9 +240,9 @@ fn what_looks_at_something_redacted_is_unknown_and_the_rest_is_decided() {
         let text = POLICIES.replace("object.metadata.name != 'forbidden'", expression);
         fs::write(process.file("policies/more.yaml"), text).unwrap();
         let (said, _) = replay(&folder, &["--config", "config.yaml", "recordings"]);
-        let flipped = said["flips"].as_array().unwrap().iter();
-        let flipped: u64 = flipped.map(|flip| flip["count"].as_u64().unwrap()).sum();
-        (said["unknown"].as_u64().unwrap(), flipped)
+        let changed = said["changes"].as_array().unwrap().iter();
+        let changed: u64 = changed.map(|change| change["count"].as_u64().unwrap()).sum();
+        (said["unknown"].as_u64().unwrap(), changed)
     };
     assert_eq!(by("object.metadata.name != 'forbidden'"), (0, 0));
     assert_eq!(by("object.metadata.name == 'forbidden'"), (0, 2));
@@ -276,7 +276,7 @@ fn what_looks_at_something_redacted_is_unknown_and_the_rest_is_decided() {
         fs::write(process.file("policies/more.yaml"), text).unwrap();
         let (said, _) = replay(&folder, &["--config", "config.yaml", "recordings"]);
         assert_eq!(
-            (&said["unknown"], &said["flips"]),
+            (&said["unknown"], &said["changes"]),
             (&json!(expected), &json!([])),
             "{said:#}"
         );
@@ -289,7 +289,7 @@ fn what_looks_at_something_redacted_is_unknown_and_the_rest_is_decided() {
     .unwrap();
     let (said, _) = replay(&folder, &["--config", "config.yaml", "recordings"]);
     assert_eq!(
-        (&said["unknown"], &said["flips"]),
+        (&said["unknown"], &said["changes"]),
         (&json!(1), &json!([])),
         "{said:#}"
     );

@@ -60,13 +60,13 @@ pub(super) fn change(process: &Process, file: &str, from: &str, to: &str) {
     fs::write(path, text.replace(from, to)).unwrap();
 }
 
-/// The flips, without their examples.
-pub(super) fn flips(said: &Value) -> Vec<Value> {
-    let mut flips = said["flips"].as_array().unwrap().clone();
-    for flip in &mut flips {
-        flip.as_object_mut().unwrap().remove("example");
+/// The changes, without their examples.
+pub(super) fn changes(said: &Value) -> Vec<Value> {
+    let mut changes = said["changes"].as_array().unwrap().clone();
+    for change in &mut changes {
+        change.as_object_mut().unwrap().remove("example");
     }
-    flips
+    changes
 }
 
 /// What a real kube-apiserver asked.
@@ -96,7 +96,7 @@ fn captured_reviews_flip_by_changed_policies_alone() {
     let folder = folder(&process);
     let (said, code) = replay(&folder, &["--config", "config.yaml", "recordings"]);
     let all = reviews.len();
-    assert_eq!(said, json!({"decided": all, "unknown": 0, "flips": []}));
+    assert_eq!(said, json!({"decided": all, "unknown": 0, "changes": []}));
     assert_eq!(code, 0);
 
     // A rule less, and an account locked.
@@ -127,14 +127,14 @@ fn captured_reviews_flip_by_changed_policies_alone() {
                 // `neverDeny` protects it.
                 && path != "/version"
         };
-        let flipped = decisions.filter(|(line, review)| is_dev(review) && line["decision"] == "allow");
-        flipped.count()
+        let changed = decisions.filter(|(line, review)| is_dev(review) && line["decision"] == "allow");
+        changed.count()
     };
     let locked = of(&reviews);
     assert!(locked > 3, "{locked}");
-    let flip = json!({"from": "allow", "to": "deny", "cause": "AuthorizationPolicy/locked-out", "count": locked, "allowed": false});
-    assert!(flips(&said).contains(&flip), "{said:#}");
-    let example = &said["flips"][0]["example"];
+    let change = json!({"from": "allow", "to": "deny", "cause": "AuthorizationPolicy/locked-out", "count": locked, "allowed": false});
+    assert!(changes(&said).contains(&change), "{said:#}");
+    let example = &said["changes"][0]["example"];
     assert_eq!(
         example["line"], 3,
         "the first line is no review, nor is the first one denied"
@@ -144,8 +144,8 @@ fn captured_reviews_flip_by_changed_policies_alone() {
 
     // The same against the old configuration, by manifests alone, and for another time.
     for arguments in [
-        &["--config", "config.yaml", "--against", "old.yaml", "recordings"][..],
-        &["--manifests", "new", "--against", "old.yaml", "--", "recordings"],
+        &["--config", "config.yaml", "--baseline", "old.yaml", "recordings"][..],
+        &["--manifests", "new", "--baseline", "old.yaml", "--", "recordings"],
         &[
             "--config",
             "config.yaml",
@@ -155,14 +155,14 @@ fn captured_reviews_flip_by_changed_policies_alone() {
         ],
     ] {
         assert_eq!(
-            flips(&replay(&folder, arguments).0),
-            flips(&said),
+            changes(&replay(&folder, arguments).0),
+            changes(&said),
             "{arguments:?}"
         );
     }
-    // Flips that are allowed do not fail.
+    // Changes that are allowed do not fail.
     let allowing = |regex: &str| {
-        let arguments = ["--config", "config.yaml", "--allow-flips", regex, "recordings"];
+        let arguments = ["--config", "config.yaml", "--allow-changes", regex, "recordings"];
         replay(&folder, &arguments).1
     };
     assert_eq!(allowing(".->deny AuthorizationPolicy/locked-out$"), 0);
@@ -177,11 +177,11 @@ fn captured_reviews_flip_by_changed_policies_alone() {
     );
     let counts = format!(
         "{} as before, ",
-        all - said["flips"]
+        all - said["changes"]
             .as_array()
             .unwrap()
             .iter()
-            .map(|flip| flip["count"].as_u64().unwrap())
+            .map(|change| change["count"].as_u64().unwrap())
             .sum::<u64>() as usize
     );
     assert!(text.lines().last().unwrap().starts_with(&counts), "{text}");
@@ -217,7 +217,7 @@ fn authorizers_answer_as_they_did() {
     let process = end(process);
     let folder = folder(&process);
     let again = || replay(&folder, &["--config", "config.yaml", "recordings"]);
-    assert_eq!(again(), (json!({"decided": 3, "unknown": 0, "flips": []}), 0));
+    assert_eq!(again(), (json!({"decided": 3, "unknown": 0, "changes": []}), 0));
     assert_eq!(other.asked().len(), 2, "nobody is asked");
     change(&process, "config.yaml", "name: other", "name: another");
     assert_eq!(again().0["unknown"], 3, "of that one nothing is recorded");
@@ -230,7 +230,7 @@ fn authorizers_answer_as_they_did() {
     let said = again().0;
     let expected =
         [json!({"from": "allow", "to": "noOpinion", "cause": "Webhook/other", "count": 2, "allowed": false})];
-    assert_eq!(flips(&said), expected, "{said:#}");
+    assert_eq!(changes(&said), expected, "{said:#}");
 }
 
 #[test]

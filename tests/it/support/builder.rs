@@ -61,7 +61,7 @@ pub(crate) struct Builder {
     manifests: String,
     authorization: String,
     limits: &'static str,
-    drain: &'static str,
+    shutdown_timeout: &'static str,
     connections: &'static str,
     callers: String,
     reload: &'static str,
@@ -84,7 +84,7 @@ impl Builder {
             manifests: String::new(),
             authorization: "{}".to_owned(),
             limits: "{}",
-            drain: "25s",
+            shutdown_timeout: "25s",
             connections: "{}",
             callers: CALLERS.to_owned(),
             reload: "1h",
@@ -135,9 +135,12 @@ impl Builder {
         self
     }
 
-    /// `server.drain` of the configuration.
-    pub(crate) fn drain(self, drain: &'static str) -> Self {
-        Self { drain, ..self }
+    /// `server.shutdownTimeout` of the configuration.
+    pub(crate) fn shutdown_timeout(self, shutdown_timeout: &'static str) -> Self {
+        Self {
+            shutdown_timeout,
+            ..self
+        }
     }
 
     /// `server.connections` of the configuration, as YAML.
@@ -151,7 +154,7 @@ impl Builder {
         Self { callers, ..self }
     }
 
-    /// `reload.interval` of the configuration.
+    /// `reload.pollInterval` of the configuration.
     pub(crate) fn reload(self, reload: &'static str) -> Self {
         Self { reload, ..self }
     }
@@ -294,7 +297,7 @@ kind: GatewayConfiguration
 server:
   address: {address}
   tls: {{certificate: server.crt, privateKey: server.key, clientCA: ca.crt}}
-  drain: {drain}
+  shutdownTimeout: {shutdown_timeout}
   connections: {connections}
 admin: {{address: 127.0.0.1:0}}
 callers:
@@ -302,7 +305,7 @@ callers:
 {more_callers}manifests: {paths}
 authorization: {authorization}
 limits: {limits}
-reload: {{interval: {reload}}}
+reload: {{pollInterval: {reload}}}
 upstreams: {upstreams}
 decisionLog: {{path: decisions.log}}
 clusters: {clusters}
@@ -311,7 +314,7 @@ console: {console}
 {tracing}",
             address = self.address,
             authorization = self.authorization,
-            drain = self.drain,
+            shutdown_timeout = self.shutdown_timeout,
             connections = self.connections,
             callers = self.callers,
             limits = self.limits,

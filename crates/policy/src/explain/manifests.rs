@@ -17,7 +17,7 @@ pub struct ManifestRequest {
     /// Who does it, and the groups; an administrator where nobody is named.
     pub user: Option<(String, Vec<String>)>,
     /// The subresource that is written, such as `status`; empty for none.
-    pub sub_resource: String,
+    pub subresource: String,
     /// `RESOURCE[.GROUP]` of the objects, where their kind does not tell.
     pub resource: Option<String>,
     /// The namespace of objects that name none; others may not name another.
@@ -109,7 +109,7 @@ impl ManifestRequest {
     fn is_unknown(&self, object: &Document) -> bool {
         let (group, _) = group_and_version(object.text("apiVersion").unwrap_or_default());
         let kind = object.text("kind").unwrap_or_default();
-        let served = CustomKinds::default().served(group, kind, &self.sub_resource);
+        let served = CustomKinds::default().served(group, kind, &self.subresource);
         served.is_guess && self.resource.is_none()
     }
 
@@ -165,7 +165,7 @@ impl ManifestRequest {
                 group: served.group,
                 resource: served.resource,
             }),
-            sub_resource: self.sub_resource.clone(),
+            sub_resource: self.subresource.clone(),
             name: Some(name.clone()),
             namespace: (!namespace.is_empty()).then(|| namespace.clone()),
             dry_run: self.dry_run,
@@ -186,7 +186,7 @@ impl ManifestRequest {
     }
 
     fn served(&self, kinds: &CustomKinds, (group, kind): (&str, &str)) -> ServedAs {
-        let served = kinds.served(group, kind, &self.sub_resource);
+        let served = kinds.served(group, kind, &self.subresource);
         match &self.resource {
             None => served,
             Some(written) => {

@@ -1,4 +1,4 @@
-//! Requests decided again, by other policies: what flips, and what cannot be known.
+//! Requests decided again, by other policies: what changes, and what cannot be known.
 
 use std::collections::BTreeMap;
 
@@ -28,19 +28,19 @@ pub struct KnownDecision {
     pub patch: Option<String>,
 }
 
-/// What became of one request; a flip with an example of its group.
+/// What became of one request; a change with an example of its group.
 pub enum ReviewComparison<E> {
     Same,
-    Flip(FlipGroup, E),
+    Changed(ChangeGroup, E),
     /// It was denied, and whether it still is cannot be said: why.
-    Lost(FlipGroup, String, E),
+    Lost(ChangeGroup, String, E),
     /// Why.
     Unknown(String),
 }
 
-/// Flips that have one cause.
+/// Changes that have one cause.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct FlipGroup {
+pub struct ChangeGroup {
     pub from: &'static str,
     pub to: &'static str,
     /// What decides now; where nothing does, what decided before. `patch`: what is changed.
@@ -56,7 +56,7 @@ pub struct Replayed<E> {
     pub decided: u64,
     pub unknown: u64,
     /// How many of each group, and the first of them.
-    pub flips: BTreeMap<FlipGroup, (u64, Option<E>)>,
+    pub changes: BTreeMap<ChangeGroup, (u64, Option<E>)>,
     /// How many for each reason.
     pub unknown_because: BTreeMap<String, u64>,
 }
@@ -109,9 +109,9 @@ impl KnownDecision {
     }
 }
 
-// === impl FlipGroup ===
+// === impl ChangeGroup ===
 
-impl FlipGroup {
+impl ChangeGroup {
     pub fn of(before: &KnownDecision, now: &KnownDecision) -> Self {
         let is_gone = now.cause.is_empty();
         let cause = if is_gone { &before.cause } else { &now.cause };
@@ -138,7 +138,7 @@ impl FlipGroup {
         self.to == UNKNOWN
     }
 
-    /// What `--allow-flips` looks at.
+    /// What `--allow-changes` looks at.
     pub fn key(&self) -> String {
         format!("{}->{} {}", self.from, self.to, self.cause)
     }
@@ -151,7 +151,7 @@ impl<E> Default for Replayed<E> {
         Self {
             decided: 0,
             unknown: 0,
-            flips: BTreeMap::new(),
+            changes: BTreeMap::new(),
             unknown_because: BTreeMap::new(),
         }
     }
@@ -161,20 +161,20 @@ impl<E> Replayed<E> {
     pub fn add(&mut self, comparison: ReviewComparison<E>) {
         match comparison {
             ReviewComparison::Same => self.decided += 1,
-            ReviewComparison::Flip(group, example) => {
+            ReviewComparison::Changed(group, example) => {
                 self.decided += 1;
-                self.flip(group, example);
+                self.change(group, example);
             }
             ReviewComparison::Lost(group, why, example) => {
                 self.unknown(why);
-                self.flip(group, example);
+                self.change(group, example);
             }
             ReviewComparison::Unknown(why) => self.unknown(why),
         }
     }
 
-    fn flip(&mut self, group: FlipGroup, example: E) {
-        let (count, first) = self.flips.entry(group).or_default();
+    fn change(&mut self, group: ChangeGroup, example: E) {
+        let (count, first) = self.changes.entry(group).or_default();
         *count += 1;
         first.get_or_insert(example);
     }

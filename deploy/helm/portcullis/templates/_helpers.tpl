@@ -62,7 +62,7 @@ port: {{ .Values.admin.port }}
   "decisionLog" (dict "path" "-") -}}
 {{- if .Values.watch.enabled -}}
 {{- $cluster := dict "name" "default" "kubeconfig" "cluster/kubeconfig"
-  "exceptions" .Values.watch.exceptions "writeStatus" .Values.watch.writeStatus -}}
+  "acceptExceptions" .Values.watch.acceptExceptions "writeStatus" .Values.watch.writeStatus -}}
 {{- $_ := set $ours "clusters" (list $cluster) -}}
 {{- end -}}
 {{- if .Values.console.enabled -}}

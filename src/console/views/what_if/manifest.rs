@@ -20,7 +20,7 @@ use portcullis_policy::explain::objects;
 use portcullis_policy::explain::recorded::RecordedAnswers;
 
 /// The fields of its form, beside those of a request.
-pub(super) const FIELDS: [&str; 5] = ["manifest", "old", "operation", "sub-resource", "dry-run"];
+pub(super) const FIELDS: [&str; 5] = ["manifest", "old", "operation", "subresource", "dry-run"];
 
 /// The operations, as they are written.
 const OPERATIONS: [Operation; 4] = [
@@ -45,7 +45,7 @@ pub(super) struct ManifestForm {
     pub(super) manifest: String,
     pub(super) old: String,
     operation: Option<Operation>,
-    pub(super) sub_resource: String,
+    pub(super) subresource: String,
     pub(super) is_dry_run: bool,
 }
 
@@ -110,7 +110,7 @@ impl ManifestForm {
             manifest: text("manifest")?,
             old: text("old")?,
             operation,
-            sub_resource: text("sub-resource")?.trim().to_owned(),
+            subresource: text("subresource")?.trim().to_owned(),
             is_dry_run: form.one("dry-run")?.is_some(),
         })
     }
@@ -159,7 +159,7 @@ impl ManifestForm {
         let asked = ManifestRequest {
             operation: self.operation,
             user: text(&request.user).map(|user| (user, request.groups.clone())),
-            sub_resource: self.sub_resource.clone(),
+            subresource: self.subresource.clone(),
             resource: None,
             namespace: text(&request.namespace),
             dry_run: self.is_dry_run,

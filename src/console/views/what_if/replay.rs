@@ -11,11 +11,11 @@ use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::authorizers::{self, Opinions};
 use portcullis_policy::explain::logged::LoggedDecision;
 use portcullis_policy::explain::replayed::{
-    FlipGroup, KnownDecision, ReplayDecision, Replayed, ReviewComparison, UnknownReason, target_in_words,
+    ChangeGroup, KnownDecision, ReplayDecision, Replayed, ReviewComparison, UnknownReason, target_in_words,
 };
 
 /// The most decisions that are shown one by one.
-const MOST_FLIPS: usize = 200;
+const MAX_CHANGES: usize = 200;
 
 /// How many are decided before others may use the processor for as long as that took.
 const SLICE: usize = 100;
@@ -34,25 +34,25 @@ pub(super) struct RecentReplay {
     /// The oldest, for which there was no time.
     pub(super) not_reached: u64,
     /// Those that change, by what decides.
-    pub(super) groups: Vec<FlipCount>,
+    pub(super) groups: Vec<ChangeCount>,
     /// The newest of them.
-    pub(super) flips: Vec<FlipSample>,
+    pub(super) changes: Vec<ChangeSample>,
     pub(super) unknown_because: Vec<UnknownReason>,
 }
 
 /// How many decisions change in the same way.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct FlipCount {
+pub(super) struct ChangeCount {
     #[serde(flatten)]
-    pub(super) group: FlipGroup,
+    pub(super) group: ChangeGroup,
     pub(super) count: u64,
 }
 
 /// A decision that changes.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct FlipSample {
+pub(super) struct ChangeSample {
     /// Its number, by which it is shown.
     pub(super) sequence: u64,
     pub(super) time: String,
@@ -60,15 +60,15 @@ pub(super) struct FlipSample {
     pub(super) user: String,
     pub(super) request: String,
     /// What is decided by what is in force.
-    pub(super) before: FlipSide,
+    pub(super) before: ComparedDecision,
     /// What would be decided with what is on trial.
-    pub(super) after: FlipSide,
+    pub(super) after: ComparedDecision,
 }
 
 /// One of the two decisions.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct FlipSide {
+pub(super) struct ComparedDecision {
     pub(super) decision: &'static str,
     /// `KIND/NAMESPACE/NAME`; empty where nothing decided.
     pub(super) cause: String,
@@ -85,7 +85,7 @@ pub(super) struct Sides<'a> {
 impl Sides<'_> {
     /// What becomes of the decision that `line` of the decision log is about, which has the number
     /// `sequence`.
-    pub(super) fn compare(self, sequence: u64, line: &[u8]) -> ReviewComparison<FlipSample> {
+    pub(super) fn compare(self, sequence: u64, line: &[u8]) -> ReviewComparison<ChangeSample> {
         let unknown = |why: &str| ReviewComparison::Unknown(why.to_owned());
         let Some(logged) = LoggedDecision::read(line) else {
             return unknown("the line cannot be read");
@@ -97,7 +97,7 @@ impl Sides<'_> {
             return unknown("the line was cut, so it does not say all that was asked");
         };
         let decide = |side: &LoadedPolicies| decide(side, &logged.cluster, &asked, time);
-        let sample = |before: KnownDecision, after: FlipSide| FlipSample {
+        let sample = |before: KnownDecision, after: ComparedDecision| ChangeSample {
             sequence,
             time: logged.time.to_string(),
             cluster: logged.cluster.to_string(),
@@ -111,13 +111,13 @@ impl Sides<'_> {
                 if before.decision == after.decision {
                     return ReviewComparison::Same;
                 }
-                ReviewComparison::Flip(FlipGroup::of(&before, &after), sample(before, after.into()))
+                ReviewComparison::Changed(ChangeGroup::of(&before, &after), sample(before, after.into()))
             }
             (ReplayDecision::Known(before), ReplayDecision::Unknown(why))
                 if before.decision == Decision::Deny =>
             {
-                let group = FlipGroup::lost(&before);
-                let after = FlipSide {
+                let group = ChangeGroup::lost(&before);
+                let after = ComparedDecision {
                     decision: group.to,
                     cause: String::new(),
                     reason: why.clone(),
@@ -152,7 +152,7 @@ impl RecentReplay {
     /// What becomes of the decisions of `slice`, the newest first, until `deadline`.
     pub(super) fn new(slice: &DecisionSlice, sides: Sides<'_>, deadline: Instant) -> Self {
         let mut replayed = Replayed::<()>::default();
-        let mut flips = Vec::new();
+        let mut changes = Vec::new();
         let mut began = Instant::now();
         for (place, kept) in slice.iter().rev().enumerate() {
             if place % SLICE == SLICE - 1 {
@@ -162,41 +162,41 @@ impl RecentReplay {
             if Instant::now() >= deadline {
                 break;
             }
-            let mut keep = |flip| {
-                if flips.len() < MOST_FLIPS {
-                    flips.push(flip);
+            let mut keep = |change| {
+                if changes.len() < MAX_CHANGES {
+                    changes.push(change);
                 }
             };
             replayed.add(match sides.compare(kept.sequence, kept.line) {
                 ReviewComparison::Same => ReviewComparison::Same,
                 ReviewComparison::Unknown(why) => ReviewComparison::Unknown(why),
-                ReviewComparison::Lost(group, why, flip) => {
-                    keep(flip);
+                ReviewComparison::Lost(group, why, change) => {
+                    keep(change);
                     ReviewComparison::Lost(group, why, ())
                 }
-                ReviewComparison::Flip(group, flip) => {
-                    keep(flip);
-                    ReviewComparison::Flip(group, ())
+                ReviewComparison::Changed(group, change) => {
+                    keep(change);
+                    ReviewComparison::Changed(group, ())
                 }
             });
         }
         let not_reached = slice.len().saturating_sub(replayed.decided + replayed.unknown);
-        Self::of(replayed, flips, not_reached)
+        Self::of(replayed, changes, not_reached)
     }
 
-    fn of(replayed: Replayed<()>, flips: Vec<FlipSample>, not_reached: u64) -> Self {
+    fn of(replayed: Replayed<()>, changes: Vec<ChangeSample>, not_reached: u64) -> Self {
         let unknown_because = replayed.unknown_reasons();
-        let groups = replayed.flips.into_iter();
-        let mut groups: Vec<FlipCount> = groups
-            .map(|(group, (count, _))| FlipCount { group, count })
+        let groups = replayed.changes.into_iter();
+        let mut groups: Vec<ChangeCount> = groups
+            .map(|(group, (count, _))| ChangeCount { group, count })
             .collect();
-        groups.sort_by_key(|flip| std::cmp::Reverse(flip.count));
+        groups.sort_by_key(|change| std::cmp::Reverse(change.count));
         Self {
             decided: replayed.decided,
             unknown: replayed.unknown,
             not_reached,
             groups,
-            flips,
+            changes,
             unknown_because,
         }
     }
@@ -208,14 +208,14 @@ impl RecentReplay {
 
     /// How many of those are not shown one by one.
     pub(super) fn not_shown(&self) -> u64 {
-        let shown = u64::try_from(self.flips.len()).unwrap_or(u64::MAX);
+        let shown = u64::try_from(self.changes.len()).unwrap_or(u64::MAX);
         self.changed().saturating_sub(shown)
     }
 }
 
-// === impl FlipSide ===
+// === impl ComparedDecision ===
 
-impl From<KnownDecision> for FlipSide {
+impl From<KnownDecision> for ComparedDecision {
     fn from(known: KnownDecision) -> Self {
         Self {
             decision: known.decision.as_str(),
@@ -225,12 +225,12 @@ impl From<KnownDecision> for FlipSide {
     }
 }
 
-// === impl FlipCount ===
+// === impl ChangeCount ===
 
-impl FlipCount {
+impl ChangeCount {
     /// What decides then, or does no longer.
     pub(super) fn by(&self) -> String {
-        let FlipGroup { cause, is_gone, .. } = &self.group;
+        let ChangeGroup { cause, is_gone, .. } = &self.group;
         match (cause.as_str(), is_gone) {
             ("", _) => String::new(),
             (cause, true) => format!("no longer {cause}"),
@@ -313,14 +313,14 @@ mod tests {
             (group.count, group.by().as_str()),
             (2, "AuthorizationPolicy/stop")
         );
-        let sequences: Vec<u64> = found.flips.iter().map(|flip| flip.sequence).collect();
+        let sequences: Vec<u64> = found.changes.iter().map(|change| change.sequence).collect();
         assert_eq!(sequences, [5, 4], "the newest first");
-        let FlipSample {
+        let ChangeSample {
             request,
             before,
             after,
             ..
-        } = &found.flips[0];
+        } = &found.changes[0];
         assert_eq!(request, "get pods in namespace n");
         assert_eq!((before.decision, after.decision), ("allow", "deny"));
         assert_eq!(
@@ -339,7 +339,7 @@ mod tests {
         let line = mk_line("2026-02-01T00:00:00.000000Z", "jane", "get");
         let found = replay(&vec![line; 300], Duration::from_secs(600));
         assert_eq!(
-            (found.changed(), found.flips.len(), found.not_shown()),
+            (found.changed(), found.changes.len(), found.not_shown()),
             (300, 200, 100)
         );
     }

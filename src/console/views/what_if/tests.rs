@@ -234,12 +234,12 @@ fn a_policy_on_trial_is_checked_and_compared() {
             &json!(2)
         )
     );
-    let flip = &answer["recent"]["flips"][0];
+    let change = &answer["recent"]["changes"][0];
     assert_eq!(
         (
-            &flip["sequence"],
-            &flip["before"]["cause"],
-            &flip["after"]["cause"]
+            &change["sequence"],
+            &change["before"]["cause"],
+            &change["after"]["cause"]
         ),
         (
             &json!(3),

@@ -5,7 +5,7 @@ use super::*;
 const LIMITS: ConnectionLimits = ConnectionLimits {
     max: 4,
     per_address: 2,
-    unauthenticated: Duration::from_secs(10),
+    authentication_timeout: Duration::from_secs(10),
 };
 
 fn address(last: u8) -> IpAddr {

@@ -1,4 +1,4 @@
-//! Compares decisions, and keeps an example of what flips.
+//! Compares decisions, and keeps an example of what changes.
 
 use serde::Serialize;
 
@@ -9,12 +9,12 @@ use portcullis_cel::json::{Document, patch};
 use portcullis_policy::api::{AdmissionReview, SubjectAccessReview};
 use portcullis_policy::engine::{Decision, User};
 use portcullis_policy::explain::replayed::{
-    FlipGroup, ReplayDecision, ReviewComparison, about, of_group, target_in_words,
+    ChangeGroup, ReplayDecision, ReviewComparison, about, of_group, target_in_words,
 };
 
-/// A review whose decision flips.
+/// A review whose decision changes.
 #[derive(Debug, Serialize)]
-pub(super) struct FlipExample {
+pub(super) struct ChangeExample {
     pub(super) file: String,
     pub(super) line: u64,
     pub(super) time: String,
@@ -38,14 +38,14 @@ pub(super) fn compared(
     recorded: &RecordLine<'_>,
     before: ReplayDecision,
     now: ReplayDecision,
-) -> ReviewComparison<Box<FlipExample>> {
+) -> ReviewComparison<Box<ChangeExample>> {
     let (before, now) = match (before, now) {
         (ReplayDecision::Known(before), ReplayDecision::Known(now)) => (before, now),
         (ReplayDecision::Known(before), ReplayDecision::Unknown(why))
             if before.decision == Decision::Deny =>
         {
-            let group = FlipGroup::lost(&before);
-            let example = FlipExample::new(file, recorded, before.reason, why.clone());
+            let group = ChangeGroup::lost(&before);
+            let example = ChangeExample::new(file, recorded, before.reason, why.clone());
             return ReviewComparison::Lost(group, why, Box::new(example));
         }
         (ReplayDecision::Unknown(why), _) | (_, ReplayDecision::Unknown(why)) => {
@@ -53,11 +53,11 @@ pub(super) fn compared(
         }
     };
     let group = if before.decision != now.decision {
-        FlipGroup::of(&before, &now)
+        ChangeGroup::of(&before, &now)
     } else if recorded.endpoint == Endpoint::Mutate && now.decision == Decision::Allow {
         match is_same_patch(recorded, before.patch.as_deref(), now.patch.as_deref()) {
             Ok(true) => return ReviewComparison::Same,
-            Ok(false) => FlipGroup {
+            Ok(false) => ChangeGroup {
                 from: Decision::Allow.as_str(),
                 to: Decision::Allow.as_str(),
                 cause: "patch".to_owned(),
@@ -68,8 +68,8 @@ pub(super) fn compared(
     } else {
         return ReviewComparison::Same;
     };
-    let example = FlipExample::new(file, recorded, before.reason, now.reason);
-    ReviewComparison::Flip(group, Box::new(example))
+    let example = ChangeExample::new(file, recorded, before.reason, now.reason);
+    ReviewComparison::Changed(group, Box::new(example))
 }
 
 /// Whether both make the same of the object.
@@ -97,9 +97,9 @@ fn is_same_patch(recorded: &RecordLine<'_>, before: Option<&str>, now: Option<&s
     }
 }
 
-// === impl FlipExample ===
+// === impl ChangeExample ===
 
-impl FlipExample {
+impl ChangeExample {
     fn new(file: &RecordingFile, recorded: &RecordLine<'_>, before: String, now: String) -> Self {
         let (user, request) = asked(recorded).unwrap_or_default();
         Self {
