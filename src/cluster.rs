@@ -16,18 +16,24 @@ mod compile_turn;
 mod condition;
 mod contents;
 mod definition;
+mod evidence;
 mod failure;
 mod follow;
 mod kind;
 mod live;
+mod memory;
 mod object;
-mod raw;
+mod pace;
 mod reach;
 mod reporter;
+mod requests;
 mod saved;
+mod served;
+mod split;
 mod status;
 mod store;
 mod watch;
+mod weight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -46,15 +52,20 @@ use contents::SharedContents;
 use follow::Following;
 use kind::WatchedKind;
 pub use live::{ListedPlace, LiveCluster, LiveError, LivePolicies, LivePurpose, ServedResource};
+use memory::{WatchedMemory, memory_of_process};
 use portcullis_cel::Version;
 use portcullis_policy::engine::admission::AdmissionSet;
 use portcullis_policy::field::{Fault, FaultKind, Faults};
 use reporter::{Reporter, Signal};
+use saved::RestoredSet;
 use store::Store;
 
 /// The threads that read what API servers send. Where expressions are compiled for a cluster,
 /// another thread takes over ([`compile_turn`]).
 const WORKERS: usize = 2;
+
+/// The memory of a process of which nothing tells how much it may use.
+const LEAST_MEMORY: usize = 1 << 30;
 
 /// The API servers of a configuration.
 ///
@@ -64,12 +75,16 @@ pub struct Clusters {
     signal: Arc<Signal>,
     runtime: OnceLock<Runtime>,
     known: Mutex<FollowedClusters>,
+    /// Of which of them an administrator says that what is absent at the start is gone.
+    absence_accepted: BTreeSet<String>,
 }
 
 #[derive(Default)]
 struct FollowedClusters {
     /// What their objects say.
     contents: Arc<SharedContents>,
+    /// What these may take.
+    memory: WatchedMemory,
     /// What was followed last.
     config: Option<Arc<Config>>,
     clusters: BTreeMap<String, FollowedCluster>,
@@ -98,6 +113,14 @@ impl Clusters {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, where what is absent in these clusters at the start is gone.
+    #[must_use]
+    pub fn accepting_absence(clusters: BTreeSet<String>) -> Self {
+        let mut new = Self::default();
+        new.absence_accepted = clusters;
+        new
     }
 
     fn known(&self) -> MutexGuard<'_, FollowedClusters> {
@@ -140,10 +163,22 @@ impl ManifestSource for Clusters {
     fn objects(&self, config: &Config) -> Vec<Arc<Watched>> {
         self.signal.clear();
         let mut known = self.known();
-        let contents = Arc::clone(&known.contents);
+        let FollowedClusters {
+            contents,
+            memory,
+            clusters,
+            ..
+        } = &mut *known;
+        memory.limit(watched_bytes(config));
         let watched = |entry: &ClusterEntry| {
-            let new = || FollowedCluster::new(entry, config.admission.cel_version, &self.signal, &contents);
-            let cluster = known.clusters.entry(entry.name.clone()).or_insert_with(new);
+            let cluster = clusters.entry(entry.name.clone()).or_insert_with(|| {
+                let cel_version = config.admission.cel_version;
+                let new = FollowedCluster::new(entry, cel_version, &self.signal, (contents, memory));
+                if self.absence_accepted.contains(&entry.name) {
+                    new.store.accept_absence();
+                }
+                new
+            });
             cluster.store.compile_for(config.admission.cel_version);
             cluster
                 .store
@@ -216,11 +251,17 @@ impl FollowedCluster {
         entry: &ClusterEntry,
         cel_version: Version,
         signal: &Arc<Signal>,
-        contents: &Arc<SharedContents>,
+        (contents, memory): (&Arc<SharedContents>, &WatchedMemory),
     ) -> Self {
         let saved = entry.cache_file.as_deref().and_then(|path| restore(entry, path));
         Self {
-            store: Arc::new(Store::sharing(contents, &entry.name, saved, cel_version)),
+            store: Arc::new(Store::sharing(
+                contents,
+                memory.cluster(),
+                &entry.name,
+                saved,
+                cel_version,
+            )),
             reporter: Reporter::new(&entry.name, Arc::clone(signal)),
             followed: None,
             parameters_of: Weak::new(),
@@ -313,7 +354,13 @@ fn parameters(policies: &AdmissionSet) -> BTreeSet<WatchedKind> {
         .collect()
 }
 
-fn restore(entry: &ClusterEntry, path: &Path) -> Option<Vec<(WatchedKind, object::ReceivedObject)>> {
+/// What all watched objects may take together.
+fn watched_bytes(config: &Config) -> usize {
+    let half = || memory_of_process().unwrap_or(LEAST_MEMORY) / 2;
+    config.limits.watched_bytes.unwrap_or_else(half)
+}
+
+fn restore(entry: &ClusterEntry, path: &Path) -> Option<RestoredSet> {
     let read = saved::read((path, &entry.scope), &entry.name);
     read.unwrap_or_else(|error| {
         let (cluster, file) = (&entry.name, path.display());

@@ -59,7 +59,9 @@ pub use files::{applied_manifests, read_manifest, read_manifests};
 pub use inventory::{Change, LoadedObjects, Restriction};
 pub use last_good::Error as LastGoodError;
 pub use load::{admission_settings, check, last_good, load, policies};
-pub use source::{FilesAlone, ManifestSource, Origin, SourceFiles, SourceStatus, Watched, WatchedPart};
+pub use source::{
+    FilesAlone, LeftOutCounts, ManifestSource, Origin, SourceFiles, SourceStatus, Watched, WatchedPart,
+};
 pub use trial::Trial;
 pub use watch::{LIMIT, ReloadAttempt, ReloadObserver, Reloader, Trigger, log};
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{Error, output};
+use crate::cluster::Clusters;
 use crate::config::{self, ManifestPath, files};
 use crate::reload;
 use crate::reload::{ManifestSource, Origin};
@@ -61,7 +62,12 @@ pub(super) fn readable(path: &Path) -> Result<(), Error> {
 
 /// What manifests come from beside files.
 pub(super) fn source() -> Arc<dyn ManifestSource> {
-    Arc::new(crate::cluster::Clusters::new())
+    source_accepting_absence(BTreeSet::new())
+}
+
+/// The same, where what is absent in these clusters at the start is gone.
+pub(super) fn source_accepting_absence(clusters: BTreeSet<String>) -> Arc<dyn ManifestSource> {
+    Arc::new(Clusters::accepting_absence(clusters))
 }
 
 /// Warns of a `--cluster` that the configuration at `path` says nothing of: a misspelt name

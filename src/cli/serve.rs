@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::output::{self, Format, Output};
 use super::{CommandResult, Error, loading};
-use crate::config::LogPath;
+use crate::config::{Config, LogPath};
 use crate::reload::{
     self, LastGoodError, ManifestSource, ReloadAttempt, ReloadFailure, ReloadState, Reloader, Snapshot,
     Trigger,
@@ -42,6 +42,11 @@ pub(super) struct Serve {
     /// created on the first start.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Confirm that what a watched cluster lacks is gone: until everything of it was listed, this
+    /// start takes away what its lists do not have, although they are older than what was known or
+    /// lack most of it. May be given several times.
+    #[arg(long, value_name = "CLUSTER")]
+    accept_absence: Vec<String>,
     #[command(flatten)]
     output: Output<Format>,
 }
@@ -73,10 +78,11 @@ impl Serve {
             None => development::set_up(format)?,
         };
         let now = SystemTime::now();
-        let source = loading::source();
+        let source = loading::source_accepting_absence(self.accept_absence.iter().cloned().collect());
         let Some(start) = Start::read(&path, &*source, now) else {
             return Ok(CommandResult::Failure);
         };
+        self.check_clusters(&start.snapshot.config)?;
         match start.failure {
             None => metrics.loaded(now),
             Some(_) => metrics.not_loaded(),
@@ -127,6 +133,25 @@ impl Serve {
         server.run(stop).map_err(|error| Error::Serve(error.into()))?;
         tracing::info!("stopped");
         Ok(CommandResult::Success)
+    }
+}
+
+impl Serve {
+    /// Each `--accept-absence` names a cluster that is watched: a misspelt name would confirm
+    /// nothing.
+    fn check_clusters(&self, config: &Config) -> Result<(), Error> {
+        for name in &self.accept_absence {
+            if !config.clusters.iter().any(|entry| entry.name == *name) {
+                let message = format!("--accept-absence: `{name}` is no cluster of `clusters`");
+                return Err(Error::Usage(message));
+            }
+            tracing::warn!(
+                cluster = name,
+                "what is absent in the cluster is accepted until all is listed: start without \
+                 `--accept-absence` the next time"
+            );
+        }
+        Ok(())
     }
 }
 

@@ -1,10 +1,10 @@
-//! Limits for an API server: the size and the silence of its responses, and how often it may
-//! end a watch.
+//! Limits for an API server: the silence of its responses, and how often it may end a watch. Their
+//! size is bounded by who reads them.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -15,19 +15,12 @@ use hyper::{Request, Response, Uri, Version};
 use tokio::time::{Sleep, sleep, timeout};
 use tower_service::Service;
 
-/// The most bytes of the answers that are read at a time, but for watches; a page of the
-/// largest objects that an API server stores has some 150 MiB.
-const ANSWER_BYTES: usize = 256 << 20;
-
-/// The most bytes of one event of a watch.
-const EVENT_BYTES: usize = 16 << 20;
-
 /// How long an answer may be silent, before it begins and within it: over HTTP/2 a connection is
 /// alive, by its pings, while one of its answers is not.
 const SILENCE: Duration = Duration::from_secs(75);
 
 /// How much longer a watch may be silent than it is asked for.
-const OVERDUE: Duration = Duration::from_secs(15);
+pub(super) const OVERDUE: Duration = Duration::from_secs(15);
 
 /// How long a watch is asked for. Over HTTP/1.1 a connection that died silently is noticed no
 /// earlier than its watch ends; over HTTP/2 its pings tell.
@@ -46,8 +39,6 @@ pub(super) struct Bounded<S> {
     silence: Duration,
     protocol: SpokenProtocol,
     watches: Arc<WatchPace>,
-    /// How many bytes were read of answers that are not at their end.
-    unfinished: Arc<AtomicUsize>,
 }
 
 /// When the last watch of each path was to begin.
@@ -62,7 +53,6 @@ pub(super) struct SpokenProtocol(Arc<AtomicBool>);
 #[derive(Debug)]
 pub(super) struct BoundedBody<B> {
     body: B,
-    held: Count,
     silence: Silence,
 }
 
@@ -74,22 +64,9 @@ struct Silence {
     end: Option<Pin<Box<Sleep>>>,
 }
 
-/// How much was read.
-#[derive(Debug)]
-struct Count {
-    bytes: usize,
-    most: usize,
-    /// What counts together with other answers; `None` where a line is one event, and counts
-    /// alone.
-    unfinished: Option<Arc<AtomicUsize>>,
-}
-
 /// Why an answer is not read to its end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error<E> {
-    /// It is larger than it may be.
-    #[error("the API server's answer, with others that it is sending, is larger than {0} bytes")]
-    TooLarge(usize),
     /// Nothing comes.
     #[error("the API server's answer does not go on: nothing came for {0:?}")]
     Silent(Duration),
@@ -107,7 +84,6 @@ impl<S> Bounded<S> {
             silence: SILENCE,
             protocol: SpokenProtocol::default(),
             watches: Arc::default(),
-            unfinished: Arc::default(),
         }
     }
 
@@ -144,7 +120,6 @@ where
         let next = self.inner.clone();
         let mut ready = std::mem::replace(&mut self.inner, next);
         let (most, protocol) = (self.silence, self.protocol.clone());
-        let held = Count::new(is_watch, &self.unfinished);
         Box::pin(async move {
             if !pause.is_zero() {
                 sleep(pause).await;
@@ -160,7 +135,6 @@ where
             };
             Ok(response.map(|body| BoundedBody {
                 body,
-                held,
                 silence: Silence { most, end: None },
             }))
         })
@@ -219,17 +193,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for BoundedBody<B> {
             return Poll::Ready(Some(Err(Error::Silent(self.silence.most))));
         };
         self.silence.end = None;
-        let frame = match frame {
-            Some(Ok(frame)) => frame,
-            Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-            None => return Poll::Ready(None),
-        };
-        let data = frame.data_ref().map_or(&[][..], AsRef::as_ref);
-        Poll::Ready(Some(if self.held.take(data) {
-            Ok(frame)
-        } else {
-            Err(Error::TooLarge(self.held.most))
-        }))
+        Poll::Ready(frame.map(|frame| frame.map_err(Error::Body)))
     }
 }
 
@@ -244,69 +208,11 @@ impl Silence {
     }
 }
 
-// === impl Count ===
-
-impl Count {
-    fn new(is_watch: bool, unfinished: &Arc<AtomicUsize>) -> Self {
-        Self {
-            bytes: 0,
-            most: if is_watch { EVENT_BYTES } else { ANSWER_BYTES },
-            unfinished: (!is_watch).then(|| Arc::clone(unfinished)),
-        }
-    }
-
-    /// Whether so much more is within the bound.
-    fn take(&mut self, data: &[u8]) -> bool {
-        if let Some(unfinished) = &self.unfinished {
-            self.bytes = self.bytes.saturating_add(data.len());
-            let before = unfinished.fetch_add(data.len(), Ordering::Relaxed);
-            return before.saturating_add(data.len()) <= self.most;
-        }
-        let mut lines = data.split(|byte| *byte == b'\n');
-        let mut bytes = self.bytes + lines.next().map_or(0, <[u8]>::len);
-        let mut is_within = bytes <= self.most;
-        for line in lines {
-            bytes = line.len();
-            is_within &= bytes <= self.most;
-        }
-        self.bytes = bytes;
-        is_within
-    }
-}
-
-impl Drop for Count {
-    fn drop(&mut self) {
-        if let Some(unfinished) = &self.unfinished {
-            unfinished.fetch_sub(self.bytes, Ordering::Relaxed);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use super::*;
-
-    fn count(is_watch: bool) -> Count {
-        among(is_watch, &Arc::default())
-    }
-
-    fn among(is_watch: bool, unfinished: &Arc<AtomicUsize>) -> Count {
-        let mut count = Count::new(is_watch, unfinished);
-        count.most = 10;
-        count
-    }
-
-    #[test]
-    fn answers_are_bounded_together_until_they_are_read() {
-        let unfinished = Arc::default();
-        let [mut one, mut other, mut watch] =
-            [false, false, true].map(|is_watch| among(is_watch, &unfinished));
-        assert!(one.take(b"0123") && other.take(b"012345") && watch.take(b"0123456789"));
-        drop(one);
-        assert!(other.take(b"6789") && !other.take(b"x"));
-        drop(other);
-        assert!(count(false).take(b"0123456789") && among(false, &unfinished).take(b"0123456789"));
-    }
 
     #[test]
     fn an_answer_that_does_not_go_on_ends() {
@@ -333,7 +239,6 @@ mod tests {
         runtime.block_on(async {
             let mut body = BoundedBody {
                 body: Stuck(Some(Bytes::from_static(b"begun"))),
-                held: count(false),
                 silence: Silence {
                     most: Duration::from_millis(1),
                     end: None,
@@ -344,22 +249,6 @@ mod tests {
             assert!(next().await.unwrap().is_ok());
             assert!(matches!(next().await, Some(Err(Error::Silent(_)))));
         });
-    }
-
-    #[test]
-    fn an_answer_is_bounded_as_a_whole() {
-        let mut answer = count(false);
-        assert!(answer.take(b"0123\n") && answer.take(b"5678\n"));
-        assert!(!answer.take(b"x"));
-    }
-
-    #[test]
-    fn a_watch_is_bounded_event_by_event() {
-        let mut watch = count(true);
-        assert!(watch.take(b"0123456789") && watch.take(b"\n0123456789\n01234"));
-        assert!(watch.take(b"56789\n") && !watch.take(b"0123456789a\n"));
-        let mut watch = count(true);
-        assert!(!watch.take(b"\n0123456789a\nb"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! It tells people. Nothing is decided by it, and what stands in a status is looked at
 //! for one thing alone: not to write again what is there already.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use portcullis_policy::engine::text::cut;
@@ -33,6 +34,25 @@ pub(super) struct NotedCondition {
     generation: i64,
     /// `lastTransitionTime`.
     since: String,
+}
+
+/// A status as an API server has it.
+#[derive(Debug, Deserialize)]
+pub(super) struct WrittenStatus {
+    #[serde(default)]
+    conditions: Vec<WrittenCondition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WrittenCondition {
+    #[serde(rename = "type")]
+    sort: String,
+    status: String,
+    reason: String,
+    message: String,
+    observed_generation: i64,
+    last_transition_time: String,
 }
 
 // === impl InForceCondition ===
@@ -80,23 +100,16 @@ impl InForceCondition {
 // === impl NotedCondition ===
 
 impl NotedCondition {
-    /// That of an object, if it has one.
-    pub(super) fn of(object: &Value) -> Option<Self> {
-        let conditions = object.get("status")?.get("conditions")?.as_array()?;
-        let condition = conditions
-            .iter()
-            .find(|condition| condition.get("type").and_then(Value::as_str) == Some(TYPE))?;
-        let text = |field: &str| {
-            let text = condition.get(field).and_then(Value::as_str);
-            text.unwrap_or_default().to_owned()
-        };
-        let generation = condition.get("observedGeneration").and_then(Value::as_i64);
+    /// That of a status, if it has one.
+    pub(super) fn of(status: WrittenStatus) -> Option<Self> {
+        let mut conditions = status.conditions.into_iter();
+        let condition = conditions.find(|condition| condition.sort == TYPE)?;
         Some(Self {
-            status: text("status"),
-            reason: text("reason"),
-            message: text("message"),
-            generation: generation.unwrap_or_default(),
-            since: text("lastTransitionTime"),
+            status: cut(condition.status, MESSAGE_BYTES),
+            reason: cut(condition.reason, MESSAGE_BYTES),
+            message: cut(condition.message, MESSAGE_BYTES),
+            generation: condition.observed_generation,
+            since: cut(condition.last_transition_time, MESSAGE_BYTES),
         })
     }
 }
@@ -109,9 +122,13 @@ mod tests {
         InForceCondition::new(is_true, "Reason", message.to_owned(), 3)
     }
 
+    fn of(status: Value) -> Option<NotedCondition> {
+        serde_json::from_value(status).ok().and_then(NotedCondition::of)
+    }
+
     fn noted(condition: &InForceCondition, at: &str) -> Option<NotedCondition> {
         let written = condition.to_json(None, at.to_owned());
-        NotedCondition::of(&json!({"status": {"conditions": [{"type": "Other"}, written]}}))
+        of(json!({"conditions": [{"type": "Other"}, written]}))
     }
 
     #[test]
@@ -155,7 +172,7 @@ mod tests {
             json!({"conditions": 7}),
             json!({"conditions": ["x"]}),
         ] {
-            assert_eq!(NotedCondition::of(&json!({"status": status})), None);
+            assert_eq!(of(status), None);
         }
     }
 }

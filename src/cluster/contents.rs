@@ -3,11 +3,35 @@
 //! Clusters of one fleet have much in common: the roles and bindings that every API server creates,
 //! and those that one repository gives to all. Each is kept once, and is read and checked once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::object::{Good, GoodContent, ReceivedObject, RefusedObject};
+use super::memory::{Charge, ClusterRoom, ContentCharge};
+use super::object::{Name, ReadContent, ReceivedObject, RefusedObject, StoredText};
 use portcullis_cel::Version;
+use portcullis_policy::manifest::ValidatedObject;
+
+/// An object without fault, as one cluster has it.
+#[derive(Debug)]
+pub(super) struct Good {
+    pub(super) content: Arc<GoodContent>,
+    pub(super) object: Arc<ValidatedObject>,
+    pub(super) charge: Charge,
+}
+
+/// What an object without fault says. Clusters whose objects say the same share it.
+#[derive(Debug)]
+pub(super) struct GoodContent {
+    pub(super) name: Name,
+    /// For the file in which the set is saved.
+    pub(super) text: StoredText,
+    pub(super) digest: [u8; 32],
+    /// Only of what must be selected by them.
+    pub(super) labels: BTreeMap<String, String>,
+    /// The object of the first cluster that said this, where it has no expressions.
+    object: Option<Arc<ValidatedObject>>,
+    _charge: ContentCharge,
+}
 
 /// The contents that the objects of some clusters have, as long as one of them has them. None of
 /// them has expressions.
@@ -33,17 +57,24 @@ impl SharedContents {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads and checks what `cluster` sent, unless another cluster has the same.
+    /// Whether another cluster has what was `received`.
+    pub(super) fn has(&self, received: &ReceivedObject) -> bool {
+        self.known().find(received).is_some()
+    }
+
+    /// Reads and checks what `cluster` sent, unless another cluster has the same. It takes memory
+    /// of `room`, where it has its `charge` already.
     ///
     /// # Errors
     ///
-    /// Every fault of the object.
+    /// The faults of the object.
     pub(super) fn read(
         &self,
         received: ReceivedObject,
         cluster: &Arc<str>,
         version: Version,
-    ) -> Result<Good, RefusedObject> {
+        (room, charge): (&ClusterRoom, Charge),
+    ) -> Result<Good, (RefusedObject, Charge)> {
         let known = self.known().find(&received);
         if let Some(content) = known
             && let Some(object) = &content.object
@@ -51,13 +82,55 @@ impl SharedContents {
             return Ok(Good {
                 object: Arc::new(object.of_cluster(Arc::clone(cluster))),
                 content,
+                charge,
             });
         }
-        let good = received.read(cluster, version)?;
-        if good.content.object.is_some() {
-            self.known().note(&good.content);
+        let bytes = received.bytes;
+        let read = match received.read(cluster, version) {
+            Ok(read) => read,
+            Err(refused) => return Err((refused, charge)),
+        };
+        let object = Arc::clone(&read.object);
+        let content = Arc::new(GoodContent::new(read, room.take_content(bytes)));
+        if content.object.is_some() {
+            self.known().note(&content);
         }
-        Ok(good)
+        Ok(Good {
+            content,
+            object,
+            charge,
+        })
+    }
+}
+
+// === impl Good ===
+
+impl Good {
+    /// Takes what its expressions are compiled to as well, in place of an object that takes
+    /// `before`; `false` where there is no room.
+    pub(super) fn try_take_compiled(&mut self, before: usize) -> bool {
+        let bytes = self.object.compiled_bytes();
+        bytes == 0 || self.charge.try_take_compiled(bytes, before)
+    }
+
+    /// The same, whether there is room or not: what is known already stays.
+    pub(super) fn take_compiled(&mut self) {
+        self.charge.take_compiled(self.object.compiled_bytes());
+    }
+}
+
+// === impl GoodContent ===
+
+impl GoodContent {
+    fn new(read: ReadContent, charge: ContentCharge) -> Self {
+        Self {
+            name: read.name,
+            text: read.text,
+            digest: read.digest,
+            labels: read.labels,
+            object: (!read.object.has_expressions()).then_some(read.object),
+            _charge: charge,
+        }
     }
 }
 
@@ -89,6 +162,7 @@ fn key(digest: &[u8; 32]) -> u64 {
 mod tests {
     use super::*;
     use crate::cluster::kind::WatchedKind;
+    use crate::cluster::memory::{RoomPurpose, WatchedMemory};
 
     fn received(name: &str, user: &str) -> ReceivedObject {
         let kind = WatchedKind::of_object("rbac.authorization.k8s.io/v1", "RoleBinding");
@@ -98,12 +172,15 @@ mod tests {
                 "subjects":[{{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"{user}"}}]}}"#
         );
         let name = ("team".to_owned(), name.to_owned());
-        ReceivedObject::new(&kind, "rbac.authorization.k8s.io/v1", name, &text)
+        ReceivedObject::new(&kind, "rbac.authorization.k8s.io/v1", name, text.as_bytes()).unwrap()
     }
 
     fn read(contents: &SharedContents, cluster: &str, received: ReceivedObject) -> Good {
-        let good = contents.read(received, &cluster.into(), Version::NEWEST);
-        good.unwrap_or_else(|refused| panic!("{}", refused.faults))
+        let memory = WatchedMemory::default().cluster();
+        let room = memory.room(RoomPurpose::Rbac);
+        let charge = room.try_take("", received.bytes, false, 0).unwrap();
+        let good = contents.read(received, &cluster.into(), Version::NEWEST, (room, charge));
+        good.unwrap_or_else(|(refused, _)| panic!("{}", refused.faults))
     }
 
     #[test]
@@ -125,7 +202,7 @@ mod tests {
             .read(&"west".into(), Version::NEWEST)
             .unwrap();
         assert_eq!(format!("{:?}", alone.object), format!("{:?}", west.object));
-        assert_eq!(alone.content.text.get(), west.content.text.get());
+        assert_eq!(alone.text.get(), west.content.text.get());
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! What a failed request to an API server says.
 
-use kube::core::Status;
 use openssl::error::ErrorStack;
 
 use crate::upstream::client::ClientHandshakeError;
@@ -8,27 +7,14 @@ use crate::upstream::client::ClientHandshakeError;
 /// An error of a request.
 type RequestFailure<'e> = &'e (dyn std::error::Error + Send + Sync + 'static);
 
-/// What a failure says.
+/// What a failure says: the innermost cause, since those around it quote it, or print it for
+/// debugging.
 pub(super) fn in_words(error: RequestFailure<'_>) -> String {
-    let (innermost, _) = innermost(error);
-    words(innermost)
-}
-
-/// Whether it is the API server that says it.
-pub(super) fn is_answer(error: RequestFailure<'_>) -> bool {
-    innermost(error).1
-}
-
-/// The innermost cause, since those around it quote it, or print it for debugging; and
-/// whether one of them is what an API server answered.
-fn innermost<'e>(error: RequestFailure<'e>) -> (&'e (dyn std::error::Error + 'static), bool) {
     let mut innermost: &(dyn std::error::Error + 'static) = error;
-    let mut is_answer = false;
     while let Some(source) = innermost.source() {
         innermost = source;
-        is_answer |= innermost.is::<Status>() || innermost.is::<Box<Status>>();
     }
-    (innermost, is_answer)
+    words(innermost)
 }
 
 /// What a cause says, without lines of OpenSSL's sources and numbers of the system.
@@ -66,8 +52,6 @@ fn distrust(reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kube::runtime::watcher;
-
     use super::*;
 
     #[test]
@@ -80,18 +64,5 @@ mod tests {
         assert_eq!(message, "tls: no start line");
         let distrust = of_openssl("certificate verify failed");
         assert!(distrust.contains("`certificate-authority`"), "{distrust}");
-    }
-
-    #[test]
-    fn what_the_api_server_answers_is_told_from_what_it_could_not_be_asked() {
-        let status = Status::failure("roles is forbidden", "Forbidden").with_code(403);
-        let answer = watcher::Error::InitialListFailed(kube::Error::Api(status.boxed()));
-        let words = in_words(&answer);
-        assert!(
-            is_answer(&answer) && words.contains("roles is forbidden"),
-            "{words}"
-        );
-        let silence = std::io::Error::other("connection refused");
-        assert!(!is_answer(&kube::Error::Service(silence.into())));
     }
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kube::Client;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 
@@ -14,10 +13,11 @@ use super::client;
 use super::kind::WatchedKind;
 use super::reach::SharedReach;
 use super::reporter::Reporter;
+use super::requests::ApiServer;
 use super::saved::SnapshotSaver;
 use super::status::StatusWriter;
 use super::store::Store;
-use super::watch::Watch;
+use super::watch::{MAX_LIST_TIME, Watch};
 use crate::config::FileScope;
 use crate::config::kubeconfig::client::Context;
 
@@ -54,8 +54,8 @@ impl Following {
     /// Follows it, with the kinds of parameters that are `wanted` at the time,
     /// for as long as it is polled.
     pub(super) async fn run(self, mut wanted: watch::Receiver<BTreeSet<WatchedKind>>) {
-        let (client, protocol) = self.client().await;
-        let reach = SharedReach::new(client.clone(), protocol, self.reporter.clone());
+        let (server, protocol) = self.server().await;
+        let reach = SharedReach::new(server.clone(), protocol, self.reporter.clone());
         let reach = Arc::new(reach);
         let mut tasks = JoinSet::new();
         let mut watches: BTreeMap<WatchedKind, AbortHandle> = BTreeMap::new();
@@ -66,7 +66,7 @@ impl Following {
             self.reporter.clone(),
         ));
         if self.writes_status {
-            tasks.spawn(self.status_writer(&client).run());
+            tasks.spawn(self.status_writer(server).run());
         }
         loop {
             let mut kinds = self.fixed_kinds();
@@ -98,19 +98,19 @@ impl Following {
         fixed.into_iter().chain(reported_only).collect()
     }
 
-    fn status_writer(&self, client: &Client) -> StatusWriter {
+    fn status_writer(&self, server: ApiServer) -> StatusWriter {
         StatusWriter {
-            client: client.clone(),
+            server,
             store: Arc::clone(&self.store),
             reporter: self.reporter.clone(),
             settled: BTreeMap::new(),
         }
     }
 
-    async fn client(&self) -> (Client, SpokenProtocol) {
+    async fn server(&self) -> (ApiServer, SpokenProtocol) {
         loop {
             match client::of_context(&self.context) {
-                Ok(client) => return client,
+                Ok((client, protocol)) => return (ApiServer::new(client), protocol),
                 Err(error) => {
                     let error = error.to_string();
                     if self.reporter.failed("client", &error, Instant::now()) {
@@ -130,6 +130,7 @@ impl Following {
             labels: self.labels.clone(),
             store: Arc::clone(&self.store),
             reporter: self.reporter.clone(),
+            max_list_time: MAX_LIST_TIME,
         }
     }
 }

@@ -6,15 +6,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use openssl::sha::sha256;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
-use super::condition::NotedCondition;
+use super::condition::{NotedCondition, WrittenStatus};
 use super::definition::{self, CustomDefinition};
 use super::kind::{WatchPurpose, WatchedKind};
+use super::weight::{LeftOutReason, content_bytes, count_values};
 use portcullis_cel::Version;
 use portcullis_policy::document::{Document, Node, PackedDocument};
+use portcullis_policy::engine::text::cut;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest::ValidatedObject;
+
+/// How many faults of one object are kept, and the most bytes of each.
+const MAX_FAULTS: usize = 20;
+const MAX_FAULT_BYTES: usize = 1 << 10;
+
+/// The most bytes that are kept of a `uid`, which has 36.
+const MAX_UID_BYTES: usize = 128;
+
+/// How many times as many values an object may have as it is written: those are taken away that
+/// decide nothing.
+const WRITTEN: usize = 4;
 
 /// What an object is called: its namespace, empty where it has none, and its name.
 pub(super) type Name = (String, String);
@@ -29,6 +44,8 @@ pub(super) struct ReceivedObject {
     pub(super) digest: [u8; 32],
     /// Of Portcullis' own kinds only.
     pub(super) noted: Noted,
+    /// How many bytes of memory its content takes.
+    pub(super) bytes: usize,
 }
 
 /// What an API server notes of an object beside what it says. It decides nothing.
@@ -40,24 +57,16 @@ pub(super) struct Noted {
     pub(super) condition: Option<NotedCondition>,
 }
 
-/// An object without fault.
-#[derive(Debug, Clone)]
-pub(super) struct Good {
-    pub(super) content: Arc<GoodContent>,
-    pub(super) object: Arc<ValidatedObject>,
-}
-
-/// What an object without fault says. Clusters whose objects say the same share it.
+/// What an object without fault says.
 #[derive(Debug)]
-pub(super) struct GoodContent {
+pub(super) struct ReadContent {
     pub(super) name: Name,
     /// For the file in which the set is saved.
     pub(super) text: StoredText,
     pub(super) digest: [u8; 32],
     /// Only of what must be selected by them.
     pub(super) labels: BTreeMap<String, String>,
-    /// The object of the first cluster that said this, where it has no expressions.
-    pub(super) object: Option<Arc<ValidatedObject>>,
+    pub(super) object: Arc<ValidatedObject>,
 }
 
 /// The text of an object as JSON, in little memory where there may be very many of its kind.
@@ -80,40 +89,61 @@ pub(super) struct RefusedObject {
 impl ReceivedObject {
     /// The object `text`, of this name, kind and version. Lists leave the latter
     /// two out of their items.
-    pub(super) fn new(kind: &WatchedKind, api_version: &str, name: Name, text: &str) -> Self {
-        let value = match kind.role {
-            WatchPurpose::Definition => definition::reduced(text),
-            _ => serde_json::from_str(text).map_err(|error| error.to_string()),
+    ///
+    /// # Errors
+    ///
+    /// It is larger than it may be. Nothing was made of it.
+    pub(super) fn new(
+        kind: &WatchedKind,
+        api_version: &str,
+        name: Name,
+        text: &[u8],
+    ) -> Result<Self, LeftOutReason> {
+        if kind.role == WatchPurpose::Definition {
+            let reduced = std::str::from_utf8(text).map_err(|error| error.to_string());
+            let reduced = reduced.and_then(definition::reduced);
+            return Ok(Self::of_text(name, reduced.map(|value| value.to_string())));
+        }
+        // Before anything is made of it.
+        kind.check_values(count_values(text), WRITTEN)?;
+        let written = std::str::from_utf8(text).map_err(|error| error.to_string());
+        let stripped = written.and_then(|text| {
+            let stripped = stripped(kind, api_version, text);
+            Ok((stripped.map_err(|error| error.to_string())?, text))
+        });
+        let (stripped, written) = match stripped {
+            Ok(stripped) => stripped,
+            Err(message) => return Ok(Self::of_text(name, Err(message))),
         };
-        match value {
-            Ok(value) => Self::of_value(kind, api_version, name, value),
-            Err(error) => Self {
-                name,
-                text: Err(error),
-                digest: sha256(text.as_bytes()),
-                noted: Noted::default(),
-            },
-        }
-    }
-
-    /// The same, read already.
-    pub(super) fn of_value(kind: &WatchedKind, api_version: &str, name: Name, mut value: Value) -> Self {
-        if let Value::Object(object) = &mut value {
-            object.insert("apiVersion".into(), api_version.into());
-            object.insert("kind".into(), kind.kind.as_str().into());
-        }
+        let (bytes, values) = (stripped.len(), count_values(stripped.as_bytes()));
+        kind.check_bytes(bytes)?;
+        kind.check_values(values, 1)?;
+        // As it would be written again, so that equal objects have equal texts.
+        let read: Result<Value, _> = serde_json::from_str(&stripped);
+        let text = read
+            .map(|value| value.to_string())
+            .map_err(|error| error.to_string());
         let noted = if kind.is_own() {
-            Noted::of(&value)
+            Noted::of(written)
         } else {
             Noted::default()
         };
-        strip(kind, &mut value);
-        let text = value.to_string().into_boxed_str();
+        Ok(Self {
+            noted,
+            bytes: content_bytes(kind, bytes, values),
+            ..Self::of_text(name, text)
+        })
+    }
+
+    fn of_text(name: Name, text: Result<String, String>) -> Self {
+        let text = text.map(String::into_boxed_str);
+        let (Ok(said) | Err(said)) = text.as_ref().map(|text| &**text).map_err(String::as_str);
         Self {
             name,
-            noted,
-            digest: sha256(text.as_bytes()),
-            text: Ok(text),
+            digest: sha256(said.as_bytes()),
+            noted: Noted::default(),
+            bytes: said.len(),
+            text,
         }
     }
 
@@ -122,18 +152,14 @@ impl ReceivedObject {
         CustomDefinition::examined(&serde_json::from_str(self.text.as_ref().ok()?).ok()?)
     }
 
-    /// How many bytes it has as JSON.
-    pub(super) fn bytes(&self) -> usize {
-        self.text.as_ref().map_or(0, |text| text.len())
-    }
-
     /// The object `text`, as it was stored.
-    pub(super) fn of_text(name: Name, digest: [u8; 32], text: &str) -> Self {
+    pub(super) fn stored(name: Name, digest: [u8; 32], text: &str) -> Self {
         Self {
             name,
             text: Ok(text.into()),
             digest,
             noted: Noted::default(),
+            bytes: text.len(),
         }
     }
 
@@ -141,8 +167,8 @@ impl ReceivedObject {
     ///
     /// # Errors
     ///
-    /// Every fault of the object.
-    pub(super) fn read(self, cluster: &Arc<str>, version: Version) -> Result<Good, RefusedObject> {
+    /// The faults of the object.
+    pub(super) fn read(self, cluster: &Arc<str>, version: Version) -> Result<ReadContent, RefusedObject> {
         let source: Arc<str> = format!("cluster {cluster}").into();
         let value = |text: &str| serde_json::from_str::<Value>(text).map_err(|error| error.to_string());
         let read = self.text.and_then(|text| Ok((value(&text)?, text)));
@@ -154,28 +180,20 @@ impl ReceivedObject {
         let document = Document::new(Some(source), Node::from_json(value));
         let packed = PackedDocument::new(&document).of_no_file();
         match ValidatedObject::read(document, Arc::clone(cluster), version) {
-            Ok(object) => {
-                let object = Arc::new(object);
-                let has_expressions = object.has_expressions();
-                let content = GoodContent {
-                    name: self.name,
-                    text: if has_expressions {
-                        StoredText::Plain(text)
-                    } else {
-                        StoredText::Packed(packed)
-                    },
-                    digest: self.digest,
-                    labels,
-                    object: (!has_expressions).then(|| Arc::clone(&object)),
-                };
-                Ok(Good {
-                    content: Arc::new(content),
-                    object,
-                })
-            }
+            Ok(object) => Ok(ReadContent {
+                name: self.name,
+                text: if object.has_expressions() {
+                    StoredText::Plain(text)
+                } else {
+                    StoredText::Packed(packed)
+                },
+                digest: self.digest,
+                labels,
+                object: Arc::new(object),
+            }),
             Err(faults) => Err(RefusedObject {
                 text: Some(text),
-                faults,
+                faults: faults.bounded(MAX_FAULTS, MAX_FAULT_BYTES),
             }),
         }
     }
@@ -202,14 +220,13 @@ impl Noted {
         condition: None,
     };
 
-    fn of(value: &Value) -> Self {
-        let metadata = value.get("metadata");
-        let uid = metadata.and_then(|metadata| metadata.get("uid")?.as_str());
-        let generation = metadata.and_then(|metadata| metadata.get("generation")?.as_i64());
+    /// Of an object as it was received.
+    fn of(text: &str) -> Self {
+        let written: WrittenObject = serde_json::from_str(text).unwrap_or_default();
         Self {
-            uid: uid.unwrap_or_default().to_owned(),
-            generation: generation.unwrap_or_default(),
-            condition: NotedCondition::of(value),
+            uid: cut(written.metadata.uid, MAX_UID_BYTES),
+            generation: written.metadata.generation,
+            condition: written.status.and_then(NotedCondition::of),
         }
     }
 
@@ -219,27 +236,73 @@ impl Noted {
     }
 }
 
-/// Takes away what decides nothing, and would make a change of an object that is
-/// as it was: a type check of expressions that the API server notes, say. What
-/// expressions can look at stays.
-fn strip(kind: &WatchedKind, value: &mut Value) {
-    let looked_at = kind.role == WatchPurpose::Parameter || kind.kind == "Namespace";
-    if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
-        metadata.remove("managedFields");
-        let noted = ["resourceVersion", "generation", "uid", "creationTimestamp"];
-        for field in noted.iter().filter(|_| !looked_at) {
-            metadata.remove(*field);
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WrittenObject {
+    metadata: WrittenMetadata,
+    #[serde(deserialize_with = "as_far_as_valid")]
+    status: Option<WrittenStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WrittenMetadata {
+    uid: String,
+    generation: i64,
+}
+
+/// A status of another form is none.
+fn as_far_as_valid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<WrittenStatus>, D::Error> {
+    let text: &RawValue = Deserialize::deserialize(deserializer)?;
+    Ok(serde_json::from_str(text.get()).ok())
+}
+
+/// The members of an object, as they are written.
+type Members = BTreeMap<String, Box<RawValue>>;
+
+/// The object `text` of this kind and version without what decides nothing, and would make a
+/// change of an object that is as it was: a type check of expressions that the API server notes,
+/// say. What expressions can look at stays.
+fn stripped(kind: &WatchedKind, api_version: &str, text: &str) -> serde_json::Result<String> {
+    let is_looked_at = kind.role == WatchPurpose::Parameter || kind.kind == "Namespace";
+    let mut object: Members = serde_json::from_str(text)?;
+    object.insert("apiVersion".to_owned(), to_raw_value(api_version)?);
+    object.insert("kind".to_owned(), to_raw_value(&kind.kind)?);
+    let noted: &[&str] = match is_looked_at {
+        true => &["managedFields"],
+        false => &[
+            "managedFields",
+            "resourceVersion",
+            "generation",
+            "uid",
+            "creationTimestamp",
+        ],
+    };
+    change(&mut object, "metadata", |metadata| {
+        metadata.retain(|name, _| !noted.contains(&name.as_str()));
+        if !is_looked_at {
+            change(metadata, "annotations", |annotations| {
+                annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+            });
         }
-        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations")
-            && !looked_at
-        {
-            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-        }
-    }
-    if let Value::Object(object) = value
-        && !looked_at
-    {
+    });
+    if !is_looked_at {
         object.remove("status");
+    }
+    serde_json::to_string(&object)
+}
+
+/// Changes the members of a member, if it has any.
+fn change(members: &mut Members, name: &str, change: impl FnOnce(&mut Members)) {
+    let inner = members
+        .get(name)
+        .and_then(|text| serde_json::from_str(text.get()).ok());
+    let changed = inner.and_then(|mut inner| {
+        change(&mut inner);
+        to_raw_value(&inner).ok()
+    });
+    if let Some(changed) = changed {
+        members.insert(name.to_owned(), changed);
     }
 }
 
@@ -291,10 +354,11 @@ mod tests {
             r#""metadata":{"name":"b"},"numbers":[0,-1,18446744073709551615,0.1,-0.0,1e+300],"#,
             r#""texts":["","name","\"\\\n\u0001","é 漢"]}"#
         );
-        let received = ReceivedObject::new(&limit, "example.com/v1", Name::default(), text);
+        let received = ReceivedObject::new(&limit, "example.com/v1", Name::default(), text.as_bytes());
+        let received = received.unwrap();
         let stored = received.text.clone().unwrap();
-        let good = received.read(&"east".into(), Version::NEWEST).unwrap();
-        assert!(matches!(good.content.text, StoredText::Packed(_)));
-        assert_eq!(good.content.text.get(), &*stored);
+        let read = received.read(&"east".into(), Version::NEWEST).unwrap();
+        assert!(matches!(read.text, StoredText::Packed(_)));
+        assert_eq!(read.text.get(), &*stored);
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use kube::Client;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::bounded::SpokenProtocol;
 use super::compile_turn::CompileTurn;
-use super::failure::{in_words, is_answer};
+use super::pace::Pace;
 use super::reporter::Reporter;
+use super::requests::{ApiRequest, ApiServer, JSON};
 
 /// The shortest and the longest wait after a failure.
 const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
@@ -17,14 +17,19 @@ const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 /// After so long without a failure, the next one counts as the first.
 const CALM: Duration = Duration::from_secs(60);
 
+/// What is asked to find out whether the API server is there.
+const VERSION: ApiRequest<'_> = ApiRequest::get("/version", JSON);
+const MAX_VERSION_BYTES: usize = 64 << 10;
+
 /// The way to one API server, which its watches share.
 ///
 /// After one of them found that it cannot be reached, they all wait, and one asks for them,
 /// each time after a longer wait. The first request is alone too, so that those after it
 /// find its connection.
 pub(super) struct SharedReach {
-    client: Client,
+    server: ApiServer,
     protocol: SpokenProtocol,
+    pace: Pace,
     reporter: Reporter,
     /// Whoever has it makes the attempt.
     attempt: Mutex<()>,
@@ -43,10 +48,11 @@ pub(super) struct RecentFailures {
 // === impl SharedReach ===
 
 impl SharedReach {
-    pub(super) fn new(client: Client, protocol: SpokenProtocol, reporter: Reporter) -> Self {
+    pub(super) fn new(server: ApiServer, protocol: SpokenProtocol, reporter: Reporter) -> Self {
         Self {
-            client,
+            server,
             protocol,
+            pace: Pace::new(Instant::now()),
             reporter,
             attempt: Mutex::default(),
             compile_turn: CompileTurn::default(),
@@ -54,8 +60,8 @@ impl SharedReach {
         }
     }
 
-    pub(super) const fn client(&self) -> &Client {
-        &self.client
+    pub(super) const fn server(&self) -> &ApiServer {
+        &self.server
     }
 
     /// Where expressions of the cluster are compiled.
@@ -66,6 +72,14 @@ impl SharedReach {
     /// For how long to ask for a watch.
     pub(super) fn watch(&self) -> Duration {
         self.protocol.watch()
+    }
+
+    /// Waits after an object of so many bytes, where many came before.
+    pub(super) async fn pace(&self, bytes: usize) {
+        let delay = self.pace.delay(bytes, Instant::now());
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
     }
 
     /// The API server could not be reached.
@@ -83,11 +97,11 @@ impl SharedReach {
                 return turn;
             };
             tokio::time::sleep(wait(before)).await;
-            match self.client.apiserver_version().await {
+            match self.server.ask(&VERSION, MAX_VERSION_BYTES).await {
                 // Whatever it says, it is there.
-                Err(error) if !is_answer(&error) => {
+                Err(error) if !error.is_answer() => {
                     self.failures.store(failures.saturating_add(1), Ordering::Relaxed);
-                    self.reporter.unreachable(&in_words(&error), Instant::now());
+                    self.reporter.unreachable(&error.to_string(), Instant::now());
                 }
                 _ => self.failures.store(0, Ordering::Relaxed),
             }

@@ -10,12 +10,12 @@ mod changes;
 use std::io::{self, Write};
 use std::path::Path;
 
-use openssl::sha::sha256;
+use openssl::sha::Sha256;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::kind::WatchedKind;
-use super::object::{ReceivedObject, name_of};
+use super::object::{Name, ReceivedObject};
+use super::weight::LeftOutReason;
 use crate::config::{FileScope, files};
 
 pub(super) use changes::{SavedChanges, SnapshotSaver, UnsavedObjects};
@@ -33,7 +33,49 @@ struct SavedHeader {
     kind: String,
     cluster: String,
     objects: usize,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    kinds: Vec<SavedKind>,
     sha256: String,
+}
+
+/// What is known of a kind besides its objects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct SavedKind {
+    api_version: String,
+    kind: String,
+    /// The newest version that was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) resource_version: Option<u64>,
+    /// Whether there are objects that are not saved.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_partial: bool,
+    /// Why some of the objects may be gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) doubt: Option<String>,
+}
+
+/// What was saved.
+#[derive(Debug, Default)]
+pub(super) struct RestoredSet {
+    pub(super) objects: Vec<(WatchedKind, Name, Result<ReceivedObject, LeftOutReason>)>,
+    pub(super) kinds: Vec<(WatchedKind, SavedKind)>,
+}
+
+/// An object as far as it says what it is.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SavedHead {
+    api_version: String,
+    kind: String,
+    metadata: SavedMetadata,
+}
+
+#[derive(Deserialize)]
+struct SavedMetadata {
+    #[serde(default)]
+    namespace: String,
+    name: String,
 }
 
 /// Why a saved set is not used.
@@ -53,13 +95,48 @@ pub(super) enum Error {
 /// Objects as they are saved: each as JSON, on a line of its own.
 #[derive(Debug, Default)]
 pub(super) struct SavedObjects {
+    kinds: Vec<SavedKind>,
     count: usize,
     lines: Vec<u8>,
+}
+
+// === impl SavedKind ===
+
+impl SavedKind {
+    /// `None` where it says nothing.
+    pub(super) fn new(
+        kind: &WatchedKind,
+        resource_version: Option<u64>,
+        is_partial: bool,
+        doubt: Option<String>,
+    ) -> Option<Self> {
+        let version = kind.versions.first()?;
+        let saved = Self {
+            api_version: kind.api_version(version),
+            kind: kind.kind.clone(),
+            resource_version,
+            is_partial,
+            doubt,
+        };
+        let says = saved.resource_version.is_some() || saved.is_partial || saved.doubt.is_some();
+        says.then_some(saved)
+    }
+
+    fn watched(&self) -> WatchedKind {
+        WatchedKind::of_object(&self.api_version, &self.kind)
+    }
 }
 
 // === impl SavedObjects ===
 
 impl SavedObjects {
+    pub(super) fn new(kinds: impl Iterator<Item = SavedKind>) -> Self {
+        Self {
+            kinds: kinds.collect(),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn add(&mut self, object: &str) {
         self.count += 1;
         self.lines.extend_from_slice(object.as_bytes());
@@ -68,8 +145,17 @@ impl SavedObjects {
 
     /// Names what they say.
     fn digest(&self) -> [u8; 32] {
-        sha256(&self.lines)
+        digest(&self.kinds, &self.lines)
     }
+}
+
+fn digest(kinds: &[SavedKind], lines: &[u8]) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for kind in kinds {
+        digest.update(format!("{kind:?}\n").as_bytes());
+    }
+    digest.update(lines);
+    digest.finish()
 }
 
 /// Writes the objects of `cluster`, which have this digest, to `path`, as a whole or not at all.
@@ -83,6 +169,7 @@ fn write(path: &Path, cluster: &str, objects: &SavedObjects, digest: &[u8; 32]) 
         kind: KIND.into(),
         cluster: cluster.into(),
         objects: objects.count,
+        kinds: objects.kinds.clone(),
         sha256: hexadecimal(digest),
     };
     files::replace(path, |file| {
@@ -92,30 +179,24 @@ fn write(path: &Path, cluster: &str, objects: &SavedObjects, digest: &[u8; 32]) 
     })
 }
 
-/// What was saved.
-type RestoredObjects = Vec<(WatchedKind, ReceivedObject)>;
-
 /// The set of `cluster` at `path`; `None` where there is no file.
 ///
 /// # Errors
 ///
 /// There is one, and nothing in it can be used.
-pub(super) fn read(
-    (path, scope): (&Path, &FileScope),
-    cluster: &str,
-) -> Result<Option<RestoredObjects>, Error> {
+pub(super) fn read((path, scope): (&Path, &FileScope), cluster: &str) -> Result<Option<RestoredSet>, Error> {
     let content = match scope.read(path, LONGEST) {
         Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let text = String::from_utf8(content).map_err(|_| Error::Damaged("it is not UTF-8"))?;
-    let (objects, digest) = parse(&text, cluster)?;
-    Ok(Some(changes::with_changes((path, scope), objects, digest)?))
+    let (saved, digest) = parse(&text, cluster)?;
+    Ok(Some(changes::with_changes((path, scope), saved, digest)?))
 }
 
 /// The objects, and their digest.
-fn parse(text: &str, cluster: &str) -> Result<(RestoredObjects, [u8; 32]), Error> {
+fn parse(text: &str, cluster: &str) -> Result<(RestoredSet, [u8; 32]), Error> {
     let (header, objects) = text.split_once('\n').ok_or(Error::Damaged("it ends too early"))?;
     let header: SavedHeader = serde_json::from_str(header).map_err(|_| Error::Damaged("its first line"))?;
     if header.api_version != API_VERSION || header.kind != KIND {
@@ -124,7 +205,7 @@ fn parse(text: &str, cluster: &str) -> Result<(RestoredObjects, [u8; 32]), Error
     if header.cluster != cluster {
         return Err(Error::Elsewhere(header.cluster));
     }
-    let digest = sha256(objects.as_bytes());
+    let digest = digest(&header.kinds, objects.as_bytes());
     if header.sha256 != hexadecimal(&digest) {
         return Err(Error::Damaged("its digest does not match"));
     }
@@ -136,18 +217,22 @@ fn parse(text: &str, cluster: &str) -> Result<(RestoredObjects, [u8; 32]), Error
     if objects.len() != header.objects {
         return Err(Error::Damaged("an object is missing"));
     }
-    Ok((objects, digest))
+    let kinds = header.kinds.into_iter().map(|kind| (kind.watched(), kind));
+    let kinds = kinds.collect();
+    Ok((RestoredSet { objects, kinds }, digest))
 }
 
-fn object(line: &str) -> Option<(WatchedKind, ReceivedObject)> {
-    of_value(serde_json::from_str(line).ok()?)
-}
-
-fn of_value(value: Value) -> Option<(WatchedKind, ReceivedObject)> {
-    let api_version = value.get("apiVersion")?.as_str()?.to_owned();
-    let kind = WatchedKind::of_object(&api_version, value.get("kind")?.as_str()?);
-    let received = ReceivedObject::of_value(&kind, &api_version, name_of(&value), value);
-    Some((kind, received))
+/// The object on one line.
+fn object(line: &str) -> Option<(WatchedKind, Name, Result<ReceivedObject, LeftOutReason>)> {
+    let SavedHead {
+        api_version,
+        kind,
+        metadata,
+    } = serde_json::from_str(line).ok()?;
+    let kind = WatchedKind::of_object(&api_version, &kind);
+    let name = (metadata.namespace, metadata.name);
+    let received = ReceivedObject::new(&kind, &api_version, name.clone(), line.as_bytes());
+    Some((kind, name, received))
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -182,12 +267,13 @@ mod tests {
     fn what_was_written_is_read() {
         let (_folder, path) = saved();
         let read = read((&path, &FileScope::Anywhere), "east").unwrap().unwrap();
-        let kinds: Vec<String> = read.iter().map(|(kind, _)| kind.to_string()).collect();
+        let read = read.objects;
+        let kinds: Vec<String> = read.iter().map(|(kind, ..)| kind.to_string()).collect();
         assert_eq!(kinds, ["Role.rbac.authorization.k8s.io", "Limit.example.com"]);
         let texts: Vec<_> = read
             .into_iter()
-            .map(|(_, received)| received.read(&"east".into(), Version::NEWEST).unwrap())
-            .map(|read| read.content.text.get().into_owned())
+            .map(|(.., received)| received.unwrap().read(&"east".into(), Version::NEWEST).unwrap())
+            .map(|read| read.text.get().into_owned())
             .collect();
         assert_eq!(texts, [ROLE, LIMIT]);
     }

@@ -9,14 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use kube::api::{ApiResource, Patch, PatchParams};
-use kube::{Api, Client};
+use http::Method;
 use serde_json::{Value, json};
 
 use super::condition::InForceCondition;
 use super::kind::WatchedKind;
-use super::raw::RawObject;
 use super::reporter::Reporter;
+use super::requests::{ApiError, ApiRequest, ApiServer};
 use super::store::{Store, Wanted};
 use portcullis_policy::engine::Time;
 
@@ -26,6 +25,9 @@ const MANAGER: &str = "portcullis";
 /// How long one write may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// The most bytes of what is answered: the object.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
+
 /// How long to wait before an API server is tried again that did not answer.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -34,7 +36,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// Writes conditions for as long as it is polled.
 pub(super) struct StatusWriter {
-    pub(super) client: Client,
+    pub(super) server: ApiServer,
     pub(super) store: Arc<Store>,
     pub(super) reporter: Reporter,
     /// What was written or refused last, by object.
@@ -93,17 +95,20 @@ impl StatusWriter {
     }
 
     async fn write(&self, wanted: &Wanted) -> WriteOutcome {
-        let resource = resource(&wanted.kind);
-        let patch = patch(wanted, &resource, SystemTime::now());
-        let api: Api<RawObject> = Api::all_with(self.client.clone(), &resource);
-        let params = PatchParams::apply(MANAGER).force();
-        let patch = Patch::Apply(&patch);
-        let writing = api.patch_status(&wanted.name, &params, &patch);
+        let patch = patch(wanted, SystemTime::now()).to_string();
+        let path = path(wanted);
+        let request = ApiRequest {
+            method: &Method::PATCH,
+            path: &path,
+            content: ("Content-Type", "application/apply-patch+yaml"),
+            body: patch.as_bytes(),
+        };
+        let writing = self.server.ask(&request, MAX_ANSWER_BYTES);
         let cluster = &**self.reporter.cluster();
         let (kind, name) = (&wanted.kind, &wanted.name);
         match tokio::time::timeout(LIMIT, writing).await {
             Ok(Ok(_)) => WriteOutcome::Settled,
-            Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) && status.code != 429 => {
+            Ok(Err(ApiError::Refused(status))) if (400..500).contains(&status.code) && status.code != 429 => {
                 let error = status.message.as_str();
                 // Gone, or another by now: the next change tells.
                 if matches!(status.code, 404 | 409) {
@@ -136,28 +141,26 @@ fn key(wanted: &Wanted) -> (WatchedKind, String) {
     (wanted.kind.clone(), wanted.name.clone())
 }
 
-/// The kind as the API server serves it.
-fn resource(kind: &WatchedKind) -> ApiResource {
-    let version = kind.versions.first().cloned().unwrap_or_default();
-    let plural = match kind.kind.as_str() {
+/// Where the status of the object is.
+fn path(wanted: &Wanted) -> String {
+    let plural = match wanted.kind.kind.as_str() {
         "AdmissionException" => "admissionexceptions",
         _ => "authorizationpolicies",
     };
-    ApiResource {
-        group: kind.group.clone(),
-        api_version: kind.api_version(&version),
-        version,
-        kind: kind.kind.clone(),
-        plural: plural.to_owned(),
-    }
+    let (group_version, name) = (api_version(&wanted.kind), &wanted.name);
+    format!("/apis/{group_version}/{plural}/{name}/status?fieldManager={MANAGER}&force=true")
+}
+
+fn api_version(kind: &WatchedKind) -> String {
+    kind.api_version(kind.versions.first().map_or("", String::as_str))
 }
 
 /// Of this very object: one that was deleted and made anew meanwhile is refused.
-fn patch(wanted: &Wanted, resource: &ApiResource, now: SystemTime) -> Value {
+fn patch(wanted: &Wanted, now: SystemTime) -> Value {
     let now = Time::from(whole_seconds(now)).to_string();
     json!({
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
+        "apiVersion": api_version(&wanted.kind),
+        "kind": wanted.kind.kind,
         "metadata": {"name": wanted.name, "uid": wanted.uid},
         "status": {"conditions": [wanted.condition.to_json(wanted.noted.as_ref(), now)]},
     })

@@ -13,10 +13,13 @@
 //! No object of a cluster takes effect before every kind has been listed once, or a saved
 //! set has been read: grants must not take effect while denials are still on their way.
 
+mod absence;
+mod freshness;
 mod held_objects;
 mod in_force;
+mod left_out;
+mod listing;
 mod recompile;
-mod room;
 mod schema;
 mod views;
 mod withheld;
@@ -24,24 +27,32 @@ mod withheld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::contents::SharedContents;
+use super::contents::{Good, SharedContents};
 use super::kind::{WatchPurpose, WatchedKind};
-use super::object::{Good, Name, Noted, ReceivedObject, RefusedObject};
+use super::memory::{Charge, ClusterMemory, ClusterRoom};
+use super::object::{Name, Noted, ReceivedObject, RefusedObject};
+use super::saved::{RestoredSet, SavedKind};
+use super::weight::LeftOutReason;
 use crate::reload::Origin;
+use absence::Doubt;
+use freshness::Outdated;
 use held_objects::HeldObjects;
+use left_out::LeftOutObjects;
 use portcullis_cel::Version;
 use portcullis_policy::field::Faults;
 use schema::Definitions;
 use views::LastWatched;
 use withheld::Withheld;
 
+pub(super) use absence::{AbsenceEvidence, ListEvidence};
 pub(super) use in_force::{Standing, Wanted};
-pub(super) use room::TooMuch;
+pub(super) use listing::{ListOutcome, Listing};
 
 /// What is known of one cluster. Shared by its watches and whoever reads it.
 pub(super) struct Store {
     cluster: Arc<str>,
     contents: Arc<SharedContents>,
+    memory: ClusterMemory,
     known: Mutex<StoredKinds>,
 }
 
@@ -58,8 +69,8 @@ struct StoredKinds {
     last: Option<LastWatched>,
     /// Whether a kind was dropped that is saved.
     is_kind_unsaved: bool,
-    /// How many bytes its objects may have together, as JSON.
-    most: usize,
+    /// Whether an administrator says that what is absent is gone, until every kind was listed.
+    accepts_absence: bool,
 }
 
 /// The objects of one kind.
@@ -69,8 +80,17 @@ struct KindObjects {
     /// Whether all of them were listed before, or saved.
     known: bool,
     objects: HeldObjects,
-    /// How many bytes a list of them has so far that is not at its end.
-    listing: usize,
+    left_out: LeftOutObjects,
+    /// The newest version that was seen of the kind.
+    newest: Option<u64>,
+    /// Why what is not listed holds all the same.
+    doubt: Option<Doubt>,
+    /// Since when what holds may not be what the API server has.
+    outdated: Option<Outdated>,
+    /// How many lists were begun.
+    lists: u32,
+    /// What was saved of it besides its objects.
+    saved: Option<SavedKind>,
 }
 
 /// How far a kind is known since the start.
@@ -79,7 +99,7 @@ enum SyncProgress {
     /// Its list is awaited.
     #[default]
     Awaited,
-    /// The API server refuses to list it.
+    /// The API server refuses to list it, or does not serve it.
     Refused,
     /// It was listed.
     Listed,
@@ -92,8 +112,8 @@ struct HeldObject {
     newest: Newest,
     /// None where nothing is.
     noted: Option<Box<Noted>>,
-    /// Of the last version received, as JSON.
-    bytes: usize,
+    /// The last list that had it.
+    listed: u32,
 }
 
 /// What became of the last version received.
@@ -111,6 +131,15 @@ struct ObjectFault {
     /// Of that version.
     digest: [u8; 32],
     refused: RefusedObject,
+    /// `None` where it is the version that holds.
+    charge: Option<Charge>,
+}
+
+/// An object that was read.
+struct ReadObject {
+    outcome: Result<Good, (RefusedObject, Charge)>,
+    digest: [u8; 32],
+    noted: Noted,
 }
 
 // === impl Store ===
@@ -118,20 +147,19 @@ struct ObjectFault {
 impl Store {
     /// A store that shares nothing with another: see [`sharing`](Self::sharing).
     #[cfg(test)]
-    pub(super) fn new(
-        cluster: &str,
-        saved: Option<Vec<(WatchedKind, ReceivedObject)>>,
-        cel_version: Version,
-    ) -> Self {
-        Self::sharing(&Arc::default(), cluster, saved, cel_version)
+    pub(super) fn new(cluster: &str, saved: Option<RestoredSet>, cel_version: Version) -> Self {
+        let memory = super::memory::WatchedMemory::default().cluster();
+        Self::sharing(&Arc::default(), memory, cluster, saved, cel_version)
     }
 
     /// A store that knows nothing yet, or what was `saved`. It compiles expressions for
-    /// `cel_version`. What its objects say is kept among `contents`, once for all stores.
+    /// `cel_version`, and takes the `memory` of its cluster. What its objects say is kept among
+    /// `contents`, once for all stores.
     pub(super) fn sharing(
         contents: &Arc<SharedContents>,
+        memory: ClusterMemory,
         cluster: &str,
-        saved: Option<Vec<(WatchedKind, ReceivedObject)>>,
+        saved: Option<RestoredSet>,
         cel_version: Version,
     ) -> Self {
         let origin = if saved.is_some() {
@@ -142,6 +170,7 @@ impl Store {
         let store = Self {
             cluster: cluster.into(),
             contents: Arc::clone(contents),
+            memory,
             known: Mutex::new(StoredKinds {
                 kinds: BTreeMap::new(),
                 origin,
@@ -151,11 +180,11 @@ impl Store {
                 version: 0,
                 last: None,
                 is_kind_unsaved: false,
-                most: room::OBJECT_BYTES,
+                accepts_absence: false,
             }),
         };
-        for (kind, received) in saved.into_iter().flatten() {
-            store.restore(kind, received);
+        if let Some(saved) = saved {
+            store.restore(saved);
         }
         store
     }
@@ -189,7 +218,6 @@ impl Store {
     pub(super) fn await_all(&self) {
         for objects in self.known().kinds.values_mut() {
             objects.progress = SyncProgress::Awaited;
-            objects.listing = 0;
         }
     }
 
@@ -203,73 +231,134 @@ impl Store {
         known.is_live_from_now(&self.cluster)
     }
 
-    /// Takes an object as it was saved: it holds, whatever is known of the API server's schema.
-    fn restore(&self, kind: WatchedKind, received: ReceivedObject) {
-        let (name, digest, bytes) = (received.name.clone(), received.digest, received.bytes());
-        let mut known = self.changing();
-        let read = self.contents.read(received, &self.cluster, known.cel_version);
-        let objects = known.kinds.entry(kind).or_default();
-        // What is saved is complete.
-        objects.known = true;
-        let held = objects.objects.entry(name.clone());
-        let bytes = bytes + read.as_ref().map_or(0, |good| good.object.compiled_bytes());
-        match read {
-            Ok(good) => held.good = Some(good),
-            Err(refused) => held.refuse(&self.cluster, digest, refused),
+    /// Takes objects as they were saved: they hold, whatever is known of the API server's schema.
+    fn restore(&self, saved: RestoredSet) {
+        for (kind, name, received) in saved.objects {
+            let read = received.and_then(|received| self.read(&kind, received, 0));
+            let mut known = self.changing();
+            let objects = known.kinds.entry(kind.clone()).or_default();
+            // What is saved is complete.
+            objects.known = true;
+            match read {
+                Ok(read) => objects.objects.entry(name).restore(&self.cluster, read),
+                Err(reason) => objects.left_out.note(name, reason),
+            }
         }
-        objects.objects.set_bytes(&name, bytes);
+        let mut known = self.changing();
+        for (kind, saved) in saved.kinds {
+            let objects = known.kinds.entry(kind).or_default();
+            objects.newest = saved.resource_version;
+            objects.known &= !saved.is_partial;
+            objects.doubt = saved.doubt.map(Doubt);
+        }
     }
 
-    /// Takes an object that is new or changed, without a bound. Whether what holds changed.
-    fn apply(&self, kind: &WatchedKind, received: ReceivedObject) -> bool {
-        if kind.role == WatchPurpose::Definition {
-            return self.changing().define(&self.cluster, &received);
-        }
-        if self.knows(kind, &received) {
-            return false;
-        }
-        let (name, digest, noted) = (received.name.clone(), received.digest, received.noted.clone());
-        let bytes = received.bytes();
+    /// Takes an object that is new or changed. Whether what holds changed. Blocks for as long as
+    /// its expressions take to compile.
+    pub(super) fn apply(
+        &self,
+        kind: &WatchedKind,
+        name: Name,
+        received: Result<ReceivedObject, LeftOutReason>,
+    ) -> bool {
+        let received = match received {
+            Ok(received) if kind.role == WatchPurpose::Definition => {
+                return self.changing().define(&self.cluster, &received);
+            }
+            Ok(received) if self.mark_known(kind, &received, None) => return false,
+            received => received,
+        };
         let cel_version = self.known().cel_version;
-        let read = self.contents.read(received, &self.cluster, cel_version);
+        let before = self.bytes_of(kind, &name);
+        match received.and_then(|received| self.read(kind, received, before)) {
+            Ok(read) => self.hold(kind, name, read, cel_version),
+            Err(reason) => self.leave_out(kind, name, reason),
+        }
+    }
+
+    fn hold(&self, kind: &WatchedKind, name: Name, read: ReadObject, cel_version: Version) -> bool {
         let mut known = self.changing();
         let schema = known.schema(kind);
         let objects = known.kinds.entry(kind.clone()).or_default();
-        let held = objects.objects.entry(name.clone());
-        held.note(noted);
-        // What they are compiled to counts as well.
-        let bytes = bytes + read.as_ref().map_or(0, |good| good.object.compiled_bytes());
-        let changed = match read {
-            Ok(good) => held.take(&self.cluster, kind, good, &schema),
-            Err(refused) => {
-                held.refuse(&self.cluster, digest, refused);
-                false
-            }
-        };
-        objects.objects.set_bytes(&name, bytes);
+        let changed = objects.hold(&self.cluster, kind, name, read, &schema);
         // What was compiled meanwhile for another version is compiled again.
-        changed | (known.cel_version != cel_version && known.compile_anew(&self.cluster))
+        changed | (known.cel_version != cel_version && known.compile_anew(self))
     }
 
-    /// Whether this very version was read before, and is the last that was. What the API
-    /// server notes beside it is taken.
-    fn knows(&self, kind: &WatchedKind, received: &ReceivedObject) -> bool {
+    fn leave_out(&self, kind: &WatchedKind, name: Name, reason: LeftOutReason) -> bool {
+        left_out::log(&self.cluster, kind, &name, reason);
+        let mut known = self.changing();
+        if kind.role == WatchPurpose::Definition {
+            return known.undefine(&self.cluster, &name);
+        }
+        let objects = known.kinds.entry(kind.clone()).or_default();
+        let changed = objects.objects.leave_out(&name);
+        objects.left_out.note(name, reason);
+        // What is not known of parameters decides too.
+        changed | (kind.role == WatchPurpose::Parameter)
+    }
+
+    /// How much memory the object of this name takes.
+    fn bytes_of(&self, kind: &WatchedKind, name: &Name) -> usize {
+        let known = self.known();
+        let held = known.kinds.get(kind).and_then(|kind| kind.objects.get(name));
+        held.map_or(0, HeldObject::bytes)
+    }
+
+    /// Reads an object in place of one that takes `before` bytes, unless there is no room for it.
+    fn read(
+        &self,
+        kind: &WatchedKind,
+        received: ReceivedObject,
+        before: usize,
+    ) -> Result<ReadObject, LeftOutReason> {
+        let room = self.memory.room(kind.room());
+        let (bytes, is_shared) = (received.bytes, self.contents.has(&received));
+        let namespace = kind.namespace_of(&received.name);
+        let charge = room.try_take(namespace, bytes, is_shared, before);
+        let charge = charge.ok_or(LeftOutReason::NoRoom { bytes })?;
+        let cel_version = self.known().cel_version;
+        let (digest, noted) = (received.digest, received.noted.clone());
+        let mut outcome = self.read_charged(kind, received, cel_version, charge);
+        if let Ok(good) = &mut outcome
+            && !good.try_take_compiled(before)
+        {
+            let bytes = bytes + good.object.compiled_bytes();
+            return Err(LeftOutReason::NoRoom { bytes });
+        }
+        Ok(ReadObject {
+            digest,
+            noted,
+            outcome,
+        })
+    }
+
+    fn read_charged(
+        &self,
+        kind: &WatchedKind,
+        received: ReceivedObject,
+        version: Version,
+        charge: Charge,
+    ) -> Result<Good, (RefusedObject, Charge)> {
+        let room: &ClusterRoom = self.memory.room(kind.room());
+        self.contents
+            .read(received, &self.cluster, version, (room, charge))
+    }
+
+    /// Whether this very version was read before, and is the last that was: then it is marked as
+    /// listed. What the API server notes besides it is taken.
+    fn mark_known(&self, kind: &WatchedKind, received: &ReceivedObject, mark: Option<u32>) -> bool {
         let mut known = self.known();
         let held = known
             .kinds
             .get_mut(kind)
-            .and_then(|kind| kind.objects.get_mut(&received.name));
-        let Some(held) = held else { return false };
-        let is_same = match (&held.newest, &held.good) {
-            (Newest::Faulty(fault), _) => fault.digest == received.digest,
-            (Newest::Withheld(withheld), _) => withheld.is_of(received),
-            (Newest::Good, Some(good)) => good.content.digest == received.digest,
-            (Newest::Good, None) => false,
+            .and_then(|kind| kind.objects.peek_mut(&received.name));
+        let Some(held) = held.filter(|held| held.is_of(received)) else {
+            return false;
         };
-        if is_same {
-            held.note(received.noted.clone());
-        }
-        is_same
+        held.note(received.noted.clone());
+        held.listed = mark.unwrap_or(held.listed);
+        true
     }
 
     /// Forgets an object that is gone. Whether what holds changed.
@@ -278,37 +367,26 @@ impl Store {
         if kind.role == WatchPurpose::Definition {
             return known.undefine(&self.cluster, name);
         }
-        let gone = known
-            .kinds
-            .get_mut(kind)
-            .and_then(|kind| kind.objects.remove(name));
-        gone.is_some_and(|held| held.good.is_some())
+        let Some(objects) = known.kinds.get_mut(kind) else {
+            return false;
+        };
+        let was_left_out = objects.left_out.remove(name);
+        let gone = objects.objects.remove(name);
+        was_left_out | gone.is_some_and(|held| held.good.is_some())
     }
 
-    /// Takes the whole of a kind: what is not in `all` is gone. Whether what holds changed.
-    pub(super) fn replace(&self, kind: &WatchedKind, all: Vec<ReceivedObject>) -> bool {
-        let names: BTreeSet<Name> = all.iter().map(|received| received.name.clone()).collect();
-        let mut changed = false;
-        for received in all {
-            changed |= self.apply(kind, received);
-        }
-        let mut known = self.changing();
-        let objects = known.kinds.entry(kind.clone()).or_default();
-        changed |= objects.objects.retain(|name| names.contains(name));
-        changed |= kind.role == WatchPurpose::Parameter && !objects.known;
-        (objects.progress, objects.known, objects.listing) = (SyncProgress::Listed, true, 0);
-        if kind.role == WatchPurpose::Definition {
-            changed |= known.define_all(&self.cluster, &names);
-        }
-        changed | known.is_live_from_now(&self.cluster)
+    /// Whether an object that was left out of this kind would be taken now.
+    pub(super) fn may_take_more(&self, kind: &WatchedKind) -> bool {
+        let (known, room) = (self.known(), self.memory.room(kind.room()));
+        let left_out = known.kinds.get(kind).into_iter();
+        let mut waiting = left_out.flat_map(|kind| kind.left_out.waiting());
+        waiting.any(|(name, bytes)| room.has_room(kind.namespace_of(name), bytes))
     }
 
     /// Whether every kind was listed, parameters included that may be: only then
     /// is the set worth saving.
     pub(super) fn is_complete(&self) -> bool {
-        let known = self.known();
-        let awaited = |objects: &KindObjects| objects.progress == SyncProgress::Awaited;
-        known.is_listed() && !known.kinds.values().any(awaited)
+        self.known().is_complete()
     }
 }
 
@@ -326,8 +404,15 @@ impl StoredKinds {
         })
     }
 
+    fn is_complete(&self) -> bool {
+        let awaited = |objects: &KindObjects| objects.progress == SyncProgress::Awaited;
+        self.is_listed() && !self.kinds.values().any(awaited)
+    }
+
     /// Whether everything is known that was not before.
     fn is_live_from_now(&mut self, cluster: &str) -> bool {
+        // What is absent after this needs evidence again.
+        self.accepts_absence &= !self.is_complete();
         let is_new = self.is_listed() && self.origin != Origin::Live;
         if is_new {
             tracing::info!(cluster, "all kinds of the cluster are listed");
@@ -337,23 +422,91 @@ impl StoredKinds {
     }
 }
 
+// === impl KindObjects ===
+
+impl KindObjects {
+    /// Takes an object that was read. Whether what holds changed.
+    fn hold(
+        &mut self,
+        cluster: &Arc<str>,
+        kind: &WatchedKind,
+        name: Name,
+        read: ReadObject,
+        schema: &schema::SchemaState,
+    ) -> bool {
+        let was_left_out = self.left_out.remove(&name);
+        let held = self.objects.entry(name);
+        held.note(read.noted);
+        let changed = match read.outcome {
+            Ok(good) => held.take(cluster, kind, good, schema),
+            Err((refused, charge)) => {
+                held.refuse(cluster, read.digest, refused, Some(charge));
+                false
+            }
+        };
+        was_left_out | changed
+    }
+}
+
 // === impl HeldObject ===
 
 impl HeldObject {
+    /// Takes a version as it was saved.
+    fn restore(&mut self, cluster: &str, read: ReadObject) {
+        match read.outcome {
+            Ok(good) => self.good = Some(good),
+            Err((refused, charge)) => self.refuse(cluster, read.digest, refused, Some(charge)),
+        }
+    }
+
+    /// How much memory it takes.
+    fn bytes(&self) -> usize {
+        let good = self.good.as_ref().map(|good| &good.charge);
+        let newest = match &self.newest {
+            Newest::Good => None,
+            Newest::Faulty(fault) => fault.charge.as_ref(),
+            Newest::Withheld(withheld) => Some(withheld.charge()),
+        };
+        good.into_iter().chain(newest).map(Charge::bytes).sum()
+    }
+
+    /// Whether the last version received does not hold.
+    fn has_faults(&self) -> bool {
+        match &self.newest {
+            Newest::Good => false,
+            Newest::Faulty(_) => true,
+            Newest::Withheld(withheld) => withheld.why().is_some(),
+        }
+    }
+
+    /// Whether the last version received is this one.
+    fn is_of(&self, received: &ReceivedObject) -> bool {
+        match (&self.newest, &self.good) {
+            (Newest::Faulty(fault), _) => fault.digest == received.digest,
+            (Newest::Withheld(withheld), _) => withheld.is_of(received),
+            (Newest::Good, Some(good)) => good.content.digest == received.digest,
+            (Newest::Good, None) => false,
+        }
+    }
+
     fn note(&mut self, noted: Noted) {
         self.noted = (noted != Noted::NOTHING).then(|| Box::new(noted));
     }
 
-    /// What the API server notes beside it.
+    /// What the API server notes besides it.
     fn noted(&self) -> &Noted {
         static NOTHING: Noted = Noted::NOTHING;
         self.noted.as_deref().unwrap_or(&NOTHING)
     }
 
     /// Keeps the version before, and why.
-    fn refuse(&mut self, cluster: &str, digest: [u8; 32], refused: RefusedObject) {
+    fn refuse(&mut self, cluster: &str, digest: [u8; 32], refused: RefusedObject, charge: Option<Charge>) {
         log_faults(cluster, self.good.is_some(), &refused.faults);
-        self.newest = Newest::Faulty(Box::new(ObjectFault { digest, refused }));
+        self.newest = Newest::Faulty(Box::new(ObjectFault {
+            digest,
+            refused,
+            charge,
+        }));
     }
 }
 

@@ -3,36 +3,37 @@
 //! A watch that breaks resumes where it stopped, or lists again if the resource version
 //! is too old. The objects known so far stay in force meanwhile.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use kube::Api;
-use kube::api::ApiResource;
-use kube::runtime::watcher::{self, Event};
+use tokio::time::{Instant as Timer, sleep, timeout, timeout_at};
 
-use super::failure::{in_words, is_answer};
+use super::bounded::OVERDUE;
+use super::evidence;
 use super::kind::{WatchPurpose, WatchedKind};
-use super::object::ReceivedObject;
-use super::raw::RawObject;
+use super::object::{Name, ReceivedObject};
 use super::reach::{RecentFailures, SharedReach};
 use super::reporter::Reporter;
-use super::store::{Store, TooMuch};
+use super::requests::{ApiError, Refusal};
+use super::served::{AfterPage, EventStream, ServedKind, WatchEvent, comparable};
+use super::split::SplitObject;
+use super::store::{ListEvidence, ListOutcome, Listing, Store};
+use super::weight::LeftOutReason;
 
-/// How many objects of a list come at once: each answer is bounded.
-const PAGE: u32 = 100;
+/// How long a list may take, from its first page to its last.
+pub(super) const MAX_LIST_TIME: Duration = Duration::from_secs(300);
 
-/// After so long a kind is listed anew, whatever its watch says: an API server
-/// that was restored from a backup reports nothing that is older there than
-/// what was known before.
+/// After so long a kind is listed again, whatever its watch says.
 const RELIST: Duration = Duration::from_secs(30 * 60);
 
 /// How long a kind is left alone that the API server does not serve.
 const ABSENT: Duration = Duration::from_secs(5);
 
-/// How long a kind is left alone of which there is more than is taken: it would be listed in vain.
-const TOO_MUCH: Duration = Duration::from_secs(60);
+/// How long a kind is left alone whose list is not believed.
+const DOUBTED: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether there is room for what was left out.
+const LEFT_OUT: Duration = Duration::from_secs(60);
 
 /// How long a kind is left alone that may not be listed, where everything holds without it.
 const UNNEEDED: Duration = Duration::from_secs(10);
@@ -45,19 +46,16 @@ pub(super) struct Watch {
     pub(super) labels: Option<String>,
     pub(super) store: Arc<Store>,
     pub(super) reporter: Reporter,
+    /// How long one of its lists may take.
+    pub(super) max_list_time: Duration,
 }
 
-/// A kind as the API server serves it.
-struct Served {
-    resource: ApiResource,
-    api_version: String,
-}
-
-/// A list that is not at its end.
-#[derive(Default)]
-struct Listing {
-    objects: Vec<ReceivedObject>,
-    bytes: usize,
+/// Why a watch does not go on from where it is.
+enum WatchEnd {
+    /// It is to be listed again.
+    Relist,
+    /// It ended by itself, and goes on from the last version.
+    Resume,
 }
 
 // === impl Watch ===
@@ -66,165 +64,247 @@ impl Watch {
     pub(super) async fn run(self) {
         let mut failures = RecentFailures::default();
         loop {
-            let served = {
-                let _alone = self.reach.turn().await;
-                self.served().await
-            };
-            match served {
-                Ok(Some(served)) => self.follow(&served, &mut failures).await,
-                Ok(None) => {
-                    // Without the kind there are no objects of it: its definition took them along.
-                    self.changed(self.store.replace(&self.kind, Vec::new()));
-                    self.reporter.listed();
-                    tokio::time::sleep(ABSENT).await;
-                }
+            match self.follow(&mut failures).await {
+                Ok(()) => {}
+                Err(error) if error.is(403) => self.refused(&error, &mut failures).await,
                 Err(error) => self.failed(&error, &mut failures).await,
             }
         }
     }
 
-    /// How the API server serves the kind; `None` if it does not.
-    async fn served(&self) -> Result<Option<Served>, kube::Error> {
-        let client = self.reach.client();
-        for version in &self.kind.versions {
-            let api_version = self.kind.api_version(version);
-            let listed = if self.kind.group.is_empty() {
-                client.list_core_api_resources(version).await
-            } else {
-                client.list_api_group_resources(&api_version).await
-            };
-            let resources = match listed {
-                Ok(listed) => listed.resources,
-                Err(error) if is(&error, 404) => continue,
-                Err(error) => return Err(error),
-            };
-            let watchable = |verbs: &[String]| {
-                ["list", "watch"]
-                    .iter()
-                    .all(|verb| verbs.iter().any(|one| one == verb))
-            };
-            let found = resources.into_iter().find(|resource| {
-                resource.kind == self.kind.kind && !resource.name.contains('/') && watchable(&resource.verbs)
-            });
-            if let Some(found) = found {
-                let resource = ApiResource {
-                    group: self.kind.group.clone(),
-                    version: version.clone(),
-                    api_version: api_version.clone(),
-                    kind: found.kind,
-                    plural: found.name,
-                };
-                return Ok(Some(Served {
-                    resource,
-                    api_version,
-                }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Follows the kind until it is not served any more, or to be listed anew.
-    async fn follow(&self, served: &Served, failures: &mut RecentFailures) {
-        let api: Api<RawObject> = Api::all_with(self.reach.client().clone(), &served.resource);
-        let watch = self.reach.watch();
-        let config = watcher::Config {
-            label_selector: self
-                .labels
-                .clone()
-                .filter(|_| self.kind.role == WatchPurpose::Selected),
-            timeout: u32::try_from(watch.as_secs()).ok(),
-            page_size: Some(PAGE),
-            ..watcher::Config::default()
+    /// Lists the kind, and watches it until it is to be listed again.
+    async fn follow(&self, failures: &mut RecentFailures) -> Result<(), ApiError> {
+        let served = {
+            let _alone = self.reach.turn().await;
+            ServedKind::find(self.reach.server(), &self.kind).await?
         };
-        let mut events = pin!(watcher::watcher(api, config));
-        let mut listing = Listing::default();
-        let mut relist = pin!(tokio::time::sleep(RELIST));
-        loop {
-            let event = tokio::select! {
-                event = events.next() => event,
-                () = &mut relist => return,
-            };
-            let Some(event) = event else { return };
-            match event {
-                Ok(event) => {
-                    if let Err(error) = self.take_in_turn(event, served, &mut listing).await {
-                        return self.too_much(error).await;
-                    }
-                }
-                Err(error) => {
-                    let cause = cause(&error);
-                    if cause.is_some_and(|error| is(error, 404)) {
-                        return;
-                    }
-                    if cause.is_some_and(|error| is(error, 403)) {
-                        self.changed(self.store.refused(&self.kind));
-                        if self.kind.is_optional() {
-                            self.do_without(&error).await;
-                            continue;
-                        }
-                    }
-                    self.failed(&error, failures).await;
-                    if self.reach.watch() != watch {
-                        // The API server is reached by another way.
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Takes the event, where no other cluster waits for it.
-    async fn take_in_turn(
-        &self,
-        event: Event<RawObject>,
-        served: &Served,
-        listing: &mut Listing,
-    ) -> Result<(), TooMuch> {
-        if !self.kind.has_expressions() {
-            return self.take(event, served, listing);
-        }
-        let turn = self.reach.compile_turn();
-        turn.run(|| self.take(event, served, listing)).await
-    }
-
-    fn take(&self, event: Event<RawObject>, served: &Served, listing: &mut Listing) -> Result<(), TooMuch> {
-        let received = |object: &RawObject| {
-            ReceivedObject::new(&self.kind, &served.api_version, object.name(), object.text())
+        let Some(served) = served else {
+            return self.not_served().await;
         };
-        match event {
-            Event::Init => {
-                *listing = Listing::default();
-                self.store.lists_no_more(&self.kind);
+        let listed = timeout(self.max_list_time, self.list(&served)).await;
+        let too_long = |_| ApiError::TooLong("the list", self.max_list_time.as_secs());
+        match listed.map_err(too_long)? {
+            Ok(Some(version)) => self.watch(&served, version, failures).await,
+            Ok(None) => {
+                sleep(DOUBTED).await;
+                Ok(())
             }
-            Event::InitApply(object) => {
-                let received = received(&object);
-                listing.bytes = listing.bytes.saturating_add(received.bytes());
-                self.store.lists(&self.kind, listing.bytes)?;
-                listing.objects.push(received);
-            }
-            Event::InitDone => {
-                let all = std::mem::take(listing).objects;
-                tracing::debug!(kind = %self.kind, objects = all.len(), "listed");
-                self.changed(self.store.replace(&self.kind, all));
-                self.reporter.listed();
-            }
-            Event::Apply(object) => self.changed(self.store.apply_within(&self.kind, received(&object))?),
-            Event::Delete(object) => self.changed(self.store.delete(&self.kind, &object.name())),
+            // What was served a moment ago is not any more.
+            Err(error) if error.is(404) => self.not_served().await,
+            Err(error) => Err(error),
         }
+    }
+
+    /// The kind is not served, or something says so.
+    async fn not_served(&self) -> Result<(), ApiError> {
+        if self.store.is_absent(&self.kind) {
+            sleep(ABSENT).await;
+            return Ok(());
+        }
+        let definitions = self.store.newest(&WatchedKind::definitions());
+        let evidence = evidence::of_absence(self.reach.server(), &self.kind, definitions).await?;
+        match self.store.not_served(&self.kind, &evidence) {
+            Ok(changed) => self.changed(changed),
+            Err(doubt) => {
+                self.doubted(&doubt.to_string());
+                // What is not known of parameters decides too.
+                self.changed(self.kind.role == WatchPurpose::Parameter);
+            }
+        }
+        self.reporter.listed();
+        sleep(ABSENT).await;
         Ok(())
     }
 
-    /// The objects known so far are used until there are fewer.
-    async fn too_much(&self, error: TooMuch) {
-        let (kind, cluster) = (&self.kind, &**self.reporter.cluster());
-        self.store.lists_no_more(kind);
-        if self
-            .reporter
-            .failed(&kind.to_string(), &error.to_string(), Instant::now())
-        {
-            tracing::error!(cluster, %kind, %error, "not taken: using the objects known so far");
+    /// The version that the list is of; `None` where it is not believed.
+    async fn list(&self, served: &ServedKind) -> Result<Option<String>, ApiError> {
+        let (mut listing, mut from) = (self.store.begin_list(&self.kind), String::new());
+        let (server, max_bytes) = (self.reach.server(), self.kind.max_written_bytes());
+        let version = loop {
+            let mut page = served.list(server, self.labels(), &from, max_bytes).await?;
+            let after = loop {
+                match page.next().await? {
+                    Ok(object) => {
+                        let bytes = object.bytes;
+                        self.in_turn(|| self.take_listed(served, object, &mut listing))
+                            .await;
+                        self.reach.pace(bytes).await;
+                    }
+                    Err(after) => break after,
+                }
+            };
+            match after {
+                AfterPage::Next(next) => from = next,
+                AfterPage::End(version) => break version,
+            }
+        };
+        let evidence = ListEvidence {
+            version: comparable(&version),
+            no_server: self.no_server(&listing).await?,
+        };
+        tracing::debug!(kind = %self.kind, objects = listing.objects, "listed");
+        let end = || self.store.end_list(&self.kind, listing, &evidence);
+        let outcome = self.in_turn(end).await;
+        self.reporter.listed();
+        Ok(match outcome {
+            ListOutcome::Taken { changed, doubt } => {
+                if let Some(doubt) = doubt {
+                    self.doubted(&doubt.to_string());
+                }
+                self.changed(changed);
+                Some(version)
+            }
+            ListOutcome::Older(doubt) => {
+                self.doubted(&doubt.to_string());
+                self.store
+                    .is_not_followed(&self.kind, &doubt.to_string(), Instant::now());
+                self.changed(self.kind.role == WatchPurpose::Parameter);
+                None
+            }
+        })
+    }
+
+    /// Why who answered is no API server, where that matters.
+    async fn no_server(&self, listing: &Listing) -> Result<Option<String>, ApiError> {
+        if listing.objects > 0 || !self.store.has_any(&self.kind) {
+            return Ok(None);
         }
-        tokio::time::sleep(TOO_MUCH).await;
+        evidence::no_server(self.reach.server()).await
+    }
+
+    /// Runs `take`, which may compile expressions, where no other cluster waits for it.
+    async fn in_turn<T>(&self, take: impl FnOnce() -> T) -> T {
+        if !self.kind.has_expressions() {
+            return take();
+        }
+        self.reach.compile_turn().run(take).await
+    }
+
+    fn apply(&self, served: &ServedKind, object: SplitObject) -> bool {
+        let (name, received) = self.received(served, object);
+        self.store.apply(&self.kind, name, received)
+    }
+
+    fn take_listed(&self, served: &ServedKind, object: SplitObject, listing: &mut Listing) {
+        let (name, received) = self.received(served, object);
+        self.store.list(&self.kind, listing, name, received);
+    }
+
+    fn received(
+        &self,
+        served: &ServedKind,
+        object: SplitObject,
+    ) -> (Name, Result<ReceivedObject, LeftOutReason>) {
+        let SplitObject { head, text, bytes } = object;
+        let name = (head.namespace, head.name);
+        let max = self.kind.max_written_bytes();
+        let received = match text {
+            Some(text) => ReceivedObject::new(&self.kind, &served.api_version, name.clone(), &text),
+            None => Err(LeftOutReason::TooLarge { bytes, max }),
+        };
+        (name, received)
+    }
+
+    fn labels(&self) -> Option<&str> {
+        let labels = self.labels.as_deref();
+        labels.filter(|_| self.kind.role == WatchPurpose::Selected)
+    }
+
+    /// Watches what comes after `version`, until the kind is to be listed again.
+    async fn watch(
+        &self,
+        served: &ServedKind,
+        mut version: String,
+        failures: &mut RecentFailures,
+    ) -> Result<(), ApiError> {
+        let relist = Timer::now() + RELIST;
+        while Timer::now() < relist {
+            let asked = self.reach.watch();
+            let server = self.reach.server();
+            let max_bytes = self.kind.max_written_bytes();
+            let begun = served.watch(server, self.labels(), &version, asked.as_secs(), max_bytes);
+            let ended = match begun.await {
+                Ok(mut events) => {
+                    self.store.is_followed(&self.kind);
+                    let end = relist.min(Timer::now() + asked + OVERDUE);
+                    self.take_events(served, &mut events, &mut version, end).await
+                }
+                Err(error) => Err(error),
+            };
+            match ended {
+                Ok(WatchEnd::Resume) => {}
+                Ok(WatchEnd::Relist) => break,
+                Err(ApiError::Refused(refusal)) if refusal.ends_watch() => break,
+                // What breaks off can go on; what cannot be read would come again.
+                Err(error) if !error.is_answer() => self.failed(&error, failures).await,
+                Err(error) => return Err(error),
+            }
+            if self.reach.watch() != asked && self.reach.watch() < asked {
+                // The API server is reached by another way.
+                break;
+            }
+        }
+        self.store
+            .is_not_followed(&self.kind, "it is listed again", Instant::now());
+        Ok(())
+    }
+
+    /// Takes events until the watch ends, or it is `end`.
+    async fn take_events(
+        &self,
+        served: &ServedKind,
+        events: &mut EventStream,
+        version: &mut String,
+        end: Timer,
+    ) -> Result<WatchEnd, ApiError> {
+        loop {
+            let look = end.min(Timer::now() + LEFT_OUT);
+            let event = match timeout_at(look, events.next()).await {
+                Ok(event) => event?,
+                Err(_) if self.store.may_take_more(&self.kind) => return Ok(WatchEnd::Relist),
+                Err(_) if look < end => continue,
+                Err(_) => None,
+            };
+            let Some(event) = event else {
+                return Ok(WatchEnd::Resume);
+            };
+            match event {
+                WatchEvent::Changed(object) => {
+                    self.check_version(&object.head.resource_version)?;
+                    version.clone_from(&object.head.resource_version);
+                    let bytes = object.bytes;
+                    let changed = self.in_turn(|| self.apply(served, object)).await;
+                    self.changed(changed);
+                    self.reach.pace(bytes).await;
+                }
+                WatchEvent::Deleted(object) => {
+                    self.check_version(&object.head.resource_version)?;
+                    *version = object.head.resource_version;
+                    let name = (object.head.namespace, object.head.name);
+                    self.changed(self.store.delete(&self.kind, &name));
+                }
+                WatchEvent::Bookmark(at) => {
+                    self.check_version(&at)?;
+                    *version = at;
+                }
+                WatchEvent::Ended(status) => {
+                    let refusal = Refusal::of_event(&status).unwrap_or_default();
+                    return Err(ApiError::Refused(Box::new(refusal)));
+                }
+            }
+        }
+    }
+
+    /// What is older than what is known is not believed.
+    fn check_version(&self, version: &str) -> Result<(), ApiError> {
+        if self.store.is_newer(&self.kind, comparable(version)) {
+            return Ok(());
+        }
+        let what = format!("the watch of {}", self.kind);
+        Err(ApiError::unexpected(
+            &what,
+            format!("version {version} is older than what is known"),
+        ))
     }
 
     fn changed(&self, changed: bool) {
@@ -236,9 +316,25 @@ impl Watch {
         }
     }
 
-    /// The API server does not let a kind be listed that everything holds without.
-    async fn do_without(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) {
-        let (kind, error) = (&self.kind, in_words(error));
+    /// Something is absent, and that is not believed.
+    fn doubted(&self, doubt: &str) {
+        let (kind, cluster) = (&self.kind, &**self.reporter.cluster());
+        if self.reporter.is_news(&kind.to_string(), doubt, Instant::now()) {
+            tracing::error!(
+                cluster, %kind, doubt,
+                "absence not believed: what was known stays in force; if it is gone, confirm that with \
+                 `portcullis serve --accept-absence`"
+            );
+        }
+    }
+
+    /// The API server does not let the kind be listed or watched.
+    async fn refused(&self, error: &ApiError, failures: &mut RecentFailures) {
+        self.changed(self.store.refused(&self.kind));
+        if !self.kind.is_optional() {
+            return self.failed(error, failures).await;
+        }
+        let (kind, error) = (&self.kind, error.to_string());
         let cluster = &**self.reporter.cluster();
         if self.reporter.is_news(&kind.to_string(), &error, Instant::now()) {
             let missing = match kind.role {
@@ -251,17 +347,14 @@ impl Watch {
             };
             tracing::warn!(cluster, %kind, error, "may not be listed; {missing}");
         }
-        tokio::time::sleep(UNNEEDED).await;
+        sleep(UNNEEDED).await;
     }
 
-    async fn failed(
-        &self,
-        error: &(dyn std::error::Error + Send + Sync + 'static),
-        failures: &mut RecentFailures,
-    ) {
+    async fn failed(&self, error: &ApiError, failures: &mut RecentFailures) {
         let (kind, cluster) = (&self.kind, &**self.reporter.cluster());
-        let (text, now) = (in_words(error), Instant::now());
-        if !is_answer(error) {
+        let (text, now) = (error.to_string(), Instant::now());
+        self.store.is_not_followed(kind, &text, now);
+        if !error.is_answer() {
             self.reporter.unreachable(&text, now);
             self.reach.lost();
         } else if self.reporter.failed(&kind.to_string(), &text, now) {
@@ -269,20 +362,83 @@ impl Watch {
         } else {
             tracing::debug!(cluster, %kind, error = text, "list or watch failed again");
         }
-        tokio::time::sleep(failures.wait(now)).await;
+        sleep(failures.wait(now)).await;
         drop(self.reach.turn().await);
     }
 }
 
-fn cause(error: &watcher::Error) -> Option<&kube::Error> {
-    match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => Some(error),
-        _ => None,
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::future::{Ready, ready};
+    use std::task::{Context, Poll};
 
-fn is(error: &kube::Error, code: u16) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == code)
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+    use tower_service::Service;
+
+    use super::*;
+    use crate::cluster::bounded::SpokenProtocol;
+    use crate::cluster::requests::ApiServer;
+    use portcullis_cel::Version;
+
+    /// An API server whose lists have always one more page.
+    struct EndlessLists;
+
+    impl Service<Request<Body>> for EndlessLists {
+        type Response = Response<Body>;
+        type Error = std::io::Error;
+        type Future = Ready<Result<Self::Response, Self::Error>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: Request<Body>) -> Self::Future {
+            let group_version = "rbac.authorization.k8s.io/v1";
+            let answer = if request.uri().path().ends_with("/clusterroles") {
+                json!({
+                    "kind": "ClusterRoleList",
+                    "apiVersion": group_version,
+                    "metadata": {"resourceVersion": "1", "continue": "more"},
+                    "items": [{"metadata": {"name": "a"}, "rules": []}],
+                })
+            } else {
+                json!({
+                    "kind": "APIResourceList",
+                    "groupVersion": group_version,
+                    "resources": [{"name": "clusterroles", "kind": "ClusterRole", "verbs": ["list", "watch"]}],
+                })
+            };
+            ready(Ok(Response::new(Body::from(answer.to_string().into_bytes()))))
+        }
+    }
+
+    fn watch(max_list_time: Duration) -> Watch {
+        let reporter = Reporter::new("east", Arc::default());
+        let server = ApiServer::new(Client::new(EndlessLists, "default"));
+        let reach = SharedReach::new(server, SpokenProtocol::default(), reporter.clone());
+        Watch {
+            kind: WatchedKind::of_object("rbac.authorization.k8s.io/v1", "ClusterRole"),
+            reach: Arc::new(reach),
+            labels: None,
+            store: Arc::new(Store::new("east", None, Version::NEWEST)),
+            reporter,
+            max_list_time,
+        }
+    }
+
+    #[test]
+    fn a_list_that_never_ends_is_given_up() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let error = runtime.block_on(async {
+            let watch = watch(Duration::from_millis(20));
+            watch.follow(&mut RecentFailures::default()).await.unwrap_err()
+        });
+        assert!(matches!(error, ApiError::TooLong("the list", _)), "{error}");
+    }
 }

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use super::manifests::ManifestPath;
 use super::section::Section;
-use portcullis_cel::Quantity;
-use portcullis_policy::document::Value;
 use portcullis_policy::field::FaultKind;
 
 /// Where whole reviews are written, how long they are kept, and what is removed from them.
@@ -73,27 +71,11 @@ pub(super) fn recording(root: &Section<'_>, manifests: &[ManifestPath]) -> Optio
         section.fault("maxAge", FaultKind::Invalid, "must be at least `1m`");
     }
     Some(RecordingSettings {
-        max_bytes: max_bytes(&section).unwrap_or(1 << 30),
+        max_bytes: section.bytes("maxBytes", LEAST_BYTES).unwrap_or(1 << 30),
         max_age,
         redact: redactions(&section),
         folder,
     })
-}
-
-fn max_bytes(section: &Section<'_>) -> Option<u64> {
-    let text = match &section.value("maxBytes")?.value {
-        Value::Number(number) => number.to_string(),
-        _ => section.text("maxBytes")?.to_owned(),
-    };
-    let amount = Quantity::parse(&text).ok().and_then(|amount| amount.as_int());
-    let bytes = amount
-        .and_then(|amount| u64::try_from(amount).ok())
-        .filter(|bytes| *bytes >= LEAST_BYTES);
-    if bytes.is_none() {
-        let message = format!("`{text}`: must be a whole number of bytes from `1Mi`, such as `1Gi`");
-        section.fault("maxBytes", FaultKind::Invalid, message);
-    }
-    bytes
 }
 
 fn redactions(section: &Section<'_>) -> Vec<Redact> {

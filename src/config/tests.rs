@@ -86,7 +86,7 @@ manifests:
 authorization:
   neverDeny: {groups: [g], users: [u], serviceAccounts: [ns/sa], paths: [/a, /b/*]}
 admission: {failurePolicy: Ignore, missingNamespace: NameOnly, celVersion: '1.36'}
-limits: {bodyBytes: 1024, inFlight: 2, inFlightBytes: 4096}
+limits: {bodyBytes: 1024, inFlight: 2, inFlightBytes: 4096, watchedBytes: 64Mi}
 reload: {pollInterval: 1m30s}
 decisionLog: {path: log.jsonl, trace: nearMisses}
 "#
@@ -172,7 +172,8 @@ decisionLog: {path: log.jsonl, trace: nearMisses}
         Limits {
             body_bytes: 1024,
             in_flight: 2,
-            in_flight_bytes: 4096
+            in_flight_bytes: 4096,
+            watched_bytes: Some(64 << 20),
         }
     );
     assert_eq!(config.reload.poll_interval, Duration::from_secs(90));
@@ -206,6 +207,7 @@ fn what_is_absent_has_the_documented_default() {
         body_bytes: 33_554_432,
         in_flight: 1024,
         in_flight_bytes: 268_435_456,
+        watched_bytes: None,
     };
     assert_eq!(config.limits, limits);
     assert_eq!(config.reload.poll_interval, Duration::from_secs(60));

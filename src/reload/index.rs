@@ -126,7 +126,7 @@ struct Indexing<'o> {
 /// What became different in files and beside them.
 struct IndexDifference<'o> {
     objects: SetDifference<'o>,
-    /// The watched clusters that came or went, or whose parameters are known otherwise.
+    /// The watched clusters that came or went, or of which other objects are not known.
     clusters: BTreeSet<&'o str>,
 }
 
@@ -137,8 +137,8 @@ impl<'o> Indexing<'o> {
         let mut manifests = manifest::assemble(objects, &self.options);
         for watched in self.watched {
             let scope = manifests.clusters.entry(watched.cluster.clone()).or_default();
-            scope.admission.complete_parameters = Some(watched.parameters.clone());
             scope.admission.custom_resources = watched.custom_resources.clone();
+            scope.admission.unknown = Some(watched.unknown.clone());
         }
         let admission = manifests.admission(&self.settings);
         (manifests.policies, admission, webhooks)
@@ -189,10 +189,10 @@ impl<'o> Indexing<'o> {
             let objects = self.objects(Some(&cluster));
             let mut scope = manifest::scope(objects.iter().copied());
             let watched = self.watched.iter().find(|watched| watched.cluster == cluster);
-            scope.admission.complete_parameters = watched.map(|watched| watched.parameters.clone());
             scope.admission.custom_resources = watched.map_or_else(CustomResources::default, |watched| {
                 watched.custom_resources.clone()
             });
+            scope.admission.unknown = watched.map(|watched| watched.unknown.clone());
             note(Some(&cluster), &objects);
             if watched.is_none() && scope.admission.is_empty() {
                 admission.clusters.remove(&cluster);
@@ -280,7 +280,7 @@ impl<'o> Indexing<'o> {
                 difference.added.extend(added);
                 difference.removed.extend(removed);
                 let is_as_before = now.custom_resources == before.custom_resources;
-                if now.parameters != before.parameters || !is_as_before {
+                if now.unknown != before.unknown || !is_as_before {
                     clusters.insert(now.cluster.as_str());
                 }
             }

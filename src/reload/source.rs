@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::{Snapshot, Trigger};
 use crate::config::{Config, HeldBack};
 use portcullis_policy::authorization::matching::ClusterScoped;
-use portcullis_policy::engine::admission::ParamKind;
+use portcullis_policy::engine::admission::UnknownObjects;
 use portcullis_policy::engine::admission::matching::CustomResources;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
@@ -59,8 +59,8 @@ pub struct Watched {
     /// Each object once, in an order of its own. A part in which nothing changed since the last
     /// moment is that moment's.
     pub parts: Vec<Arc<WatchedPart>>,
-    /// The kinds of parameters of which every object is among them.
-    pub parameters: HashSet<ParamKind>,
+    /// What there is in the cluster and is not among them.
+    pub unknown: UnknownObjects,
     /// The custom resources that its CustomResourceDefinitions give no namespace.
     pub cluster_scoped: ClusterScoped,
     /// What its CustomResourceDefinitions say.
@@ -93,6 +93,25 @@ pub struct SourceStatus {
     pub faults: Vec<Faults>,
     /// How many lists and watches have failed since the start.
     pub failures: u64,
+    /// The kinds that are absent, or of which objects are, where that is not believed; each with
+    /// the reason. What was known of them is in force.
+    pub doubts: Vec<String>,
+    /// The kinds of which something older may be in force than the API server has, each with the
+    /// reason.
+    pub outdated: Vec<String>,
+    /// How many objects are too large to be taken, or have no room.
+    pub left_out: LeftOutCounts,
+}
+
+/// How many objects of a cluster were left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftOutCounts {
+    /// Of RBAC, and Namespaces.
+    pub rbac: usize,
+    /// AuthorizationPolicies, policies and webhooks of admission, and the like.
+    pub policies: usize,
+    /// Parameters.
+    pub parameters: usize,
 }
 
 /// Where the objects of a cluster are from.

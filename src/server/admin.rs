@@ -27,7 +27,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use super::gateway::Shared;
 use super::lifecycle::LifecyclePhase;
 use crate::config::HeldBack;
-use crate::reload::{Change, Origin, SourceStatus};
+use crate::reload::{Change, LeftOutCounts, Origin, SourceStatus};
 use crate::telemetry::metrics::ClusterState;
 use portcullis_policy::field::{Faults, Severity};
 
@@ -55,6 +55,13 @@ async fn metrics(shared: Data<Shared>) -> HttpResponse {
             objects: status.objects,
             faulty: status.faulty,
             failures: status.failures,
+            unconfirmed_absences: status.doubts.len(),
+            outdated_kinds: status.outdated.len(),
+            left_out: [
+                ("rbac", status.left_out.rbac),
+                ("policies", status.left_out.policies),
+                ("parameters", status.left_out.parameters),
+            ],
         }));
     match shared.metrics.encode() {
         Ok(text) => HttpResponse::Ok()
@@ -117,11 +124,46 @@ fn describe(status: &SourceStatus, named: bool) -> String {
         Origin::Live => format!("synced: {objects} objects are in force"),
     };
     let mut text = format!("cluster {cluster} is {origin}; {faulty} have faults\n");
+    for doubt in &status.doubts {
+        text.push_str(&format!(
+            "  absence not believed, what was known is in force: {doubt}; confirm it with `portcullis serve \
+             --accept-absence {cluster}`\n"
+        ));
+    }
+    for outdated in &status.outdated {
+        text.push_str(&format!("  not up to date: {outdated}\n"));
+    }
+    text.push_str(&describe_left_out(status.left_out));
     let faults = status.faults.iter().filter(|_| named);
     for fault in faults.flat_map(Faults::iter) {
         text.push_str(&format!("  {fault}\n"));
     }
     text
+}
+
+/// How many objects are not taken, and what that means.
+fn describe_left_out(counts: LeftOutCounts) -> String {
+    let LeftOutCounts {
+        rbac,
+        policies,
+        parameters,
+    } = counts;
+    let lines = [
+        (
+            policies,
+            "policies are left out, so that what they restrict is not restricted",
+        ),
+        (
+            parameters,
+            "parameters are left out, so that policies which take them fail",
+        ),
+        (
+            rbac,
+            "objects of RBAC and Namespaces are left out, so that they grant nothing",
+        ),
+    ];
+    let told = lines.iter().filter(|(count, _)| *count > 0);
+    told.map(|(count, what)| format!("  {count} {what}\n")).collect()
 }
 
 /// What is in force, what the last reload changed, and whether newer files were refused. Objects
@@ -248,7 +290,31 @@ mod tests {
             faulty: 1,
             faults: Vec::new(),
             failures: 0,
+            doubts: Vec::new(),
+            outdated: Vec::new(),
+            left_out: LeftOutCounts::default(),
         }
+    }
+
+    #[test]
+    fn the_detail_says_what_is_not_as_in_the_api_server() {
+        let status = SourceStatus {
+            doubts: vec!["Role.rbac.authorization.k8s.io: the list lacks all".to_owned()],
+            outdated: vec!["ConfigMap: for 90 s: no list".to_owned()],
+            left_out: LeftOutCounts {
+                policies: 2,
+                ..LeftOutCounts::default()
+            },
+            ..mk_status(Origin::Live)
+        };
+        assert_eq!(
+            describe(&status, false),
+            "cluster east is synced: 3 objects are in force; 1 have faults\n  \
+             absence not believed, what was known is in force: Role.rbac.authorization.k8s.io: the list lacks \
+             all; confirm it with `portcullis serve --accept-absence east`\n  \
+             not up to date: ConfigMap: for 90 s: no list\n  \
+             2 policies are left out, so that what they restrict is not restricted\n"
+        );
     }
 
     #[test]

@@ -64,6 +64,12 @@ pub struct ClusterState<'a> {
     pub faulty: usize,
     /// How many lists and watches failed so far.
     pub failures: u64,
+    /// Of how many kinds absence is not believed.
+    pub unconfirmed_absences: usize,
+    /// How many kinds are not up to date.
+    pub outdated_kinds: usize,
+    /// How many objects were left out, by what they are for.
+    pub left_out: [(&'static str, usize); 3],
 }
 
 // === impl Metrics ===
@@ -388,14 +394,28 @@ impl Metrics {
             &families.cluster_synced,
             &families.cluster_objects,
             &families.cluster_invalid_objects,
+            &families.cluster_unconfirmed_absences,
+            &families.cluster_outdated_kinds,
         ];
         gauges.iter().for_each(|family| family.reset());
         families.cluster_watch_failures.reset();
+        families.cluster_left_out_objects.reset();
         for state in clusters {
-            let values = [usize::from(state.synced), state.objects, state.faulty];
+            let values = [
+                usize::from(state.synced),
+                state.objects,
+                state.faulty,
+                state.unconfirmed_absences,
+                state.outdated_kinds,
+            ];
             for (family, value) in gauges.iter().zip(values) {
-                let value = i64::try_from(value).unwrap_or(i64::MAX);
-                family.with_label_values(&[state.cluster]).set(value);
+                family.with_label_values(&[state.cluster]).set(gauged(value));
+            }
+            for (purpose, count) in state.left_out {
+                let family = &families.cluster_left_out_objects;
+                family
+                    .with_label_values(&[state.cluster, purpose])
+                    .set(gauged(count));
             }
             let failures = families
                 .cluster_watch_failures
@@ -438,6 +458,10 @@ fn seconds(time: SystemTime) -> f64 {
         Ok(after) => after.as_secs_f64(),
         Err(before) => -before.duration().as_secs_f64(),
     }
+}
+
+fn gauged(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -307,6 +307,18 @@ fn a_faulty_configuration_is_not_served() {
 }
 
 #[test]
+fn absence_is_accepted_of_clusters_that_are_watched_alone() {
+    let portcullis = development();
+    let run = portcullis.run("serve --config .portcullis/portcullis.yaml --accept-absence east");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(
+        run.stderr
+            .contains("--accept-absence: `east` is no cluster of `clusters`"),
+        "{run:?}"
+    );
+}
+
+#[test]
 fn nobody_to_call_is_nothing_to_serve() {
     let portcullis = development();
     let path = portcullis.path(".portcullis/portcullis.yaml");

@@ -51,6 +51,16 @@ pub(crate) enum Behaviour {
     EndsWatches,
     /// A watch brings what is no event, and objects of other kinds.
     WrongEvents,
+    /// Every path is not found, as by a load balancer without a backend.
+    NotFound,
+    /// The groups are as they should be, but no group has AuthorizationPolicies.
+    LacksPolicies,
+    /// The definition of AuthorizationPolicies was deleted, and they with it.
+    DefinitionDeleted,
+    /// Watches have expired, and lists are empty and of version 1: the etcd is another one.
+    AnotherEtcd,
+    /// Watches have expired, and lists are empty, as new as they should be.
+    EmptyLists,
 }
 
 /// One request.

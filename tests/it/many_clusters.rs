@@ -44,6 +44,20 @@ fn binding(name: &str, user: &str) -> Value {
     })
 }
 
+/// A policy that denies `user` everything.
+fn deny(user: &str) -> Value {
+    json!({
+        "apiVersion": "portcullis.dev/v1alpha1",
+        "kind": "AuthorizationPolicy",
+        "metadata": {"name": format!("no-{user}"), "resourceVersion": "1"},
+        "spec": {
+            "effect": "Deny",
+            "subjects": [{"kind": "User", "name": user}],
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+        },
+    })
+}
+
 impl Fleet {
     /// So many API servers, which answer at first as `behaviours` say, in their order.
     fn start(count: usize, behaviours: &[Behaviour]) -> Self {
@@ -88,6 +102,15 @@ impl Fleet {
 
     /// Whether `user` may get pods in the cluster of this number.
     fn allows(&self, cluster: usize, user: &str) -> bool {
+        self.decision(cluster, user)["allowed"].as_bool().unwrap()
+    }
+
+    fn denies(&self, cluster: usize, user: &str) -> bool {
+        self.decision(cluster, user)["denied"] == true
+    }
+
+    /// What is said to `user`, who wants to get pods.
+    fn decision(&self, cluster: usize, user: &str) -> Value {
         let ask = v1(&json!({
             "user": user,
             "groups": ["system:authenticated"],
@@ -100,7 +123,33 @@ impl Fleet {
         let mut connection = self.gateway.stranger().connect(self.gateway.server);
         let answer = connection.request(&head, ask.as_bytes());
         assert_eq!(answer.status, 200);
-        answer.json()["status"]["allowed"].as_bool().unwrap()
+        answer.json()["status"].clone()
+    }
+
+    /// Of how many kinds absence is not believed.
+    fn doubts(&self, cluster: usize) -> f64 {
+        self.metric("unconfirmed_absences", cluster).unwrap()
+    }
+
+    /// Two clusters, each with a Deny on mallory, who may get pods but for it.
+    fn denying(extra: u32) -> Self {
+        let fleet = Self::start(2, &[]);
+        for cluster in 0..2 {
+            fleet.servers.put(cluster, &binding("mallory", "mallory"));
+            fleet.servers.put(cluster, &deny("mallory"));
+            for number in 0..extra {
+                fleet
+                    .servers
+                    .put(cluster, &binding(&format!("extra-{number}"), "extra"));
+            }
+        }
+        until("the Denies hold", || {
+            (0..2).all(|cluster| fleet.denies(cluster, "mallory") && fleet.allows(cluster, "somebody-3"))
+        });
+        until("everything is there", || {
+            extra == 0 || (0..2).all(|cluster| fleet.allows(cluster, "extra"))
+        });
+        fleet
     }
 
     /// The clusters in which `user` may get pods.
@@ -149,10 +198,10 @@ fn each_of_fifty_clusters_decides_by_its_own_objects() {
             .filter(|line| line.starts_with("portcullis_cluster_"))
             .count()
     };
-    assert_eq!(series(), 5 * fleet.count);
+    assert_eq!(series(), 10 * fleet.count);
     let asked = fleet.connections(9);
     std::fs::remove_file(fleet.gateway.file("clusters.d/c8.yaml")).unwrap();
-    until("the cluster has gone", || series() == 5 * (fleet.count - 1));
+    until("the cluster has gone", || series() == 10 * (fleet.count - 1));
     until("its objects have gone", || !fleet.allows(8, "user-8"));
     assert!(fleet.allows(9, "user-9"));
     assert_eq!(fleet.connections(9), asked, "the others are left alone");
@@ -230,4 +279,71 @@ fn a_connection_that_is_not_to_be_used_any_more_is_replaced_and_nothing_is_misse
         "nothing was listed again"
     );
     assert_eq!(fleet.metric("watch_failures_total", 0), Some(0.0));
+}
+
+#[test]
+fn what_is_not_found_holds_on_until_it_is_proven_to_be_gone() {
+    for behaviour in [Behaviour::NotFound, Behaviour::LacksPolicies] {
+        let fleet = Fleet::denying(0);
+        fleet.servers.behave(0, behaviour);
+        until("it is doubted", || fleet.doubts(0) > 0.0);
+        assert!(fleet.denies(0, "mallory"), "{behaviour:?}");
+        assert!(fleet.allows(0, "somebody-3"), "{behaviour:?}");
+        let detail = get(fleet.gateway.admin, "/readyz?verbose").1;
+        assert!(
+            detail.contains("absence not believed") && detail.contains("--accept-absence c0"),
+            "{detail}"
+        );
+        let log = fleet.gateway.log();
+        assert!(log.contains("absence not believed"), "{log}");
+        assert_eq!(fleet.doubts(1), 0.0, "the other cluster is as it was");
+        fleet.servers.behave(0, Behaviour::Serves);
+        until("all is there again", || fleet.doubts(0) == 0.0);
+        fleet.servers.delete(0, "authorizationpolicies", "", "no-mallory");
+        until("a deletion is one", || fleet.allows(0, "mallory"));
+    }
+}
+
+#[test]
+fn policies_go_with_their_definition() {
+    let fleet = Fleet::denying(0);
+    fleet.servers.behave(0, Behaviour::DefinitionDeleted);
+    until("the Deny is gone", || fleet.allows(0, "mallory"));
+    assert_eq!(fleet.doubts(0), 0.0);
+    assert!(fleet.allows(0, "somebody-3") && fleet.denies(1, "mallory"));
+}
+
+#[test]
+fn lists_that_lack_what_was_known_take_nothing_away() {
+    for (behaviour, extra) in [(Behaviour::AnotherEtcd, 0), (Behaviour::EmptyLists, 200)] {
+        let fleet = Fleet::denying(extra);
+        fleet.servers.behave(0, behaviour);
+        until("it is doubted", || fleet.doubts(0) > 0.0);
+        let in_force = fleet.metric("objects", 0).unwrap();
+        assert!(in_force >= 20.0 + f64::from(extra), "{behaviour:?}: {in_force}");
+        if behaviour == Behaviour::AnotherEtcd {
+            assert!(fleet.denies(0, "mallory") && fleet.allows(0, "somebody-3"));
+        }
+        assert_eq!(fleet.doubts(1), 0.0);
+    }
+}
+
+#[test]
+fn an_object_that_is_too_large_is_left_out_and_its_kind_goes_on() {
+    let fleet = Fleet::denying(0);
+    let mut large = binding("large", "large");
+    large["metadata"]["annotations"] = json!({"example.com/padding": "x".repeat(2 << 20)});
+    fleet.servers.put(0, &large);
+    let left_out = || {
+        let metrics = get(fleet.gateway.admin, "/metrics").1;
+        metrics.contains(r#"portcullis_cluster_left_out_objects{cluster="c0",purpose="rbac"} 1"#)
+    };
+    until("it is left out", left_out);
+    fleet.servers.delete(0, "rolebindings", "team", "own");
+    until("a deletion takes access away", || !fleet.allows(0, "user-0"));
+    assert!(!fleet.allows(0, "large"), "what is left out grants nothing");
+    fleet.servers.put(0, &binding("large", "large"));
+    until("it is taken when it is smaller", || {
+        fleet.allows(0, "large") && !left_out()
+    });
 }

@@ -124,6 +124,21 @@ impl FieldPath {
         &self.0
     }
 
+    /// Leaves out the steps after those that have at most so many bytes together.
+    fn cut(&mut self, bytes: usize) {
+        let mut left = bytes;
+        let within = self.0.iter().take_while(|step| {
+            let length = match step {
+                PathSegment::Field(name) | PathSegment::Key(name) => name.len(),
+                PathSegment::Index(_) => 0,
+            };
+            left.checked_sub(length + 1).map(|after| left = after).is_some()
+        });
+        let within = within.count();
+        self.0.truncate(within);
+        self.0.shrink_to_fit();
+    }
+
     fn with(&self, step: PathSegment) -> Self {
         let mut steps = Vec::with_capacity(self.0.len() + 1);
         steps.extend_from_slice(&self.0);
@@ -318,6 +333,28 @@ impl Faults {
         self.0.append(&mut other.0);
     }
 
+    /// The first `count` of them, with paths and messages of at most so many bytes each, and how
+    /// many more there are.
+    #[must_use]
+    pub fn bounded(mut self, count: usize, bytes: usize) -> Self {
+        let more = self.0.len().saturating_sub(count);
+        self.0.truncate(count);
+        for fault in &mut self.0 {
+            cut(&mut fault.message, bytes);
+            fault.place.path.cut(bytes);
+        }
+        if let Some(last) = self.0.last().filter(|_| more > 0) {
+            let place = Place {
+                path: FieldPath::root(),
+                ..last.place.clone()
+            };
+            let message = format!("{more} more faults");
+            self.push(Fault::error(place, FaultKind::TooMany, message));
+        }
+        self.0.shrink_to_fit();
+        self
+    }
+
     /// Whether one of them forbids use; warnings do not.
     #[must_use]
     pub fn has_errors(&self) -> bool {
@@ -339,6 +376,14 @@ impl Faults {
     /// Each of them, in the order found.
     pub fn iter(&self) -> std::slice::Iter<'_, Fault> {
         self.0.iter()
+    }
+}
+
+/// Cuts `text` to so many bytes, between characters; what is cut ends in `…`.
+fn cut(text: &mut String, bytes: usize) {
+    if text.len() > bytes {
+        text.truncate(text.floor_char_boundary(bytes));
+        text.push('…');
     }
 }
 
@@ -402,5 +447,33 @@ mod tests {
         faults.push(Fault::warning(Place::default(), FaultKind::Invalid, "odd"));
         assert!(!faults.has_errors());
         assert_eq!(faults.to_string(), "warning: Invalid value: odd");
+    }
+
+    #[test]
+    fn what_is_kept_of_many_and_long_faults_is_bounded() {
+        let place = |index: usize| Place {
+            object: "Role/r".into(),
+            path: FieldPath::root()
+                .field("rules")
+                .index(index)
+                .key(&"k".repeat(5_000)),
+            ..Place::default()
+        };
+        let mut faults = Faults::new();
+        faults.extend(
+            (0..1_000).map(|index| Fault::error(place(index), FaultKind::Invalid, "ä".repeat(9_000))),
+        );
+        let bounded = faults.bounded(3, 100);
+        assert_eq!(bounded.len(), 4);
+        assert!(bounded.to_string().len() < 600, "{bounded}");
+        assert!(
+            bounded
+                .to_string()
+                .ends_with("\nRole/r: Too many: 997 more faults"),
+            "{bounded}"
+        );
+        assert!(bounded.iter().all(|fault| fault.place.path.steps().len() <= 2));
+        let few = Faults(vec![Fault::error(Place::default(), FaultKind::Invalid, "short")]);
+        assert_eq!(few.clone().bounded(3, 100), few);
     }
 }

@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use http::{Method, Request};
+use http::Method;
+use kube::Config;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::Status;
-use kube::{Client, Config};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -15,9 +14,14 @@ use serde_json::Value;
 use super::discovery::ServedResource;
 use crate::cluster::client;
 use crate::cluster::failure::in_words;
+use crate::cluster::requests::{ApiError, ApiRequest, ApiServer, Refusal};
 
 /// A connection may be silent for this long.
 const SILENCE: Duration = Duration::from_secs(75);
+
+/// The most bytes of an answer; a page of the largest objects that an API server stores has some
+/// 750 MiB, and such a page is an error.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
 
 /// How often a request is made that an API server has no time for.
 const ATTEMPTS: u32 = 5;
@@ -58,15 +62,16 @@ pub enum LiveError {
 
 /// A client, and the time it gives.
 pub(super) struct ApiAccess {
-    client: Client,
+    server: ApiServer,
 }
 
 /// A page of a list.
 #[derive(Deserialize)]
 pub(super) struct ListPage {
+    pub(super) kind: String,
     #[serde(default)]
     pub(super) metadata: PageMetadata,
-    #[serde(default = "Vec::new", deserialize_with = "null_as_none")]
+    #[serde(deserialize_with = "null_as_none")]
     pub(super) items: Vec<Value>,
 }
 
@@ -78,7 +83,7 @@ pub(super) struct PageMetadata {
 }
 
 /// What a request came to.
-pub(super) struct ApiFailure(kube::Error);
+pub(super) struct ApiFailure(ApiError);
 
 // === impl ApiAccess ===
 
@@ -101,7 +106,8 @@ impl ApiAccess {
                 .map_err(|error| unusable(&error))?
                 .build(),
         };
-        Ok((Self { client }, namespace))
+        let server = ApiServer::new(client);
+        Ok((Self { server }, namespace))
     }
 
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str, accept: &str) -> Result<T, ApiFailure> {
@@ -116,10 +122,14 @@ impl ApiAccess {
         loop {
             let separator = if from.is_empty() { "" } else { "&continue=" };
             let target = format!("{path}?limit={limit}{separator}{}", percent_encoded(&from));
-            match self.get(&target, "application/json").await {
-                Err(ApiFailure(kube::Error::Api(status))) if status.code == 410 => {
-                    let next = next_of(&status).filter(|next| *next != from);
-                    from = next.ok_or(ApiFailure(kube::Error::Api(status)))?;
+            match self.get::<ListPage>(&target, "application/json").await {
+                Err(ApiFailure(ApiError::Refused(refusal))) if refusal.code == 410 => {
+                    let next = refusal.next.clone().filter(|next| *next != from);
+                    from = next.ok_or(ApiFailure(ApiError::Refused(refusal)))?;
+                }
+                Ok(page) if !page.kind.ends_with("List") => {
+                    let other = format!("it is {}, and no list", page.kind);
+                    return Err(ApiFailure(ApiError::unexpected(path, other)));
                 }
                 answer => return answer,
             }
@@ -140,7 +150,7 @@ impl ApiAccess {
             .request::<Value>(Method::DELETE, path, accept, Vec::new())
             .await
         {
-            Err(ApiFailure(kube::Error::Api(status))) if status.code == 404 => Ok(()),
+            Err(ApiFailure(error)) if error.is(404) => Ok(()),
             deleted => deleted.map(drop),
         }
     }
@@ -149,20 +159,29 @@ impl ApiAccess {
         &self,
         method: Method,
         path: &str,
-        (header, value): (&str, &str),
+        (header, value): (&'static str, &str),
         body: Vec<u8>,
     ) -> Result<T, ApiFailure> {
         let mut attempt = 1;
         loop {
-            let request = Request::builder().method(&method).uri(path).header(header, value);
-            let request = request.body(body.clone());
-            let request = request.map_err(|error| ApiFailure(kube::Error::HttpError(error)))?;
-            match self.client.request(request).await {
-                Err(kube::Error::Api(status)) if is_busy(&status) && attempt < ATTEMPTS => {
+            let request = ApiRequest {
+                method: &method,
+                path,
+                content: (header, value),
+                body: &body,
+            };
+            match self.server.ask(&request, MAX_ANSWER_BYTES).await {
+                Err(ApiError::Refused(refusal)) if is_busy(&refusal) && attempt < ATTEMPTS => {
                     tokio::time::sleep(Duration::from_secs(1) * attempt).await;
                     attempt += 1;
                 }
-                answer => return answer.map_err(ApiFailure),
+                answer => {
+                    let read = answer.and_then(|answer| {
+                        let read = serde_json::from_slice(&answer);
+                        read.map_err(|error| ApiError::unexpected(path, error))
+                    });
+                    return read.map_err(ApiFailure);
+                }
             }
         }
     }
@@ -195,14 +214,8 @@ async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Conf
 }
 
 /// 429, 503 and 504 pass.
-fn is_busy(status: &Status) -> bool {
-    matches!(status.code, 429 | 503 | 504)
-}
-
-/// Where a list goes on whose place has expired, at another version of the objects.
-fn next_of(status: &Status) -> Option<String> {
-    let next = status.metadata.as_ref()?.continue_.clone()?;
-    (!next.is_empty()).then_some(next)
+const fn is_busy(refusal: &Refusal) -> bool {
+    matches!(refusal.code, 429 | 503 | 504)
 }
 
 /// As a value in a query.
@@ -227,7 +240,7 @@ impl ApiFailure {
     pub(super) fn asking(self, what: &str) -> LiveError {
         LiveError::Failed {
             what: format!("cannot ask the API server for {what}"),
-            why: in_words(&self.0),
+            why: self.0.to_string(),
         }
     }
 
@@ -242,14 +255,14 @@ impl ApiFailure {
     fn of(self, resource: &ServedResource, verb: &str, verbs: &'static str) -> LiveError {
         let name = resource.name();
         match self.0 {
-            kube::Error::Api(status) if status.code == 403 => LiveError::Forbidden {
-                message: status.message,
+            ApiError::Refused(refusal) if refusal.code == 403 => LiveError::Forbidden {
+                message: refusal.message,
                 verbs,
                 resource: name,
             },
             error => LiveError::Failed {
                 what: format!("cannot {verb} `{name}`"),
-                why: in_words(&error),
+                why: error.to_string(),
             },
         }
     }

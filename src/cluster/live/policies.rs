@@ -55,10 +55,14 @@ impl LiveCluster {
             let api_version = resource.api_version();
             self.list(resource, ListedPlace::Everywhere, |page| {
                 for value in page {
-                    let object = ReceivedObject::of_value(&kind, &api_version, name_of(&value), value);
-                    match object.read(&name, self.cel_version()) {
-                        Ok(good) => found.objects.push(good.object),
-                        Err(refused) => found.faults.append(refused.faults),
+                    let (called, text) = (name_of(&value), value.to_string());
+                    drop(value);
+                    let received = ReceivedObject::new(&kind, &api_version, called.clone(), text.as_bytes());
+                    let read = received.map(|object| object.read(&name, self.cel_version()));
+                    match read {
+                        Ok(Ok(read)) => found.objects.push(read.object),
+                        Ok(Err(refused)) => found.faults.append(refused.faults),
+                        Err(reason) => found.faults.append(reason.faults(&name, &kind, &called)),
                     }
                 }
                 Ok::<_, LiveError>(())

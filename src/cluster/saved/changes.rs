@@ -13,10 +13,9 @@ use std::path::{Path, PathBuf};
 
 use openssl::sha::Sha256;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{LONGEST, RestoredObjects, SavedObjects, hexadecimal, of_value};
+use super::{LONGEST, RestoredSet, SavedKind, SavedObjects, hexadecimal, object};
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::Name;
 use crate::config::{CACHE_FILE_CHANGES, FileScope, files};
@@ -40,6 +39,8 @@ pub(in crate::cluster) enum UnsavedObjects {
 pub(in crate::cluster) struct SavedChanges {
     set: Vec<Box<RawValue>>,
     delete: Vec<DeletedObject>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    kinds: Vec<SavedKind>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -89,8 +90,16 @@ impl SavedChanges {
         });
     }
 
+    /// A kind is known so, where it was saved as `before`.
+    pub(in crate::cluster) fn note(&mut self, kind: Option<SavedKind>, before: &mut Option<SavedKind>) {
+        if kind != *before {
+            before.clone_from(&kind);
+            self.kinds.extend(kind);
+        }
+    }
+
     fn is_empty(&self) -> bool {
-        self.set.is_empty() && self.delete.is_empty()
+        self.set.is_empty() && self.delete.is_empty() && self.kinds.is_empty()
     }
 }
 
@@ -205,12 +214,12 @@ fn chained(before: &[u8; 32], text: &str) -> [u8; 32] {
 /// The changes are there and cannot be read.
 pub(super) fn with_changes(
     (path, scope): (&Path, &FileScope),
-    objects: RestoredObjects,
+    mut saved: RestoredSet,
     mut digest: [u8; 32],
-) -> io::Result<RestoredObjects> {
+) -> io::Result<RestoredSet> {
     let content = match scope.read(&beside(path), LONGEST) {
         Ok(content) => content,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(objects),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(saved),
         Err(error) => return Err(error),
     };
     let text = String::from_utf8_lossy(&content);
@@ -223,30 +232,30 @@ pub(super) fn with_changes(
         if named != hexadecimal(&digest) {
             break;
         }
-        let Ok(SavedChanges { set, delete }) = serde_json::from_str(changes) else {
+        let Ok(SavedChanges { set, delete, kinds }) = serde_json::from_str(changes) else {
             break;
         };
-        for object in set {
-            let value: Option<Value> = serde_json::from_str(object.get()).ok();
-            if let Some((kind, received)) = value.and_then(of_value) {
-                changed.insert((kind, received.name.clone()), Some(received));
+        for text in set {
+            if let Some((kind, name, received)) = object(text.get()) {
+                changed.insert((kind, name), Some(received));
             }
         }
+        saved
+            .kinds
+            .extend(kinds.into_iter().map(|kind| (kind.watched(), kind)));
         for gone in delete {
             let kind = WatchedKind::of_object(&gone.api_version, &gone.kind);
             changed.insert((kind, (gone.namespace, gone.name)), None);
         }
     }
-    if changed.is_empty() {
-        return Ok(objects);
+    if !changed.is_empty() {
+        let is_same = |kind: &WatchedKind, name: &Name| !changed.contains_key(&(kind.clone(), name.clone()));
+        saved.objects.retain(|(kind, name, _)| is_same(kind, name));
+        let came = changed.into_iter();
+        let came = came.filter_map(|((kind, name), received)| Some((kind, name, received?)));
+        saved.objects.extend(came);
     }
-    let same = objects
-        .into_iter()
-        .filter(|(kind, received)| !changed.contains_key(&(kind.clone(), received.name.clone())));
-    let mut all: RestoredObjects = same.collect();
-    let came = changed.into_iter();
-    all.extend(came.filter_map(|((kind, _), received)| Some((kind, received?))));
-    Ok(all)
+    Ok(saved)
 }
 
 #[cfg(test)]
@@ -284,15 +293,13 @@ mod tests {
     }
 
     fn texts(path: &Path) -> Vec<String> {
-        let read = read((path, &FileScope::Anywhere), "east")
-            .unwrap()
-            .unwrap()
-            .into_iter();
+        let read = read((path, &FileScope::Anywhere), "east").unwrap().unwrap();
+        let read = read.objects.into_iter();
         let text = |received: crate::cluster::object::ReceivedObject| {
             let read = received.read(&"east".into(), Version::NEWEST).unwrap();
-            read.content.text.get().into_owned()
+            read.text.get().into_owned()
         };
-        let mut texts: Vec<String> = read.map(|(_, received)| text(received)).collect();
+        let mut texts: Vec<String> = read.map(|(.., received)| text(received.unwrap())).collect();
         texts.sort();
         texts
     }

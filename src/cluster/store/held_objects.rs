@@ -7,7 +7,8 @@ use std::sync::Arc;
 use openssl::sha::Sha256;
 
 use super::HeldObject;
-use crate::cluster::object::{Good, Name};
+use crate::cluster::contents::Good;
+use crate::cluster::object::Name;
 use crate::reload::WatchedPart;
 
 /// How many parts a kind has: of 100,000 objects, one has some 1,600.
@@ -18,8 +19,6 @@ const PARTS: u64 = 64;
 pub(super) struct HeldObjects {
     /// None until there is an object, so that a kind without any costs nothing.
     parts: Vec<HeldPart>,
-    /// Of all of them together.
-    bytes: usize,
     unsaved: UnsavedNames,
 }
 
@@ -47,11 +46,6 @@ struct HeldPart {
 // === impl HeldObjects ===
 
 impl HeldObjects {
-    /// To be changed.
-    pub(super) fn get_mut(&mut self, name: &Name) -> Option<&mut HeldObject> {
-        Some(self.parts.get_mut(place(name))?.changing().get_mut(name)?)
-    }
-
     pub(super) fn get(&self, name: &Name) -> Option<&HeldObject> {
         Some(self.parts.get(place(name))?.objects.get(name)?)
     }
@@ -73,7 +67,6 @@ impl HeldObjects {
 
     pub(super) fn remove(&mut self, name: &Name) -> Option<Box<HeldObject>> {
         let gone = self.parts.get_mut(place(name))?.changing().remove(name)?;
-        self.bytes -= gone.bytes;
         self.unsaved.note(name);
         Some(gone)
     }
@@ -83,37 +76,21 @@ impl HeldObjects {
         std::mem::replace(&mut self.unsaved, UnsavedNames::Some(BTreeSet::new()))
     }
 
-    /// How many bytes the last versions received have together, as JSON.
-    pub(super) const fn bytes(&self) -> usize {
-        self.bytes
+    /// To be changed where that changes nothing of what holds.
+    pub(super) fn peek_mut(&mut self, name: &Name) -> Option<&mut HeldObject> {
+        let part = self.parts.get_mut(place(name))?;
+        Some(part.objects.get_mut(name)?)
     }
 
-    /// How many of them the object of this name has.
-    pub(super) fn bytes_of(&self, name: &Name) -> usize {
-        let part = self.parts.get(place(name));
-        part.and_then(|part| part.objects.get(name))
-            .map_or(0, |held| held.bytes)
-    }
-
-    /// The last version received of the object `name`, which there is, has so many.
-    pub(super) fn set_bytes(&mut self, name: &Name, bytes: usize) {
-        let held = self.parts.get_mut(place(name));
-        if let Some(held) = held.and_then(|part| part.objects.get_mut(name)) {
-            self.bytes = self.bytes - held.bytes + bytes;
-            held.bytes = bytes;
-        }
-    }
-
-    /// Keeps those whose names `is_kept` names. Whether any went.
-    pub(super) fn retain(&mut self, is_kept: impl Fn(&Name) -> bool) -> bool {
+    /// Keeps those whose names and marks `is_kept` takes. Whether any went.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&Name, u32) -> bool) -> bool {
         let mut changed = false;
         for part in &mut self.parts {
-            if !part.objects.keys().all(&is_kept) {
-                let (bytes, unsaved) = (&mut self.bytes, &mut self.unsaved);
+            if !part.objects.iter().all(|(name, held)| is_kept(name, held.listed)) {
+                let unsaved = &mut self.unsaved;
                 part.changing().retain(|name, held| {
-                    let is_kept = is_kept(name);
+                    let is_kept = is_kept(name, held.listed);
                     if !is_kept {
-                        *bytes -= held.bytes;
                         unsaved.note(name);
                     }
                     is_kept
@@ -122,6 +99,19 @@ impl HeldObjects {
             }
         }
         changed
+    }
+
+    /// The last version of the object of this name is not taken: what let requests pass goes, and
+    /// what restricts holds on. Whether what holds changed.
+    pub(super) fn leave_out(&mut self, name: &Name) -> bool {
+        let restricts = |held: &HeldObject| {
+            let good = held.good.as_ref();
+            good.is_some_and(|good| good.object.restricts())
+        };
+        if self.get(name).is_none_or(restricts) {
+            return false;
+        }
+        self.remove(name).is_some_and(|gone| gone.good.is_some())
     }
 
     /// In the order of their names.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::schema::SchemaState;
 use super::{HeldObject, Newest, Store, StoredKinds};
+use crate::cluster::contents::Good;
 use crate::cluster::kind::WatchedKind;
-use crate::cluster::object::{Good, Name, ReceivedObject, RefusedObject};
+use crate::cluster::object::{Name, ReceivedObject, RefusedObject};
 use portcullis_cel::Version;
 
 // === impl Store ===
@@ -20,7 +21,7 @@ impl Store {
         }
         let mut known = self.changing();
         known.cel_version = version;
-        known.compile_anew(&self.cluster);
+        known.compile_anew(self);
     }
 }
 
@@ -28,14 +29,15 @@ impl Store {
 
 impl StoredKinds {
     /// Whether what holds may have changed.
-    pub(super) fn compile_anew(&mut self, cluster: &Arc<str>) -> bool {
+    pub(super) fn compile_anew(&mut self, store: &Store) -> bool {
         let version = self.cel_version;
         let kinds: Vec<WatchedKind> = self.kinds.keys().cloned().collect();
         for kind in kinds {
             let schema = self.schema(&kind);
             let objects = self.kinds.get_mut(&kind).into_iter();
             for (name, held) in objects.flat_map(|objects| objects.objects.iter_mut()) {
-                held.compile_anew(cluster, &kind, name, version, &schema);
+                held.compile_anew(&store.cluster, version);
+                held.take_mended(store, &kind, name, version, &schema);
             }
         }
         true
@@ -45,38 +47,51 @@ impl StoredKinds {
 // === impl HeldObject ===
 
 impl HeldObject {
-    fn compile_anew(
+    /// Compiles what holds, and what is withheld.
+    fn compile_anew(&mut self, cluster: &Arc<str>, version: Version) {
+        let refused = self.good.as_mut().and_then(|good| {
+            let digest = good.content.digest;
+            Some((digest, good.compile_anew(cluster, version).err()?))
+        });
+        let refused = match &mut self.newest {
+            Newest::Good => refused,
+            Newest::Withheld(withheld) => withheld.compile_anew(cluster, version).err(),
+            Newest::Faulty(_) => None,
+        };
+        if let Some((digest, refused)) = refused {
+            self.refuse(cluster, digest, refused, None);
+        }
+    }
+
+    /// Takes what had faults and has none now.
+    fn take_mended(
         &mut self,
-        cluster: &Arc<str>,
+        store: &Store,
         kind: &WatchedKind,
         name: &Name,
         version: Version,
         schema: &SchemaState,
     ) {
-        let refused = self.good.as_mut().and_then(|good| {
-            let digest = good.content.digest;
-            Some((digest, good.compile_anew(cluster, version).err()?))
-        });
-        match (&mut self.newest, refused) {
-            (Newest::Good, Some((digest, refused))) => self.refuse(cluster, digest, refused),
-            (Newest::Good, None) => {}
-            (Newest::Withheld(withheld), _) => {
-                if let Err((digest, refused)) = withheld.compile_anew(cluster, version) {
-                    self.refuse(cluster, digest, refused);
+        let Newest::Faulty(fault) = &mut self.newest else {
+            return;
+        };
+        let Some(text) = fault.refused.text.as_deref() else {
+            return;
+        };
+        let received = ReceivedObject::stored(name.clone(), fault.digest, text);
+        match fault.charge.take() {
+            // It is the version that holds.
+            None => match received.read(&store.cluster, version) {
+                Ok(_) => self.newest = Newest::Good,
+                Err(refused) => fault.refused = refused,
+            },
+            Some(charge) => match store.read_charged(kind, received, version, charge) {
+                Ok(mut good) => {
+                    good.take_compiled();
+                    self.take(&store.cluster, kind, good, schema);
                 }
-            }
-            (Newest::Faulty(fault), _) => {
-                let digest = fault.digest;
-                let Some(text) = fault.refused.text.as_deref() else {
-                    return;
-                };
-                match ReceivedObject::of_text(name.clone(), digest, text).read(cluster, version) {
-                    Ok(good) => {
-                        self.take(cluster, kind, good, schema);
-                    }
-                    Err(refused) => fault.refused = refused,
-                }
-            }
+                Err((refused, charge)) => (fault.refused, fault.charge) = (refused, Some(charge)),
+            },
         }
     }
 }
@@ -93,9 +108,10 @@ impl Good {
         if self.object.has_expressions() {
             let received = {
                 let content = &self.content;
-                ReceivedObject::of_text(content.name.clone(), content.digest, &content.text.get())
+                ReceivedObject::stored(content.name.clone(), content.digest, &content.text.get())
             };
             self.object = received.read(cluster, version)?.object;
+            self.take_compiled();
         }
         Ok(())
     }

@@ -110,6 +110,11 @@ impl Definitions {
         }
     }
 
+    /// The names of all that are known.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.known.keys()
+    }
+
     /// The resources without namespace.
     pub(super) fn cluster_scoped(&self) -> ClusterScoped {
         cluster_scoped(self.known.values())

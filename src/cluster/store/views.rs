@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use openssl::sha::Sha256;
 
 use super::held_objects::UnsavedNames;
-use super::{Good, Store, StoredKinds};
-use crate::cluster::kind::WatchPurpose;
-use crate::cluster::saved::{SavedChanges, SavedObjects, UnsavedObjects};
+use super::{Good, KindObjects, Store, StoredKinds};
+use crate::cluster::kind::{WatchPurpose, WatchedKind};
+use crate::cluster::memory::RoomPurpose;
+use crate::cluster::saved::{SavedChanges, SavedKind, SavedObjects, UnsavedObjects};
 use crate::config::Selector;
-use crate::reload::{Origin, SourceStatus, Watched};
+use crate::reload::{LeftOutCounts, Origin, SourceStatus, Watched};
+use portcullis_policy::engine::admission::UnknownObjects;
 use portcullis_policy::field::Faults;
 
 /// How many faults are reported in detail.
@@ -22,6 +25,15 @@ pub(super) struct LastWatched {
     selector: Option<Selector>,
     accept_exceptions: bool,
     watched: Arc<Watched>,
+}
+
+// === impl LastWatched ===
+
+impl LastWatched {
+    /// Whether an object that must be selected was.
+    pub(super) fn selects(&self, good: &Good) -> bool {
+        selects(self.selector.as_ref(), good)
+    }
 }
 
 // === impl Store ===
@@ -79,10 +91,7 @@ impl Store {
             if !is_asked_as_before {
                 objects.objects.forget_given();
             }
-            if let Some(parameters) = kind.param_kind().filter(|_| objects.known) {
-                digest.update(parameters.to_string().as_bytes());
-                watched.parameters.insert(parameters);
-            }
+            objects.note_unknown(kind, &mut watched.unknown);
             // What was saved may be of a time when more was wanted.
             let is_wanted = |good: &Good| match kind.role {
                 WatchPurpose::Selected => selects(selector, good),
@@ -95,6 +104,7 @@ impl Store {
                 watched.parts.push(part);
             }
         }
+        digest.update(watched.unknown.to_string().as_bytes());
         watched.cluster_scoped = known.definitions.cluster_scoped();
         for (group, resource) in watched.cluster_scoped.iter() {
             digest.update(format!("{resource}.{group}\n").as_bytes());
@@ -114,6 +124,7 @@ impl Store {
         let mut changes = SavedChanges::default();
         let kinds = known.kinds.iter_mut().filter(|(kind, _)| !kind.is_optional());
         for (kind, objects) in kinds {
+            changes.note(objects.saved_kind(kind), &mut objects.saved);
             match objects.objects.take_unsaved() {
                 UnsavedNames::Any => is_all = true,
                 UnsavedNames::Some(names) if !is_all => {
@@ -137,21 +148,30 @@ impl Store {
     pub(in crate::cluster) fn status(&self) -> SourceStatus {
         let known = self.known();
         let held = || known.kinds.values().flat_map(|kind| kind.objects.values());
-        let mut faults: Vec<Faults> = known.definitions.faults(&self.cluster);
+        let mut faults = known.left_out_faults(&self.cluster);
+        faults.append(&mut known.definitions.faults(&self.cluster));
+        let mut faulty = faults.len();
         for (kind, objects) in &known.kinds {
             let named = objects.objects.iter();
-            let faulty =
-                named.filter_map(|(name, held)| Some((name, held.newest.faults(&self.cluster, kind, name)?)));
-            let faulty: BTreeMap<_, _> = faulty.collect();
-            faults.extend(faulty.into_values());
+            let bad: BTreeMap<_, _> = named.filter(|(_, held)| held.has_faults()).collect();
+            faulty += bad.len();
+            let told = bad.into_iter().take(TOLD.saturating_sub(faults.len()));
+            faults.extend(told.filter_map(|(name, held)| held.newest.faults(&self.cluster, kind, name)));
         }
+        faults.truncate(TOLD);
+        let doubts = known.kinds.iter();
+        let doubts =
+            doubts.filter_map(|(kind, objects)| Some(format!("{kind}: {}", objects.doubt.as_ref()?)));
         SourceStatus {
             cluster: self.cluster.to_string(),
             origin: known.origin,
             objects: held().filter(|held| held.good.is_some()).count(),
-            faulty: faults.len(),
+            faulty,
             failures: 0,
-            faults: faults.into_iter().take(TOLD).collect(),
+            faults,
+            doubts: doubts.collect(),
+            outdated: known.outdated(Instant::now()),
+            left_out: known.left_out(),
         }
     }
 }
@@ -159,13 +179,73 @@ impl Store {
 impl StoredKinds {
     /// What holds, as it is saved.
     fn saved(&self) -> SavedObjects {
-        let kinds = self.kinds.iter().filter(|(kind, _)| !kind.is_optional());
-        let held = kinds.flat_map(|(_, kind)| kind.objects.values());
-        let mut objects = SavedObjects::default();
+        let kinds = || self.kinds.iter().filter(|(kind, _)| !kind.is_optional());
+        let mut saved = SavedObjects::new(kinds().filter_map(|(kind, objects)| objects.saved_kind(kind)));
+        let held = kinds().flat_map(|(_, kind)| kind.objects.values());
         for good in held.filter_map(|held| held.good.as_ref()) {
-            objects.add(&good.content.text.get());
+            saved.add(&good.content.text.get());
         }
-        objects
+        saved
+    }
+
+    /// How many objects were left out.
+    fn left_out(&self) -> LeftOutCounts {
+        let mut counts = LeftOutCounts::default();
+        for (kind, objects) in &self.kinds {
+            let count = match kind.room() {
+                RoomPurpose::Rbac => &mut counts.rbac,
+                RoomPurpose::Policies => &mut counts.policies,
+                RoomPurpose::Parameters => &mut counts.parameters,
+            };
+            *count += objects.left_out.len();
+        }
+        counts
+    }
+
+    /// Some of what was left out, what restricts first.
+    fn left_out_faults(&self, cluster: &Arc<str>) -> Vec<Faults> {
+        let mut kinds: Vec<_> = self.kinds.iter().collect();
+        kinds.sort_by_key(|(kind, _)| match kind.room() {
+            RoomPurpose::Policies => 0,
+            RoomPurpose::Parameters => 1,
+            RoomPurpose::Rbac => 2,
+        });
+        let faults = kinds
+            .into_iter()
+            .flat_map(|(kind, objects)| objects.left_out.faults(cluster, kind));
+        faults.take(TOLD).collect()
+    }
+}
+
+// === impl KindObjects ===
+
+impl KindObjects {
+    /// What is not known of the kind, as far as it matters that it is not.
+    fn note_unknown(&self, kind: &WatchedKind, unknown: &mut UnknownObjects) {
+        let left_out = self.left_out.all();
+        if kind.is_namespace() {
+            unknown.namespaces = left_out.map(|names| names.into_iter().map(|(_, name)| name).collect());
+            return;
+        }
+        let Some(parameters) = kind.param_kind().filter(|_| self.known) else {
+            return;
+        };
+        if let Some(mut names) = left_out {
+            let unread = self.objects.iter().filter(|(_, held)| held.good.is_none());
+            names.extend(unread.map(|(name, _)| name.clone()));
+            unknown.parameters.insert(parameters, names);
+        }
+    }
+
+    /// What is saved of the kind besides its objects; `None` where that is nothing.
+    fn saved_kind(&self, kind: &WatchedKind) -> Option<SavedKind> {
+        let is_partial = !self.known || self.left_out.len() > 0;
+        SavedKind::new(
+            kind,
+            self.newest,
+            is_partial,
+            self.doubt.as_ref().map(ToString::to_string),
+        )
     }
 }
 

@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use super::schema::SchemaState;
 use super::{HeldObject, Newest, log_faults};
+use crate::cluster::contents::Good;
 use crate::cluster::kind::WatchedKind;
-use crate::cluster::object::{Good, Name, Noted, ReceivedObject, RefusedObject};
+use crate::cluster::memory::Charge;
+use crate::cluster::object::{Name, Noted, ReceivedObject, RefusedObject};
 use portcullis_cel::Version;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
@@ -55,19 +57,23 @@ impl HeldObject {
 
     /// The API server's schema of this kind is known anew. Whether what holds changed.
     pub(super) fn settle(&mut self, cluster: &Arc<str>, kind: &WatchedKind, schema: &SchemaState) -> bool {
-        let Newest::Withheld(withheld) = &mut self.newest else {
-            return false;
+        let mut withheld = match std::mem::take(&mut self.newest) {
+            Newest::Withheld(withheld) => withheld,
+            newest => {
+                self.newest = newest;
+                return false;
+            }
         };
         withheld.may_lack_fields |= schema.drops_fields();
         if *schema == SchemaState::Current && !withheld.may_lack_fields {
-            self.good = Some(withheld.good.clone());
-            self.newest = Newest::Good;
+            self.good = Some(withheld.good);
             return true;
         }
         if withheld.schema != *schema {
             withheld.schema = schema.clone();
             withheld.report(cluster, kind, self.good.is_some());
         }
+        self.newest = Newest::Withheld(withheld);
         false
     }
 }
@@ -75,6 +81,10 @@ impl HeldObject {
 // === impl Withheld ===
 
 impl Withheld {
+    pub(super) const fn charge(&self) -> &Charge {
+        &self.good.charge
+    }
+
     /// Whether it is this very version. One that may lack fields is another as soon as
     /// it is written again, whatever it says.
     pub(super) fn is_of(&self, received: &ReceivedObject) -> bool {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Section;
 use crate::config::duration;
+use portcullis_cel::Quantity;
 use portcullis_policy::document::{Node, Value};
 use portcullis_policy::field::FaultKind;
 
@@ -144,6 +145,26 @@ impl<'r> Section<'r> {
                 None
             }
         }
+    }
+
+    /// The number of bytes in the field `name`, a quantity such as `512Mi`, from `least` on, a
+    /// whole number of MiB.
+    pub(crate) fn bytes(&self, name: &str, least: u64) -> Option<u64> {
+        let text = match &self.value(name)?.value {
+            Value::Number(number) => number.to_string(),
+            _ => self.text(name)?.to_owned(),
+        };
+        let amount = Quantity::parse(&text).ok().and_then(|amount| amount.as_int());
+        let bytes = amount
+            .and_then(|amount| u64::try_from(amount).ok())
+            .filter(|bytes| *bytes >= least);
+        if bytes.is_none() {
+            let least = least >> 20;
+            let message =
+                format!("`{text}`: must be a whole number of bytes from `{least}Mi`, such as `1Gi`");
+            self.fault(name, FaultKind::Invalid, message);
+        }
+        bytes
     }
 
     /// The number in the field `name`, from 0 to 1.

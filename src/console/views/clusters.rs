@@ -50,7 +50,7 @@ struct WatchedCluster {
     faulty: usize,
     /// Lists and watches that failed since the start.
     failures: u64,
-    /// Of some of the faulty objects.
+    /// Of some of the faulty objects, after what is absent or not up to date.
     faults: Vec<String>,
 }
 
@@ -90,6 +90,13 @@ fn rows(config: &Config, statuses: &[SourceStatus]) -> Vec<ClusterRow> {
 impl From<&SourceStatus> for WatchedCluster {
     fn from(status: &SourceStatus) -> Self {
         let faults = status.faults.iter().flat_map(|faults| faults.iter());
+        let doubts = status.doubts.iter();
+        let doubts = doubts.map(|doubt| format!("absence not believed, what was known is in force: {doubt}"));
+        let outdated = status
+            .outdated
+            .iter()
+            .map(|outdated| format!("not up to date: {outdated}"));
+        let told = doubts.chain(outdated).chain(faults.map(ToString::to_string));
         Self {
             origin: match status.origin {
                 Origin::Live => "live",
@@ -99,7 +106,7 @@ impl From<&SourceStatus> for WatchedCluster {
             objects: status.objects,
             faulty: status.faulty,
             failures: status.failures,
-            faults: faults.take(MOST_FAULTS).map(ToString::to_string).collect(),
+            faults: told.take(MOST_FAULTS).collect(),
         }
     }
 }
@@ -110,6 +117,7 @@ mod tests {
 
     use super::*;
     use crate::config;
+    use crate::reload::LeftOutCounts;
     use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
     #[test]
@@ -130,6 +138,9 @@ mod tests {
             faulty: 1,
             faults: vec![faults],
             failures: 9,
+            doubts: vec!["Role: it is not served".to_owned()],
+            outdated: Vec::new(),
+            left_out: LeftOutCounts::default(),
         };
         let rows = rows(&config, &[status]);
         let shown: Vec<(&str, usize, bool)> = rows
@@ -145,6 +156,12 @@ mod tests {
             (east.origin, east.objects, east.faulty, east.failures),
             ("saved", 3, 1, 9)
         );
-        assert_eq!(east.faults, ["east: Invalid value: not so"]);
+        assert_eq!(
+            east.faults,
+            [
+                "absence not believed, what was known is in force: Role: it is not served",
+                "east: Invalid value: not so"
+            ]
+        );
     }
 }

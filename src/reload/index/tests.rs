@@ -13,8 +13,8 @@ use portcullis_cel::json;
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::document;
-use portcullis_policy::engine::admission::ParamKind;
 use portcullis_policy::engine::admission::matching::CustomResource;
+use portcullis_policy::engine::admission::{ParamKind, UnknownObjects};
 use portcullis_policy::engine::{Attributes, ResourceAttributes, Target, Time, User};
 use portcullis_policy::manifest::{Source, SourceObjects};
 
@@ -143,7 +143,13 @@ impl World {
         Watched {
             cluster: CLUSTERS[cluster].to_owned(),
             parts: vec![Arc::new(WatchedPart { objects, digest })],
-            parameters: complete.then_some(config_maps).into_iter().collect(),
+            unknown: UnknownObjects {
+                parameters: complete
+                    .then(|| (config_maps, BTreeSet::new()))
+                    .into_iter()
+                    .collect(),
+                ..UnknownObjects::default()
+            },
             cluster_scoped,
             custom_resources,
             digest,

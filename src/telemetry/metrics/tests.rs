@@ -91,6 +91,9 @@ fn series_follow_the_configuration() {
         objects: 12,
         faulty: 1,
         failures: 3,
+        unconfirmed_absences: 4,
+        outdated_kinds: 5,
+        left_out: [("rbac", 0), ("policies", 6), ("parameters", 7)],
     };
     metrics.clusters([cluster("gone"), cluster("east")]);
     metrics.clusters([cluster("east")]);
@@ -106,6 +109,9 @@ fn series_follow_the_configuration() {
         r#"portcullis_cluster_objects{cluster="east"} 12"#,
         r#"portcullis_cluster_invalid_objects{cluster="east"} 1"#,
         r#"portcullis_cluster_watch_failures_total{cluster="east"} 3"#,
+        r#"portcullis_cluster_unconfirmed_absences{cluster="east"} 4"#,
+        r#"portcullis_cluster_outdated_kinds{cluster="east"} 5"#,
+        r#"portcullis_cluster_left_out_objects{cluster="east",purpose="policies"} 6"#,
         r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="shadowDeny"} 1"#,
         r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="match"} 0"#,
         r#"portcullis_certificate_expiry_timestamp_seconds{file="new.crt",name="jane",use="caller"} 9"#,

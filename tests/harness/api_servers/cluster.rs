@@ -9,6 +9,9 @@ use tokio::sync::watch;
 
 use super::{Asked, Behaviour, KINDS, StoredKind};
 
+/// What is stored at first is of this version: another etcd may be older.
+const FIRST_VERSION: u64 = 100;
+
 /// `plural`, namespace and name.
 type Key = (&'static str, String, String);
 
@@ -45,14 +48,14 @@ impl StoredCluster {
         let objects = objects.into_iter().map(|text| (key_of(&text), text)).collect();
         Self {
             state: Mutex::new(ClusterState {
-                version: 1,
+                version: FIRST_VERSION,
                 objects,
                 events: Vec::new(),
                 behaviour: Behaviour::Serves,
                 behaved: 0,
                 asked: Vec::new(),
             }),
-            news: watch::Sender::new(1),
+            news: watch::Sender::new(FIRST_VERSION),
         }
     }
 
@@ -104,6 +107,10 @@ impl StoredCluster {
     /// Whether it still behaves as it did then.
     pub(super) fn behaves_as_at(&self, behaved: usize) -> bool {
         self.state().behaved == behaved
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.state().version
     }
 
     /// At most `limit` objects after `from`, which a page before this one named.

@@ -116,10 +116,16 @@ async fn respond(clusters: &Clusters, request: &Request<Incoming>, connection: u
     if behaviour == Behaviour::Hangs {
         return std::future::pending().await;
     }
-    if let Some(resources) = discovery(path) {
+    if behaviour == Behaviour::NotFound {
+        return page_not_found();
+    }
+    if let Some(resources) = discovery(path, behaviour) {
         return answer(200, whole(resources.into()));
     }
-    let Some(kind) = KINDS.iter().find(|kind| path == list_path(kind)) else {
+    let kind = KINDS.iter().find(|kind| path == list_path(kind));
+    let is_served =
+        |kind: &&StoredKind| !is_lacking(kind, behaviour) && !is_deleted(kind.group_version, behaviour);
+    let Some(kind) = kind.filter(is_served) else {
         return not_found();
     };
     let watched = Watched {
@@ -191,8 +197,17 @@ impl Watched {
         match behaviour {
             Behaviour::EndlessLists => answer(200, whole(self.endless_page(parameters).into())),
             Behaviour::EndlessBodies => answer(200, endless(self.head(1, None), ",".into())),
+            Behaviour::AnotherEtcd => self.empty_list(1),
+            Behaviour::EmptyLists => self.empty_list(self.cluster().version()),
+            Behaviour::DefinitionDeleted if self.kind.kind == "CustomResourceDefinition" => {
+                self.empty_list(self.cluster().version())
+            }
             _ => answer(200, whole(self.page(parameters).into())),
         }
+    }
+
+    fn empty_list(&self, version: u64) -> Response<Body> {
+        answer(200, whole((self.head(version, None) + "]}").into()))
     }
 
     fn head(&self, version: u64, next: Option<&str>) -> String {
@@ -250,6 +265,7 @@ impl Watched {
         match behaviour {
             Behaviour::EndsWatches => answer(200, whole(Bytes::new())),
             Behaviour::WrongEvents => answer(200, whole(wrong_events().into())),
+            Behaviour::AnotherEtcd | Behaviour::EmptyLists => answer(200, whole(expired().into())),
             Behaviour::EndlessEvents => {
                 let lines = stream::iter(0..).map(move |index| {
                     let line = event("ADDED", &self.invented(index));
@@ -309,12 +325,18 @@ fn list_path(kind: &StoredKind) -> String {
     format!("{root}/{}/{}", kind.group_version, kind.plural)
 }
 
-/// The resources of the group and version at `path`, if it is one.
-fn discovery(path: &str) -> Option<String> {
+/// What is served at `path`, if that is the place of all groups, or of one and its version.
+fn discovery(path: &str, behaviour: Behaviour) -> Option<String> {
+    if matches!(path, "api" | "apis") {
+        return Some(groups(path, behaviour));
+    }
     let group_version = path.strip_prefix("apis/").or_else(|| path.strip_prefix("api/"))?;
+    if is_deleted(group_version, behaviour) {
+        return None;
+    }
     let kinds: Vec<_> = KINDS
         .iter()
-        .filter(|kind| kind.group_version == group_version)
+        .filter(|kind| kind.group_version == group_version && !is_lacking(kind, behaviour))
         .collect();
     let resources: Vec<_> = kinds
         .iter()
@@ -334,7 +356,50 @@ fn discovery(path: &str) -> Option<String> {
         "groupVersion": group_version,
         "resources": resources,
     });
-    (!kinds.is_empty()).then(|| list.to_string())
+    KINDS
+        .iter()
+        .any(|kind| kind.group_version == group_version)
+        .then(|| list.to_string())
+}
+
+/// Whether what is served leaves out the kind, although it is among the groups.
+fn is_lacking(kind: &StoredKind, behaviour: Behaviour) -> bool {
+    behaviour == Behaviour::LacksPolicies && kind.kind == "AuthorizationPolicy"
+}
+
+/// Whether there is no such group any more.
+fn is_deleted(group_version: &str, behaviour: Behaviour) -> bool {
+    behaviour == Behaviour::DefinitionDeleted && group_version.starts_with("portcullis.dev/")
+}
+
+/// All groups, of which one is served without anything in it.
+fn groups(path: &str, behaviour: Behaviour) -> String {
+    let mut versions: Vec<&str> = KINDS
+        .iter()
+        .map(|kind| kind.group_version)
+        .chain(["apps/v1"])
+        .collect();
+    versions.dedup();
+    versions.retain(|version| version.contains('/') == (path == "apis") && !is_deleted(version, behaviour));
+    let items: Vec<Value> = versions.into_iter().map(group).collect();
+    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
+        .to_string()
+}
+
+fn group(group_version: &str) -> Value {
+    let (group, version) = group_version.split_once('/').unwrap_or(("", group_version));
+    let kinds = KINDS.iter().filter(|kind| kind.group_version == group_version);
+    let resources: Vec<Value> = kinds
+        .map(|kind| {
+            json!({
+                "resource": kind.plural,
+                "responseKind": {"group": group, "version": version, "kind": kind.kind},
+                "scope": if kind.is_namespaced { "Namespaced" } else { "Cluster" },
+                "verbs": ["get", "list", "watch"],
+            })
+        })
+        .collect();
+    json!({"metadata": {"name": group}, "versions": [{"version": version, "resources": resources}]})
 }
 
 /// No event, an event of no type, an object of another kind, no object, and another kind's
@@ -353,6 +418,28 @@ fn wrong_events() -> String {
         event("MODIFIED", &json!({"metadata": {"name": "unversioned"}})),
     ]
     .concat()
+}
+
+/// The event of a watch whose version the API server does not have any more.
+fn expired() -> String {
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": "Expired",
+        "message": "too old resource version",
+        "code": 410,
+    });
+    event("ERROR", &status)
+}
+
+/// As Go's mux and load balancers answer.
+fn page_not_found() -> Response<Body> {
+    Response::builder()
+        .status(404)
+        .header("content-type", "text/plain; charset=utf-8")
+        .body(whole("404 page not found\n".into()))
+        .unwrap()
 }
 
 fn not_found() -> Response<Body> {

@@ -55,7 +55,7 @@ pub use evaluation::Evaluated;
 pub use initializers::{Initializer, InitializerConfiguration, InitializerRule};
 pub use mutating::MutatingPolicy;
 pub use outcome::{Outcome, PolicyEvaluation};
-pub use parameters::{NotFound, ParamFault, ParamKind, ParamRef, ParamTarget, Parameters};
+pub use parameters::{NotFound, ParamFault, ParamKind, ParamRef, ParamTarget, Parameters, UnknownObjects};
 pub use phase::Phase;
 pub use policy::{
     Applicability, CompiledMatchCondition, FailurePolicy, PolicyBinding, STATIC_SUFFIX, ValidationAction,

@@ -127,8 +127,8 @@ fn together(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
     shared.exceptions.extend(own.exceptions);
     shared.namespaces.extend(own.namespaces);
     shared.parameters.extend(own.parameters);
-    shared.complete_parameters = own.complete_parameters;
     shared.custom_resources = own.custom_resources;
+    shared.unknown = own.unknown;
     shared
 }
 

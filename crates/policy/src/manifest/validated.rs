@@ -184,6 +184,21 @@ impl ValidatedObject {
         policy.is_some_and(|policy| policy.effect == Effect::Allow) || self.admission_exception().is_some()
     }
 
+    /// Whether less would be refused without it: a policy that is not an Allow, a policy or webhook
+    /// of admission.
+    #[must_use]
+    pub fn restricts(&self) -> bool {
+        match &self.content {
+            Content::Policy(policy) => policy.effect != Effect::Allow,
+            Content::Admission(_) => true,
+            Content::Role(_)
+            | Content::Binding(_)
+            | Content::Exception(_)
+            | Content::Namespace(_)
+            | Content::Parameter => false,
+        }
+    }
+
     /// The kind of the parameters that it takes, where it is a policy that takes some.
     #[must_use]
     pub fn param_kind(&self) -> Option<&ParamKind> {

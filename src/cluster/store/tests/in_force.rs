@@ -40,15 +40,15 @@ fn put_in_force(store: &Store) {
 #[test]
 fn a_version_is_in_force_once_decisions_are_made_by_it() {
     let store = mk_store();
-    store.apply(&kind(POLICIES), mk_policy("p", "Deny"));
+    store.put(&kind(POLICIES), mk_policy("p", "Deny"));
     assert_eq!(said(&store), Vec::<String>::new(), "it is on its way");
     store.watched(None, false);
     assert_eq!(said(&store), Vec::<String>::new(), "it is still on its way");
     store.in_force(BTreeSet::new());
     assert_eq!(said(&store), ["p: true InForce"]);
-    store.apply(&kind(POLICIES), mk_policy("p", "Allow"));
+    store.put(&kind(POLICIES), mk_policy("p", "Allow"));
     assert_eq!(said(&store), Vec::<String>::new(), "the next is on its way");
-    store.apply(&kind(POLICIES), mk_policy("p", "Deny"));
+    store.put(&kind(POLICIES), mk_policy("p", "Deny"));
     assert_eq!(said(&store), ["p: true InForce"], "taken back");
     store.delete(&kind(POLICIES), &(String::new(), "p".into()));
     assert_eq!(said(&store), Vec::<String>::new());
@@ -58,15 +58,15 @@ fn a_version_is_in_force_once_decisions_are_made_by_it() {
 fn what_does_not_hold_says_why() {
     let store = mk_store();
     let policies = kind(POLICIES);
-    store.apply(&policies, mk_policy("faulty", "Nonsense"));
-    store.apply(&policies, mk_policy("worse", "Deny"));
-    store.apply(&policies, mk_policy("worse", "Nonsense"));
-    store.apply(
+    store.put(&policies, mk_policy("faulty", "Nonsense"));
+    store.put(&policies, mk_policy("worse", "Deny"));
+    store.put(&policies, mk_policy("worse", "Nonsense"));
+    store.put(
         &policies,
         mk_timed("early", "notBefore", "2026-06-02T00:00:00Z", "Enforce"),
     );
-    store.apply(&policies, mk_timed("late", "notAfter", NOW, "Enforce"));
-    store.apply(
+    store.put(&policies, mk_timed("late", "notAfter", NOW, "Enforce"));
+    store.put(
         &policies,
         mk_timed("shadow", "notAfter", "2026-07-01T00:00:00Z", "Shadow"),
     );
@@ -99,7 +99,7 @@ fn what_does_not_hold_says_why() {
 #[test]
 fn an_object_that_stands_in_the_files_too_says_so() {
     let store = mk_store();
-    store.apply(&kind(POLICIES), mk_policy("p", "Deny"));
+    store.put(&kind(POLICIES), mk_policy("p", "Deny"));
     let identity = store
         .watched(None, false)
         .objects()
@@ -132,14 +132,14 @@ fn an_exception_that_is_not_taken_says_so() {
 fn a_withheld_grant_says_so() {
     let store = mk_store();
     store.replace(&WatchedKind::definitions(), Vec::new());
-    store.apply(&kind(POLICIES), mk_policy("p", "Allow"));
+    store.put(&kind(POLICIES), mk_policy("p", "Allow"));
     assert_eq!(said(&store), ["p: false Withheld"]);
 }
 
 #[test]
 fn nothing_is_said_before_everything_is_known() {
     let saved = vec![(kind(POLICIES), mk_policy("p", "Deny"))];
-    let store = Store::new("east", Some(saved), Version::NEWEST);
+    let store = Store::new("east", Some(saved_set(saved)), Version::NEWEST);
     put_in_force(&store);
     assert_eq!(said(&store), Vec::<String>::new());
 }
@@ -153,7 +153,7 @@ fn what_stands_in_a_status_decides_nothing_and_is_known() {
         value["status"] = status;
         received(&kind(POLICIES), value)
     };
-    assert!(store.apply(&kind(POLICIES), with(json!(null))));
+    assert!(store.put(&kind(POLICIES), with(json!(null))));
     put_in_force(&store);
     let now = Time::parse(NOW).unwrap();
     let wanted = store.conditions(now).0.remove(0);
@@ -161,10 +161,10 @@ fn what_stands_in_a_status_decides_nothing_and_is_known() {
     assert!(!wanted.condition.is_noted(wanted.noted.as_ref()));
     let written = wanted.condition.to_json(None, NOW.to_owned());
     let noted = with(json!({"conditions": [written]}));
-    assert!(!store.apply(&kind(POLICIES), noted), "no change");
+    assert!(!store.put(&kind(POLICIES), noted), "no change");
     let wanted = store.conditions(now).0.remove(0);
     assert!(wanted.condition.is_noted(wanted.noted.as_ref()));
     let forged = with(json!({"conditions": [{"type": "InForce", "status": "False"}]}));
-    assert!(!store.apply(&kind(POLICIES), forged));
+    assert!(!store.put(&kind(POLICIES), forged));
     assert_eq!(said(&store), ["p: true InForce"]);
 }

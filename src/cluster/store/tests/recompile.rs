@@ -22,9 +22,9 @@ const NEW: &str = "request.groups.includes('a')";
 #[test]
 fn what_does_not_compile_for_another_version_holds_on_and_is_reported() {
     let store = mk_store();
-    store.apply(&kind(POLICIES), mk_conditional("new", NEW));
-    store.apply(&kind(POLICIES), mk_conditional("old", "'a' in request.groups"));
-    store.apply(&kind(ROLES), mk_role("a", "get"));
+    store.put(&kind(POLICIES), mk_conditional("new", NEW));
+    store.put(&kind(POLICIES), mk_conditional("old", "'a' in request.groups"));
+    store.put(&kind(ROLES), mk_role("a", "get"));
     let before = held(&store);
     store.compile_for(Version::NEWEST);
     assert!(
@@ -67,9 +67,9 @@ fn what_does_not_compile_for_another_version_holds_on_and_is_reported() {
 fn what_was_faulty_holds_as_soon_as_it_compiles() {
     let store = mk_store();
     store.compile_for(Version::new(36));
-    store.apply(&kind(POLICIES), mk_policy("p", "Deny"));
-    assert!(!store.apply(&kind(POLICIES), mk_conditional("p", NEW)));
-    assert!(!store.apply(&kind(POLICIES), mk_policy("faulty", "Nonsense")));
+    store.put(&kind(POLICIES), mk_policy("p", "Deny"));
+    assert!(!store.put(&kind(POLICIES), mk_conditional("p", NEW)));
+    assert!(!store.put(&kind(POLICIES), mk_policy("faulty", "Nonsense")));
     let digest = store.watched(None, false).digest;
     let conditions = || {
         let held = held(&store);

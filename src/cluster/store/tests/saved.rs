@@ -42,11 +42,11 @@ fn make(store: &Store, change: &StoreChange) {
     let roles = kind(ROLES);
     match change {
         StoreChange::Role(number, gets) => {
-            store.apply(&roles, role(*number, *gets));
+            store.put(&roles, role(*number, *gets));
         }
         StoreChange::Fault(number) => {
             let faulty = json!({"metadata": {"name": format!("role-{number}")}, "rules": "none"});
-            store.apply(&roles, received(&roles, faulty));
+            store.put(&roles, received(&roles, faulty));
         }
         StoreChange::Gone(number) => {
             store.delete(&roles, &(String::new(), format!("role-{number}")));
@@ -59,7 +59,7 @@ fn make(store: &Store, change: &StoreChange) {
             );
         }
         StoreChange::Policy(number) => {
-            store.apply(&kind(POLICIES), mk_policy(&format!("policy-{number}"), "Deny"));
+            store.put(&kind(POLICIES), mk_policy(&format!("policy-{number}"), "Deny"));
         }
         StoreChange::PoliciesLeft => {
             let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(true, false).into_iter().collect();

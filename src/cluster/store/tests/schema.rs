@@ -20,7 +20,7 @@ fn current() -> ReceivedObject {
 }
 
 fn define(store: &Store, definition: ReceivedObject) -> bool {
-    store.apply(&WatchedKind::definitions(), definition)
+    store.put(&WatchedKind::definitions(), definition)
 }
 
 fn mk_written(effect: &str, generation: u64) -> ReceivedObject {
@@ -71,8 +71,8 @@ fn an_older_definition_withholds_new_grants_and_takes_denies() {
             ),
             "{said}"
         );
-        assert!(!store.apply(&kind(POLICIES), mk_policy("a", "Allow")));
-        assert!(store.apply(&kind(POLICIES), mk_policy("d", "Deny")));
+        assert!(!store.put(&kind(POLICIES), mk_policy("a", "Allow")));
+        assert!(store.put(&kind(POLICIES), mk_policy("d", "Deny")));
         assert_eq!(names(&store), ["AuthorizationPolicy/d"]);
         assert_eq!(store.status().faulty, 2);
         let said = fault(&store);
@@ -86,18 +86,18 @@ fn an_older_definition_withholds_new_grants_and_takes_denies() {
 #[test]
 fn what_was_in_force_before_an_older_definition_holds_on() {
     let store = mk_store();
-    assert!(store.apply(&kind(POLICIES), mk_policy("p", "Allow")));
+    assert!(store.put(&kind(POLICIES), mk_policy("p", "Allow")));
     let before = store.watched(None, false).digest;
     define(&store, older(true));
-    assert!(!store.apply(&kind(POLICIES), mk_policy("p", "Allow")));
+    assert!(!store.put(&kind(POLICIES), mk_policy("p", "Allow")));
     assert_eq!(store.watched(None, false).digest, before);
     let mut wider = policy_spec("Allow");
     wider["subjects"] = json!([{"kind": "Group", "name": "*"}]);
     let wider = received(&kind(POLICIES), json!({"metadata": {"name": "p"}, "spec": wider}));
-    assert!(!store.apply(&kind(POLICIES), wider), "a changed one is new");
+    assert!(!store.put(&kind(POLICIES), wider), "a changed one is new");
     assert_eq!(store.watched(None, false).digest, before);
     assert!(
-        store.apply(&kind(POLICIES), mk_policy("p", "Deny")),
+        store.put(&kind(POLICIES), mk_policy("p", "Deny")),
         "it takes a grant away"
     );
     assert_ne!(store.watched(None, false).digest, before);
@@ -108,7 +108,7 @@ fn what_was_in_force_before_an_older_definition_holds_on() {
 fn what_was_withheld_is_taken_as_soon_as_the_definition_has_every_field() {
     let store = mk_store();
     define(&store, older(true));
-    store.apply(&kind(POLICIES), mk_policy("a", "Allow"));
+    store.put(&kind(POLICIES), mk_policy("a", "Allow"));
     assert!(define(&store, current()));
     assert_eq!(names(&store), ["AuthorizationPolicy/a"]);
     assert_eq!(store.status().faulty, 0);
@@ -118,7 +118,7 @@ fn what_was_withheld_is_taken_as_soon_as_the_definition_has_every_field() {
 fn what_may_have_lost_a_limit_is_withheld_until_it_is_written_anew() {
     let store = mk_store();
     define(&store, older(false));
-    assert!(!store.apply(&kind(POLICIES), mk_written("Allow", 1)));
+    assert!(!store.put(&kind(POLICIES), mk_written("Allow", 1)));
     assert!(!define(&store, current()), "nobody knows what was dropped");
     assert!(
         !store.replace(&kind(POLICIES), vec![mk_written("Allow", 1)]),
@@ -131,12 +131,12 @@ fn what_may_have_lost_a_limit_is_withheld_until_it_is_written_anew() {
         "{said}"
     );
     assert!(
-        !store.apply(&kind(POLICIES), mk_written("Allow", 2)),
+        !store.put(&kind(POLICIES), mk_written("Allow", 2)),
         "the API server may not have noticed the newer definition"
     );
     store.known().definitions.takes_effect = Duration::ZERO;
-    assert!(!store.apply(&kind(POLICIES), mk_written("Allow", 2)));
-    assert!(store.apply(&kind(POLICIES), mk_written("Allow", 3)));
+    assert!(!store.put(&kind(POLICIES), mk_written("Allow", 2)));
+    assert!(store.put(&kind(POLICIES), mk_written("Allow", 3)));
     assert_eq!(names(&store), ["AuthorizationPolicy/p"]);
 }
 
@@ -173,7 +173,7 @@ fn definitions_that_may_not_be_listed_withhold_grants_and_hold_nothing_else_up()
 #[test]
 fn what_was_saved_holds_whatever_the_definition_lacks() {
     let saved = vec![(kind(POLICIES), mk_policy("a", "Allow"))];
-    let store = Store::new("east", Some(saved), Version::NEWEST);
+    let store = Store::new("east", Some(saved_set(saved)), Version::NEWEST);
     store.keep(&WatchedKind::fixed(false, false).into_iter().collect());
     store.replace(&WatchedKind::definitions(), vec![older(false)]);
     store.replace(
@@ -190,7 +190,7 @@ fn without_its_definition_a_grant_is_withheld() {
         &WatchedKind::definitions(),
         &(String::new(), "authorizationpolicies.portcullis.dev".into()),
     );
-    assert!(!store.apply(&kind(POLICIES), mk_policy("a", "Allow")));
+    assert!(!store.put(&kind(POLICIES), mk_policy("a", "Allow")));
     assert!(fault(&store).contains("the API server has no CustomResourceDefinition of its kind"));
 }
 
@@ -209,7 +209,7 @@ fn exceptions_are_withheld_like_grants() {
         .find(|kind| kind.role == WatchPurpose::Exception)
         .unwrap();
     let exception = in_force::mk_exception("x", "2999-01-01T00:00:00Z");
-    assert!(!store.apply(exceptions, exception.clone()));
+    assert!(!store.put(exceptions, exception.clone()));
     assert!(fault(&store).contains("lacks `spec.match.objectSelector`"));
     assert!(define(&store, defining(mk_definition("admissionexceptions"))));
     assert_eq!(store.watched(None, true).objects().count(), 1);

@@ -34,12 +34,11 @@ impl AdmissionSet {
         if request.namespace.is_empty() || is_namespace {
             return RequestNamespace::None;
         }
-        match (
-            self.namespaces.namespace(&request.namespace),
-            self.missing_namespace,
-        ) {
+        let name = &request.namespace;
+        let missing = self.namespaces.missing(name, self.missing_namespace);
+        match (self.namespaces.namespace(name), missing) {
             (Some(document), _) => RequestNamespace::Known(document),
-            (None, MissingNamespace::NameOnly) => name_only(&request.namespace),
+            (None, MissingNamespace::NameOnly) => name_only(name),
             (None, MissingNamespace::Fail) => RequestNamespace::Unknown,
         }
     }

@@ -1,7 +1,7 @@
 //! Parameter objects: `paramKind` and `paramRef`, resolved.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -49,12 +49,22 @@ pub enum NotFound {
     Deny,
 }
 
+/// What there is besides the objects of a set, and is not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownObjects {
+    /// The kinds of parameters of which every object is known but for these, by namespace and
+    /// name. Of other kinds any object may be there.
+    pub parameters: BTreeMap<ParamKind, BTreeSet<(String, String)>>,
+    /// The Namespaces that are not known; `None`: any may be there.
+    pub namespaces: Option<BTreeSet<String>>,
+}
+
 /// The parameter objects that are known, by kind, namespace and name.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
     kinds: HashMap<ParamKind, ParameterObjects>,
-    /// The kinds of which every object is known; `None`: of each.
-    complete: Option<HashSet<ParamKind>>,
+    /// Which others there are; `None`: none.
+    unknown: Option<UnknownObjects>,
     /// An object cannot be told by kind and name: it may be one of any list.
     has_nameless: bool,
 }
@@ -87,6 +97,28 @@ pub enum ParamFault {
     /// Kubernetes has no such kind in this group, which is its own.
     #[error("failed to find resource referenced by paramKind: '{0}'")]
     NotServed(String),
+    /// One of its objects, which may be meant, is there and was not taken.
+    #[error("params of kind `{0}` that the policy binding may mean are not known: they were not taken")]
+    LeftOut(String),
+}
+
+// === impl UnknownObjects ===
+
+/// No kind of parameters is known, and every Namespace.
+impl Default for UnknownObjects {
+    fn default() -> Self {
+        Self {
+            parameters: BTreeMap::new(),
+            namespaces: Some(BTreeSet::new()),
+        }
+    }
+}
+
+/// Equal texts for equal objects.
+impl fmt::Display for UnknownObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}", self.parameters, self.namespaces)
+    }
 }
 
 // === impl ParamKind ===
@@ -140,16 +172,27 @@ impl Parameters {
         }
     }
 
-    /// The same, where only of these kinds every object is known: of others a
-    /// list may lack some, and a name that is not found may be there.
+    /// The same, where there are these, too; `None`: no others.
     #[must_use]
-    pub fn complete_for(mut self, kinds: Option<HashSet<ParamKind>>) -> Self {
-        self.complete = kinds;
+    pub fn beside(mut self, unknown: Option<UnknownObjects>) -> Self {
+        self.unknown = unknown;
         self
     }
 
-    fn is_complete(&self, kind: &ParamKind) -> bool {
-        !self.has_nameless && self.complete.as_ref().is_none_or(|kinds| kinds.contains(kind))
+    /// Which objects of `kind` there are besides those that are known; `None`: any may be there.
+    fn unknown(&self, kind: &ParamKind) -> Option<&BTreeSet<(String, String)>> {
+        static NONE: BTreeSet<(String, String)> = BTreeSet::new();
+        match &self.unknown {
+            _ if self.has_nameless => None,
+            Some(unknown) => unknown.parameters.get(kind),
+            None => Some(&NONE),
+        }
+    }
+
+    /// Whether an object of `kind` is there, known or not.
+    fn has_any(&self, kind: &ParamKind) -> bool {
+        let is_unknown = |unknown: &BTreeSet<_>| !unknown.is_empty();
+        self.kinds.contains_key(kind) || self.unknown(kind).is_some_and(is_unknown)
     }
 
     /// Every object, and of which kinds there is no other, for tests.
@@ -158,11 +201,9 @@ impl Parameters {
         for (kind, objects) in &self.kinds {
             let documents = objects.namespaces.values().flat_map(BTreeMap::values);
             told.extend(documents.map(|document| document.text().to_owned()));
-            told.push(format!("{kind}: {}", self.is_complete(kind)));
+            told.push(format!("{kind}: but for {:?}", self.unknown(kind)));
         }
-        let complete = self.complete.iter().flatten();
-        told.extend(complete.map(|kind| format!("{kind} is complete")));
-        told.push(format!("all are: {}", self.complete.is_none()));
+        told.push(format!("not known: {:?}", self.unknown));
         told.sort();
         told
     }
@@ -193,7 +234,7 @@ impl Parameters {
     ) -> Result<CollectedParameters, ParamFault> {
         // A later version may have it: what is there is there.
         if let Some(kind) = kind
-            && !self.kinds.contains_key(kind)
+            && !self.has_any(kind)
             && kind.is_unserved()
         {
             return Err(ParamFault::NotServed(kind.to_string()));
@@ -201,18 +242,59 @@ impl Parameters {
         let (Some(kind), Some(reference)) = (kind, reference) else {
             return Ok(Cow::Borrowed(&WITHOUT));
         };
-        let found = match self.kinds.get(kind) {
-            Some(objects) => objects.find(reference, namespace)?,
-            None => Vec::new(),
+        let (objects, unknown) = (self.kinds.get(kind), self.unknown(kind));
+        let namespace = match self.has_any(kind) {
+            true => reference.namespace(is_namespaced(objects, unknown), namespace)?,
+            false => "",
         };
+        let found = objects.map_or_else(Vec::new, |objects| objects.find(reference, namespace));
         let certain = !found.is_empty() && matches!(reference.target, ParamTarget::Name(_));
-        if !certain && !self.is_complete(kind) {
-            return Err(ParamFault::NotSynced(kind.to_string()));
+        match unknown {
+            _ if certain => {}
+            None => return Err(ParamFault::NotSynced(kind.to_string())),
+            Some(unknown) if reference.may_mean(unknown, namespace) => {
+                return Err(ParamFault::LeftOut(kind.to_string()));
+            }
+            Some(_) => {}
         }
         if found.is_empty() && reference.not_found == NotFound::Deny {
             return Err(ParamFault::NotFound);
         }
         Ok(found.into_iter().map(Some).collect())
+    }
+}
+
+/// The API server knows of each kind whether it lives in namespaces; here it does if one of its
+/// objects does.
+fn is_namespaced(objects: Option<&ParameterObjects>, unknown: Option<&BTreeSet<(String, String)>>) -> bool {
+    let known = objects.into_iter().flat_map(|objects| objects.namespaces.keys());
+    let unknown = unknown.into_iter().flatten().map(|(namespace, _)| namespace);
+    known.chain(unknown).any(|namespace| !namespace.is_empty())
+}
+
+// === impl ParamRef ===
+
+impl ParamRef {
+    /// Where the objects are, for a request in the namespace `request`.
+    fn namespace<'n>(&'n self, is_namespaced: bool, request: &'n str) -> Result<&'n str, ParamFault> {
+        match (is_namespaced, self.namespace.as_str()) {
+            (true, "") if request.is_empty() => Err(ParamFault::NoNamespace),
+            (true, "") => Ok(request),
+            (true, named) => Ok(named),
+            (false, "") => Ok(""),
+            (false, _) => Err(ParamFault::NamespaceOfClusterScoped),
+        }
+    }
+
+    /// Whether one of these may be meant, in `namespace`.
+    fn may_mean(&self, objects: &BTreeSet<(String, String)>, namespace: &str) -> bool {
+        objects.iter().any(|(of, called)| {
+            let is_called = match &self.target {
+                ParamTarget::Name(name) => name == called,
+                ParamTarget::Selector(_) => true,
+            };
+            is_called && of == namespace
+        })
     }
 }
 
@@ -234,22 +316,9 @@ fn identity(document: &Document<'_>) -> Option<(ParamKind, String, String)> {
 // === impl ParameterObjects ===
 
 impl ParameterObjects {
-    /// The API server knows of each kind whether it lives in namespaces; here
-    /// it does if one of its objects does.
-    fn is_namespaced(&self) -> bool {
-        self.namespaces.keys().any(|namespace| !namespace.is_empty())
-    }
-
-    fn find(&self, reference: &ParamRef, request: &str) -> Result<Vec<Arc<Document<'static>>>, ParamFault> {
-        let namespace = match (self.is_namespaced(), reference.namespace.as_str()) {
-            (true, "") if request.is_empty() => return Err(ParamFault::NoNamespace),
-            (true, "") => request,
-            (true, named) => named,
-            (false, "") => "",
-            (false, _) => return Err(ParamFault::NamespaceOfClusterScoped),
-        };
+    fn find(&self, reference: &ParamRef, namespace: &str) -> Vec<Arc<Document<'static>>> {
         let objects = self.namespaces.get(namespace);
-        Ok(match &reference.target {
+        match &reference.target {
             ParamTarget::Name(name) => objects
                 .and_then(|objects| objects.get(name))
                 .cloned()
@@ -261,7 +330,7 @@ impl ParameterObjects {
                 .filter(|one| has_labels(one, selector))
                 .cloned()
                 .collect(),
-        })
+        }
     }
 }
 
@@ -407,8 +476,11 @@ mod tests {
 
     #[test]
     fn what_may_be_missing_is_an_error() {
-        let known = HashSet::from([mk_kind("Limit")]);
-        let parameters = mk_parameters().complete_for(Some(known));
+        let unknown = UnknownObjects {
+            parameters: BTreeMap::from([(mk_kind("Limit"), BTreeSet::new())]),
+            ..UnknownObjects::default()
+        };
+        let parameters = mk_parameters().beside(Some(unknown));
         let collect = |kind: &str, target: ParamTarget| {
             let reference = mk_reference(target, "", NotFound::Allow);
             parameters
@@ -422,6 +494,45 @@ mod tests {
         assert_eq!(collect("ConfigMap", named("absent")), Err(fault.clone()));
         assert_eq!(collect("ConfigMap", all()), Err(fault));
         assert_eq!(collect("Limit", named("absent")), Ok(0));
+    }
+
+    #[test]
+    fn what_was_left_out_is_an_error_where_it_may_be_meant() {
+        let left_out = [("x", "c"), ("z", "a")].map(|(namespace, name)| (namespace.into(), name.into()));
+        let unknown = UnknownObjects {
+            parameters: BTreeMap::from([
+                (mk_kind("ConfigMap"), left_out.into()),
+                (
+                    mk_kind("Only"),
+                    BTreeSet::from([("x".to_owned(), "a".to_owned())]),
+                ),
+            ]),
+            ..UnknownObjects::default()
+        };
+        let parameters = mk_parameters().beside(Some(unknown));
+        let collect = |kind: &str, namespace: &str, target: ParamTarget| {
+            let reference = mk_reference(target, namespace, NotFound::Allow);
+            let found = parameters.collect(Some(&mk_kind(kind)), Some(&reference), "y");
+            found.map(|found| found.len())
+        };
+        let named = |name: &str| ParamTarget::Name(name.into());
+        let all = || ParamTarget::Selector(LabelSelector::default());
+        let fault = |kind: &str| Err(ParamFault::LeftOut(format!("/v1, Kind={kind}")));
+        assert_eq!(
+            collect("ConfigMap", "x", named("a")),
+            Ok(1),
+            "another one of its namespace"
+        );
+        assert_eq!(collect("ConfigMap", "x", named("absent")), Ok(0));
+        assert_eq!(collect("ConfigMap", "x", named("c")), fault("ConfigMap"));
+        assert_eq!(collect("ConfigMap", "x", all()), fault("ConfigMap"));
+        assert_eq!(
+            collect("ConfigMap", "", all()),
+            Ok(1),
+            "that of another namespace"
+        );
+        assert_eq!(collect("Only", "x", named("a")), fault("Only"));
+        assert_eq!(collect("Only", "", named("a")), Ok(0));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The admission set of one cluster: policies, webhooks, parameters, namespaces.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::bound::BoundPolicies;
@@ -10,7 +10,7 @@ use super::matching::{
     CustomResource, CustomResources, Equivalents, FixedNamespaces, LayeredNamespaces, MatchRule,
     MatchSubject, MissingNamespace, Namespaces,
 };
-use super::parameters::ParamKind;
+use super::parameters::{ParamKind, UnknownObjects};
 use super::policy::{Applicability, FailurePolicy, PolicyBinding};
 use super::webhook::{Webhook, WebhookConfiguration};
 use super::webhooks::Webhooks;
@@ -44,10 +44,10 @@ pub struct AdmissionObjects {
     pub namespaces: Vec<Arc<Document<'static>>>,
     /// Objects of the kinds that policies take as parameters.
     pub parameters: Vec<Arc<Document<'static>>>,
-    /// The kinds of parameters of which every object is known; `None`: of each.
-    pub complete_parameters: Option<HashSet<ParamKind>>,
     /// What CustomResourceDefinitions beside the parameters say.
     pub custom_resources: CustomResources,
+    /// What there is besides and is not known; `None`: nothing.
+    pub unknown: Option<UnknownObjects>,
 }
 
 /// What holds beside the manifests.
@@ -127,6 +127,14 @@ impl AdmissionObjects {
     }
 }
 
+fn namespaces(known: Vec<Arc<Document<'static>>>, unknown: Option<&UnknownObjects>) -> FixedNamespaces {
+    let namespaces = FixedNamespaces::new(known);
+    match unknown {
+        Some(unknown) => namespaces.beside(unknown.namespaces.clone()),
+        None => namespaces,
+    }
+}
+
 // === impl AdmissionSettings ===
 
 impl Default for AdmissionSettings {
@@ -188,8 +196,8 @@ impl AdmissionSet {
                 objects.mutating_bindings,
                 &equivalents,
             )),
-            parameters: Parameters::new(objects.parameters).complete_for(objects.complete_parameters),
-            namespaces: Arc::new(FixedNamespaces::new(objects.namespaces)),
+            namespaces: Arc::new(namespaces(objects.namespaces, objects.unknown.as_ref())),
+            parameters: Parameters::new(objects.parameters).beside(objects.unknown),
             missing_namespace: settings.missing_namespace,
             equivalents,
         }
@@ -217,8 +225,8 @@ impl AdmissionSet {
             initializers: Arc::clone(&self.initializers),
             exceptions: Arc::clone(&self.exceptions),
             failure_policy: self.failure_policy,
-            parameters: Parameters::new(objects.parameters).complete_for(objects.complete_parameters),
-            namespaces: Arc::new(FixedNamespaces::new(objects.namespaces)),
+            namespaces: Arc::new(namespaces(objects.namespaces, objects.unknown.as_ref())),
+            parameters: Parameters::new(objects.parameters).beside(objects.unknown),
             missing_namespace: self.missing_namespace,
             equivalents,
         }

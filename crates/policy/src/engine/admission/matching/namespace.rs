@@ -1,7 +1,7 @@
 //! Namespaces: their labels for selectors, and themselves for expressions.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::MatchError;
@@ -14,11 +14,21 @@ use portcullis_cel::json::{Document, Node};
 pub trait Namespaces: std::fmt::Debug + Send + Sync {
     /// The Namespace object called `name`, if it is known.
     fn namespace(&self, name: &str) -> Option<Arc<Document<'static>>>;
+
+    /// What holds for the Namespace called `name` where it is not known and `configured` holds for
+    /// others: nobody may take one to have no labels whose labels are merely not known.
+    fn missing(&self, _name: &str, configured: MissingNamespace) -> MissingNamespace {
+        configured
+    }
 }
 
 /// The Namespaces of manifests.
-#[derive(Debug, Clone, Default)]
-pub struct FixedNamespaces(HashMap<String, Arc<Document<'static>>>);
+#[derive(Debug, Clone)]
+pub struct FixedNamespaces {
+    known: HashMap<String, Arc<Document<'static>>>,
+    /// Which others there are; `None`: any may be there.
+    left_out: Option<BTreeSet<String>>,
+}
 
 /// Namespaces, and others where one is not among them.
 #[derive(Debug)]
@@ -48,19 +58,39 @@ impl FixedNamespaces {
             let name = document.root().pointer("/metadata/name")?.as_str()?.into_owned();
             Some((name, document))
         });
-        Self(named.collect())
+        Self {
+            known: named.collect(),
+            left_out: Some(BTreeSet::new()),
+        }
+    }
+
+    /// The same, where these others are there, too; `None`: any may be.
+    #[must_use]
+    pub fn beside(self, left_out: Option<BTreeSet<String>>) -> Self {
+        Self { left_out, ..self }
     }
 }
 
 impl Namespaces for FixedNamespaces {
     fn namespace(&self, name: &str) -> Option<Arc<Document<'static>>> {
-        self.0.get(name).cloned()
+        self.known.get(name).cloned()
+    }
+
+    fn missing(&self, name: &str, configured: MissingNamespace) -> MissingNamespace {
+        match &self.left_out {
+            Some(left_out) if !left_out.contains(name) => configured,
+            _ => MissingNamespace::Fail,
+        }
     }
 }
 
 impl Namespaces for LayeredNamespaces {
     fn namespace(&self, name: &str) -> Option<Arc<Document<'static>>> {
         self.over.namespace(name).or_else(|| self.under.namespace(name))
+    }
+
+    fn missing(&self, name: &str, configured: MissingNamespace) -> MissingNamespace {
+        self.under.missing(name, configured)
     }
 }
 
@@ -109,7 +139,7 @@ fn selects_by_name(
         return Ok(selector.matches(|_| Some(name)));
     }
     let own_name = |key: &str| (is_named && key == NAME_LABEL).then_some(Cow::Borrowed(name));
-    match (namespaces.namespace(name), missing) {
+    match (namespaces.namespace(name), namespaces.missing(name, missing)) {
         (Some(document), _) => {
             Ok(selector.matches(|key| own_name(key).or_else(|| label(document.root(), key))))
         }

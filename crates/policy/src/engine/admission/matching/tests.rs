@@ -283,7 +283,7 @@ fn a_custom_resource_may_have_any_version_that_a_rule_names() {
         rules: vec![mk_rule(&["example.org"], &["v2"], &["gadgets"])],
         ..Constraints::default()
     };
-    let namespaces = FixedNamespaces::default();
+    let namespaces = FixedNamespaces::new([]);
     let equivalents = mk_equivalents();
     let subject = MatchSubject {
         request: &request,

@@ -1,0 +1,455 @@
+//! How much memory the objects of watched clusters may take, and who takes it.
+//!
+//! ```text
+//! limits.watchedBytes ─┬─ 1/2  RBAC, Namespaces      who may do what: anybody's RoleBindings
+//!                      ├─ 1/4  policies              Denies, admission policies, webhooks, exceptions
+//!                      └─ 1/4  parameters            of admission policies: anybody's ConfigMaps
+//! ```
+//!
+//! Of each room half is common, and half is kept in equal parts for the clusters, which fill
+//! their own part first. So the objects of one cluster leave the others theirs, those of RBAC the
+//! policies theirs, and nobody's parameters keep out a Deny. Within a cluster one namespace takes
+//! at most an eighth of a room, and the last eighth is for objects without namespace.
+//!
+//! What is counted is what objects become (see `weight`) and what their expressions are compiled
+//! to, not what they are as JSON.
+
+mod process;
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub(super) use process::memory_of_process;
+
+/// The part of a room, as its divisor, that one namespace may take, and that is for objects
+/// without namespace alone.
+const NAMESPACE_SHARE: usize = 8;
+
+/// What each object takes in each cluster that has it, in bytes, whatever it says.
+pub(super) const OBJECT_BYTES: usize = 900;
+
+/// What an object is watched for, as far as memory is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum RoomPurpose {
+    Rbac,
+    Policies,
+    Parameters,
+}
+
+/// The rooms of all clusters.
+#[derive(Debug)]
+pub(super) struct WatchedMemory([Arc<Room>; 3]);
+
+/// The rooms, as one cluster may use them.
+#[derive(Debug)]
+pub(super) struct ClusterMemory([Arc<ClusterRoom>; 3]);
+
+#[derive(Debug)]
+struct Room(Mutex<RoomState>);
+
+#[derive(Debug)]
+struct RoomState {
+    limit: usize,
+    /// By all clusters, where what they have in common counts once.
+    used: usize,
+    /// What each cluster has, by number, as if it were alone.
+    clusters: HashMap<u64, ClusterUse>,
+    next: u64,
+    /// What is kept for clusters that do not use it.
+    idle: usize,
+}
+
+#[derive(Debug, Default)]
+struct ClusterUse {
+    used: usize,
+    /// By a digest of their names.
+    namespaces: HashMap<u32, usize>,
+}
+
+/// One room, for one cluster.
+#[derive(Debug)]
+pub(super) struct ClusterRoom {
+    room: Arc<Room>,
+    number: u64,
+}
+
+/// What an object takes in a cluster, as long as this is held.
+#[derive(Debug)]
+pub(super) struct Charge {
+    room: Arc<ClusterRoom>,
+    /// Of the object and of its content.
+    bytes: u32,
+    /// What expressions are compiled to.
+    compiled: u32,
+    /// 0 for none.
+    namespace: u32,
+}
+
+/// What a content takes, however many clusters have it, as long as this is held.
+#[derive(Debug)]
+pub(super) struct ContentCharge {
+    room: Arc<Room>,
+    bytes: u32,
+}
+
+// === impl WatchedMemory ===
+
+impl Default for WatchedMemory {
+    fn default() -> Self {
+        Self([(); 3].map(|()| Arc::new(Room::new())))
+    }
+}
+
+impl WatchedMemory {
+    /// From now on all objects may take so many bytes. What is held stays.
+    pub(super) fn limit(&self, bytes: usize) {
+        let parts = [bytes / 2, bytes / 4, bytes / 4];
+        for (room, part) in self.0.iter().zip(parts) {
+            let mut state = room.state();
+            state.limit = part;
+            state.share();
+        }
+    }
+
+    /// The rooms of one more cluster.
+    pub(super) fn cluster(&self) -> ClusterMemory {
+        ClusterMemory(self.0.each_ref().map(|room| Arc::new(ClusterRoom::new(room))))
+    }
+}
+
+// === impl ClusterMemory ===
+
+impl ClusterMemory {
+    pub(super) const fn room(&self, purpose: RoomPurpose) -> &Arc<ClusterRoom> {
+        let [rbac, policies, parameters] = &self.0;
+        match purpose {
+            RoomPurpose::Rbac => rbac,
+            RoomPurpose::Policies => policies,
+            RoomPurpose::Parameters => parameters,
+        }
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    fn new() -> Self {
+        Self(Mutex::new(RoomState {
+            limit: usize::MAX,
+            used: 0,
+            clusters: HashMap::new(),
+            next: 0,
+            idle: 0,
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, RoomState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl RoomState ===
+
+impl RoomState {
+    /// What is kept for each cluster.
+    fn reserve(&self) -> usize {
+        self.limit / 2 / self.clusters.len().max(1)
+    }
+
+    /// The clusters or the limit are others.
+    fn share(&mut self) {
+        let reserve = self.reserve();
+        let idle = self
+            .clusters
+            .values()
+            .map(|cluster| reserve.saturating_sub(cluster.used));
+        self.idle = idle.sum();
+    }
+
+    /// Whether so many bytes more fit: for the cluster as if it were alone, and for all.
+    fn fits(&self, number: u64, namespace: u32, [bytes, own]: [usize; 2]) -> bool {
+        if bytes == 0 {
+            return true;
+        }
+        let Some(cluster) = self.clusters.get(&number) else {
+            return false;
+        };
+        let (reserve, limit) = match namespace {
+            0 => (self.reserve(), self.limit),
+            _ => (without_share(self.reserve()), without_share(self.limit)),
+        };
+        let idle_of_others = self.idle - self.reserve().saturating_sub(cluster.used);
+        let all = self.used.saturating_add(idle_of_others).saturating_add(own);
+        let of_namespace = cluster.namespaces.get(&namespace).copied().unwrap_or_default();
+        let is_namespace_within = of_namespace.saturating_add(bytes) <= self.limit / NAMESPACE_SHARE;
+        let is_within = cluster.used.saturating_add(bytes) <= reserve || all <= limit;
+        is_within && (namespace == 0 || is_namespace_within)
+    }
+
+    fn take(&mut self, number: u64, namespace: u32, [bytes, compiled]: [usize; 2]) {
+        let reserve = self.reserve();
+        if let Some(cluster) = self.clusters.get_mut(&number) {
+            self.idle -= reserve.saturating_sub(cluster.used);
+            cluster.used += bytes + compiled;
+            self.idle += reserve.saturating_sub(cluster.used);
+            if namespace != 0 {
+                *cluster.namespaces.entry(namespace).or_default() += bytes + compiled;
+            }
+            self.used += OBJECT_BYTES + compiled;
+        }
+    }
+
+    fn give_back(&mut self, number: u64, namespace: u32, [bytes, compiled]: [usize; 2]) {
+        let reserve = self.reserve();
+        if let Some(cluster) = self.clusters.get_mut(&number) {
+            self.idle -= reserve.saturating_sub(cluster.used);
+            cluster.used -= bytes + compiled;
+            self.idle += reserve.saturating_sub(cluster.used);
+            if let Some(left) = cluster.namespaces.get_mut(&namespace) {
+                *left -= bytes + compiled;
+                if *left == 0 {
+                    cluster.namespaces.remove(&namespace);
+                }
+            }
+            self.used -= OBJECT_BYTES + compiled;
+        }
+    }
+}
+
+const fn without_share(bytes: usize) -> usize {
+    bytes - bytes / NAMESPACE_SHARE
+}
+
+// === impl ClusterRoom ===
+
+impl ClusterRoom {
+    fn new(room: &Arc<Room>) -> Self {
+        let mut state = room.state();
+        let number = state.next;
+        state.next += 1;
+        state.clusters.insert(number, ClusterUse::default());
+        state.share();
+        Self {
+            room: Arc::clone(room),
+            number,
+        }
+    }
+
+    /// Takes what an object in `namespace`, empty for none, takes whose content takes so many
+    /// bytes, and `is_shared` where another cluster has it, in place of what takes `before`. `None`
+    /// where there is no room.
+    pub(super) fn try_take(
+        self: &Arc<Self>,
+        namespace: &str,
+        content: usize,
+        is_shared: bool,
+        before: usize,
+    ) -> Option<Charge> {
+        let (namespace, bytes) = (digest(namespace), bounded(OBJECT_BYTES + content));
+        let own = OBJECT_BYTES + if is_shared { 0 } else { content };
+        let more = [bytes as usize, own].map(|bytes| bytes.saturating_sub(before));
+        let mut state = self.room.state();
+        if !state.fits(self.number, namespace, more) {
+            return None;
+        }
+        state.take(self.number, namespace, [bytes as usize, 0]);
+        Some(Charge {
+            room: Arc::clone(self),
+            bytes,
+            compiled: 0,
+            namespace,
+        })
+    }
+
+    /// Whether an object in `namespace` would have room whose content takes so many bytes.
+    pub(super) fn has_room(&self, namespace: &str, content: usize) -> bool {
+        let bytes = OBJECT_BYTES + content;
+        let state = self.room.state();
+        state.fits(self.number, digest(namespace), [bytes, bytes])
+    }
+
+    /// Takes what a content takes.
+    pub(super) fn take_content(&self, bytes: usize) -> ContentCharge {
+        let bytes = bounded(bytes);
+        self.room.state().used += bytes as usize;
+        ContentCharge {
+            room: Arc::clone(&self.room),
+            bytes,
+        }
+    }
+}
+
+impl Drop for ClusterRoom {
+    fn drop(&mut self) {
+        let mut state = self.room.state();
+        state.clusters.remove(&self.number);
+        state.share();
+    }
+}
+
+// === impl Charge ===
+
+impl Charge {
+    /// What the object takes, as if no other cluster had it.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes as usize + self.compiled as usize
+    }
+
+    /// Takes what expressions are compiled to as well, of an object whose content no other cluster
+    /// has, in place of what takes `before`; `false` where there is no room.
+    pub(super) fn try_take_compiled(&mut self, compiled: usize, before: usize) -> bool {
+        let more = (self.bytes as usize + compiled).saturating_sub(before);
+        let mut state = self.room.room.state();
+        self.give_back_to(&mut state);
+        // All of it is taken together.
+        let content = self.bytes as usize - OBJECT_BYTES;
+        state.used -= content;
+        let fits = state.fits(self.room.number, self.namespace, [more, more]);
+        state.used += content;
+        self.compiled = if fits { bounded(compiled) } else { 0 };
+        self.take_of(&mut state);
+        fits
+    }
+
+    /// The same, whether there is room or not.
+    pub(super) fn take_compiled(&mut self, compiled: usize) {
+        let mut state = self.room.room.state();
+        self.give_back_to(&mut state);
+        self.compiled = bounded(compiled);
+        self.take_of(&mut state);
+    }
+
+    fn taken(&self) -> [usize; 2] {
+        [self.bytes as usize, self.compiled as usize]
+    }
+
+    fn take_of(&self, state: &mut RoomState) {
+        state.take(self.room.number, self.namespace, self.taken());
+    }
+
+    fn give_back_to(&self, state: &mut RoomState) {
+        state.give_back(self.room.number, self.namespace, self.taken());
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.give_back_to(&mut self.room.room.state());
+    }
+}
+
+impl Drop for ContentCharge {
+    fn drop(&mut self) {
+        self.room.state().used -= self.bytes as usize;
+    }
+}
+
+/// No object has as many.
+fn bounded(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// Tells namespaces apart, as far as it matters.
+fn digest(namespace: &str) -> u32 {
+    if namespace.is_empty() {
+        return 0;
+    }
+    let mut hasher = DefaultHasher::new();
+    namespace.hash(&mut hasher);
+    u32::try_from(hasher.finish() >> 32).unwrap_or_default().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: usize = 1 << 10;
+
+    /// A memory whose room for parameters has so many KiB.
+    fn memory(kib: usize) -> WatchedMemory {
+        let memory = WatchedMemory::default();
+        memory.limit(4 * kib * KIB);
+        memory
+    }
+
+    /// Takes objects of 10 KiB until there is no room; how many.
+    fn fill(room: &Arc<ClusterRoom>, namespace: &str, held: &mut Vec<(Charge, ContentCharge)>) -> usize {
+        let content = 10 * KIB - OBJECT_BYTES;
+        let mut count = 0;
+        while let Some(charge) = room.try_take(namespace, content, false, 0) {
+            held.push((charge, room.take_content(content)));
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn a_single_cluster_has_all_and_each_purpose_its_own() {
+        let memory = memory(1_000);
+        let cluster = memory.cluster();
+        let mut held = Vec::new();
+        assert_eq!(fill(cluster.room(RoomPurpose::Parameters), "", &mut held), 100);
+        assert_eq!(fill(cluster.room(RoomPurpose::Policies), "", &mut held), 100);
+        assert_eq!(fill(cluster.room(RoomPurpose::Rbac), "", &mut held), 200);
+        held.clear();
+        assert_eq!(fill(cluster.room(RoomPurpose::Parameters), "", &mut held), 100);
+    }
+
+    #[test]
+    fn a_cluster_leaves_the_others_their_part() {
+        let memory = memory(1_000);
+        let clusters = [(); 5].map(|()| memory.cluster());
+        let room = |index: usize| clusters[index].room(RoomPurpose::Parameters);
+        let (mut of_first, mut of_others) = (Vec::new(), Vec::new());
+        // Its own tenth, and the common half.
+        assert_eq!(fill(room(0), "", &mut of_first), 60);
+        for other in 1..5 {
+            assert_eq!(fill(room(other), "", &mut of_others), 10);
+        }
+        of_first.clear();
+        assert_eq!(fill(room(1), "", &mut of_others), 50);
+        assert_eq!(fill(room(0), "", &mut of_first), 10);
+    }
+
+    #[test]
+    fn a_namespace_leaves_the_others_and_what_has_none_their_part() {
+        let memory = memory(1_600);
+        let cluster = memory.cluster();
+        let room = cluster.room(RoomPurpose::Rbac);
+        memory.limit(1_600 * KIB);
+        let mut held = Vec::new();
+        let names: Vec<String> = (0..9).map(|number| format!("team-{number}")).collect();
+        let of_each: Vec<usize> = names.iter().map(|name| fill(room, name, &mut held)).collect();
+        assert_eq!(of_each, [10, 10, 10, 10, 10, 10, 10, 0, 0]);
+        assert_eq!(fill(room, "", &mut held), 10);
+    }
+
+    #[test]
+    fn what_clusters_have_in_common_counts_once() {
+        let memory = memory(1_000);
+        let clusters: Vec<_> = (0..500).map(|_| memory.cluster()).collect();
+        let content = 100 * KIB;
+        let first = clusters[0].room(RoomPurpose::Parameters);
+        let _content = first.take_content(content);
+        let charges: Vec<_> = clusters
+            .iter()
+            .map(|cluster| {
+                let room = cluster.room(RoomPurpose::Parameters);
+                assert!(room.try_take("", 950 * KIB, false, 0).is_none());
+                room.try_take("", content, true, 0).unwrap()
+            })
+            .collect();
+        assert_eq!(charges.len(), 500);
+    }
+
+    #[test]
+    fn a_cluster_that_goes_leaves_its_part_to_the_others() {
+        let memory = memory(1_000);
+        let (one, other) = (memory.cluster(), memory.cluster());
+        let mut held = Vec::new();
+        assert_eq!(fill(one.room(RoomPurpose::Parameters), "", &mut held), 75);
+        drop(other);
+        assert_eq!(fill(one.room(RoomPurpose::Parameters), "", &mut held), 25);
+    }
+}

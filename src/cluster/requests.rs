@@ -1,0 +1,299 @@
+//! Requests to an API server, and their answers, whose size is bounded by who reads them.
+
+use std::fmt::Display;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::failure::in_words;
+use super::split::{Envelope, Part, SplitError, Splitter};
+use portcullis_policy::engine::text::cut;
+
+/// The most bytes of an answer that says why there is no other.
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
+
+/// The most bytes of what is quoted of such an answer.
+const MAX_MESSAGE_BYTES: usize = 512;
+
+/// Asks one API server.
+#[derive(Clone)]
+pub(super) struct ApiServer(Client);
+
+/// A request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ApiRequest<'r> {
+    pub(super) method: &'r Method,
+    /// With its query.
+    pub(super) path: &'r str,
+    /// `Accept`, or where there is a body `Content-Type`.
+    pub(super) content: (&'static str, &'r str),
+    pub(super) body: &'r [u8],
+}
+
+/// Why a request has no answer that can be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ApiError {
+    /// The API server, or what is before it, says no.
+    #[error("{}", .0.message)]
+    Refused(Box<Refusal>),
+    /// The answer is larger than it may be.
+    #[error("the answer of the API server has more than {0} bytes")]
+    TooLarge(usize),
+    /// The answer is another one than was asked for.
+    #[error("the answer is not what an API server sends: {0}")]
+    Unexpected(String),
+    /// The answer cannot be split into objects.
+    #[error(transparent)]
+    Split(#[from] SplitError),
+    /// It did not come to its end in time.
+    #[error("{0} did not end within {1} s")]
+    TooLong(&'static str, u64),
+    /// There is none, or not all of it.
+    #[error("{}", in_words(&**.0))]
+    Unreachable(#[source] Box<kube::Error>),
+}
+
+/// An answer of another code than 2xx.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) code: u16,
+    pub(super) message: String,
+    /// Where a list goes on whose place has expired.
+    pub(super) next: Option<String>,
+}
+
+/// `metav1.Status`.
+#[derive(Default, Deserialize)]
+struct WrittenStatus {
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    code: u16,
+    #[serde(default)]
+    metadata: WrittenListMeta,
+}
+
+#[derive(Default, Deserialize)]
+struct WrittenListMeta {
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+}
+
+/// An answer that is split while it is read.
+pub(super) struct SplitAnswer {
+    body: Body,
+    splitter: Splitter,
+    unread: Bytes,
+}
+
+// === impl ApiServer ===
+
+impl ApiServer {
+    pub(super) const fn new(client: Client) -> Self {
+        Self(client)
+    }
+
+    /// What is at `path`, as JSON of at most so many bytes.
+    pub(super) async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        accept: &str,
+        max_bytes: usize,
+    ) -> Result<T, ApiError> {
+        let answer = self.ask(&ApiRequest::get(path, accept), max_bytes).await?;
+        serde_json::from_slice(&answer).map_err(|error| ApiError::unexpected(path, &error))
+    }
+
+    /// What the API server answers, in at most so many bytes.
+    pub(super) async fn ask(&self, request: &ApiRequest<'_>, max_bytes: usize) -> Result<Bytes, ApiError> {
+        collect(self.begin(request).await?, max_bytes).await
+    }
+
+    /// The list or the watch at `path`, with objects of at most so many bytes.
+    pub(super) async fn split(
+        &self,
+        path: &str,
+        envelope: Envelope,
+        max_object_bytes: usize,
+    ) -> Result<SplitAnswer, ApiError> {
+        let body = self.begin(&ApiRequest::get(path, JSON)).await?;
+        Ok(SplitAnswer {
+            body,
+            splitter: Splitter::new(envelope, max_object_bytes),
+            unread: Bytes::new(),
+        })
+    }
+
+    async fn begin(&self, request: &ApiRequest<'_>) -> Result<Body, ApiError> {
+        let (header, value) = request.content;
+        let built = Request::builder()
+            .method(request.method)
+            .uri(request.path)
+            .header(header, value)
+            .body(Body::from(request.body.to_vec()));
+        let built = built.map_err(kube::Error::HttpError)?;
+        let answer = self.0.send(built).await?;
+        if answer.status().is_success() {
+            return Ok(answer.into_body());
+        }
+        Err(ApiError::Refused(Box::new(Refusal::read(answer).await?)))
+    }
+}
+
+/// What is asked for.
+pub(super) const JSON: &str = "application/json";
+
+// === impl ApiRequest ===
+
+impl<'r> ApiRequest<'r> {
+    pub(super) const fn get(path: &'r str, accept: &'r str) -> Self {
+        Self {
+            method: &Method::GET,
+            path,
+            content: ("Accept", accept),
+            body: &[],
+        }
+    }
+}
+
+async fn collect(mut body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
+    let mut collected = Vec::new();
+    while let Some(data) = next_data(&mut body).await? {
+        if collected.len() + data.len() > max_bytes {
+            return Err(ApiError::TooLarge(max_bytes));
+        }
+        collected.extend_from_slice(&data);
+    }
+    Ok(collected.into())
+}
+
+/// What comes next of a body; `None` at its end.
+async fn next_data(body: &mut Body) -> Result<Option<Bytes>, kube::Error> {
+    while let Some(frame) = body.frame().await.transpose()? {
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}
+
+// === impl ApiError ===
+
+impl From<kube::Error> for ApiError {
+    fn from(error: kube::Error) -> Self {
+        Self::Unreachable(Box::new(error))
+    }
+}
+
+impl ApiError {
+    pub(super) fn unexpected(what: &str, why: impl Display) -> Self {
+        Self::Unexpected(cut(format!("{what}: {why}"), MAX_MESSAGE_BYTES))
+    }
+
+    /// Whether there was an answer, whatever it says.
+    pub(super) const fn is_answer(&self) -> bool {
+        !matches!(self, Self::Unreachable(_))
+    }
+
+    /// Whether the answer has this code.
+    pub(super) fn is(&self, code: u16) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == code)
+    }
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    async fn read(answer: Response<Body>) -> Result<Self, ApiError> {
+        let status = answer.status();
+        let text = match collect(answer.into_body(), MAX_REFUSAL_BYTES).await {
+            Err(ApiError::TooLarge(_)) => Bytes::new(),
+            text => text?,
+        };
+        Ok(Self::of(status, &text))
+    }
+
+    fn of(status: http::StatusCode, text: &[u8]) -> Self {
+        let written: WrittenStatus = serde_json::from_slice(text).unwrap_or_default();
+        let message = match written.message.as_str() {
+            "" => format!("the answer is {status}, without a reason"),
+            _ => written.message,
+        };
+        Self {
+            code: status.as_u16(),
+            message: cut(message, MAX_MESSAGE_BYTES),
+            next: written.metadata.next.filter(|next| !next.is_empty()),
+        }
+    }
+
+    /// What the object of an event of the type `ERROR` says.
+    pub(super) fn of_event(text: &[u8]) -> Option<Self> {
+        let written: WrittenStatus = serde_json::from_slice(text).ok()?;
+        Some(Self {
+            code: written.code,
+            message: cut(written.message, MAX_MESSAGE_BYTES),
+            next: None,
+        })
+    }
+
+    /// Whether a watch cannot go on from where it is: the API server has that version no more, or
+    /// not yet, or the kind is not served any more.
+    pub(super) fn ends_watch(&self) -> bool {
+        matches!(self.code, 404 | 410) || self.message.contains("Too large resource version")
+    }
+}
+
+// === impl SplitAnswer ===
+
+impl SplitAnswer {
+    /// The next part; `None` where the answer has ended between two documents.
+    pub(super) async fn next(&mut self) -> Result<Option<Part>, ApiError> {
+        loop {
+            let mut unread = &*self.unread;
+            let part = self.splitter.next(&mut unread)?;
+            let taken = self.unread.len() - unread.len();
+            self.unread = self.unread.slice(taken..);
+            if part.is_some() {
+                return Ok(part);
+            }
+            match next_data(&mut self.body).await? {
+                Some(data) => self.unread = data,
+                None if self.splitter.is_within() => {
+                    return Err(ApiError::unexpected("an answer", "it ends too early"));
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_refuses_a_request_is_told_in_a_few_words() {
+        let status = json!({"kind": "Status", "message": "roles is forbidden", "code": 403}).to_string();
+        let refusal = Refusal::of(StatusCode::FORBIDDEN, status.as_bytes());
+        assert_eq!((refusal.code, &*refusal.message), (403, "roles is forbidden"));
+        let page = Refusal::of(StatusCode::NOT_FOUND, b"404 page not found\n");
+        assert_eq!(page.message, "the answer is 404 Not Found, without a reason");
+        let long = json!({"message": "x".repeat(50_000)}).to_string();
+        assert!(Refusal::of(StatusCode::NOT_FOUND, long.as_bytes()).message.len() <= MAX_MESSAGE_BYTES);
+    }
+
+    #[test]
+    fn where_a_list_goes_on_is_taken_from_what_refuses_it() {
+        let status = json!({"code": 410, "metadata": {"continue": "c"}}).to_string();
+        let refusal = Refusal::of(StatusCode::GONE, status.as_bytes());
+        assert_eq!(refusal.next.as_deref(), Some("c"));
+    }
+}

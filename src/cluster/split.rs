@@ -1,0 +1,602 @@
+//! Splits an answer of an API server into its objects while it arrives.
+//!
+//! ```text
+//! {"kind":"RoleList","metadata":{…},"items":[{…},{…}]}     a page of a list
+//! {"type":"MODIFIED","object":{…}}                         events of a watch, one after the other
+//!  '------------- envelope -------'         '- objects
+//! ```
+//!
+//! Nothing is read as a tree, so memory is bounded by the largest object that is taken. Of a larger
+//! one only the head is kept, which says what it is. Whether an object is valid JSON is for who
+//! reads it: here only strings and brackets count.
+
+use memchr::memchr2;
+
+/// The most bytes of what stands around the objects.
+const MAX_ENVELOPE_BYTES: usize = 64 << 10;
+
+/// The most bytes of a string of a head, as written: a name of 253 bytes, each of them escaped.
+const MAX_WORD_BYTES: usize = 2 << 10;
+
+/// Splits one answer.
+#[derive(Debug)]
+pub(super) struct Splitter {
+    envelope_of: Envelope,
+    max_object_bytes: usize,
+    depth: usize,
+    text: TextState,
+    /// The last string, where it may be a key or a value of a head.
+    word: Vec<u8>,
+    is_value: bool,
+    /// Whether the member with the objects is open at the document's own level.
+    is_at_objects: bool,
+    envelope: Vec<u8>,
+    open: Option<OpenObject>,
+}
+
+/// What an answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Envelope {
+    /// Its objects are in the list `items`.
+    List,
+    /// Each document has one, `object`.
+    Event,
+}
+
+/// What comes next in an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// An object.
+    Object(SplitObject),
+    /// The end of a document: all of it but its objects.
+    End(Vec<u8>),
+}
+
+/// An object, as far as it was taken.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SplitObject {
+    pub(super) head: ObjectHead,
+    /// As JSON; `None` where it is larger than it may be.
+    pub(super) text: Option<Vec<u8>>,
+    /// How large it is, as written.
+    pub(super) bytes: usize,
+}
+
+/// What an object says that it is. Texts that it does not have are empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ObjectHead {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) resource_version: String,
+}
+
+/// Why an answer cannot be split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum SplitError {
+    /// It is no such document.
+    #[error("the answer is not what an API server sends: {0}")]
+    Malformed(&'static str),
+    /// It says too much besides its objects.
+    #[error("the answer has more than {MAX_ENVELOPE_BYTES} bytes besides its objects")]
+    EnvelopeTooLarge,
+}
+
+/// Whether a byte stands within a string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TextState {
+    Outside,
+    Inside,
+    /// After a backslash.
+    Escaped,
+}
+
+/// An object that has not ended.
+#[derive(Debug)]
+struct OpenObject {
+    /// The depth around it.
+    depth: usize,
+    /// `None` once it is too large.
+    text: Option<Vec<u8>>,
+    bytes: usize,
+    head: ObjectHead,
+    /// The last key of the object itself.
+    key: HeadKey,
+    /// The last key within that.
+    inner_key: HeadKey,
+}
+
+/// A key that a head is read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HeadKey {
+    ApiVersion,
+    Kind,
+    Metadata,
+    Namespace,
+    Name,
+    ResourceVersion,
+    Other,
+}
+
+// === impl Splitter ===
+
+impl Splitter {
+    /// For objects of at most so many bytes.
+    pub(super) const fn new(envelope_of: Envelope, max_object_bytes: usize) -> Self {
+        Self {
+            envelope_of,
+            max_object_bytes,
+            depth: 0,
+            text: TextState::Outside,
+            word: Vec::new(),
+            is_value: false,
+            is_at_objects: false,
+            envelope: Vec::new(),
+            open: None,
+        }
+    }
+
+    /// Whether a document has begun and not ended.
+    pub(super) const fn is_within(&self) -> bool {
+        self.depth > 0
+    }
+
+    /// The next part; what it took of `bytes` is taken away. `None` where there must be more.
+    ///
+    /// # Errors
+    ///
+    /// What comes is no such answer. No more can be read of it.
+    pub(super) fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Part>, SplitError> {
+        while let Some((&byte, rest)) = bytes.split_first() {
+            if self.text == TextState::Inside {
+                let end = memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len());
+                if end > 0 {
+                    let (run, rest) = bytes.split_at(end);
+                    self.note_word(run);
+                    self.keep(run)?;
+                    *bytes = rest;
+                    continue;
+                }
+            }
+            *bytes = rest;
+            if let Some(part) = self.take(byte)? {
+                return Ok(Some(part));
+            }
+        }
+        Ok(None)
+    }
+
+    fn take(&mut self, byte: u8) -> Result<Option<Part>, SplitError> {
+        match (self.text, byte) {
+            (TextState::Escaped, _) => {
+                self.text = TextState::Inside;
+                self.note_word(&[byte]);
+            }
+            (TextState::Inside, b'"') => {
+                self.text = TextState::Outside;
+                self.string_ended();
+            }
+            (TextState::Inside, _) => {
+                self.text = TextState::Escaped;
+                self.note_word(&[byte]);
+            }
+            (TextState::Outside, _) => return self.take_outside(byte),
+        }
+        self.keep(&[byte])?;
+        Ok(None)
+    }
+
+    /// Takes a byte that is in no string.
+    fn take_outside(&mut self, byte: u8) -> Result<Option<Part>, SplitError> {
+        if byte.is_ascii_whitespace() {
+            if self.open.is_some() {
+                self.keep(&[byte])?;
+            }
+            return Ok(None);
+        }
+        if self.depth == 0 && byte != b'{' {
+            return Err(SplitError::Malformed("it is no JSON object"));
+        }
+        if self.is_among_items() && !matches!(byte, b'{' | b',' | b']') {
+            return Err(SplitError::Malformed("an item of its list is no object"));
+        }
+        match byte {
+            b'"' => {
+                self.text = TextState::Inside;
+                self.word.clear();
+            }
+            b'{' | b'[' => self.opened(byte),
+            b':' => self.key_ended(),
+            b',' => self.is_value = false,
+            _ => {}
+        }
+        self.keep(&[byte])?;
+        match byte {
+            b'}' | b']' => self.closed(),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether the next value is an item of a list.
+    fn is_among_items(&self) -> bool {
+        self.envelope_of == Envelope::List && self.depth == 2 && self.is_at_objects && self.open.is_none()
+    }
+
+    fn opened(&mut self, byte: u8) {
+        let is_object = self.open.is_none()
+            && byte == b'{'
+            && self.is_at_objects
+            && self.depth == self.envelope_of.depth_of_objects();
+        if is_object {
+            self.open = Some(OpenObject::new(self.depth));
+        }
+        self.depth += 1;
+        self.is_value = false;
+    }
+
+    fn closed(&mut self) -> Result<Option<Part>, SplitError> {
+        self.depth = self
+            .depth
+            .checked_sub(1)
+            .ok_or(SplitError::Malformed("a bracket is closed that was not opened"))?;
+        self.is_value = false;
+        if let Some(open) = self.open.take_if(|open| open.depth == self.depth) {
+            if self.envelope_of == Envelope::Event {
+                self.envelope.extend_from_slice(b"null");
+            }
+            return Ok(Some(Part::Object(SplitObject {
+                head: open.head,
+                text: open.text,
+                bytes: open.bytes,
+            })));
+        }
+        if self.depth == 0 {
+            self.is_at_objects = false;
+            return Ok(Some(Part::End(std::mem::take(&mut self.envelope))));
+        }
+        Ok(None)
+    }
+
+    /// Keeps these bytes of the object that is open, or of the envelope.
+    fn keep(&mut self, run: &[u8]) -> Result<(), SplitError> {
+        if let Some(open) = &mut self.open {
+            open.keep(run, self.max_object_bytes);
+            return Ok(());
+        }
+        if self.is_among_items() && run == b"," {
+            return Ok(());
+        }
+        if self.envelope.len() + run.len() > MAX_ENVELOPE_BYTES {
+            return Err(SplitError::EnvelopeTooLarge);
+        }
+        self.envelope.extend_from_slice(run);
+        Ok(())
+    }
+
+    /// How deep the next value stands in the object that is open, or in the document.
+    fn level(&self) -> usize {
+        self.depth - self.open.as_ref().map_or(0, |open| open.depth)
+    }
+
+    /// Whether a string here may be of a head, or name the member with the objects.
+    fn is_word(&self) -> bool {
+        match &self.open {
+            None => self.depth == 1,
+            Some(open) => match self.level() {
+                1 => true,
+                2 => open.key == HeadKey::Metadata,
+                _ => false,
+            },
+        }
+    }
+
+    fn note_word(&mut self, run: &[u8]) {
+        // One byte more than may be is enough to know that it is too long.
+        let room = (MAX_WORD_BYTES + 1).saturating_sub(self.word.len());
+        if room > 0 && self.is_word() {
+            self.word.extend_from_slice(run.get(..room).unwrap_or(run));
+        }
+    }
+
+    fn string_ended(&mut self) {
+        if !self.is_value || !self.is_word() {
+            return;
+        }
+        let level = self.level();
+        let Some(open) = &mut self.open else { return };
+        let key = if level == 1 { open.key } else { open.inner_key };
+        if let Some(field) = open.head.field(key) {
+            *field = unescaped(&self.word);
+        }
+    }
+
+    /// The last string was a key.
+    fn key_ended(&mut self) {
+        self.is_value = true;
+        if !self.is_word() {
+            return;
+        }
+        let level = self.level();
+        match &mut self.open {
+            None => self.is_at_objects = self.word == self.envelope_of.member().as_bytes(),
+            Some(open) if level == 1 => open.key = HeadKey::of_object(&self.word),
+            Some(open) => open.inner_key = HeadKey::of_metadata(&self.word),
+        }
+    }
+}
+
+// === impl Envelope ===
+
+impl Envelope {
+    const fn member(self) -> &'static str {
+        match self {
+            Self::List => "items",
+            Self::Event => "object",
+        }
+    }
+
+    const fn depth_of_objects(self) -> usize {
+        match self {
+            Self::List => 2,
+            Self::Event => 1,
+        }
+    }
+}
+
+// === impl OpenObject ===
+
+impl OpenObject {
+    fn new(depth: usize) -> Self {
+        Self {
+            depth,
+            text: Some(Vec::new()),
+            bytes: 0,
+            head: ObjectHead::default(),
+            key: HeadKey::Other,
+            inner_key: HeadKey::Other,
+        }
+    }
+
+    fn keep(&mut self, run: &[u8], max: usize) {
+        self.bytes = self.bytes.saturating_add(run.len());
+        if self.bytes > max {
+            self.text = None;
+        }
+        if let Some(text) = &mut self.text {
+            text.extend_from_slice(run);
+        }
+    }
+}
+
+// === impl ObjectHead ===
+
+impl ObjectHead {
+    fn field(&mut self, key: HeadKey) -> Option<&mut String> {
+        match key {
+            HeadKey::ApiVersion => Some(&mut self.api_version),
+            HeadKey::Kind => Some(&mut self.kind),
+            HeadKey::Namespace => Some(&mut self.namespace),
+            HeadKey::Name => Some(&mut self.name),
+            HeadKey::ResourceVersion => Some(&mut self.resource_version),
+            HeadKey::Metadata | HeadKey::Other => None,
+        }
+    }
+}
+
+// === impl HeadKey ===
+
+impl HeadKey {
+    fn of_object(word: &[u8]) -> Self {
+        match word {
+            b"apiVersion" => Self::ApiVersion,
+            b"kind" => Self::Kind,
+            b"metadata" => Self::Metadata,
+            _ => Self::Other,
+        }
+    }
+
+    fn of_metadata(word: &[u8]) -> Self {
+        match word {
+            b"namespace" => Self::Namespace,
+            b"name" => Self::Name,
+            b"resourceVersion" => Self::ResourceVersion,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What a string says, without the quotes around it; nothing where it is none, or too long.
+fn unescaped(word: &[u8]) -> String {
+    if word.len() > MAX_WORD_BYTES {
+        return String::new();
+    }
+    let quoted = [b"\"", word, b"\""].concat();
+    serde_json::from_slice(&quoted).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// What comes of `text` in pieces of so many bytes.
+    fn split(of: Envelope, max: usize, text: &[u8], piece: usize) -> Result<Vec<Part>, SplitError> {
+        let (mut splitter, mut parts) = (Splitter::new(of, max), Vec::new());
+        for mut bytes in text.chunks(piece) {
+            while let Some(part) = splitter.next(&mut bytes)? {
+                parts.push(part);
+            }
+        }
+        Ok(parts)
+    }
+
+    fn list(items: &[Value]) -> String {
+        json!({"kind": "RoleList", "metadata": {"resourceVersion": "7", "items": [1]}, "items": items, "z": {"items": []}})
+            .to_string()
+    }
+
+    fn role() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Role",
+            "metadata": {
+                "labels": {"name": "label", "a\"b": "\\"}, "name": "r\u{fc}\"<", "namespace": "n",
+                "ownerReferences": [{"name": "owner"}], "resourceVersion": "12",
+            },
+            "spec": {"metadata": {"name": "inner"}, "text": "}]{[\\\"", "kind": "Inner"},
+        })
+    }
+
+    fn head() -> ObjectHead {
+        ObjectHead {
+            api_version: "v1".into(),
+            kind: "Role".into(),
+            namespace: "n".into(),
+            name: "r\u{fc}\"<".into(),
+            resource_version: "12".into(),
+        }
+    }
+
+    #[test]
+    fn a_list_is_split_into_its_items_however_it_arrives() {
+        let text = list(&[role(), json!({}), json!({"metadata": {"name": "b"}})]);
+        for piece in [1, 2, 3, 7, text.len()] {
+            let parts = split(Envelope::List, 1_000, text.as_bytes(), piece).unwrap();
+            let [
+                Part::Object(first),
+                Part::Object(empty),
+                Part::Object(last),
+                Part::End(envelope),
+            ] = &parts[..]
+            else {
+                panic!("{parts:?}");
+            };
+            assert_eq!(first.head, head());
+            let read: Value = serde_json::from_slice(first.text.as_ref().unwrap()).unwrap();
+            assert_eq!((read, first.bytes), (role(), role().to_string().len()));
+            assert_eq!(empty.text.as_deref(), Some(&b"{}"[..]));
+            assert_eq!(last.head.name, "b");
+            let envelope: Value = serde_json::from_slice(envelope).unwrap();
+            assert_eq!(envelope["items"], json!([]));
+            assert_eq!(envelope["metadata"]["resourceVersion"], "7");
+        }
+    }
+
+    #[test]
+    fn events_follow_one_another() {
+        let event = |kind: &str| json!({"type": kind, "object": role()}).to_string();
+        let text = format!("{}\n{}\n", event("ADDED"), event("DELETED"));
+        let parts = split(Envelope::Event, 1_000, text.as_bytes(), 5).unwrap();
+        let types = parts.iter().filter_map(|part| match part {
+            Part::End(envelope) => Some(serde_json::from_slice::<Value>(envelope).unwrap()["type"].clone()),
+            Part::Object(object) => {
+                assert_eq!(object.head, head());
+                None
+            }
+        });
+        assert_eq!(types.collect::<Vec<_>>(), ["ADDED", "DELETED"]);
+        assert_eq!(parts.len(), 4);
+    }
+
+    #[test]
+    fn of_an_object_that_is_too_large_the_head_is_kept_wherever_it_stands() {
+        let mut large = role();
+        large["aaa"] = "x".repeat(5_000).into();
+        let text = list(&[large.clone(), role()]);
+        let parts = split(Envelope::List, 1_000, text.as_bytes(), 100).unwrap();
+        let Part::Object(object) = &parts[0] else {
+            panic!("{parts:?}")
+        };
+        assert_eq!((&object.head, &object.text), (&head(), &None));
+        assert_eq!(object.bytes, large.to_string().len());
+        assert!(matches!(
+            &parts[1],
+            Part::Object(SplitObject { text: Some(_), .. })
+        ));
+    }
+
+    #[test]
+    fn an_object_may_be_nested_however_deep() {
+        let (open, close) = ("[".repeat(50_000), "]".repeat(50_000));
+        let text = format!(r#"{{"items":[{{"data":{open}{close},"metadata":{{"name":"deep"}}}},{{}}]}}"#);
+        let parts = split(Envelope::List, 1 << 20, text.as_bytes(), 999).unwrap();
+        assert!(matches!(&parts[0], Part::Object(object) if object.head.name == "deep"));
+        assert_eq!(parts.len(), 3);
+    }
+
+    #[test]
+    fn what_is_no_list_is_an_error() {
+        for text in [
+            "default backend - 404",
+            "[]",
+            r#"{"items":[1]}"#,
+            r#"{"items":["a"]}"#,
+            r#"{"items":[[]]}"#,
+            "}",
+        ] {
+            let error = split(Envelope::List, 100, text.as_bytes(), 1).unwrap_err();
+            assert!(matches!(error, SplitError::Malformed(_)), "{text}");
+        }
+        let endless = format!(r#"{{"message":"{}"#, "x".repeat(MAX_ENVELOPE_BYTES));
+        let error = split(Envelope::List, 100, endless.as_bytes(), 100).unwrap_err();
+        assert_eq!(error, SplitError::EnvelopeTooLarge);
+    }
+
+    #[test]
+    fn what_is_held_of_a_list_does_not_grow_with_it() {
+        let mut splitter = Splitter::new(Envelope::List, 1_000);
+        let mut begin = &br#"{"items":["#[..];
+        assert_eq!(splitter.next(&mut begin), Ok(None));
+        let item = format!(r#"{{"metadata":{{"name":"{}"}}}},"#, "x".repeat(3_000));
+        for _ in 0..10_000 {
+            let mut bytes = item.as_bytes();
+            assert!(
+                matches!(splitter.next(&mut bytes), Ok(Some(Part::Object(object))) if object.text.is_none())
+            );
+            assert_eq!(splitter.next(&mut bytes), Ok(None));
+        }
+        assert!(splitter.envelope.len() < 100 && splitter.word.capacity() <= 2 * MAX_WORD_BYTES);
+    }
+
+    fn json_value() -> impl Strategy<Value = Value> {
+        let text = prop_oneof![
+            Just("items"),
+            Just("object"),
+            Just("metadata"),
+            Just("name"),
+            Just("\\\"{[,:]}")
+        ];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<i32>().prop_map(Value::from),
+            text.clone().prop_map(Value::from),
+            ".{0,6}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 5, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::btree_map(
+                    prop_oneof![text.clone().prop_map(str::to_owned), ".{0,4}"],
+                    inner,
+                    0..5
+                )
+                .prop_map(|map| map.into_iter().collect::<serde_json::Map<_, _>>().into()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn objects_come_out_as_they_went_in(values in prop::collection::vec(json_value(), 0..4), piece in 1usize..50) {
+            let items: Vec<Value> = values.into_iter().map(|value| json!({"value": value})).collect();
+            let parts = split(Envelope::List, usize::MAX, list(&items).as_bytes(), piece).unwrap();
+            let objects = parts.iter().filter_map(|part| match part {
+                Part::Object(object) => Some(serde_json::from_slice::<Value>(object.text.as_ref()?).unwrap()),
+                Part::End(_) => None,
+            });
+            prop_assert_eq!(objects.collect::<Vec<_>>(), items);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What is not there any more, and whether that is believed.
+//!
+//! An object that is deleted under the eyes of a watch is gone. What a list does not have, and a
+//! kind that is not served, may be gone too; or the answer is that of a load balancer, of an API
+//! server with another etcd, or of one that was restored from a backup. Then Denies would go, and
+//! revoked grants come back. So absence needs evidence, or an administrator who confirms it
+//! (`portcullis serve --accept-absence`). Until then what was known stays in force.
+
+use std::fmt;
+
+use super::listing::Listing;
+use super::{Store, StoredKinds, SyncProgress};
+use crate::cluster::contents::Good;
+use crate::cluster::kind::{WatchPurpose, WatchedKind};
+
+/// So many objects do not vanish at once between two lists, where they are more than half of
+/// their kind.
+const MANY: usize = 100;
+
+/// Why it is not believed that objects are gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cluster) struct Doubt(pub(in crate::cluster) String);
+
+/// What is known of a list besides its objects.
+#[derive(Debug, Clone, Default)]
+pub(in crate::cluster) struct ListEvidence {
+    /// Of which version it is, as far as versions can be compared.
+    pub(in crate::cluster) version: Option<u64>,
+    /// Why the server that answered is no API server, where the list is empty.
+    pub(in crate::cluster) no_server: Option<String>,
+}
+
+/// What speaks for it that a kind is not served any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cluster) enum AbsenceEvidence {
+    /// The API server lists its groups, and has neither the kind nor a definition of it.
+    Proven,
+    /// It lists its groups without the kind, and may not be asked for definitions.
+    Undefined,
+    /// Something speaks against it.
+    Contradicted(String),
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+// === impl Store ===
+
+impl Store {
+    /// From now on an administrator says that what is absent is gone, until every kind is listed.
+    pub(in crate::cluster) fn accept_absence(&self) {
+        self.known().accepts_absence = true;
+    }
+
+    /// The API server does not serve `kind`, as far as `evidence` goes. Its objects are gone, or
+    /// there is a doubt. Whether what holds changed.
+    pub(in crate::cluster) fn not_served(
+        &self,
+        kind: &WatchedKind,
+        evidence: &AbsenceEvidence,
+    ) -> Result<bool, Doubt> {
+        let mut known = self.changing();
+        let doubt = known.doubt_about_kind(kind, evidence);
+        let objects = known.kinds.entry(kind.clone()).or_default();
+        objects.doubt.clone_from(&doubt);
+        let is_parameter = kind.role == WatchPurpose::Parameter;
+        // Without the kind a policy cannot have its parameter, whatever it says of one that is absent.
+        let was_known = is_parameter && std::mem::take(&mut objects.known);
+        if let Some(doubt) = doubt {
+            known.version += 1;
+            return Err(doubt);
+        }
+        let mut changed = was_known | objects.objects.retain(|_, _| false);
+        objects.left_out = super::LeftOutObjects::default();
+        (objects.newest, objects.outdated) = (None, None);
+        if is_parameter {
+            objects.progress = SyncProgress::Refused;
+        } else {
+            (objects.progress, objects.known) = (SyncProgress::Listed, true);
+        }
+        changed |= known.is_live_from_now(&self.cluster);
+        Ok(changed)
+    }
+
+    /// Whether it is known already that there is nothing of `kind`, so that nothing can be lost.
+    pub(in crate::cluster) fn is_absent(&self, kind: &WatchedKind) -> bool {
+        let known = self.known();
+        let is_settled = known.kinds.get(kind).is_some_and(|objects| {
+            objects.progress != SyncProgress::Awaited && objects.doubt.is_none() && objects.outdated.is_none()
+        });
+        is_settled && !kind.is_always_served() && known.count(kind, |_, _| true) == 0
+    }
+
+    /// The newest version of `kind` that was seen.
+    pub(in crate::cluster) fn newest(&self, kind: &WatchedKind) -> Option<u64> {
+        self.known().kinds.get(kind).and_then(|objects| objects.newest)
+    }
+
+    /// Whether what comes of `kind` with this version is not older than what is known. Then it is
+    /// the newest.
+    pub(in crate::cluster) fn is_newer(&self, kind: &WatchedKind, version: Option<u64>) -> bool {
+        let mut known = self.known();
+        let objects = known.kinds.entry(kind.clone()).or_default();
+        if version < objects.newest && version.is_some() {
+            return false;
+        }
+        objects.newest = version.or(objects.newest);
+        true
+    }
+
+    /// Whether something of `kind` is in force.
+    pub(in crate::cluster) fn has_any(&self, kind: &WatchedKind) -> bool {
+        self.known().count(kind, |_, _| true) > 0
+    }
+}
+
+// === impl StoredKinds ===
+
+impl StoredKinds {
+    /// How many objects of `kind` are in force that `is_meant` means, by their names and marks.
+    fn count(&self, kind: &WatchedKind, is_meant: impl Fn(&super::Name, u32) -> bool) -> usize {
+        if kind.role == WatchPurpose::Definition {
+            return self.definitions.names().filter(|name| is_meant(name, 0)).count();
+        }
+        let held = self
+            .kinds
+            .get(kind)
+            .into_iter()
+            .flat_map(|kind| kind.objects.iter());
+        let is_in_force = |good: &Good| kind.role != WatchPurpose::Selected || self.is_selected(good);
+        held.filter(|(name, held)| held.good.as_ref().is_some_and(is_in_force) && is_meant(name, held.listed))
+            .count()
+    }
+
+    fn is_selected(&self, good: &Good) -> bool {
+        let last = self.last.as_ref();
+        last.is_none_or(|last| last.selects(good))
+    }
+
+    /// Why the end of a list is not believed where it lacks objects.
+    pub(super) fn doubt_about(
+        &self,
+        kind: &WatchedKind,
+        listing: &Listing,
+        evidence: &ListEvidence,
+    ) -> Option<Doubt> {
+        let known = self.count(kind, |_, _| true);
+        let gone = self.count(kind, |name, mark| !listing.has(name, mark));
+        if gone == 0 {
+            return None;
+        }
+        if let Some(before) = self.kinds.get(kind).and_then(|objects| objects.doubt.as_ref()) {
+            return Some(before.clone());
+        }
+        if let Some(why) = evidence.no_server.as_ref().filter(|_| listing.objects == 0) {
+            return Some(Doubt(format!(
+                "the list is empty where {known} objects are known, and {why}"
+            )));
+        }
+        let is_much = gone > MANY && gone * 2 > known;
+        is_much.then(|| {
+            Doubt(format!(
+                "the list lacks {gone} of the {known} objects that are known"
+            ))
+        })
+    }
+
+    fn doubt_about_kind(&self, kind: &WatchedKind, evidence: &AbsenceEvidence) -> Option<Doubt> {
+        let count = self.count(kind, |_, _| true);
+        let known = format!("{count} of its objects are known");
+        match evidence {
+            AbsenceEvidence::Contradicted(_) if count == 0 && kind.role == WatchPurpose::Parameter => None,
+            AbsenceEvidence::Contradicted(why) => {
+                Some(Doubt(format!("it is not served, {known}, and {why}")))
+            }
+            _ if count == 0 && kind.is_always_served() => Some(Doubt(
+                "it is not served, and every API server serves it".to_owned(),
+            )),
+            _ if count == 0 || self.accepts_absence => None,
+            _ if kind.is_of_kubernetes() => Some(Doubt(format!("it is not served any more, and {known}"))),
+            AbsenceEvidence::Undefined => Some(Doubt(format!(
+                "it is not served any more, {known}, and CustomResourceDefinitions may not be listed"
+            ))),
+            AbsenceEvidence::Proven if count > MANY => {
+                Some(Doubt(format!("it is not served any more, and {known}")))
+            }
+            AbsenceEvidence::Proven => None,
+        }
+    }
+}
+
+// === impl WatchedKind ===
+
+impl WatchedKind {
+    /// Whether every API server serves it, in each version of Kubernetes.
+    fn is_always_served(&self) -> bool {
+        let is_watched = matches!(self.role, WatchPurpose::Base | WatchPurpose::Definition);
+        is_watched && self.is_of_kubernetes()
+    }
+
+    /// Whether its group is one of Kubernetes' own, and not of custom resources.
+    fn is_of_kubernetes(&self) -> bool {
+        !self.group.contains('.') || self.group.ends_with(".k8s.io")
+    }
+}

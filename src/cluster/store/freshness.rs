@@ -1,0 +1,52 @@
+//! Whether what holds is what the API server has.
+
+use std::time::{Duration, Instant};
+
+use super::{Store, StoredKinds};
+use crate::cluster::kind::WatchedKind;
+
+/// What is not up to date for less time is not reported: watches end and begin again.
+const OUTDATED_AFTER: Duration = Duration::from_secs(60);
+
+/// Since when a kind may be another in the API server, and why.
+#[derive(Debug, Clone)]
+pub(super) struct Outdated {
+    pub(super) since: Instant,
+    pub(super) why: String,
+}
+
+// === impl Store ===
+
+impl Store {
+    /// `kind` was listed, and is watched from there on.
+    pub(in crate::cluster) fn is_followed(&self, kind: &WatchedKind) {
+        if let Some(objects) = self.known().kinds.get_mut(kind) {
+            objects.outdated = None;
+        }
+    }
+
+    /// `kind` is not watched since `now`, or before.
+    pub(in crate::cluster) fn is_not_followed(&self, kind: &WatchedKind, why: &str, now: Instant) {
+        if let Some(objects) = self.known().kinds.get_mut(kind) {
+            let since = objects.outdated.as_ref().map_or(now, |outdated| outdated.since);
+            let why = why.to_owned();
+            objects.outdated = Some(Outdated { since, why });
+        }
+    }
+}
+
+// === impl StoredKinds ===
+
+impl StoredKinds {
+    /// The kinds that were not up to date for a while at `now`, each with what there is to say.
+    pub(super) fn outdated(&self, now: Instant) -> Vec<String> {
+        let kinds = self.kinds.iter();
+        let outdated = kinds.filter_map(|(kind, objects)| {
+            let Outdated { since, why } = objects.outdated.as_ref()?;
+            let age = now.saturating_duration_since(*since);
+            let seconds = age.as_secs();
+            (age >= OUTDATED_AFTER).then(|| format!("{kind}: for {seconds} s: {why}"))
+        });
+        outdated.collect()
+    }
+}

@@ -1,0 +1,225 @@
+//! A list of one kind while it is read, and what is believed of it at its end.
+//!
+//! Nothing of a list holds before its end: a grant on its first page must not take effect while a
+//! denial on its last one is still to come. What it has in common with what is held already is
+//! only marked, so a list takes memory for what changed alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::absence::{Doubt, ListEvidence};
+use super::left_out::{self, LeftOutObjects};
+use super::{ReadObject, Store, StoredKinds, SyncProgress};
+use crate::cluster::kind::{WatchPurpose, WatchedKind};
+use crate::cluster::object::{Name, ReceivedObject};
+use crate::cluster::weight::LeftOutReason;
+use portcullis_cel::Version;
+
+/// How many definitions of custom resources are taken. Of those beyond, nothing is known.
+const MAX_DEFINITIONS: usize = 10_000;
+
+/// A list that is not at its end.
+#[derive(Default)]
+pub(in crate::cluster) struct Listing {
+    /// What is held has this mark where it is listed.
+    mark: u32,
+    changed: BTreeMap<Name, ReadObject>,
+    left_out: LeftOutObjects,
+    definitions: BTreeMap<Name, ReceivedObject>,
+    /// What its expressions are compiled for.
+    cel_version: Version,
+    /// How many objects it has so far, those that were left out too.
+    pub(in crate::cluster) objects: usize,
+}
+
+/// What became of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cluster) enum ListOutcome {
+    /// What it says holds, and where there is a doubt what it lacks does too; whether that changed
+    /// anything.
+    Taken { changed: bool, doubt: Option<Doubt> },
+    /// What was known before holds, and nothing of it.
+    Older(Doubt),
+}
+
+// === impl Listing ===
+
+impl Listing {
+    /// Whether it has the object of this name, which has this mark where it is held.
+    pub(super) fn has(&self, name: &Name, mark: u32) -> bool {
+        mark == self.mark
+            || self.changed.contains_key(name)
+            || self.definitions.contains_key(name)
+            || self.left_out.has(name)
+    }
+}
+
+impl Listing {
+    /// Whether this very version was listed already.
+    fn is_unchanged_since(&self, received: &ReceivedObject) -> bool {
+        let listed = self.changed.get(&received.name);
+        listed.is_some_and(|listed| listed.digest == received.digest)
+    }
+}
+
+#[cfg(test)]
+impl Listing {
+    /// Whether all of it is held as it is listed.
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.changed.is_empty()
+    }
+}
+
+// === impl Store ===
+
+impl Store {
+    /// A list of `kind` begins.
+    pub(in crate::cluster) fn begin_list(&self, kind: &WatchedKind) -> Listing {
+        let mut known = self.known();
+        let cel_version = known.cel_version;
+        let objects = known.kinds.entry(kind.clone()).or_default();
+        objects.lists = objects.lists.wrapping_add(1).max(1);
+        Listing {
+            mark: objects.lists,
+            cel_version,
+            ..Listing::default()
+        }
+    }
+
+    /// Takes one object of a list. Blocks for as long as its expressions take to compile.
+    pub(in crate::cluster) fn list(
+        &self,
+        kind: &WatchedKind,
+        listing: &mut Listing,
+        name: Name,
+        received: Result<ReceivedObject, LeftOutReason>,
+    ) {
+        listing.objects += 1;
+        let received = match received {
+            Ok(received) if kind.role == WatchPurpose::Definition => {
+                if listing.definitions.len() < MAX_DEFINITIONS {
+                    listing.definitions.insert(name, received);
+                }
+                return;
+            }
+            Ok(received) if self.mark_known(kind, &received, Some(listing.mark)) => {
+                listing.changed.remove(&name);
+                return;
+            }
+            Ok(received) if listing.is_unchanged_since(&received) => return,
+            received => received,
+        };
+        drop(listing.changed.remove(&name));
+        let before = self.bytes_of(kind, &name);
+        match received.and_then(|received| self.read(kind, received, before)) {
+            Ok(read) => {
+                listing.changed.insert(name, read);
+            }
+            Err(reason) => listing.left_out.note(name, reason),
+        }
+    }
+
+    /// A list of `kind` is at its end: what it does not have is gone, as far as that is believed.
+    pub(in crate::cluster) fn end_list(
+        &self,
+        kind: &WatchedKind,
+        listing: Listing,
+        evidence: &ListEvidence,
+    ) -> ListOutcome {
+        let mut known = self.changing();
+        let accepts = known.accepts_absence;
+        let newest = known.kinds.get(kind).and_then(|objects| objects.newest);
+        if let (Some(newest), Some(version)) = (newest, evidence.version)
+            && version < newest
+            && !accepts
+        {
+            let older = format!("the list is of version {version}, and {newest} is known");
+            let doubt = Doubt(older);
+            let objects = known.kinds.entry(kind.clone()).or_default();
+            objects.doubt = Some(doubt.clone());
+            objects.known &= kind.role != WatchPurpose::Parameter;
+            return ListOutcome::Older(doubt);
+        }
+        let doubt = known.doubt_about(kind, &listing, evidence);
+        if let Some(doubt) = doubt.as_ref().filter(|_| accepts) {
+            let cluster = &*self.cluster;
+            tracing::warn!(cluster, %kind, %doubt, "absence accepted");
+        }
+        let doubt = doubt.filter(|_| !accepts);
+        let is_compiled_otherwise = listing.cel_version != known.cel_version;
+        let objects = known.kinds.entry(kind.clone()).or_default();
+        objects.newest = evidence.version.or(objects.newest);
+        objects.doubt.clone_from(&doubt);
+        let mut changed = self.take_list(&mut known, kind, listing, doubt.is_none());
+        changed |= is_compiled_otherwise && known.compile_anew(self);
+        changed |= known.is_live_from_now(&self.cluster);
+        ListOutcome::Taken { changed, doubt }
+    }
+
+    /// Takes what is listed; what is not is gone where that `is_whole`. Whether what holds changed.
+    fn take_list(
+        &self,
+        known: &mut StoredKinds,
+        kind: &WatchedKind,
+        mut listing: Listing,
+        is_whole: bool,
+    ) -> bool {
+        let cluster = &self.cluster;
+        let schema = known.schema(kind);
+        let mut changed = known.take_definitions(cluster, kind, &mut listing, is_whole);
+        let objects = known.kinds.entry(kind.clone()).or_default();
+        if is_whole {
+            changed |= objects.objects.retain(|name, mark| listing.has(name, mark));
+        }
+        let Listing {
+            mark,
+            changed: come,
+            left_out,
+            ..
+        } = listing;
+        changed |= kind.role == WatchPurpose::Parameter
+            && (!objects.known || !is_whole || left_out.all() != objects.left_out.all());
+        left_out::log_new(cluster, kind, &left_out, &objects.left_out);
+        for name in left_out.names() {
+            changed |= objects.objects.leave_out(name);
+        }
+        objects.left_out = left_out;
+        for (name, read) in come {
+            changed |= objects.hold(cluster, kind, name.clone(), read, &schema);
+            if let Some(held) = objects.objects.peek_mut(&name) {
+                held.listed = mark;
+            }
+        }
+        (objects.progress, objects.known) = (SyncProgress::Listed, is_whole);
+        changed
+    }
+}
+
+// === impl StoredKinds ===
+
+impl StoredKinds {
+    /// The same of definitions.
+    fn take_definitions(
+        &mut self,
+        cluster: &std::sync::Arc<str>,
+        kind: &WatchedKind,
+        listing: &mut Listing,
+        is_whole: bool,
+    ) -> bool {
+        if kind.role != WatchPurpose::Definition {
+            return false;
+        }
+        let definitions = std::mem::take(&mut listing.definitions);
+        let names: BTreeSet<Name> = definitions.keys().cloned().collect();
+        let mut changed = false;
+        for definition in definitions.into_values() {
+            changed |= self.define(cluster, &definition);
+        }
+        if let Some(objects) = self.kinds.get_mut(kind) {
+            (objects.progress, objects.known) = (SyncProgress::Listed, true);
+        }
+        match is_whole {
+            true => changed | self.define_all(cluster, &names),
+            false => changed | self.settle(cluster),
+        }
+    }
+}

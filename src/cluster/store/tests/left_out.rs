@@ -1,0 +1,277 @@
+//! Objects that are too large, or for which there is no room.
+
+use super::*;
+use crate::cluster::memory::{OBJECT_BYTES, WatchedMemory};
+
+fn binding(name: &str, subjects: usize) -> Value {
+    let subject = |number: usize| json!({"kind": "User", "name": format!("user-{number}")});
+    json!({
+        "metadata": {"name": name, "namespace": "team"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": (0..subjects).map(subject).collect::<Vec<_>>(),
+    })
+}
+
+fn policy(name: &str, effect: &str, users: usize) -> Value {
+    let mut spec = policy_spec(effect);
+    let user = |number: usize| json!({"kind": "User", "name": format!("user-{number}")});
+    spec["subjects"] = (0..users).map(user).collect();
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+/// Takes what may be too large.
+fn put(store: &Store, kind: &WatchedKind, value: &Value) -> bool {
+    store.apply(kind, name_of(value), read(kind, value))
+}
+
+/// More than any object has.
+const TOO_MANY: usize = 60_000;
+
+fn bindings() -> WatchedKind {
+    kind("RoleBinding")
+}
+
+/// A store whose rooms have so many KiB, half, a quarter and a quarter.
+fn mk_bounded(kib: usize) -> (WatchedMemory, Store) {
+    let memory = WatchedMemory::default();
+    memory.limit(kib << 10);
+    let store = Store::sharing(&Arc::default(), memory.cluster(), "east", None, Version::NEWEST);
+    list_all(&store, &WatchedKind::fixed(true, false).into_iter().collect());
+    (memory, store)
+}
+
+#[test]
+fn a_grant_that_is_too_large_grants_nothing_and_leaves_its_kind_alone() {
+    let store = mk_store();
+    assert!(put(&store, &bindings(), &binding("a", 1)));
+    assert!(put(&store, &bindings(), &binding("b", 1)));
+    assert!(
+        put(&store, &bindings(), &binding("a", TOO_MANY)),
+        "its last version does not hold"
+    );
+    assert_eq!(names(&store), ["RoleBinding/team/b"]);
+    assert!(!put(&store, &bindings(), &binding("c", TOO_MANY)));
+    assert!(
+        store.delete(&bindings(), &("team".to_owned(), "b".to_owned())),
+        "deletions are taken"
+    );
+    assert!(put(&store, &bindings(), &binding("d", 2)));
+    let status = store.status();
+    assert_eq!((status.left_out.rbac, status.faulty), (2, 2));
+    let fault = status.faults[0].to_string();
+    assert!(
+        fault.starts_with(
+            "cluster east: RoleBinding/team/a: Too long: left out, so that it grants nothing: it has "
+        ),
+        "{fault}"
+    );
+    assert!(put(&store, &bindings(), &binding("a", 2)), "it fits again");
+    assert_eq!(names(&store), ["RoleBinding/team/a", "RoleBinding/team/d"]);
+    assert!(
+        store.delete(&bindings(), &("team".to_owned(), "c".to_owned())),
+        "it is gone"
+    );
+    assert_eq!(store.status().left_out.rbac, 0);
+}
+
+#[test]
+fn a_deny_that_becomes_too_large_denies_as_before_and_an_allow_does_not() {
+    let store = mk_store();
+    let policies = kind(POLICIES);
+    put(&store, &policies, &policy("deny", "Deny", 1));
+    put(&store, &policies, &policy("allow", "Allow", 1));
+    assert_eq!(
+        names(&store),
+        ["AuthorizationPolicy/allow", "AuthorizationPolicy/deny"]
+    );
+    assert!(!put(&store, &policies, &policy("deny", "Deny", TOO_MANY)));
+    assert!(put(&store, &policies, &policy("allow", "Allow", TOO_MANY)));
+    assert_eq!(names(&store), ["AuthorizationPolicy/deny"]);
+    assert_eq!(store.status().left_out.policies, 2);
+}
+
+#[test]
+fn a_parameter_that_is_too_large_is_unknown_by_its_name() {
+    let limits = WatchedKind::of_object("example.com/v1", "Limit");
+    let store = mk_store();
+    let limit = |name: &str, values: usize| json!({"metadata": {"name": name, "namespace": "n"}, "data": vec![0; values]});
+    let mut kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(true, false).into_iter().collect();
+    kinds.insert(limits.clone());
+    store.keep(&kinds);
+    let mut listing = store.begin_list(&limits);
+    for value in [limit("a", 1), limit("b", 200_000)] {
+        store.list(&limits, &mut listing, name_of(&value), read(&limits, &value));
+    }
+    store.end_list(&limits, listing, &ListEvidence::default());
+    let unknown = || {
+        let watched = store.watched(None, false);
+        let kinds = watched.unknown.parameters.values();
+        kinds.flatten().map(|(_, name)| name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (names(&store), unknown()),
+        (vec!["Limit/n/a".to_owned()], vec!["b".to_owned()])
+    );
+    assert!(put(&store, &limits, &limit("a", 200_000)));
+    assert_eq!(
+        (names(&store), unknown()),
+        (Vec::new(), vec!["a".to_owned(), "b".to_owned()])
+    );
+    assert!(store.delete(&limits, &("n".to_owned(), "b".to_owned())));
+    assert!(put(&store, &limits, &limit("a", 2)));
+    assert_eq!(
+        (names(&store), unknown()),
+        (vec!["Limit/n/a".to_owned()], Vec::new())
+    );
+    // One that cannot be read is unknown, too.
+    let mut deep = json!(1);
+    (0..200).for_each(|_| deep = json!([deep.take()]));
+    put(
+        &store,
+        &limits,
+        &json!({"metadata": {"name": "deep", "namespace": "n"}, "data": deep}),
+    );
+    assert_eq!(unknown(), ["deep"]);
+}
+
+#[test]
+fn where_more_parameters_are_left_out_than_are_named_none_is_known() {
+    let limits = WatchedKind::of_object("example.com/v1", "Limit");
+    let store = mk_store();
+    store.replace(&limits, Vec::new());
+    for number in 0..1_100 {
+        let name = ("n".to_owned(), format!("l-{number}"));
+        store.apply(&limits, name, Err(LeftOutReason::NoRoom { bytes: 1 }));
+    }
+    assert!(store.watched(None, false).unknown.parameters.is_empty());
+    assert_eq!(store.status().left_out.parameters, 1_100);
+}
+
+#[test]
+fn neither_bindings_nor_parameters_keep_out_a_deny() {
+    let (_memory, store) = mk_bounded(2 << 10);
+    let maps = WatchedKind::of_object("v1", "ConfigMap");
+    for number in 0..200 {
+        put(&store, &bindings(), &binding(&format!("b-{number}"), 100));
+        let map = json!({"metadata": {"name": format!("m-{number}"), "namespace": "n"},
+            "data": {"a": "x".repeat(10_000)}});
+        put(&store, &maps, &map);
+    }
+    let left_out = store.status().left_out;
+    assert!(
+        left_out.rbac > 100 && left_out.parameters > 100 && left_out.policies == 0,
+        "{left_out:?}"
+    );
+    assert!(put(&store, &kind(POLICIES), &policy("deny", "Deny", 10)));
+    let admin = json!({
+        "metadata": {"name": "admin"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"},
+        "subjects": [{"kind": "User", "name": "root"}],
+    });
+    assert!(
+        put(&store, &kind("ClusterRoleBinding"), &admin),
+        "nor bindings of one namespace the others"
+    );
+    let held = names(&store);
+    assert!(held.contains(&"AuthorizationPolicy/deny".to_owned()), "{held:?}");
+}
+
+#[test]
+fn what_was_left_out_for_want_of_room_is_taken_when_there_is_some() {
+    let (_memory, store) = mk_bounded(2 << 10);
+    let mut number = 0;
+    while store.status().left_out.rbac == 0 {
+        put(&store, &bindings(), &binding(&format!("b-{number}"), 100));
+        number += 1;
+    }
+    assert!(!store.may_take_more(&bindings()));
+    assert!(store.delete(&bindings(), &("team".to_owned(), "b-0".to_owned())));
+    assert!(store.may_take_more(&bindings()));
+    assert!(
+        put(&store, &bindings(), &binding("b-1", 90)),
+        "less takes the place of more"
+    );
+}
+
+#[test]
+fn a_list_takes_memory_for_what_changed_alone() {
+    let (_memory, store) = mk_bounded(4 << 10);
+    let all: Vec<ReceivedObject> = (0..20)
+        .map(|number| received(&bindings(), binding(&format!("b-{number}"), 10)))
+        .collect();
+    store.replace(&bindings(), all.clone());
+    let mut listing = store.begin_list(&bindings());
+    for received in all {
+        store.list(&bindings(), &mut listing, received.name.clone(), Ok(received));
+    }
+    assert_eq!(listing.objects, 20);
+    assert!(listing.is_unchanged());
+}
+
+#[test]
+fn what_is_kept_of_the_faults_of_an_object_is_bounded() {
+    let store = mk_store();
+    let mut faulty = policy("p", "Deny", 1);
+    for number in 0..5_000 {
+        faulty["spec"][format!("unknown-{number}-{}", "x".repeat(300))] = json!(1);
+    }
+    assert!(!put(&store, &kind(POLICIES), &faulty));
+    let faults = &store.status().faults[0];
+    assert!(
+        faults.len() <= 21 && faults.to_string().len() < 50_000,
+        "{}",
+        faults.len()
+    );
+}
+
+/// A policy whose expressions take much more memory than its text.
+fn compiled(name: &str, expressions: usize) -> Value {
+    let condition = |number: usize| {
+        let text = format!("request.user.startsWith('agent-{number}')");
+        json!({"name": format!("c-{number}"), "expression": text})
+    };
+    let mut value = policy(name, "Deny", 1);
+    value["spec"]["conditions"] = (0..expressions).map(condition).collect();
+    value
+}
+
+#[test]
+fn what_expressions_are_compiled_to_takes_room_as_long_as_the_object_holds() {
+    let (memory, store) = mk_bounded(4 << 10);
+    let (policies, value) = (kind(POLICIES), compiled("deny", 20));
+    let received = read(&policies, &value).unwrap();
+    let written = OBJECT_BYTES + received.bytes;
+    assert!(put(&store, &policies, &value));
+    let whole = store.bytes_of(&policies, &received.name);
+    assert!(whole > written, "{whole} {written}");
+    assert!(store.delete(&policies, &received.name));
+    // A quarter is for policies.
+    memory.limit(4 * (whole - 1));
+    assert!(!put(&store, &policies, &value), "its text alone has room");
+    assert_eq!(
+        (store.status().left_out.policies, store.may_take_more(&policies)),
+        (1, false)
+    );
+    assert!(
+        put(&store, &policies, &policy("small", "Deny", 1)),
+        "it is left out alone"
+    );
+    assert!(store.delete(&policies, &("".to_owned(), "small".to_owned())));
+    memory.limit(4 * whole);
+    assert!(store.may_take_more(&policies));
+    assert!(put(&store, &policies, &value));
+    assert!(
+        !put(&store, &policies, &policy("small", "Deny", 1)),
+        "nothing is left"
+    );
+    // Another version of the same size takes its place.
+    let mut other = value.clone();
+    other["spec"]["subjects"][0]["name"] = json!("user-1");
+    assert!(put(&store, &policies, &other));
+    for version in [Version::new(36), Version::NEWEST] {
+        store.compile_for(version);
+        assert_eq!(store.bytes_of(&policies, &received.name), whole);
+    }
+    assert!(store.delete(&policies, &received.name));
+    assert!(put(&store, &policies, &policy("small", "Deny", 1)));
+}
