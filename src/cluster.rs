@@ -23,6 +23,7 @@ mod kind;
 mod live;
 mod memory;
 mod object;
+mod own_user;
 mod pace;
 mod reach;
 mod reporter;
@@ -40,6 +41,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::{Sender, channel};
@@ -47,7 +49,7 @@ use tokio::task::AbortHandle;
 
 use crate::config::kubeconfig::client::{Context, of_context};
 use crate::config::{ClusterEntry, Config};
-use crate::reload::{ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, Watched};
+use crate::reload::{AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, Watched};
 use contents::SharedContents;
 use follow::Following;
 use kind::WatchedKind;
@@ -63,6 +65,9 @@ use store::Store;
 /// The threads that read what API servers send. Where expressions are compiled for a cluster,
 /// another thread takes over ([`compile_turn`]).
 const WORKERS: usize = 2;
+
+/// How long after a cluster was first followed its requests wait until something is known of it.
+const MAX_AWAITED: Duration = Duration::from_secs(30);
 
 /// The memory of a process of which nothing tells how much it may use.
 const LEAST_MEMORY: usize = 1 << 30;
@@ -93,6 +98,8 @@ struct FollowedClusters {
 struct FollowedCluster {
     store: Arc<Store>,
     reporter: Reporter,
+    /// How its requests wait as long as nothing is known of it.
+    awaited: AwaitedCluster,
     followed: Option<Followed>,
     /// The admission set whose parameters are followed.
     parameters_of: Weak<AdmissionSet>,
@@ -180,9 +187,7 @@ impl ManifestSource for Clusters {
                 new
             });
             cluster.store.compile_for(config.admission.cel_version);
-            cluster
-                .store
-                .watched(entry.selector.as_ref(), entry.accept_exceptions)
+            cluster.watched(entry)
         };
         config.clusters.iter().map(watched).collect()
     }
@@ -263,9 +268,29 @@ impl FollowedCluster {
                 cel_version,
             )),
             reporter: Reporter::new(&entry.name, Arc::clone(signal)),
+            awaited: AwaitedCluster {
+                until: Instant::now() + MAX_AWAITED,
+                own_user: context_of(entry)
+                    .0
+                    .and_then(|context| own_user::of_context(&context)),
+            },
             followed: None,
             parameters_of: Weak::new(),
         }
+    }
+
+    /// What holds now.
+    fn watched(&self, entry: &ClusterEntry) -> Arc<Watched> {
+        let watched = self
+            .store
+            .watched(entry.selector.as_ref(), entry.accept_exceptions);
+        if !self.store.is_unknown() {
+            return watched;
+        }
+        Arc::new(Watched {
+            awaited: Some(self.awaited.clone()),
+            ..Watched::clone(&watched)
+        })
     }
 
     /// Follows what `entry` says, anew where that is not what is followed.

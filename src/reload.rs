@@ -60,7 +60,8 @@ pub use inventory::{Change, LoadedObjects, Restriction};
 pub use last_good::Error as LastGoodError;
 pub use load::{admission_settings, check, last_good, load, policies};
 pub use source::{
-    FilesAlone, LeftOutCounts, ManifestSource, Origin, SourceFiles, SourceStatus, Watched, WatchedPart,
+    AwaitedAnswer, AwaitedCluster, FilesAlone, LeftOutCounts, ManifestSource, Origin, SourceFiles,
+    SourceStatus, Watched, WatchedPart,
 };
 pub use trial::Trial;
 pub use watch::{LIMIT, ReloadAttempt, ReloadObserver, Reloader, Trigger, log};
@@ -283,6 +284,12 @@ impl Snapshot {
             is_own && object.cluster().is_none_or(|of| of == cluster)
         });
         own.map(|object| object.identity().clone()).collect()
+    }
+
+    /// `cluster`, where nothing is known of it yet.
+    #[must_use]
+    pub fn awaited(&self, cluster: &str) -> Option<&AwaitedCluster> {
+        self.basis.awaited.get(cluster)
     }
 
     /// Every object of files and clusters; one that is in both is in force as the files have it.

@@ -383,6 +383,11 @@ impl Store {
         waiting.any(|(name, bytes)| room.has_room(kind.namespace_of(name), bytes))
     }
 
+    /// Whether nothing is known: neither what was saved nor what the API server has.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.known().origin == Origin::Nowhere
+    }
+
     /// Whether every kind was listed, parameters included that may be: only then
     /// is the set worth saving.
     pub(super) fn is_complete(&self) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Snapshot;
 use super::load::{admission_settings, options};
-use super::source::{self, Watched};
+use super::source::{self, AwaitedCluster, Watched};
 use crate::config::Config;
 use crate::upstream::Registered;
 use portcullis_policy::authorization::Policies;
@@ -27,6 +27,8 @@ pub(super) struct Indexed {
 pub(super) struct IndexBasis {
     webhooks: WebhooksByCluster,
     pub(super) watched: Vec<Arc<Watched>>,
+    /// The clusters of which nothing is known yet.
+    pub(super) awaited: HashMap<String, AwaitedCluster>,
     settings: AdmissionSettings,
 }
 
@@ -82,11 +84,14 @@ impl Indexed {
         let parts = earlier.and_then(|earlier| indexing.after(earlier));
         let (policies, admission, webhooks) = parts.unwrap_or_else(|| indexing.anew());
         let settings = indexing.settings;
+        let awaited = watched.iter();
+        let awaited = awaited.filter_map(|watched| Some((watched.cluster.clone(), watched.awaited.clone()?)));
         Self {
             policies,
             admission,
             basis: IndexBasis {
                 webhooks,
+                awaited: awaited.collect(),
                 watched,
                 settings,
             },

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{Snapshot, Trigger};
 use crate::config::{Config, HeldBack};
@@ -67,6 +68,29 @@ pub struct Watched {
     pub custom_resources: CustomResources,
     /// Names their content: equal objects, equal digest.
     pub digest: [u8; 32],
+    /// That nothing is known of the cluster yet; `None` where its objects are.
+    pub awaited: Option<AwaitedCluster>,
+}
+
+/// A cluster of which nothing is known since the gateway follows it: neither its grants nor its
+/// denials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AwaitedCluster {
+    /// Until when its requests are not decided without its objects.
+    pub until: Instant,
+    /// What its API server calls the gateway's own user, as far as the credentials say.
+    pub own_user: Option<String>,
+}
+
+/// How a request is answered of whose cluster nothing is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AwaitedAnswer {
+    /// It is to be asked again.
+    Later,
+    /// Without opinion, at once.
+    NoOpinion,
+    /// By the files alone: it has waited for long enough.
+    Decided,
 }
 
 /// Some objects of a cluster.
@@ -158,6 +182,24 @@ fn without<'o, T>(some: &[&'o Arc<T>], others: &[&Arc<T>]) -> Vec<&'o Arc<T>> {
     some.iter().filter(others).copied().collect()
 }
 
+// === impl AwaitedCluster ===
+
+impl AwaitedCluster {
+    /// How a request of `user` is answered at `now`. Those that are never denied are not held up,
+    /// or a gateway could not start in its own cluster; nor is the gateway's own user, or what is
+    /// awaited would never come.
+    #[must_use]
+    pub fn answer(&self, user: &str, is_protected: bool, now: Instant) -> AwaitedAnswer {
+        if now >= self.until {
+            AwaitedAnswer::Decided
+        } else if is_protected || self.own_user.as_deref() == Some(user) {
+            AwaitedAnswer::NoOpinion
+        } else {
+            AwaitedAnswer::Later
+        }
+    }
+}
+
 // === impl FilesAlone ===
 
 impl ManifestSource for FilesAlone {
@@ -214,4 +256,29 @@ pub(super) fn together<'o>(own: &'o ObjectSet, watched: &'o [Arc<Watched>]) -> V
         );
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_is_awaited_is_awaited_for_a_while_and_not_by_everybody() {
+        let start = Instant::now();
+        let awaited = AwaitedCluster {
+            until: start + Duration::from_secs(30),
+            own_user: Some("gateway".to_owned()),
+        };
+        let answer = |user: &str, is_protected: bool, seconds: u64| {
+            awaited.answer(user, is_protected, start + Duration::from_secs(seconds))
+        };
+        assert_eq!(answer("jane", false, 29), AwaitedAnswer::Later);
+        assert_eq!(answer("jane", true, 29), AwaitedAnswer::NoOpinion);
+        assert_eq!(answer("gateway", false, 29), AwaitedAnswer::NoOpinion);
+        for user in ["jane", "gateway"] {
+            assert_eq!(answer(user, false, 30), AwaitedAnswer::Decided);
+        }
+    }
 }

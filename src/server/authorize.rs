@@ -39,6 +39,9 @@ const LARGE_BYTES: usize = 64 << 10;
 /// How long a worker tries.
 const TRIAL: Duration = Duration::from_micros(500);
 
+/// Why there is no opinion of who is not held up.
+const AWAITED: &str = "the objects of the cluster are not known yet";
+
 /// An attempt to decide a review.
 #[derive(Clone, Copy)]
 struct Attempt<'a> {
@@ -148,6 +151,8 @@ fn decide(
     let review = SubjectAccessReview::decode(&received.body)?;
     drop(span);
     let policies = received.snapshot.policies.for_cluster(&received.caller.cluster);
+    let is_protected = || policies.is_protected(&review.attributes);
+    let is_awaited = received.is_awaited(&review.attributes.user.name, is_protected)?;
     let counters = shared.counters.load();
     let counters = counters.of(&received.snapshot);
 
@@ -169,14 +174,17 @@ fn decide(
     };
     let now = received.time.into();
     let span = received.trace.span("decide");
-    let mut authorization = policies.authorize_observed(&review.attributes, now, deadline, &mut count);
+    let mut authorization = match is_awaited {
+        true => Authorization::no_opinion(AWAITED),
+        false => policies.authorize_observed(&review.attributes, now, deadline, &mut count),
+    };
     drop(span);
     if is_in_vain() {
         return Ok(AuthorizeStep::Interrupted(count.counted));
     }
     let (mut error, mut opinions) = (String::new(), Vec::new());
     let authorizers = &received.snapshot.authorizers;
-    if authorization.decision == Decision::NoOpinion && !authorizers.is_empty() {
+    if authorization.decision == Decision::NoOpinion && !authorizers.is_empty() && !is_awaited {
         let consultation = Consultation::new(authorization, policies.is_protected(&review.attributes))
             .keeping(shared.recordings.is_on());
         let cluster = &received.caller.cluster;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! path 404 ▶ method 405 ▶ starting 503 ▶ caller 401 403 ▶ loop 400 ▶ type 415 ▶ timeout 400
-//!   ▶ length 413 ▶ room 429 ▶ body 413 429 504 ▶ review 400 ▶ 200
+//!   ▶ length 413 ▶ room 429 ▶ body 413 429 504 ▶ review 400 ▶ cluster not known yet 503 ▶ 200
 //! ```
 //!
 //! The caller is authenticated before a byte of the body is read or a permit is taken, so
@@ -23,7 +23,7 @@ use super::respond::Rejection;
 use super::{body, deadline};
 use crate::authentication::{Caller, Credentials};
 use crate::config::{self, Config};
-use crate::reload::Snapshot;
+use crate::reload::{AwaitedAnswer, Snapshot};
 use crate::telemetry::ReviewTrace;
 use crate::telemetry::metrics::{self, IntGauge};
 use crate::telemetry::traces::TraceBegin;
@@ -164,6 +164,31 @@ impl AwaitedReview {
             permit: self.permit,
             trace: self.trace,
         })
+    }
+}
+
+// === impl ReceivedReview ===
+
+impl ReceivedReview {
+    /// Whether a question of `user` has no opinion for an answer, because nothing is known yet of
+    /// the cluster.
+    ///
+    /// # Errors
+    ///
+    /// It is to be asked again.
+    pub(super) fn is_awaited(
+        &self,
+        user: &str,
+        is_protected: impl FnOnce() -> bool,
+    ) -> Result<bool, Rejection> {
+        let Some(awaited) = self.snapshot.awaited(&self.caller.cluster) else {
+            return Ok(false);
+        };
+        match awaited.answer(user, is_protected(), Instant::now()) {
+            AwaitedAnswer::Later => Err(Rejection::Awaited),
+            AwaitedAnswer::NoOpinion => Ok(true),
+            AwaitedAnswer::Decided => Ok(false),
+        }
     }
 }
 

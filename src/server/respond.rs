@@ -20,6 +20,9 @@ pub(super) enum Rejection {
     /// The gateway is not ready yet.
     #[error("the gateway is starting")]
     Starting,
+    /// Nothing is known yet of the caller's cluster.
+    #[error("the objects of the cluster are not known yet")]
+    Awaited,
     /// Who calls is not known, or may not.
     #[error("{}", refusal.message())]
     Refused {
@@ -114,7 +117,7 @@ impl Rejection {
     fn status(&self) -> Status {
         let status = Status::new(self.reason(), self.to_string());
         match self {
-            Self::Starting | Self::CutOff | Self::TooManyRequests => status.retry_after(1),
+            Self::Starting | Self::Awaited | Self::CutOff | Self::TooManyRequests => status.retry_after(1),
             _ => status,
         }
     }
@@ -123,7 +126,7 @@ impl Rejection {
         match self {
             Self::NotFound | Self::NoSuchPolicy { .. } => StatusReason::NotFound,
             Self::MethodNotAllowed => StatusReason::MethodNotAllowed,
-            Self::Starting | Self::CutOff => StatusReason::ServiceUnavailable,
+            Self::Starting | Self::Awaited | Self::CutOff => StatusReason::ServiceUnavailable,
             Self::Refused { refusal, .. } if refusal.status() == 401 => StatusReason::Unauthorized,
             Self::Refused { .. } => StatusReason::Forbidden,
             Self::UnsupportedMediaType => StatusReason::UnsupportedMediaType,
@@ -188,6 +191,7 @@ mod tests {
     fn who_is_to_come_again_is_told_when() {
         for (rejection, code) in [
             (Rejection::Starting, 503),
+            (Rejection::Awaited, 503),
             (Rejection::CutOff, 503),
             (Rejection::TooManyRequests, 429),
         ] {

@@ -122,6 +122,10 @@ impl Fleet {
         );
         let mut connection = self.gateway.stranger().connect(self.gateway.server);
         let answer = connection.request(&head, ask.as_bytes());
+        // Of a cluster of which nothing is known yet.
+        if answer.status == 503 {
+            return json!({"allowed": false});
+        }
         assert_eq!(answer.status, 200);
         answer.json()["status"].clone()
     }

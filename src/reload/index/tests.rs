@@ -153,6 +153,7 @@ impl World {
             cluster_scoped,
             custom_resources,
             digest,
+            awaited: None,
         }
     }
 

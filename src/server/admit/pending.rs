@@ -55,7 +55,12 @@ impl PendingReview {
     pub(super) fn read(&mut self) -> Result<OwnedAdmissionReview, Rejection> {
         let _span = self.received.trace.span("decode");
         let body = mem::take(&mut self.received.body);
-        Ok(OwnedAdmissionReview::read(Vec::from(body))?)
+        let review = OwnedAdmissionReview::read(Vec::from(body))?;
+        let user = &review.review().request.user;
+        // Who is not held up is judged by the files.
+        self.received
+            .is_awaited(&user.name, || self.access().protects(user))?;
+        Ok(review)
     }
 
     /// Keeps what a webhook answered, to be recorded with the review.

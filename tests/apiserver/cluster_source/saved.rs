@@ -82,7 +82,10 @@ fn a_damaged_file_is_told_of_and_not_used() {
         "/livez",
     );
     let decision = |path: &str| servers::outcome(&servers::decision(&gateway.client(), "carol", path));
-    assert_eq!(decision("/saved"), "deny", "the files hold alone");
+    assert!(
+        matches!(decision("/saved"), "later" | "deny"),
+        "half a minute later the files hold alone"
+    );
     assert!(
         gateway
             .tail()
@@ -106,6 +109,7 @@ fn a_damaged_file_is_told_of_and_not_used() {
         "{}",
         gateway.tail()
     );
+    assert!(eventually(|| decision("/saved") == "deny"), "{}", gateway.tail());
 }
 
 #[test]
@@ -136,7 +140,8 @@ fn a_changed_kubeconfig_is_used_and_a_removed_cluster_forgotten_without_a_restar
     let metric = |name: &str| gateway.metric(&format!(r#"portcullis_{name}{{cluster="default"}}"#));
     let outcome = || servers::outcome(&servers::decision(&gateway.client(), "carol", "/kept"));
     assert!(eventually(|| metric("cluster_watch_failures_total") > Some(0.0)));
-    assert_eq!((outcome(), metric("cluster_synced")), ("noOpinion", Some(0.0)));
+    assert!(matches!(outcome(), "later" | "noOpinion"));
+    assert_eq!(metric("cluster_synced"), Some(0.0));
     fs::write(&kubeconfig, &valid).unwrap();
     assert!(eventually(|| outcome() == "deny"), "{}", gateway.tail());
     assert_eq!(metric("cluster_synced"), Some(1.0));

@@ -93,6 +93,18 @@ const MAX_QUOTED_FACTOR: usize = 4;
 // === impl Authorization ===
 
 impl Authorization<'_> {
+    /// No opinion, for a reason that is no policy's.
+    #[must_use]
+    pub fn no_opinion(reason: &str) -> Self {
+        Self {
+            decision: Decision::NoOpinion,
+            reason: reason.to_owned().into(),
+            cause: None,
+            shadow: Vec::new(),
+            visited: 0,
+        }
+    }
+
     /// The same, with texts of its own.
     #[must_use]
     pub fn into_owned(self) -> Authorization<'static> {

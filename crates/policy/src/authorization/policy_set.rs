@@ -16,7 +16,7 @@ use super::index::{BindingIndex, NamespaceIndex, PolicyIndex};
 use super::matching::ClusterScoped;
 use super::never_deny::NeverDenyMatcher;
 use super::{AuthorizationPolicy, Binding, NamespaceLabels, NeverDeny, Objects, Role, SharedObjects, rbac};
-use crate::engine::{Attributes, CauseKind, Time};
+use crate::engine::{Attributes, CauseKind, Time, User};
 
 /// The policy sets of all clusters.
 #[derive(Debug, Clone)]
@@ -179,6 +179,12 @@ impl PolicySet {
     #[must_use]
     pub fn never_deny(&self) -> &NeverDeny {
         self.never_deny.configured()
+    }
+
+    /// Whether `neverDeny` names `user`, whatever is asked.
+    #[must_use]
+    pub fn protects(&self, user: &User<'_>) -> bool {
+        self.never_deny.matches_user(user)
     }
 
     /// The names of the AuthorizationPolicies that deny and are enforced, in order.
