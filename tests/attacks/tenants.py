@@ -187,9 +187,9 @@ def faulty_files(gateway):
         "an endless file": lambda: (manifests / "more.yaml").symlink_to("/dev/zero"),
         "an entry without a name": lambda: (entry / "entry.yaml").write_text("kubeconfig: x\n"),
         "an entry with another's files": lambda: (entry / "entry.yaml").write_text(
-            "name: east\nkubeconfig: ../../default.kubeconfig\nsnapshot: ../../policies/all.yaml\n"),
+            "name: east\nkubeconfig: ../../default.kubeconfig\ncacheFile: ../../policies/all.yaml\n"),
         "an entry that overwrites itself": lambda: (entry / "entry.yaml").write_text(
-            "name: east\nkubeconfig: east.kubeconfig\nsnapshot: east.kubeconfig\n"),
+            "name: east\nkubeconfig: east.kubeconfig\ncacheFile: east.kubeconfig\n"),
         "an entry without end": lambda: (entry / "entry.yaml").write_text("# " + "x" * (80 << 20)),
         "many entries": lambda: [(entry / f"{n}.yaml").write_text(f"name: n{n}\n") for n in range(2000)],
     }

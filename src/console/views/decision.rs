@@ -76,7 +76,7 @@ fn gone(number: u64, newest: u64) -> ViewError {
     ViewError::NotFound(if number > newest || number == 0 {
         format!("there is no decision {number} yet: the newest is {newest}")
     } else {
-        format!("decision {number} is no longer kept: `console.decisions` says how many are")
+        format!("decision {number} is no longer kept: `console.maxDecisions` says how many are")
     })
 }
 

@@ -81,7 +81,7 @@ fn captured() -> Vec<Value> {
 }
 
 #[test]
-fn captured_reviews_flip_by_changed_policies_alone() {
+fn changed_policies_alone_change_captured_reviews() {
     let process = Builder::new()
         .manifests(include_str!("../../captures/policies.yaml"))
         .recording(RECORDING)
