@@ -19,15 +19,19 @@ mod reviews;
 #[path = "memory/texts.rs"]
 mod texts;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// One measures at a time: all share the allocator.
+/// All tests share the allocator, so one runs at a time, its inputs included.
 static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Prints how many bytes a byte of each input `work` takes at most, and fails above `most`.
 fn measure<I>(
@@ -36,7 +40,6 @@ fn measure<I>(
     inputs: impl IntoIterator<Item = (&'static str, usize, I)>,
     work: impl Fn(&I),
 ) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut beyond = Vec::new();
     for (name, bytes, input) in inputs {
         // What is made once is there afterwards.

@@ -74,6 +74,7 @@ impl Scenario {
         routes::write_kubeconfigs(&routes, &keys, &folder);
         let manifests: Vec<_> = PARTS
             .iter()
+            .filter(|part| !part.policies.is_empty())
             .map(|part| (format!("{}.yaml", part.name), part.policies))
             .collect();
         let manifests: Vec<_> = manifests

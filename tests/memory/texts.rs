@@ -20,6 +20,7 @@ fn pairs(
 
 #[test]
 fn an_index_takes_ten_bytes_a_byte() {
+    let _turn = crate::turn();
     let texts = worst()
         .into_iter()
         .map(|(name, text)| (name, text.len(), text.into_bytes()));
@@ -34,6 +35,7 @@ fn an_index_takes_ten_bytes_a_byte() {
 
 #[test]
 fn bytes_that_are_no_text_take_six_bytes_a_byte() {
+    let _turn = crate::turn();
     let bytes = [b"\"".as_slice(), &[0xff; 1_000_000], b"\""].concat();
     measure("bytes", 6.5, [("no text", bytes.len(), bytes)], |bytes| {
         Document::parse_bytes(bytes).unwrap();
@@ -42,6 +44,7 @@ fn bytes_that_are_no_text_take_six_bytes_a_byte() {
 
 #[test]
 fn comparing_takes_no_memory_that_grows_with_the_values() {
+    let _turn = crate::turn();
     // White space makes the texts differ.
     let pairs = pairs(|text| text.replacen(['[', '{'], if text.starts_with('[') { "[ " } else { "{ " }, 1));
     measure("comparison", 1.0, pairs, |(one, other)| {
@@ -51,6 +54,7 @@ fn comparing_takes_no_memory_that_grows_with_the_values() {
 
 #[test]
 fn a_difference_takes_what_the_new_value_takes() {
+    let _turn = crate::turn();
     for (what, change) in [
         (
             "difference of all",
@@ -73,6 +77,7 @@ fn a_difference_takes_what_the_new_value_takes() {
 
 #[test]
 fn a_patch_takes_what_it_makes() {
+    let _turn = crate::turn();
     let objects = worst().into_iter().map(|(name, text)| {
         let text = format!("{{\"v\":{text}}}");
         (name, text.len(), Document::parse(text).unwrap())

@@ -92,7 +92,8 @@ impl Fleet {
         fleet
     }
 
-    /// What the gateway answers to the creation of a pod in this cluster.
+    /// What the gateway answers to the creation of a pod in this cluster; `null` where it knows
+    /// nothing of the cluster yet.
     fn create_pod(&self, cluster: usize) -> Value {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": {}});
         let head = format!(
@@ -100,6 +101,10 @@ impl Fleet {
         );
         let mut connection = self.gateway.stranger().connect(self.gateway.server);
         let answer = connection.request(&head, creation_of_pod("ns", &pod).to_string().as_bytes());
+        // Of a cluster of which nothing is known yet.
+        if answer.status == 503 {
+            return Value::Null;
+        }
         assert_eq!(answer.status, 200);
         answer.json()["response"].clone()
     }
