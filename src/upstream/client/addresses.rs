@@ -18,7 +18,7 @@ pub struct Addresses {
     /// Where this gateway listens: never dialled.
     pub own: Vec<SocketAddr>,
     /// Whether others than the gateway's administrator choose what is dialled. Then an address of
-    /// [`ON_THIS_HOST`] must be one of `fixed`, or in a network of `allowed` that is one of those.
+    /// `ON_THIS_HOST` must be one of `fixed`, or in a network of `allowed` that is one of those.
     pub is_guarded: bool,
 }
 
