@@ -16,6 +16,7 @@ mod compile_turn;
 mod condition;
 mod contents;
 mod definition;
+mod discovered;
 mod evidence;
 mod failure;
 mod follow;

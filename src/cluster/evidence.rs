@@ -7,14 +7,11 @@
 use serde::Deserialize;
 
 use super::definition::{self, CustomDefinition};
+use super::discovered::{ACCEPT, DiscoveredGroup, DiscoveredVersion, GroupName};
 use super::kind::WatchedKind;
 use super::requests::{ApiError, ApiServer};
 use super::served::{AfterPage, ServedKind, comparable};
 use super::store::AbsenceEvidence;
-
-/// The forms in which the lists of groups may come, best first.
-const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
-                      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
 /// The most bytes of a list of all groups, and of one definition.
 const MAX_GROUPS_BYTES: usize = 16 << 20;
@@ -31,38 +28,6 @@ struct ListedGroups {
     items: Vec<DiscoveredGroup>,
     #[serde(default)]
     groups: Vec<OlderGroup>,
-}
-
-#[derive(Deserialize)]
-struct DiscoveredGroup {
-    #[serde(default)]
-    metadata: GroupName,
-    #[serde(default)]
-    versions: Vec<DiscoveredVersion>,
-}
-
-#[derive(Default, Deserialize)]
-struct GroupName {
-    #[serde(default)]
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct DiscoveredVersion {
-    version: String,
-    #[serde(default)]
-    resources: Vec<DiscoveredResource>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DiscoveredResource {
-    response_kind: Option<ResponseKind>,
-}
-
-#[derive(Deserialize)]
-struct ResponseKind {
-    kind: String,
 }
 
 #[derive(Deserialize)]

@@ -4,10 +4,7 @@ use serde::Deserialize;
 
 use super::ListedPlace;
 use super::access::{ApiAccess, LiveError};
-
-/// The forms in which the lists may come, best first.
-const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
-                      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+use crate::cluster::discovered::{ACCEPT, DiscoveredGroup};
 
 /// A resource in one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,44 +28,6 @@ struct DiscoveredGroups {
     kind: String,
     #[serde(default)]
     items: Vec<DiscoveredGroup>,
-}
-
-#[derive(Deserialize)]
-struct DiscoveredGroup {
-    #[serde(default)]
-    metadata: DiscoveredName,
-    #[serde(default)]
-    versions: Vec<DiscoveredVersion>,
-}
-
-#[derive(Default, Deserialize)]
-struct DiscoveredName {
-    #[serde(default)]
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct DiscoveredVersion {
-    version: String,
-    #[serde(default)]
-    resources: Vec<DiscoveredResource>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DiscoveredResource {
-    resource: String,
-    #[serde(default)]
-    response_kind: Option<DiscoveredKind>,
-    #[serde(default)]
-    scope: String,
-    #[serde(default)]
-    verbs: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct DiscoveredKind {
-    kind: String,
 }
 
 /// What an API server says of its version (`version.Info`).
