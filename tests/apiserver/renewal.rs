@@ -36,8 +36,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What client-go logs when it takes up a new certificate.
 const ROTATED: &str = "Certificate rotation detected";
 
-/// What it says of a request whose connection it closed itself.
-const CUT: &str = "use of closed network connection";
+/// What it says of a request whose connection it closed itself: of the one that found it closed
+/// when it wrote, and of the others of that connection.
+const CUT: [&str; 2] = [
+    "use of closed network connection",
+    "client connection force closed via ClientConn.Close",
+];
 
 struct Servers {
     cluster: Cluster,
@@ -149,7 +153,7 @@ impl Servers {
                 Ok(response) if response.status == expected => {
                     load.answered.fetch_add(1, Ordering::Relaxed);
                 }
-                Ok(response) if response.text().contains(CUT) => {
+                Ok(response) if CUT.iter().any(|cut| response.text().contains(cut)) => {
                     load.cut.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(response) => load.lose(format!("{}: {}", response.status, response.text())),

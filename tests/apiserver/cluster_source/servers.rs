@@ -231,10 +231,14 @@ pub(super) fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
     reported(&run.stdout)
 }
 
-/// Whether the API server serves AuthorizationPolicies.
+/// Whether the API server serves all of our own kinds, which it begins to one after the other.
 pub(super) fn defined(cluster: &Cluster) -> bool {
-    let path = "/apis/portcullis.dev/v1alpha1/authorizationpolicies";
-    cluster.status("admin", path) == 200
+    ["authorizationpolicies", "admissionexceptions"]
+        .iter()
+        .all(|plural| {
+            let path = format!("/apis/portcullis.dev/v1alpha1/{plural}");
+            cluster.status("admin", &path) == 200
+        })
 }
 
 impl Logs for Servers {

@@ -37,6 +37,7 @@ fn objects_of_two_api_servers_stay_apart() {
     far.lead_to(west.address());
     for file in [
         "crd/authorizationpolicies.yaml",
+        "crd/admissionexceptions.yaml",
         "cluster/gateway.yaml",
         "cluster/admission.yaml",
     ] {
