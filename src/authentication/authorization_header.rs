@@ -7,11 +7,11 @@ use zeroize::Zeroizing;
 use super::caller::{AuthenticationMethod, CredentialFault};
 
 /// No credential is longer: a service account's token has some 1,500 bytes.
-pub(super) const MAX_BYTES: usize = 32 * 1024;
+pub(crate) const MAX_BYTES: usize = 32 * 1024;
 
 /// What the header holds.
 #[derive(PartialEq, Eq)]
-pub(super) enum AuthorizationHeader<'h> {
+pub(crate) enum AuthorizationHeader<'h> {
     /// A token.
     Bearer(&'h [u8]),
     /// `username:password`.
@@ -19,12 +19,12 @@ pub(super) enum AuthorizationHeader<'h> {
 }
 
 /// What is wrong with a header, and with which sort of credential.
-pub(super) type Complaint = (AuthenticationMethod, CredentialFault);
+pub(crate) type Complaint = (AuthenticationMethod, CredentialFault);
 
 /// Reads the header's value: a scheme, whose case does not matter, and a
 /// credential. White space around the two means nothing, within the credential
 /// it is an error.
-pub(super) fn parse(header: &[u8]) -> Result<AuthorizationHeader<'_>, Complaint> {
+pub(crate) fn parse(header: &[u8]) -> Result<AuthorizationHeader<'_>, Complaint> {
     let header = header.trim_ascii();
     if header.is_empty() {
         return Err((AuthenticationMethod::None, CredentialFault::Absent));
@@ -49,7 +49,7 @@ pub(super) fn parse(header: &[u8]) -> Result<AuthorizationHeader<'_>, Complaint>
 }
 
 /// Whether a header can carry `credential` after its scheme.
-pub(super) fn is_credential(credential: &[u8]) -> bool {
+pub(crate) fn is_credential(credential: &[u8]) -> bool {
     !credential.is_empty()
         && credential.len() <= MAX_BYTES
         && !credential

@@ -24,13 +24,13 @@ use crate::config::{CallerEntry, Config, Files, Jwt, one_cluster};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// Credentials and what they prove.
-pub(super) type Table = HashMap<Digest, Vec<Proof>>;
+pub(crate) type Table = HashMap<Digest, Vec<Proof>>;
 
 /// Numbers the authenticators of this process.
 static GENERATIONS: AtomicU64 = AtomicU64::new(1);
 
 /// Reads what `config.callers` names; `previous` is what served until now.
-pub(super) fn build(
+pub(crate) fn build(
     files: &dyn Files,
     config: &Config,
     previous: Option<&Authenticator>,

@@ -24,42 +24,42 @@ use crate::config::ClientCertificate;
 /// the judgement; between these a request costs two comparisons.
 #[derive(Debug)]
 pub struct PeerCertificate {
-    pub(super) leaf: X509,
-    pub(super) intermediates: Vec<X509>,
-    pub(super) judgement: ArcSwapOption<CertificateJudgement>,
+    pub(crate) leaf: X509,
+    pub(crate) intermediates: Vec<X509>,
+    pub(crate) judgement: ArcSwapOption<CertificateJudgement>,
 }
 
 /// What one authenticator thinks of a certificate, and when.
 #[derive(Debug)]
-pub(super) struct CertificateJudgement {
+pub(crate) struct CertificateJudgement {
     /// Whose judgement it is.
-    pub(super) generation: u64,
+    pub(crate) generation: u64,
     /// When it holds.
-    pub(super) window: Window,
+    pub(crate) window: Window,
     /// Whether the certificate leads to the client CA, in its time or not.
-    pub(super) is_of_ca: bool,
+    pub(crate) is_of_ca: bool,
     /// Why it proves nothing; `None` if it may.
-    pub(super) distrust: Option<CredentialFault>,
+    pub(crate) distrust: Option<CredentialFault>,
     /// What it proves.
-    pub(super) proofs: Vec<Proof>,
+    pub(crate) proofs: Vec<Proof>,
     /// Whom it names without any other credential.
-    pub(super) alone: Option<Result<Caller, Refusal>>,
+    pub(crate) alone: Option<Result<Caller, Refusal>>,
 }
 
 /// A span of time, ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Window {
-    pub(super) from: SystemTime,
-    pub(super) until: SystemTime,
+pub(crate) struct Window {
+    pub(crate) from: SystemTime,
+    pub(crate) until: SystemTime,
 }
 
 /// The authorities of client certificates.
 #[derive(Debug, Default)]
-pub(super) struct ClientCa(Vec<X509>);
+pub(crate) struct ClientCa(Vec<X509>);
 
 /// What a certificate says of its holder.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Names {
+pub(crate) struct Names {
     common_name: Option<String>,
     organizations: Vec<String>,
     dns: Vec<String>,
@@ -94,7 +94,7 @@ impl PeerCertificate {
 
     /// Whom the certificate names without any other credential, if `generation` has judged
     /// it already and the judgement holds at `now`.
-    pub(super) fn judged_alone(&self, generation: u64, now: SystemTime) -> Option<Result<Caller, Refusal>> {
+    pub(crate) fn judged_alone(&self, generation: u64, now: SystemTime) -> Option<Result<Caller, Refusal>> {
         let judgement = self.judgement.load();
         let judgement = judgement.as_ref()?;
         if judgement.generation != generation || !judgement.window.contains(now) {
@@ -104,7 +104,7 @@ impl PeerCertificate {
     }
 
     /// The judgement that `generation` has already made and that holds at `now`.
-    pub(super) fn judged(&self, generation: u64, now: SystemTime) -> Option<Arc<CertificateJudgement>> {
+    pub(crate) fn judged(&self, generation: u64, now: SystemTime) -> Option<Arc<CertificateJudgement>> {
         let judgement = self.judgement.load_full()?;
         (judgement.generation == generation && judgement.window.contains(now)).then_some(judgement)
     }
@@ -114,18 +114,18 @@ impl PeerCertificate {
 
 impl Window {
     /// As good as for ever: from 1970 into the 26th century.
-    pub(super) fn always() -> Self {
+    pub(crate) fn always() -> Self {
         Self {
             from: UNIX_EPOCH,
             until: UNIX_EPOCH + Duration::from_secs(1 << 34),
         }
     }
 
-    pub(super) fn contains(self, now: SystemTime) -> bool {
+    pub(crate) fn contains(self, now: SystemTime) -> bool {
         self.from <= now && now <= self.until
     }
 
-    pub(super) fn intersect(self, other: Self) -> Self {
+    pub(crate) fn intersect(self, other: Self) -> Self {
         Self {
             from: self.from.max(other.from),
             until: self.until.min(other.until),
@@ -145,11 +145,11 @@ impl Window {
 
 impl ClientCa {
     /// The certificates of a PEM file.
-    pub(super) fn from_pem(pem: &[u8]) -> Result<Self, ErrorStack> {
+    pub(crate) fn from_pem(pem: &[u8]) -> Result<Self, ErrorStack> {
         X509::stack_from_pem(pem).map(Self)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -161,7 +161,7 @@ impl ClientCa {
     /// # Errors
     ///
     /// Why there is none.
-    pub(super) fn verify(
+    pub(crate) fn verify(
         &self,
         leaf: &X509Ref,
         intermediates: &[X509],
@@ -172,7 +172,7 @@ impl ClientCa {
     }
 
     /// Like [`verify`](Self::verify), at any time.
-    pub(super) fn verify_timeless(&self, leaf: &X509Ref, intermediates: &[X509]) -> Option<Window> {
+    pub(crate) fn verify_timeless(&self, leaf: &X509Ref, intermediates: &[X509]) -> Option<Window> {
         let window = self.chain(leaf, intermediates, None);
         window.ok().and_then(Result::ok)
     }
@@ -227,7 +227,7 @@ impl ClientCa {
 impl Names {
     /// The names in `certificate`. Of several common names the last one counts,
     /// as in Go; one that cannot be read counts as absent.
-    pub(super) fn of(certificate: &X509Ref) -> Self {
+    pub(crate) fn of(certificate: &X509Ref) -> Self {
         let mut names = Self {
             common_name: texts(certificate.subject_name(), Nid::COMMONNAME).pop(),
             organizations: texts(certificate.subject_name(), Nid::ORGANIZATIONNAME),
@@ -252,7 +252,7 @@ impl Names {
     }
 
     /// Whether each list of `wanted` that is not empty holds something of these names.
-    pub(super) fn meet(&self, wanted: &ClientCertificate) -> bool {
+    pub(crate) fn meet(&self, wanted: &ClientCertificate) -> bool {
         let common_name = |name: &String| self.common_name.as_ref() == Some(name);
         let organization = |name: &String| self.organizations.contains(name);
         any(&wanted.common_names, common_name)
@@ -266,7 +266,7 @@ impl Names {
     }
 
     /// What to call the holder.
-    pub(super) fn display(&self) -> Arc<str> {
+    pub(crate) fn display(&self) -> Arc<str> {
         let text = |names: &[String]| names.first().cloned();
         self.common_name
             .clone()

@@ -23,7 +23,7 @@ struct PublicKey {
 }
 
 /// Has `jsonwebtoken` use OpenSSL, in this process and from now on.
-pub(super) fn install() {
+pub(crate) fn install() {
     static PROVIDER: CryptoProvider = CryptoProvider {
         signer_factory: |_, _| Err(unsupported()),
         verifier_factory: |algorithm, key| Ok(Box::new(PublicKey::new(*algorithm, key)?)),
@@ -40,7 +40,7 @@ pub(super) fn install() {
 }
 
 /// Whether `key` is a valid key for `algorithm`.
-pub(super) fn is_sound(key: &DecodingKey, algorithm: Algorithm) -> bool {
+pub(crate) fn is_sound(key: &DecodingKey, algorithm: Algorithm) -> bool {
     PublicKey::new(algorithm, key).is_ok()
 }
 

@@ -15,15 +15,15 @@ use zeroize::Zeroizing;
 
 /// The digest of one secret.
 #[derive(Clone, Copy)]
-pub(super) struct Digest([u8; 32]);
+pub(crate) struct Digest([u8; 32]);
 
 /// What makes digests; its clones make the same.
 #[derive(Clone)]
-pub(super) struct Digester(Arc<Zeroizing<[u8; 32]>>);
+pub(crate) struct Digester(Arc<Zeroizing<[u8; 32]>>);
 
 /// What a secret is for: the same text as token and as password has two digests.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// A bearer token.
     Token,
     /// `username:password`.
@@ -36,19 +36,19 @@ pub(super) enum Purpose {
 
 impl Digester {
     /// With a key that nobody knows.
-    pub(super) fn new() -> Result<Self, ErrorStack> {
+    pub(crate) fn new() -> Result<Self, ErrorStack> {
         let mut key = Zeroizing::new([0; 32]);
         openssl::rand::rand_bytes(key.as_mut())?;
         Ok(Self(Arc::new(key)))
     }
 
     /// With a key that everybody knows: only for what serves nobody.
-    pub(super) fn without_key() -> Self {
+    pub(crate) fn without_key() -> Self {
         Self(Arc::new(Zeroizing::new([0; 32])))
     }
 
     /// The digest of `secret`.
-    pub(super) fn digest(&self, purpose: Purpose, secret: &[u8]) -> Digest {
+    pub(crate) fn digest(&self, purpose: Purpose, secret: &[u8]) -> Digest {
         let mut hash = Sha256::new();
         hash.update(self.0.as_ref().as_ref());
         hash.update(&[match purpose {

@@ -12,35 +12,35 @@ use crate::config::{CallerEntry, Endpoints};
 
 /// A set of fields of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Fields(u8);
+pub(crate) struct Fields(u8);
 
 /// What an entry asks for and what it gives.
 #[derive(Debug, Clone)]
-pub(super) struct KnownCaller {
+pub(crate) struct KnownCaller {
     /// The request must satisfy every one of these.
-    pub(super) needs: Fields,
-    pub(super) endpoints: Endpoints,
-    pub(super) cluster: Arc<str>,
+    pub(crate) needs: Fields,
+    pub(crate) endpoints: Endpoints,
+    pub(crate) cluster: Arc<str>,
     /// Whether the console shows it every cluster.
     sees_all_clusters: bool,
 }
 
 /// A credential meets one field of one entry.
 #[derive(Debug, Clone)]
-pub(super) struct Proof {
+pub(crate) struct Proof {
     /// The entry's position.
-    pub(super) entry: usize,
-    pub(super) field: Fields,
+    pub(crate) entry: usize,
+    pub(crate) field: Fields,
     /// The caller's name, as this field knows it.
-    pub(super) name: Arc<str>,
-    pub(super) method: AuthenticationMethod,
+    pub(crate) name: Arc<str>,
+    pub(crate) method: AuthenticationMethod,
     /// The last moment at which it counts, if there is one.
-    pub(super) until: Option<SystemTime>,
+    pub(crate) until: Option<SystemTime>,
 }
 
 /// Whom some proofs name.
 #[derive(Debug)]
-pub(super) enum NamedField {
+pub(crate) enum NamedField {
     /// One caller, or one that is refused for what it is.
     Caller(Result<Caller, Refusal>),
     /// An entry is met in part.
@@ -52,9 +52,9 @@ pub(super) enum NamedField {
 // === impl Fields ===
 
 impl Fields {
-    pub(super) const KUBECONFIG: Self = Self(1);
-    pub(super) const CLIENT_CERTIFICATE: Self = Self(2);
-    pub(super) const JWT: Self = Self(4);
+    pub(crate) const KUBECONFIG: Self = Self(1);
+    pub(crate) const CLIENT_CERTIFICATE: Self = Self(2);
+    pub(crate) const JWT: Self = Self(4);
 
     const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -72,7 +72,7 @@ impl Fields {
 // === impl KnownCaller ===
 
 impl KnownCaller {
-    pub(super) fn new(entry: &CallerEntry) -> Self {
+    pub(crate) fn new(entry: &CallerEntry) -> Self {
         let fields = [
             (entry.kubeconfig.is_some(), Fields::KUBECONFIG),
             (entry.client_certificate.is_some(), Fields::CLIENT_CERTIFICATE),
@@ -88,7 +88,7 @@ impl KnownCaller {
     }
 
     /// Whether one credential alone can meet it.
-    pub(super) const fn is_simple(&self) -> bool {
+    pub(crate) const fn is_simple(&self) -> bool {
         self.needs.is_one()
     }
 }
@@ -103,7 +103,7 @@ impl Proof {
 
 /// Whom `proofs` name, where `others` may complete an entry that they meet in
 /// part. Several entries give the union of their endpoints, for one cluster.
-pub(super) fn name(
+pub(crate) fn name(
     entries: &[KnownCaller],
     proofs: &[Proof],
     others: &[Proof],

@@ -16,14 +16,14 @@ use crate::pki::Authority;
 use portcullis_policy::field::Faults;
 
 /// Seconds since 1970 at which the tests begin.
-pub(super) const START: i64 = 1_800_000_000;
+pub(crate) const START: i64 = 1_800_000_000;
 
 /// `seconds` after the tests begin.
-pub(super) fn at(seconds: i64) -> SystemTime {
+pub(crate) fn at(seconds: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(u64::try_from(START + seconds).unwrap())
 }
 
-pub(super) fn rsa_key() -> &'static PKey<Private> {
+pub(crate) fn rsa_key() -> &'static PKey<Private> {
     static KEY: OnceLock<PKey<Private>> = OnceLock::new();
     KEY.get_or_init(|| PKey::from_rsa(openssl::rsa::Rsa::generate(2048).unwrap()).unwrap())
 }
@@ -31,16 +31,16 @@ pub(super) fn rsa_key() -> &'static PKey<Private> {
 // === certificates ===
 
 /// The certificate of a client with this common name.
-pub(super) fn client(ca: &Authority, common_name: &str) -> X509 {
+pub(crate) fn client(ca: &Authority, common_name: &str) -> X509 {
     ca.client(common_name, &[]).certificate
 }
 
-pub(super) fn peer(certificate: &X509) -> PeerCertificate {
+pub(crate) fn peer(certificate: &X509) -> PeerCertificate {
     PeerCertificate::new(certificate.clone(), [])
 }
 
 /// `client-certificate-data: …`.
-pub(super) fn certificate_data(certificate: &X509) -> String {
+pub(crate) fn certificate_data(certificate: &X509) -> String {
     format!(
         "client-certificate-data: {}",
         STANDARD.encode(certificate.to_pem().unwrap())
@@ -51,14 +51,14 @@ pub(super) fn certificate_data(certificate: &X509) -> String {
 
 /// Files in memory, and the callers that refer to them.
 #[derive(Clone, Default)]
-pub(super) struct World {
-    pub(super) files: BTreeMap<PathBuf, Vec<u8>>,
-    pub(super) callers: String,
+pub(crate) struct World {
+    pub(crate) files: BTreeMap<PathBuf, Vec<u8>>,
+    pub(crate) callers: String,
 }
 
 impl World {
     /// With `callers` as YAML and the client CA `ca`.
-    pub(super) fn new(ca: &Authority, callers: &str) -> Self {
+    pub(crate) fn new(ca: &Authority, callers: &str) -> Self {
         let mut world = Self {
             files: BTreeMap::new(),
             callers: callers.to_owned(),
@@ -67,12 +67,12 @@ impl World {
         world
     }
 
-    pub(super) fn write(&mut self, name: &str, content: impl Into<Vec<u8>>) {
+    pub(crate) fn write(&mut self, name: &str, content: impl Into<Vec<u8>>) {
         self.files.insert(Path::new("/").join(name), content.into());
     }
 
     /// Writes a kubeconfig of these users, each a name and its fields.
-    pub(super) fn kubeconfig(&mut self, name: &str, users: &[(&str, &str)]) {
+    pub(crate) fn kubeconfig(&mut self, name: &str, users: &[(&str, &str)]) {
         let users: Vec<String> = users
             .iter()
             .map(|(name, fields)| format!("{{name: {name}, user: {{{fields}}}}}"))
@@ -84,7 +84,7 @@ impl World {
     }
 
     /// The authenticator and what is to be said of it.
-    pub(super) fn try_build(
+    pub(crate) fn try_build(
         &self,
         previous: Option<&Authenticator>,
         now: SystemTime,
@@ -104,11 +104,11 @@ impl World {
         Authenticator::build_from(&self.files, &config.unwrap(), previous, now)
     }
 
-    pub(super) fn build(&self) -> Authenticator {
+    pub(crate) fn build(&self) -> Authenticator {
         self.rebuild(None, 0)
     }
 
-    pub(super) fn rebuild(&self, previous: Option<&Authenticator>, seconds: i64) -> Authenticator {
+    pub(crate) fn rebuild(&self, previous: Option<&Authenticator>, seconds: i64) -> Authenticator {
         let (built, faults) = self.read(previous, at(seconds));
         assert!(!faults.has_errors(), "{faults}");
         built
@@ -118,7 +118,7 @@ impl World {
 // === requests ===
 
 /// Who shows these at a time: `NAME CLUSTER {ENDPOINTS} METHOD`, or the refusal.
-pub(super) fn seen_at(
+pub(crate) fn seen_at(
     seconds: i64,
     authenticator: &Authenticator,
     peer: Option<&PeerCertificate>,
@@ -129,7 +129,7 @@ pub(super) fn seen_at(
 }
 
 /// [`seen_at`] the start.
-pub(super) fn seen(
+pub(crate) fn seen(
     authenticator: &Authenticator,
     peer: Option<&PeerCertificate>,
     authorization: Option<&str>,
@@ -152,14 +152,14 @@ fn reported(outcome: &Result<Caller, Refusal>) -> String {
     }
 }
 
-pub(super) fn basic(pair: &str) -> String {
+pub(crate) fn basic(pair: &str) -> String {
     format!("Basic {}", STANDARD.encode(pair))
 }
 
-pub(super) fn base64url(bytes: impl AsRef<[u8]>) -> String {
+pub(crate) fn base64url(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-pub(super) fn unbase64url(text: &str) -> Vec<u8> {
+pub(crate) fn unbase64url(text: &str) -> Vec<u8> {
     URL_SAFE_NO_PAD.decode(text).unwrap()
 }

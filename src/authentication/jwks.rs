@@ -9,7 +9,7 @@ use super::crypto;
 
 /// The keys of an issuer that can check a token here.
 #[derive(Debug, Default)]
-pub(super) struct IssuerKeys(Vec<IssuerKey>);
+pub(crate) struct IssuerKeys(Vec<IssuerKey>);
 
 #[derive(Debug)]
 struct IssuerKey {
@@ -21,10 +21,10 @@ struct IssuerKey {
 
 /// Why a text is no JWKS.
 #[derive(Debug)]
-pub(super) struct NoKeySet {
+pub(crate) struct NoKeySet {
     /// The line and column, from 1; 0 where it is about the whole.
-    pub(super) at: (usize, usize),
-    pub(super) message: String,
+    pub(crate) at: (usize, usize),
+    pub(crate) message: String,
 }
 
 // === impl IssuerKeys ===
@@ -35,7 +35,7 @@ impl IssuerKeys {
     /// # Errors
     ///
     /// It is no JWKS.
-    pub(super) fn parse(json: &[u8], allowed: &[Algorithm]) -> Result<(Self, Vec<String>), NoKeySet> {
+    pub(crate) fn parse(json: &[u8], allowed: &[Algorithm]) -> Result<(Self, Vec<String>), NoKeySet> {
         let mut set: serde_json::Value = serde_json::from_slice(json).map_err(|error| no_json(&error))?;
         let Some(serde_json::Value::Array(set)) = set.get_mut("keys").map(serde_json::Value::take) else {
             return Err(NoKeySet {
@@ -58,13 +58,13 @@ impl IssuerKeys {
         Ok((Self(keys), passed_over))
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The key called `id`, for `algorithm`. Without a name, or where a name
     /// stands twice, exactly one key must fit.
-    pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&DecodingKey, TokenFault> {
+    pub(crate) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&DecodingKey, TokenFault> {
         let named = |key: &&IssuerKey| id.is_none() || key.id.as_deref() == id;
         let mut fitting = self
             .0

@@ -26,7 +26,7 @@ use crate::config::Jwt;
 
 /// What the tokens of all issuers prove.
 #[derive(Debug)]
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     issuers: Vec<Issuer>,
     /// Tokens that prove something, and those that do not: apart, so that nobody
     /// who makes up tokens can push out good ones.
@@ -36,19 +36,19 @@ pub(super) struct Tokens {
 
 /// The tokens that one entry means.
 #[derive(Debug)]
-pub(super) struct Issuer {
+pub(crate) struct Issuer {
     /// The entry's position.
-    pub(super) entry: usize,
-    pub(super) rules: Jwt,
-    pub(super) keys: IssuerKeys,
+    pub(crate) entry: usize,
+    pub(crate) rules: Jwt,
+    pub(crate) keys: IssuerKeys,
 }
 
 /// What was found of a token.
 #[derive(Debug)]
-pub(super) struct CheckedToken {
-    pub(super) proofs: Vec<Proof>,
+pub(crate) struct CheckedToken {
+    pub(crate) proofs: Vec<Proof>,
     /// If there is no proof, why.
-    pub(super) fault: TokenFault,
+    pub(crate) fault: TokenFault,
     /// When a check would find the same; at most [`REMEMBERED`] long.
     window: Window,
 }
@@ -70,7 +70,7 @@ const CAPACITY: u64 = 1024;
 // === impl Tokens ===
 
 impl Tokens {
-    pub(super) fn new(issuers: Vec<Issuer>) -> Self {
+    pub(crate) fn new(issuers: Vec<Issuer>) -> Self {
         super::crypto::install();
         let cache = || {
             Cache::builder()
@@ -85,13 +85,13 @@ impl Tokens {
         }
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.issuers.is_empty()
     }
 
     /// What `token` proves at `now`. `None` where it has not the form of a
     /// signed token, or there are no issuers.
-    pub(super) fn check(&self, token: &[u8], digest: Digest, now: SystemTime) -> Option<Arc<CheckedToken>> {
+    pub(crate) fn check(&self, token: &[u8], digest: Digest, now: SystemTime) -> Option<Arc<CheckedToken>> {
         if self.issuers.is_empty() || token.iter().filter(|byte| **byte == b'.').count() != 2 {
             return None;
         }
@@ -111,7 +111,7 @@ impl Tokens {
 
     /// How many tokens are remembered.
     #[cfg(test)]
-    pub(super) fn remembered(&self) -> u64 {
+    pub(crate) fn remembered(&self) -> u64 {
         self.good.run_pending_tasks();
         self.bad.run_pending_tasks();
         self.good.entry_count() + self.bad.entry_count()

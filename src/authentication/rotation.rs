@@ -12,11 +12,11 @@ use std::time::{Duration, SystemTime};
 use super::digest::Digest;
 
 /// How long a replaced credential stays good.
-pub(super) const GRACE: Duration = Duration::from_secs(600);
+pub(crate) const GRACE: Duration = Duration::from_secs(600);
 
 /// What one user can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Credential {
+pub(crate) enum Credential {
     /// A certificate.
     Certificate(Digest),
     /// A bearer token.
@@ -27,21 +27,21 @@ pub(super) enum Credential {
 
 /// The credentials of one user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct HeldCredentials {
+pub(crate) struct HeldCredentials {
     /// Those that its kubeconfig holds.
-    pub(super) current: Vec<Credential>,
+    pub(crate) current: Vec<Credential>,
     /// Those that were replaced, and until when they are good.
-    pub(super) replaced: Vec<(Credential, SystemTime)>,
+    pub(crate) replaced: Vec<(Credential, SystemTime)>,
 }
 
 /// The users of all kubeconfigs, by file and name.
-pub(super) type Users = HashMap<(PathBuf, String), HeldCredentials>;
+pub(crate) type Users = HashMap<(PathBuf, String), HeldCredentials>;
 
 // === impl HeldCredentials ===
 
 impl HeldCredentials {
     /// What a user holds whose kubeconfig now has `current`, and who held `before`.
-    pub(super) fn succeed(current: Vec<Credential>, before: Option<&Self>, now: SystemTime) -> Self {
+    pub(crate) fn succeed(current: Vec<Credential>, before: Option<&Self>, now: SystemTime) -> Self {
         let Some(before) = before else {
             return Self {
                 current,
@@ -66,7 +66,7 @@ impl HeldCredentials {
     }
 
     /// Each credential and until when it is good, if not for good.
-    pub(super) fn accepted(&self) -> impl Iterator<Item = (Credential, Option<SystemTime>)> {
+    pub(crate) fn accepted(&self) -> impl Iterator<Item = (Credential, Option<SystemTime>)> {
         let current = self.current.iter().map(|credential| (*credential, None));
         current.chain(
             self.replaced

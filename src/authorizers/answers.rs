@@ -18,25 +18,25 @@ const MOST_BYTES: u64 = 16 << 20;
 const OVERHEAD: usize = 256;
 
 /// What came of a question.
-pub(super) type Answer = Result<Opinion, String>;
+pub(crate) type Answer = Result<Opinion, String>;
 
 /// A question that is being asked, for everybody who waits.
-pub(super) type Flight = Shared<BoxFuture<'static, Answer>>;
+pub(crate) type Flight = Shared<BoxFuture<'static, Answer>>;
 
 /// Until when somebody waits for a flight.
 #[derive(Debug)]
-pub(super) struct SharedDeadline(Mutex<Instant>);
+pub(crate) struct SharedDeadline(Mutex<Instant>);
 
 /// How long answers are kept; `None`: not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Lifetimes {
-    pub(super) authorized: Option<Duration>,
-    pub(super) unauthorized: Option<Duration>,
+pub(crate) struct Lifetimes {
+    pub(crate) authorized: Option<Duration>,
+    pub(crate) unauthorized: Option<Duration>,
 }
 
 /// The answers. Errors are never kept.
 #[derive(Debug)]
-pub(super) struct AnswerCache {
+pub(crate) struct AnswerCache {
     lifetimes: Lifetimes,
     kept: moka::sync::Cache<CacheKey, Kept>,
     flights: Mutex<Flights>,
@@ -44,7 +44,7 @@ pub(super) struct AnswerCache {
 
 /// A question's answer, or the way to it.
 #[derive(Debug)]
-pub(super) enum CacheLookup {
+pub(crate) enum CacheLookup {
     Answer(Opinion),
     Flight(Flight),
 }
@@ -78,7 +78,7 @@ struct Landing {
 // === impl AnswerCache ===
 
 impl AnswerCache {
-    pub(super) fn new(lifetimes: Lifetimes) -> Arc<Self> {
+    pub(crate) fn new(lifetimes: Lifetimes) -> Arc<Self> {
         let weigh = |key: &CacheKey, kept: &Kept| {
             u32::try_from(key.len() + kept.opinion.reason.len() + OVERHEAD).unwrap_or(u32::MAX)
         };
@@ -95,13 +95,13 @@ impl AnswerCache {
     }
 
     /// The answer that is still good at `now`.
-    pub(super) fn get(&self, key: &CacheKey, now: Instant) -> Option<Opinion> {
+    pub(crate) fn get(&self, key: &CacheKey, now: Instant) -> Option<Opinion> {
         let kept = self.kept.get(key)?;
         (now < kept.until).then_some(kept.opinion)
     }
 
     /// Keeps an answer given at `now`, for as long as one of its sort is kept.
-    pub(super) fn put(&self, key: CacheKey, opinion: Opinion, now: Instant) {
+    pub(crate) fn put(&self, key: CacheKey, opinion: Opinion, now: Instant) {
         let lifetime = match opinion.decision {
             Decision::Allow => self.lifetimes.authorized,
             Decision::Deny | Decision::NoOpinion => self.lifetimes.unauthorized,
@@ -113,7 +113,7 @@ impl AnswerCache {
 
     /// The answer to `key`, or the flight that brings it, begun by `ask` unless
     /// there is one. It gets the time until which somebody waits, at least `deadline`.
-    pub(super) fn find(
+    pub(crate) fn find(
         self: &Arc<Self>,
         key: &CacheKey,
         (now, deadline): (Instant, Instant),
@@ -185,12 +185,12 @@ impl Drop for Landing {
 
 impl SharedDeadline {
     /// For a question that nobody else waits for.
-    pub(super) fn until(deadline: Instant) -> Arc<Self> {
+    pub(crate) fn until(deadline: Instant) -> Arc<Self> {
         Arc::new(Self(Mutex::new(deadline)))
     }
 
     /// Until when the most patient of those who wait does so.
-    pub(super) fn end(&self) -> Instant {
+    pub(crate) fn end(&self) -> Instant {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -14,7 +14,7 @@ use crate::upstream::client::{Bounds, Client, Error, Reply};
 use portcullis_policy::authorization::SubjectAccessReviewVersion;
 
 /// Posts a body, as a part of the trace of `parent`.
-pub(super) trait Post: std::fmt::Debug + Send + Sync {
+pub(crate) trait Post: std::fmt::Debug + Send + Sync {
     fn post(
         &self,
         body: Bytes,
@@ -26,29 +26,29 @@ pub(super) trait Post: std::fmt::Debug + Send + Sync {
 /// How often, and after which pauses, a question is put again
 /// (`apiserver/pkg/util/webhook/webhook.go`).
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Backoff {
-    pub(super) attempts: u32,
-    pub(super) pause: Duration,
+pub(crate) struct Backoff {
+    pub(crate) attempts: u32,
+    pub(crate) pause: Duration,
 }
 
 /// Whom to ask, and how.
 #[derive(Debug, Clone)]
-pub(super) struct Callee {
-    pub(super) post: Arc<dyn Post>,
-    pub(super) version: SubjectAccessReviewVersion,
+pub(crate) struct Callee {
+    pub(crate) post: Arc<dyn Post>,
+    pub(crate) version: SubjectAccessReviewVersion,
     /// The time of one attempt, which is also sent to the authorizer.
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     /// The largest reply.
-    pub(super) reply_bytes: usize,
-    pub(super) backoff: Backoff,
+    pub(crate) reply_bytes: usize,
+    pub(crate) backoff: Backoff,
     /// Where requests are counted, once that is known.
-    pub(super) recorder: Arc<OnceLock<UpstreamRecorder>>,
+    pub(crate) recorder: Arc<OnceLock<UpstreamRecorder>>,
 }
 
 // === impl Backoff ===
 
 impl Backoff {
-    pub(super) const UPSTREAM: Self = Self {
+    pub(crate) const UPSTREAM: Self = Self {
         attempts: 5,
         pause: Duration::from_millis(500),
     };
@@ -60,7 +60,7 @@ impl Callee {
     /// Asks about `body` until there is an answer, an error that will not go away, or nobody
     /// whom the next attempt could still serve.
     /// It is a part of the trace of `parent`: of whoever asked first.
-    pub(super) async fn ask(
+    pub(crate) async fn ask(
         self,
         body: Bytes,
         deadline: Arc<SharedDeadline>,

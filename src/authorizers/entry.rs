@@ -21,7 +21,7 @@ const USER_AGENT: &str = concat!("portcullis/", env!("CARGO_PKG_VERSION"));
 
 /// An entry of `authorization.webhooks`.
 #[derive(Debug)]
-pub(super) struct WebhookAuthorizer {
+pub(crate) struct WebhookAuthorizer {
     rules: Authorizer,
     callee: Callee,
     lifetimes: Lifetimes,
@@ -41,13 +41,13 @@ struct ConnectionSettings {
 }
 
 /// The place of one request that waits, until it is dropped.
-pub(super) struct WaitPermit(Arc<AtomicUsize>);
+pub(crate) struct WaitPermit(Arc<AtomicUsize>);
 
 // === impl WebhookAuthorizer ===
 
 impl WebhookAuthorizer {
     /// Reads the kubeconfig of `wanted`; the files that were read, or should have been.
-    pub(super) fn build(
+    pub(crate) fn build(
         wanted: &AuthorizerEntry,
         config: &Config,
         files: &dyn Files,
@@ -105,7 +105,7 @@ impl WebhookAuthorizer {
     }
 
     /// Whether what `other` was answered is what this one would be.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.rules == other.rules
             && self.callee.version == other.callee.version
             && self.callee.timeout == other.callee.timeout
@@ -114,50 +114,50 @@ impl WebhookAuthorizer {
             && self.connection == other.connection
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.rules.name
     }
 
-    pub(super) fn record_to(&self, recorder: UpstreamRecorder) {
+    pub(crate) fn record_to(&self, recorder: UpstreamRecorder) {
         // Set already: the series are the same.
         let _ = self.callee.recorder.set(recorder);
     }
 
-    pub(super) const fn callee(&self) -> &Callee {
+    pub(crate) const fn callee(&self) -> &Callee {
         &self.callee
     }
 
-    pub(super) const fn answers(&self) -> &Arc<AnswerCache> {
+    pub(crate) const fn answers(&self) -> &Arc<AnswerCache> {
         &self.answers
     }
 
-    pub(super) fn relevance(&self, attributes: &Attributes<'_>, deadline: Deadline<'_>) -> Relevance {
+    pub(crate) fn relevance(&self, attributes: &Attributes<'_>, deadline: Deadline<'_>) -> Relevance {
         self.rules.relevance(attributes, deadline)
     }
 
     /// What it comes to without being asked; `None` where it is passed over.
-    pub(super) fn settled(&self, relevance: &Relevance) -> Option<Opinion> {
+    pub(crate) fn settled(&self, relevance: &Relevance) -> Option<Opinion> {
         match relevance {
             Relevance::Failed(error) => Some(self.failed(error)),
             Relevance::Asked | Relevance::Skipped(_) => None,
         }
     }
 
-    pub(super) fn failed(&self, error: &str) -> Opinion {
+    pub(crate) fn failed(&self, error: &str) -> Opinion {
         self.rules.failed(error)
     }
 
     /// Whether answers are kept, and one given to all who ask for it at once.
-    pub(super) const fn keeps(&self) -> bool {
+    pub(crate) const fn keeps(&self) -> bool {
         self.lifetimes.authorized.is_some() || self.lifetimes.unauthorized.is_some()
     }
 
-    pub(super) fn cached(&self, key: Option<&CacheKey>, now: Instant) -> Option<Opinion> {
+    pub(crate) fn cached(&self, key: Option<&CacheKey>, now: Instant) -> Option<Opinion> {
         self.answers.get(key?, now)
     }
 
     /// A place to wait in, unless too many wait already.
-    pub(super) fn wait(&self) -> Option<WaitPermit> {
+    pub(crate) fn wait(&self) -> Option<WaitPermit> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
         // Given back at once where there is no room.
         let place = WaitPermit(Arc::clone(&self.waiting));

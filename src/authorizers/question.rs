@@ -16,30 +16,30 @@ const KEY_BYTES: usize = 64 << 10;
 
 /// One question, in words.
 #[derive(Debug)]
-pub(super) struct AuthorizerQuestion {
-    pub(super) key: Option<CacheKey>,
+pub(crate) struct AuthorizerQuestion {
+    pub(crate) key: Option<CacheKey>,
     attributes: Attributes<'static>,
 }
 
 /// What makes two questions one: the cluster they come from, and the whole spec
 /// in v1. No digest, with which somebody could find another that collides.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct CacheKey(Arc<[u8]>);
+pub(crate) struct CacheKey(Arc<[u8]>);
 
 // === impl AuthorizerQuestion ===
 
 impl AuthorizerQuestion {
-    pub(super) fn new(attributes: &Attributes<'_>, key: Option<CacheKey>) -> Self {
+    pub(crate) fn new(attributes: &Attributes<'_>, key: Option<CacheKey>) -> Self {
         let attributes = attributes.clone().into_owned();
         Self { key, attributes }
     }
 
-    pub(super) fn into_attributes(self) -> Attributes<'static> {
+    pub(crate) fn into_attributes(self) -> Attributes<'static> {
         self.attributes
     }
 
     /// The body in which it is asked.
-    pub(super) fn body(&self, version: SubjectAccessReviewVersion) -> Bytes {
+    pub(crate) fn body(&self, version: SubjectAccessReviewVersion) -> Bytes {
         version.encode(&self.attributes).into()
     }
 }
@@ -48,7 +48,7 @@ impl AuthorizerQuestion {
 
 impl CacheKey {
     /// The key of a question, unless it is too large to be kept.
-    pub(super) fn new(cluster: &str, attributes: &Attributes<'_>) -> Option<Self> {
+    pub(crate) fn new(cluster: &str, attributes: &Attributes<'_>) -> Option<Self> {
         if chosen(attributes) >= LARGE_BYTES {
             return None;
         }
@@ -59,7 +59,7 @@ impl CacheKey {
         (key.len() <= KEY_BYTES).then(|| Self(key.into()))
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 }

@@ -29,7 +29,7 @@ pub fn rfc3339(time: SystemTime) -> String {
 }
 
 /// `3 days`, `1 day`, `5 hours`; rounded down.
-pub(super) fn days(left: Duration) -> String {
+pub(crate) fn days(left: Duration) -> String {
     let (count, unit) = match left.as_secs() {
         seconds if seconds >= DAY => (seconds / DAY, "day"),
         seconds => (seconds / 3600, "hour"),

@@ -4,7 +4,7 @@ use portcullis_policy::authorization::Within;
 
 /// `-n` and `-A`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct NamespaceArguments {
+pub(crate) struct NamespaceArguments {
     /// The namespace [default: that of the context, or else `default`]
     #[arg(short, long, conflicts_with = "all_namespaces")]
     namespace: Option<String>,
@@ -17,7 +17,7 @@ pub(super) struct NamespaceArguments {
 
 impl NamespaceArguments {
     /// `default` is the namespace where none is named, such as that of a context.
-    pub(super) fn within(&self, default: Option<&str>) -> Within {
+    pub(crate) fn within(&self, default: Option<&str>) -> Within {
         if self.all_namespaces {
             return Within::AnyNamespace;
         }
@@ -29,7 +29,7 @@ impl NamespaceArguments {
     }
 
     /// Whether it was said on the command line.
-    pub(super) const fn is_named(&self) -> bool {
+    pub(crate) const fn is_named(&self) -> bool {
         self.namespace.is_some() || self.all_namespaces
     }
 }

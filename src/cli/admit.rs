@@ -27,7 +27,7 @@ use portcullis_policy::explain::recorded::RecordedAnswers;
 /// if one is missing there is no decision.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Admit {
+pub(crate) struct Admit {
     #[command(flatten)]
     files: PolicyFiles,
     /// An AdmissionReview in JSON or YAML, `-` for standard input.
@@ -72,7 +72,7 @@ enum PhaseArgument {
 // === impl Admit ===
 
 impl Admit {
-    pub(super) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
         let format = self.output.output;
         let answers = self.answers.as_deref().map(recorded_answers).transpose()?;
         let answers = answers.unwrap_or_default();

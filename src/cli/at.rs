@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use portcullis_policy::engine::Time;
 
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
-pub(super) struct At {
+pub(crate) struct At {
     /// Decide for this time, in RFC 3339, such as `2026-12-01T08:00:00Z` [default: now]
     #[arg(long, value_name = "TIME", value_parser = parse)]
     at: Option<Time>,
@@ -13,11 +13,11 @@ pub(super) struct At {
 
 impl At {
     /// The time named, or now.
-    pub(super) fn time(self) -> Time {
+    pub(crate) fn time(self) -> Time {
         self.at.unwrap_or_else(|| SystemTime::now().into())
     }
 }
 
-pub(super) fn parse(text: &str) -> Result<Time, &'static str> {
+pub(crate) fn parse(text: &str) -> Result<Time, &'static str> {
     Time::parse(text).ok_or("expected a time in RFC 3339, such as `2026-12-01T08:00:00Z`")
 }

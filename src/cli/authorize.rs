@@ -21,7 +21,7 @@ use portcullis_policy::field::Faults;
 /// all groups of the user, including `system:authenticated`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Authorize {
+pub(crate) struct Authorize {
     #[command(flatten)]
     files: PolicyFiles,
     /// A SubjectAccessReview in JSON or YAML, `-` for standard input; instead of the flags below.
@@ -85,7 +85,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 // === impl Authorize ===
 
 impl Authorize {
-    pub(super) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
         let format = self.output.output;
         let Self {
             files,
@@ -142,7 +142,7 @@ fn decide(
 }
 
 /// The review in `path`, which may be YAML, as JSON. JSON is passed on as it is.
-pub(super) fn read_review(path: &Path) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_review(path: &Path) -> Result<Vec<u8>, Error> {
     let bytes = read(path)?;
     if bytes.trim_ascii_start().starts_with(b"{") {
         return Ok(bytes);
@@ -169,7 +169,7 @@ pub(super) fn read_review(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 /// What `path` holds; `-` is standard input.
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, Error> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let bytes = if path == Path::new("-") {
         files::read_rest(std::io::stdin().lock(), 0, files::MANIFEST_BYTES)
     } else {

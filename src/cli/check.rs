@@ -15,7 +15,7 @@ use snippet::Snippets;
 /// Report all faults of a configuration and its manifests, and warn about dangerous policies.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Check {
+pub(crate) struct Check {
     /// The configuration, which is checked with its manifests, keys, certificates and kubeconfigs.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -88,7 +88,7 @@ struct FaultReport<'a> {
 // === impl Check ===
 
 impl Check {
-    pub(super) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
         for path in &self.paths {
             loading::readable(path)?;
         }

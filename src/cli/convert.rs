@@ -23,7 +23,7 @@ use portcullis_policy::manifest;
 /// is named with file, line and reason, and the exit code is 1. Other kinds are left alone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Convert {
+pub(crate) struct Convert {
     /// Manifests, as files or folders.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -42,7 +42,7 @@ Examples:
 // === impl Convert ===
 
 impl Convert {
-    pub(super) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
         let format = self.output.output;
         let never_deny = self.never_deny()?;
         for path in &self.files {

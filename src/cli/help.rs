@@ -18,7 +18,7 @@ Without a command, the development set-up in `.portcullis/` is served: a gateway
 alone, with example policies, which is made on the first start.";
 
 /// The arguments, with a `--help` in which commands stand in their groups.
-pub(super) fn command() -> Command {
+pub(crate) fn command() -> Command {
     let command = Arguments::command();
     let template = template(&command);
     command.help_template(template)

@@ -26,7 +26,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-pub(super) use files::{CONFIGURATION, SetUp};
+pub(crate) use files::{CONFIGURATION, SetUp};
 use host::{Host, Namespace};
 
 use super::output::{self, Format, Output};
@@ -37,7 +37,7 @@ use portcullis_policy::explain::Lines;
 /// Write keys, certificates and configuration files for a gateway and its API servers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Init {
+pub(crate) struct Init {
     /// The folder to write to. Existing files are never overwritten.
     directory: PathBuf,
     /// A DNS name or address at which the API server reaches the gateway; repeat for each. The
@@ -99,7 +99,7 @@ struct File {
 // === impl Init ===
 
 impl Init {
-    pub(super) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
         let format = self.output.output;
         let named: PathBuf = self.directory.components().collect();
         if let Some(why) = unsafe_for_keys(&named, KeyFolderOwner::Own) {
@@ -170,7 +170,7 @@ impl Init {
 /// # Errors
 ///
 /// A file of that name exists, cannot be written, or no key can be made.
-pub(super) fn write(directory: &Path, set_up: &SetUp<'_>) -> Result<Vec<&'static str>, Error> {
+pub(crate) fn write(directory: &Path, set_up: &SetUp<'_>) -> Result<Vec<&'static str>, Error> {
     let files = files::compose(directory, set_up, now())?;
     refuse_to_overwrite(directory, &files)?;
     check_folders(directory, files.iter().map(|file| file.path))?;
@@ -187,7 +187,7 @@ pub(super) fn write(directory: &Path, set_up: &SetUp<'_>) -> Result<Vec<&'static
 /// # Errors
 ///
 /// The working directory is not known.
-pub(super) fn absolute(path: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
     match path.canonicalize() {
         Ok(path) => Ok(path),
         Err(_) => std::path::absolute(path).map_err(|source| Error::file("find", path, source)),

@@ -11,7 +11,7 @@ use portcullis_policy::manifest::{self, Options};
 
 /// Where a cluster is, as for kubectl.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct LiveArguments {
+pub(crate) struct LiveArguments {
     /// Read the policies from the cluster of this kubeconfig, as kubectl would.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -22,7 +22,7 @@ pub(super) struct LiveArguments {
 
 impl LiveArguments {
     /// Whether a cluster is named on the command line.
-    pub(super) const fn is_named(&self) -> bool {
+    pub(crate) const fn is_named(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
     }
 
@@ -31,7 +31,7 @@ impl LiveArguments {
     /// # Errors
     ///
     /// There is none, or it does not answer.
-    pub(super) fn connect(&self) -> Result<LiveCluster, Error> {
+    pub(crate) fn connect(&self) -> Result<LiveCluster, Error> {
         LiveCluster::connect(self.kubeconfig.as_deref(), self.context.as_deref()).map_err(Error::from)
     }
 }
@@ -42,7 +42,7 @@ impl LiveArguments {
 /// # Errors
 ///
 /// They cannot be listed.
-pub(super) fn policies(
+pub(crate) fn policies(
     cluster: &LiveCluster,
     name: &str,
     purpose: LivePurpose,

@@ -15,14 +15,14 @@ use portcullis_policy::field::Faults;
 use portcullis_policy::manifest;
 
 /// The configuration of the development set-up, used where none is named.
-pub(super) const DEVELOPMENT: &str = ".portcullis/portcullis.yaml";
+pub(crate) const DEVELOPMENT: &str = ".portcullis/portcullis.yaml";
 
 /// The configuration named, or that of the development set-up where there is one.
 ///
 /// # Errors
 ///
 /// The file named cannot be read, or none is named and there is no such set-up.
-pub(super) fn configuration(named: Option<&Path>) -> Result<PathBuf, Error> {
+pub(crate) fn configuration(named: Option<&Path>) -> Result<PathBuf, Error> {
     match named {
         Some(path) => regular(path).map(|()| path.to_owned()),
         None if Path::new(DEVELOPMENT).is_file() => Ok(PathBuf::from(DEVELOPMENT)),
@@ -38,7 +38,7 @@ pub(super) fn configuration(named: Option<&Path>) -> Result<PathBuf, Error> {
 /// # Errors
 ///
 /// It cannot be opened, or is a folder.
-pub(super) fn regular(path: &Path) -> Result<(), Error> {
+pub(crate) fn regular(path: &Path) -> Result<(), Error> {
     readable(path)?;
     if path.is_dir() {
         let folder = std::io::Error::from(std::io::ErrorKind::IsADirectory);
@@ -52,7 +52,7 @@ pub(super) fn regular(path: &Path) -> Result<(), Error> {
 /// # Errors
 ///
 /// It cannot be opened.
-pub(super) fn readable(path: &Path) -> Result<(), Error> {
+pub(crate) fn readable(path: &Path) -> Result<(), Error> {
     if path.is_dir() {
         return Ok(());
     }
@@ -61,18 +61,18 @@ pub(super) fn readable(path: &Path) -> Result<(), Error> {
 }
 
 /// What manifests come from beside files.
-pub(super) fn source() -> Arc<dyn ManifestSource> {
+pub(crate) fn source() -> Arc<dyn ManifestSource> {
     source_accepting_absence(BTreeSet::new())
 }
 
 /// The same, where what is absent in these clusters at the start is gone.
-pub(super) fn source_accepting_absence(clusters: BTreeSet<String>) -> Arc<dyn ManifestSource> {
+pub(crate) fn source_accepting_absence(clusters: BTreeSet<String>) -> Arc<dyn ManifestSource> {
     Arc::new(Clusters::accepting_absence(clusters))
 }
 
 /// Warns of a `--cluster` that the configuration at `path` says nothing of: a misspelt name
 /// would be answered by the manifests for all clusters alone.
-pub(super) fn warn_of_unknown_cluster(path: &Path, cluster: &str) {
+pub(crate) fn warn_of_unknown_cluster(path: &Path, cluster: &str) {
     let Some(config) = config::examine(path).0.config else {
         return;
     };
@@ -94,7 +94,7 @@ pub(super) fn warn_of_unknown_cluster(path: &Path, cluster: &str) {
 
 /// What the configuration at `path` decides by, with what is saved of its
 /// clusters. Keys, certificates and callers are not looked at.
-pub(super) fn of_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) {
+pub(crate) fn of_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) {
     let (config, mut faults) = config::load(path);
     let Some(config) = config else {
         return (None, faults);
@@ -122,7 +122,7 @@ pub(super) fn of_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) 
 
 /// Every fault of the configuration at `path`, of all that it names, and of more
 /// manifests at `paths`. A file that is among its own counts once.
-pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults {
+pub(crate) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults {
     let own: BTreeSet<PathBuf> = reload::read_manifests(&config::examine(path).0.manifests)
         .0
         .iter()
@@ -142,14 +142,14 @@ pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults 
 }
 
 /// Whether there is any object in the files at `paths`.
-pub(super) fn has_objects(paths: &[PathBuf]) -> bool {
+pub(crate) fn has_objects(paths: &[PathBuf]) -> bool {
     let (sources, mut faults) = reload::read_manifests(&everywhere(paths));
     let mut sources = sources.iter();
     sources.any(|source| !manifest::documents(source, &mut faults).is_empty())
 }
 
 /// What files and folders decide by, which hold for every cluster.
-pub(super) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
+pub(crate) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
     let (sources, mut faults) = reload::read_manifests(&everywhere(paths));
     let options = manifest::Options {
         now: Some(SystemTime::now().into()),
@@ -167,7 +167,7 @@ pub(super) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
 /// # Errors
 ///
 /// A path cannot be read.
-pub(super) fn applied(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn applied(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for path in paths {
         let found = reload::applied_manifests(path);
@@ -181,13 +181,13 @@ pub(super) fn applied(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// Paths as messages name them.
-pub(super) fn shown(paths: &[PathBuf]) -> String {
+pub(crate) fn shown(paths: &[PathBuf]) -> String {
     let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     paths.join("`, `")
 }
 
 /// `paths` as a configuration would name them.
-pub(super) fn everywhere(paths: &[PathBuf]) -> Vec<ManifestPath> {
+pub(crate) fn everywhere(paths: &[PathBuf]) -> Vec<ManifestPath> {
     paths
         .iter()
         .map(|path| ManifestPath {

@@ -12,7 +12,7 @@ use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{self, Migrated};
 
 /// Prints the modern equivalents of what stands in the manifests of `config` and in `paths`.
-pub(super) fn run(config: Option<&Path>, paths: &[PathBuf], format: Format) -> Result<CommandResult, Error> {
+pub(crate) fn run(config: Option<&Path>, paths: &[PathBuf], format: Format) -> Result<CommandResult, Error> {
     let mut manifests = loading::everywhere(paths);
     let mut faults = Faults::new();
     if config.is_some() || paths.is_empty() {

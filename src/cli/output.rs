@@ -14,7 +14,7 @@ use portcullis_policy::explain::lines::is_escaped;
 
 /// The format of the results of most commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Format {
+pub(crate) enum Format {
     /// For people.
     #[default]
     Text,
@@ -24,10 +24,10 @@ pub(super) enum Format {
 
 /// `-o`, with the formats of a command.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub(super) struct Output<F: clap::ValueEnum + Default + Send + Sync + 'static> {
+pub(crate) struct Output<F: clap::ValueEnum + Default + Send + Sync + 'static> {
     /// The output format.
     #[arg(short, long = "output", value_enum, default_value_t)]
-    pub(super) output: F,
+    pub(crate) output: F,
 }
 
 /// Writes one result: `words` for people or `value` for programs.
@@ -35,7 +35,7 @@ pub(super) struct Output<F: clap::ValueEnum + Default + Send + Sync + 'static> {
 /// # Errors
 ///
 /// Standard output takes no more.
-pub(super) fn print(format: Format, words: &Lines, value: &impl Serialize) -> Result<(), Error> {
+pub(crate) fn print(format: Format, words: &Lines, value: &impl Serialize) -> Result<(), Error> {
     match format {
         Format::Text => write(words.as_str()),
         Format::Json => print_json(value),
@@ -47,7 +47,7 @@ pub(super) fn print(format: Format, words: &Lines, value: &impl Serialize) -> Re
 /// # Errors
 ///
 /// Standard output takes no more.
-pub(super) fn print_json(value: &impl Serialize) -> Result<(), Error> {
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let mut out = stdout();
     let written = serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from);
     written
@@ -61,7 +61,7 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Error> {
 /// # Errors
 ///
 /// Standard output takes no more.
-pub(super) fn write(text: &str) -> Result<(), Error> {
+pub(crate) fn write(text: &str) -> Result<(), Error> {
     let mut out = stdout();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
@@ -69,24 +69,24 @@ pub(super) fn write(text: &str) -> Result<(), Error> {
 }
 
 /// Whether people read standard output as it is written.
-pub(super) fn is_terminal() -> bool {
+pub(crate) fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
 /// Standard output, for what is written bit by bit.
-pub(super) fn stdout() -> BufWriter<Stdout> {
+pub(crate) fn stdout() -> BufWriter<Stdout> {
     BufWriter::new(std::io::stdout())
 }
 
 /// `1 object`, `2 objects`.
-pub(super) fn count(number: u64, what: &str) -> String {
+pub(crate) fn count(number: u64, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }
 
 /// This program as a shell finds it again: as it was called, by a path such as
 /// `target/debug/portcullis` too, which is no command without its folders.
-pub(super) fn program() -> String {
+pub(crate) fn program() -> String {
     let called = std::env::args_os().next().map(PathBuf::from);
     let is_path = |path: &PathBuf| path.components().count() > 1;
     match called {
@@ -97,14 +97,14 @@ pub(super) fn program() -> String {
 }
 
 /// Whether kubectl runs the program as its plugin, `kubectl portcullis`.
-pub(super) fn is_plugin() -> bool {
+pub(crate) fn is_plugin() -> bool {
     let called = std::env::args_os().next().map(PathBuf::from);
     let name = called.as_deref().and_then(Path::file_stem);
     name.is_some_and(|name| name == "kubectl-portcullis" || name == "kubectl_portcullis")
 }
 
 /// `path` as one argument of a shell's command, on one line.
-pub(super) fn argument(path: &Path) -> String {
+pub(crate) fn argument(path: &Path) -> String {
     let text = path.to_string_lossy();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%,=".contains(&byte);
     if !text.is_empty() && text.bytes().all(is_plain) {
@@ -122,12 +122,12 @@ pub(super) fn argument(path: &Path) -> String {
 }
 
 /// Says on standard error what went wrong, in one line.
-pub(super) fn complain(what: impl Display) {
+pub(crate) fn complain(what: impl Display) {
     complain_in_lines(&Lines::from_iter([what]));
 }
 
 /// The same in several lines. That it cannot be said is no further failure.
-pub(super) fn complain_in_lines(what: &Lines) {
+pub(crate) fn complain_in_lines(what: &Lines) {
     let _ = write!(std::io::stderr(), "portcullis: {what}");
 }
 

@@ -12,7 +12,7 @@ use super::{CommandResult, Error};
 /// Print a script by which a shell completes commands and flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  source <(portcullis completion bash)")]
-pub(super) struct Completion {
+pub(crate) struct Completion {
     /// The shell.
     shell: Shell,
 }
@@ -20,7 +20,7 @@ pub(super) struct Completion {
 /// Write a man page for each command into a folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  portcullis man ~/.local/share/man/man1")]
-pub(super) struct Man {
+pub(crate) struct Man {
     /// The folder, which is made if it is not there; pages that are there are replaced.
     folder: PathBuf,
     #[command(flatten)]
@@ -33,7 +33,7 @@ struct ManReport {
 }
 
 impl Completion {
-    pub(super) fn run(self, mut arguments: clap::Command) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self, mut arguments: clap::Command) -> Result<CommandResult, Error> {
         let name = arguments.get_name().to_owned();
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut arguments, name, &mut script);
@@ -43,7 +43,7 @@ impl Completion {
 }
 
 impl Man {
-    pub(super) fn run(self, arguments: clap::Command) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self, arguments: clap::Command) -> Result<CommandResult, Error> {
         let failed = |source| Error::file("write", &self.folder, source);
         std::fs::create_dir_all(&self.folder).map_err(failed)?;
         let arguments = arguments.disable_help_subcommand(true);

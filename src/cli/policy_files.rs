@@ -15,7 +15,7 @@ use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::manifest;
 
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct PolicyFiles {
+pub(crate) struct PolicyFiles {
     /// The configuration whose policies decide [default: that of the development set-up]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -24,14 +24,14 @@ pub(super) struct PolicyFiles {
     manifests: Vec<PathBuf>,
     /// The cluster that the request comes from.
     #[arg(long, default_value = DEFAULT_CLUSTER)]
-    pub(super) cluster: String,
+    pub(crate) cluster: String,
     #[command(flatten)]
-    pub(super) live: LiveArguments,
+    pub(crate) live: LiveArguments,
 }
 
 /// What policies are loaded for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PolicyPurpose {
+pub(crate) enum PolicyPurpose {
     /// Who may do what.
     Authorization,
     /// Whether objects are admitted, for which expressions may ask who may do what.
@@ -44,7 +44,7 @@ impl PolicyFiles {
     /// # Errors
     ///
     /// A file cannot be read or has a fault; a cluster cannot be asked.
-    pub(super) fn load(&self, purpose: PolicyPurpose) -> Result<LoadedPolicies, Error> {
+    pub(crate) fn load(&self, purpose: PolicyPurpose) -> Result<LoadedPolicies, Error> {
         if self.is_live() {
             if self.names_files() {
                 let message = "the policies are read from files or from a cluster: name `--config` or \
@@ -63,12 +63,12 @@ impl PolicyFiles {
     }
 
     /// Whether files are named on the command line.
-    pub(super) const fn names_files(&self) -> bool {
+    pub(crate) const fn names_files(&self) -> bool {
         self.config.is_some() || !self.manifests.is_empty()
     }
 
     /// Whether a cluster is asked: it is named, or kubectl runs the program and no files are.
-    pub(super) fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         self.live.is_named() || (output::is_plugin() && !self.names_files())
     }
 
@@ -77,7 +77,7 @@ impl PolicyFiles {
     /// # Errors
     ///
     /// A file cannot be read or has a fault.
-    pub(super) fn load_files(&self) -> Result<LoadedPolicies, Error> {
+    pub(crate) fn load_files(&self) -> Result<LoadedPolicies, Error> {
         if self.manifests.is_empty() {
             let path = loading::configuration(self.config.as_deref())?;
             loading::warn_of_unknown_cluster(&path, &self.cluster);
@@ -93,7 +93,7 @@ impl PolicyFiles {
     }
 
     /// Every object in the manifests, those that have faults left out.
-    pub(super) fn documents(&self) -> Vec<Document> {
+    pub(crate) fn documents(&self) -> Vec<Document> {
         if !self.names_files() && self.is_live() {
             return Vec::new();
         }

@@ -9,13 +9,13 @@ use portcullis_policy::explain::lines::one_line;
 const EVERY: Duration = Duration::from_millis(200);
 
 /// One line on standard error that is written over; none where that is no terminal.
-pub(super) struct ProgressLine {
+pub(crate) struct ProgressLine {
     is_terminal: bool,
     shown: Option<Instant>,
 }
 
 impl ProgressLine {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             is_terminal: std::io::stderr().is_terminal(),
             shown: None,
@@ -23,7 +23,7 @@ impl ProgressLine {
     }
 
     /// Says how far the work is, unless that was said just before.
-    pub(super) fn show(&mut self, text: impl FnOnce() -> String) {
+    pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
         if !self.is_terminal || self.shown.is_some_and(|shown| shown.elapsed() < EVERY) {
             return;
         }
@@ -33,7 +33,7 @@ impl ProgressLine {
     }
 
     /// Takes the line away, before something else is written.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if self.is_terminal && self.shown.take().is_some() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }

@@ -39,7 +39,7 @@ use source::RecordingFile;
 /// that was redacted or not recorded counts as unknown.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Replay {
+pub(crate) struct Replay {
     /// The configuration whose policies decide [default: that of the development set-up]
     #[arg(long, value_name = "NEW")]
     config: Option<PathBuf>,
@@ -92,7 +92,7 @@ fn expression(text: &str) -> Result<Regex, Error> {
 // === impl Replay ===
 
 impl Replay {
-    pub(super) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
         let allowed = self.allow_changes.as_deref().map(expression).transpose()?;
         let new = self.new_policies()?;
         let old = self.baseline.as_deref().map(configured).transpose()?;

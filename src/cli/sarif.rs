@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// The log of one run, with its rules and results.
-pub(super) fn log(rules: Vec<Value>, results: Vec<Value>) -> Value {
+pub(crate) fn log(rules: Vec<Value>, results: Vec<Value>) -> Value {
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -21,7 +21,7 @@ pub(super) fn log(rules: Vec<Value>, results: Vec<Value>) -> Value {
 
 /// A place in a file, as far as it is known: lines and columns count from 1, 0 is none. None
 /// where there is no file.
-pub(super) fn physical_location(file: &str, line: u32, column: u32) -> Option<Value> {
+pub(crate) fn physical_location(file: &str, line: u32, column: u32) -> Option<Value> {
     if file.is_empty() {
         return None;
     }

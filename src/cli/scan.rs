@@ -51,7 +51,7 @@ use workers::in_order;
 /// that they would make. Webhooks are not called. Without `-f`, the objects are those of a cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Scan {
+pub(crate) struct Scan {
     /// Manifests in YAML or JSON: a file, a folder, `-` for standard input; repeat for each.
     #[arg(
         short,
@@ -104,7 +104,7 @@ enum ScanFormat {
 const BATCH: usize = 256;
 
 impl Scan {
-    pub(super) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
         let report = ScanReport::new(self.output.output, OpenReports::new(self.at.time()));
         if self.filename.is_empty() || self.files.is_live() {
             let cluster = self.files.live.connect()?;

@@ -37,7 +37,7 @@ use try_it::TryIt;
 /// PORTCULLIS_LOG_FORMAT=json writes one JSON object per line.
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Serve {
+pub(crate) struct Serve {
     /// The configuration; without it, the development set-up in `.portcullis/` is served, and
     /// created on the first start.
     #[arg(long, value_name = "FILE")]
@@ -69,7 +69,7 @@ struct Serving<'a> {
 // === impl Serve ===
 
 impl Serve {
-    pub(super) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
         let format = self.output.output;
         let metrics = Arc::new(Metrics::new().map_err(|error| Error::Serve(error.into()))?);
         let _log = logging::start(metrics.log_dropped()).map_err(|error| Error::Usage(error.to_string()))?;

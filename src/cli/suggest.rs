@@ -35,7 +35,7 @@ use usage::{AllowedRequests, LeftOut, Widening};
 /// server asked, not something that was done.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Suggest {
+pub(crate) struct Suggest {
     /// Decision logs; `-` for standard input.
     #[arg(required = true, value_name = "DECISION-LOG")]
     logs: Vec<PathBuf>,
@@ -81,7 +81,7 @@ const MOST_NAMED: usize = 10;
 // === impl Suggest ===
 
 impl Suggest {
-    pub(super) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
         let format = self.output.output;
         let mut gathered = Gathered::default();
         for path in &self.logs {

@@ -11,7 +11,7 @@ mod admission;
 mod agreement;
 mod coverage;
 mod find;
-pub(super) mod junit;
+pub(crate) mod junit;
 mod run;
 mod suite;
 
@@ -31,7 +31,7 @@ use run::{CaseOutcome, TestRun};
 /// Run test suites for policies: requests with the expected decision and its cause.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Test {
+pub(crate) struct Test {
     /// Files with documents of kind PolicyTest, or folders with such files.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
@@ -94,7 +94,7 @@ struct TestReport<'a> {
 // === impl Test ===
 
 impl Test {
-    pub(super) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
         let format = self.output.output;
         let mut faults = Faults::new();
         let documents = find::documents(&self.paths, &mut faults)?;

@@ -10,7 +10,7 @@ const BUILT_FROM: Option<&str> = option_env!("PORTCULLIS_COMMIT");
 const ARCHIVED_FROM: &str = include_str!("commit.txt");
 
 /// `0.1.0 (7a95838cde01)`, or `0.1.0` where the commit is not known.
-pub(super) fn text() -> &'static str {
+pub(crate) fn text() -> &'static str {
     static TEXT: LazyLock<String> =
         LazyLock::new(|| described(env!("CARGO_PKG_VERSION"), BUILT_FROM, ARCHIVED_FROM));
     &TEXT

@@ -14,7 +14,7 @@ use portcullis_policy::explain::what_can::WhatCanQuestion;
 /// listed. Nothing is added to the user, so name all groups, including `system:authenticated`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct WhatCan {
+pub(crate) struct WhatCan {
     /// The user's name; a service account is `system:serviceaccount:NAMESPACE:NAME`.
     #[arg(long, required_unless_present = "groups")]
     user: Option<String>,
@@ -51,7 +51,7 @@ enum WhatCanFormat {
 // === impl WhatCan ===
 
 impl WhatCan {
-    pub(super) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
         let loaded = self.files.load(PolicyPurpose::Authorization)?;
         let set = loaded.policies.for_cluster(&self.files.cluster);
         let user = User {

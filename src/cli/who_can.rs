@@ -14,7 +14,7 @@ use portcullis_policy::explain::who_can::{OddQuestion, WhoCanQuestion};
 /// Deny that may stop some of a subject's users or requests is listed with the subject.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct WhoCan {
+pub(crate) struct WhoCan {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, …
     verb: String,
     /// `pods`, `pods/log`, `deployments.apps`, `deployments.apps/scale`; or a path, such as `/metrics`.
@@ -42,7 +42,7 @@ Examples:
 // === impl WhoCan ===
 
 impl WhoCan {
-    pub(super) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
         let format = self.output.output;
         let mut question = self.question()?;
         let loaded = self.files.load(PolicyPurpose::Authorization)?;

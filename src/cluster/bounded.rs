@@ -20,7 +20,7 @@ use tower_service::Service;
 const SILENCE: Duration = Duration::from_secs(75);
 
 /// How much longer a watch may be silent than it is asked for.
-pub(super) const OVERDUE: Duration = Duration::from_secs(15);
+pub(crate) const OVERDUE: Duration = Duration::from_secs(15);
 
 /// How long a watch is asked for. Over HTTP/1.1 a connection that died silently is noticed no
 /// earlier than its watch ends; over HTTP/2 its pings tell.
@@ -30,11 +30,11 @@ const WATCHES: (Duration, Duration) = (Duration::from_secs(60), Duration::from_s
 /// asked without pause.
 const APART: Duration = Duration::from_secs(1);
 
-pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Passes requests on, watches not too often, and bounds what is answered.
 #[derive(Debug, Clone)]
-pub(super) struct Bounded<S> {
+pub(crate) struct Bounded<S> {
     inner: S,
     silence: Duration,
     protocol: SpokenProtocol,
@@ -47,11 +47,11 @@ struct WatchPace(Mutex<HashMap<String, Instant>>);
 
 /// Whether an API server speaks HTTP/2, as far as it has answered.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SpokenProtocol(Arc<AtomicBool>);
+pub(crate) struct SpokenProtocol(Arc<AtomicBool>);
 
 /// The body of an answer.
 #[derive(Debug)]
-pub(super) struct BoundedBody<B> {
+pub(crate) struct BoundedBody<B> {
     body: B,
     silence: Silence,
 }
@@ -66,7 +66,7 @@ struct Silence {
 
 /// Why an answer is not read to its end.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error<E> {
+pub(crate) enum Error<E> {
     /// Nothing comes.
     #[error("the API server's answer does not go on: nothing came for {0:?}")]
     Silent(Duration),
@@ -78,7 +78,7 @@ pub(super) enum Error<E> {
 // === impl Bounded ===
 
 impl<S> Bounded<S> {
-    pub(super) fn new(inner: S) -> Self {
+    pub(crate) fn new(inner: S) -> Self {
         Self {
             inner,
             silence: SILENCE,
@@ -88,7 +88,7 @@ impl<S> Bounded<S> {
     }
 
     /// Which protocol the API server speaks, as far as it has answered.
-    pub(super) fn protocol(&self) -> SpokenProtocol {
+    pub(crate) fn protocol(&self) -> SpokenProtocol {
         self.protocol.clone()
     }
 }
@@ -156,7 +156,7 @@ impl SpokenProtocol {
     }
 
     /// How long to watch before the watch begins anew.
-    pub(super) fn watch(&self) -> Duration {
+    pub(crate) fn watch(&self) -> Duration {
         let (of_http1, of_http2) = WATCHES;
         if self.0.load(Ordering::Relaxed) {
             of_http2

@@ -46,7 +46,7 @@ const PROTOCOLS: &[u8] = b"\x02h2\x08http/1.1";
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     /// The server is no address.
     #[error("`server`: {0}")]
     Server(String),
@@ -83,7 +83,7 @@ impl From<kube::Error> for Error {
 /// # Errors
 ///
 /// What in `context` cannot be used.
-pub(super) fn config(context: &Context) -> Result<Config, Error> {
+pub(crate) fn config(context: &Context) -> Result<Config, Error> {
     let cluster = &context.cluster;
     let server = cluster
         .server
@@ -108,7 +108,7 @@ pub(super) fn config(context: &Context) -> Result<Config, Error> {
 /// # Errors
 ///
 /// What in `context` cannot be used, or a token's file that cannot be read.
-pub(super) fn of_context(context: &Context) -> Result<(Client, SpokenProtocol), Error> {
+pub(crate) fn of_context(context: &Context) -> Result<(Client, SpokenProtocol), Error> {
     let config = config(context)?;
     let identity = context.user.as_ref().and_then(|user| user.certificate.as_ref());
     let identity = identity.map(|pair| ClientIdentity {
@@ -130,7 +130,7 @@ pub(super) fn of_context(context: &Context) -> Result<(Client, SpokenProtocol), 
 /// # Errors
 ///
 /// A token's file cannot be read.
-pub(super) fn client(config: &Config) -> Result<Client, Error> {
+pub(crate) fn client(config: &Config) -> Result<Client, Error> {
     let authorities = trusted(config)?;
     let mut tls = config.openssl_ssl_connector_builder()?;
     if authorities.is_empty() {

@@ -6,11 +6,11 @@ use tokio::task::block_in_place;
 /// Compiles for one cluster: one kind after the other, and on a thread that no other cluster
 /// needs, so that the objects of one delay those of none.
 #[derive(Debug, Default)]
-pub(super) struct CompileTurn(Mutex<()>);
+pub(crate) struct CompileTurn(Mutex<()>);
 
 impl CompileTurn {
     /// Runs `compile`, which blocks, once those before it have ended.
-    pub(super) async fn run<T>(&self, compile: impl FnOnce() -> T) -> T {
+    pub(crate) async fn run<T>(&self, compile: impl FnOnce() -> T) -> T {
         let _turn = self.0.lock().await;
         block_in_place(compile)
     }

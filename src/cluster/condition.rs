@@ -16,18 +16,18 @@ const MESSAGE_BYTES: usize = 4096;
 
 /// Whether an object decides requests, and why (not).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct InForceCondition {
-    pub(super) is_true: bool,
+pub(crate) struct InForceCondition {
+    pub(crate) is_true: bool,
     /// In CamelCase.
-    pub(super) reason: &'static str,
-    pub(super) message: String,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
     /// Of the version that it is about.
-    pub(super) generation: i64,
+    pub(crate) generation: i64,
 }
 
 /// The condition as it stands in a status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NotedCondition {
+pub(crate) struct NotedCondition {
     status: String,
     reason: String,
     message: String,
@@ -38,7 +38,7 @@ pub(super) struct NotedCondition {
 
 /// A status as an API server has it.
 #[derive(Debug, Deserialize)]
-pub(super) struct WrittenStatus {
+pub(crate) struct WrittenStatus {
     #[serde(default)]
     conditions: Vec<WrittenCondition>,
 }
@@ -59,7 +59,7 @@ struct WrittenCondition {
 
 impl InForceCondition {
     /// One with a message that is cut where it is too long.
-    pub(super) fn new(is_true: bool, reason: &'static str, message: String, generation: i64) -> Self {
+    pub(crate) fn new(is_true: bool, reason: &'static str, message: String, generation: i64) -> Self {
         Self {
             is_true,
             reason,
@@ -73,7 +73,7 @@ impl InForceCondition {
     }
 
     /// Whether this is what is `noted`, but for the time.
-    pub(super) fn is_noted(&self, noted: Option<&NotedCondition>) -> bool {
+    pub(crate) fn is_noted(&self, noted: Option<&NotedCondition>) -> bool {
         noted.is_some_and(|noted| {
             noted.status == self.status()
                 && noted.reason == self.reason
@@ -84,7 +84,7 @@ impl InForceCondition {
 
     /// As it is written at `now` (RFC 3339) where `noted` is what stands there. The time
     /// is that of the last change of the status alone, as for any condition.
-    pub(super) fn to_json(&self, noted: Option<&NotedCondition>, now: String) -> Value {
+    pub(crate) fn to_json(&self, noted: Option<&NotedCondition>, now: String) -> Value {
         let before = noted.filter(|noted| noted.status == self.status() && !noted.since.is_empty());
         json!({
             "type": TYPE,
@@ -101,7 +101,7 @@ impl InForceCondition {
 
 impl NotedCondition {
     /// That of a status, if it has one.
-    pub(super) fn of(status: WrittenStatus) -> Option<Self> {
+    pub(crate) fn of(status: WrittenStatus) -> Option<Self> {
         let mut conditions = status.conditions.into_iter();
         let condition = conditions.find(|condition| condition.sort == TYPE)?;
         Some(Self {

@@ -13,21 +13,21 @@ use portcullis_policy::manifest::ValidatedObject;
 
 /// An object without fault, as one cluster has it.
 #[derive(Debug)]
-pub(super) struct Good {
-    pub(super) content: Arc<GoodContent>,
-    pub(super) object: Arc<ValidatedObject>,
-    pub(super) charge: Charge,
+pub(crate) struct Good {
+    pub(crate) content: Arc<GoodContent>,
+    pub(crate) object: Arc<ValidatedObject>,
+    pub(crate) charge: Charge,
 }
 
 /// What an object without fault says. Clusters whose objects say the same share it.
 #[derive(Debug)]
-pub(super) struct GoodContent {
-    pub(super) name: Name,
+pub(crate) struct GoodContent {
+    pub(crate) name: Name,
     /// For the file in which the set is saved.
-    pub(super) text: StoredText,
-    pub(super) digest: [u8; 32],
+    pub(crate) text: StoredText,
+    pub(crate) digest: [u8; 32],
     /// Only of what must be selected by them.
-    pub(super) labels: BTreeMap<String, String>,
+    pub(crate) labels: BTreeMap<String, String>,
     /// The object of the first cluster that said this, where it has no expressions.
     object: Option<Arc<ValidatedObject>>,
     _charge: ContentCharge,
@@ -36,7 +36,7 @@ pub(super) struct GoodContent {
 /// The contents that the objects of some clusters have, as long as one of them has them. None of
 /// them has expressions.
 #[derive(Debug, Default)]
-pub(super) struct SharedContents(Mutex<KnownContents>);
+pub(crate) struct SharedContents(Mutex<KnownContents>);
 
 #[derive(Debug, Default)]
 struct KnownContents {
@@ -58,7 +58,7 @@ impl SharedContents {
     }
 
     /// Whether another cluster has what was `received`.
-    pub(super) fn has(&self, received: &ReceivedObject) -> bool {
+    pub(crate) fn has(&self, received: &ReceivedObject) -> bool {
         self.known().find(received).is_some()
     }
 
@@ -68,7 +68,7 @@ impl SharedContents {
     /// # Errors
     ///
     /// The faults of the object.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         received: ReceivedObject,
         cluster: &Arc<str>,
@@ -108,13 +108,13 @@ impl SharedContents {
 impl Good {
     /// Takes what its expressions are compiled to as well, in place of an object that takes
     /// `before`; `false` where there is no room.
-    pub(super) fn try_take_compiled(&mut self, before: usize) -> bool {
+    pub(crate) fn try_take_compiled(&mut self, before: usize) -> bool {
         let bytes = self.object.compiled_bytes();
         bytes == 0 || self.charge.try_take_compiled(bytes, before)
     }
 
     /// The same, whether there is room or not: what is known already stays.
-    pub(super) fn take_compiled(&mut self) {
+    pub(crate) fn take_compiled(&mut self) {
         self.charge.take_compiled(self.object.compiled_bytes());
     }
 }

@@ -45,19 +45,19 @@ static KNOWN: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
 
 /// A CustomResourceDefinition, as far as it matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CustomDefinition {
-    pub(super) resource: Arc<CustomResource>,
+pub(crate) struct CustomDefinition {
+    pub(crate) resource: Arc<CustomResource>,
     /// What its schema lacks; of Portcullis' own kinds only.
-    pub(super) missing: Option<Arc<MissingFields>>,
+    pub(crate) missing: Option<Arc<MissingFields>>,
 }
 
 /// Fields of a kind that an API server's schema lacks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct MissingFields {
+pub(crate) struct MissingFields {
     /// `spec.resourceRules[].namespaceSelector`.
     fields: Vec<String>,
     /// Whether the API server drops some of them from what it stores.
-    pub(super) are_dropped: bool,
+    pub(crate) are_dropped: bool,
 }
 
 #[derive(Deserialize)]
@@ -102,7 +102,7 @@ struct Present {}
 /// # Errors
 ///
 /// It is none.
-pub(super) fn reduced(text: &str) -> Result<Value, String> {
+pub(crate) fn reduced(text: &str) -> Result<Value, String> {
     let WrittenDefinition { spec } = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut versions = Vec::new();
     for version in spec.versions {
@@ -129,7 +129,7 @@ impl<'de> Deserialize<'de> for Present {
 
 impl CustomDefinition {
     /// That of a definition; `None` where it is none.
-    pub(super) fn of(value: &Value) -> Option<Self> {
+    pub(crate) fn of(value: &Value) -> Option<Self> {
         let document = json::Document::parse(value.to_string()).ok()?;
         Some(Self {
             resource: Arc::new(CustomResource::of(document.root())?),
@@ -138,7 +138,7 @@ impl CustomDefinition {
     }
 
     /// The same, with what its schema lacks.
-    pub(super) fn examined(value: &Value) -> Option<Self> {
+    pub(crate) fn examined(value: &Value) -> Option<Self> {
         let definition = Self::of(value)?;
         let known = KNOWN
             .get(&definition.resource.kind)
@@ -196,7 +196,7 @@ impl MissingFields {
     }
 
     /// `` `spec.notAfter`, `spec.notBefore` and 3 more ``.
-    pub(super) fn names(&self) -> String {
+    pub(crate) fn names(&self) -> String {
         let named: Vec<String> = self
             .fields
             .iter()

@@ -3,43 +3,43 @@
 use serde::Deserialize;
 
 /// The forms in which the lists of groups may come, best first.
-pub(super) const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+pub(crate) const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                                  application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
 #[derive(Deserialize)]
-pub(super) struct DiscoveredGroup {
+pub(crate) struct DiscoveredGroup {
     #[serde(default)]
-    pub(super) metadata: GroupName,
+    pub(crate) metadata: GroupName,
     #[serde(default)]
-    pub(super) versions: Vec<DiscoveredVersion>,
+    pub(crate) versions: Vec<DiscoveredVersion>,
 }
 
 #[derive(Default, Deserialize)]
-pub(super) struct GroupName {
+pub(crate) struct GroupName {
     #[serde(default)]
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 #[derive(Deserialize)]
-pub(super) struct DiscoveredVersion {
-    pub(super) version: String,
+pub(crate) struct DiscoveredVersion {
+    pub(crate) version: String,
     #[serde(default)]
-    pub(super) resources: Vec<DiscoveredResource>,
+    pub(crate) resources: Vec<DiscoveredResource>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct DiscoveredResource {
-    pub(super) resource: String,
+pub(crate) struct DiscoveredResource {
+    pub(crate) resource: String,
     #[serde(default)]
-    pub(super) response_kind: Option<DiscoveredKind>,
+    pub(crate) response_kind: Option<DiscoveredKind>,
     #[serde(default)]
-    pub(super) scope: String,
+    pub(crate) scope: String,
     #[serde(default)]
-    pub(super) verbs: Vec<String>,
+    pub(crate) verbs: Vec<String>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct DiscoveredKind {
-    pub(super) kind: String,
+pub(crate) struct DiscoveredKind {
+    pub(crate) kind: String,
 }

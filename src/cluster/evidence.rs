@@ -39,13 +39,13 @@ struct OlderGroup {
 struct ServerGroups(Vec<DiscoveredGroup>);
 
 /// Why the server that answers is no API server; `None` if it is one.
-pub(super) async fn no_server(server: &ApiServer) -> Result<Option<String>, ApiError> {
+pub(crate) async fn no_server(server: &ApiServer) -> Result<Option<String>, ApiError> {
     Ok(ServerGroups::of(server).await?.err())
 }
 
 /// Whether `kind`, which is not found where it should be, is absent. `newest` is the newest version
 /// of definitions that was seen.
-pub(super) async fn of_absence(
+pub(crate) async fn of_absence(
     server: &ApiServer,
     kind: &WatchedKind,
     newest: Option<u64>,

@@ -9,7 +9,7 @@ type RequestFailure<'e> = &'e (dyn std::error::Error + Send + Sync + 'static);
 
 /// What a failure says: the innermost cause, since those around it quote it, or print it for
 /// debugging.
-pub(super) fn in_words(error: RequestFailure<'_>) -> String {
+pub(crate) fn in_words(error: RequestFailure<'_>) -> String {
     let mut innermost: &(dyn std::error::Error + 'static) = error;
     while let Some(source) = innermost.source() {
         innermost = source;

@@ -35,17 +35,17 @@ const LONGEST_REST: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// What is followed of one API server.
-pub(super) struct Following {
-    pub(super) context: Arc<Context>,
+pub(crate) struct Following {
+    pub(crate) context: Arc<Context>,
     /// Restricts what is selected; `None`: nothing is.
-    pub(super) labels: Option<String>,
+    pub(crate) labels: Option<String>,
     /// Whether AdmissionExceptions are taken.
-    pub(super) accept_exceptions: bool,
+    pub(crate) accept_exceptions: bool,
     /// Whether the status of objects is written.
-    pub(super) writes_status: bool,
-    pub(super) cache_file: Option<(PathBuf, FileScope)>,
-    pub(super) store: Arc<Store>,
-    pub(super) reporter: Reporter,
+    pub(crate) writes_status: bool,
+    pub(crate) cache_file: Option<(PathBuf, FileScope)>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) reporter: Reporter,
 }
 
 // === impl Following ===
@@ -53,7 +53,7 @@ pub(super) struct Following {
 impl Following {
     /// Follows it, with the kinds of parameters that are `wanted` at the time,
     /// for as long as it is polled.
-    pub(super) async fn run(self, mut wanted: watch::Receiver<BTreeSet<WatchedKind>>) {
+    pub(crate) async fn run(self, mut wanted: watch::Receiver<BTreeSet<WatchedKind>>) {
         let (server, protocol) = self.server().await;
         let reach = SharedReach::new(server.clone(), protocol, self.reporter.clone());
         let reach = Arc::new(reach);

@@ -10,17 +10,17 @@ const EXCEPTION: &str = "AdmissionException";
 
 /// A kind, and the versions in which it can be taken, best first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct WatchedKind {
+pub(crate) struct WatchedKind {
     /// The API group; empty for the core group.
-    pub(super) group: String,
-    pub(super) kind: String,
-    pub(super) versions: Vec<String>,
-    pub(super) role: WatchPurpose,
+    pub(crate) group: String,
+    pub(crate) kind: String,
+    pub(crate) versions: Vec<String>,
+    pub(crate) role: WatchPurpose,
 }
 
 /// Why a kind is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum WatchPurpose {
+pub(crate) enum WatchPurpose {
     /// Each of its objects affects decisions, or describes a namespace.
     Base,
     /// What the API server runs itself: only objects that the entry selects.
@@ -40,7 +40,7 @@ pub(super) enum WatchPurpose {
 impl WatchedKind {
     /// The kinds that are watched in any case, with a selector those that it
     /// selects from, and exceptions where they are taken.
-    pub(super) fn fixed(with_selector: bool, with_exceptions: bool) -> Vec<Self> {
+    pub(crate) fn fixed(with_selector: bool, with_exceptions: bool) -> Vec<Self> {
         let watched = KINDS.iter().filter(|known| !known.watched.is_empty());
         let fixed = watched.map(|known| Self::new(known.group, known.kind, known.watched, purpose(known)));
         let is_wanted = |fixed: &Self| match fixed.role {
@@ -52,40 +52,40 @@ impl WatchedKind {
     }
 
     /// AdmissionExceptions, to be told that they are not taken.
-    pub(super) fn reported_only() -> Self {
+    pub(crate) fn reported_only() -> Self {
         Self::new(PORTCULLIS, EXCEPTION, &["v1alpha1"], WatchPurpose::ReportedOnly)
     }
 
     /// CustomResourceDefinitions.
-    pub(super) fn definitions() -> Self {
+    pub(crate) fn definitions() -> Self {
         let (group, kind) = ("apiextensions.k8s.io", "CustomResourceDefinition");
         Self::new(group, kind, &["v1"], WatchPurpose::Definition)
     }
 
     /// Whether it is one of Portcullis' own, whose objects have a status.
-    pub(super) fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         self.group == PORTCULLIS
     }
 
     /// Whether its objects have expressions that are compiled.
-    pub(super) fn has_expressions(&self) -> bool {
+    pub(crate) fn has_expressions(&self) -> bool {
         self.is_own() || self.group == "admissionregistration.k8s.io"
     }
 
     /// Whether everything else holds without it.
-    pub(super) fn is_optional(&self) -> bool {
+    pub(crate) fn is_optional(&self) -> bool {
         matches!(self.role, WatchPurpose::Definition | WatchPurpose::ReportedOnly)
     }
 
     /// That of parameters; `None` for what is watched for its own sake, and is
     /// no parameter here.
-    pub(super) fn of_parameters(kind: &ParamKind) -> Option<Self> {
+    pub(crate) fn of_parameters(kind: &ParamKind) -> Option<Self> {
         let kind = Self::of_object(&kind.api_version, &kind.kind);
         (kind.role == WatchPurpose::Parameter).then_some(kind)
     }
 
     /// What policies call it, where its objects are parameters.
-    pub(super) fn param_kind(&self) -> Option<ParamKind> {
+    pub(crate) fn param_kind(&self) -> Option<ParamKind> {
         let version = self
             .versions
             .first()
@@ -97,7 +97,7 @@ impl WatchedKind {
     }
 
     /// That of an object which says what it is.
-    pub(super) fn of_object(api_version: &str, kind: &str) -> Self {
+    pub(crate) fn of_object(api_version: &str, kind: &str) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let fixed = Self::fixed(true, true).into_iter();
         // CustomResourceDefinitions are objects like others to a policy that takes them as parameters.
@@ -117,7 +117,7 @@ impl WatchedKind {
     }
 
     /// `version` with the group.
-    pub(super) fn api_version(&self, version: &str) -> String {
+    pub(crate) fn api_version(&self, version: &str) -> String {
         match self.group.as_str() {
             "" => version.to_owned(),
             group => format!("{group}/{version}"),

@@ -20,18 +20,18 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(super) use process::memory_of_process;
+pub(crate) use process::memory_of_process;
 
 /// The part of a room, as its divisor, that one namespace may take, and that is for objects
 /// without namespace alone.
 const NAMESPACE_SHARE: usize = 8;
 
 /// What each object takes in each cluster that has it, in bytes, whatever it says.
-pub(super) const OBJECT_BYTES: usize = 900;
+pub(crate) const OBJECT_BYTES: usize = 900;
 
 /// What an object is watched for, as far as memory is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum RoomPurpose {
+pub(crate) enum RoomPurpose {
     Rbac,
     Policies,
     Parameters,
@@ -39,11 +39,11 @@ pub(super) enum RoomPurpose {
 
 /// The rooms of all clusters.
 #[derive(Debug)]
-pub(super) struct WatchedMemory([Arc<Room>; 3]);
+pub(crate) struct WatchedMemory([Arc<Room>; 3]);
 
 /// The rooms, as one cluster may use them.
 #[derive(Debug)]
-pub(super) struct ClusterMemory([Arc<ClusterRoom>; 3]);
+pub(crate) struct ClusterMemory([Arc<ClusterRoom>; 3]);
 
 #[derive(Debug)]
 struct Room(Mutex<RoomState>);
@@ -69,14 +69,14 @@ struct ClusterUse {
 
 /// One room, for one cluster.
 #[derive(Debug)]
-pub(super) struct ClusterRoom {
+pub(crate) struct ClusterRoom {
     room: Arc<Room>,
     number: u64,
 }
 
 /// What an object takes in a cluster, as long as this is held.
 #[derive(Debug)]
-pub(super) struct Charge {
+pub(crate) struct Charge {
     room: Arc<ClusterRoom>,
     /// Of the object and of its content.
     bytes: u32,
@@ -88,7 +88,7 @@ pub(super) struct Charge {
 
 /// What a content takes, however many clusters have it, as long as this is held.
 #[derive(Debug)]
-pub(super) struct ContentCharge {
+pub(crate) struct ContentCharge {
     room: Arc<Room>,
     bytes: u32,
 }
@@ -103,7 +103,7 @@ impl Default for WatchedMemory {
 
 impl WatchedMemory {
     /// From now on all objects may take so many bytes. What is held stays.
-    pub(super) fn limit(&self, bytes: usize) {
+    pub(crate) fn limit(&self, bytes: usize) {
         let parts = [bytes / 2, bytes / 4, bytes / 4];
         for (room, part) in self.0.iter().zip(parts) {
             let mut state = room.state();
@@ -113,7 +113,7 @@ impl WatchedMemory {
     }
 
     /// The rooms of one more cluster.
-    pub(super) fn cluster(&self) -> ClusterMemory {
+    pub(crate) fn cluster(&self) -> ClusterMemory {
         ClusterMemory(self.0.each_ref().map(|room| Arc::new(ClusterRoom::new(room))))
     }
 }
@@ -121,7 +121,7 @@ impl WatchedMemory {
 // === impl ClusterMemory ===
 
 impl ClusterMemory {
-    pub(super) const fn room(&self, purpose: RoomPurpose) -> &Arc<ClusterRoom> {
+    pub(crate) const fn room(&self, purpose: RoomPurpose) -> &Arc<ClusterRoom> {
         let [rbac, policies, parameters] = &self.0;
         match purpose {
             RoomPurpose::Rbac => rbac,
@@ -239,7 +239,7 @@ impl ClusterRoom {
     /// Takes what an object in `namespace`, empty for none, takes whose content takes so many
     /// bytes, and `is_shared` where another cluster has it, in place of what takes `before`. `None`
     /// where there is no room.
-    pub(super) fn try_take(
+    pub(crate) fn try_take(
         self: &Arc<Self>,
         namespace: &str,
         content: usize,
@@ -263,14 +263,14 @@ impl ClusterRoom {
     }
 
     /// Whether an object in `namespace` would have room whose content takes so many bytes.
-    pub(super) fn has_room(&self, namespace: &str, content: usize) -> bool {
+    pub(crate) fn has_room(&self, namespace: &str, content: usize) -> bool {
         let bytes = OBJECT_BYTES + content;
         let state = self.room.state();
         state.fits(self.number, digest(namespace), [bytes, bytes])
     }
 
     /// Takes what a content takes.
-    pub(super) fn take_content(&self, bytes: usize) -> ContentCharge {
+    pub(crate) fn take_content(&self, bytes: usize) -> ContentCharge {
         let bytes = bounded(bytes);
         self.room.state().used += bytes as usize;
         ContentCharge {
@@ -292,13 +292,13 @@ impl Drop for ClusterRoom {
 
 impl Charge {
     /// What the object takes, as if no other cluster had it.
-    pub(super) const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.bytes as usize + self.compiled as usize
     }
 
     /// Takes what expressions are compiled to as well, of an object whose content no other cluster
     /// has, in place of what takes `before`; `false` where there is no room.
-    pub(super) fn try_take_compiled(&mut self, compiled: usize, before: usize) -> bool {
+    pub(crate) fn try_take_compiled(&mut self, compiled: usize, before: usize) -> bool {
         let more = (self.bytes as usize + compiled).saturating_sub(before);
         let mut state = self.room.room.state();
         self.give_back_to(&mut state);
@@ -313,7 +313,7 @@ impl Charge {
     }
 
     /// The same, whether there is room or not.
-    pub(super) fn take_compiled(&mut self, compiled: usize) {
+    pub(crate) fn take_compiled(&mut self, compiled: usize) {
         let mut state = self.room.room.state();
         self.give_back_to(&mut state);
         self.compiled = bounded(compiled);

@@ -32,56 +32,56 @@ const MAX_UID_BYTES: usize = 128;
 const WRITTEN: usize = 4;
 
 /// What an object is called: its namespace, empty where it has none, and its name.
-pub(super) type Name = (String, String);
+pub(crate) type Name = (String, String);
 
 /// An object as received, without what decides nothing.
 #[derive(Debug, Clone)]
-pub(super) struct ReceivedObject {
-    pub(super) name: Name,
+pub(crate) struct ReceivedObject {
+    pub(crate) name: Name,
     /// As JSON, or why there is none.
     text: Result<Box<str>, String>,
     /// Names the content.
-    pub(super) digest: [u8; 32],
+    pub(crate) digest: [u8; 32],
     /// Of Portcullis' own kinds only.
-    pub(super) noted: Noted,
+    pub(crate) noted: Noted,
     /// How many bytes of memory its content takes.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 /// What an API server notes of an object beside what it says. It decides nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Noted {
-    pub(super) uid: String,
-    pub(super) generation: i64,
+pub(crate) struct Noted {
+    pub(crate) uid: String,
+    pub(crate) generation: i64,
     /// The condition that its status has.
-    pub(super) condition: Option<NotedCondition>,
+    pub(crate) condition: Option<NotedCondition>,
 }
 
 /// What an object without fault says.
 #[derive(Debug)]
-pub(super) struct ReadContent {
-    pub(super) name: Name,
+pub(crate) struct ReadContent {
+    pub(crate) name: Name,
     /// For the file in which the set is saved.
-    pub(super) text: StoredText,
-    pub(super) digest: [u8; 32],
+    pub(crate) text: StoredText,
+    pub(crate) digest: [u8; 32],
     /// Only of what must be selected by them.
-    pub(super) labels: BTreeMap<String, String>,
-    pub(super) object: Arc<ValidatedObject>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) object: Arc<ValidatedObject>,
 }
 
 /// The text of an object as JSON, in little memory where there may be very many of its kind.
 #[derive(Debug, Clone)]
-pub(super) enum StoredText {
+pub(crate) enum StoredText {
     Plain(Box<str>),
     Packed(PackedDocument),
 }
 
 /// An object with faults.
 #[derive(Debug)]
-pub(super) struct RefusedObject {
+pub(crate) struct RefusedObject {
     /// As JSON; `None` where it is none.
-    pub(super) text: Option<Box<str>>,
-    pub(super) faults: Faults,
+    pub(crate) text: Option<Box<str>>,
+    pub(crate) faults: Faults,
 }
 
 // === impl ReceivedObject ===
@@ -93,7 +93,7 @@ impl ReceivedObject {
     /// # Errors
     ///
     /// It is larger than it may be. Nothing was made of it.
-    pub(super) fn new(
+    pub(crate) fn new(
         kind: &WatchedKind,
         api_version: &str,
         name: Name,
@@ -148,12 +148,12 @@ impl ReceivedObject {
     }
 
     /// The definition that it is, if it is one.
-    pub(super) fn definition(&self) -> Option<CustomDefinition> {
+    pub(crate) fn definition(&self) -> Option<CustomDefinition> {
         CustomDefinition::examined(&serde_json::from_str(self.text.as_ref().ok()?).ok()?)
     }
 
     /// The object `text`, as it was stored.
-    pub(super) fn stored(name: Name, digest: [u8; 32], text: &str) -> Self {
+    pub(crate) fn stored(name: Name, digest: [u8; 32], text: &str) -> Self {
         Self {
             name,
             text: Ok(text.into()),
@@ -168,7 +168,7 @@ impl ReceivedObject {
     /// # Errors
     ///
     /// The faults of the object.
-    pub(super) fn read(self, cluster: &Arc<str>, version: Version) -> Result<ReadContent, RefusedObject> {
+    pub(crate) fn read(self, cluster: &Arc<str>, version: Version) -> Result<ReadContent, RefusedObject> {
         let source: Arc<str> = format!("cluster {cluster}").into();
         let value = |text: &str| serde_json::from_str::<Value>(text).map_err(|error| error.to_string());
         let read = self.text.and_then(|text| Ok((value(&text)?, text)));
@@ -203,7 +203,7 @@ impl ReceivedObject {
 
 impl StoredText {
     /// The very text that was stored.
-    pub(super) fn get(&self) -> Cow<'_, str> {
+    pub(crate) fn get(&self) -> Cow<'_, str> {
         match self {
             Self::Plain(text) => Cow::Borrowed(text),
             Self::Packed(packed) => Cow::Owned(packed.unpack().root().to_json().to_string()),
@@ -214,7 +214,7 @@ impl StoredText {
 // === impl Noted ===
 
 impl Noted {
-    pub(super) const NOTHING: Self = Self {
+    pub(crate) const NOTHING: Self = Self {
         uid: String::new(),
         generation: 0,
         condition: None,
@@ -231,7 +231,7 @@ impl Noted {
     }
 
     /// Whether both are of one object that nobody has written in between, but for its status.
-    pub(super) fn is_as_written(&self, other: &Self) -> bool {
+    pub(crate) fn is_as_written(&self, other: &Self) -> bool {
         self.uid == other.uid && self.generation == other.generation
     }
 }
@@ -322,7 +322,7 @@ fn unreadable(source: &Arc<str>, (namespace, name): &Name, message: String) -> F
 }
 
 /// The name of the object `value`, as far as it has one.
-pub(super) fn name_of(value: &Value) -> Name {
+pub(crate) fn name_of(value: &Value) -> Name {
     let text = |field: &str| {
         let text = value
             .get("metadata")

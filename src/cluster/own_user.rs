@@ -15,7 +15,7 @@ struct Claims {
 
 /// The common name of its certificate, the subject of its token, or the name that comes with its
 /// password; `None` where the API server alone knows, as with a token that says nothing.
-pub(super) fn of_context(context: &Context) -> Option<String> {
+pub(crate) fn of_context(context: &Context) -> Option<String> {
     let user = context.user.as_ref()?;
     // In the order in which an API server looks at them.
     of_certificate(user).or_else(|| of_password_or_token(user))

@@ -15,7 +15,7 @@ const OBJECT: f64 = 4_096.0;
 
 /// What a cluster may send at once.
 #[derive(Debug)]
-pub(super) struct Pace(Mutex<PaceState>);
+pub(crate) struct Pace(Mutex<PaceState>);
 
 #[derive(Debug)]
 struct PaceState {
@@ -25,13 +25,13 @@ struct PaceState {
 }
 
 impl Pace {
-    pub(super) const fn new(now: Instant) -> Self {
+    pub(crate) const fn new(now: Instant) -> Self {
         Self(Mutex::new(PaceState { left: BURST, at: now }))
     }
 
     /// How long to wait after an object of so many bytes that came `now`.
     #[expect(clippy::cast_precision_loss, reason = "no object has 2^52 bytes")]
-    pub(super) fn delay(&self, bytes: usize, now: Instant) -> Duration {
+    pub(crate) fn delay(&self, bytes: usize, now: Instant) -> Duration {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = now.saturating_duration_since(state.at).as_secs_f64();
         state.left = (state.left + passed * RATE).min(BURST) - OBJECT - bytes as f64;

@@ -26,7 +26,7 @@ const MAX_VERSION_BYTES: usize = 64 << 10;
 /// After one of them found that it cannot be reached, they all wait, and one asks for them,
 /// each time after a longer wait. The first request is alone too, so that those after it
 /// find its connection.
-pub(super) struct SharedReach {
+pub(crate) struct SharedReach {
     server: ApiServer,
     protocol: SpokenProtocol,
     pace: Pace,
@@ -40,7 +40,7 @@ pub(super) struct SharedReach {
 
 /// How often something failed of late.
 #[derive(Debug, Default)]
-pub(super) struct RecentFailures {
+pub(crate) struct RecentFailures {
     count: u32,
     last: Option<Instant>,
 }
@@ -48,7 +48,7 @@ pub(super) struct RecentFailures {
 // === impl SharedReach ===
 
 impl SharedReach {
-    pub(super) fn new(server: ApiServer, protocol: SpokenProtocol, reporter: Reporter) -> Self {
+    pub(crate) fn new(server: ApiServer, protocol: SpokenProtocol, reporter: Reporter) -> Self {
         Self {
             server,
             protocol,
@@ -60,22 +60,22 @@ impl SharedReach {
         }
     }
 
-    pub(super) const fn server(&self) -> &ApiServer {
+    pub(crate) const fn server(&self) -> &ApiServer {
         &self.server
     }
 
     /// Where expressions of the cluster are compiled.
-    pub(super) const fn compile_turn(&self) -> &CompileTurn {
+    pub(crate) const fn compile_turn(&self) -> &CompileTurn {
         &self.compile_turn
     }
 
     /// For how long to ask for a watch.
-    pub(super) fn watch(&self) -> Duration {
+    pub(crate) fn watch(&self) -> Duration {
         self.protocol.watch()
     }
 
     /// Waits after an object of so many bytes, where many came before.
-    pub(super) async fn pace(&self, bytes: usize) {
+    pub(crate) async fn pace(&self, bytes: usize) {
         let delay = self.pace.delay(bytes, Instant::now());
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
@@ -83,13 +83,13 @@ impl SharedReach {
     }
 
     /// The API server could not be reached.
-    pub(super) fn lost(&self) {
+    pub(crate) fn lost(&self) {
         self.failures.fetch_max(1, Ordering::Relaxed);
     }
 
     /// Waits until nobody else is asking, and the API server answers. As long as what it gives
     /// is held, no other attempt begins.
-    pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
+    pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
         let turn = self.attempt.lock().await;
         loop {
             let failures = self.failures.load(Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl SharedReach {
 
 impl RecentFailures {
     /// One more, at `now`: how long to wait after it.
-    pub(super) fn wait(&mut self, now: Instant) -> Duration {
+    pub(crate) fn wait(&mut self, now: Instant) -> Duration {
         if self.last.is_none_or(|last| now.duration_since(last) >= CALM) {
             self.count = 0;
         }

@@ -11,14 +11,14 @@ use crate::reload::Trigger;
 
 /// Reports a change to the reloader, once until it has looked.
 #[derive(Default)]
-pub(super) struct Signal {
+pub(crate) struct Signal {
     pending: AtomicBool,
     trigger: OnceLock<Trigger>,
 }
 
 /// The voice of one cluster's watches.
 #[derive(Clone)]
-pub(super) struct Reporter {
+pub(crate) struct Reporter {
     cluster: Arc<str>,
     signal: Arc<Signal>,
     failures: Arc<AtomicU64>,
@@ -45,11 +45,11 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 
 impl Signal {
     /// Reports changes to `trigger` from now on. Called once.
-    pub(super) fn connect(&self, trigger: Trigger) {
+    pub(crate) fn connect(&self, trigger: Trigger) {
         let _first = self.trigger.set(trigger);
     }
 
-    pub(super) fn raise(&self) {
+    pub(crate) fn raise(&self) {
         if let Some(trigger) = self.trigger.get()
             && !self.pending.swap(true, Ordering::AcqRel)
         {
@@ -58,7 +58,7 @@ impl Signal {
     }
 
     /// Whoever calls this looks at everything after it.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.pending.store(false, Ordering::Release);
     }
 }
@@ -66,7 +66,7 @@ impl Signal {
 // === impl Reporter ===
 
 impl Reporter {
-    pub(super) fn new(cluster: &str, signal: Arc<Signal>) -> Self {
+    pub(crate) fn new(cluster: &str, signal: Arc<Signal>) -> Self {
         Self {
             cluster: cluster.into(),
             signal,
@@ -77,31 +77,31 @@ impl Reporter {
         }
     }
 
-    pub(super) fn cluster(&self) -> &Arc<str> {
+    pub(crate) fn cluster(&self) -> &Arc<str> {
         &self.cluster
     }
 
     /// What holds changed.
-    pub(super) fn changed(&self) {
+    pub(crate) fn changed(&self) {
         self.signal.raise();
         self.saver.notify_one();
     }
 
     /// A kind was listed, with or without a change.
-    pub(super) fn listed(&self) {
+    pub(crate) fn listed(&self) {
         self.saver.notify_one();
     }
 
     /// A list or a watch failed. Whether that is worth a line: what is said about
     /// `about` was not said just before.
-    pub(super) fn failed(&self, about: &str, said: &str, now: Instant) -> bool {
+    pub(crate) fn failed(&self, about: &str, said: &str, now: Instant) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         news.is_new(about, said, now)
     }
 
     /// The API server could not be reached. Says so where that is news.
-    pub(super) fn unreachable(&self, said: &str, now: Instant) {
+    pub(crate) fn unreachable(&self, said: &str, now: Instant) {
         let cluster = &*self.cluster;
         if self.failed("", said, now) {
             tracing::warn!(
@@ -115,33 +115,33 @@ impl Reporter {
     }
 
     /// How many lists and watches have failed.
-    pub(super) fn failures(&self) -> u64 {
+    pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
     /// What a status is to say may have changed.
-    pub(super) fn standing_changed(&self) {
+    pub(crate) fn standing_changed(&self) {
         self.status.notify.notify_one();
     }
 
     /// Waits until a status may have to say something else.
-    pub(super) async fn status_news(&self) {
+    pub(crate) async fn status_news(&self) {
         self.status.notify.notified().await;
     }
 
     /// Whether nothing was said yet of a status that the API server refuses.
-    pub(super) fn is_first_status_failure(&self) -> bool {
+    pub(crate) fn is_first_status_failure(&self) -> bool {
         !self.status.is_told.swap(true, Ordering::Relaxed)
     }
 
     /// Whether what is said about `about` is worth a line. It is no failure.
-    pub(super) fn is_news(&self, about: &str, said: &str, now: Instant) -> bool {
+    pub(crate) fn is_news(&self, about: &str, said: &str, now: Instant) -> bool {
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         news.is_new(about, said, now)
     }
 
     /// Waits until there may be something to save.
-    pub(super) async fn news(&self) {
+    pub(crate) async fn news(&self) {
         self.saver.notified().await;
     }
 }

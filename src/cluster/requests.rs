@@ -22,22 +22,22 @@ const MAX_MESSAGE_BYTES: usize = 512;
 
 /// Asks one API server.
 #[derive(Clone)]
-pub(super) struct ApiServer(Client);
+pub(crate) struct ApiServer(Client);
 
 /// A request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ApiRequest<'r> {
-    pub(super) method: &'r Method,
+pub(crate) struct ApiRequest<'r> {
+    pub(crate) method: &'r Method,
     /// With its query.
-    pub(super) path: &'r str,
+    pub(crate) path: &'r str,
     /// `Accept`, or where there is a body `Content-Type`.
-    pub(super) content: (&'static str, &'r str),
-    pub(super) body: &'r [u8],
+    pub(crate) content: (&'static str, &'r str),
+    pub(crate) body: &'r [u8],
 }
 
 /// Why a request has no answer that can be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ApiError {
+pub(crate) enum ApiError {
     /// The API server, or what is before it, says no.
     #[error("{}", .0.message)]
     Refused(Box<Refusal>),
@@ -60,11 +60,11 @@ pub(super) enum ApiError {
 
 /// An answer of another code than 2xx.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Refusal {
-    pub(super) code: u16,
-    pub(super) message: String,
+pub(crate) struct Refusal {
+    pub(crate) code: u16,
+    pub(crate) message: String,
     /// Where a list goes on whose place has expired.
-    pub(super) next: Option<String>,
+    pub(crate) next: Option<String>,
 }
 
 /// `metav1.Status`.
@@ -85,7 +85,7 @@ struct WrittenListMeta {
 }
 
 /// An answer that is split while it is read.
-pub(super) struct SplitAnswer {
+pub(crate) struct SplitAnswer {
     body: Body,
     splitter: Splitter,
     unread: Bytes,
@@ -94,12 +94,12 @@ pub(super) struct SplitAnswer {
 // === impl ApiServer ===
 
 impl ApiServer {
-    pub(super) const fn new(client: Client) -> Self {
+    pub(crate) const fn new(client: Client) -> Self {
         Self(client)
     }
 
     /// What is at `path`, as JSON of at most so many bytes.
-    pub(super) async fn get<T: DeserializeOwned>(
+    pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
         accept: &str,
@@ -110,12 +110,12 @@ impl ApiServer {
     }
 
     /// What the API server answers, in at most so many bytes.
-    pub(super) async fn ask(&self, request: &ApiRequest<'_>, max_bytes: usize) -> Result<Bytes, ApiError> {
+    pub(crate) async fn ask(&self, request: &ApiRequest<'_>, max_bytes: usize) -> Result<Bytes, ApiError> {
         collect(self.begin(request).await?, max_bytes).await
     }
 
     /// The list or the watch at `path`, with objects of at most so many bytes.
-    pub(super) async fn split(
+    pub(crate) async fn split(
         &self,
         path: &str,
         envelope: Envelope,
@@ -146,12 +146,12 @@ impl ApiServer {
 }
 
 /// What is asked for.
-pub(super) const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 
 // === impl ApiRequest ===
 
 impl<'r> ApiRequest<'r> {
-    pub(super) const fn get(path: &'r str, accept: &'r str) -> Self {
+    pub(crate) const fn get(path: &'r str, accept: &'r str) -> Self {
         Self {
             method: &Method::GET,
             path,
@@ -191,17 +191,17 @@ impl From<kube::Error> for ApiError {
 }
 
 impl ApiError {
-    pub(super) fn unexpected(what: &str, why: impl Display) -> Self {
+    pub(crate) fn unexpected(what: &str, why: impl Display) -> Self {
         Self::Unexpected(cut(format!("{what}: {why}"), MAX_MESSAGE_BYTES))
     }
 
     /// Whether there was an answer, whatever it says.
-    pub(super) const fn is_answer(&self) -> bool {
+    pub(crate) const fn is_answer(&self) -> bool {
         !matches!(self, Self::Unreachable(_))
     }
 
     /// Whether the answer has this code.
-    pub(super) fn is(&self, code: u16) -> bool {
+    pub(crate) fn is(&self, code: u16) -> bool {
         matches!(self, Self::Refused(refusal) if refusal.code == code)
     }
 }
@@ -232,7 +232,7 @@ impl Refusal {
     }
 
     /// What the object of an event of the type `ERROR` says.
-    pub(super) fn of_event(text: &[u8]) -> Option<Self> {
+    pub(crate) fn of_event(text: &[u8]) -> Option<Self> {
         let written: WrittenStatus = serde_json::from_slice(text).ok()?;
         Some(Self {
             code: written.code,
@@ -243,7 +243,7 @@ impl Refusal {
 
     /// Whether a watch cannot go on from where it is: the API server has that version no more, or
     /// not yet, or the kind is not served any more.
-    pub(super) fn ends_watch(&self) -> bool {
+    pub(crate) fn ends_watch(&self) -> bool {
         matches!(self.code, 404 | 410) || self.message.contains("Too large resource version")
     }
 }
@@ -252,7 +252,7 @@ impl Refusal {
 
 impl SplitAnswer {
     /// The next part; `None` where the answer has ended between two documents.
-    pub(super) async fn next(&mut self) -> Result<Option<Part>, ApiError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Part>, ApiError> {
         loop {
             let mut unread = &*self.unread;
             let part = self.splitter.next(&mut unread)?;

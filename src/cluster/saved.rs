@@ -18,7 +18,7 @@ use super::object::{Name, ReceivedObject};
 use super::weight::LeftOutReason;
 use crate::config::{FileScope, files};
 
-pub(super) use changes::{SavedChanges, SnapshotSaver, UnsavedObjects};
+pub(crate) use changes::{SavedChanges, SnapshotSaver, UnsavedObjects};
 
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
 const KIND: &str = "ClusterSnapshot";
@@ -41,25 +41,25 @@ struct SavedHeader {
 /// What is known of a kind besides its objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct SavedKind {
+pub(crate) struct SavedKind {
     api_version: String,
     kind: String,
     /// The newest version that was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) resource_version: Option<u64>,
+    pub(crate) resource_version: Option<u64>,
     /// Whether there are objects that are not saved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) is_partial: bool,
+    pub(crate) is_partial: bool,
     /// Why some of the objects may be gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) doubt: Option<String>,
+    pub(crate) doubt: Option<String>,
 }
 
 /// What was saved.
 #[derive(Debug, Default)]
-pub(super) struct RestoredSet {
-    pub(super) objects: Vec<(WatchedKind, Name, Result<ReceivedObject, LeftOutReason>)>,
-    pub(super) kinds: Vec<(WatchedKind, SavedKind)>,
+pub(crate) struct RestoredSet {
+    pub(crate) objects: Vec<(WatchedKind, Name, Result<ReceivedObject, LeftOutReason>)>,
+    pub(crate) kinds: Vec<(WatchedKind, SavedKind)>,
 }
 
 /// An object as far as it says what it is.
@@ -80,7 +80,7 @@ struct SavedMetadata {
 
 /// Why a saved set is not used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     /// It cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
@@ -94,7 +94,7 @@ pub(super) enum Error {
 
 /// Objects as they are saved: each as JSON, on a line of its own.
 #[derive(Debug, Default)]
-pub(super) struct SavedObjects {
+pub(crate) struct SavedObjects {
     kinds: Vec<SavedKind>,
     count: usize,
     lines: Vec<u8>,
@@ -104,7 +104,7 @@ pub(super) struct SavedObjects {
 
 impl SavedKind {
     /// `None` where it says nothing.
-    pub(super) fn new(
+    pub(crate) fn new(
         kind: &WatchedKind,
         resource_version: Option<u64>,
         is_partial: bool,
@@ -130,14 +130,14 @@ impl SavedKind {
 // === impl SavedObjects ===
 
 impl SavedObjects {
-    pub(super) fn new(kinds: impl Iterator<Item = SavedKind>) -> Self {
+    pub(crate) fn new(kinds: impl Iterator<Item = SavedKind>) -> Self {
         Self {
             kinds: kinds.collect(),
             ..Self::default()
         }
     }
 
-    pub(super) fn add(&mut self, object: &str) {
+    pub(crate) fn add(&mut self, object: &str) {
         self.count += 1;
         self.lines.extend_from_slice(object.as_bytes());
         self.lines.push(b'\n');
@@ -184,7 +184,7 @@ fn write(path: &Path, cluster: &str, objects: &SavedObjects, digest: &[u8; 32]) 
 /// # Errors
 ///
 /// There is one, and nothing in it can be used.
-pub(super) fn read((path, scope): (&Path, &FileScope), cluster: &str) -> Result<Option<RestoredSet>, Error> {
+pub(crate) fn read((path, scope): (&Path, &FileScope), cluster: &str) -> Result<Option<RestoredSet>, Error> {
     let content = match scope.read(path, LONGEST) {
         Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -15,16 +15,16 @@ const MAX_RESOURCES_BYTES: usize = 8 << 20;
 
 /// A kind that can be listed and watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ServedKind {
-    pub(super) api_version: String,
-    pub(super) kind: String,
+pub(crate) struct ServedKind {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
     /// Where its objects are.
     path: String,
 }
 
 /// What comes after one page of a list.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum AfterPage {
+pub(crate) enum AfterPage {
     /// Another page.
     Next(String),
     /// Nothing: the list was of this version.
@@ -33,7 +33,7 @@ pub(super) enum AfterPage {
 
 /// An event of a watch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum WatchEvent {
+pub(crate) enum WatchEvent {
     /// An object came or changed.
     Changed(SplitObject),
     /// An object went.
@@ -45,13 +45,13 @@ pub(super) enum WatchEvent {
 }
 
 /// One page of a list, while it is read.
-pub(super) struct ListPage {
+pub(crate) struct ListPage {
     answer: SplitAnswer,
     served: ServedKind,
 }
 
 /// A watch that has begun.
-pub(super) struct EventStream {
+pub(crate) struct EventStream {
     answer: SplitAnswer,
     served: ServedKind,
 }
@@ -103,7 +103,7 @@ struct EventEnvelope {
 impl ServedKind {
     /// How `server` serves `kind`, in the best version that is taken; `None` where it says that
     /// it does not.
-    pub(super) async fn find(server: &ApiServer, kind: &WatchedKind) -> Result<Option<Self>, ApiError> {
+    pub(crate) async fn find(server: &ApiServer, kind: &WatchedKind) -> Result<Option<Self>, ApiError> {
         for version in &kind.versions {
             let api_version = kind.api_version(version);
             let path = root(&api_version);
@@ -128,7 +128,7 @@ impl ServedKind {
     }
 
     /// The page of a list that begins `from` where the one before it said.
-    pub(super) async fn list(
+    pub(crate) async fn list(
         &self,
         server: &ApiServer,
         labels: Option<&str>,
@@ -144,7 +144,7 @@ impl ServedKind {
     }
 
     /// A watch of what comes after `version`, which ends by itself after so many seconds.
-    pub(super) async fn watch(
+    pub(crate) async fn watch(
         &self,
         server: &ApiServer,
         labels: Option<&str>,
@@ -214,7 +214,7 @@ impl ListedResource {
 
 impl ListPage {
     /// The next object, or what comes after the page.
-    pub(super) async fn next(&mut self) -> Result<Result<SplitObject, AfterPage>, ApiError> {
+    pub(crate) async fn next(&mut self) -> Result<Result<SplitObject, AfterPage>, ApiError> {
         match self.answer.next().await? {
             Some(Part::Object(object)) => Ok(Ok(self.served.checked(object)?)),
             Some(Part::End(envelope)) => Ok(Err(self.served.after(&envelope)?)),
@@ -243,7 +243,7 @@ impl ServedKind {
 
 impl EventStream {
     /// The next event; `None` where the watch has ended.
-    pub(super) async fn next(&mut self) -> Result<Option<WatchEvent>, ApiError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<WatchEvent>, ApiError> {
         let mut object = None;
         loop {
             match self.answer.next().await? {
@@ -285,7 +285,7 @@ impl ServedKind {
 
 /// A version as it can be compared with others of its kind: a decimal number, as that of anything
 /// that an API server stores.
-pub(super) fn comparable(version: &str) -> Option<u64> {
+pub(crate) fn comparable(version: &str) -> Option<u64> {
     let is_number = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
     version.parse().ok().filter(|_| is_number)
 }

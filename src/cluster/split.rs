@@ -20,7 +20,7 @@ const MAX_WORD_BYTES: usize = 2 << 10;
 
 /// Splits one answer.
 #[derive(Debug)]
-pub(super) struct Splitter {
+pub(crate) struct Splitter {
     envelope_of: Envelope,
     max_object_bytes: usize,
     depth: usize,
@@ -36,7 +36,7 @@ pub(super) struct Splitter {
 
 /// What an answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Envelope {
+pub(crate) enum Envelope {
     /// Its objects are in the list `items`.
     List,
     /// Each document has one, `object`.
@@ -45,7 +45,7 @@ pub(super) enum Envelope {
 
 /// What comes next in an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// An object.
     Object(SplitObject),
     /// The end of a document: all of it but its objects.
@@ -54,27 +54,27 @@ pub(super) enum Part {
 
 /// An object, as far as it was taken.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct SplitObject {
-    pub(super) head: ObjectHead,
+pub(crate) struct SplitObject {
+    pub(crate) head: ObjectHead,
     /// As JSON; `None` where it is larger than it may be.
-    pub(super) text: Option<Vec<u8>>,
+    pub(crate) text: Option<Vec<u8>>,
     /// How large it is, as written.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 /// What an object says that it is. Texts that it does not have are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ObjectHead {
-    pub(super) api_version: String,
-    pub(super) kind: String,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) resource_version: String,
+pub(crate) struct ObjectHead {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) resource_version: String,
 }
 
 /// Why an answer cannot be split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SplitError {
+pub(crate) enum SplitError {
     /// It is no such document.
     #[error("the answer is not what an API server sends: {0}")]
     Malformed(&'static str),
@@ -123,7 +123,7 @@ enum HeadKey {
 
 impl Splitter {
     /// For objects of at most so many bytes.
-    pub(super) const fn new(envelope_of: Envelope, max_object_bytes: usize) -> Self {
+    pub(crate) const fn new(envelope_of: Envelope, max_object_bytes: usize) -> Self {
         Self {
             envelope_of,
             max_object_bytes,
@@ -138,7 +138,7 @@ impl Splitter {
     }
 
     /// Whether a document has begun and not ended.
-    pub(super) const fn is_within(&self) -> bool {
+    pub(crate) const fn is_within(&self) -> bool {
         self.depth > 0
     }
 
@@ -147,7 +147,7 @@ impl Splitter {
     /// # Errors
     ///
     /// What comes is no such answer. No more can be read of it.
-    pub(super) fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Part>, SplitError> {
+    pub(crate) fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Part>, SplitError> {
         while let Some((&byte, rest)) = bytes.split_first() {
             if self.text == TextState::Inside {
                 let end = memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len());

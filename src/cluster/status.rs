@@ -35,12 +35,12 @@ const AGAIN: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Writes conditions for as long as it is polled.
-pub(super) struct StatusWriter {
-    pub(super) server: ApiServer,
-    pub(super) store: Arc<Store>,
-    pub(super) reporter: Reporter,
+pub(crate) struct StatusWriter {
+    pub(crate) server: ApiServer,
+    pub(crate) store: Arc<Store>,
+    pub(crate) reporter: Reporter,
     /// What was written or refused last, by object.
-    pub(super) settled: BTreeMap<(WatchedKind, String), (String, InForceCondition)>,
+    pub(crate) settled: BTreeMap<(WatchedKind, String), (String, InForceCondition)>,
 }
 
 /// What came of one write.
@@ -57,7 +57,7 @@ enum WriteOutcome {
 // === impl StatusWriter ===
 
 impl StatusWriter {
-    pub(super) async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         loop {
             let (wanted, next) = self.store.conditions(SystemTime::now().into());
             let wait = match self.write_all(wanted).await {

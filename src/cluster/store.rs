@@ -44,12 +44,12 @@ use schema::Definitions;
 use views::LastWatched;
 use withheld::Withheld;
 
-pub(super) use absence::{AbsenceEvidence, ListEvidence};
-pub(super) use in_force::{Standing, Wanted};
-pub(super) use listing::{ListOutcome, Listing};
+pub(crate) use absence::{AbsenceEvidence, ListEvidence};
+pub(crate) use in_force::{Standing, Wanted};
+pub(crate) use listing::{ListOutcome, Listing};
 
 /// What is known of one cluster. Shared by its watches and whoever reads it.
-pub(super) struct Store {
+pub(crate) struct Store {
     cluster: Arc<str>,
     contents: Arc<SharedContents>,
     memory: ClusterMemory,
@@ -147,7 +147,7 @@ struct ReadObject {
 impl Store {
     /// A store that shares nothing with another: see [`sharing`](Self::sharing).
     #[cfg(test)]
-    pub(super) fn new(cluster: &str, saved: Option<RestoredSet>, cel_version: Version) -> Self {
+    pub(crate) fn new(cluster: &str, saved: Option<RestoredSet>, cel_version: Version) -> Self {
         let memory = super::memory::WatchedMemory::default().cluster();
         Self::sharing(&Arc::default(), memory, cluster, saved, cel_version)
     }
@@ -155,7 +155,7 @@ impl Store {
     /// A store that knows nothing yet, or what was `saved`. It compiles expressions for
     /// `cel_version`, and takes the `memory` of its cluster. What its objects say is kept among
     /// `contents`, once for all stores.
-    pub(super) fn sharing(
+    pub(crate) fn sharing(
         contents: &Arc<SharedContents>,
         memory: ClusterMemory,
         cluster: &str,
@@ -202,7 +202,7 @@ impl Store {
 
     /// From now on exactly `kinds` are watched. What is held of others is dropped.
     /// Whether anything that holds changed.
-    pub(super) fn keep(&self, kinds: &BTreeSet<WatchedKind>) -> bool {
+    pub(crate) fn keep(&self, kinds: &BTreeSet<WatchedKind>) -> bool {
         let mut known = self.changing();
         let before = known.kinds.len();
         known.kinds.retain(|kind, _| kinds.contains(kind));
@@ -215,14 +215,14 @@ impl Store {
     }
 
     /// The watches begin anew: what is held holds on until they have listed it.
-    pub(super) fn await_all(&self) {
+    pub(crate) fn await_all(&self) {
         for objects in self.known().kinds.values_mut() {
             objects.progress = SyncProgress::Awaited;
         }
     }
 
     /// The API server does not let this kind be listed. Whether what holds changed.
-    pub(super) fn refused(&self, kind: &WatchedKind) -> bool {
+    pub(crate) fn refused(&self, kind: &WatchedKind) -> bool {
         let mut known = self.changing();
         if let Some(objects) = known.kinds.get_mut(kind) {
             objects.progress = SyncProgress::Refused;
@@ -255,7 +255,7 @@ impl Store {
 
     /// Takes an object that is new or changed. Whether what holds changed. Blocks for as long as
     /// its expressions take to compile.
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &self,
         kind: &WatchedKind,
         name: Name,
@@ -362,7 +362,7 @@ impl Store {
     }
 
     /// Forgets an object that is gone. Whether what holds changed.
-    pub(super) fn delete(&self, kind: &WatchedKind, name: &Name) -> bool {
+    pub(crate) fn delete(&self, kind: &WatchedKind, name: &Name) -> bool {
         let mut known = self.changing();
         if kind.role == WatchPurpose::Definition {
             return known.undefine(&self.cluster, name);
@@ -376,7 +376,7 @@ impl Store {
     }
 
     /// Whether an object that was left out of this kind would be taken now.
-    pub(super) fn may_take_more(&self, kind: &WatchedKind) -> bool {
+    pub(crate) fn may_take_more(&self, kind: &WatchedKind) -> bool {
         let (known, room) = (self.known(), self.memory.room(kind.room()));
         let left_out = known.kinds.get(kind).into_iter();
         let mut waiting = left_out.flat_map(|kind| kind.left_out.waiting());
@@ -384,13 +384,13 @@ impl Store {
     }
 
     /// Whether nothing is known: neither what was saved nor what the API server has.
-    pub(super) fn is_unknown(&self) -> bool {
+    pub(crate) fn is_unknown(&self) -> bool {
         self.known().origin == Origin::Nowhere
     }
 
     /// Whether every kind was listed, parameters included that may be: only then
     /// is the set worth saving.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.known().is_complete()
     }
 }

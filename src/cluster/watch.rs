@@ -21,7 +21,7 @@ use super::store::{ListEvidence, ListOutcome, Listing, Store};
 use super::weight::LeftOutReason;
 
 /// How long a list may take, from its first page to its last.
-pub(super) const MAX_LIST_TIME: Duration = Duration::from_secs(300);
+pub(crate) const MAX_LIST_TIME: Duration = Duration::from_secs(300);
 
 /// After so long a kind is listed again, whatever its watch says.
 const RELIST: Duration = Duration::from_secs(30 * 60);
@@ -39,15 +39,15 @@ const LEFT_OUT: Duration = Duration::from_secs(60);
 const UNNEEDED: Duration = Duration::from_secs(10);
 
 /// Follows one kind for as long as it is polled.
-pub(super) struct Watch {
-    pub(super) kind: WatchedKind,
-    pub(super) reach: Arc<SharedReach>,
+pub(crate) struct Watch {
+    pub(crate) kind: WatchedKind,
+    pub(crate) reach: Arc<SharedReach>,
     /// Restricts what is selected.
-    pub(super) labels: Option<String>,
-    pub(super) store: Arc<Store>,
-    pub(super) reporter: Reporter,
+    pub(crate) labels: Option<String>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) reporter: Reporter,
     /// How long one of its lists may take.
-    pub(super) max_list_time: Duration,
+    pub(crate) max_list_time: Duration,
 }
 
 /// Why a watch does not go on from where it is.
@@ -61,7 +61,7 @@ enum WatchEnd {
 // === impl Watch ===
 
 impl Watch {
-    pub(super) async fn run(self) {
+    pub(crate) async fn run(self) {
         let mut failures = RecentFailures::default();
         loop {
             match self.follow(&mut failures).await {

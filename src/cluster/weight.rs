@@ -27,7 +27,7 @@ const MAX_DEFINITION_BYTES: usize = 8 << 20;
 
 /// Why an object is not taken, whatever it says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum LeftOutReason {
+pub(crate) enum LeftOutReason {
     /// It is larger than any object of its kind may be.
     #[error("it has {bytes} bytes as JSON, and of its kind at most {max} are taken")]
     TooLarge { bytes: usize, max: usize },
@@ -43,7 +43,7 @@ pub(super) enum LeftOutReason {
 
 impl LeftOutReason {
     /// What is wrong with the object that is so called, and what that means.
-    pub(super) fn faults(self, cluster: &str, kind: &WatchedKind, name: &(String, String)) -> Faults {
+    pub(crate) fn faults(self, cluster: &str, kind: &WatchedKind, name: &(String, String)) -> Faults {
         let object = match name {
             (namespace, name) if namespace.is_empty() => format!("{}/{name}", kind.kind),
             (namespace, name) => format!("{}/{namespace}/{name}", kind.kind),
@@ -72,7 +72,7 @@ impl LeftOutReason {
 
 impl WatchedKind {
     /// Where its objects take memory.
-    pub(super) fn room(&self) -> RoomPurpose {
+    pub(crate) fn room(&self) -> RoomPurpose {
         match self.role {
             WatchPurpose::Parameter => RoomPurpose::Parameters,
             WatchPurpose::Base if self.group == RBAC || self.is_namespace() => RoomPurpose::Rbac,
@@ -81,13 +81,13 @@ impl WatchedKind {
     }
 
     /// Whether its objects are Namespaces.
-    pub(super) fn is_namespace(&self) -> bool {
+    pub(crate) fn is_namespace(&self) -> bool {
         self.role == WatchPurpose::Base && self.group.is_empty()
     }
 
     /// Whose part of a room an object takes: that of its namespace, empty for none. Who may make
     /// a Namespace fills it, too.
-    pub(super) fn namespace_of<'n>(&self, (namespace, name): &'n (String, String)) -> &'n str {
+    pub(crate) fn namespace_of<'n>(&self, (namespace, name): &'n (String, String)) -> &'n str {
         if self.is_namespace() { name } else { namespace }
     }
 
@@ -97,7 +97,7 @@ impl WatchedKind {
     }
 
     /// The most bytes that are read of one of its objects.
-    pub(super) fn max_written_bytes(&self) -> usize {
+    pub(crate) fn max_written_bytes(&self) -> usize {
         match self.role {
             WatchPurpose::Definition => MAX_DEFINITION_BYTES,
             _ => WRITTEN * self.max_size().0,
@@ -107,7 +107,7 @@ impl WatchedKind {
     /// # Errors
     ///
     /// None of its objects may have so many bytes.
-    pub(super) fn check_bytes(&self, bytes: usize) -> Result<(), LeftOutReason> {
+    pub(crate) fn check_bytes(&self, bytes: usize) -> Result<(), LeftOutReason> {
         let (max, _) = self.max_size();
         let too_large = LeftOutReason::TooLarge { bytes, max };
         (bytes <= max).then_some(()).ok_or(too_large)
@@ -116,7 +116,7 @@ impl WatchedKind {
     /// # Errors
     ///
     /// None of its objects may have so many values, so many `times` as many as are taken.
-    pub(super) fn check_values(&self, values: usize, times: usize) -> Result<(), LeftOutReason> {
+    pub(crate) fn check_values(&self, values: usize, times: usize) -> Result<(), LeftOutReason> {
         let max = self.max_size().1 * times;
         let too_many = LeftOutReason::TooManyValues { values, max };
         (values <= max).then_some(()).ok_or(too_many)
@@ -125,7 +125,7 @@ impl WatchedKind {
 
 /// How many bytes of memory an object of this kind takes at most, where it has so many bytes and
 /// values as JSON, besides what each takes.
-pub(super) fn content_bytes(kind: &WatchedKind, bytes: usize, values: usize) -> usize {
+pub(crate) fn content_bytes(kind: &WatchedKind, bytes: usize, values: usize) -> usize {
     let (of_byte, of_value) = match kind.room() {
         RoomPurpose::Rbac => (4, 100),
         RoomPurpose::Policies => (40, 200),
@@ -135,7 +135,7 @@ pub(super) fn content_bytes(kind: &WatchedKind, bytes: usize, values: usize) -> 
 }
 
 /// How many values a JSON text has, keys among them.
-pub(super) fn count_values(text: &[u8]) -> usize {
+pub(crate) fn count_values(text: &[u8]) -> usize {
     let (mut count, mut rest) = (1, text);
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;

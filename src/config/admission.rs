@@ -16,7 +16,7 @@ pub struct AdmissionDefaults {
     pub cel_version: Version,
 }
 
-pub(super) fn admission(root: &Section<'_>) -> AdmissionDefaults {
+pub(crate) fn admission(root: &Section<'_>) -> AdmissionDefaults {
     let section = root.section("admission", &["failurePolicy", "missingNamespace", "celVersion"]);
     let policies = [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore)];
     let missing = [

@@ -17,7 +17,7 @@ pub struct Authorization {
 }
 
 /// Conditions are compiled for `cel_version`.
-pub(super) fn authorization(root: &Section<'_>, cel_version: Version) -> Authorization {
+pub(crate) fn authorization(root: &Section<'_>, cel_version: Version) -> Authorization {
     let types = AuthorizerTypes {
         known: &["Webhook"],
         repeatable: &["Webhook"],

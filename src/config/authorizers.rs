@@ -135,7 +135,7 @@ fn read_beside(file: &Path, cel_version: Version) -> (Vec<AuthorizerEntry>, Faul
 }
 
 /// The valid entries of type Webhook in the list `field`.
-pub(super) fn authorizers(
+pub(crate) fn authorizers(
     root: &Section<'_>,
     field: &str,
     types: AuthorizerTypes<'_>,

@@ -144,7 +144,7 @@ impl std::fmt::Debug for Endpoints {
 
 // === reading ===
 
-pub(super) fn callers(root: &Section<'_>, server: Option<&Server>) -> Vec<CallerEntry> {
+pub(crate) fn callers(root: &Section<'_>, server: Option<&Server>) -> Vec<CallerEntry> {
     let fields = [
         "kubeconfig",
         "clientCertificate",

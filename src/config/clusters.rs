@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use folder::{ClusterFile, ClusterFolder};
-pub(super) use folder::{ReadFolder, read_folder};
+pub(crate) use folder::{ReadFolder, read_folder};
 
 use super::files::{self, FileScope};
 use super::section::{ListItem, Section};
@@ -63,7 +63,7 @@ pub struct Selector {
 }
 
 /// Reads the entries of `clusters`, a list or the name of a folder whose files `read_folder` reads.
-pub(super) fn clusters(
+pub(crate) fn clusters(
     root: &Section<'_>,
     read_folder: ReadFolder<'_>,
 ) -> (Vec<ClusterEntry>, Option<ClusterFolder>) {

@@ -29,7 +29,7 @@ const fn default_max_decisions() -> usize {
     10_000
 }
 
-pub(super) fn console(
+pub(crate) fn console(
     root: &Section<'_>,
     server: Option<&Server>,
     admin: &Admin,

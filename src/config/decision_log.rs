@@ -32,7 +32,7 @@ pub enum LogPath {
     File(PathBuf),
 }
 
-pub(super) fn decision_log(root: &Section<'_>) -> Option<DecisionLog> {
+pub(crate) fn decision_log(root: &Section<'_>) -> Option<DecisionLog> {
     let section = root.optional("decisionLog", &["path", "trace"])?;
     let traces = [("none", LogTrace::None), ("nearMisses", LogTrace::NearMisses)];
     let trace = section.choice("trace", &traces).unwrap_or_default();

@@ -52,7 +52,7 @@ const fn default_leeway() -> Duration {
     Duration::from_secs(30)
 }
 
-pub(super) fn jwt(entry: &Section<'_>) -> Option<Jwt> {
+pub(crate) fn jwt(entry: &Section<'_>) -> Option<Jwt> {
     let fields = ["issuer", "audiences", "jwks", "algorithms", "leeway", "claims"];
     let section = entry.optional("jwt", &fields)?;
     let issuer = section.required_text("issuer", "the claim `iss` of the tokens");

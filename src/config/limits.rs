@@ -44,7 +44,7 @@ const fn default_in_flight_bytes() -> usize {
 /// The least memory for watched objects.
 const MIN_WATCHED_BYTES: u64 = 16 << 20;
 
-pub(super) fn limits(root: &Section<'_>) -> Limits {
+pub(crate) fn limits(root: &Section<'_>) -> Limits {
     let section = root.section(
         "limits",
         &["bodyBytes", "inFlight", "inFlightBytes", "watchedBytes"],

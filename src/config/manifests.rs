@@ -31,7 +31,7 @@ impl ManifestPath {
     }
 }
 
-pub(super) fn manifests(root: &Section<'_>) -> Vec<ManifestPath> {
+pub(crate) fn manifests(root: &Section<'_>) -> Vec<ManifestPath> {
     let (mut manifests, mut known) = (Vec::new(), HashSet::new());
     for item in root.items("manifests") {
         let Some(manifest) = manifest(&item) else { continue };

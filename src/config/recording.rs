@@ -51,7 +51,7 @@ const LEAST_AGE: Duration = Duration::from_secs(60);
 const FORM: &str = "must be `resource[.group][:.path]`, such as `configmaps:.data` or \
                     `widgets.example.com:.spec.items[*].token`";
 
-pub(super) fn recording(root: &Section<'_>, manifests: &[ManifestPath]) -> Option<RecordingSettings> {
+pub(crate) fn recording(root: &Section<'_>, manifests: &[ManifestPath]) -> Option<RecordingSettings> {
     let section = root.optional("recording", &["folder", "maxBytes", "maxAge", "redact"])?;
     let folder = section.required_path("folder", "a folder for the files")?;
     for manifest in manifests {

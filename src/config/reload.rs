@@ -22,7 +22,7 @@ const fn default_poll_interval() -> Duration {
     Duration::from_secs(60)
 }
 
-pub(super) fn reload(root: &Section<'_>) -> Reload {
+pub(crate) fn reload(root: &Section<'_>) -> Reload {
     let section = root.section("reload", &["pollInterval", "lastGood", "maxRemoved"]);
     Reload {
         poll_interval: section

@@ -15,13 +15,13 @@ use super::files::FileScope;
 use portcullis_policy::document::{Document, Node, Value};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use values::not_a_string;
-pub(super) use values::one_of;
+pub(crate) use values::one_of;
 
 #[cfg(test)]
 thread_local! {
     /// The fields that each mapping may have, by its path without positions in lists: of
     /// everything that this thread has read.
-    pub(super) static FIELDS_READ: RefCell<BTreeMap<String, BTreeSet<String>>> = RefCell::default();
+    pub(crate) static FIELDS_READ: RefCell<BTreeMap<String, BTreeSet<String>>> = RefCell::default();
 }
 
 /// Fields by their former name, and the name that they have now.
@@ -37,7 +37,7 @@ const RENAMED: [(&str, &str); 8] = [
 ];
 
 /// One run over one document.
-pub(super) struct Reading<'d> {
+pub(crate) struct Reading<'d> {
     document: &'d Document,
     /// Relative paths of the document start here.
     folder: &'d Path,
@@ -47,7 +47,7 @@ pub(super) struct Reading<'d> {
 }
 
 /// A mapping, or nothing where the document has none.
-pub(super) struct Section<'r> {
+pub(crate) struct Section<'r> {
     reading: &'r Reading<'r>,
     path: FieldPath,
     node: Option<&'r Node>,
@@ -56,7 +56,7 @@ pub(super) struct Section<'r> {
 // === impl Reading ===
 
 impl<'d> Reading<'d> {
-    pub(super) fn new(document: &'d Document, folder: &'d Path) -> Self {
+    pub(crate) fn new(document: &'d Document, folder: &'d Path) -> Self {
         Self {
             document,
             folder,
@@ -66,7 +66,7 @@ impl<'d> Reading<'d> {
     }
 
     /// A run over a tenant's document: what it names is below its folder.
-    pub(super) fn of_tenant(document: &'d Document, folder: &'d Path) -> Self {
+    pub(crate) fn of_tenant(document: &'d Document, folder: &'d Path) -> Self {
         Self {
             scope: FileScope::below(folder),
             ..Self::new(document, folder)
@@ -74,17 +74,17 @@ impl<'d> Reading<'d> {
     }
 
     /// The whole document; every field must be one of `fields`.
-    pub(super) fn root<'r>(&'r self, fields: &[&str]) -> Section<'r> {
+    pub(crate) fn root<'r>(&'r self, fields: &[&str]) -> Section<'r> {
         Section::new(self, FieldPath::root(), self.document.root(), Some(fields))
     }
 
     /// The whole document, of a kind that is not ours: unknown fields are no fault.
-    pub(super) fn foreign_root<'r>(&'r self) -> Section<'r> {
+    pub(crate) fn foreign_root<'r>(&'r self) -> Section<'r> {
         Section::new(self, FieldPath::root(), self.document.root(), None)
     }
 
     /// What was found, in the order of the lines, those of other files last.
-    pub(super) fn into_faults(self) -> Faults {
+    pub(crate) fn into_faults(self) -> Faults {
         let mut faults: Vec<Fault> = self.faults.into_inner().into_iter().collect();
         let own = self.document.place(FieldPath::root()).file;
         faults.sort_by_key(|fault| match fault.place.file == own {
@@ -162,23 +162,23 @@ impl<'r> Section<'r> {
     }
 
     /// Where what the document names may be.
-    pub(super) fn scope(&self) -> FileScope {
+    pub(crate) fn scope(&self) -> FileScope {
         self.reading.scope.clone()
     }
 
     /// Where this section is.
-    pub(super) fn here(&self) -> Place {
+    pub(crate) fn here(&self) -> Place {
         self.reading.place(self.path.clone())
     }
 
     /// Notes what is wrong with the field `name`.
-    pub(super) fn fault(&self, name: &str, kind: FaultKind, message: impl Into<String>) {
+    pub(crate) fn fault(&self, name: &str, kind: FaultKind, message: impl Into<String>) {
         self.reading.fault(self.path.field(name), kind, message);
     }
 
     /// Notes what is wrong with the text of the field `name` at its character `at` (line and
     /// column, from 1).
-    pub(super) fn fault_within(&self, name: &str, at: (usize, usize), message: &str) {
+    pub(crate) fn fault_within(&self, name: &str, at: (usize, usize), message: &str) {
         let place = self.reading.document.place_within(self.path.field(name), at);
         let message = match place.column {
             0 => format!("{}:{}: {message}", at.0, at.1),
@@ -193,22 +193,22 @@ impl<'r> Section<'r> {
     }
 
     /// Notes the faults of another file that this one names.
-    pub(super) fn append(&self, faults: Faults) {
+    pub(crate) fn append(&self, faults: Faults) {
         self.reading.faults.borrow_mut().append(faults);
     }
 
     /// Notes what is wrong with this section as a whole.
-    pub(super) fn fault_here(&self, kind: FaultKind, message: impl Into<String>) {
+    pub(crate) fn fault_here(&self, kind: FaultKind, message: impl Into<String>) {
         self.reading.fault(self.path.clone(), kind, message);
     }
 
     /// The value of the field `name`; `null` counts as absent, as everywhere in Kubernetes.
-    pub(super) fn value(&self, name: &str) -> Option<&'r Node> {
+    pub(crate) fn value(&self, name: &str) -> Option<&'r Node> {
         self.node?.get(name).filter(|node| node.value != Value::Null)
     }
 
     /// The mapping in the field `name`, whose fields must be among `fields`; without any value if absent.
-    pub(super) fn section(&self, name: &str, fields: &[&str]) -> Self {
+    pub(crate) fn section(&self, name: &str, fields: &[&str]) -> Self {
         let path = self.path.field(name);
         match self.value(name) {
             Some(node) => Self::new(self.reading, path, node, Some(fields)),
@@ -221,12 +221,12 @@ impl<'r> Section<'r> {
     }
 
     /// The mapping in the field `name`, if the field is there.
-    pub(super) fn optional(&self, name: &str, fields: &[&str]) -> Option<Self> {
+    pub(crate) fn optional(&self, name: &str, fields: &[&str]) -> Option<Self> {
         self.value(name).map(|_| self.section(name, fields))
     }
 
     /// The mapping in the field `name`, of a kind that is not ours.
-    pub(super) fn foreign_section(&self, name: &str) -> Self {
+    pub(crate) fn foreign_section(&self, name: &str) -> Self {
         let path = self.path.field(name);
         match self.value(name) {
             Some(node) => Self::new(self.reading, path, node, None),
@@ -239,7 +239,7 @@ impl<'r> Section<'r> {
     }
 
     /// The items of the list in the field `name`.
-    pub(super) fn items(&self, name: &str) -> Vec<ListItem<'r>> {
+    pub(crate) fn items(&self, name: &str) -> Vec<ListItem<'r>> {
         let path = self.path.field(name);
         match self.value(name).map(|node| &node.value) {
             None => Vec::new(),
@@ -260,7 +260,7 @@ impl<'r> Section<'r> {
     }
 
     /// The entries of the mapping in the field `name`, by key.
-    pub(super) fn entries(&self, name: &str) -> Vec<(&'r str, ListItem<'r>)> {
+    pub(crate) fn entries(&self, name: &str) -> Vec<(&'r str, ListItem<'r>)> {
         let path = self.path.field(name);
         match self.value(name).map(|node| &node.value) {
             None => Vec::new(),
@@ -283,13 +283,13 @@ impl<'r> Section<'r> {
     }
 
     /// Notes what is wrong with one item of the list in the field `name`.
-    pub(super) fn fault_at(&self, name: &str, index: usize, kind: FaultKind, message: impl Into<String>) {
+    pub(crate) fn fault_at(&self, name: &str, index: usize, kind: FaultKind, message: impl Into<String>) {
         self.reading
             .fault(self.path.field(name).index(index), kind, message);
     }
 
     /// Notes what deserves a look at the field `name`.
-    pub(super) fn warn(&self, name: &str, kind: FaultKind, message: impl Into<String>) {
+    pub(crate) fn warn(&self, name: &str, kind: FaultKind, message: impl Into<String>) {
         let fault = Fault::warning(self.reading.place(self.path.field(name)), kind, message);
         self.reading.faults.borrow_mut().push(fault);
     }
@@ -317,7 +317,7 @@ fn note_fields(path: &FieldPath, fields: Option<&[&str]>) {
 }
 
 /// One item of a list.
-pub(super) struct ListItem<'r> {
+pub(crate) struct ListItem<'r> {
     reading: &'r Reading<'r>,
     path: FieldPath,
     node: &'r Node,
@@ -327,22 +327,22 @@ pub(super) struct ListItem<'r> {
 
 impl<'r> ListItem<'r> {
     /// The item as a mapping whose fields must be among `fields`.
-    pub(super) fn section(&self, fields: &[&str]) -> Section<'r> {
+    pub(crate) fn section(&self, fields: &[&str]) -> Section<'r> {
         Section::new(self.reading, self.path.clone(), self.node, Some(fields))
     }
 
     /// The item as a mapping of a kind that is not ours.
-    pub(super) fn foreign_section(&self) -> Section<'r> {
+    pub(crate) fn foreign_section(&self) -> Section<'r> {
         Section::new(self.reading, self.path.clone(), self.node, None)
     }
 
     /// Whether it is a text.
-    pub(super) fn is_text(&self) -> bool {
+    pub(crate) fn is_text(&self) -> bool {
         self.node.as_str().is_some()
     }
 
     /// The item as a text that is not empty.
-    pub(super) fn text(&self) -> Option<&'r str> {
+    pub(crate) fn text(&self) -> Option<&'r str> {
         let text = self.text_or_empty();
         if text == Some("") {
             self.fault(FaultKind::Required, "must not be empty");
@@ -351,7 +351,7 @@ impl<'r> ListItem<'r> {
     }
 
     /// The item as a text.
-    pub(super) fn text_or_empty(&self) -> Option<&'r str> {
+    pub(crate) fn text_or_empty(&self) -> Option<&'r str> {
         let text = self.node.as_str();
         if text.is_none() {
             self.fault(FaultKind::TypeInvalid, not_a_string(self.node));
@@ -360,13 +360,13 @@ impl<'r> ListItem<'r> {
     }
 
     /// The item as a path, made absolute.
-    pub(super) fn path(&self) -> Option<PathBuf> {
+    pub(crate) fn path(&self) -> Option<PathBuf> {
         self.text()
             .and_then(|text| self.reading.located(self.path.clone(), text))
     }
 
     /// Notes what is wrong with it.
-    pub(super) fn fault(&self, kind: FaultKind, message: impl Into<String>) {
+    pub(crate) fn fault(&self, kind: FaultKind, message: impl Into<String>) {
         self.reading.fault(self.path.clone(), kind, message);
     }
 }

@@ -69,7 +69,7 @@ const DEFAULT_CONNECTIONS: ConnectionLimits = ConnectionLimits {
     authentication_timeout: Duration::from_secs(10),
 };
 
-pub(super) fn server(root: &Section<'_>) -> Option<Server> {
+pub(crate) fn server(root: &Section<'_>) -> Option<Server> {
     let section = root.section("server", &["address", "tls", "shutdownTimeout", "connections"]);
     let connections = connections(&section);
     let tls = tls(&section);
@@ -107,7 +107,7 @@ fn tls(server: &Section<'_>) -> Option<Tls> {
     })
 }
 
-pub(super) fn admin(root: &Section<'_>, server: Option<&Server>) -> Admin {
+pub(crate) fn admin(root: &Section<'_>, server: Option<&Server>) -> Admin {
     let section = root.section("admin", &["address"]);
     let address = section.address("address").unwrap_or_else(default_admin_address);
     let taken = server.is_some_and(|server| server.address == address && address.port() != 0);

@@ -23,14 +23,14 @@ fn read(text: &str) -> (Option<Config>, String) {
 }
 
 /// The configuration of `section` beside the least that is needed.
-pub(super) fn config(section: &str) -> Config {
+pub(crate) fn config(section: &str) -> Config {
     let (config, faults) = read(&format!("{HEAD}{SERVER}{section}"));
     assert_eq!(faults, "");
     config.unwrap()
 }
 
 /// The faults of `section` beside the least that is needed, without the file's name.
-pub(super) fn faults(section: &str) -> String {
+pub(crate) fn faults(section: &str) -> String {
     let (config, faults) = read(&format!("{HEAD}{SERVER}{section}"));
     assert_eq!(config, None, "{section}");
     faults.replace("gateway.yaml:", "")

@@ -18,7 +18,7 @@ const fn default_sample_ratio() -> f64 {
     0.01
 }
 
-pub(super) fn tracing(root: &Section<'_>) -> Option<Tracing> {
+pub(crate) fn tracing(root: &Section<'_>) -> Option<Tracing> {
     let section = root.optional("tracing", &["endpoint", "sampleRatio"])?;
     let endpoint = section.required_text("endpoint", "the collector, such as `http://127.0.0.1:4317`");
     let ratio = section.ratio("sampleRatio");

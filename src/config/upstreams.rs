@@ -74,7 +74,7 @@ impl Default for Breaker {
     }
 }
 
-pub(super) fn upstreams(root: &Section<'_>) -> Upstreams {
+pub(crate) fn upstreams(root: &Section<'_>) -> Upstreams {
     let section = root.section(
         "upstreams",
         &[
@@ -101,10 +101,10 @@ pub(super) fn upstreams(root: &Section<'_>) -> Upstreams {
 }
 
 /// The fields of an entry of `clusters` that has `upstreams` of its own.
-pub(super) const ACCESS_FIELDS: [&str; 4] = ["kubeconfig", "caBundle", "addresses", "allowedAddresses"];
+pub(crate) const ACCESS_FIELDS: [&str; 4] = ["kubeconfig", "caBundle", "addresses", "allowedAddresses"];
 
 /// Where webhooks are, and what is shown to them, as `section` says.
-pub(super) fn access(section: &Section<'_>) -> UpstreamAccess {
+pub(crate) fn access(section: &Section<'_>) -> UpstreamAccess {
     UpstreamAccess {
         place: section.here(),
         scope: section.scope(),

@@ -70,7 +70,7 @@ impl ViewRequest {
 
 impl ViewContext<'_> {
     /// The frame of a page with this title.
-    pub(super) fn frame(&self, title: impl Into<String>, request: &ViewRequest) -> PageFrame {
+    pub(crate) fn frame(&self, title: impl Into<String>, request: &ViewRequest) -> PageFrame {
         PageFrame::new(title, &request.path, &self.snapshot.revision)
     }
 }

@@ -14,27 +14,27 @@ use crate::reload::{FilesAlone, ReloadState, Snapshot};
 use crate::telemetry::Metrics;
 
 /// A console, and what it shows.
-pub(super) struct TestConsole {
+pub(crate) struct TestConsole {
     _folder: TempDir,
-    pub(super) state: Arc<ReloadState>,
-    pub(super) metrics: Metrics,
-    pub(super) console: ConsoleState,
-    pub(super) visible: VisibleClusters,
+    pub(crate) state: Arc<ReloadState>,
+    pub(crate) metrics: Metrics,
+    pub(crate) console: ConsoleState,
+    pub(crate) visible: VisibleClusters,
 }
 
 impl TestConsole {
     /// Shows what `manifests` say.
-    pub(super) fn of(manifests: &str) -> Self {
+    pub(crate) fn of(manifests: &str) -> Self {
         Self::with(manifests, "")
     }
 
     /// The same with `more` in the configuration.
-    pub(super) fn with(manifests: &str, more: &str) -> Self {
+    pub(crate) fn with(manifests: &str, more: &str) -> Self {
         Self::of_snapshot(mk_snapshot(manifests, more))
     }
 
     /// The same with manifests of some clusters.
-    pub(super) fn of_clusters(manifests: &str, clusters: &[(&str, &str)]) -> Self {
+    pub(crate) fn of_clusters(manifests: &str, clusters: &[(&str, &str)]) -> Self {
         Self::of_snapshot(mk_snapshot_of(manifests, clusters, ""))
     }
 
@@ -51,28 +51,28 @@ impl TestConsole {
     }
 
     /// The same for who sees these clusters.
-    pub(super) fn seeing(self, visible: VisibleClusters) -> Self {
+    pub(crate) fn seeing(self, visible: VisibleClusters) -> Self {
         Self { visible, ..self }
     }
 
     /// What is at a URL, as HTML.
-    pub(super) fn html(&self, url: &str) -> Result<String, ViewError> {
+    pub(crate) fn html(&self, url: &str) -> Result<String, ViewError> {
         self.get(url, Representation::Html).map(|page| page.body)
     }
 
     /// The same as JSON.
-    pub(super) fn json(&self, url: &str) -> Result<serde_json::Value, ViewError> {
+    pub(crate) fn json(&self, url: &str) -> Result<serde_json::Value, ViewError> {
         let page = self.get(url, Representation::Json)?;
         Ok(serde_json::from_str(&page.body).unwrap())
     }
 
-    pub(super) fn get(&self, url: &str, representation: Representation) -> Result<Page, ViewError> {
+    pub(crate) fn get(&self, url: &str, representation: Representation) -> Result<Page, ViewError> {
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
         self.render(&ViewRequest::new(path, query, representation))
     }
 
     /// What is answered to a form.
-    pub(super) fn post(
+    pub(crate) fn post(
         &self,
         form: &[(&str, &str)],
         representation: Representation,

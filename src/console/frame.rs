@@ -17,30 +17,30 @@ const NAVIGATION: [(&str, &str); 8] = [
 
 /// What surrounds a view: title, navigation, and what is in force.
 #[derive(Debug, Clone)]
-pub(super) struct PageFrame {
+pub(crate) struct PageFrame {
     /// The heading, and the title of the window.
-    pub(super) title: String,
+    pub(crate) title: String,
     /// The revision in force.
-    pub(super) revision: Arc<str>,
+    pub(crate) revision: Arc<str>,
     /// The program's.
-    pub(super) version: &'static str,
+    pub(crate) version: &'static str,
     /// The path of the request.
     path: String,
 }
 
 /// A link to a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NavigationLink {
-    pub(super) path: &'static str,
-    pub(super) label: &'static str,
+pub(crate) struct NavigationLink {
+    pub(crate) path: &'static str,
+    pub(crate) label: &'static str,
     /// Whether the page is of that view.
-    pub(super) is_current: bool,
+    pub(crate) is_current: bool,
 }
 
 // === impl PageFrame ===
 
 impl PageFrame {
-    pub(super) fn new(title: impl Into<String>, path: &str, revision: &Arc<str>) -> Self {
+    pub(crate) fn new(title: impl Into<String>, path: &str, revision: &Arc<str>) -> Self {
         Self {
             title: title.into(),
             revision: Arc::clone(revision),
@@ -50,7 +50,7 @@ impl PageFrame {
     }
 
     /// The links to all views.
-    pub(super) fn links(&self) -> impl Iterator<Item = NavigationLink> {
+    pub(crate) fn links(&self) -> impl Iterator<Item = NavigationLink> {
         NAVIGATION.into_iter().map(|(path, label)| NavigationLink {
             path,
             label,

@@ -28,25 +28,25 @@ struct TimedSample {
 
 /// What happened from one moment to another.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Interval {
+pub(crate) struct Interval {
     /// When it ended.
-    pub(super) end: SystemTime,
-    pub(super) seconds: f64,
+    pub(crate) end: SystemTime,
+    pub(crate) seconds: f64,
     /// By endpoint, in the order of [`Endpoint::ALL`].
-    pub(super) endpoints: [EndpointInterval; Endpoint::ALL.len()],
+    pub(crate) endpoints: [EndpointInterval; Endpoint::ALL.len()],
     /// By cluster: Allow, Deny and no opinion.
-    pub(super) clusters: Vec<(Arc<str>, [u64; 3])>,
+    pub(crate) clusters: Vec<(Arc<str>, [u64; 3])>,
 }
 
 /// What happened at one endpoint.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct EndpointInterval {
+pub(crate) struct EndpointInterval {
     /// Allow, Deny and no opinion.
-    pub(super) decisions: [u64; 3],
+    pub(crate) decisions: [u64; 3],
     /// How many decisions took no longer than each bound.
     durations: Vec<u64>,
     /// Requests at the end.
-    pub(super) in_flight: u64,
+    pub(crate) in_flight: u64,
 }
 
 // === impl MetricsHistory ===
@@ -70,12 +70,12 @@ impl MetricsHistory {
     }
 
     /// Each interval from one sample to the next, the oldest first.
-    pub(super) fn intervals(&self) -> Vec<Interval> {
+    pub(crate) fn intervals(&self) -> Vec<Interval> {
         self.each(1)
     }
 
     /// The same in intervals of `samples` samples.
-    pub(super) fn each(&self, samples: usize) -> Vec<Interval> {
+    pub(crate) fn each(&self, samples: usize) -> Vec<Interval> {
         let kept = self.samples();
         // Counted from the end, so that the newest interval is whole.
         let ends: Vec<&TimedSample> = kept.iter().rev().step_by(samples.max(1)).collect();
@@ -89,7 +89,7 @@ impl MetricsHistory {
     }
 
     /// All of it; `None` before there are two samples.
-    pub(super) fn whole(&self) -> Option<Interval> {
+    pub(crate) fn whole(&self) -> Option<Interval> {
         let samples = self.samples();
         let (start, end) = (samples.front()?, samples.back()?);
         (start.time < end.time).then(|| Interval::between(start, end))
@@ -135,19 +135,19 @@ impl Interval {
     }
 
     /// Allow, Deny and no opinion for this cluster; `None` where there was none before its end.
-    pub(super) fn of_cluster(&self, cluster: &str) -> Option<[u64; 3]> {
+    pub(crate) fn of_cluster(&self, cluster: &str) -> Option<[u64; 3]> {
         let found = self.clusters.iter().find(|(name, _)| **name == *cluster);
         found.map(|(_, counts)| *counts)
     }
 
     /// The same a second.
-    pub(super) fn rates_of_cluster(&self, cluster: &str) -> [f64; 3] {
+    pub(crate) fn rates_of_cluster(&self, cluster: &str) -> [f64; 3] {
         let counts = self.of_cluster(cluster).unwrap_or_default();
         counts.map(|count| as_f64(count) / self.seconds.max(f64::EPSILON))
     }
 
     /// Allow, Deny and no opinion at all endpoints, a second.
-    pub(super) fn rates(&self) -> [f64; 3] {
+    pub(crate) fn rates(&self) -> [f64; 3] {
         let mut rates = [0.0; 3];
         for endpoint in &self.endpoints {
             for (rate, count) in rates.iter_mut().zip(endpoint.decisions) {
@@ -175,7 +175,7 @@ const fn as_f64(count: u64) -> f64 {
 
 impl EndpointInterval {
     /// How long the given share of decisions took at most, in seconds: see [`histogram_quantile`].
-    pub(super) fn quantile(&self, share: f64) -> Option<f64> {
+    pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
         let bounds = Metrics::duration_bounds();
         let counts = self.durations.iter().copied();
         histogram_quantile(bounds.iter().copied().zip(counts), share)

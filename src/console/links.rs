@@ -4,7 +4,7 @@ use super::query::ViewQuery;
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
 
 /// The path of the view of an object that a decision for `cluster` names.
-pub(super) fn object(object: &LoggedObject<'_>, cluster: &str) -> String {
+pub(crate) fn object(object: &LoggedObject<'_>, cluster: &str) -> String {
     let part = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
     let namespace = match &*object.namespace {
         "" => "-".to_owned(),
@@ -21,7 +21,7 @@ pub(super) fn object(object: &LoggedObject<'_>, cluster: &str) -> String {
 }
 
 /// The same request as the query of *What if*.
-pub(super) fn what_if(decision: &LoggedDecision<'_>) -> ViewQuery {
+pub(crate) fn what_if(decision: &LoggedDecision<'_>) -> ViewQuery {
     let attributes = &decision.attributes;
     let resource = decision.resource();
     let labels = attributes

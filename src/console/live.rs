@@ -11,8 +11,8 @@
 mod batch;
 mod filter;
 
-pub(super) use batch::{NewestFirst, rows};
-pub(super) use filter::{DECISIONS, DecisionFilter};
+pub(crate) use batch::{NewestFirst, rows};
+pub(crate) use filter::{DECISIONS, DecisionFilter};
 
 use super::page::ViewError;
 use super::query::ViewQuery;
@@ -20,7 +20,7 @@ use super::recent_decisions::{DecisionSlice, RecentDecisions};
 use batch::LiveBatch;
 
 /// The name that `after` has in a query: the last decision that was seen.
-pub(super) const AFTER: &str = "after";
+pub(crate) const AFTER: &str = "after";
 
 /// What one browser watches.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -89,7 +89,7 @@ impl Representation {
 
 impl Page {
     /// The page of `view`: by its template, or as JSON.
-    pub(super) fn of(
+    pub(crate) fn of(
         representation: Representation,
         view: &impl Serialize,
         template: &impl Template,
@@ -101,7 +101,7 @@ impl Page {
     }
 
     /// The page that a template makes.
-    pub(super) fn html(template: &impl Template) -> Result<Self, ViewError> {
+    pub(crate) fn html(template: &impl Template) -> Result<Self, ViewError> {
         let body = template.render();
         Ok(Self {
             status: 200,
@@ -111,7 +111,7 @@ impl Page {
     }
 
     /// The page that is `view` as JSON.
-    pub(super) fn json(view: &impl Serialize) -> Result<Self, ViewError> {
+    pub(crate) fn json(view: &impl Serialize) -> Result<Self, ViewError> {
         let body = serde_json::to_string_pretty(view);
         Ok(Self {
             status: 200,

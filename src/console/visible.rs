@@ -12,15 +12,15 @@ use askama::filters::{Escaper, Html};
 
 /// Shows every character that cannot be seen.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct VisibleText;
+pub(crate) struct VisibleText;
 
 /// Shows every character that cannot be seen but line breaks and tabs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct VisibleLines;
+pub(crate) struct VisibleLines;
 
 /// Shows every character as it is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ExactText;
+pub(crate) struct ExactText;
 
 // === impl VisibleText ===
 

@@ -34,7 +34,7 @@ impl RecordedCall {
         }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let reply = match &self.answer.result {
             Ok(reply) => reply.bytes(),
             Err(_) => 0,
@@ -47,7 +47,7 @@ impl RecordedCall {
     /// # Errors
     ///
     /// [`TooManyPlaces`].
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         fields: &mut ObjectWriter<'_>,
         redaction: &mut Redaction,

@@ -42,7 +42,7 @@ pub fn object_state(call: &Call) -> ObjectState {
 }
 
 /// The same JSON without line breaks: within its texts there are none.
-pub(super) fn into_line(json: String) -> String {
+pub(crate) fn into_line(json: String) -> String {
     if json.contains(['\n', '\r']) {
         return json.trim().replace(['\n', '\r'], " ");
     }
@@ -62,7 +62,7 @@ impl ObjectState {
     }
 
     /// What [`Display`](fmt::Display) writes, read again.
-    pub(super) fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         match text {
             "received" => Self::Received,
             "redacted" => Self::Redacted,

@@ -31,7 +31,7 @@ const BEGUN: &[BorrowedFormatItem<'_>] =
 
 /// The files.
 #[derive(Debug)]
-pub(super) struct RecordingFiles {
+pub(crate) struct RecordingFiles {
     folder: PathBuf,
     /// How many bytes all of them may take.
     max_bytes: u64,
@@ -69,7 +69,7 @@ impl RecordingFiles {
     /// # Errors
     ///
     /// The folder cannot be made or read.
-    pub(super) fn open(settings: &config::RecordingSettings, now: SystemTime) -> io::Result<Self> {
+    pub(crate) fn open(settings: &config::RecordingSettings, now: SystemTime) -> io::Result<Self> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -92,7 +92,7 @@ impl RecordingFiles {
     /// # Errors
     ///
     /// They could not be written, or were removed at once. No file without lines is left.
-    pub(super) fn append(&mut self, lines: &[u8], now: SystemTime) -> io::Result<()> {
+    pub(crate) fn append(&mut self, lines: &[u8], now: SystemTime) -> io::Result<()> {
         let length = lines.len() as u64;
         let is_over = |open: &OpenFile| self.is_full(open, length, now) || !open.is_there();
         if self.open.as_ref().is_some_and(is_over) {
@@ -122,7 +122,7 @@ impl RecordingFiles {
 
     /// Ends the file that is written when its time is over, and removes what has become too
     /// old. After how long there may be more to do.
-    pub(super) fn rest(&mut self, now: SystemTime) -> Duration {
+    pub(crate) fn rest(&mut self, now: SystemTime) -> Duration {
         if self.open.as_ref().is_some_and(|open| self.is_full(open, 0, now)) {
             self.open = None;
         }
@@ -139,7 +139,7 @@ impl RecordingFiles {
     }
 
     /// The most bytes that are appended at once.
-    pub(super) fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         usize::try_from(self.most_of_file()).unwrap_or(usize::MAX)
     }
 

@@ -9,7 +9,7 @@ use portcullis_policy::engine::{Cause, Time};
 
 /// Why a review is not recorded.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LineError {
+pub(crate) enum LineError {
     /// It cannot be read, so that nothing can be removed from it.
     #[error(transparent)]
     Unreadable(#[from] json::Error),
@@ -22,7 +22,7 @@ pub(super) enum LineError {
 /// # Errors
 ///
 /// What is appended then is no line.
-pub(super) fn write(out: &mut String, review: &RecordedReview, rules: &[Redact]) -> Result<(), LineError> {
+pub(crate) fn write(out: &mut String, review: &RecordedReview, rules: &[Redact]) -> Result<(), LineError> {
     let (text, mut redaction) = match &review.body {
         RecordedBody::Access(body) => {
             let text = escape_bytes(body);
@@ -105,7 +105,7 @@ fn write_opinions(fields: &mut ObjectWriter<'_>, review: &RecordedReview) {
 }
 
 /// The first line of each file.
-pub(super) fn header() -> String {
+pub(crate) fn header() -> String {
     let mut out = format!("{{\"portcullisRecording\":{},\"program\":", super::FORMAT_VERSION);
     write_string(&mut out, concat!("portcullis ", env!("CARGO_PKG_VERSION")));
     out.push_str("}\n");

@@ -24,7 +24,7 @@ use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::engine::admission::{GroupVersionResource, Request};
 
 use marks::Marks;
-pub(super) use patch::redacted_patch;
+pub(crate) use patch::redacted_patch;
 use path::Pattern;
 use removed::Removed;
 
@@ -47,11 +47,11 @@ const MAX_POINTER_BYTES: usize = 64 << 10;
 /// So much is removed that saying where takes more than the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the places of what is redacted take more bytes than what it is redacted from")]
-pub(super) struct TooManyPlaces;
+pub(crate) struct TooManyPlaces;
 
 /// What was removed from one review, and is to be removed from all that goes with it.
 #[derive(Debug, Default)]
-pub(super) struct Redaction {
+pub(crate) struct Redaction {
     /// What is never written of its objects.
     patterns: Vec<Pattern>,
     removed: Removed,
@@ -67,7 +67,7 @@ impl Redaction {
     /// # Errors
     ///
     /// [`TooManyPlaces`].
-    pub(super) fn of_review(
+    pub(crate) fn of_review(
         review: &AdmissionReview<'_>,
         rules: &[Redact],
     ) -> Result<(String, Self), TooManyPlaces> {
@@ -103,17 +103,17 @@ impl Redaction {
     }
 
     /// Whether anything was removed.
-    pub(super) const fn is_any(&self) -> bool {
+    pub(crate) const fn is_any(&self) -> bool {
         !self.places.is_empty()
     }
 
     /// Where something was removed.
-    pub(super) fn places(&self) -> &[String] {
+    pub(crate) fn places(&self) -> &[String] {
         &self.places
     }
 
     /// `text`, unless something that was removed stands in it.
-    pub(super) fn scrubbed<'t>(&self, text: &'t str) -> &'t str {
+    pub(crate) fn scrubbed<'t>(&self, text: &'t str) -> &'t str {
         if self.removed.is_within(text) {
             MARKER
         } else {

@@ -65,7 +65,7 @@ pub enum RecordedBody {
 
 impl RecordedReview {
     /// How much memory it holds.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let body = match &self.body {
             RecordedBody::Access(body) => body.len(),
             RecordedBody::Admission(review) => review.memory(),

@@ -20,7 +20,7 @@ const SPARE_REVIEWS: usize = 1024;
 
 /// Writes reviews to files.
 #[derive(Debug)]
-pub(super) struct RecordingWriter {
+pub(crate) struct RecordingWriter {
     files: RecordingFiles,
     redact: Vec<Redact>,
     /// Lines that were not written yet, and how many.
@@ -36,7 +36,7 @@ impl RecordingWriter {
     /// # Errors
     ///
     /// The folder cannot be made or read.
-    pub(super) fn open(settings: &config::RecordingSettings, now: SystemTime) -> io::Result<Self> {
+    pub(crate) fn open(settings: &config::RecordingSettings, now: SystemTime) -> io::Result<Self> {
         Ok(Self {
             files: RecordingFiles::open(settings, now)?,
             redact: settings.redact.clone(),

@@ -14,12 +14,12 @@ use crate::config::files::{FolderRule, FolderWalk, MANIFEST_BYTES, describe};
 use crate::config::{FileScope, ManifestPath};
 use crate::reload::faults_by_cluster::FaultsByCluster;
 use digest::MOST_BYTES;
-pub(super) use digest::{Fingerprint, Revision, fingerprint};
-pub(super) use manifest_files::ManifestFiles;
+pub(crate) use digest::{Fingerprint, Revision, fingerprint};
+pub(crate) use manifest_files::ManifestFiles;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest::Source;
-pub(super) use set_files::{SetFiles, SetNames};
-pub(super) use stamp::FileTimes;
+pub(crate) use set_files::{SetFiles, SetNames};
+pub(crate) use stamp::FileTimes;
 
 /// How many files and folders one path of manifests may lead to: links can make
 /// a tree of a few folders that never ends.

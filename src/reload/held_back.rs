@@ -11,12 +11,12 @@ use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{ObjectSet, Options};
 
 /// The objects of some files, as far as they are not held back.
-pub(super) struct SettledFiles {
-    pub(super) files: ManifestFiles,
+pub(crate) struct SettledFiles {
+    pub(crate) files: ManifestFiles,
     /// `None` where they are faulty all the same.
-    pub(super) objects: Option<ObjectSet>,
+    pub(crate) objects: Option<ObjectSet>,
     /// Warnings; where there are no objects, everything.
-    pub(super) faults: Faults,
+    pub(crate) faults: Faults,
 }
 
 /// Files, and what may stand in for those of a cluster.
@@ -29,7 +29,7 @@ struct Settling<'s> {
 
 /// The objects of `files`, some of which could not be read. Where `earlier` files are known, they
 /// stand in for those of each cluster that has faults, and `held` has these.
-pub(super) fn settle(
+pub(crate) fn settle(
     files: &ManifestFiles,
     mut unreadable: FaultsByCluster,
     (earlier, known): (Option<&ManifestFiles>, Option<&ObjectSet>),

@@ -17,24 +17,24 @@ use portcullis_policy::manifest::{
 };
 
 /// What decides, and what it was made of.
-pub(super) struct Indexed {
-    pub(super) policies: Policies,
-    pub(super) admission: AdmissionPolicies,
-    pub(super) basis: IndexBasis,
+pub(crate) struct Indexed {
+    pub(crate) policies: Policies,
+    pub(crate) admission: AdmissionPolicies,
+    pub(crate) basis: IndexBasis,
 }
 
 /// What a set was made of, beside the objects of files.
-pub(super) struct IndexBasis {
+pub(crate) struct IndexBasis {
     webhooks: WebhooksByCluster,
-    pub(super) watched: Vec<Arc<Watched>>,
+    pub(crate) watched: Vec<Arc<Watched>>,
     /// The clusters of which nothing is known yet.
-    pub(super) awaited: HashMap<String, AwaitedCluster>,
+    pub(crate) awaited: HashMap<String, AwaitedCluster>,
     settings: AdmissionSettings,
 }
 
 /// What was indexed before.
 #[derive(Clone, Copy)]
-pub(super) struct IndexedBefore<'o> {
+pub(crate) struct IndexedBefore<'o> {
     policies: &'o Policies,
     admission: &'o AdmissionPolicies,
     basis: &'o IndexBasis,
@@ -61,7 +61,7 @@ impl Indexed {
     ///
     /// Warnings are not asked for: whoever calls has told them, or they are those of the last
     /// reload.
-    pub(super) fn new(
+    pub(crate) fn new(
         config: &Config,
         own: &ObjectSet,
         watched: Vec<Arc<Watched>>,
@@ -101,7 +101,7 @@ impl Indexed {
 
 impl IndexBasis {
     /// Every webhook.
-    pub(super) fn webhooks(&self) -> impl Iterator<Item = Registered<'_>> {
+    pub(crate) fn webhooks(&self) -> impl Iterator<Item = Registered<'_>> {
         let configurations = self
             .webhooks
             .values()

@@ -23,19 +23,19 @@ use portcullis_policy::field::Faults;
 const ROUNDS: usize = 3;
 
 /// What it works with.
-pub(super) struct Inspection {
-    pub(super) state: Arc<ReloadState>,
+pub(crate) struct Inspection {
+    pub(crate) state: Arc<ReloadState>,
     /// The configuration.
-    pub(super) path: PathBuf,
-    pub(super) watches: Watches,
+    pub(crate) path: PathBuf,
+    pub(crate) watches: Watches,
     /// What the files said at the last one, good or bad.
-    pub(super) last: Fingerprint,
-    pub(super) extent: InspectionExtent,
+    pub(crate) last: Fingerprint,
+    pub(crate) extent: InspectionExtent,
 }
 
 /// How much an inspection looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum InspectionExtent {
+pub(crate) enum InspectionExtent {
     /// What the watches told of, as far as that is all there can be.
     Touched,
     /// Every file.
@@ -45,23 +45,23 @@ pub(super) enum InspectionExtent {
 }
 
 /// What it came to.
-pub(super) struct Inspected {
-    pub(super) watches: Watches,
+pub(crate) struct Inspected {
+    pub(crate) watches: Watches,
     /// What the files say now.
-    pub(super) seen: Fingerprint,
+    pub(crate) seen: Fingerprint,
     /// What they were loaded to, if they were.
-    pub(super) loaded: Option<Loaded>,
+    pub(crate) loaded: Option<Loaded>,
 }
 
 /// A set that was loaded, or why there is none.
-pub(super) struct Loaded {
-    pub(super) at: SystemTime,
-    pub(super) snapshot: Option<Snapshot>,
-    pub(super) faults: Faults,
+pub(crate) struct Loaded {
+    pub(crate) at: SystemTime,
+    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) faults: Faults,
 }
 
 /// The folders that are watched.
-pub(super) struct Watches {
+pub(crate) struct Watches {
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
     interest: Arc<Mutex<Interest>>,
@@ -77,7 +77,7 @@ impl Inspection {
     /// # Errors
     ///
     /// The operating system refused a thread.
-    pub(super) fn spawn(self, ended: impl FnOnce(Option<Inspected>) + Send + 'static) -> io::Result<()> {
+    pub(crate) fn spawn(self, ended: impl FnOnce(Option<Inspected>) + Send + 'static) -> io::Result<()> {
         let run = move || ended(catch_unwind(AssertUnwindSafe(|| self.run())).ok());
         thread::Builder::new()
             .name("reload-files".to_owned())
@@ -158,7 +158,7 @@ impl Inspection {
     }
 
     /// Reads what the files say now, and watches the folders they are in.
-    pub(super) fn look(&mut self, snapshot: &Snapshot, is_faulty: bool) -> Fingerprint {
+    pub(crate) fn look(&mut self, snapshot: &Snapshot, is_faulty: bool) -> Fingerprint {
         // Anew: what a faulty configuration names must be noticed, too, when it is mended.
         let (examined, _) = config::examine(&self.path);
         let config = examined.config.as_ref().unwrap_or(&snapshot.config);
@@ -191,7 +191,7 @@ impl Inspection {
 
 impl Watches {
     /// Watches nothing yet; `changed` is called with each change of what matters.
-    pub(super) fn new(changed: impl Fn() + Send + 'static) -> Self {
+    pub(crate) fn new(changed: impl Fn() + Send + 'static) -> Self {
         let interest = Arc::new(Mutex::new(Interest::default()));
         let of_watcher = Arc::clone(&interest);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {

@@ -12,7 +12,7 @@ use crate::config::{ClusterEntry, Config, LogPath, files};
 /// files that it reads, must not have everything read again: a decision log with each of its
 /// lines, the saved objects of a cluster with each change.
 #[derive(Debug, Default)]
-pub(super) struct Interest {
+pub(crate) struct Interest {
     files: HashSet<PathBuf>,
     written: HashSet<PathBuf>,
     touched: Touched,
@@ -20,7 +20,7 @@ pub(super) struct Interest {
 
 /// What happened in the watched folders since somebody took it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) enum Touched {
+pub(crate) enum Touched {
     /// Anything may have.
     #[default]
     Anything,
@@ -36,7 +36,7 @@ const MOST_TOUCHED: usize = 1_000;
 impl Interest {
     /// The changes of `files` matter, those of what a gateway of `config` writes do not.
     /// What was touched before still was.
-    pub(super) fn follow(&mut self, files: impl Iterator<Item = PathBuf>, config: &Config) {
+    pub(crate) fn follow(&mut self, files: impl Iterator<Item = PathBuf>, config: &Config) {
         let log = config.decision_log.iter().filter_map(|log| match &log.path {
             LogPath::File(path) => Some(path.clone()),
             LogPath::Stdout => None,
@@ -48,7 +48,7 @@ impl Interest {
     }
 
     /// Takes note of what happened. Whether it matters.
-    pub(super) fn note(&mut self, event: &notify::Event) -> bool {
+    pub(crate) fn note(&mut self, event: &notify::Event) -> bool {
         let is_concerned = self.is_concerned(event);
         if is_concerned {
             self.touched.add(event);
@@ -57,7 +57,7 @@ impl Interest {
     }
 
     /// What was touched since this was asked for last.
-    pub(super) fn take_touched(&mut self) -> Touched {
+    pub(crate) fn take_touched(&mut self) -> Touched {
         std::mem::replace(&mut self.touched, Touched::NOTHING)
     }
 

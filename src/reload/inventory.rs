@@ -88,7 +88,7 @@ impl LoadedObjects {
 impl Change {
     /// What `difference` comes to: an object that says the same as before is none of it, wherever
     /// it stands now.
-    pub(super) fn of(difference: &SetDifference<'_>) -> Self {
+    pub(crate) fn of(difference: &SetDifference<'_>) -> Self {
         let (after, before) = (by_key(&difference.added), by_key(&difference.removed));
         let added = after.keys().filter(|key| !before.contains_key(key));
         let removed = before.keys().filter(|key| !after.contains_key(key));
@@ -150,7 +150,7 @@ impl fmt::Display for Restriction {
 }
 
 /// What refuses requests in `before` and not in `after`, for every cluster or for one; sorted.
-pub(super) fn vanished(
+pub(crate) fn vanished(
     (policies, admission): (&Policies, &AdmissionPolicies),
     (policies_after, admission_after): (&Policies, &AdmissionPolicies),
 ) -> Vec<Restriction> {

@@ -8,7 +8,7 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// A key in a folder to which others may write, or behind a link, is refused: who replaces it, and
 /// its certificate, is the gateway.
-pub(super) fn faults(config: &Config) -> Faults {
+pub(crate) fn faults(config: &Config) -> Faults {
     let root = FieldPath::root();
     let console = config.console.as_ref().and_then(|console| console.tls.as_ref());
     let keys = [

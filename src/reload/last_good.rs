@@ -59,7 +59,7 @@ struct Manifest {
 
 /// A set that is to be saved once it is in force.
 #[derive(Debug)]
-pub(super) struct Unsaved {
+pub(crate) struct Unsaved {
     path: PathBuf,
     content: Vec<u8>,
 }
@@ -67,7 +67,7 @@ pub(super) struct Unsaved {
 /// Saves one set after another on a thread of its own: a disk that does not answer
 /// holds up no reload. Of those that wait, only the newest is saved.
 #[derive(Debug, Default)]
-pub(super) struct Saver(Arc<Mutex<WaitingSave>>);
+pub(crate) struct Saver(Arc<Mutex<WaitingSave>>);
 
 #[derive(Debug, Default)]
 struct WaitingSave {
@@ -77,15 +77,15 @@ struct WaitingSave {
 
 /// A set as it was saved.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Saved {
+pub(crate) struct Saved {
     /// Names what was in force.
-    pub(super) revision: String,
+    pub(crate) revision: String,
     /// The text of the configuration.
-    pub(super) configuration: String,
+    pub(crate) configuration: String,
     /// The files of the folder that its `clusters` names.
-    pub(super) cluster_files: Vec<ClusterFile>,
+    pub(crate) cluster_files: Vec<ClusterFile>,
     /// The manifests, in the order in which they were read.
-    pub(super) manifests: Vec<Source>,
+    pub(crate) manifests: Vec<Source>,
 }
 
 /// Why there is no last good set to serve.
@@ -134,7 +134,7 @@ pub enum Error {
 
 impl Unsaved {
     /// The set of `config` and `sources`; `None` where the configuration wants none saved.
-    pub(super) fn new(
+    pub(crate) fn new(
         config: &Config,
         sources: impl Iterator<Item = Source>,
         revision: &str,
@@ -163,7 +163,7 @@ impl Unsaved {
     }
 
     /// Writes the set; a failure is logged, for what is in force serves without it.
-    pub(super) fn save(self) {
+    pub(crate) fn save(self) {
         if let Err(error) = files::replace(&self.path, |file| file.write_all(&self.content)) {
             tracing::warn!(
                 file = %self.path.display(),
@@ -178,7 +178,7 @@ impl Unsaved {
 
 impl Saver {
     /// Saves the set soon.
-    pub(super) fn save(&self, unsaved: Unsaved) {
+    pub(crate) fn save(&self, unsaved: Unsaved) {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.next = Some(unsaved);
         if waiting.is_saving {
@@ -250,7 +250,7 @@ impl Manifest {
 }
 
 /// The set saved at `path`.
-pub(super) fn read(path: &Path) -> Result<Saved, Error> {
+pub(crate) fn read(path: &Path) -> Result<Saved, Error> {
     let unreadable = |source| Error::Unreadable {
         path: path.to_owned(),
         source,

@@ -48,7 +48,7 @@ pub fn load(
 
 /// The same in place of `previous`, where the times of files tell which of them were written
 /// since, or every file is read.
-pub(super) fn reload(
+pub(crate) fn reload(
     path: &Path,
     source: &dyn ManifestSource,
     previous: &Snapshot,
@@ -313,7 +313,7 @@ pub fn policies(
 
 /// `current` with what `source` has now. What the files say is not read again.
 /// `None` where its configuration names no source.
-pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option<Snapshot> {
+pub(crate) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option<Snapshot> {
     if current.config.clusters.is_empty() {
         return None;
     }
@@ -325,7 +325,7 @@ pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
 /// no other file does. Of the set, no other file is read; what `source` has now counts too.
 /// `None` where one of them cannot be read or has faults, or all of them together are too large.
 /// Blocks, as [`load`] does.
-pub(super) fn reload_files(
+pub(crate) fn reload_files(
     current: &Snapshot,
     source: &dyn ManifestSource,
     files: &BTreeSet<PathBuf>,
@@ -474,7 +474,7 @@ fn of_listener(built: Result<TlsContext, Faults>, faults: &mut Faults) -> Option
 }
 
 /// With a `now`, warnings are found: for these alone the AuthorizationConfiguration is read.
-pub(super) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
+pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
     manifest::Options {
         now: now.map(Time::from),
         clusters: config

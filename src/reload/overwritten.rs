@@ -19,7 +19,7 @@ struct Written {
 /// Reports each file of `config` to be written that is among those that are `read`, or is another
 /// one to be written, under whatever name. What a cluster's own files name goes to `held`, and
 /// nothing is saved of that cluster.
-pub(super) fn prevent(config: &mut Config, read: &BTreeSet<PathBuf>, held: &mut HeldBack) -> Faults {
+pub(crate) fn prevent(config: &mut Config, read: &BTreeSet<PathBuf>, held: &mut HeldBack) -> Faults {
     let (faults, of_clusters) = faults(config, read);
     for (cluster, found) in of_clusters {
         let entries = config.clusters.iter_mut().filter(|entry| entry.name == cluster);

@@ -16,7 +16,7 @@ const REST: Duration = Duration::from_millis(1500);
 const ENDS: usize = 8;
 
 /// What `load` gives; without a thread to be had, it is called here.
-pub(super) fn on_own_thread<T: Send>(load: impl Fn() -> T + Sync) -> T {
+pub(crate) fn on_own_thread<T: Send>(load: impl Fn() -> T + Sync) -> T {
     let loaded = thread::scope(|scope| {
         let thread = thread::Builder::new().name("load".to_owned());
         match thread.spawn_scoped(scope, &load) {

@@ -12,7 +12,7 @@ const MAX_NAMES: usize = 10;
 
 /// What is wrong with putting `after` in force in place of `before`, by the cluster whose files
 /// take away more than the configuration allows.
-pub(super) fn faults(before: &Snapshot, after: &Snapshot) -> FaultsByCluster {
+pub(crate) fn faults(before: &Snapshot, after: &Snapshot) -> FaultsByCluster {
     let mut faults = FaultsByCluster::default();
     let Some(most) = after.config.reload.max_removed else {
         return faults;

@@ -225,7 +225,7 @@ impl ManifestSource for FilesAlone {
 /// `own` and what is `watched` beside it, to be one set. The same object cannot
 /// hold twice: that of the files does, since whoever may write to the API
 /// server must not take away what the gateway's own files say.
-pub(super) fn together<'o>(own: &'o ObjectSet, watched: &'o [Arc<Watched>]) -> Vec<&'o Arc<ValidatedObject>> {
+pub(crate) fn together<'o>(own: &'o ObjectSet, watched: &'o [Arc<Watched>]) -> Vec<&'o Arc<ValidatedObject>> {
     let mut clusters: HashMap<&ObjectIdentity, BTreeSet<Option<&str>>> = HashMap::new();
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     let mut all: Vec<_> = own.objects().collect();

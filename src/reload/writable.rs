@@ -15,7 +15,7 @@ type Unwritable = (FaultKind, String);
 /// A decision log that cannot be opened and a folder that cannot be recorded to are errors, since
 /// `serve` would not start. Without the last good set or a cluster's cache file it does start, so
 /// those are warnings.
-pub(super) fn faults(config: &Config) -> Faults {
+pub(crate) fn faults(config: &Config) -> Faults {
     let mut faults = Faults::default();
     let (place, root) = (Place::of_file(&config.file), FieldPath::root());
     if let Some(log) = &config.decision_log

@@ -21,15 +21,15 @@ const PAUSE: Duration = Duration::from_millis(20);
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// A connection that was accepted.
-pub(super) struct Accepted {
-    pub(super) stream: TcpStream,
-    pub(super) peer: SocketAddr,
-    pub(super) tracked: Tracked,
+pub(crate) struct Accepted {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) tracked: Tracked,
 }
 
 /// Accepts connections within `limits` of the moment and has `serve` take them,
 /// until that fails.
-pub(super) async fn accept(
+pub(crate) async fn accept(
     listener: std::net::TcpListener,
     connections: &Arc<Connections>,
     limits: impl Fn() -> AcceptLimits,

@@ -34,7 +34,7 @@ use portcullis_policy::field::{Faults, Severity};
 /// How long a cluster of which nothing is known keeps the gateway unready.
 const AWAITED: Duration = Duration::from_secs(30);
 
-pub(super) use listener::start;
+pub(crate) use listener::start;
 
 /// The routes of the admin listener.
 fn routes(config: &mut ServiceConfig) {

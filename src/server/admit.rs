@@ -44,7 +44,7 @@ static OWN_KINDS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("port
 const TRIAL: Duration = Duration::from_micros(500);
 
 /// The reply to the review in the body.
-pub(super) async fn answer(
+pub(crate) async fn answer(
     shared: &Data<Shared>,
     received: ReceivedReview,
     phase: Phase,

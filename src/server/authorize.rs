@@ -84,7 +84,7 @@ struct Settled<'r> {
 
 /// The reply to the review in the body, unless others must be asked. A small review is tried on
 /// the worker; what is large or takes long must not hold up the others of its worker.
-pub(super) async fn answer(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes, Rejection> {
+pub(crate) async fn answer(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes, Rejection> {
     let counted = if received.body.len() < LARGE_BYTES {
         match attempt_here(shared, &received)? {
             AuthorizeStep::Answered(reply) => return Ok(reply),

@@ -22,7 +22,7 @@ const STEP_BYTES: usize = 1 << 20;
 const SKIPPED_BYTES: usize = 64 << 10;
 
 /// Whether the headers say `application/json`, in UTF-8 and as it is.
-pub(super) fn check_type(head: &RequestHead<'_>) -> Result<(), Rejection> {
+pub(crate) fn check_type(head: &RequestHead<'_>) -> Result<(), Rejection> {
     let is_json = head.content_type.is_some_and(is_json);
     let is_plain = head
         .content_encoding
@@ -62,7 +62,7 @@ fn is_foreign_charset(parameter: &[u8]) -> bool {
 }
 
 /// The length that the headers announce; 0 if none.
-pub(super) fn announced(head: &RequestHead<'_>) -> usize {
+pub(crate) fn announced(head: &RequestHead<'_>) -> usize {
     let text = head
         .content_length
         .and_then(|value| std::str::from_utf8(value).ok());
@@ -76,15 +76,15 @@ fn allowance(received: usize) -> Duration {
 }
 
 /// A body that was read.
-pub(super) struct ReadBody {
-    pub(super) bytes: Bytes,
+pub(crate) struct ReadBody {
+    pub(crate) bytes: Bytes,
     /// Nothing had to be waited for.
-    pub(super) at_once: bool,
+    pub(crate) at_once: bool,
 }
 
 /// The whole body of a request that arrived at `begun`, or why not. Who sends slowly keeps
 /// the room of others: the time is bounded by what has arrived, and by `deadline`.
-pub(super) async fn read<B, E>(
+pub(crate) async fn read<B, E>(
     payload: &mut B,
     permit: &mut Permit,
     limit: usize,
@@ -146,7 +146,7 @@ where
 
 /// Takes a small body that has come with its head out of the way, so that the
 /// connection stays good after a rejection. Waits for nothing.
-pub(super) async fn skip<B, E>(payload: &mut B)
+pub(crate) async fn skip<B, E>(payload: &mut B)
 where
     B: Stream<Item = Result<Bytes, E>> + Unpin,
 {

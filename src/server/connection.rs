@@ -10,16 +10,16 @@ use super::connections::{Stage, Tracked};
 use crate::authentication::PeerCertificate;
 
 /// How long the head of a request may take from its first byte to its last.
-pub(super) const HEAD: Duration = Duration::from_secs(10);
+pub(crate) const HEAD: Duration = Duration::from_secs(10);
 
 /// One connection.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     tracked: Tracked,
     /// The client's address.
-    pub(super) peer: SocketAddr,
+    pub(crate) peer: SocketAddr,
     /// The certificate that the client sent. What it is worth is judged for each request.
-    pub(super) certificate: Option<PeerCertificate>,
+    pub(crate) certificate: Option<PeerCertificate>,
     /// How long a head may take.
     head: Duration,
     /// Requests that are being answered.
@@ -28,13 +28,13 @@ pub(super) struct Connection {
 
 /// A request that is being answered until this is dropped.
 #[derive(Debug)]
-pub(super) struct AnsweringRequest(Rc<Connection>);
+pub(crate) struct AnsweringRequest(Rc<Connection>);
 
 // === impl Connection ===
 
 impl Connection {
     /// A connection whose handshake, if it has any, is complete.
-    pub(super) fn new(
+    pub(crate) fn new(
         tracked: Tracked,
         peer: SocketAddr,
         certificate: Option<PeerCertificate>,
@@ -51,37 +51,37 @@ impl Connection {
 
     /// The client is a caller of `cluster`: the connection no longer counts for the limits
     /// of unauthenticated ones.
-    pub(super) fn prove(&self, cluster: &Arc<str>) {
+    pub(crate) fn prove(&self, cluster: &Arc<str>) {
         self.tracked.prove(cluster);
     }
 
     /// Whether it has.
-    pub(super) fn is_proven(&self) -> bool {
+    pub(crate) fn is_proven(&self) -> bool {
         self.tracked.status().is_proven()
     }
 
     /// How far the connection's end has come.
-    pub(super) fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> Stage {
         self.tracked.status().stage()
     }
 
     /// Bytes of a head have arrived, and more must follow.
-    pub(super) fn head_began(&self) {
+    pub(crate) fn head_began(&self) {
         self.tracked.expect(self.head);
     }
 
     /// The head is there.
-    pub(super) fn head_ended(&self) {
+    pub(crate) fn head_ended(&self) {
         self.tracked.reached();
     }
 
     /// Whether a request is being answered.
-    pub(super) fn is_answering(&self) -> bool {
+    pub(crate) fn is_answering(&self) -> bool {
         self.answering.get() > 0
     }
 
     /// A request is being answered from now on.
-    pub(super) fn answer(self: &Rc<Self>) -> AnsweringRequest {
+    pub(crate) fn answer(self: &Rc<Self>) -> AnsweringRequest {
         self.answering.set(self.answering.get() + 1);
         AnsweringRequest(Rc::clone(self))
     }
@@ -97,7 +97,7 @@ impl Drop for AnsweringRequest {
 
 /// The connection of somebody who has proven nothing.
 #[cfg(test)]
-pub(super) fn stranger() -> Rc<Connection> {
+pub(crate) fn stranger() -> Rc<Connection> {
     use super::connections::Connections;
     use crate::config::ConnectionLimits;
 

@@ -29,8 +29,8 @@ use tokio::time::timeout;
 use crate::telemetry::metrics::{ConnectionState, IntGauge};
 
 use status::PeerStanding;
-pub(super) use status::{ConnectionStatus, Stage};
-pub(super) use table::AcceptLimits;
+pub(crate) use status::{ConnectionStatus, Stage};
+pub(crate) use table::AcceptLimits;
 use table::{ConnectionTable, milliseconds};
 
 /// How long a TLS handshake may take.
@@ -43,11 +43,11 @@ const SWEEP: Duration = Duration::from_millis(500);
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// How many descriptors connections may take beyond `max`: those on their way out.
-pub(super) const BEYOND_MAX: usize = table::CLOSING;
+pub(crate) const BEYOND_MAX: usize = table::CLOSING;
 
 /// The connections of one listener.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     table: Mutex<ConnectionTable>,
     start: Instant,
     /// The time of the last sweep, in milliseconds from the start.
@@ -60,7 +60,7 @@ pub(super) struct Connections {
 
 /// A connection that counts until this is dropped.
 #[derive(Debug)]
-pub(super) struct Tracked {
+pub(crate) struct Tracked {
     connections: Arc<Connections>,
     number: u64,
     status: Arc<ConnectionStatus>,
@@ -71,7 +71,7 @@ pub(super) struct Tracked {
 
 impl Connections {
     /// None yet; `gauges` follow how many there are.
-    pub(super) fn new(gauges: Option<[IntGauge; ConnectionState::COUNT]>) -> Arc<Self> {
+    pub(crate) fn new(gauges: Option<[IntGauge; ConnectionState::COUNT]>) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::default(),
             start: Instant::now(),
@@ -83,7 +83,7 @@ impl Connections {
 
     /// A connection from `address` that was just accepted. Another may be
     /// closed for it; `None` if there is no room for it.
-    pub(super) fn add(self: &Arc<Self>, address: IpAddr, limits: impl Into<AcceptLimits>) -> Option<Tracked> {
+    pub(crate) fn add(self: &Arc<Self>, address: IpAddr, limits: impl Into<AcceptLimits>) -> Option<Tracked> {
         let now = self.now.load(Ordering::Relaxed);
         let (number, status) = self.table().add(address, limits.into(), HANDSHAKE, now)?;
         self.count(ConnectionState::Handshake, 1);
@@ -96,12 +96,12 @@ impl Connections {
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.table().len()
     }
 
     /// Waits until most of the connections that were closed are gone, but not for long.
-    pub(super) async fn settle(&self) {
+    pub(crate) async fn settle(&self) {
         let settled = async {
             while self.table().is_crowded() {
                 self.gone.notified().await;
@@ -115,17 +115,17 @@ impl Connections {
     }
 
     /// Closes the oldest without proof, so that descriptors become free.
-    pub(super) fn close_oldest(&self) -> bool {
+    pub(crate) fn close_oldest(&self) -> bool {
         self.table().close_oldest()
     }
 
     /// Has every connection, those to come too, go on to `stage`.
-    pub(super) fn advance(&self, stage: Stage) {
+    pub(crate) fn advance(&self, stage: Stage) {
         self.table().advance(stage);
     }
 
     /// Closes what takes too long, for ever.
-    pub(super) async fn watch(&self) {
+    pub(crate) async fn watch(&self) {
         let mut sweeps = tokio::time::interval(SWEEP);
         loop {
             sweeps.tick().await;
@@ -151,12 +151,12 @@ impl Connections {
 
 impl Tracked {
     /// What its task follows.
-    pub(super) const fn status(&self) -> &Arc<ConnectionStatus> {
+    pub(crate) const fn status(&self) -> &Arc<ConnectionStatus> {
         &self.status
     }
 
     /// The handshake is complete; `proven`: with a certificate of the client CA.
-    pub(super) fn handshake_done(&self, proven: bool) {
+    pub(crate) fn handshake_done(&self, proven: bool) {
         self.status.reached();
         self.enter(ConnectionState::Unauthenticated);
         if proven && self.status.prove(PeerStanding::OfAuthority) {
@@ -166,7 +166,7 @@ impl Tracked {
     }
 
     /// The client is a caller of `cluster`.
-    pub(super) fn prove(&self, cluster: &Arc<str>) {
+    pub(crate) fn prove(&self, cluster: &Arc<str>) {
         // Nearly every request is not the first of its connection.
         if !self.status.is_at_least(PeerStanding::Caller) && self.status.prove(PeerStanding::Caller) {
             self.connections.table().prove(self.number, Some(cluster));
@@ -175,14 +175,14 @@ impl Tracked {
     }
 
     /// A head began to arrive: it must be there `within`.
-    pub(super) fn expect(&self, within: Duration) {
+    pub(crate) fn expect(&self, within: Duration) {
         let now = self.connections.now.load(Ordering::Relaxed);
         self.status
             .expect(now.saturating_add(milliseconds(within + SWEEP)));
     }
 
     /// The head is there.
-    pub(super) fn reached(&self) {
+    pub(crate) fn reached(&self) {
         self.status.reached();
     }
 

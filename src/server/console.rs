@@ -18,4 +18,4 @@ mod live;
 mod send;
 mod unread;
 
-pub(super) use listener::start;
+pub(crate) use listener::start;

@@ -15,17 +15,17 @@ use portcullis_policy::engine::{CauseKind, PolicyResult};
 
 /// The counters of the snapshot in force, made before it is, and of those before it
 /// by which requests are still judged.
-pub(super) struct CountersInForce {
+pub(crate) struct CountersInForce {
     metrics: Arc<Metrics>,
     generations: ArcSwap<CounterGenerations>,
 }
 
 /// The newest first. Each is found by its snapshot, and kept as long as that may be.
 #[derive(Default)]
-pub(super) struct CounterGenerations(Vec<(Weak<Snapshot>, Arc<Counters>)>);
+pub(crate) struct CounterGenerations(Vec<(Weak<Snapshot>, Arc<Counters>)>);
 
 /// The counters of the policies of one snapshot, by the address of the policies.
-pub(super) struct Counters {
+pub(crate) struct Counters {
     sets: HashMap<usize, Vec<PolicyCounters>>,
     admission: HashMap<usize, AdmissionCounters>,
 }
@@ -37,22 +37,22 @@ struct AdmissionCounters {
 }
 
 /// Counts what is decided by one set of policies.
-pub(super) struct CountingObserver<'c> {
+pub(crate) struct CountingObserver<'c> {
     /// `None`: nothing is counted.
-    pub(super) counters: Option<&'c Counters>,
-    pub(super) policies: &'c Arc<PolicySet>,
+    pub(crate) counters: Option<&'c Counters>,
+    pub(crate) policies: &'c Arc<PolicySet>,
     /// Whether what is decided now is in vain: it is decided again.
-    pub(super) is_in_vain: &'c dyn Fn() -> bool,
+    pub(crate) is_in_vain: &'c dyn Fn() -> bool,
     /// How much was counted when the same was decided before.
-    pub(super) before: usize,
+    pub(crate) before: usize,
     /// How much was counted, with that.
-    pub(super) counted: usize,
+    pub(crate) counted: usize,
 }
 
 // === impl CountersInForce ===
 
 impl CountersInForce {
-    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             metrics,
             generations: ArcSwap::default(),
@@ -60,7 +60,7 @@ impl CountersInForce {
     }
 
     /// Counts for `snapshot`, which is about to come into force.
-    pub(super) fn begin(&self, snapshot: &Arc<Snapshot>) {
+    pub(crate) fn begin(&self, snapshot: &Arc<Snapshot>) {
         let counters = Arc::new(Counters::new(snapshot, &self.metrics));
         let before = self.generations.load();
         let in_use = before.0.iter().filter(|(of, _)| of.strong_count() > 0);
@@ -69,7 +69,7 @@ impl CountersInForce {
         self.generations.store(Arc::new(CounterGenerations(generations)));
     }
 
-    pub(super) fn load(&self) -> Guard<Arc<CounterGenerations>> {
+    pub(crate) fn load(&self) -> Guard<Arc<CounterGenerations>> {
         self.generations.load()
     }
 }
@@ -78,7 +78,7 @@ impl CountersInForce {
 
 impl CounterGenerations {
     /// The counters of `snapshot`, which is or was in force.
-    pub(super) fn of(&self, snapshot: &Arc<Snapshot>) -> Option<&Counters> {
+    pub(crate) fn of(&self, snapshot: &Arc<Snapshot>) -> Option<&Counters> {
         let mut generations = self.0.iter();
         let found = generations.find(|(of, _)| ptr::eq(of.as_ptr(), Arc::as_ptr(snapshot)));
         found.map(|(_, counters)| counters.as_ref())
@@ -165,7 +165,7 @@ impl Counters {
     }
 
     /// Counts what a policy came to, and what that cost.
-    pub(super) fn admission_evaluated(&self, policies: &Arc<AdmissionSet>, evaluation: &PolicyEvaluation) {
+    pub(crate) fn admission_evaluated(&self, policies: &Arc<AdmissionSet>, evaluation: &PolicyEvaluation) {
         let set = self.admission.get(&policies.policies_address());
         let counters = set.and_then(|set| match evaluation.kind {
             CauseKind::ValidatingAdmissionPolicy => set.validating.get(evaluation.place),

@@ -7,11 +7,11 @@ use crate::config::parse_duration;
 /// The longest that a request may take, and how long one may that names no
 /// deadline: the longest timeout that an API server gives an authorization
 /// webhook.
-pub(super) const LONGEST: Duration = Duration::from_secs(30);
+pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 
 /// When a request that arrived at `now` must be answered; `None` if its query
 /// holds a timeout that is none.
-pub(super) fn of_query(query: &str, now: Instant) -> Option<Instant> {
+pub(crate) fn of_query(query: &str, now: Instant) -> Option<Instant> {
     let timeout = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
     let allowed = match timeout {
         None | Some("") => LONGEST,

@@ -10,7 +10,7 @@ const RESERVE: usize = 256;
 
 /// Raises the soft limit of open files to the hard one; the connections that
 /// there are descriptors for then.
-pub(super) fn connections() -> usize {
+pub(crate) fn connections() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,

@@ -30,40 +30,40 @@ pub struct Gateway {
 }
 
 /// A gateway at work.
-pub(super) struct Shared {
-    pub(super) state: Arc<ReloadState>,
+pub(crate) struct Shared {
+    pub(crate) state: Arc<ReloadState>,
     /// When it was made.
-    pub(super) start: Instant,
-    pub(super) metrics: Arc<Metrics>,
+    pub(crate) start: Instant,
+    pub(crate) metrics: Arc<Metrics>,
     /// Where decisions are written, if anywhere.
-    pub(super) recorder: Option<DecisionRecorder>,
-    pub(super) recordings: Arc<Recordings>,
+    pub(crate) recorder: Option<DecisionRecorder>,
+    pub(crate) recordings: Arc<Recordings>,
     /// Begins the traces of requests.
-    pub(super) traces: Traces,
-    pub(super) lifecycle: Lifecycle,
-    pub(super) refusals: Refusals,
+    pub(crate) traces: Traces,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) refusals: Refusals,
     /// `portcullis_in_flight_requests` of `/authorize`.
-    pub(super) authorizing: IntGauge,
+    pub(crate) authorizing: IntGauge,
     /// The same of `/validate`.
-    pub(super) validating: IntGauge,
+    pub(crate) validating: IntGauge,
     /// The same of `/mutate`.
-    pub(super) mutating: IntGauge,
+    pub(crate) mutating: IntGauge,
     /// `portcullis_shadow_reviews_in_flight`.
-    pub(super) shadowing: IntGauge,
+    pub(crate) shadowing: IntGauge,
     /// Where costly admission reviews run.
-    pub(super) pool: Pool,
+    pub(crate) pool: Pool,
     /// Where costly SubjectAccessReviews do.
-    pub(super) access_pool: Pool,
+    pub(crate) access_pool: Pool,
     /// What policies come to, and webhooks, is counted by these.
-    pub(super) counters: Arc<CountersInForce>,
+    pub(crate) counters: Arc<CountersInForce>,
     /// What the console remembers, where there is one.
-    pub(super) console: Option<Arc<ConsoleState>>,
+    pub(crate) console: Option<Arc<ConsoleState>>,
 }
 
 // === impl Shared ===
 
 impl Shared {
-    pub(super) fn new(gateway: Gateway) -> io::Result<Self> {
+    pub(crate) fn new(gateway: Gateway) -> io::Result<Self> {
         let Gateway {
             state,
             metrics,

@@ -11,7 +11,7 @@ use crate::authentication::PeerCertificate;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HandshakeError {
+pub(crate) enum HandshakeError {
     #[error("{0}")]
     Tcp(#[from] io::Error),
     #[error("{0}")]
@@ -21,7 +21,7 @@ pub(super) enum HandshakeError {
 }
 
 /// The stream of a connection whose handshake begins with `tls`.
-pub(super) async fn handshake(
+pub(crate) async fn handshake(
     stream: TcpStream,
     tls: &SslContext,
 ) -> Result<SslStream<TcpStream>, HandshakeError> {
@@ -32,7 +32,7 @@ pub(super) async fn handshake(
 }
 
 /// The certificate that the client sent.
-pub(super) fn certificate(stream: &SslStream<TcpStream>) -> Option<PeerCertificate> {
+pub(crate) fn certificate(stream: &SslStream<TcpStream>) -> Option<PeerCertificate> {
     let leaf = stream.ssl().peer_certificate()?;
     let sent_with_it = stream.ssl().peer_cert_chain().into_iter().flatten();
     Some(PeerCertificate::new(leaf, sent_with_it.map(ToOwned::to_owned)))

@@ -10,28 +10,28 @@ use super::connection::Connection;
 use crate::telemetry::metrics::Phase;
 
 /// The parts of a head that the routes look at, borrowed from it.
-pub(super) struct RequestHead<'r> {
-    pub(super) connection: &'r Connection,
-    pub(super) is_post: bool,
-    pub(super) path: &'r str,
-    pub(super) query: &'r str,
+pub(crate) struct RequestHead<'r> {
+    pub(crate) connection: &'r Connection,
+    pub(crate) is_post: bool,
+    pub(crate) path: &'r str,
+    pub(crate) query: &'r str,
     /// The value of `Authorization`; none if there are several.
-    pub(super) authorization: SingleField<'r>,
+    pub(crate) authorization: SingleField<'r>,
     /// The first `Content-Type`.
-    pub(super) content_type: Option<&'r [u8]>,
+    pub(crate) content_type: Option<&'r [u8]>,
     /// The first `Content-Encoding`.
-    pub(super) content_encoding: Option<&'r [u8]>,
+    pub(crate) content_encoding: Option<&'r [u8]>,
     /// The first `Content-Length`.
-    pub(super) content_length: Option<&'r [u8]>,
+    pub(crate) content_length: Option<&'r [u8]>,
     /// The first `traceparent`.
-    pub(super) traceparent: Option<&'r [u8]>,
+    pub(crate) traceparent: Option<&'r [u8]>,
     /// Every `Via`.
-    pub(super) via: Vec<&'r [u8]>,
+    pub(crate) via: Vec<&'r [u8]>,
 }
 
 /// A field that counts only where it is the only one of its name.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SingleField<'r> {
+pub(crate) enum SingleField<'r> {
     /// There is none.
     #[default]
     Absent,
@@ -43,7 +43,7 @@ pub(super) enum SingleField<'r> {
 
 /// What a path stands for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ReviewRoute {
+pub(crate) enum ReviewRoute {
     /// `/authorize`
     Authorize,
     /// `/validate` or `/mutate`, and the only policy that is to be asked.
@@ -55,7 +55,7 @@ pub(super) enum ReviewRoute {
 impl<'r> RequestHead<'r> {
     /// The head of a request of `connection` with these header fields, whose names are in
     /// lower case.
-    pub(super) fn new(
+    pub(crate) fn new(
         connection: &'r Connection,
         method: &str,
         (path, query): (&'r str, &'r str),
@@ -103,7 +103,7 @@ impl<'r> SingleField<'r> {
     }
 
     /// The value, if there is exactly one.
-    pub(super) const fn value(self) -> Option<&'r [u8]> {
+    pub(crate) const fn value(self) -> Option<&'r [u8]> {
         match self {
             Self::One(value) => Some(value),
             Self::Absent | Self::Several => None,
@@ -115,7 +115,7 @@ impl<'r> SingleField<'r> {
 
 impl ReviewRoute {
     /// What `path`, as it stands in the request, stands for.
-    pub(super) fn of(path: &str) -> Option<Self> {
+    pub(crate) fn of(path: &str) -> Option<Self> {
         if path.contains('%') {
             let uri = Uri::try_from(path).ok()?;
             return Self::of_decoded(Url::new(uri).path());

@@ -37,14 +37,14 @@ const KEEP_ALIVE: Duration = Duration::from_secs(120);
 const DISCONNECT: Duration = Duration::from_secs(1);
 
 /// A connection's bytes.
-pub(super) struct Stream<IO> {
+pub(crate) struct Stream<IO> {
     io: IO,
     connection: Rc<Connection>,
 }
 
 /// The service that reads requests from streams and has `app` answer them; `None` if
 /// actix cannot make it.
-pub(super) async fn service<IO, S, B>(
+pub(crate) async fn service<IO, S, B>(
     app: Rc<S>,
 ) -> Option<impl Service<(Stream<IO>, Option<SocketAddr>), Response = (), Error = impl fmt::Debug>>
 where
@@ -86,7 +86,7 @@ where
 }
 
 /// The service that has `app` answer requests by what it looks at of them.
-pub(super) fn reviews<A, F>(app: A) -> impl Service<Request, Response = Response<Bytes>, Error = Infallible>
+pub(crate) fn reviews<A, F>(app: A) -> impl Service<Request, Response = Response<Bytes>, Error = Infallible>
 where
     A: Fn(&RequestHead<'_>, Payload) -> F + Clone,
     F: Future<Output = (Reply, Payload)>,
@@ -144,7 +144,7 @@ fn response(reply: Reply) -> Response<Bytes> {
 // === impl Stream ===
 
 impl<IO> Stream<IO> {
-    pub(super) const fn new(io: IO, connection: Rc<Connection>) -> Self {
+    pub(crate) const fn new(io: IO, connection: Rc<Connection>) -> Self {
         Self { io, connection }
     }
 }

@@ -50,8 +50,8 @@ use exchanges::Exchanges;
 use gate::{Allowance, Gate};
 use keepalive::Keepalive;
 use request::MAX_FIELDS;
-pub(super) use request::StreamBody;
-pub(super) use timeouts::Timeouts;
+pub(crate) use request::StreamBody;
+pub(crate) use timeouts::Timeouts;
 
 /// The longest decoded header list.
 const MAX_HEADER_LIST: u32 = 64 << 10;
@@ -74,7 +74,7 @@ const CONNECTION_WINDOW: u32 = 2 << 20;
 
 /// Has `app` answer the requests of one connection until it ends. It gives the body back
 /// with its answer, read or not.
-pub(super) async fn serve<IO, A, F>(io: IO, connection: Rc<Connection>, app: A, timeouts: Timeouts)
+pub(crate) async fn serve<IO, A, F>(io: IO, connection: Rc<Connection>, app: A, timeouts: Timeouts)
 where
     IO: AsyncRead + AsyncWrite + Unpin,
     A: Fn(&RequestHead<'_>, StreamBody) -> F,

@@ -10,7 +10,7 @@ use crate::telemetry::metrics::Outcome;
 
 /// The caller that shows `credentials`, if it `may_use` what it asks for. Either way it is
 /// counted, and a refusal logged.
-pub(super) fn identify(
+pub(crate) fn identify(
     shared: &Shared,
     snapshot: &Snapshot,
     connection: &Connection,

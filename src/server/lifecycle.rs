@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// Where in its life the gateway is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LifecyclePhase {
+pub(crate) enum LifecyclePhase {
     /// Listening, not answering yet.
     Starting,
     /// Answering.
@@ -29,23 +29,23 @@ pub(super) enum LifecyclePhase {
 
 /// The phase, and what is in flight.
 #[derive(Debug)]
-pub(super) struct Lifecycle {
+pub(crate) struct Lifecycle {
     phase: AtomicU8,
     /// Requests for authorization.
-    pub(super) authorization: Arc<Limiter>,
+    pub(crate) authorization: Arc<Limiter>,
     /// Requests for admission.
-    pub(super) admission: Arc<Limiter>,
+    pub(crate) admission: Arc<Limiter>,
     /// Requests that are answered, about which webhooks in shadow are asked.
-    pub(super) shadow: Arc<Limiter>,
+    pub(crate) shadow: Arc<Limiter>,
     /// The connections of the `server` listener.
-    pub(super) connections: Arc<Connections>,
+    pub(crate) connections: Arc<Connections>,
 }
 
 // === impl Lifecycle ===
 
 impl Lifecycle {
     /// Starting, nothing in flight.
-    pub(super) fn new(connections: Arc<Connections>) -> Self {
+    pub(crate) fn new(connections: Arc<Connections>) -> Self {
         Self {
             phase: AtomicU8::new(0),
             authorization: Arc::default(),
@@ -55,7 +55,7 @@ impl Lifecycle {
         }
     }
 
-    pub(super) fn phase(&self) -> LifecyclePhase {
+    pub(crate) fn phase(&self) -> LifecyclePhase {
         match self.phase.load(Ordering::Acquire) {
             0 => LifecyclePhase::Starting,
             1 => LifecyclePhase::Serving,
@@ -64,18 +64,18 @@ impl Lifecycle {
     }
 
     /// Answers from now on.
-    pub(super) fn serve(&self) {
+    pub(crate) fn serve(&self) {
         self.phase.store(1, Ordering::Release);
     }
 
     /// Fails readiness from now on, and has clients look for other connections.
-    pub(super) fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.phase.store(2, Ordering::Release);
         self.connections.advance(Stage::Draining);
     }
 
     /// Ends every connection and waits for that, `limit` at most.
-    pub(super) async fn close(&self, limit: Duration) {
+    pub(crate) async fn close(&self, limit: Duration) {
         self.connections.advance(Stage::Ending);
         let start = Instant::now();
         while self.connections.len() > 0 && start.elapsed() < limit {
@@ -90,7 +90,7 @@ impl Lifecycle {
     }
 
     /// Waits until nothing is in flight, `limit` at most. Whether nothing is.
-    pub(super) async fn drained(&self, limit: Duration) -> bool {
+    pub(crate) async fn drained(&self, limit: Duration) -> bool {
         let start = Instant::now();
         loop {
             let since = start.elapsed();

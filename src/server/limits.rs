@@ -7,8 +7,8 @@
 //! request ends. Copies, such as requests to webhooks, are counted separately, with a
 //! limit of the same size, and so is what is made of them ([`memory`]).
 
-pub(super) mod memory;
-pub(super) mod shares;
+pub(crate) mod memory;
+pub(crate) mod shares;
 mod user_bytes;
 
 use std::collections::{BTreeSet, HashMap};
@@ -23,7 +23,7 @@ use user_bytes::UserBytes;
 
 /// The requests of one sort that are being read or answered.
 #[derive(Debug, Default)]
-pub(super) struct Limiter {
+pub(crate) struct Limiter {
     /// What is held in common.
     common: InUse,
     /// What is held of the part of each cluster, by its name. Those that were
@@ -47,27 +47,27 @@ struct InUse {
 
 /// How much may be held at once.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Capacity {
+pub(crate) struct Capacity {
     /// Requests.
-    pub(super) requests: usize,
+    pub(crate) requests: usize,
     /// Bytes of their bodies.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
     /// Bytes of what is made of the bodies.
-    pub(super) memory: usize,
+    pub(crate) memory: usize,
 }
 
 /// For whom a request is let in.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Beneficiary<'b> {
+pub(crate) struct Beneficiary<'b> {
     /// The cluster of its caller.
-    pub(super) cluster: &'b Arc<str>,
+    pub(crate) cluster: &'b Arc<str>,
     /// The clusters of all callers.
-    pub(super) clusters: &'b BTreeSet<Arc<str>>,
+    pub(crate) clusters: &'b BTreeSet<Arc<str>>,
 }
 
 /// A request that was let in. It counts as long as this lives.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub(crate) struct Permit {
     limiter: Arc<Limiter>,
     /// The part of its cluster, if it has one.
     own: Option<Arc<InUse>>,
@@ -80,7 +80,7 @@ pub(super) struct Permit {
 
 /// Bytes of a copy that count as long as this lives.
 #[derive(Debug)]
-pub(super) struct Copied {
+pub(crate) struct Copied {
     limiter: Arc<Limiter>,
     own: Option<Arc<InUse>>,
     bytes: Held,
@@ -91,7 +91,7 @@ pub(super) struct Copied {
 impl Limiter {
     /// Lets a request in whose body has at least `bytes`, if there is room. Without
     /// beneficiary all is in common.
-    pub(super) fn enter(
+    pub(crate) fn enter(
         self: &Arc<Self>,
         capacity: Capacity,
         beneficiary: Option<Beneficiary<'_>>,
@@ -118,7 +118,7 @@ impl Limiter {
     }
 
     /// Whether no request is in it.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.requests.load(Ordering::Acquire) == 0
     }
 
@@ -159,7 +159,7 @@ fn counts<'c>(
 
 impl Permit {
     /// Whether there is room for a body of `bytes`; more than was announced is taken now.
-    pub(super) fn hold(&mut self, bytes: usize) -> bool {
+    pub(crate) fn hold(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes.amount());
         let taken = self.shares.take(self.counts(|in_use| &in_use.bytes), more);
         if let Some(taken) = taken {
@@ -169,7 +169,7 @@ impl Permit {
     }
 
     /// Room for a copy of `bytes` beside the bodies, if there is any.
-    pub(super) fn copy(&self, bytes: usize) -> Option<Copied> {
+    pub(crate) fn copy(&self, bytes: usize) -> Option<Copied> {
         let taken = self.shares.take(self.counts(|in_use| &in_use.copied), bytes)?;
         Some(Copied {
             limiter: Arc::clone(&self.limiter),

@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 const BACKLOG: i32 = 1024;
 
 /// Listens at `address`.
-pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;

@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_secs(3);
 const PAGE: usize = 16 << 20;
 
 /// Has the allocator look every few seconds, for ever.
-pub(super) async fn give_back() {
+pub(crate) async fn give_back() {
     loop {
         sleep(EVERY).await;
         // Nothing is written to it, so no memory is taken for it.

@@ -28,7 +28,7 @@ use queue::JobQueue;
 const WHILE: Duration = Duration::from_millis(20);
 
 /// The threads. They end soon after this is dropped.
-pub(super) struct Pool {
+pub(crate) struct Pool {
     small: Arc<JobQueue>,
     large: Arc<JobQueue>,
     compiling: Arc<JobQueue>,
@@ -37,7 +37,7 @@ pub(super) struct Pool {
 
 /// What is known of a job before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Size {
+pub(crate) enum Size {
     /// It may be done in a short while, and stops where it is not.
     Small,
     /// It may take as long as there is time.
@@ -48,7 +48,7 @@ pub(super) enum Size {
 
 /// Why a job did not come to an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unfinished {
+pub(crate) enum Unfinished {
     /// Its deadline passed, before it began or while it ran.
     TooLate,
     /// It broke off.
@@ -61,7 +61,7 @@ impl Pool {
     /// Starts the threads, called `name`, so many for small jobs. A cluster has at most half of
     /// the others. What compiles has threads of its own only in a pool that is
     /// [`compiling`](Self::compiling).
-    pub(super) fn start(name: &str, threads: usize) -> io::Result<Self> {
+    pub(crate) fn start(name: &str, threads: usize) -> io::Result<Self> {
         let large = start(&format!("{name}-large"), 2 * threads, threads)?;
         Ok(Self {
             small: start(name, threads, threads)?,
@@ -72,7 +72,7 @@ impl Pool {
     }
 
     /// The same with threads for what compiles.
-    pub(super) fn compiling(mut self) -> io::Result<Self> {
+    pub(crate) fn compiling(mut self) -> io::Result<Self> {
         self.compiling = start("compile", 2, 1)?;
         Ok(self)
     }
@@ -84,7 +84,7 @@ impl Pool {
     /// # Errors
     ///
     /// Nobody waits beyond `deadline`.
-    pub(super) async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         size: Size,
         cluster: &Arc<str>,

@@ -30,7 +30,7 @@ use crate::telemetry::traces::TraceBegin;
 
 /// A sort of review, and what it stands for elsewhere.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum ReviewPath {
+pub(crate) enum ReviewPath {
     /// Of access.
     Authorize,
     /// Of an object.
@@ -38,25 +38,25 @@ pub(super) enum ReviewPath {
 }
 
 /// A request that may be answered. It holds its place until it is dropped.
-pub(super) struct ReceivedReview {
+pub(crate) struct ReceivedReview {
     /// What it is judged by, from beginning to end.
-    pub(super) snapshot: Arc<Snapshot>,
+    pub(crate) snapshot: Arc<Snapshot>,
     /// Who asks.
-    pub(super) caller: Caller,
+    pub(crate) caller: Caller,
     /// The instant for which it is decided: one for all that it takes.
-    pub(super) time: SystemTime,
+    pub(crate) time: SystemTime,
     /// When the caller gives up.
-    pub(super) deadline: Instant,
+    pub(crate) deadline: Instant,
     /// The review, as bytes.
-    pub(super) body: Bytes,
+    pub(crate) body: Bytes,
     /// Its place.
-    pub(super) permit: Permit,
+    pub(crate) permit: Permit,
     /// What is told of how long each part of it took.
-    pub(super) trace: ReviewTrace,
+    pub(crate) trace: ReviewTrace,
 }
 
 /// A request whose head is in order. It holds its place until it is dropped.
-pub(super) struct AwaitedReview {
+pub(crate) struct AwaitedReview {
     snapshot: Arc<Snapshot>,
     caller: Caller,
     arrived: Instant,
@@ -68,7 +68,7 @@ pub(super) struct AwaitedReview {
 }
 
 /// Everything that the head of a request decides.
-pub(super) fn receive(
+pub(crate) fn receive(
     head: &RequestHead<'_>,
     shared: &Shared,
     review: ReviewPath,
@@ -126,12 +126,12 @@ fn begin_trace(
 
 impl AwaitedReview {
     /// The trace that it is part of.
-    pub(super) const fn trace(&self) -> &ReviewTrace {
+    pub(crate) const fn trace(&self) -> &ReviewTrace {
         &self.trace
     }
 
     /// Reads the review.
-    pub(super) async fn read<B, E>(
+    pub(crate) async fn read<B, E>(
         mut self,
         shared: &Shared,
         body: &mut B,
@@ -176,7 +176,7 @@ impl ReceivedReview {
     /// # Errors
     ///
     /// It is to be asked again.
-    pub(super) fn is_awaited(
+    pub(crate) fn is_awaited(
         &self,
         user: &str,
         is_protected: impl FnOnce() -> bool,
@@ -252,7 +252,7 @@ fn enter(
 
 impl ReviewPath {
     /// Where it is served.
-    pub(super) const fn endpoint(self) -> config::Endpoint {
+    pub(crate) const fn endpoint(self) -> config::Endpoint {
         match self {
             Self::Authorize => config::Endpoint::Authorize,
             Self::Admit(metrics::Phase::Validate) => config::Endpoint::Validate,

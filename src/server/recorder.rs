@@ -10,7 +10,7 @@ use crate::telemetry::DecisionLog;
 use crate::telemetry::decision_log::Record;
 
 /// Takes decisions. The line of each is made once, for all who want it.
-pub(super) struct DecisionRecorder {
+pub(crate) struct DecisionRecorder {
     log: Option<DecisionLog>,
     console: Option<Arc<ConsoleState>>,
 }
@@ -19,18 +19,18 @@ pub(super) struct DecisionRecorder {
 
 impl DecisionRecorder {
     /// For a log, a console, or both; `None` without either.
-    pub(super) fn new(log: Option<DecisionLog>, console: Option<Arc<ConsoleState>>) -> Option<Self> {
+    pub(crate) fn new(log: Option<DecisionLog>, console: Option<Arc<ConsoleState>>) -> Option<Self> {
         (log.is_some() || console.is_some()).then_some(Self { log, console })
     }
 
     /// Whether anybody wants to know which rules came nearest.
-    pub(super) fn wants_near_misses(&self, snapshot: &Snapshot) -> bool {
+    pub(crate) fn wants_near_misses(&self, snapshot: &Snapshot) -> bool {
         self.console.is_some() || logs_near_misses(snapshot)
     }
 
     /// Writes a decision, by `snapshot`. The rules that came nearest are always for the console,
     /// and for the log where its configuration says so.
-    pub(super) fn record(&self, record: &Record<'_>, snapshot: &Snapshot) {
+    pub(crate) fn record(&self, record: &Record<'_>, snapshot: &Snapshot) {
         record.with_line(|line| {
             if let Some(log) = &self.log {
                 log.write(line, logs_near_misses(snapshot));
@@ -42,7 +42,7 @@ impl DecisionRecorder {
     }
 
     /// Waits until every line so far is written to the log, `limit` at most. Whether it is.
-    pub(super) fn flush(&self, limit: Duration) -> bool {
+    pub(crate) fn flush(&self, limit: Duration) -> bool {
         self.log.as_ref().is_none_or(|log| log.flush(limit))
     }
 }

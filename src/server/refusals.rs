@@ -11,7 +11,7 @@ use crate::authentication::Refusal;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Writes some refusals and counts the others.
-pub(super) struct Refusals {
+pub(crate) struct Refusals {
     start: Instant,
     /// When the next one is written, in milliseconds from the start.
     next: AtomicU64,
@@ -21,7 +21,7 @@ pub(super) struct Refusals {
 // === impl Refusals ===
 
 impl Refusals {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             start: Instant::now(),
             next: AtomicU64::new(0),
@@ -30,7 +30,7 @@ impl Refusals {
     }
 
     /// Writes why `peer` was refused, unless another was written just now.
-    pub(super) fn log(&self, refusal: &Refusal, peer: SocketAddr) {
+    pub(crate) fn log(&self, refusal: &Refusal, peer: SocketAddr) {
         match self.due(self.start.elapsed()) {
             Some(unwritten) => {
                 tracing::warn!(%refusal, %peer, unwritten, "authentication failed");

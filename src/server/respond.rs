@@ -10,7 +10,7 @@ use portcullis_policy::engine::StatusReason;
 
 /// Why a request is not answered with a review. What it says goes to the caller.
 #[derive(Debug, Error)]
-pub(super) enum Rejection {
+pub(crate) enum Rejection {
     /// Nothing is served at this path.
     #[error("no such path")]
     NotFound,
@@ -97,7 +97,7 @@ impl From<Unfinished> for Rejection {
 
 impl Rejection {
     /// The answer.
-    pub(super) fn reply(&self) -> Reply {
+    pub(crate) fn reply(&self) -> Reply {
         let status = self.status();
         let field = match self {
             Self::MethodNotAllowed => Some(ReplyField::Allow("POST")),
@@ -144,23 +144,23 @@ impl Rejection {
 }
 
 /// The type of every body on the `server` listener.
-pub(super) const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 
 /// What is sent back, whichever version of HTTP is spoken. Its body is [`JSON`].
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Reply {
+pub(crate) struct Reply {
     /// The HTTP status.
-    pub(super) code: u16,
+    pub(crate) code: u16,
     /// A header field of its own.
-    pub(super) field: Option<ReplyField>,
-    pub(super) body: Bytes,
+    pub(crate) field: Option<ReplyField>,
+    pub(crate) body: Bytes,
     /// The client shall use another connection from now on.
-    pub(super) is_last: bool,
+    pub(crate) is_last: bool,
 }
 
 /// A header field of some answers.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ReplyField {
+pub(crate) enum ReplyField {
     /// `Allow`: the methods that are allowed.
     Allow(&'static str),
     /// `Retry-After`: in seconds.
@@ -173,7 +173,7 @@ pub(super) enum ReplyField {
 
 impl Reply {
     /// A review.
-    pub(super) const fn review(body: Bytes) -> Self {
+    pub(crate) const fn review(body: Bytes) -> Self {
         Self {
             code: 200,
             field: None,

@@ -24,7 +24,7 @@ use crate::telemetry::metrics::Endpoint;
 
 /// Answers the request that `head` and `body` are; with the answer comes what is left of
 /// the body. All that the head decides is decided at once: nothing of it is kept.
-pub(super) fn answer<B, E>(
+pub(crate) fn answer<B, E>(
     shared: &Data<Shared>,
     head: &RequestHead<'_>,
     mut body: B,

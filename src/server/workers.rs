@@ -35,7 +35,7 @@ use crate::authentication::PeerCertificate;
 const BLOCKING_THREADS: usize = 1;
 
 /// All of them.
-pub(super) struct Workers(Vec<Worker>);
+pub(crate) struct Workers(Vec<Worker>);
 
 struct Worker {
     arbiter: Arbiter,
@@ -63,21 +63,21 @@ struct Load(Arc<AtomicUsize>);
 
 impl Workers {
     /// Starts them; every handshake begins with `tls`.
-    pub(super) fn start(shared: &Data<Shared>, tls: &SslContext) -> io::Result<Self> {
+    pub(crate) fn start(shared: &Data<Shared>, tls: &SslContext) -> io::Result<Self> {
         let count = available_parallelism().map_or(1, usize::from);
         let start = |_| Worker::start(shared.clone(), tls.clone());
         (0..count).map(start).collect::<io::Result<_>>().map(Self)
     }
 
     /// Has the worker with the fewest connections serve this one.
-    pub(super) fn serve(&self, accepted: Accepted) -> io::Result<()> {
+    pub(crate) fn serve(&self, accepted: Accepted) -> io::Result<()> {
         let load = |worker: &&Worker| worker.connections.load(Ordering::Relaxed);
         let worker = self.0.iter().min_by_key(load);
         worker.ok_or(io::ErrorKind::NotFound)?.take(accepted)
     }
 
     /// Ends them, and what they serve.
-    pub(super) fn stop(self) {
+    pub(crate) fn stop(self) {
         for worker in &self.0 {
             // One that has ended already needs no telling.
             let _ended = worker.arbiter.stop();

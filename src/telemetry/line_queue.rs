@@ -8,30 +8,30 @@ use prometheus::IntCounter;
 use super::write_queue::{self, BatchWriter, WriteQueue};
 
 /// Where lines go.
-pub(super) type LogSink = Box<dyn Write + Send>;
+pub(crate) type LogSink = Box<dyn Write + Send>;
 
 /// Memory kept for the next batch.
 const SPARE_BYTES: usize = 256 << 10;
 
 /// Takes lines. Cheap to clone; the writer ends with the last clone.
 #[derive(Debug, Clone)]
-pub(super) struct LineQueue(WriteQueue<Vec<u8>>);
+pub(crate) struct LineQueue(WriteQueue<Vec<u8>>);
 
 /// What a queue of lines is like.
-pub(super) struct LineQueueSettings {
+pub(crate) struct LineQueueSettings {
     /// The name of the writer's thread.
-    pub(super) thread: &'static str,
+    pub(crate) thread: &'static str,
     /// Bytes that may wait for the writer.
-    pub(super) limit: usize,
+    pub(crate) limit: usize,
     /// Counts lost lines.
-    pub(super) dropped: IntCounter,
+    pub(crate) dropped: IntCounter,
     /// Says that the sink failed; of writing once until that succeeds again.
-    pub(super) report: fn(WriteFailure, &io::Error),
+    pub(crate) report: fn(WriteFailure, &io::Error),
 }
 
 /// What a sink failed at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WriteFailure {
+pub(crate) enum WriteFailure {
     /// Being made anew: the one before stays.
     Reopen,
     /// Being written: the lines are lost.
@@ -55,7 +55,7 @@ impl LineQueue {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub(super) fn start(
+    pub(crate) fn start(
         sink: LogSink,
         reopen: impl Fn() -> io::Result<LogSink> + Send + 'static,
         settings: LineQueueSettings,
@@ -75,7 +75,7 @@ impl LineQueue {
     }
 
     /// Queues a line, which ends in a line break, or drops and counts it when the queue is full.
-    pub(super) fn push(&self, [start, end]: [&[u8]; 2]) {
+    pub(crate) fn push(&self, [start, end]: [&[u8]; 2]) {
         self.0.push(start.len() + end.len(), |pending| {
             pending.extend_from_slice(start);
             pending.extend_from_slice(end);
@@ -83,12 +83,12 @@ impl LineQueue {
     }
 
     /// Has the sink made anew before the next line.
-    pub(super) fn reopen(&self) {
+    pub(crate) fn reopen(&self) {
         self.0.reopen();
     }
 
     /// Waits until every line so far is written, `limit` at most. Whether it is.
-    pub(super) fn flush(&self, limit: Duration) -> bool {
+    pub(crate) fn flush(&self, limit: Duration) -> bool {
         self.0.flush(limit)
     }
 }

@@ -13,7 +13,7 @@ use crate::config::{Disk, Files as _, Tls};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// What the files hold.
-pub(super) struct Material {
+pub(crate) struct Material {
     /// Whose they are: a section of the configuration.
     listener: &'static str,
     /// That of the certificate, for messages.
@@ -26,7 +26,7 @@ pub(super) struct Material {
 }
 
 /// Reads every file, whatever becomes of the others.
-pub(super) fn load(listener: &'static str, tls: &Tls) -> Result<Material, Faults> {
+pub(crate) fn load(listener: &'static str, tls: &Tls) -> Result<Material, Faults> {
     let mut faults = Faults::new();
     let chain = certificates(&tls.certificate, (listener, "certificate"), &mut faults);
     let key = private_key(&tls.private_key, (listener, "privateKey"), &mut faults);
@@ -67,7 +67,7 @@ pub(super) fn load(listener: &'static str, tls: &Tls) -> Result<Material, Faults
 
 impl Material {
     /// The context and verify mode of handshakes.
-    pub(super) fn context(&self, protocols: Protocols) -> Result<(SslContext, SslVerifyMode), Faults> {
+    pub(crate) fn context(&self, protocols: Protocols) -> Result<(SslContext, SslVerifyMode), Faults> {
         self.try_context(protocols).map_err(|error| {
             let mut faults = Faults::new();
             let message = refusal(&error);

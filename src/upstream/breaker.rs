@@ -20,7 +20,7 @@ use portcullis_policy::engine::admission::FailurePolicy;
 
 /// The breaker of one webhook. Clones are the same.
 #[derive(Debug, Clone)]
-pub(super) struct Breaker {
+pub(crate) struct Breaker {
     limits: config::Breaker,
     state: Arc<Mutex<BreakerState>>,
 }
@@ -37,7 +37,7 @@ enum BreakerState {
 
 /// A call that may be made. Dropped before its end, it shows nothing.
 #[derive(Debug)]
-pub(super) struct Attempt {
+pub(crate) struct Attempt {
     breaker: Breaker,
     role: AttemptRole,
 }
@@ -55,7 +55,7 @@ enum AttemptRole {
 
 /// What a call shows of the webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reachability {
+pub(crate) enum Reachability {
     /// It is there, whatever it answered.
     Reachable,
     /// It is not there.
@@ -66,7 +66,7 @@ pub(super) enum Reachability {
 
 /// What became of the breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Transition {
+pub(crate) enum Transition {
     /// It opened.
     Opened,
     /// It closed.
@@ -76,25 +76,25 @@ pub(super) enum Transition {
 // === impl Breaker ===
 
 impl Breaker {
-    pub(super) fn new(limits: config::Breaker) -> Self {
+    pub(crate) fn new(limits: config::Breaker) -> Self {
         Self {
             limits,
             state: Arc::new(Mutex::new(BreakerState::Closed { failures: 0 })),
         }
     }
 
-    pub(super) const fn limits(&self) -> config::Breaker {
+    pub(crate) const fn limits(&self) -> config::Breaker {
         self.limits
     }
 
     /// Whether calls are held back.
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         !matches!(*self.state(), BreakerState::Closed { .. })
     }
 
     /// A call at `now`, if one may be made. One whose failure would let the
     /// request pass ([`FailurePolicy::Ignore`]) always may.
-    pub(super) fn attempt(&self, policy: FailurePolicy, now: Instant) -> Option<Attempt> {
+    pub(crate) fn attempt(&self, policy: FailurePolicy, now: Instant) -> Option<Attempt> {
         let mut state = self.state();
         let role = match (*state, policy) {
             (BreakerState::Closed { .. }, _) => AttemptRole::Usual,
@@ -158,12 +158,12 @@ impl Breaker {
 
 impl Attempt {
     /// Whether the webhook is called although it was not there the last times.
-    pub(super) fn is_despite_open(&self) -> bool {
+    pub(crate) fn is_despite_open(&self) -> bool {
         self.role == AttemptRole::DespiteOpen
     }
 
     /// The call ended at `now` and showed this.
-    pub(super) fn end(mut self, outcome: Reachability, now: Instant) -> Option<Transition> {
+    pub(crate) fn end(mut self, outcome: Reachability, now: Instant) -> Option<Transition> {
         let transition = self.breaker.take(self.role, outcome, now);
         self.role = AttemptRole::Usual;
         transition

@@ -17,7 +17,7 @@ use crate::pki::Identity;
 // === certificates ===
 
 /// What a gateway shows, of this certificate.
-pub(super) fn client_identity(identity: &Identity) -> ClientIdentity {
+pub(crate) fn client_identity(identity: &Identity) -> ClientIdentity {
     ClientIdentity {
         certificate: identity.pem(),
         key: Secret::new(identity.key_pem()),
@@ -28,22 +28,22 @@ pub(super) fn client_identity(identity: &Identity) -> ClientIdentity {
 
 /// What a webhook received.
 #[derive(Debug, Clone, Default)]
-pub(super) struct FakeRequest {
+pub(crate) struct FakeRequest {
     /// `POST /path?query HTTP/1.1`.
-    pub(super) line: String,
+    pub(crate) line: String,
     /// By name in lower case.
-    pub(super) headers: BTreeMap<String, String>,
-    pub(super) body: Vec<u8>,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Vec<u8>,
     /// The common name of the client's certificate.
-    pub(super) client: Option<String>,
+    pub(crate) client: Option<String>,
     /// The name that the client asked for (SNI).
-    pub(super) server_name: Option<String>,
+    pub(crate) server_name: Option<String>,
     /// The connection's number, from 0.
-    pub(super) connection: usize,
+    pub(crate) connection: usize,
 }
 
 /// What a webhook does after it received a request.
-pub(super) enum FakeAction {
+pub(crate) enum FakeAction {
     /// Sends these bytes, and waits for the next request.
     Send(Vec<u8>),
     /// Sends these bytes, and closes.
@@ -53,14 +53,14 @@ pub(super) enum FakeAction {
 }
 
 /// A webhook that runs as long as the test.
-pub(super) struct FakeWebhook {
-    pub(super) address: SocketAddr,
+pub(crate) struct FakeWebhook {
+    pub(crate) address: SocketAddr,
     received: Arc<Mutex<Vec<FakeRequest>>>,
 }
 
 impl FakeWebhook {
     /// Answers with `respond`, whose argument is the request.
-    pub(super) fn start(
+    pub(crate) fn start(
         identity: &Identity,
         respond: impl Fn(&FakeRequest) -> FakeAction + Send + Sync + 'static,
     ) -> Self {
@@ -85,23 +85,23 @@ impl FakeWebhook {
     }
 
     /// The requests so far.
-    pub(super) fn received(&self) -> Vec<FakeRequest> {
+    pub(crate) fn received(&self) -> Vec<FakeRequest> {
         self.received.lock().unwrap().clone()
     }
 
     /// Its URL by address.
-    pub(super) fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
     }
 }
 
 /// A whole reply with status 200.
-pub(super) fn ok(body: &[u8]) -> Vec<u8> {
+pub(crate) fn ok(body: &[u8]) -> Vec<u8> {
     reply("200 OK", "", body)
 }
 
 /// A whole reply; `headers` end in CRLF each.
-pub(super) fn reply(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn reply(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes = format!(
         "HTTP/1.1 {status}\r\ncontent-length: {}\r\n{headers}\r\n",
         body.len()

@@ -22,7 +22,7 @@ pub struct Requester<'a> {
 
 /// A limit of calls at once. Clones count together.
 #[derive(Debug, Clone)]
-pub(super) struct InFlight {
+pub(crate) struct InFlight {
     limit: usize,
     calls: Arc<Calls>,
 }
@@ -45,14 +45,14 @@ struct Counts {
 
 /// A call that counts as long as this lives.
 #[derive(Debug)]
-pub(super) struct CallPermit {
+pub(crate) struct CallPermit {
     calls: Arc<Calls>,
     requester: Option<u64>,
 }
 
 /// Which limit leaves no room for one call more, and how to raise it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Full {
+pub(crate) enum Full {
     /// That of all calls.
     #[error(
         "it has {0} calls in flight already, as many as `upstreams.inFlight` of the gateway's configuration allows"
@@ -74,7 +74,7 @@ pub(super) enum Full {
 // === impl InFlight ===
 
 impl InFlight {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
             calls: Arc::default(),
@@ -82,7 +82,7 @@ impl InFlight {
     }
 
     /// The same calls under another limit.
-    pub(super) fn with_limit(&self, limit: usize) -> Self {
+    pub(crate) fn with_limit(&self, limit: usize) -> Self {
         Self {
             limit,
             calls: Arc::clone(&self.calls),
@@ -94,7 +94,7 @@ impl InFlight {
     /// # Errors
     ///
     /// There are enough.
-    pub(super) fn enter(&self, requester: Option<Requester<'_>>) -> Result<CallPermit, Full> {
+    pub(crate) fn enter(&self, requester: Option<Requester<'_>>) -> Result<CallPermit, Full> {
         let requester = requester.map(|requester| self.calls.hasher.hash_one(requester));
         let mut counts = self.calls.counts();
         if counts.all >= self.limit {

@@ -18,8 +18,8 @@ pub const USER_AGENT: &str = "kube-apiserver-admission";
 
 /// How all webhooks are called.
 #[derive(Debug)]
-pub(super) struct UpstreamSettings {
-    pub(super) reply_bytes: usize,
+pub(crate) struct UpstreamSettings {
+    pub(crate) reply_bytes: usize,
     /// Those that the gateway's administrator wrote.
     own: Arc<CallSettings>,
     /// Those of clusters, which use nothing of any other's.
@@ -30,9 +30,9 @@ pub(super) struct UpstreamSettings {
 
 /// How some webhooks are called: address, CA, credentials, limits.
 #[derive(Debug)]
-pub(super) struct CallSettings {
-    pub(super) in_flight: usize,
-    pub(super) breaker: Option<Breaker>,
+pub(crate) struct CallSettings {
+    pub(crate) in_flight: usize,
+    pub(crate) breaker: Option<Breaker>,
     is_http2: bool,
     via: String,
     addresses: Arc<Addresses>,
@@ -57,7 +57,7 @@ pub struct UpstreamCredentials {
 impl UpstreamSettings {
     /// Reads what `config` says. What is wrong with the files of one cluster goes to `held`, and
     /// its webhooks are called as `previous` has it, or not at all.
-    pub(super) fn read(config: &Config, previous: Option<&Self>, held: &mut HeldBack) -> (Self, Faults) {
+    pub(crate) fn read(config: &Config, previous: Option<&Self>, held: &mut HeldBack) -> (Self, Faults) {
         let (own, mut faults) = CallSettings::read(config, &config.upstreams.access, Addresses::of(config));
         let mut of_clusters = BTreeMap::new();
         for entry in &config.clusters {
@@ -83,12 +83,12 @@ impl UpstreamSettings {
 
     /// The cluster by whose settings a webhook is called, which holds for `cluster` alone or, where
     /// that is `None`, for all.
-    pub(super) fn owner<'c>(&self, cluster: Option<&'c str>, is_watched: bool) -> Option<&'c str> {
+    pub(crate) fn owner<'c>(&self, cluster: Option<&'c str>, is_watched: bool) -> Option<&'c str> {
         cluster.filter(|cluster| is_watched || self.separate.contains(*cluster))
     }
 
     /// How the webhooks of this owner are called.
-    pub(super) fn of(&self, owner: Option<&str>) -> Option<&Arc<CallSettings>> {
+    pub(crate) fn of(&self, owner: Option<&str>) -> Option<&Arc<CallSettings>> {
         match owner {
             None => Some(&self.own),
             Some(cluster) => self.of_clusters.get(cluster),
@@ -123,7 +123,7 @@ impl CallSettings {
     }
 
     /// How to call a webhook, and what is shown to it.
-    pub(super) fn of(
+    pub(crate) fn of(
         &self,
         webhook: &ClientConfig,
     ) -> Result<(Settings, ClientAuthorization), InvalidSettings> {
@@ -157,7 +157,7 @@ impl CallSettings {
 }
 
 /// Every file that `config` names for its upstreams.
-pub(super) fn files(config: &Config) -> Vec<PathBuf> {
+pub(crate) fn files(config: &Config) -> Vec<PathBuf> {
     let of_clusters = config
         .clusters
         .iter()

@@ -25,7 +25,7 @@ const CONNECT_DESPITE_OPEN: Duration = Duration::from_secs(1);
 
 /// One webhook.
 #[derive(Debug)]
-pub(super) struct Upstream {
+pub(crate) struct Upstream {
     /// `configuration/name`.
     id: String,
     config: ClientConfig,
@@ -37,7 +37,7 @@ pub(super) struct Upstream {
 
 /// Why there is no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum FailedCall {
+pub(crate) enum FailedCall {
     /// It cannot be called as it is written.
     #[error(transparent)]
     Unusable(#[from] InvalidSettings),
@@ -54,22 +54,22 @@ pub(super) enum FailedCall {
 
 /// What holds for one call.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct CallLimits {
+pub(crate) struct CallLimits {
     /// How long it may take.
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     /// How long the webhook may take when nobody took any of that before it.
-    pub(super) own_timeout: Duration,
+    pub(crate) own_timeout: Duration,
     /// What becomes of a request about which it could not be asked.
-    pub(super) failure_policy: FailurePolicy,
+    pub(crate) failure_policy: FailurePolicy,
     /// The largest reply.
-    pub(super) reply_bytes: usize,
+    pub(crate) reply_bytes: usize,
 }
 
 // === impl Upstream ===
 
 impl Upstream {
     /// The webhook `id`, with what can be kept of those of that id `before`.
-    pub(super) fn new(
+    pub(crate) fn new(
         id: String,
         config: &ClientConfig,
         settings: &CallSettings,
@@ -100,17 +100,17 @@ impl Upstream {
         built
     }
 
-    pub(super) fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
     /// Whether this is the webhook at `config`.
-    pub(super) fn is(&self, config: &ClientConfig) -> bool {
+    pub(crate) fn is(&self, config: &ClientConfig) -> bool {
         self.config == *config
     }
 
     /// What is wrong with it, if it can never be called.
-    pub(super) fn warning(&self) -> Option<Fault> {
+    pub(crate) fn warning(&self) -> Option<Fault> {
         let reason = self.client.as_ref().err()?;
         let place = Place {
             object: format!("webhook/{}", self.id),
@@ -121,14 +121,14 @@ impl Upstream {
     }
 
     /// Counts there from now on.
-    pub(super) fn record_to(&self, recorder: UpstreamRecorder) {
+    pub(crate) fn record_to(&self, recorder: UpstreamRecorder) {
         recorder.breaker_open(self.breaker.as_ref().is_some_and(Breaker::is_open));
         // Set already: the series are the same.
         let _ = self.recorder.set(recorder);
     }
 
     /// Posts `body` for `requester`, as a part of the trace of `parent`, and waits for the reply.
-    pub(super) async fn call(
+    pub(crate) async fn call(
         &self,
         body: Bytes,
         limits: CallLimits,

@@ -145,7 +145,7 @@ impl<'a> Activation<'a> {
 }
 
 /// Puts `value` at `slot`; slots before it that have none yet get what `absent` makes.
-pub(super) fn put_at<T>(values: &mut Vec<T>, slot: usize, value: T, absent: impl Fn() -> T) {
+pub(crate) fn put_at<T>(values: &mut Vec<T>, slot: usize, value: T, absent: impl Fn() -> T) {
     if let Some(own) = values.get_mut(slot) {
         *own = value;
         return;

@@ -32,7 +32,7 @@ use rule::RuleParts;
 const MOST_CONDITIONS: usize = 64;
 
 /// Converts the policy that `document` is.
-pub(super) fn convert(document: &Document, never_deny: &NeverDeny) -> Conversion {
+pub(crate) fn convert(document: &Document, never_deny: &NeverDeny) -> Conversion {
     let mut made = Conversion::default();
     let object = match ValidatedObject::read(document.clone(), "default".into(), Version::NEWEST) {
         Ok(object) => object,

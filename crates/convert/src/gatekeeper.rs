@@ -14,11 +14,11 @@ use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 
 /// The group of constraints.
-pub(super) const CONSTRAINTS: &str = "constraints.gatekeeper.sh";
+pub(crate) const CONSTRAINTS: &str = "constraints.gatekeeper.sh";
 
 /// The templates of all files, by the kind of their constraints.
 #[derive(Debug, Default)]
-pub(super) struct Templates {
+pub(crate) struct Templates {
     /// Whether each is converted.
     converted: BTreeMap<String, bool>,
 }
@@ -27,7 +27,7 @@ pub(super) struct Templates {
 
 impl Templates {
     /// Converts a template, and keeps in mind whether that was done.
-    pub(super) fn convert(&mut self, document: &Document) -> Conversion {
+    pub(crate) fn convert(&mut self, document: &Document) -> Conversion {
         let made = template::convert(document);
         if let Some(kind) = template::kind(document) {
             self.converted.insert(kind, made.refusals.is_empty());
@@ -36,14 +36,14 @@ impl Templates {
     }
 
     /// Says that the template of `document` is not converted after all.
-    pub(super) fn refused(&mut self, document: &Document) {
+    pub(crate) fn refused(&mut self, document: &Document) {
         if let Some(kind) = template::kind(document) {
             self.converted.insert(kind, false);
         }
     }
 
     /// Converts a constraint, if its template is.
-    pub(super) fn constraint(&self, document: &Document, kind: &str) -> Conversion {
+    pub(crate) fn constraint(&self, document: &Document, kind: &str) -> Conversion {
         let reason = match self.converted.get(kind) {
             Some(true) => return constraint::convert(document, kind),
             Some(false) => "its ConstraintTemplate is not converted",

@@ -16,7 +16,7 @@ use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 
 /// Converts the object that `document` is, of the kind `kind` of `policies.kyverno.io`.
-pub(super) fn convert(document: &Document, kind: &str) -> Conversion {
+pub(crate) fn convert(document: &Document, kind: &str) -> Conversion {
     match kind {
         "ValidatingPolicy" => validating::convert(document),
         "MutatingPolicy" => mutating::convert(document),
@@ -25,7 +25,7 @@ pub(super) fn convert(document: &Document, kind: &str) -> Conversion {
 }
 
 /// Refuses an object of a kind that has no counterpart.
-pub(super) fn refused(document: &Document, kind: &str) -> Conversion {
+pub(crate) fn refused(document: &Document, kind: &str) -> Conversion {
     let mut made = Conversion::default();
     let reason = match kind {
         "ClusterPolicy" | "Policy" => {

@@ -11,10 +11,10 @@ use portcullis_policy::explain::objects;
 /// `-f`, and what is done with the objects in it.
 #[derive(Debug, Default, clap::Args)]
 #[group(skip)]
-pub(super) struct ManifestArguments {
+pub(crate) struct ManifestArguments {
     /// Plain manifests in YAML or JSON, `-` for standard input: each is put into a review.
     #[arg(short, long, value_name = "FILE")]
-    pub(super) filename: Option<std::path::PathBuf>,
+    pub(crate) filename: Option<std::path::PathBuf>,
     /// What is done with the objects of `-f` [default: CREATE]
     #[arg(long, value_enum, ignore_case = true)]
     operation: Option<OperationArgument>,
@@ -63,7 +63,7 @@ impl ManifestArguments {
     /// # Errors
     ///
     /// A file cannot be read, or an object cannot be put into a review.
-    pub(super) fn reviews(
+    pub(crate) fn reviews(
         &self,
         path: &Path,
         definitions: impl FnOnce() -> Vec<Document>,
@@ -103,7 +103,7 @@ impl ManifestArguments {
     }
 
     /// Whether something is said of the objects of `-f`.
-    pub(super) const fn is_any_named(&self) -> bool {
+    pub(crate) const fn is_any_named(&self) -> bool {
         let Self {
             user, operation, old, ..
         } = self;

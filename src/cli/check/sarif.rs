@@ -6,7 +6,7 @@ use crate::cli::sarif;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
 
 /// The log of one run.
-pub(super) fn log(faults: &Faults) -> Value {
+pub(crate) fn log(faults: &Faults) -> Value {
     let rules = FaultKind::ALL.map(rule).to_vec();
     sarif::log(rules, faults.iter().map(result).collect())
 }

@@ -12,14 +12,14 @@ use portcullis_policy::explain::lines::{is_escaped, one_line};
 use portcullis_policy::field::{Fault, Faults, Severity};
 
 /// Renders faults, each with its line where there is one.
-pub(super) struct Snippets {
+pub(crate) struct Snippets {
     renderer: Renderer,
     files: HashMap<Arc<str>, String>,
 }
 
 impl Snippets {
     /// With colours.
-    pub(super) fn styled() -> Self {
+    pub(crate) fn styled() -> Self {
         Self::with(Renderer::styled())
     }
 
@@ -31,7 +31,7 @@ impl Snippets {
     }
 
     /// All of them, one below the other.
-    pub(super) fn render(&mut self, faults: &Faults) -> Lines {
+    pub(crate) fn render(&mut self, faults: &Faults) -> Lines {
         let mut lines = Lines::new();
         for fault in faults.iter() {
             lines.rendered(&self.fault(fault));

@@ -21,22 +21,22 @@ pub(crate) use set_up::SetUp;
 pub(crate) const CONFIGURATION: &str = "portcullis.yaml";
 
 /// The certificates of a set-up: where each is, with its key, and who signs anew.
-pub(super) const SERVER: KeyFiles = KeyFiles("pki/server.crt", "pki/server.key");
-pub(super) const AUTHORIZATION: KeyFiles = KeyFiles("pki/authorization.crt", "pki/authorization.key");
-pub(super) const ADMISSION: KeyFiles = KeyFiles("pki/admission.crt", "pki/admission.key");
+pub(crate) const SERVER: KeyFiles = KeyFiles("pki/server.crt", "pki/server.key");
+pub(crate) const AUTHORIZATION: KeyFiles = KeyFiles("pki/authorization.crt", "pki/authorization.key");
+pub(crate) const ADMISSION: KeyFiles = KeyFiles("pki/admission.crt", "pki/admission.key");
 /// The authority that signs, in a folder that `serve` does not need.
-pub(super) const AUTHORITY: KeyFiles = KeyFiles("ca/ca.crt", "ca/ca.key");
+pub(crate) const AUTHORITY: KeyFiles = KeyFiles("ca/ca.crt", "ca/ca.key");
 /// Every authority that is trusted.
-pub(super) const TRUSTED: &str = "pki/ca.crt";
+pub(crate) const TRUSTED: &str = "pki/ca.crt";
 
 /// The common names of the certificates that a set-up begins with.
-pub(super) const SERVER_NAME: &str = "portcullis";
-pub(super) const AUTHORIZATION_NAME: &str = "kube-apiserver-authorization";
-pub(super) const ADMISSION_NAME: &str = "kube-apiserver-admission";
+pub(crate) const SERVER_NAME: &str = "portcullis";
+pub(crate) const AUTHORIZATION_NAME: &str = "kube-apiserver-authorization";
+pub(crate) const ADMISSION_NAME: &str = "kube-apiserver-admission";
 
 /// Where a certificate and its key are, relative to the folder of the set-up.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct KeyFiles(pub(super) &'static str, pub(super) &'static str);
+pub(crate) struct KeyFiles(pub(crate) &'static str, pub(crate) &'static str);
 
 /// Every file of `set_up` in `directory`, the configuration last. Keys are new each
 /// time; `now` is in seconds since 1970.
@@ -44,7 +44,7 @@ pub(super) struct KeyFiles(pub(super) &'static str, pub(super) &'static str);
 /// # Errors
 ///
 /// No key or certificate can be made.
-pub(super) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<Vec<File>, Error> {
+pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<Vec<File>, Error> {
     let names = with_loopback(set_up.hosts);
     let authority = Authority::new("portcullis-ca", now)?;
     let ca = authority.pair()?;
@@ -99,7 +99,7 @@ pub(super) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
 
 impl KeyFiles {
     /// The files that hold `pair`.
-    pub(super) fn files(self, pair: Pair) -> [File; 2] {
+    pub(crate) fn files(self, pair: Pair) -> [File; 2] {
         [
             File::secret(self.1, pair.key),
             File::open(self.0, pair.certificate),

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 /// Fills the templates of one set-up.
-pub(super) struct Filling<'a> {
+pub(crate) struct Filling<'a> {
     directory: &'a Path,
     values: Vec<(&'static str, String)>,
 }
@@ -14,12 +14,12 @@ pub(super) struct Filling<'a> {
 impl<'a> Filling<'a> {
     /// `values`: what each name stands for. A value is not itself a template, but those
     /// of names further back may stand in it.
-    pub(super) const fn new(directory: &'a Path, values: Vec<(&'static str, String)>) -> Self {
+    pub(crate) const fn new(directory: &'a Path, values: Vec<(&'static str, String)>) -> Self {
         Self { directory, values }
     }
 
     /// `template` without gaps.
-    pub(super) fn fill(&self, template: &str) -> String {
+    pub(crate) fn fill(&self, template: &str) -> String {
         let mut text = template.to_owned();
         for (name, value) in &self.values {
             text = text.replace(&format!("{{{{{name}}}}}"), value);
@@ -40,6 +40,6 @@ impl<'a> Filling<'a> {
 }
 
 /// As a YAML double-quoted scalar: JSON's strings are a subset of those.
-pub(super) fn quoted(path: &Path) -> String {
+pub(crate) fn quoted(path: &Path) -> String {
     serde_json::Value::from(path.to_string_lossy()).to_string()
 }

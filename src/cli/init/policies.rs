@@ -40,7 +40,7 @@ const SHADOW: &str =
     "  # Decided, logged and counted, changes no answer: remove this line to enforce it.\n  mode: Shadow\n";
 
 /// Every example with its suite.
-pub(super) fn examples() -> impl Iterator<Item = File> {
+pub(crate) fn examples() -> impl Iterator<Item = File> {
     EXAMPLES.iter().flat_map(|example| {
         [
             File::open(example.path, in_shadow(example.text)),

@@ -42,9 +42,9 @@ const REGISTRATIONS: [&str; 3] = [
 ];
 
 /// What was written, and what is to be done now.
-pub(super) struct Renewed {
-    pub(super) files: Vec<&'static str>,
-    pub(super) next: String,
+pub(crate) struct Renewed {
+    pub(crate) files: Vec<&'static str>,
+    pub(crate) next: String,
 }
 
 /// New certificates by the same authority, for the hosts of before and `hosts`.
@@ -52,7 +52,7 @@ pub(super) struct Renewed {
 /// # Errors
 ///
 /// A file of the set-up is missing or cannot be written, or no key can be made.
-pub(super) fn renew(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Renewed, Error> {
+pub(crate) fn renew(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Renewed, Error> {
     let authority = authority(directory, AUTHORITY, now)?;
     let files = issue(directory, &authority, hosts)?;
     let next = "next: copy pki/ to the same path on each API server's machine. API servers read it \
@@ -70,7 +70,7 @@ pub(super) fn renew(directory: &Path, hosts: &[Host], now: SystemTime) -> Result
 ///
 /// Those of [`renew`]; the second run comes before everybody can have read what the
 /// first one wrote.
-pub(super) fn renew_authority(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Renewed, Error> {
+pub(crate) fn renew_authority(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Renewed, Error> {
     match age(&directory.join(NEXT.0), now) {
         None => trust_both(directory, now),
         Some(age) if age < READ_AGAIN => Err(Error::Usage(format!(

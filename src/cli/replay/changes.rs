@@ -14,26 +14,26 @@ use portcullis_policy::explain::replayed::{
 
 /// A review whose decision changes.
 #[derive(Debug, Serialize)]
-pub(super) struct ChangeExample {
-    pub(super) file: String,
-    pub(super) line: u64,
-    pub(super) time: String,
-    pub(super) endpoint: &'static str,
-    pub(super) cluster: String,
-    pub(super) user: String,
-    pub(super) groups: Vec<String>,
+pub(crate) struct ChangeExample {
+    pub(crate) file: String,
+    pub(crate) line: u64,
+    pub(crate) time: String,
+    pub(crate) endpoint: &'static str,
+    pub(crate) cluster: String,
+    pub(crate) user: String,
+    pub(crate) groups: Vec<String>,
     /// What was asked, in words.
-    pub(super) request: String,
+    pub(crate) request: String,
     /// The reason for the decision before.
-    pub(super) before: String,
+    pub(crate) before: String,
     /// The reason for the decision now.
-    pub(super) now: String,
+    pub(crate) now: String,
     /// What was considered for the decision now, in lines.
-    pub(super) considered: Vec<String>,
+    pub(crate) considered: Vec<String>,
 }
 
 /// What became of the review `recorded`.
-pub(super) fn compared(
+pub(crate) fn compared(
     file: &RecordingFile,
     recorded: &RecordLine<'_>,
     before: ReplayDecision,

@@ -20,10 +20,10 @@ use portcullis_policy::manifest::Surroundings;
 const OWN_GROUP: &str = "portcullis.dev";
 
 /// A review, and what decides it.
-pub(super) struct Deciding<'a> {
-    pub(super) policies: &'a LoadedPolicies,
-    pub(super) recorded: &'a RecordLine<'a>,
-    pub(super) now: Time,
+pub(crate) struct Deciding<'a> {
+    pub(crate) policies: &'a LoadedPolicies,
+    pub(crate) recorded: &'a RecordLine<'a>,
+    pub(crate) now: Time,
 }
 
 /// A run that is answered by recorded webhooks.
@@ -35,7 +35,7 @@ struct AdmissionReplay<'a> {
 }
 
 /// What was decided when `line` was recorded.
-pub(super) fn recorded_decision(line: &RecordLine<'_>) -> ReplayDecision {
+pub(crate) fn recorded_decision(line: &RecordLine<'_>) -> ReplayDecision {
     let patch = line
         .patch()
         .map_or_else(String::new, |patch| patch.raw().to_owned());
@@ -53,7 +53,7 @@ impl Deciding<'_> {
     /// # Errors
     ///
     /// What is recorded is no review.
-    pub(super) fn decide(&self) -> Result<ReplayDecision, RecordingError> {
+    pub(crate) fn decide(&self) -> Result<ReplayDecision, RecordingError> {
         match self.recorded.endpoint {
             Endpoint::Authorize => self.access(),
             Endpoint::Validate => self.admission(Phase::Validate),
@@ -84,7 +84,7 @@ impl Deciding<'_> {
     }
 
     /// What was considered on the way, in the words of `authorize` and `admit`.
-    pub(super) fn explain(&self) -> Vec<String> {
+    pub(crate) fn explain(&self) -> Vec<String> {
         let explained = match self.recorded.endpoint {
             Endpoint::Authorize => self.explain_access(),
             Endpoint::Validate => self.explain_admission(Phase::Validate),

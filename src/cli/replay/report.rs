@@ -14,7 +14,7 @@ use portcullis_policy::explain::replayed::{ChangeGroup, Replayed, UnknownReason}
 /// What is reported.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ReplayReport {
+pub(crate) struct ReplayReport {
     /// Reviews that were decided.
     decided: u64,
     /// Reviews whose decision depends on what is not known.
@@ -43,7 +43,7 @@ struct ChangeReport {
 
 impl ReplayReport {
     /// `cut` names the files whose last line is not whole.
-    pub(super) fn new(
+    pub(crate) fn new(
         replayed: Replayed<Box<ChangeExample>>,
         cut: Vec<String>,
         allowed: Option<&Regex>,
@@ -73,11 +73,11 @@ impl ReplayReport {
     }
 
     /// Whether something changes that may not.
-    pub(super) fn is_failure(&self) -> bool {
+    pub(crate) fn is_failure(&self) -> bool {
         self.changes.iter().any(|change| !change.allowed)
     }
 
-    pub(super) fn print(&self, format: ReplayFormat) -> Result<(), Error> {
+    pub(crate) fn print(&self, format: ReplayFormat) -> Result<(), Error> {
         for file in &self.cut {
             super::note(format_args!(
                 "the last line of `{file}` is cut off, as when a process is killed: it is left out"
@@ -131,7 +131,7 @@ impl ReplayReport {
     }
 
     /// Whether no review was decided.
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.decided == 0
     }
 }

@@ -23,7 +23,7 @@ const BUFFER: usize = 1 << 20;
 /// # Errors
 ///
 /// One cannot be read, or a folder has none.
-pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for path in named {
         if !path.is_dir() {
@@ -53,12 +53,12 @@ fn recordings_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// One file that is being read.
-pub(super) struct RecordingFile {
-    pub(super) path: PathBuf,
+pub(crate) struct RecordingFile {
+    pub(crate) path: PathBuf,
     /// The number of the line that was read last, from 1.
-    pub(super) line: u64,
+    pub(crate) line: u64,
     /// Whether a recording in it ends with a line that is not whole.
-    pub(super) is_cut: bool,
+    pub(crate) is_cut: bool,
     reader: Box<dyn BufRead>,
     buffer: Vec<u8>,
 }
@@ -69,7 +69,7 @@ impl RecordingFile {
     /// # Errors
     ///
     /// It cannot be read, or is no recording, or one of a later version.
-    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let reader: Box<dyn BufRead> = if path == Path::new("-") {
             Box::new(BufReader::with_capacity(BUFFER, io::stdin()))
         } else {
@@ -98,7 +98,7 @@ impl RecordingFile {
     /// # Errors
     ///
     /// It cannot be read.
-    pub(super) fn advance(&mut self) -> Result<bool, Error> {
+    pub(crate) fn advance(&mut self) -> Result<bool, Error> {
         self.read()?;
         // Recordings may be put one behind the other.
         while self.buffer.starts_with(HEADER) {
@@ -120,7 +120,7 @@ impl RecordingFile {
     /// # Errors
     ///
     /// It is no JSON.
-    pub(super) fn document(&self) -> Result<Option<Document<'_>>, Error> {
+    pub(crate) fn document(&self) -> Result<Option<Document<'_>>, Error> {
         match Document::parse_bytes(&self.buffer) {
             Ok(document) => Ok(Some(document)),
             Err(_) if self.buffer.windows(HEADER.len()).any(|part| part == HEADER) => Ok(None),
@@ -149,7 +149,7 @@ impl RecordingFile {
     }
 
     /// That this line cannot be used.
-    pub(super) fn unreadable(&self, error: &RecordingError) -> Error {
+    pub(crate) fn unreadable(&self, error: &RecordingError) -> Error {
         Error::Usage(format!(
             "cannot replay `{}`, line {}: {error}",
             self.path.display(),

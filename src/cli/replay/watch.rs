@@ -14,7 +14,7 @@ use portcullis_policy::engine::admission::trace::{MatchFinding, PolicyExpression
 const MAX_PLACES: usize = 1000;
 
 /// The places of a review that are redacted, and whether one of them counted.
-pub(super) struct RedactionWatch {
+pub(crate) struct RedactionWatch {
     /// Each as steps from the request on.
     places: Vec<Vec<String>>,
     touched: RefCell<Option<String>>,
@@ -24,7 +24,7 @@ pub(super) struct RedactionWatch {
 
 impl RedactionWatch {
     /// For a review of which `redacted` was removed, as JSON Pointers.
-    pub(super) fn new(redacted: &[String]) -> Self {
+    pub(crate) fn new(redacted: &[String]) -> Self {
         let steps = |pointer: &String| {
             // `/request` or `/spec` comes first.
             let steps = pointer::steps(pointer).unwrap_or_default().into_iter().skip(1);
@@ -44,12 +44,12 @@ impl RedactionWatch {
     }
 
     /// Whether anything is redacted.
-    pub(super) fn is_any(&self) -> bool {
+    pub(crate) fn is_any(&self) -> bool {
         !self.places.is_empty()
     }
 
     /// Says that something redacted would count.
-    pub(super) fn touch(&self, why: impl FnOnce() -> String) {
+    pub(crate) fn touch(&self, why: impl FnOnce() -> String) {
         let mut touched = self.touched.borrow_mut();
         if touched.is_none() {
             *touched = Some(why());
@@ -57,7 +57,7 @@ impl RedactionWatch {
     }
 
     /// Why it cannot be said what would be decided, if so.
-    pub(super) fn into_touched(self) -> Option<String> {
+    pub(crate) fn into_touched(self) -> Option<String> {
         self.touched.into_inner()
     }
 
@@ -72,7 +72,7 @@ impl RedactionWatch {
 
     /// Whether a pointer into the object leads to something redacted, into it or to what is
     /// around it.
-    pub(super) fn overlaps(&self, target: &str) -> bool {
+    pub(crate) fn overlaps(&self, target: &str) -> bool {
         let Some(steps) = pointer::steps(target) else {
             return true;
         };

@@ -18,12 +18,12 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest;
 
 /// What is to be read, in order.
-pub(super) struct ScanInput {
-    pub(super) parts: Vec<InputPart>,
+pub(crate) struct ScanInput {
+    pub(crate) parts: Vec<InputPart>,
 }
 
 /// One text of manifests.
-pub(super) enum InputPart {
+pub(crate) enum InputPart {
     /// A file, read when its turn comes.
     File(PathBuf),
     /// Standard input, which comes once.
@@ -32,10 +32,10 @@ pub(super) enum InputPart {
 
 /// What objects of the input say about others.
 #[derive(Default)]
-pub(super) struct Survey {
-    pub(super) namespaces: Vec<Arc<json::Document<'static>>>,
-    pub(super) parameters: Vec<Arc<json::Document<'static>>>,
-    pub(super) kinds: CustomKinds,
+pub(crate) struct Survey {
+    pub(crate) namespaces: Vec<Arc<json::Document<'static>>>,
+    pub(crate) parameters: Vec<Arc<json::Document<'static>>>,
+    pub(crate) kinds: CustomKinds,
 }
 
 const STDIN: &str = "-";
@@ -48,7 +48,7 @@ impl ScanInput {
     /// # Errors
     ///
     /// A path leads nowhere or cannot be read, or none of them to a manifest.
-    pub(super) fn of(paths: &[PathBuf]) -> Result<Self, Error> {
+    pub(crate) fn of(paths: &[PathBuf]) -> Result<Self, Error> {
         let mut parts = Vec::new();
         for path in paths {
             if path == Path::new(STDIN) {
@@ -70,7 +70,7 @@ impl ScanInput {
 
     /// Reads all of it once, for what `kinds` of parameters and Namespaces there are. Faults
     /// are left to the second reading.
-    pub(super) fn survey(&self, kinds: &[&ParamKind]) -> Survey {
+    pub(crate) fn survey(&self, kinds: &[&ParamKind]) -> Survey {
         let mut survey = Survey::default();
         let mut unread = Faults::new();
         for part in &self.parts {
@@ -90,7 +90,7 @@ impl ScanInput {
 // === impl InputPart ===
 
 impl InputPart {
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::Text(_) => STDIN.to_owned(),
@@ -114,7 +114,7 @@ impl InputPart {
     }
 
     /// Its objects; what cannot be read goes to `faults`.
-    pub(super) fn objects(&self, faults: &mut Faults) -> Vec<Document> {
+    pub(crate) fn objects(&self, faults: &mut Faults) -> Vec<Document> {
         match self.text() {
             Ok(text) => self.documents(text.into_owned(), faults),
             Err(error) => {
@@ -132,7 +132,7 @@ impl InputPart {
 // === impl Survey ===
 
 impl Survey {
-    pub(super) fn add(&mut self, document: &Document, kinds: &[&ParamKind]) {
+    pub(crate) fn add(&mut self, document: &Document, kinds: &[&ParamKind]) {
         self.kinds.add(document);
         let (version, kind) = (document.text("apiVersion"), document.text("kind"));
         let (Some(version), Some(kind)) = (version, kind) else {

@@ -16,29 +16,29 @@ use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::field::Fault;
 
 /// How objects are judged.
-pub(super) struct ObjectJudge {
-    pub(super) loaded: LoadedPolicies,
-    pub(super) cluster: String,
-    pub(super) now: Time,
-    pub(super) kinds: CustomKinds,
+pub(crate) struct ObjectJudge {
+    pub(crate) loaded: LoadedPolicies,
+    pub(crate) cluster: String,
+    pub(crate) now: Time,
+    pub(crate) kinds: CustomKinds,
     /// What is said of all objects alike.
-    pub(super) manifests: ManifestRequest,
+    pub(crate) manifests: ManifestRequest,
     /// The phases for objects as they are given.
-    pub(super) phases: &'static [Phase],
+    pub(crate) phases: &'static [Phase],
 }
 
 /// The findings about one object, and what is to be known of it.
 #[derive(Default)]
-pub(super) struct JudgedObject {
-    pub(super) findings: Vec<ScanFinding>,
-    pub(super) notes: Vec<String>,
+pub(crate) struct JudgedObject {
+    pub(crate) findings: Vec<ScanFinding>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// Both phases: what workloads make is created, and so changed first.
-pub(super) const CREATED: &[Phase] = &[Phase::Mutate, Phase::Validate];
+pub(crate) const CREATED: &[Phase] = &[Phase::Mutate, Phase::Validate];
 
 /// What exists is judged as it is: it would be as it is even if a mutation came since.
-pub(super) const STORED: &[Phase] = &[Phase::Validate];
+pub(crate) const STORED: &[Phase] = &[Phase::Validate];
 
 /// Objects of these groups are never sent to an API server.
 const LOCAL_GROUPS: [&str; 3] = [
@@ -53,7 +53,7 @@ impl ObjectJudge {
     /// # Errors
     ///
     /// It is no object, or its metadata cannot be.
-    pub(super) fn judge(&self, object: &Document) -> Result<JudgedObject, Fault> {
+    pub(crate) fn judge(&self, object: &Document) -> Result<JudgedObject, Fault> {
         let api_version = object.text("apiVersion").unwrap_or_default();
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let mut judged = JudgedObject::default();
@@ -82,7 +82,7 @@ impl ObjectJudge {
     }
 
     /// The policies that are asked about no object, since none is changed or deleted.
-    pub(super) fn not_asked(&self) -> Vec<ScanFinding> {
+    pub(crate) fn not_asked(&self) -> Vec<ScanFinding> {
         let set = self.loaded.admission.for_cluster(&self.cluster);
         let finding = |policy: &str| ScanFinding {
             file: "".into(),

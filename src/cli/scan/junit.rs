@@ -8,7 +8,7 @@ use portcullis_policy::explain::authorization::object;
 
 /// The cases so far.
 #[derive(Debug, Default)]
-pub(super) struct JunitReport {
+pub(crate) struct JunitReport {
     cases: Vec<ObjectCase>,
 }
 
@@ -25,7 +25,7 @@ struct ObjectCase {
 
 impl JunitReport {
     /// Takes all findings about the object of `about`.
-    pub(super) fn object(&mut self, about: &ScanFinding, findings: &[ScanFinding]) {
+    pub(crate) fn object(&mut self, about: &ScanFinding, findings: &[ScanFinding]) {
         let result = findings.iter().map(|finding| finding.result).max();
         let texts = findings
             .iter()

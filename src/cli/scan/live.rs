@@ -32,7 +32,7 @@ const WORKLOADS: [(&str, &str); 7] = [
 /// # Errors
 ///
 /// Objects cannot be listed, or standard output takes no more.
-pub(super) fn judge_cluster(
+pub(crate) fn judge_cluster(
     judge: &ObjectJudge,
     cluster: &LiveCluster,
     place: ListedPlace<'_>,
@@ -94,7 +94,7 @@ fn scanned<'c>(
 /// # Errors
 ///
 /// They cannot be listed.
-pub(super) fn surroundings(
+pub(crate) fn surroundings(
     cluster: &LiveCluster,
     kinds: &[ParamKind],
 ) -> Result<[Vec<std::sync::Arc<json::Document<'static>>>; 2], Error> {
@@ -121,7 +121,7 @@ pub(super) fn surroundings(
 /// # Errors
 ///
 /// The API server takes one of them not.
-pub(super) fn write_reports(
+pub(crate) fn write_reports(
     cluster: &LiveCluster,
     place: ListedPlace<'_>,
     reports: &OpenReports,
@@ -160,7 +160,7 @@ pub(super) fn write_reports(
 
 impl Scan {
     /// Where objects are listed: in the namespace of the context unless something else is said.
-    pub(super) fn place<'s>(&'s self, cluster: &'s LiveCluster) -> ListedPlace<'s> {
+    pub(crate) fn place<'s>(&'s self, cluster: &'s LiveCluster) -> ListedPlace<'s> {
         if self.all_namespaces {
             return ListedPlace::Everywhere;
         }

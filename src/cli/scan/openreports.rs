@@ -10,11 +10,11 @@ use portcullis_policy::engine::Time;
 use portcullis_policy::engine::text::truncate;
 
 /// The API version of the reports.
-pub(super) const API_VERSION: &str = "openreports.io/v1alpha1";
+pub(crate) const API_VERSION: &str = "openreports.io/v1alpha1";
 /// The name of each report, and of who writes it.
-pub(super) const NAME: &str = "portcullis";
+pub(crate) const NAME: &str = "portcullis";
 /// The label by which the reports of a scan are found again.
-pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// The most results that a report has: it is one object in etcd.
 const MOST_RESULTS: usize = 1000;
@@ -30,7 +30,7 @@ const REPORTED: [ScanOutcome; 4] = [
 ];
 
 /// The reports so far, by namespace; that without name is the cluster's.
-pub(super) struct OpenReports {
+pub(crate) struct OpenReports {
     now: Time,
     namespaces: BTreeMap<String, NamespaceReport>,
 }
@@ -44,7 +44,7 @@ struct NamespaceReport {
 
 impl OpenReports {
     /// Reports of a scan at `now`.
-    pub(super) const fn new(now: Time) -> Self {
+    pub(crate) const fn new(now: Time) -> Self {
         Self {
             now,
             namespaces: BTreeMap::new(),
@@ -52,7 +52,7 @@ impl OpenReports {
     }
 
     /// Counts the finding, and keeps it as long as there is a place.
-    pub(super) fn add(&mut self, finding: &ScanFinding) {
+    pub(crate) fn add(&mut self, finding: &ScanFinding) {
         let (seconds, nanos) = (self.now.as_seconds() as i64, 0);
         // A Namespace is in none, but reported where people look for it.
         let namespace = match (&*finding.kind, &*finding.api_version) {
@@ -69,7 +69,7 @@ impl OpenReports {
     }
 
     /// The reports, ready to be written.
-    pub(super) fn objects(&self) -> Vec<Value> {
+    pub(crate) fn objects(&self) -> Vec<Value> {
         let reports = self.namespaces.iter();
         reports
             .map(|(namespace, report)| report.object(namespace))

@@ -17,7 +17,7 @@ use portcullis_policy::explain::authorization::object;
 use portcullis_policy::explain::lines::one_line;
 
 /// Takes findings, in order.
-pub(super) struct ScanReport {
+pub(crate) struct ScanReport {
     out: BufWriter<Stdout>,
     form: ReportForm,
     summary: ScanSummary,
@@ -42,7 +42,7 @@ struct SkippedObjects {
 }
 
 impl ScanReport {
-    pub(super) fn new(format: ScanFormat, reports: OpenReports) -> Self {
+    pub(crate) fn new(format: ScanFormat, reports: OpenReports) -> Self {
         let form = match format {
             ScanFormat::Text => ReportForm::Text(BTreeMap::new()),
             ScanFormat::Json => ReportForm::Json(false),
@@ -63,7 +63,7 @@ impl ScanReport {
     /// # Errors
     ///
     /// Standard output takes no more.
-    pub(super) fn skipped(&mut self, findings: &[ScanFinding]) -> Result<(), Error> {
+    pub(crate) fn skipped(&mut self, findings: &[ScanFinding]) -> Result<(), Error> {
         let mut findings = findings.iter();
         findings
             .try_for_each(|finding| self.finding(finding))
@@ -75,7 +75,7 @@ impl ScanReport {
     /// # Errors
     ///
     /// Standard output takes no more.
-    pub(super) fn object(&mut self, findings: &[ScanFinding]) -> Result<(), Error> {
+    pub(crate) fn object(&mut self, findings: &[ScanFinding]) -> Result<(), Error> {
         self.objects += 1;
         if let (ReportForm::Junit(junit), Some(first)) = (&mut self.form, findings.first()) {
             junit.object(first, findings);
@@ -129,7 +129,7 @@ impl ScanReport {
     /// # Errors
     ///
     /// Standard output takes no more.
-    pub(super) fn flush(&mut self) -> Result<(), Error> {
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
         self.out.flush().map_err(Error::Output)
     }
 
@@ -138,7 +138,7 @@ impl ScanReport {
     /// # Errors
     ///
     /// Standard output takes no more.
-    pub(super) fn finish(mut self) -> Result<bool, Error> {
+    pub(crate) fn finish(mut self) -> Result<bool, Error> {
         let summary = self.summary;
         self.end().map_err(Error::Output)?;
         Ok(summary.is_sound())

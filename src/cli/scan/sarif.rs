@@ -12,7 +12,7 @@ use portcullis_policy::explain::authorization::object;
 const GATEWAY: &str = "portcullis";
 
 /// The log of one run.
-pub(super) fn log(findings: &[ScanFinding]) -> Value {
+pub(crate) fn log(findings: &[ScanFinding]) -> Value {
     let policies: BTreeSet<&str> = findings.iter().map(rule_of).collect();
     let rule = |policy: &str| json!({"id": policy, "shortDescription": {"text": description(policy)}});
     sarif::log(

@@ -19,26 +19,26 @@ use portcullis_policy::engine::admission::validating::ValidationDecision;
 
 /// What one policy with one binding makes of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PolicyJudgement {
-    pub(super) policy: String,
-    pub(super) binding: String,
-    pub(super) result: ScanOutcome,
-    pub(super) message: String,
-    pub(super) exception: String,
+pub(crate) struct PolicyJudgement {
+    pub(crate) policy: String,
+    pub(crate) binding: String,
+    pub(crate) result: ScanOutcome,
+    pub(crate) message: String,
+    pub(crate) exception: String,
 }
 
 /// All that was taken down.
 #[derive(Debug, Default)]
-pub(super) struct Judgements {
+pub(crate) struct Judgements {
     /// Of ValidatingAdmissionPolicies, in their order.
-    pub(super) validating: Vec<PolicyJudgement>,
+    pub(crate) validating: Vec<PolicyJudgement>,
     /// The MutatingAdmissionPolicies of which nobody knows what they do to the object.
-    pub(super) unsettled: Vec<PolicyJudgement>,
+    pub(crate) unsettled: Vec<PolicyJudgement>,
 }
 
 /// The recorder of one object's run.
 #[derive(Debug, Default)]
-pub(super) struct ScanTape(RefCell<TapeState>);
+pub(crate) struct ScanTape(RefCell<TapeState>);
 
 #[derive(Debug, Default)]
 struct TapeState {
@@ -70,7 +70,7 @@ struct PolicyRun {
 // === impl ScanTape ===
 
 impl ScanTape {
-    pub(super) fn into_judgements(self) -> Judgements {
+    pub(crate) fn into_judgements(self) -> Judgements {
         let mut state = self.0.into_inner();
         state.close();
         state.judgements

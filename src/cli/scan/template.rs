@@ -18,7 +18,7 @@ const WORKLOADS: [(&str, &str, &str); 7] = [
 ///
 /// As its controller asks for it: with labels and annotations of the template and a reference
 /// to the owner. What the controller makes up (hashes, indexes) is left out.
-pub(super) fn pod_of(owner: &Value, namespace: &str) -> Option<Value> {
+pub(crate) fn pod_of(owner: &Value, namespace: &str) -> Option<Value> {
     let text = |pointer: &str| owner.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("/apiVersion"), text("/kind"));
     let group = api_version.split_once('/').map_or("", |(group, _)| group);

@@ -12,7 +12,7 @@ use portcullis_policy::explain::Lines;
 /// # Errors
 ///
 /// It cannot be made; its folder is a link, or others may write to it; a folder that an interrupted start left behind is named.
-pub(super) fn set_up(format: Format) -> Result<PathBuf, Error> {
+pub(crate) fn set_up(format: Format) -> Result<PathBuf, Error> {
     let configuration = PathBuf::from(loading::DEVELOPMENT);
     let folder = configuration.parent().unwrap_or(Path::new(""));
     // Another's would be served with the keys that are in it.

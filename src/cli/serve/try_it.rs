@@ -7,7 +7,7 @@ use crate::cli::output;
 use crate::server::ListenAddresses;
 
 /// Commands that work in the folder in which the gateway was started.
-pub(super) struct TryIt<'a> {
+pub(crate) struct TryIt<'a> {
     /// The folder of the set-up, as seen from where the gateway was started.
     relative: &'a Path,
     /// The same for programs that are started elsewhere.
@@ -17,7 +17,7 @@ pub(super) struct TryIt<'a> {
 
 impl<'a> TryIt<'a> {
     /// For the set-up whose configuration is at these paths.
-    pub(super) fn new(relative: &'a Path, absolute: &'a Path, addresses: ListenAddresses) -> Self {
+    pub(crate) fn new(relative: &'a Path, absolute: &'a Path, addresses: ListenAddresses) -> Self {
         let folder = |path: &'a Path| path.parent().unwrap_or(path);
         Self {
             relative: folder(relative),

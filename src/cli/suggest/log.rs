@@ -16,7 +16,7 @@ const MOST_BYTES: u64 = 1 << 20;
 /// # Errors
 ///
 /// The file cannot be read, or is compressed.
-pub(super) fn read(
+pub(crate) fn read(
     path: &Path,
     decision: &mut impl FnMut(u64, &LoggedDecision<'_>) -> Result<(), Error>,
     broken: &mut impl FnMut(u64, &str),

@@ -12,44 +12,44 @@ use portcullis_policy::engine::Time;
 use portcullis_policy::explain::Lines;
 
 /// Everything that is said.
-pub(super) struct SuggestReport {
-    pub(super) roles: SuggestedRoles,
-    pub(super) seen: Seen,
-    pub(super) left_out: BTreeMap<LeftOut, (usize, LogLine)>,
+pub(crate) struct SuggestReport {
+    pub(crate) roles: SuggestedRoles,
+    pub(crate) seen: Seen,
+    pub(crate) left_out: BTreeMap<LeftOut, (usize, LogLine)>,
     /// The matchConditions of the API server's own webhooks, as far as they are known.
-    pub(super) never_asked: Vec<String>,
-    pub(super) unused: Option<Unused>,
+    pub(crate) never_asked: Vec<String>,
+    pub(crate) unused: Option<Unused>,
     /// Whether what is sensitive is suggested like the rest.
-    pub(super) with_sensitive: bool,
+    pub(crate) with_sensitive: bool,
 }
 
 /// Roles and their bindings.
 #[derive(Debug, Default)]
-pub(super) struct SuggestedRoles {
-    pub(super) objects: Vec<Value>,
+pub(crate) struct SuggestedRoles {
+    pub(crate) objects: Vec<Value>,
     /// Those that somebody must look at.
-    pub(super) sensitive: Vec<Value>,
+    pub(crate) sensitive: Vec<Value>,
 }
 
 /// How much was looked at.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Seen {
-    pub(super) files: usize,
-    pub(super) lines: usize,
+pub(crate) struct Seen {
+    pub(crate) files: usize,
+    pub(crate) lines: usize,
     /// Lines that could not be read.
-    pub(super) broken: usize,
+    pub(crate) broken: usize,
     /// Requests that were allowed, by whatever.
-    pub(super) allowed: usize,
+    pub(crate) allowed: usize,
     /// The first and the last time.
-    pub(super) from: Option<String>,
-    pub(super) to: Option<String>,
+    pub(crate) from: Option<String>,
+    pub(crate) to: Option<String>,
 }
 
 /// A line of a file.
 #[derive(Debug, Serialize)]
-pub(super) struct LogLine {
-    pub(super) file: String,
-    pub(super) line: u64,
+pub(crate) struct LogLine {
+    pub(crate) file: String,
+    pub(crate) line: u64,
 }
 
 const QUESTIONS: &str = "\
@@ -85,7 +85,7 @@ const SENSITIVE: &str = "\
 
 impl Seen {
     /// Adds the time of a line.
-    pub(super) fn time(&mut self, time: &str) {
+    pub(crate) fn time(&mut self, time: &str) {
         let Some(parsed) = Time::parse(time) else {
             return;
         };
@@ -111,7 +111,7 @@ impl Seen {
 
 impl SuggestReport {
     /// A stream of YAML, which can be loaded as it is.
-    pub(super) fn in_words(&self) -> Lines {
+    pub(crate) fn in_words(&self) -> Lines {
         let mut lines = self.heading();
         self.roles
             .objects
@@ -192,7 +192,7 @@ impl SuggestReport {
         }
     }
 
-    pub(super) fn for_programs(&self) -> Value {
+    pub(crate) fn for_programs(&self) -> Value {
         let left_out: Vec<Value> = self
             .left_out
             .iter()

@@ -14,7 +14,7 @@ const LONGEST_NAME: usize = 200;
 
 /// Gives each user a name for its roles, which no other user has.
 #[derive(Debug, Default)]
-pub(super) struct RoleNames {
+pub(crate) struct RoleNames {
     taken: BTreeSet<String>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct RoleNames {
 
 impl RoleNames {
     /// A name for the roles of `user`. No object's name may contain `/` and `%`.
-    pub(super) fn name(&mut self, user: &str) -> String {
+    pub(crate) fn name(&mut self, user: &str) -> String {
         let short = user.strip_prefix(SERVICE_ACCOUNT).unwrap_or(user);
         let allowed = |character: char| !character.is_control() && !matches!(character, '/' | '%');
         let base: String = short
@@ -42,7 +42,7 @@ impl RoleNames {
 
 /// The objects that allow `user` what `usage` has: for each namespace a Role, for all of them a
 /// ClusterRole, and the binding of each.
-pub(super) fn objects(user: &str, name: &str, usage: &UserUsage) -> Vec<Value> {
+pub(crate) fn objects(user: &str, name: &str, usage: &UserUsage) -> Vec<Value> {
     let mut namespaces: BTreeMap<&str, Vec<(&UsedResource, &UsedNames)>> = BTreeMap::new();
     for (used, names) in &usage.resources {
         namespaces.entry(&used.namespace).or_default().push((used, names));

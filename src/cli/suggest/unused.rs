@@ -12,44 +12,44 @@ use portcullis_policy::manifest;
 
 /// The objects that lines of the log name as what decided.
 #[derive(Debug, Default)]
-pub(super) struct Causes {
+pub(crate) struct Causes {
     objects: BTreeSet<(String, String, String)>,
     rules: BTreeSet<(String, String, String, usize)>,
 }
 
 /// What decided nothing, by object.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Unused {
+pub(crate) struct Unused {
     /// Bindings and policies of which nothing decided.
-    pub(super) objects: Vec<String>,
+    pub(crate) objects: Vec<String>,
     /// Rules that decided nothing, of objects that decided something.
-    pub(super) rules: Vec<UnusedRule>,
+    pub(crate) rules: Vec<UnusedRule>,
     /// Bindings of which the log cannot tell, and why.
-    pub(super) unseen: Vec<Unseen>,
+    pub(crate) unseen: Vec<Unseen>,
 }
 
 /// A rule that decided nothing.
 #[derive(Debug, Serialize)]
-pub(super) struct UnusedRule {
-    pub(super) object: String,
+pub(crate) struct UnusedRule {
+    pub(crate) object: String,
     /// Of a binding, the role that has the rule.
-    pub(super) role: Option<String>,
+    pub(crate) role: Option<String>,
     /// Its index, from 0.
-    pub(super) rule: usize,
+    pub(crate) rule: usize,
 }
 
 /// A binding for somebody about whom the API server does not ask.
 #[derive(Debug, Serialize)]
-pub(super) struct Unseen {
-    pub(super) object: String,
-    pub(super) subject: String,
+pub(crate) struct Unseen {
+    pub(crate) object: String,
+    pub(crate) subject: String,
 }
 
 // === impl Causes ===
 
 impl Causes {
     /// Adds what `line` names: what decided, what would have in Shadow, and exceptions.
-    pub(super) fn add(&mut self, line: &LoggedDecision<'_>) {
+    pub(crate) fn add(&mut self, line: &LoggedDecision<'_>) {
         for cause in line.cause.iter().chain(&line.shadow) {
             self.insert(&cause.kind, cause);
         }
@@ -87,7 +87,7 @@ impl Causes {
 impl Unused {
     /// What of `loaded` is not among `causes`. `asked` are the API server's own authorization
     /// webhooks, as far as they are known.
-    pub(super) fn of(loaded: &LoadedPolicies, cluster: &str, causes: &Causes, asked: &[Authorizer]) -> Self {
+    pub(crate) fn of(loaded: &LoadedPolicies, cluster: &str, causes: &Causes, asked: &[Authorizer]) -> Self {
         let mut unused = Self::default();
         let set = loaded.policies.for_cluster(cluster);
         for binding in set.bindings() {

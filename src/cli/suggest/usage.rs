@@ -7,38 +7,38 @@ use serde::Serialize;
 use portcullis_policy::explain::logged::LoggedDecision;
 
 /// The most different requests that are kept in memory.
-pub(super) const MOST_REQUESTS: usize = 1_000_000;
+pub(crate) const MOST_REQUESTS: usize = 1_000_000;
 
 /// What users were allowed, by their names.
 #[derive(Debug, Default)]
-pub(super) struct AllowedRequests {
-    pub(super) users: BTreeMap<String, UserUsage>,
+pub(crate) struct AllowedRequests {
+    pub(crate) users: BTreeMap<String, UserUsage>,
     /// How many different requests that are.
     requests: usize,
 }
 
 /// What one user was allowed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct UserUsage {
-    pub(super) resources: BTreeMap<UsedResource, UsedNames>,
+pub(crate) struct UserUsage {
+    pub(crate) resources: BTreeMap<UsedResource, UsedNames>,
     /// Paths, with the verbs of each.
-    pub(super) paths: BTreeMap<String, BTreeSet<String>>,
+    pub(crate) paths: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// One verb on one resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct UsedResource {
+pub(crate) struct UsedResource {
     /// Empty: cluster-scoped, or all namespaces.
-    pub(super) namespace: String,
-    pub(super) group: String,
+    pub(crate) namespace: String,
+    pub(crate) group: String,
     /// As a rule names it, such as `pods/log`.
-    pub(super) resource: String,
-    pub(super) verb: String,
+    pub(crate) resource: String,
+    pub(crate) verb: String,
 }
 
 /// The names of objects that were asked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum UsedNames {
+pub(crate) enum UsedNames {
     /// Any: a request named none, or too many were named.
     Any,
     /// These.
@@ -48,7 +48,7 @@ pub(super) enum UsedNames {
 /// Why an allowed request has no place in a suggestion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum LeftOut {
+pub(crate) enum LeftOut {
     /// Something else than RBAC allowed it.
     NotByRbac,
     /// It was allowed for its selectors, and RBAC knows none.
@@ -63,19 +63,19 @@ pub(super) enum LeftOut {
 
 /// Where a user asked for much, grant more than that.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
-pub(super) struct Widening {
+pub(crate) struct Widening {
     /// Where a user asked for more than N names with one verb, allow any name [default: never]
     #[arg(long, value_name = "N")]
-    pub(super) max_names: Option<usize>,
+    pub(crate) max_names: Option<usize>,
     /// Where a user asked the same in more than N namespaces, allow it in all [default: never]
     #[arg(long, value_name = "N")]
-    pub(super) max_namespaces: Option<usize>,
+    pub(crate) max_namespaces: Option<usize>,
 }
 
 // === impl LeftOut ===
 
 impl LeftOut {
-    pub(super) const fn in_words(self) -> &'static str {
+    pub(crate) const fn in_words(self) -> &'static str {
         match self {
             Self::NotByRbac => "allowed by an AuthorizationPolicy or another authorizer; `--all` includes it",
             Self::Selectors => {
@@ -96,7 +96,7 @@ impl AllowedRequests {
     /// # Errors
     ///
     /// Why it cannot be suggested, or is not to be.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         line: &LoggedDecision<'_>,
         all: bool,
@@ -166,7 +166,7 @@ impl AllowedRequests {
     }
 
     /// Whether there are more different requests than are kept.
-    pub(super) const fn is_full(&self) -> bool {
+    pub(crate) const fn is_full(&self) -> bool {
         self.requests > MOST_REQUESTS
     }
 }
@@ -176,7 +176,7 @@ impl AllowedRequests {
 impl UserUsage {
     /// Without what its own requests in all namespaces imply; what was asked in more namespaces
     /// than `most` is taken to be asked in all.
-    pub(super) fn settled(&self, most: Widening) -> Self {
+    pub(crate) fn settled(&self, most: Widening) -> Self {
         let mut everywhere: BTreeMap<UsedResource, (usize, UsedNames)> = BTreeMap::new();
         for (used, names) in &self.resources {
             let entry = everywhere
@@ -209,7 +209,7 @@ impl UserUsage {
     }
 
     /// What is sensitive, apart from all the rest.
-    pub(super) fn split(self) -> (Self, Self) {
+    pub(crate) fn split(self) -> (Self, Self) {
         let (sensitive, plain) = self
             .resources
             .into_iter()

@@ -11,38 +11,38 @@ use portcullis_policy::explain::authorization::object;
 use portcullis_policy::explain::recorded::RecordedAnswers;
 
 /// A review, and its answer.
-pub(super) struct AdmissionCase {
+pub(crate) struct AdmissionCase {
     /// An AdmissionReview in JSON.
-    pub(super) review: String,
-    pub(super) phases: &'static [Phase],
+    pub(crate) review: String,
+    pub(crate) phases: &'static [Phase],
     /// The only policy or webhook configuration that is to be asked.
-    pub(super) policy: Option<String>,
+    pub(crate) policy: Option<String>,
     /// What webhooks answer.
-    pub(super) answers: RecordedAnswers,
-    pub(super) expect: AdmissionExpectation,
+    pub(crate) answers: RecordedAnswers,
+    pub(crate) expect: AdmissionExpectation,
 }
 
 /// What is to be answered; what is `None` may be anything.
-pub(super) struct AdmissionExpectation {
-    pub(super) allowed: bool,
-    pub(super) message: Option<String>,
-    pub(super) reason: Option<String>,
-    pub(super) code: Option<u16>,
+pub(crate) struct AdmissionExpectation {
+    pub(crate) allowed: bool,
+    pub(crate) message: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) code: Option<u16>,
     /// `Kind/name`
-    pub(super) cause: Option<String>,
-    pub(super) rule: Option<usize>,
-    pub(super) warnings: Option<Vec<String>>,
+    pub(crate) cause: Option<String>,
+    pub(crate) rule: Option<usize>,
+    pub(crate) warnings: Option<Vec<String>>,
     /// The webhooks that are asked, in order, as `configuration/webhook`.
-    pub(super) webhooks: Option<Vec<String>>,
+    pub(crate) webhooks: Option<Vec<String>>,
     /// Some of the annotations, by their keys in the reply.
-    pub(super) audit_annotations: BTreeMap<String, String>,
+    pub(crate) audit_annotations: BTreeMap<String, String>,
     /// A part of the object after all mutations.
-    pub(super) object: Option<Value>,
+    pub(crate) object: Option<Value>,
 }
 
 impl AdmissionExpectation {
     /// What of `answered` is otherwise.
-    pub(super) fn differences(&self, answered: &Answered) -> Vec<Difference> {
+    pub(crate) fn differences(&self, answered: &Answered) -> Vec<Difference> {
         let mut differences = match &answered.decided {
             Ok(decided) => self.decision_differences(decided),
             Err(unknown) => {

@@ -18,11 +18,11 @@ use portcullis_policy::document::Document;
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::admission::{Traced, TracedValue};
 
-pub(super) use lcov::lcov;
+pub(crate) use lcov::lcov;
 
 /// What the cases of a run reached, in the order of files and lines.
 #[derive(Debug, Default)]
-pub(super) struct Coverage(BTreeMap<CoveredPlace, CoveredItem>);
+pub(crate) struct Coverage(BTreeMap<CoveredPlace, CoveredItem>);
 
 /// Where something that can be reached is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +71,7 @@ struct CoveredPart {
 /// The result, for people and programs.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct CoverageReport {
+pub(crate) struct CoverageReport {
     policies: CoveredPart,
     rules: CoveredPart,
     validations: CoveredPart,
@@ -102,14 +102,14 @@ struct MissedItem {
 
 impl Coverage {
     /// Adds what there is to reach in a manifest; what is known already counts once.
-    pub(super) fn add(&mut self, object: &Document) {
+    pub(crate) fn add(&mut self, object: &Document) {
         for place in items::of(object) {
             self.0.entry(place).or_default();
         }
     }
 
     /// Notes what a decision about access reached.
-    pub(super) fn note_access(&mut self, trace: &Trace) {
+    pub(crate) fn note_access(&mut self, trace: &Trace) {
         for event in &trace.events {
             let rule = match &event.finding {
                 Finding::Match { rule, .. }
@@ -144,7 +144,7 @@ impl Coverage {
     }
 
     /// Notes what an admission decision reached.
-    pub(super) fn note_admission(&mut self, trace: &[Traced]) {
+    pub(crate) fn note_admission(&mut self, trace: &[Traced]) {
         let mut policy = None;
         for step in trace {
             match step {
@@ -185,7 +185,7 @@ impl Coverage {
     }
 
     /// Adds what the suites of another run reached.
-    pub(super) fn merge(&mut self, other: Self) {
+    pub(crate) fn merge(&mut self, other: Self) {
         for (place, more) in other.0 {
             let own = self.0.entry(place).or_default();
             own.reached += more.reached;
@@ -195,7 +195,7 @@ impl Coverage {
     }
 
     /// The result.
-    pub(super) fn report(&self) -> CoverageReport {
+    pub(crate) fn report(&self) -> CoverageReport {
         let mut report = CoverageReport::default();
         for (place, covered) in &self.0 {
             let part = match place.item.part {
@@ -263,7 +263,7 @@ impl ItemPart {
 
 impl CoverageReport {
     /// Of all that can be reached.
-    pub(super) const fn percent(&self) -> f64 {
+    pub(crate) const fn percent(&self) -> f64 {
         self.percent
     }
 
@@ -286,7 +286,7 @@ impl CoverageReport {
 
 impl CoverageReport {
     /// What was not covered, and how much was.
-    pub(super) fn in_words(&self) -> Lines {
+    pub(crate) fn in_words(&self) -> Lines {
         let mut lines = Lines::new();
         for MissedItem {
             file,

@@ -8,16 +8,16 @@ use portcullis_policy::document::{self, Document};
 use portcullis_policy::field::{Fault, FaultKind, Faults};
 
 /// `kind` of a suite.
-pub(super) const KIND: &str = "PolicyTest";
+pub(crate) const KIND: &str = "PolicyTest";
 /// `apiVersion` of a suite.
-pub(super) const API_VERSION: &str = "portcullis.dev/v1alpha1";
+pub(crate) const API_VERSION: &str = "portcullis.dev/v1alpha1";
 
 /// Every suite in files named and in folders; in a folder the other documents are left alone.
 ///
 /// # Errors
 ///
 /// A path cannot be read.
-pub(super) fn documents(paths: &[PathBuf], faults: &mut Faults) -> Result<Vec<Document>, Error> {
+pub(crate) fn documents(paths: &[PathBuf], faults: &mut Faults) -> Result<Vec<Document>, Error> {
     let mut suites = Vec::new();
     for path in paths {
         loading::readable(path)?;

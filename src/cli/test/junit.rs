@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::run::CaseOutcome;
 
 /// A `testsuite` for each file, and one for faults, if there are any.
-pub(super) fn junit(cases: &[CaseOutcome], faults: &[String]) -> String {
+pub(crate) fn junit(cases: &[CaseOutcome], faults: &[String]) -> String {
     let mut files: Vec<&str> = cases.iter().map(|case| case.file.as_str()).collect();
     files.dedup();
     let failed = cases.iter().filter(|case| !case.passed()).count();
@@ -67,7 +67,7 @@ fn write_case(xml: &mut String, case: &CaseOutcome) {
 }
 
 /// As text or within quotes. What no XML may have is replaced.
-pub(in crate::cli) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     for char in text.chars() {
         match char {

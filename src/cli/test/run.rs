@@ -19,10 +19,10 @@ use portcullis_policy::manifest;
 
 /// What became of one case.
 #[derive(Debug, Serialize)]
-pub(super) struct CaseOutcome {
-    pub(super) file: String,
-    pub(super) line: u32,
-    pub(super) name: String,
+pub(crate) struct CaseOutcome {
+    pub(crate) file: String,
+    pub(crate) line: u32,
+    pub(crate) name: String,
     passed: bool,
     /// What was decided otherwise than expected; empty where it passed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -34,20 +34,20 @@ pub(super) struct CaseOutcome {
 
 /// One thing that is not as expected.
 #[derive(Debug, Serialize)]
-pub(super) struct Difference {
+pub(crate) struct Difference {
     what: String,
     expected: String,
     actual: String,
 }
 
 /// Which cases are decided, and what is noted of them.
-pub(super) struct TestRun {
+pub(crate) struct TestRun {
     /// At which cases that name no time are decided.
-    pub(super) now: Time,
+    pub(crate) now: Time,
     /// The cases whose suite and name, as `suite/name`, it matches; all where there is none.
-    pub(super) only: Option<Regex>,
+    pub(crate) only: Option<Regex>,
     /// What they reach, where that is asked for.
-    pub(super) coverage: Option<Coverage>,
+    pub(crate) coverage: Option<Coverage>,
 }
 
 /// How a case was decided.
@@ -64,7 +64,7 @@ type Compared = (Vec<Difference>, String, Reached);
 
 impl TestRun {
     /// Decides the cases of `suite`. Without policies to decide by there is none.
-    pub(super) fn run(&mut self, suite: &Suite, faults: &mut Faults) -> Vec<CaseOutcome> {
+    pub(crate) fn run(&mut self, suite: &Suite, faults: &mut Faults) -> Vec<CaseOutcome> {
         let (loaded, found) = match &suite.policies {
             PoliciesFrom::Manifests(paths) => loading::of_paths(paths),
             PoliciesFrom::Configuration(path) => loading::of_configuration(path),
@@ -123,7 +123,7 @@ fn reachable(policies: &PoliciesFrom) -> Coverage {
 }
 
 #[cfg(test)]
-pub(super) fn decide(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> CaseOutcome {
+pub(crate) fn decide(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> CaseOutcome {
     decided(loaded, file, case, now).0
 }
 
@@ -245,7 +245,7 @@ fn differences(expect: &Expectation, actual: &Authorization<'_>) -> Vec<Differen
 // === impl Difference ===
 
 impl Difference {
-    pub(super) const fn new(what: String, expected: String, actual: String) -> Self {
+    pub(crate) const fn new(what: String, expected: String, actual: String) -> Self {
         Self {
             what,
             expected,
@@ -255,12 +255,12 @@ impl Difference {
 
     /// What is otherwise.
     #[cfg(test)]
-    pub(super) fn what(&self) -> &str {
+    pub(crate) fn what(&self) -> &str {
         &self.what
     }
 
     /// None where both are the same.
-    pub(super) fn between(what: &str, expected: String, actual: String) -> Option<Self> {
+    pub(crate) fn between(what: &str, expected: String, actual: String) -> Option<Self> {
         (expected != actual).then(|| Self::new(what.to_owned(), expected, actual))
     }
 }
@@ -268,12 +268,12 @@ impl Difference {
 // === impl CaseOutcome ===
 
 impl CaseOutcome {
-    pub(super) const fn passed(&self) -> bool {
+    pub(crate) const fn passed(&self) -> bool {
         self.passed
     }
 
     /// What differs, in one line.
-    pub(super) fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let what: Vec<&str> = self.differences.iter().map(|one| one.what.as_str()).collect();
         format!("not as expected: {}", what.join(", "))
     }
@@ -281,7 +281,7 @@ impl CaseOutcome {
 
 impl CaseOutcome {
     /// A failing case: what was expected (`-`), what came (`+`), and why.
-    pub(super) fn in_words(&self) -> Lines {
+    pub(crate) fn in_words(&self) -> Lines {
         let mut lines = Lines::from_iter([format!("FAIL {}:{}: {}", self.file, self.line, self.name)]);
         for Difference {
             what,

@@ -20,17 +20,17 @@ use portcullis_policy::explain::written_review::WrittenReview;
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// Cases, and what they are decided by.
-pub(super) struct Suite {
+pub(crate) struct Suite {
     /// The file that it stands in.
-    pub(super) file: String,
+    pub(crate) file: String,
     /// `metadata.name`; may be empty.
-    pub(super) name: String,
-    pub(super) policies: PoliciesFrom,
-    pub(super) cases: Vec<Case>,
+    pub(crate) name: String,
+    pub(crate) policies: PoliciesFrom,
+    pub(crate) cases: Vec<Case>,
 }
 
 /// Where the policies of a suite are.
-pub(super) enum PoliciesFrom {
+pub(crate) enum PoliciesFrom {
     /// Files and folders.
     Manifests(Vec<PathBuf>),
     /// What a GatewayConfiguration names.
@@ -38,39 +38,39 @@ pub(super) enum PoliciesFrom {
 }
 
 /// A question and its answer.
-pub(super) struct Case {
-    pub(super) name: String,
+pub(crate) struct Case {
+    pub(crate) name: String,
     /// Where it begins in the file.
-    pub(super) line: u32,
-    pub(super) cluster: String,
+    pub(crate) line: u32,
+    pub(crate) cluster: String,
     /// The instant for which it is decided; `None`: that of the run.
-    pub(super) at: Option<Time>,
-    pub(super) question: CaseQuestion,
+    pub(crate) at: Option<Time>,
+    pub(crate) question: CaseQuestion,
 }
 
 /// What is asked, and what is to be answered.
-pub(super) enum CaseQuestion {
+pub(crate) enum CaseQuestion {
     Access(AccessCase),
     Admission(AdmissionCase),
 }
 
 /// Whether a user may do something.
-pub(super) struct AccessCase {
-    pub(super) attributes: Attributes<'static>,
+pub(crate) struct AccessCase {
+    pub(crate) attributes: Attributes<'static>,
     /// What other authorizers answer.
-    pub(super) opinions: Opinions,
-    pub(super) expect: Expectation,
+    pub(crate) opinions: Opinions,
+    pub(crate) expect: Expectation,
 }
 
 /// What is to be decided; what is `None` may be anything.
-pub(super) struct Expectation {
-    pub(super) decision: Decision,
+pub(crate) struct Expectation {
+    pub(crate) decision: Decision,
     /// `Kind/name` or `Kind/namespace/name`.
-    pub(super) cause: Option<String>,
-    pub(super) rule: Option<usize>,
-    pub(super) reason: Option<String>,
+    pub(crate) cause: Option<String>,
+    pub(crate) rule: Option<usize>,
+    pub(crate) reason: Option<String>,
     /// `Kind/name: decision` of each policy in Shadow that would have decided.
-    pub(super) shadow: Option<Vec<String>>,
+    pub(crate) shadow: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -147,7 +147,7 @@ struct WrittenExpectation {
 }
 
 /// Reads a suite; with a fault in it there is none.
-pub(super) fn read(document: &Document, faults: &mut Faults) -> Option<Suite> {
+pub(crate) fn read(document: &Document, faults: &mut Faults) -> Option<Suite> {
     let written: WrittenSuite = document.decode(faults)?;
     let mut found = Faults::new();
     let root = FieldPath::root();

@@ -15,7 +15,7 @@ use crate::upstream::client::{TlsClient, TlsConnection};
 
 /// Connects over TLS, whatever the scheme of the URL.
 #[derive(Clone)]
-pub(super) struct ApiServerConnector {
+pub(crate) struct ApiServerConnector {
     tcp: HttpConnector,
     tls: Arc<TlsClient>,
     /// The name in the certificate, where it is not the host of the URL.
@@ -25,7 +25,7 @@ pub(super) struct ApiServerConnector {
 // === impl ApiServerConnector ===
 
 impl ApiServerConnector {
-    pub(super) fn new(tls: TlsClient, server_name: Option<&str>) -> Self {
+    pub(crate) fn new(tls: TlsClient, server_name: Option<&str>) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);

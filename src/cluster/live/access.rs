@@ -61,35 +61,35 @@ pub enum LiveError {
 }
 
 /// A client, and the time it gives.
-pub(super) struct ApiAccess {
+pub(crate) struct ApiAccess {
     server: ApiServer,
 }
 
 /// A page of a list.
 #[derive(Deserialize)]
-pub(super) struct ListPage {
-    pub(super) kind: String,
+pub(crate) struct ListPage {
+    pub(crate) kind: String,
     #[serde(default)]
-    pub(super) metadata: PageMetadata,
+    pub(crate) metadata: PageMetadata,
     #[serde(deserialize_with = "null_as_none")]
-    pub(super) items: Vec<Value>,
+    pub(crate) items: Vec<Value>,
 }
 
 #[derive(Default, Deserialize)]
-pub(super) struct PageMetadata {
+pub(crate) struct PageMetadata {
     /// Where the next page begins.
     #[serde(default, rename = "continue")]
-    pub(super) next: Option<String>,
+    pub(crate) next: Option<String>,
 }
 
 /// What a request came to.
-pub(super) struct ApiFailure(ApiError);
+pub(crate) struct ApiFailure(ApiError);
 
 // === impl ApiAccess ===
 
 impl ApiAccess {
     /// With the namespace of the context.
-    pub(super) async fn new(
+    pub(crate) async fn new(
         kubeconfig: Option<&Path>,
         context: Option<&str>,
     ) -> Result<(Self, String), LiveError> {
@@ -110,14 +110,14 @@ impl ApiAccess {
         Ok((Self { server }, namespace))
     }
 
-    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str, accept: &str) -> Result<T, ApiFailure> {
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str, accept: &str) -> Result<T, ApiFailure> {
         self.request(Method::GET, path, ("Accept", accept), Vec::new())
             .await
     }
 
     /// A page of at most `limit` objects. Where the place in the list has expired, it goes on
     /// with the list as it is now.
-    pub(super) async fn page(&self, path: &str, limit: usize, from: &str) -> Result<ListPage, ApiFailure> {
+    pub(crate) async fn page(&self, path: &str, limit: usize, from: &str) -> Result<ListPage, ApiFailure> {
         let mut from = from.to_owned();
         loop {
             let separator = if from.is_empty() { "" } else { "&continue=" };
@@ -136,7 +136,7 @@ impl ApiAccess {
         }
     }
 
-    pub(super) async fn apply(&self, path: &str, object: &Value) -> Result<(), ApiFailure> {
+    pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<(), ApiFailure> {
         let content = ("Content-Type", "application/apply-patch+yaml");
         let body = object.to_string().into_bytes();
         self.request::<Value>(Method::PATCH, path, content, body)
@@ -144,7 +144,7 @@ impl ApiAccess {
             .map(drop)
     }
 
-    pub(super) async fn delete(&self, path: &str) -> Result<(), ApiFailure> {
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), ApiFailure> {
         let accept = ("Accept", "application/json");
         match self
             .request::<Value>(Method::DELETE, path, accept, Vec::new())
@@ -237,18 +237,18 @@ fn null_as_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec
 // === impl ApiFailure ===
 
 impl ApiFailure {
-    pub(super) fn asking(self, what: &str) -> LiveError {
+    pub(crate) fn asking(self, what: &str) -> LiveError {
         LiveError::Failed {
             what: format!("cannot ask the API server for {what}"),
             why: self.0.to_string(),
         }
     }
 
-    pub(super) fn listing(self, resource: &ServedResource) -> LiveError {
+    pub(crate) fn listing(self, resource: &ServedResource) -> LiveError {
         self.of(resource, "list", "get and list")
     }
 
-    pub(super) fn writing(self, resource: &ServedResource) -> LiveError {
+    pub(crate) fn writing(self, resource: &ServedResource) -> LiveError {
         self.of(resource, "write", "get, list, create, patch and delete")
     }
 

@@ -38,7 +38,7 @@ struct ServerVersion {
 }
 
 /// The minor version of the API server; `None` where it says none, or not to this user.
-pub(super) async fn minor_version(access: &ApiAccess) -> Option<u32> {
+pub(crate) async fn minor_version(access: &ApiAccess) -> Option<u32> {
     let version: ServerVersion = access.get("/version", "application/json").await.ok()?;
     let digits = version
         .minor
@@ -47,7 +47,7 @@ pub(super) async fn minor_version(access: &ApiAccess) -> Option<u32> {
 }
 
 /// Everything that is served, the versions of a group in its order of preference.
-pub(super) async fn resources(access: &ApiAccess) -> Result<Vec<ServedResource>, LiveError> {
+pub(crate) async fn resources(access: &ApiAccess) -> Result<Vec<ServedResource>, LiveError> {
     let mut all = Vec::new();
     for path in ["/api", "/apis"] {
         let list: DiscoveredGroups = access
@@ -115,12 +115,12 @@ impl ServedResource {
         verbs.iter().all(|verb| self.verbs.iter().any(|own| own == verb))
     }
 
-    pub(super) fn is(&self, api_version: &str, kind: &str) -> bool {
+    pub(crate) fn is(&self, api_version: &str, kind: &str) -> bool {
         self.kind == kind && self.api_version() == api_version && self.has_verbs(&["list"])
     }
 
     /// Where its objects are; those without namespace are in the same place everywhere.
-    pub(super) fn path(&self, place: ListedPlace<'_>) -> String {
+    pub(crate) fn path(&self, place: ListedPlace<'_>) -> String {
         let version = match self.group.as_str() {
             "" => format!("/api/{}", self.version),
             group => format!("/apis/{group}/{}", self.version),

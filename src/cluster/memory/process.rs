@@ -8,7 +8,7 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// The least that a control group of the process allows, of version 1 or 2, and no more than the
 /// machine has; `None` where nothing tells.
-pub(in crate::cluster) fn memory_of_process() -> Option<usize> {
+pub(crate) fn memory_of_process() -> Option<usize> {
     let read = |path: &Path| fs::read_to_string(path).ok();
     least(&read)
 }

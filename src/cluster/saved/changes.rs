@@ -26,7 +26,7 @@ const CHANGED_BYTES: usize = 64 << 10;
 
 /// What is not saved yet.
 #[derive(Debug)]
-pub(in crate::cluster) enum UnsavedObjects {
+pub(crate) enum UnsavedObjects {
     /// All that holds: more changed than is worth being told apart.
     All(SavedObjects),
     /// What changed since this was asked for last.
@@ -36,7 +36,7 @@ pub(in crate::cluster) enum UnsavedObjects {
 /// Objects that came, changed or went.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::cluster) struct SavedChanges {
+pub(crate) struct SavedChanges {
     set: Vec<Box<RawValue>>,
     delete: Vec<DeletedObject>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -53,7 +53,7 @@ struct DeletedObject {
 }
 
 /// Saves the set of one cluster: as a whole, and then what changes.
-pub(in crate::cluster) struct SnapshotSaver {
+pub(crate) struct SnapshotSaver {
     path: PathBuf,
     scope: FileScope,
     cluster: String,
@@ -73,13 +73,13 @@ struct WrittenSnapshot {
 
 impl SavedChanges {
     /// The object with this text holds.
-    pub(in crate::cluster) fn set(&mut self, text: String) {
+    pub(crate) fn set(&mut self, text: String) {
         // What holds was read as JSON, and is kept as such.
         self.set.extend(RawValue::from_string(text));
     }
 
     /// There is no such object any more.
-    pub(in crate::cluster) fn delete(&mut self, kind: &WatchedKind, (namespace, name): &Name) {
+    pub(crate) fn delete(&mut self, kind: &WatchedKind, (namespace, name): &Name) {
         // The versions of a kind are one: what is saved is of any of them.
         let version = kind.versions.first().map_or("", String::as_str);
         self.delete.push(DeletedObject {
@@ -91,7 +91,7 @@ impl SavedChanges {
     }
 
     /// A kind is known so, where it was saved as `before`.
-    pub(in crate::cluster) fn note(&mut self, kind: Option<SavedKind>, before: &mut Option<SavedKind>) {
+    pub(crate) fn note(&mut self, kind: Option<SavedKind>, before: &mut Option<SavedKind>) {
         if kind != *before {
             before.clone_from(&kind);
             self.kinds.extend(kind);
@@ -106,7 +106,7 @@ impl SavedChanges {
 // === impl SnapshotSaver ===
 
 impl SnapshotSaver {
-    pub(in crate::cluster) fn new(path: PathBuf, scope: FileScope, cluster: &str) -> Self {
+    pub(crate) fn new(path: PathBuf, scope: FileScope, cluster: &str) -> Self {
         Self {
             path,
             scope,
@@ -116,7 +116,7 @@ impl SnapshotSaver {
     }
 
     /// Whether all that holds is to be saved next.
-    pub(in crate::cluster) fn wants_all(&self) -> bool {
+    pub(crate) fn wants_all(&self) -> bool {
         let written = self.written.as_ref();
         written.is_none_or(|written| written.changed_bytes > written.bytes / 4 + CHANGED_BYTES)
     }
@@ -126,7 +126,7 @@ impl SnapshotSaver {
     /// # Errors
     ///
     /// A file cannot be written.
-    pub(in crate::cluster) fn save(&mut self, unsaved: &UnsavedObjects) -> io::Result<()> {
+    pub(crate) fn save(&mut self, unsaved: &UnsavedObjects) -> io::Result<()> {
         let written = self.written.take();
         self.written = Some(match (unsaved, written) {
             (UnsavedObjects::Changed(changes), Some(written)) if changes.is_empty() => written,
@@ -212,7 +212,7 @@ fn chained(before: &[u8; 32], text: &str) -> [u8; 32] {
 /// # Errors
 ///
 /// The changes are there and cannot be read.
-pub(super) fn with_changes(
+pub(crate) fn with_changes(
     (path, scope): (&Path, &FileScope),
     mut saved: RestoredSet,
     mut digest: [u8; 32],

@@ -19,20 +19,20 @@ const MANY: usize = 100;
 
 /// Why it is not believed that objects are gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cluster) struct Doubt(pub(in crate::cluster) String);
+pub(crate) struct Doubt(pub(crate) String);
 
 /// What is known of a list besides its objects.
 #[derive(Debug, Clone, Default)]
-pub(in crate::cluster) struct ListEvidence {
+pub(crate) struct ListEvidence {
     /// Of which version it is, as far as versions can be compared.
-    pub(in crate::cluster) version: Option<u64>,
+    pub(crate) version: Option<u64>,
     /// Why the server that answered is no API server, where the list is empty.
-    pub(in crate::cluster) no_server: Option<String>,
+    pub(crate) no_server: Option<String>,
 }
 
 /// What speaks for it that a kind is not served any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cluster) enum AbsenceEvidence {
+pub(crate) enum AbsenceEvidence {
     /// The API server lists its groups, and has neither the kind nor a definition of it.
     Proven,
     /// It lists its groups without the kind, and may not be asked for definitions.
@@ -51,17 +51,13 @@ impl fmt::Display for Doubt {
 
 impl Store {
     /// From now on an administrator says that what is absent is gone, until every kind is listed.
-    pub(in crate::cluster) fn accept_absence(&self) {
+    pub(crate) fn accept_absence(&self) {
         self.known().accepts_absence = true;
     }
 
     /// The API server does not serve `kind`, as far as `evidence` goes. Its objects are gone, or
     /// there is a doubt. Whether what holds changed.
-    pub(in crate::cluster) fn not_served(
-        &self,
-        kind: &WatchedKind,
-        evidence: &AbsenceEvidence,
-    ) -> Result<bool, Doubt> {
+    pub(crate) fn not_served(&self, kind: &WatchedKind, evidence: &AbsenceEvidence) -> Result<bool, Doubt> {
         let mut known = self.changing();
         let doubt = known.doubt_about_kind(kind, evidence);
         let objects = known.kinds.entry(kind.clone()).or_default();
@@ -86,7 +82,7 @@ impl Store {
     }
 
     /// Whether it is known already that there is nothing of `kind`, so that nothing can be lost.
-    pub(in crate::cluster) fn is_absent(&self, kind: &WatchedKind) -> bool {
+    pub(crate) fn is_absent(&self, kind: &WatchedKind) -> bool {
         let known = self.known();
         let is_settled = known.kinds.get(kind).is_some_and(|objects| {
             objects.progress != SyncProgress::Awaited && objects.doubt.is_none() && objects.outdated.is_none()
@@ -95,13 +91,13 @@ impl Store {
     }
 
     /// The newest version of `kind` that was seen.
-    pub(in crate::cluster) fn newest(&self, kind: &WatchedKind) -> Option<u64> {
+    pub(crate) fn newest(&self, kind: &WatchedKind) -> Option<u64> {
         self.known().kinds.get(kind).and_then(|objects| objects.newest)
     }
 
     /// Whether what comes of `kind` with this version is not older than what is known. Then it is
     /// the newest.
-    pub(in crate::cluster) fn is_newer(&self, kind: &WatchedKind, version: Option<u64>) -> bool {
+    pub(crate) fn is_newer(&self, kind: &WatchedKind, version: Option<u64>) -> bool {
         let mut known = self.known();
         let objects = known.kinds.entry(kind.clone()).or_default();
         if version < objects.newest && version.is_some() {
@@ -112,7 +108,7 @@ impl Store {
     }
 
     /// Whether something of `kind` is in force.
-    pub(in crate::cluster) fn has_any(&self, kind: &WatchedKind) -> bool {
+    pub(crate) fn has_any(&self, kind: &WatchedKind) -> bool {
         self.known().count(kind, |_, _| true) > 0
     }
 }
@@ -141,7 +137,7 @@ impl StoredKinds {
     }
 
     /// Why the end of a list is not believed where it lacks objects.
-    pub(super) fn doubt_about(
+    pub(crate) fn doubt_about(
         &self,
         kind: &WatchedKind,
         listing: &Listing,

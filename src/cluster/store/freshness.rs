@@ -10,23 +10,23 @@ const OUTDATED_AFTER: Duration = Duration::from_secs(60);
 
 /// Since when a kind may be another in the API server, and why.
 #[derive(Debug, Clone)]
-pub(super) struct Outdated {
-    pub(super) since: Instant,
-    pub(super) why: String,
+pub(crate) struct Outdated {
+    pub(crate) since: Instant,
+    pub(crate) why: String,
 }
 
 // === impl Store ===
 
 impl Store {
     /// `kind` was listed, and is watched from there on.
-    pub(in crate::cluster) fn is_followed(&self, kind: &WatchedKind) {
+    pub(crate) fn is_followed(&self, kind: &WatchedKind) {
         if let Some(objects) = self.known().kinds.get_mut(kind) {
             objects.outdated = None;
         }
     }
 
     /// `kind` is not watched since `now`, or before.
-    pub(in crate::cluster) fn is_not_followed(&self, kind: &WatchedKind, why: &str, now: Instant) {
+    pub(crate) fn is_not_followed(&self, kind: &WatchedKind, why: &str, now: Instant) {
         if let Some(objects) = self.known().kinds.get_mut(kind) {
             let since = objects.outdated.as_ref().map_or(now, |outdated| outdated.since);
             let why = why.to_owned();
@@ -39,7 +39,7 @@ impl Store {
 
 impl StoredKinds {
     /// The kinds that were not up to date for a while at `now`, each with what there is to say.
-    pub(super) fn outdated(&self, now: Instant) -> Vec<String> {
+    pub(crate) fn outdated(&self, now: Instant) -> Vec<String> {
         let kinds = self.kinds.iter();
         let outdated = kinds.filter_map(|(kind, objects)| {
             let Outdated { since, why } = objects.outdated.as_ref()?;

@@ -16,7 +16,7 @@ const PARTS: u64 = 64;
 
 /// What is held of each object, by name.
 #[derive(Default)]
-pub(super) struct HeldObjects {
+pub(crate) struct HeldObjects {
     /// None until there is an object, so that a kind without any costs nothing.
     parts: Vec<HeldPart>,
     unsaved: UnsavedNames,
@@ -24,7 +24,7 @@ pub(super) struct HeldObjects {
 
 /// Of which objects another version may hold than is saved.
 #[derive(Default)]
-pub(super) enum UnsavedNames {
+pub(crate) enum UnsavedNames {
     /// Of so many that it does not matter which.
     #[default]
     Any,
@@ -46,12 +46,12 @@ struct HeldPart {
 // === impl HeldObjects ===
 
 impl HeldObjects {
-    pub(super) fn get(&self, name: &Name) -> Option<&HeldObject> {
+    pub(crate) fn get(&self, name: &Name) -> Option<&HeldObject> {
         Some(self.parts.get(place(name))?.objects.get(name)?)
     }
 
     /// To be changed; a new one if there is none of this name.
-    pub(super) fn entry(&mut self, name: Name) -> &mut HeldObject {
+    pub(crate) fn entry(&mut self, name: Name) -> &mut HeldObject {
         if self.parts.is_empty() {
             self.parts
                 .resize_with(usize::try_from(PARTS).unwrap_or_default(), HeldPart::default);
@@ -65,25 +65,25 @@ impl HeldObjects {
         part.changing().entry(name).or_default()
     }
 
-    pub(super) fn remove(&mut self, name: &Name) -> Option<Box<HeldObject>> {
+    pub(crate) fn remove(&mut self, name: &Name) -> Option<Box<HeldObject>> {
         let gone = self.parts.get_mut(place(name))?.changing().remove(name)?;
         self.unsaved.note(name);
         Some(gone)
     }
 
     /// Of which objects another version may hold than when this was asked for last.
-    pub(super) fn take_unsaved(&mut self) -> UnsavedNames {
+    pub(crate) fn take_unsaved(&mut self) -> UnsavedNames {
         std::mem::replace(&mut self.unsaved, UnsavedNames::Some(BTreeSet::new()))
     }
 
     /// To be changed where that changes nothing of what holds.
-    pub(super) fn peek_mut(&mut self, name: &Name) -> Option<&mut HeldObject> {
+    pub(crate) fn peek_mut(&mut self, name: &Name) -> Option<&mut HeldObject> {
         let part = self.parts.get_mut(place(name))?;
         Some(part.objects.get_mut(name)?)
     }
 
     /// Keeps those whose names and marks `is_kept` takes. Whether any went.
-    pub(super) fn retain(&mut self, is_kept: impl Fn(&Name, u32) -> bool) -> bool {
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&Name, u32) -> bool) -> bool {
         let mut changed = false;
         for part in &mut self.parts {
             if !part.objects.iter().all(|(name, held)| is_kept(name, held.listed)) {
@@ -103,7 +103,7 @@ impl HeldObjects {
 
     /// The last version of the object of this name is not taken: what let requests pass goes, and
     /// what restricts holds on. Whether what holds changed.
-    pub(super) fn leave_out(&mut self, name: &Name) -> bool {
+    pub(crate) fn leave_out(&mut self, name: &Name) -> bool {
         let restricts = |held: &HeldObject| {
             let good = held.good.as_ref();
             good.is_some_and(|good| good.object.restricts())
@@ -115,37 +115,37 @@ impl HeldObjects {
     }
 
     /// In the order of their names.
-    pub(super) fn by_name(&self) -> impl Iterator<Item = (&Name, &HeldObject)> {
+    pub(crate) fn by_name(&self) -> impl Iterator<Item = (&Name, &HeldObject)> {
         let mut all: Vec<_> = self.iter().collect();
         all.sort_unstable_by_key(|(name, _)| *name);
         all.into_iter()
     }
 
     /// In an order of its own.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Name, &HeldObject)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Name, &HeldObject)> {
         let objects = self.parts.iter().flat_map(|part| &part.objects);
         objects.map(|(name, held)| (name, &**held))
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = &HeldObject> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &HeldObject> {
         self.iter().map(|(_, held)| held)
     }
 
     /// To be changed.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Name, &mut HeldObject)> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&Name, &mut HeldObject)> {
         self.unsaved = UnsavedNames::Any;
         let objects = self.parts.iter_mut().flat_map(HeldPart::changing);
         objects.map(|(name, held)| (name, &mut **held))
     }
 
     /// What was given may be asked for otherwise from now on.
-    pub(super) fn forget_given(&mut self) {
+    pub(crate) fn forget_given(&mut self) {
         self.parts.iter_mut().for_each(|part| part.given = None);
     }
 
     /// What holds of it and `is_wanted`, part by part; parts in which nothing changed are the
     /// very ones that were given last.
-    pub(super) fn give(
+    pub(crate) fn give(
         &mut self,
         is_wanted: impl Fn(&Good) -> bool,
     ) -> impl Iterator<Item = Arc<WatchedPart>> {

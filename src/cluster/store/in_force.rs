@@ -13,7 +13,7 @@ use portcullis_policy::manifest::{ObjectIdentity, ValidatedObject};
 
 /// Which versions of Portcullis' own kinds decide requests.
 #[derive(Default)]
-pub(in crate::cluster) struct Standing {
+pub(crate) struct Standing {
     /// Those that whoever asked last was given.
     offered: BTreeMap<(WatchedKind, Name), [u8; 32]>,
     /// Those that are in force.
@@ -24,20 +24,20 @@ pub(in crate::cluster) struct Standing {
 
 /// The condition that an object is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cluster) struct Wanted {
-    pub(in crate::cluster) kind: WatchedKind,
-    pub(in crate::cluster) name: String,
-    pub(in crate::cluster) uid: String,
-    pub(in crate::cluster) condition: InForceCondition,
+pub(crate) struct Wanted {
+    pub(crate) kind: WatchedKind,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) condition: InForceCondition,
     /// What stands there.
-    pub(in crate::cluster) noted: Option<NotedCondition>,
+    pub(crate) noted: Option<NotedCondition>,
 }
 
 // === impl Store ===
 
 impl Store {
     /// What was offered last is in force, but for what is `in_files`.
-    pub(in crate::cluster) fn in_force(&self, in_files: BTreeSet<ObjectIdentity>) {
+    pub(crate) fn in_force(&self, in_files: BTreeSet<ObjectIdentity>) {
         let mut known = self.known();
         known.standing.in_force = known.standing.offered.clone();
         known.standing.in_files = in_files;
@@ -45,7 +45,7 @@ impl Store {
 
     /// The condition of each object at `now`, and when that is to be asked again because
     /// of the time. Nothing is said of a version that is still on its way.
-    pub(in crate::cluster) fn conditions(&self, now: Time) -> (Vec<Wanted>, Option<Time>) {
+    pub(crate) fn conditions(&self, now: Time) -> (Vec<Wanted>, Option<Time>) {
         let known = self.known();
         let (mut wanted, mut next) = (Vec::new(), None::<Time>);
         if known.origin != Origin::Live {
@@ -74,7 +74,7 @@ impl Store {
 
 impl StoredKinds {
     /// What holds of Portcullis' own kinds is given to whoever puts it in force.
-    pub(super) fn offer(&mut self) {
+    pub(crate) fn offer(&mut self) {
         let own = self.kinds.iter().filter(|(kind, _)| kind.is_own());
         let versions = own.flat_map(|(kind, objects)| {
             let held = objects.objects.iter();

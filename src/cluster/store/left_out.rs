@@ -20,7 +20,7 @@ const MAX_LOGGED: usize = 10;
 
 /// What was left out of one kind.
 #[derive(Debug, Default)]
-pub(super) struct LeftOutObjects {
+pub(crate) struct LeftOutObjects {
     named: BTreeMap<Name, LeftOutReason>,
     /// How many more there were.
     unnamed: usize,
@@ -29,7 +29,7 @@ pub(super) struct LeftOutObjects {
 // === impl LeftOutObjects ===
 
 impl LeftOutObjects {
-    pub(super) fn note(&mut self, name: Name, reason: LeftOutReason) {
+    pub(crate) fn note(&mut self, name: Name, reason: LeftOutReason) {
         if self.named.len() < MAX_NAMED || self.named.contains_key(&name) {
             self.named.insert(name, reason);
         } else {
@@ -38,29 +38,29 @@ impl LeftOutObjects {
     }
 
     /// The object is taken, or gone. Whether it was left out.
-    pub(super) fn remove(&mut self, name: &Name) -> bool {
+    pub(crate) fn remove(&mut self, name: &Name) -> bool {
         self.named.remove(name).is_some()
     }
 
-    pub(super) fn has(&self, name: &Name) -> bool {
+    pub(crate) fn has(&self, name: &Name) -> bool {
         self.named.contains_key(name)
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
         self.named.keys()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.named.len() + self.unnamed
     }
 
     /// Which names are left out; `None` where not all of them are known.
-    pub(super) fn all(&self) -> Option<BTreeSet<Name>> {
+    pub(crate) fn all(&self) -> Option<BTreeSet<Name>> {
         (self.unnamed == 0).then(|| self.named.keys().cloned().collect())
     }
 
     /// Those for which there was no room, each with the bytes that its content takes.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (&Name, usize)> {
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&Name, usize)> {
         self.named.iter().filter_map(|(name, reason)| match reason {
             LeftOutReason::NoRoom { bytes } => Some((name, *bytes)),
             _ => None,
@@ -68,20 +68,20 @@ impl LeftOutObjects {
     }
 
     /// What is wrong with each.
-    pub(super) fn faults(&self, cluster: &Arc<str>, kind: &WatchedKind) -> impl Iterator<Item = Faults> {
+    pub(crate) fn faults(&self, cluster: &Arc<str>, kind: &WatchedKind) -> impl Iterator<Item = Faults> {
         let named = self.named.iter();
         named.map(move |(name, reason)| reason.faults(cluster, kind, name))
     }
 }
 
 /// Says that an object is left out.
-pub(super) fn log(cluster: &Arc<str>, kind: &WatchedKind, name: &Name, reason: LeftOutReason) {
+pub(crate) fn log(cluster: &Arc<str>, kind: &WatchedKind, name: &Name, reason: LeftOutReason) {
     let fault = reason.faults(cluster, kind, name);
     tracing::error!(cluster = &**cluster, "{fault}");
 }
 
 /// Says which objects are left out that were not `before`.
-pub(super) fn log_new(cluster: &Arc<str>, kind: &WatchedKind, now: &LeftOutObjects, before: &LeftOutObjects) {
+pub(crate) fn log_new(cluster: &Arc<str>, kind: &WatchedKind, now: &LeftOutObjects, before: &LeftOutObjects) {
     let new = now.named.iter().filter(|(name, _)| !before.has(name));
     let mut count = 0;
     for (name, reason) in new.inspect(|_| count += 1).take(MAX_LOGGED) {

@@ -19,7 +19,7 @@ const MAX_DEFINITIONS: usize = 10_000;
 
 /// A list that is not at its end.
 #[derive(Default)]
-pub(in crate::cluster) struct Listing {
+pub(crate) struct Listing {
     /// What is held has this mark where it is listed.
     mark: u32,
     changed: BTreeMap<Name, ReadObject>,
@@ -28,12 +28,12 @@ pub(in crate::cluster) struct Listing {
     /// What its expressions are compiled for.
     cel_version: Version,
     /// How many objects it has so far, those that were left out too.
-    pub(in crate::cluster) objects: usize,
+    pub(crate) objects: usize,
 }
 
 /// What became of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cluster) enum ListOutcome {
+pub(crate) enum ListOutcome {
     /// What it says holds, and where there is a doubt what it lacks does too; whether that changed
     /// anything.
     Taken { changed: bool, doubt: Option<Doubt> },
@@ -45,7 +45,7 @@ pub(in crate::cluster) enum ListOutcome {
 
 impl Listing {
     /// Whether it has the object of this name, which has this mark where it is held.
-    pub(super) fn has(&self, name: &Name, mark: u32) -> bool {
+    pub(crate) fn has(&self, name: &Name, mark: u32) -> bool {
         mark == self.mark
             || self.changed.contains_key(name)
             || self.definitions.contains_key(name)
@@ -64,7 +64,7 @@ impl Listing {
 #[cfg(test)]
 impl Listing {
     /// Whether all of it is held as it is listed.
-    pub(super) fn is_unchanged(&self) -> bool {
+    pub(crate) fn is_unchanged(&self) -> bool {
         self.changed.is_empty()
     }
 }
@@ -73,7 +73,7 @@ impl Listing {
 
 impl Store {
     /// A list of `kind` begins.
-    pub(in crate::cluster) fn begin_list(&self, kind: &WatchedKind) -> Listing {
+    pub(crate) fn begin_list(&self, kind: &WatchedKind) -> Listing {
         let mut known = self.known();
         let cel_version = known.cel_version;
         let objects = known.kinds.entry(kind.clone()).or_default();
@@ -86,7 +86,7 @@ impl Store {
     }
 
     /// Takes one object of a list. Blocks for as long as its expressions take to compile.
-    pub(in crate::cluster) fn list(
+    pub(crate) fn list(
         &self,
         kind: &WatchedKind,
         listing: &mut Listing,
@@ -119,7 +119,7 @@ impl Store {
     }
 
     /// A list of `kind` is at its end: what it does not have is gone, as far as that is believed.
-    pub(in crate::cluster) fn end_list(
+    pub(crate) fn end_list(
         &self,
         kind: &WatchedKind,
         listing: Listing,

@@ -15,7 +15,7 @@ impl Store {
     /// From now on expressions are compiled for `version`, and those of what is held anew. An
     /// object that has faults then holds on as it was, and they are reported; one that had faults
     /// and has none holds from now on. Blocks for as long as expressions take to compile.
-    pub(in crate::cluster) fn compile_for(&self, version: Version) {
+    pub(crate) fn compile_for(&self, version: Version) {
         if self.known().cel_version == version {
             return;
         }
@@ -29,7 +29,7 @@ impl Store {
 
 impl StoredKinds {
     /// Whether what holds may have changed.
-    pub(super) fn compile_anew(&mut self, store: &Store) -> bool {
+    pub(crate) fn compile_anew(&mut self, store: &Store) -> bool {
         let version = self.cel_version;
         let kinds: Vec<WatchedKind> = self.kinds.keys().cloned().collect();
         for kind in kinds {
@@ -104,7 +104,7 @@ impl Good {
     /// # Errors
     ///
     /// Every fault of the object.
-    pub(super) fn compile_anew(&mut self, cluster: &Arc<str>, version: Version) -> Result<(), RefusedObject> {
+    pub(crate) fn compile_anew(&mut self, cluster: &Arc<str>, version: Version) -> Result<(), RefusedObject> {
         if self.object.has_expressions() {
             let received = {
                 let content = &self.content;

@@ -18,17 +18,17 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 const TAKES_EFFECT: Duration = Duration::from_secs(10);
 
 /// The definitions that are known, by name.
-pub(super) struct Definitions {
+pub(crate) struct Definitions {
     known: BTreeMap<Name, CustomDefinition>,
     /// When one that drops fields was known last, by kind.
     dropped: BTreeMap<String, Instant>,
     /// [`TAKES_EFFECT`].
-    pub(super) takes_effect: Duration,
+    pub(crate) takes_effect: Duration,
 }
 
 /// What is known of the API server's schema of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SchemaState {
+pub(crate) enum SchemaState {
     /// The definitions are yet to be listed.
     Awaited,
     /// They may not be listed.
@@ -46,7 +46,7 @@ pub(super) enum SchemaState {
 // === impl SchemaState ===
 
 impl SchemaState {
-    pub(super) fn drops_fields(&self) -> bool {
+    pub(crate) fn drops_fields(&self) -> bool {
         match self {
             Self::Lacks(missing, _) => missing.are_dropped,
             state => *state == Self::Recent,
@@ -55,7 +55,7 @@ impl SchemaState {
 
     /// Why nothing is taken that lets requests through; `None` while that is not known, and
     /// where it is taken.
-    pub(super) fn why(&self) -> Option<String> {
+    pub(crate) fn why(&self) -> Option<String> {
         match self {
             Self::Awaited | Self::Recent | Self::Current => None,
             Self::Refused => Some(
@@ -111,17 +111,17 @@ impl Definitions {
     }
 
     /// The names of all that are known.
-    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
         self.known.keys()
     }
 
     /// The resources without namespace.
-    pub(super) fn cluster_scoped(&self) -> ClusterScoped {
+    pub(crate) fn cluster_scoped(&self) -> ClusterScoped {
         cluster_scoped(self.known.values())
     }
 
     /// What all of them say.
-    pub(super) fn custom_resources(&self) -> CustomResources {
+    pub(crate) fn custom_resources(&self) -> CustomResources {
         let known = self.known.values();
         known.map(|definition| Arc::clone(&definition.resource)).collect()
     }
@@ -143,7 +143,7 @@ impl Definitions {
     }
 
     /// What is wrong with those of Portcullis' own kinds.
-    pub(super) fn faults(&self, cluster: &Arc<str>) -> Vec<Faults> {
+    pub(crate) fn faults(&self, cluster: &Arc<str>) -> Vec<Faults> {
         let faulty = self.known.iter();
         faulty
             .filter_map(|(name, one)| one.faults(cluster, name))
@@ -175,7 +175,7 @@ impl CustomDefinition {
 
 impl StoredKinds {
     /// What is known of the schema of `kind`.
-    pub(super) fn schema(&self, kind: &WatchedKind) -> SchemaState {
+    pub(crate) fn schema(&self, kind: &WatchedKind) -> SchemaState {
         let definitions = self.kinds.get(&WatchedKind::definitions());
         match definitions.map(|objects| (objects.progress, objects.known)) {
             Some((SyncProgress::Refused, _)) => SchemaState::Refused,
@@ -185,7 +185,7 @@ impl StoredKinds {
     }
 
     /// Takes a definition. Whether what holds changed.
-    pub(super) fn define(&mut self, cluster: &Arc<str>, received: &ReceivedObject) -> bool {
+    pub(crate) fn define(&mut self, cluster: &Arc<str>, received: &ReceivedObject) -> bool {
         let name = received.name.clone();
         let Some(definition) = received.definition() else {
             return self.undefine(cluster, &name);
@@ -203,20 +203,20 @@ impl StoredKinds {
     }
 
     /// Forgets a definition that is gone. Whether what holds changed.
-    pub(super) fn undefine(&mut self, cluster: &Arc<str>, name: &Name) -> bool {
+    pub(crate) fn undefine(&mut self, cluster: &Arc<str>, name: &Name) -> bool {
         let gone = self.definitions.known.remove(name);
         self.settle(cluster) | gone.is_some()
     }
 
     /// Definitions but for `names` are gone, and all are known. Whether what holds changed.
-    pub(super) fn define_all(&mut self, cluster: &Arc<str>, names: &BTreeSet<Name>) -> bool {
+    pub(crate) fn define_all(&mut self, cluster: &Arc<str>, names: &BTreeSet<Name>) -> bool {
         let before = self.definitions.known.len();
         self.definitions.known.retain(|name, _| names.contains(name));
         self.settle(cluster) | (self.definitions.known.len() != before)
     }
 
     /// Takes what was withheld, as far as it may be. Whether what holds changed.
-    pub(super) fn settle(&mut self, cluster: &Arc<str>) -> bool {
+    pub(crate) fn settle(&mut self, cluster: &Arc<str>) -> bool {
         let own = self.kinds.keys().filter(|kind| kind.is_own());
         let schemas: Vec<(WatchedKind, SchemaState)> =
             own.map(|kind| (kind.clone(), self.schema(kind))).collect();

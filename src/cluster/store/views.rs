@@ -20,7 +20,7 @@ use portcullis_policy::field::Faults;
 const TOLD: usize = 10;
 
 /// What was given to whoever asked last.
-pub(super) struct LastWatched {
+pub(crate) struct LastWatched {
     version: u64,
     selector: Option<Selector>,
     accept_exceptions: bool,
@@ -31,7 +31,7 @@ pub(super) struct LastWatched {
 
 impl LastWatched {
     /// Whether an object that must be selected was.
-    pub(super) fn selects(&self, good: &Good) -> bool {
+    pub(crate) fn selects(&self, good: &Good) -> bool {
         selects(self.selector.as_ref(), good)
     }
 }
@@ -43,11 +43,7 @@ impl Store {
     /// with AdmissionExceptions only where they are wanted.
     ///
     /// As long as nothing changes, it is the same.
-    pub(in crate::cluster) fn watched(
-        &self,
-        selector: Option<&Selector>,
-        accept_exceptions: bool,
-    ) -> Arc<Watched> {
+    pub(crate) fn watched(&self, selector: Option<&Selector>, accept_exceptions: bool) -> Arc<Watched> {
         let mut known = self.known();
         let is_same = |last: &&LastWatched| {
             last.version == known.version
@@ -118,7 +114,7 @@ impl Store {
     }
 
     /// What holds and was not given by this before, or all of it where `wants_all`.
-    pub(in crate::cluster) fn unsaved(&self, wants_all: bool) -> UnsavedObjects {
+    pub(crate) fn unsaved(&self, wants_all: bool) -> UnsavedObjects {
         let mut known = self.known();
         let mut is_all = wants_all | std::mem::take(&mut known.is_kind_unsaved);
         let mut changes = SavedChanges::default();
@@ -145,7 +141,7 @@ impl Store {
         }
     }
 
-    pub(in crate::cluster) fn status(&self) -> SourceStatus {
+    pub(crate) fn status(&self) -> SourceStatus {
         let known = self.known();
         let held = || known.kinds.values().flat_map(|kind| kind.objects.values());
         let mut faults = known.left_out_faults(&self.cluster);

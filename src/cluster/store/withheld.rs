@@ -17,7 +17,7 @@ use portcullis_cel::Version;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// A version that is withheld.
-pub(super) struct Withheld {
+pub(crate) struct Withheld {
     good: Good,
     noted: Noted,
     schema: SchemaState,
@@ -29,7 +29,7 @@ pub(super) struct Withheld {
 
 impl HeldObject {
     /// Takes a valid version, or withholds it. Whether what holds changed.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         cluster: &Arc<str>,
         kind: &WatchedKind,
@@ -56,7 +56,7 @@ impl HeldObject {
     }
 
     /// The API server's schema of this kind is known anew. Whether what holds changed.
-    pub(super) fn settle(&mut self, cluster: &Arc<str>, kind: &WatchedKind, schema: &SchemaState) -> bool {
+    pub(crate) fn settle(&mut self, cluster: &Arc<str>, kind: &WatchedKind, schema: &SchemaState) -> bool {
         let mut withheld = match std::mem::take(&mut self.newest) {
             Newest::Withheld(withheld) => withheld,
             newest => {
@@ -81,13 +81,13 @@ impl HeldObject {
 // === impl Withheld ===
 
 impl Withheld {
-    pub(super) const fn charge(&self) -> &Charge {
+    pub(crate) const fn charge(&self) -> &Charge {
         &self.good.charge
     }
 
     /// Whether it is this very version. One that may lack fields is another as soon as
     /// it is written again, whatever it says.
-    pub(super) fn is_of(&self, received: &ReceivedObject) -> bool {
+    pub(crate) fn is_of(&self, received: &ReceivedObject) -> bool {
         self.good.content.digest == received.digest
             && (!self.may_lack_fields || self.noted.is_as_written(&received.noted))
     }
@@ -97,7 +97,7 @@ impl Withheld {
     /// # Errors
     ///
     /// Every fault of the object, and its digest.
-    pub(super) fn compile_anew(
+    pub(crate) fn compile_anew(
         &mut self,
         cluster: &Arc<str>,
         version: Version,
@@ -113,7 +113,7 @@ impl Withheld {
     }
 
     /// Why it is withheld; `None` while that is not known.
-    pub(super) fn faults(&self, cluster: &Arc<str>, kind: &WatchedKind, name: &Name) -> Option<Faults> {
+    pub(crate) fn faults(&self, cluster: &Arc<str>, kind: &WatchedKind, name: &Name) -> Option<Faults> {
         let place = Place {
             file: Some(format!("cluster {cluster}").into()),
             object: format!("{}/{}", kind.kind, name.1),
@@ -125,7 +125,7 @@ impl Withheld {
     }
 
     /// Why it is withheld, for those who wrote it; `None` while that is not known.
-    pub(super) fn why(&self) -> Option<String> {
+    pub(crate) fn why(&self) -> Option<String> {
         self.schema.why().or_else(|| {
             let is_over = matches!(self.schema, SchemaState::Recent | SchemaState::Current);
             is_over.then(|| {

@@ -37,17 +37,17 @@ pub struct ClusterFile {
 
 impl ClusterFile {
     /// The name of the cluster, where it can be read.
-    pub(in crate::config) fn name(&self) -> Option<String> {
+    pub(crate) fn name(&self) -> Option<String> {
         let documents = document::parse(None, &self.text).ok()?;
         documents.first()?.text("name").map(str::to_owned)
     }
 }
 
 /// How the files of a folder are had.
-pub(in crate::config) type ReadFolder<'f> = &'f dyn Fn(&Path) -> (Vec<ClusterFile>, Faults);
+pub(crate) type ReadFolder<'f> = &'f dyn Fn(&Path) -> (Vec<ClusterFile>, Faults);
 
 /// Reads the folder that `clusters` names, and has `add` take each entry.
-pub(super) fn clusters(
+pub(crate) fn clusters(
     root: &Section<'_>,
     read_folder: ReadFolder<'_>,
     mut add: impl FnMut(&Section<'_>),
@@ -95,7 +95,7 @@ fn entry(file: &ClusterFile, add: &mut impl FnMut(&Section<'_>)) -> Faults {
 }
 
 /// What is in the folder at `path` and the folders below it. Blocks: it reads files.
-pub(in crate::config) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) {
+pub(crate) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) {
     let mut faults = Faults::new();
     let mut unreadable = |path: &Path, error: &io::Error| {
         faults.push(Fault::error(

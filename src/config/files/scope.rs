@@ -70,7 +70,7 @@ impl FileScope {
 
     /// Refuses a link that leads out of the folder. What is there later is another question:
     /// [`FileScope::read`] asks it of the file that it has opened.
-    pub(super) fn check_link(&self, path: &Path) -> io::Result<()> {
+    pub(crate) fn check_link(&self, path: &Path) -> io::Result<()> {
         match self {
             Self::Anywhere => Ok(()),
             Self::Below(folder) => self.check_real(folder, &fs::canonicalize(path)?),

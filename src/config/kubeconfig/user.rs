@@ -38,7 +38,7 @@ pub struct Basic {
 }
 
 /// `refusal`: what is wrong with credentials that another program makes.
-pub(super) fn user(
+pub(crate) fn user(
     files: &dyn Files,
     name: &str,
     section: &Section<'_>,
@@ -79,7 +79,7 @@ fn certificate(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>
 }
 
 /// What is in `data`, in base64, or else in the file that `file` names.
-pub(super) fn data_or_file(
+pub(crate) fn data_or_file(
     files: &dyn Files,
     section: &Section<'_>,
     data: &str,

@@ -208,7 +208,7 @@ impl<'r> Section<'r> {
 }
 
 /// What to do about a value that is not a string.
-pub(super) const fn not_a_string(node: &Node) -> &'static str {
+pub(crate) const fn not_a_string(node: &Node) -> &'static str {
     match node.value {
         Value::Bool(_) | Value::Number(_) => "must be a string: put it in quotes",
         _ => "must be a string",

@@ -16,38 +16,38 @@ const MOST: (usize, usize) = (MOST_ROWS, 500);
 
 /// A decision in a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::console) struct DecisionRow {
-    pub(in crate::console) sequence: u64,
-    pub(in crate::console) time: String,
-    pub(in crate::console) decision: Decision,
-    pub(in crate::console) endpoint: String,
-    pub(in crate::console) cluster: String,
-    pub(in crate::console) user: String,
-    pub(in crate::console) what: String,
+pub(crate) struct DecisionRow {
+    pub(crate) sequence: u64,
+    pub(crate) time: String,
+    pub(crate) decision: Decision,
+    pub(crate) endpoint: String,
+    pub(crate) cluster: String,
+    pub(crate) user: String,
+    pub(crate) what: String,
     /// The object that decided, and the path of its view.
-    pub(in crate::console) cause: Option<(String, String)>,
-    pub(in crate::console) reason: String,
+    pub(crate) cause: Option<(String, String)>,
+    pub(crate) reason: String,
     /// How many policies and webhooks in shadow had something to say.
-    pub(in crate::console) shadow: usize,
+    pub(crate) shadow: usize,
 }
 
 /// Rows, the newest first.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::console) struct NewestFirst {
-    pub(in crate::console) rows: Vec<DecisionRow>,
+pub(crate) struct NewestFirst {
+    pub(crate) rows: Vec<DecisionRow>,
     /// How many more there were, or may have been.
-    pub(in crate::console) left_out: u64,
+    pub(crate) left_out: u64,
 }
 
 /// What is new on one page.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct LiveBatch {
+pub(crate) struct LiveBatch {
     denials: Vec<DecisionRow>,
     others: Vec<DecisionRow>,
     /// How many were not shown, or not looked at.
     skipped: u64,
     /// The last decision that was looked at.
-    pub(super) last: u64,
+    pub(crate) last: u64,
 }
 
 /// Rows as HTML, without a table around them.
@@ -82,7 +82,7 @@ impl DecisionRow {
 
 /// The newest decisions of `slice` that meet `filter` and are `wanted`: at most so many rows, for
 /// which at most so many lines are read.
-pub(in crate::console) fn rows(
+pub(crate) fn rows(
     slice: &DecisionSlice,
     filter: &DecisionFilter,
     (most, most_read): (usize, usize),
@@ -115,7 +115,7 @@ pub(in crate::console) fn rows(
 
 impl LiveBatch {
     /// What `slice` has after `seen` for this filter.
-    pub(super) fn new(slice: &DecisionSlice, seen: u64, filter: &DecisionFilter) -> Self {
+    pub(crate) fn new(slice: &DecisionSlice, seen: u64, filter: &DecisionFilter) -> Self {
         let denials = rows(slice, filter, MOST, |decision| decision == Decision::Deny);
         let others = rows(slice, filter, MOST, |decision| decision != Decision::Deny);
         // Those that are gone already were not looked at: how many of them met a filter nobody knows.
@@ -129,7 +129,7 @@ impl LiveBatch {
     }
 
     /// As server-sent events; the last carries the number by which a browser resumes.
-    pub(super) fn events(&self) -> String {
+    pub(crate) fn events(&self) -> String {
         let mut events = String::new();
         for (name, rows) in [("denial", &self.denials), ("decision", &self.others)] {
             let rendered = Rows { rows, is_new: true }.render();

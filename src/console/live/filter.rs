@@ -13,24 +13,24 @@ use portcullis_policy::explain::logged::LoggedDecision;
 /// The decisions that meet every condition that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::console) struct DecisionFilter {
-    pub(in crate::console) user: String,
-    pub(in crate::console) group: String,
-    pub(in crate::console) verb: String,
+pub(crate) struct DecisionFilter {
+    pub(crate) user: String,
+    pub(crate) group: String,
+    pub(crate) verb: String,
     /// `pods`, `deployments.apps`, `pods/log`: what is left out may be anything.
-    pub(in crate::console) resource: String,
-    pub(in crate::console) namespace: String,
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
     /// The name of an object that decided, nearly did, excused, or would have decided in shadow.
-    pub(in crate::console) policy: String,
-    pub(in crate::console) decision: String,
+    pub(crate) policy: String,
+    pub(crate) decision: String,
     /// `true`: a policy or webhook in shadow had something to say.
-    pub(in crate::console) shadow: String,
-    pub(in crate::console) endpoint: String,
-    pub(in crate::console) cluster: String,
+    pub(crate) shadow: String,
+    pub(crate) endpoint: String,
+    pub(crate) cluster: String,
 }
 
 /// The names of the fields, in the order in which they are shown.
-pub(in crate::console) const FIELDS: [&str; 10] = [
+pub(crate) const FIELDS: [&str; 10] = [
     "user",
     "group",
     "verb",
@@ -44,8 +44,7 @@ pub(in crate::console) const FIELDS: [&str; 10] = [
 ];
 
 /// All decisions, in the words of the decision log.
-pub(in crate::console) const DECISIONS: [Decision; 3] =
-    [Decision::Deny, Decision::Allow, Decision::NoOpinion];
+pub(crate) const DECISIONS: [Decision; 3] = [Decision::Deny, Decision::Allow, Decision::NoOpinion];
 
 /// What a line has that names somebody in shadow. A text cannot have it: its quotes are escaped.
 const SOME_SHADOW: &[u8] = br#""shadow":[{"#;
@@ -58,7 +57,7 @@ impl DecisionFilter {
     /// # Errors
     ///
     /// A name is not known or given twice, or a value is none of those that there are.
-    pub(in crate::console) fn read(query: &ViewQuery, beside: &[&str]) -> Result<Self, ViewError> {
+    pub(crate) fn read(query: &ViewQuery, beside: &[&str]) -> Result<Self, ViewError> {
         query.only(&[&FIELDS, beside].concat())?;
         let text = |name: &'static str| query.one(name).map(|value| value.unwrap_or_default().to_owned());
         let endpoints = Endpoint::ALL.map(Endpoint::as_str);
@@ -77,12 +76,12 @@ impl DecisionFilter {
     }
 
     /// The query that describes it.
-    pub(in crate::console) fn query(&self) -> ViewQuery {
+    pub(crate) fn query(&self) -> ViewQuery {
         self.values().into_iter().collect()
     }
 
     /// Each field with its value; empty where it is not set.
-    pub(in crate::console) fn values(&self) -> [(&'static str, &str); FIELDS.len()] {
+    pub(crate) fn values(&self) -> [(&'static str, &str); FIELDS.len()] {
         [
             ("user", &self.user),
             ("group", &self.group),
@@ -99,7 +98,7 @@ impl DecisionFilter {
 
     /// Whether a line could meet it, as far as can be told without reading it: cheap, and never
     /// `false` for one that does.
-    pub(super) fn may_meet(&self, kept: &KeptDecision<'_>) -> bool {
+    pub(crate) fn may_meet(&self, kept: &KeptDecision<'_>) -> bool {
         let is_decision = self.decision.is_empty() || self.decision == kept.decision.as_str();
         let is_shadow = self.shadow.is_empty() || memmem::find(kept.line, SOME_SHADOW).is_some();
         is_decision
@@ -131,7 +130,7 @@ impl DecisionFilter {
     }
 
     /// Whether a decision meets it.
-    pub(super) fn is_met(&self, request: &LoggedDecision<'_>) -> bool {
+    pub(crate) fn is_met(&self, request: &LoggedDecision<'_>) -> bool {
         let attributes = &request.attributes;
         let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
         is(&self.user, &request.user)

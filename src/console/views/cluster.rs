@@ -9,10 +9,10 @@ use crate::console::query::ViewQuery;
 
 /// The clusters of which something can be asked, and the one that is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ClusterChoice {
+pub(crate) struct ClusterChoice {
     /// By name; never empty.
-    pub(super) names: Vec<String>,
-    pub(super) chosen: String,
+    pub(crate) names: Vec<String>,
+    pub(crate) chosen: String,
 }
 
 impl ClusterChoice {
@@ -21,7 +21,7 @@ impl ClusterChoice {
     /// # Errors
     ///
     /// There is no such cluster.
-    pub(super) fn new(context: &ViewContext<'_>, query: &ViewQuery) -> Result<Self, ViewError> {
+    pub(crate) fn new(context: &ViewContext<'_>, query: &ViewQuery) -> Result<Self, ViewError> {
         let asked = query.one("cluster")?;
         if let Some(only) = context.visible.only() {
             return Self::among([only.to_owned()].into(), asked);
@@ -56,7 +56,7 @@ impl ClusterChoice {
     }
 
     /// Whether there is something to choose.
-    pub(super) fn is_any(&self) -> bool {
+    pub(crate) fn is_any(&self) -> bool {
         self.names.len() > 1
     }
 }

@@ -54,7 +54,7 @@ struct WatchedCluster {
     faults: Vec<String>,
 }
 
-pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
+pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     request.query.only(&["page"])?;
     let mut rows = rows(&context.snapshot.config, &context.state.source().status());
     rows.retain(|row| context.visible.contains(&row.name));

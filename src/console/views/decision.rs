@@ -34,7 +34,7 @@ struct DecisionPage<'a> {
     line: &'a str,
 }
 
-pub(super) fn view(
+pub(crate) fn view(
     context: &ViewContext<'_>,
     request: &ViewRequest,
     sequence: &str,

@@ -62,7 +62,7 @@ struct FilterField<'a> {
     choices: Vec<&'static str>,
 }
 
-pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
+pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     let filter = DecisionFilter::read(&request.query, &[AFTER])?;
     let decisions = context.decisions;
     let slice = decisions.since(0);

@@ -25,7 +25,7 @@ const POLICY_NOTICE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// What is in force, how it is doing, and what is wrong with what is not.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct NowView {
+pub(crate) struct NowView {
     revision: String,
     /// When it came into force; for who sees every cluster, as what follows.
     since: Option<String>,
@@ -85,7 +85,7 @@ struct NowPage<'a> {
     view: &'a NowView,
 }
 
-pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
+pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     request.query.only(&[])?;
     let view = NowView::new(context);
     let frame = context.frame("Now", request);

@@ -4,21 +4,21 @@ use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
 
 /// How many rows a page has.
-pub(super) const ROWS: usize = 200;
+pub(crate) const ROWS: usize = 200;
 
 /// Which rows of a list are shown, and how to get to the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Paging {
+pub(crate) struct Paging {
     /// How many rows there are.
-    pub(super) total: usize,
+    pub(crate) total: usize,
     /// The number of the first row on the page, from 1.
-    pub(super) first: usize,
+    pub(crate) first: usize,
     /// That of the last.
-    pub(super) last: usize,
+    pub(crate) last: usize,
     /// The URL of the page before.
-    pub(super) previous: Option<String>,
+    pub(crate) previous: Option<String>,
     /// That of the page after.
-    pub(super) next: Option<String>,
+    pub(crate) next: Option<String>,
 }
 
 impl Paging {
@@ -27,7 +27,7 @@ impl Paging {
     /// # Errors
     ///
     /// There is no such page.
-    pub(super) fn new(total: usize, path: &str, query: &ViewQuery) -> Result<Self, ViewError> {
+    pub(crate) fn new(total: usize, path: &str, query: &ViewQuery) -> Result<Self, ViewError> {
         let pages = total.div_ceil(ROWS).max(1);
         let page = match query.one("page")? {
             None => 1,
@@ -55,7 +55,7 @@ impl Paging {
     }
 
     /// The rows of the page.
-    pub(super) fn rows<'r, T>(&self, all: &'r [T]) -> &'r [T] {
+    pub(crate) fn rows<'r, T>(&self, all: &'r [T]) -> &'r [T] {
         all.get(self.first.saturating_sub(1)..self.last)
             .unwrap_or_default()
     }

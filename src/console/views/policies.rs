@@ -13,7 +13,7 @@ use super::paging::Paging;
 use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::page::{Page, ViewError};
-pub(super) use detail::view as detail;
+pub(crate) use detail::view as detail;
 use list::{ListedKind, PolicyList, PolicyRow};
 use recent::RecentUse;
 
@@ -50,7 +50,7 @@ struct PolicyFilter {
     is_unused: bool,
 }
 
-pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
+pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     let query = &request.query;
     query.only(&FIELDS)?;
     let clusters = ClusterChoice::new(context, query)?;

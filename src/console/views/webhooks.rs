@@ -72,7 +72,7 @@ struct WebhookFigures {
     shadow_denies: u64,
 }
 
-pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
+pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     request.query.only(&["cluster", "page"])?;
     let clusters = ClusterChoice::new(context, &request.query)?;
     let set = context.snapshot.admission.for_cluster(&clusters.chosen);

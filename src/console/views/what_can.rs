@@ -60,7 +60,7 @@ struct PermissionRow {
     denied_by: Vec<String>,
 }
 
-pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
+pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     request.query.only(&FIELDS)?;
     let clusters = ClusterChoice::new(context, &request.query)?;
     let form = WhatCanForm::new(&request.query)?;

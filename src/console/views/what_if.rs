@@ -67,7 +67,7 @@ struct Answers {
     trial: Option<TrialAnswer>,
 }
 
-pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
+pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     let question = match &request.form {
         None => Question::of_query(context, &request.query)?,
         Some(form) => Question::of_form(context, form)?,

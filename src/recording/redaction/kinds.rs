@@ -41,7 +41,7 @@ static KINDS: LazyLock<[(&str, Vec<Pattern>); 4]> = LazyLock::new(|| {
 });
 
 /// Marks what is secret in all that is below `root`.
-pub(super) fn find(root: Node<'_>, marks: &mut Marks) {
+pub(crate) fn find(root: Node<'_>, marks: &mut Marks) {
     if !may_have_any(root.raw()) {
         return;
     }

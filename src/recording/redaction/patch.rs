@@ -10,7 +10,7 @@ use portcullis_cel::json::{Document, Kind, Node, escape_bytes, pointer, write_st
 /// # Errors
 ///
 /// [`TooManyPlaces`].
-pub(in crate::recording) fn redacted_patch(
+pub(crate) fn redacted_patch(
     patch: &[u8],
     redaction: &mut Redaction,
     at: &str,

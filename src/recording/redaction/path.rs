@@ -7,32 +7,32 @@ use portcullis_cel::json::{Children, Kind, Node};
 
 /// What is removed of an object: a path from its root.
 #[derive(Debug, Clone)]
-pub(super) struct Pattern(Vec<PathStep>);
+pub(crate) struct Pattern(Vec<PathStep>);
 
 // === impl Pattern ===
 
 impl Pattern {
-    pub(super) const fn new(steps: Vec<PathStep>) -> Self {
+    pub(crate) const fn new(steps: Vec<PathStep>) -> Self {
         Self(steps)
     }
 
-    pub(super) fn keys<const N: usize>(names: [&str; N]) -> Self {
+    pub(crate) fn keys<const N: usize>(names: [&str; N]) -> Self {
         Self(names.map(key).to_vec())
     }
 
     /// Whether it is the object itself.
-    pub(super) const fn is_whole(&self) -> bool {
+    pub(crate) const fn is_whole(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Marks what it leads to in `node`.
-    pub(super) fn find(&self, node: Node<'_>, marks: &mut Marks) {
+    pub(crate) fn find(&self, node: Node<'_>, marks: &mut Marks) {
         find(&self.0, node, marks);
     }
 
     /// What of the path is left once `taken` have been gone; `None` where they lead elsewhere.
     /// Indices of lists need no step of their own.
-    pub(super) fn after<S: AsRef<str>>(&self, taken: &[S]) -> Option<&[PathStep]> {
+    pub(crate) fn after<S: AsRef<str>>(&self, taken: &[S]) -> Option<&[PathStep]> {
         let mut left = self.0.as_slice();
         for step in taken.iter().map(AsRef::as_ref) {
             match left.split_first() {
@@ -49,7 +49,7 @@ impl Pattern {
 }
 
 /// Marks what `steps` lead to in `node`.
-pub(super) fn find<'s, 'd>(steps: &'s [PathStep], node: Node<'d>, marks: &mut Marks) {
+pub(crate) fn find<'s, 'd>(steps: &'s [PathStep], node: Node<'d>, marks: &mut Marks) {
     let is_content = !matches!(steps.last(), Some(PathStep::Key(name)) if name == MANAGED_FIELDS);
     // The lists and maps all of whose values are gone into, and with which steps.
     let mut around: Vec<(Children<'d>, &'s [PathStep])> = Vec::new();

@@ -27,7 +27,7 @@ const BITS: usize = 16;
 
 /// Texts that were removed.
 #[derive(Debug, Default)]
-pub(super) struct Removed {
+pub(crate) struct Removed {
     /// The texts one after the other, as far as they are looked for.
     bytes: Vec<u8>,
     /// Where each is, in their order once they are sorted. None begins as another.
@@ -42,7 +42,7 @@ pub(super) struct Removed {
 
 impl Removed {
     /// Remembers every text in `node`, also what it is in base64, and what it is base64 of.
-    pub(super) fn add(&mut self, node: Node<'_>) {
+    pub(crate) fn add(&mut self, node: Node<'_>) {
         for text in node.descendants().filter(|node| node.kind() == Kind::String) {
             self.add_text(&text.as_str().unwrap_or_default());
         }
@@ -75,7 +75,7 @@ impl Removed {
     }
 
     /// Prepares for looking, after texts were added.
-    pub(super) fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         let Self {
             bytes,
             within,
@@ -99,7 +99,7 @@ impl Removed {
     }
 
     /// Whether one of them is `text` or stands in it.
-    pub(super) fn is_within(&self, text: &str) -> bool {
+    pub(crate) fn is_within(&self, text: &str) -> bool {
         let text = text.as_bytes();
         let order = |place: &(u32, u32)| at(&self.bytes, *place).cmp(text);
         if self.whole.binary_search_by(order).is_ok() {

@@ -13,7 +13,7 @@ use crate::config::files::{MANIFEST_BYTES, read};
 use crate::reload::source::Watched;
 
 /// The most bytes of all manifests together.
-pub(super) const MOST_BYTES: usize = 512 << 20;
+pub(crate) const MOST_BYTES: usize = 512 << 20;
 
 /// The files of a set, each with a digest of its content. Two are equal where the files and
 /// what they say are, whenever that was read.

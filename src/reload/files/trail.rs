@@ -13,13 +13,13 @@ const MOST_LINKS: usize = 40;
 /// Every name on the way to some files: their folders, up to the root, the links that lead to them,
 /// and their own. What happens under other names changes nothing that is read of them.
 #[derive(Debug, Default)]
-pub(super) struct Trail(HashSet<PathBuf>);
+pub(crate) struct Trail(HashSet<PathBuf>);
 
 // === impl Trail ===
 
 impl Trail {
     /// Of `files`, which are `real` with links followed, and `folders`.
-    pub(super) fn new(files: &[PathBuf], real: &[Option<PathBuf>], folders: &BTreeSet<PathBuf>) -> Self {
+    pub(crate) fn new(files: &[PathBuf], real: &[Option<PathBuf>], folders: &BTreeSet<PathBuf>) -> Self {
         let mut trail = Self::default();
         let mut followed = HashSet::new();
         for folder in folders {
@@ -46,7 +46,7 @@ impl Trail {
         trail
     }
 
-    pub(super) fn contains(&self, name: &Path) -> bool {
+    pub(crate) fn contains(&self, name: &Path) -> bool {
         self.0.contains(name)
     }
 
@@ -103,7 +103,7 @@ fn is_no_link(file: &Path) -> bool {
 
 /// What each of `files` leads to, as far as that is known. Of those that are no links, each folder
 /// is looked at once.
-pub(super) fn real_paths(files: &[PathBuf]) -> Vec<Option<PathBuf>> {
+pub(crate) fn real_paths(files: &[PathBuf]) -> Vec<Option<PathBuf>> {
     let mut folders: HashMap<&Path, Option<PathBuf>> = HashMap::new();
     let mut found = Vec::with_capacity(files.len());
     for file in files {

@@ -14,18 +14,18 @@ const LONGEST_BESIDE: Duration = Duration::from_millis(400);
 
 /// What is to be done.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Requested {
+pub(crate) struct Requested {
     /// The files are to be loaded, changed or not.
-    pub(super) is_forced: bool,
+    pub(crate) is_forced: bool,
     /// Some of them changed.
     is_changed: bool,
     /// What is beside the files changed.
-    pub(super) is_beside: bool,
+    pub(crate) is_beside: bool,
 }
 
 /// What is to be done, and when.
 #[derive(Debug)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     requested: Requested,
     /// The first and the last request of these.
     since: Option<(Instant, Instant)>,
@@ -38,24 +38,24 @@ pub(super) struct Schedule {
 // === impl Requested ===
 
 impl Requested {
-    pub(super) const FORCED: Self = Self {
+    pub(crate) const FORCED: Self = Self {
         is_forced: true,
         is_changed: false,
         is_beside: false,
     };
-    pub(super) const CHANGED: Self = Self {
+    pub(crate) const CHANGED: Self = Self {
         is_forced: false,
         is_changed: true,
         is_beside: false,
     };
-    pub(super) const BESIDE: Self = Self {
+    pub(crate) const BESIDE: Self = Self {
         is_forced: false,
         is_changed: false,
         is_beside: true,
     };
 
     /// Whether the files need no look.
-    pub(super) const fn is_beside_alone(self) -> bool {
+    pub(crate) const fn is_beside_alone(self) -> bool {
         self.is_beside && !self.is_forced && !self.is_changed
     }
 
@@ -72,7 +72,7 @@ impl Requested {
 
 impl Schedule {
     /// Nothing is requested; the files were looked at `now`.
-    pub(super) const fn new(now: Instant) -> Self {
+    pub(crate) const fn new(now: Instant) -> Self {
         Self {
             requested: Requested {
                 is_forced: false,
@@ -85,7 +85,7 @@ impl Schedule {
         }
     }
 
-    pub(super) fn request(&mut self, requested: Requested, now: Instant) {
+    pub(crate) fn request(&mut self, requested: Requested, now: Instant) {
         self.requested = self.requested.and(requested);
         let first = self.since.map_or(now, |(first, _)| first);
         self.since = Some((first, now));
@@ -93,7 +93,7 @@ impl Schedule {
 
     /// When to do what is requested, if anything is: what is asked for outright
     /// at once, what changed once it is quiet and the last rebuild is rested from.
-    pub(super) fn requested_at(&self) -> Option<Instant> {
+    pub(crate) fn requested_at(&self) -> Option<Instant> {
         let (first, last) = self.since?;
         if self.requested.is_forced {
             return Some(first);
@@ -107,21 +107,21 @@ impl Schedule {
     }
 
     /// When to look at the files although nothing is requested.
-    pub(super) fn poll_at(&self, interval: Duration) -> Option<Instant> {
+    pub(crate) fn poll_at(&self, interval: Duration) -> Option<Instant> {
         self.looked.checked_add(interval)
     }
 
     /// What is requested, which is not any more.
-    pub(super) fn take(&mut self) -> Requested {
+    pub(crate) fn take(&mut self) -> Requested {
         self.since = None;
         std::mem::take(&mut self.requested)
     }
 
-    pub(super) fn looked(&mut self, now: Instant) {
+    pub(crate) fn looked(&mut self, now: Instant) {
         self.looked = now;
     }
 
-    pub(super) fn rest_until(&mut self, rested: Instant) {
+    pub(crate) fn rest_until(&mut self, rested: Instant) {
         self.rested = rested;
     }
 }

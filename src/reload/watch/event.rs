@@ -24,9 +24,9 @@ pub enum ReloadAttempt<'a> {
 
 /// Asks for a reload, from any thread.
 #[derive(Clone)]
-pub struct Trigger(pub(super) Sender<WatchEvent>);
+pub struct Trigger(pub(crate) Sender<WatchEvent>);
 
-pub(super) enum WatchEvent {
+pub(crate) enum WatchEvent {
     /// Something is to be done.
     Requested(Requested),
     /// The inspection of this number ended; without result if it broke off.
@@ -48,7 +48,7 @@ impl Trigger {
         self.request(Requested::BESIDE);
     }
 
-    pub(super) fn request(&self, requested: Requested) {
+    pub(crate) fn request(&self, requested: Requested) {
         // An error means that the reloader has stopped: nothing to ask any more.
         let _ = self.0.send(WatchEvent::Requested(requested));
     }

@@ -8,7 +8,7 @@ use crate::reload::Restriction;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
 
 /// What a reload that takes longer than `limit` still waits for.
-pub(super) fn hanging(limit: Duration) -> Vec<Fault> {
+pub(crate) fn hanging(limit: Duration) -> Vec<Fault> {
     let pending = config::files::pending();
     if pending.is_empty() {
         let message = format!("the reload has not finished after {limit:?}; it takes effect when it does");
@@ -23,7 +23,7 @@ pub(super) fn hanging(limit: Duration) -> Vec<Fault> {
     pending.into_iter().map(of).collect()
 }
 
-pub(super) fn fault(message: String) -> Fault {
+pub(crate) fn fault(message: String) -> Fault {
     Fault::error(Place::default(), FaultKind::Unreadable, message)
 }
 
@@ -45,7 +45,7 @@ pub fn log(faults: &Faults, held_back: &HeldBack) {
 }
 
 /// Each by name: whoever removed a restriction by mistake finds it in the log.
-pub(super) fn warn_of_vanished(restrictions: &[Restriction]) {
+pub(crate) fn warn_of_vanished(restrictions: &[Restriction]) {
     for restriction in restrictions {
         let policy = restriction.in_cluster();
         match restriction.kind {
@@ -58,7 +58,7 @@ pub(super) fn warn_of_vanished(restrictions: &[Restriction]) {
 }
 
 /// Sockets are bound and queues made once.
-pub(super) fn warn_of_restart(old: &config::Config, new: &config::Config) {
+pub(crate) fn warn_of_restart(old: &config::Config, new: &config::Config) {
     let console = |config: &config::Config| config.console.clone();
     let address = |config| console(config).map(|console| console.address);
     let max_decisions = |config| console(config).map(|console| console.max_decisions);

@@ -29,7 +29,7 @@ const MOST_HANGING: usize = 8;
 const MOST_HANGING_POLLS: usize = MOST_HANGING / 2;
 
 /// What the thread works with.
-pub(super) struct ReloadWorker {
+pub(crate) struct ReloadWorker {
     trigger: Trigger,
     state: Arc<ReloadState>,
     path: PathBuf,
@@ -61,7 +61,7 @@ struct RunningInspection {
 // === impl ReloadWorker ===
 
 impl ReloadWorker {
-    pub(super) fn new(
+    pub(crate) fn new(
         trigger: Trigger,
         state: Arc<ReloadState>,
         path: PathBuf,
@@ -84,7 +84,7 @@ impl ReloadWorker {
         }
     }
 
-    pub(super) fn begin_to_watch(&mut self) {
+    pub(crate) fn begin_to_watch(&mut self) {
         let mut inspection = self.inspection(InspectionExtent::Everything);
         let current = Arc::clone(&self.state.current());
         self.last = inspection.look(&current, false);
@@ -103,7 +103,7 @@ impl ReloadWorker {
         }
     }
 
-    pub(super) fn run(mut self, events: &Receiver<WatchEvent>) {
+    pub(crate) fn run(mut self, events: &Receiver<WatchEvent>) {
         loop {
             let now = Instant::now();
             self.report_hanging(now);

@@ -34,7 +34,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 const HEAD: Duration = Duration::from_secs(5);
 
 /// Starts it on `listener`; the receiver gets nothing, and that only if it ends by itself.
-pub(in crate::server) fn start(
+pub(crate) fn start(
     shared: &Data<Shared>,
     listener: TcpListener,
 ) -> io::Result<(Arbiter, oneshot::Receiver<()>)> {

@@ -29,16 +29,16 @@ const QUESTION_BYTES: usize = 64 << 20;
 const MAX_BYTES_VERIFIED_AT_ONCE: usize = 16 << 10;
 
 /// A run, and the webhooks that it waits for.
-pub(super) struct Asking {
-    pub(super) chain: Chain,
+pub(crate) struct Asking {
+    pub(crate) chain: Chain,
     /// The user of the request.
-    pub(super) user: Box<str>,
-    pub(super) questions: Vec<CallQuestion>,
-    pub(super) left: VecDeque<Call>,
+    pub(crate) user: Box<str>,
+    pub(crate) questions: Vec<CallQuestion>,
+    pub(crate) left: VecDeque<Call>,
 }
 
 /// A question to one webhook, ready to be sent.
-pub(super) struct CallQuestion {
+pub(crate) struct CallQuestion {
     call: Call,
     uid: String,
     body: Vec<u8>,
@@ -47,26 +47,26 @@ pub(super) struct CallQuestion {
 }
 
 /// For whom a question is put, and how long that may take.
-pub(super) struct CallTerms<'t> {
+pub(crate) struct CallTerms<'t> {
     /// The cluster whose request it is about.
-    pub(super) cluster: &'t str,
-    pub(super) phase: Phase,
-    pub(super) timeout: Duration,
+    pub(crate) cluster: &'t str,
+    pub(crate) phase: Phase,
+    pub(crate) timeout: Duration,
     /// `None`: the request does not depend on the answer.
-    pub(super) requester: Option<Requester<'t>>,
-    pub(super) parent: Option<TraceParent>,
+    pub(crate) requester: Option<Requester<'t>>,
+    pub(crate) parent: Option<TraceParent>,
 }
 
 /// What came back.
-pub(super) struct Returned {
+pub(crate) struct Returned {
     call: Call,
     uid: String,
     phase: Phase,
-    pub(super) result: Result<ReceivedReply, CallFailure>,
+    pub(crate) result: Result<ReceivedReply, CallFailure>,
     took: Duration,
 }
 
-pub(super) enum ReceivedReply {
+pub(crate) enum ReceivedReply {
     Verified(Box<WebhookReply>),
     Unverified(Reply),
 }
@@ -74,7 +74,7 @@ pub(super) enum ReceivedReply {
 // === impl Asking ===
 
 impl Asking {
-    pub(super) fn new(chain: Chain, calls: Vec<Call>, request: &Request<'_>, permit: &Permit) -> Self {
+    pub(crate) fn new(chain: Chain, calls: Vec<Call>, request: &Request<'_>, permit: &Permit) -> Self {
         let mut left = VecDeque::from(calls);
         Self {
             chain,
@@ -86,7 +86,7 @@ impl Asking {
 }
 
 /// Writes as many questions as may be held at once, but at least one.
-pub(super) fn questions(
+pub(crate) fn questions(
     calls: &mut VecDeque<Call>,
     request: &Request<'_>,
     permit: &Permit,
@@ -124,17 +124,17 @@ fn questions_of(
 
 impl CallQuestion {
     /// Who is asked: `configuration/name`.
-    pub(super) fn webhook(&self) -> String {
+    pub(crate) fn webhook(&self) -> String {
         self.call.webhook.id()
     }
 
     /// How long the webhook may take.
-    pub(super) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.call.webhook.timeout
     }
 
     /// Asks, and waits for the answer.
-    pub(super) async fn put(self, upstreams: &Upstreams, terms: CallTerms<'_>) -> Returned {
+    pub(crate) async fn put(self, upstreams: &Upstreams, terms: CallTerms<'_>) -> Returned {
         let Self {
             call,
             uid,
@@ -177,7 +177,7 @@ impl CallQuestion {
 
 impl Returned {
     /// What was asked, and the reply, as far as it may be believed.
-    pub(super) fn answer(self) -> (Call, WebhookAnswer) {
+    pub(crate) fn answer(self) -> (Call, WebhookAnswer) {
         let Self {
             call,
             uid,

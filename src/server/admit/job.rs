@@ -30,9 +30,9 @@ use portcullis_policy::manifest::is_judged;
 const LARGE_BYTES: usize = 4 << 20;
 
 /// A review that goes on.
-pub(super) struct Job {
-    pub(super) asked: PendingReview,
-    pub(super) review: Arc<OwnedAdmissionReview>,
+pub(crate) struct Job {
+    pub(crate) asked: PendingReview,
+    pub(crate) review: Arc<OwnedAdmissionReview>,
     /// That of the index of the review.
     memory: OnceLock<TakenMemory>,
 }
@@ -40,7 +40,7 @@ pub(super) struct Job {
 // === impl Job ===
 
 impl Job {
-    pub(super) fn new(asked: PendingReview, review: OwnedAdmissionReview) -> Arc<Self> {
+    pub(crate) fn new(asked: PendingReview, review: OwnedAdmissionReview) -> Arc<Self> {
         Arc::new(Self {
             asked,
             review: Arc::new(review),
@@ -50,7 +50,7 @@ impl Job {
 
     /// Takes the memory of the review, which it keeps to the end. Where there is none, the
     /// review is refused: whoever takes all of it must not have the API server pass over it.
-    pub(super) fn hold(&self, shared: &Shared) -> Result<(), JobStep> {
+    pub(crate) fn hold(&self, shared: &Shared) -> Result<(), JobStep> {
         let review = self.review.review();
         let memory = MemoryOf {
             asked: &self.asked,
@@ -73,7 +73,7 @@ impl Job {
     }
 
     /// Reads the review and goes as far as it comes without others.
-    pub(super) async fn begin(
+    pub(crate) async fn begin(
         shared: &Data<Shared>,
         mut asked: PendingReview,
     ) -> Result<(Arc<Self>, JobStep), Rejection> {
@@ -111,12 +111,12 @@ impl Job {
     }
 
     /// As far as it comes without others, once a worker has tried in vain.
-    pub(super) async fn begin_anew(self: &Arc<Self>, shared: &Data<Shared>) -> Result<JobStep, Rejection> {
+    pub(crate) async fn begin_anew(self: &Arc<Self>, shared: &Data<Shared>) -> Result<JobStep, Rejection> {
         self.go_on(shared, Chain::new(self.asked.phase), Vec::new()).await
     }
 
     /// Goes on to the end; the reply.
-    pub(super) async fn finish(
+    pub(crate) async fn finish(
         self: Arc<Self>,
         shared: &Data<Shared>,
         mut step: JobStep,

@@ -14,28 +14,28 @@ use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer};
 use portcullis_policy::engine::admission::{AdmissionSet, ObjectMemory, Phase, TakenMemory};
 
 /// A review to be answered.
-pub(super) struct PendingReview {
-    pub(super) received: ReceivedReview,
-    pub(super) phase: Phase,
+pub(crate) struct PendingReview {
+    pub(crate) received: ReceivedReview,
+    pub(crate) phase: Phase,
     /// The only policy or webhook configuration that is to be asked.
-    pub(super) only: Option<String>,
-    pub(super) since: Instant,
+    pub(crate) only: Option<String>,
+    pub(crate) since: Instant,
     /// The webhooks that have answered so far, where reviews are recorded.
-    pub(super) calls: Mutex<Vec<RecordedCall>>,
+    pub(crate) calls: Mutex<Vec<RecordedCall>>,
     /// Memory for what is made of it, once anything is.
-    pub(super) memory: OnceLock<ReviewMemory>,
+    pub(crate) memory: OnceLock<ReviewMemory>,
 }
 
 /// Memory for what is made of a review of this user.
-pub(super) struct MemoryOf<'r> {
-    pub(super) asked: &'r PendingReview,
-    pub(super) user: &'r str,
+pub(crate) struct MemoryOf<'r> {
+    pub(crate) asked: &'r PendingReview,
+    pub(crate) user: &'r str,
 }
 
 // === impl MemoryOf ===
 
 impl MemoryOf<'_> {
-    pub(super) fn memory(&self) -> &ReviewMemory {
+    pub(crate) fn memory(&self) -> &ReviewMemory {
         let ReceivedReview { permit, caller, .. } = &self.asked.received;
         let new = || permit.memory(&caller.cluster, self.user);
         self.asked.memory.get_or_init(new)
@@ -52,7 +52,7 @@ impl ObjectMemory for MemoryOf<'_> {
 
 impl PendingReview {
     /// Reads the review, the only time that it is decoded. Its bytes are gone from here then.
-    pub(super) fn read(&mut self) -> Result<OwnedAdmissionReview, Rejection> {
+    pub(crate) fn read(&mut self) -> Result<OwnedAdmissionReview, Rejection> {
         let _span = self.received.trace.span("decode");
         let body = mem::take(&mut self.received.body);
         let review = OwnedAdmissionReview::read(Vec::from(body))?;
@@ -64,17 +64,17 @@ impl PendingReview {
     }
 
     /// Keeps what a webhook answered, to be recorded with the review.
-    pub(super) fn keep_call(&self, call: Call, answer: WebhookAnswer) {
+    pub(crate) fn keep_call(&self, call: Call, answer: WebhookAnswer) {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.push(RecordedCall::new(call, answer, false));
     }
 
     /// What was kept.
-    pub(super) fn take_calls(&self) -> Vec<RecordedCall> {
+    pub(crate) fn take_calls(&self) -> Vec<RecordedCall> {
         mem::take(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn check_name(&self) -> Result<(), Rejection> {
+    pub(crate) fn check_name(&self) -> Result<(), Rejection> {
         match &self.only {
             Some(name) if !self.policies().has(self.phase, name) => {
                 Err(Rejection::NoSuchPolicy { name: name.clone() })
@@ -83,13 +83,13 @@ impl PendingReview {
         }
     }
 
-    pub(super) fn policies(&self) -> &Arc<AdmissionSet> {
+    pub(crate) fn policies(&self) -> &Arc<AdmissionSet> {
         let ReceivedReview { snapshot, caller, .. } = &self.received;
         snapshot.admission.for_cluster(&caller.cluster)
     }
 
     /// What answers the questions about access of expressions.
-    pub(super) fn access(&self) -> &PolicySet {
+    pub(crate) fn access(&self) -> &PolicySet {
         let ReceivedReview { snapshot, caller, .. } = &self.received;
         snapshot.policies.for_cluster(&caller.cluster)
     }

@@ -16,25 +16,25 @@ use portcullis_policy::engine::Decision;
 use portcullis_policy::engine::admission::{Outcome, Phase, Request};
 
 /// A review that is answered, and what is left to do about it.
-pub(super) struct SettledReview {
-    pub(super) reply: Vec<u8>,
+pub(crate) struct SettledReview {
+    pub(crate) reply: Vec<u8>,
     /// Once webhooks in shadow have answered.
-    pub(super) unlogged: Option<Box<Unlogged>>,
+    pub(crate) unlogged: Option<Box<Unlogged>>,
     /// With the review, where reviews are recorded.
-    pub(super) unrecorded: Option<Box<Unrecorded>>,
+    pub(crate) unrecorded: Option<Box<Unrecorded>>,
 }
 
 /// What was decided, for a line that waits for webhooks in shadow.
-pub(super) struct Unlogged {
-    pub(super) outcome: Outcome,
-    pub(super) time: SystemTime,
-    pub(super) took: Duration,
+pub(crate) struct Unlogged {
+    pub(crate) outcome: Outcome,
+    pub(crate) time: SystemTime,
+    pub(crate) took: Duration,
 }
 
 /// An answer that is to be recorded.
-pub(super) struct Unrecorded {
+pub(crate) struct Unrecorded {
     decision: RecordedDecision,
-    pub(super) calls: Vec<RecordedCall>,
+    pub(crate) calls: Vec<RecordedCall>,
     time: SystemTime,
     phase: Phase,
     name: Option<String>,
@@ -44,18 +44,18 @@ pub(super) struct Unrecorded {
 }
 
 /// Whose decision it was, and what it was about.
-pub(super) struct About<'a> {
-    pub(super) snapshot: &'a Snapshot,
-    pub(super) caller: &'a Caller,
-    pub(super) phase: Phase,
-    pub(super) request: &'a Request<'a>,
+pub(crate) struct About<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) caller: &'a Caller,
+    pub(crate) phase: Phase,
+    pub(crate) request: &'a Request<'a>,
 }
 
 // === impl PendingReview ===
 
 impl PendingReview {
     /// The reply, and what is left to do.
-    pub(super) fn settle(
+    pub(crate) fn settle(
         &self,
         shared: &Shared,
         review: &AdmissionReview<'_>,
@@ -141,7 +141,7 @@ impl PendingReview {
 
 impl Unlogged {
     /// Writes the line.
-    pub(super) fn record(
+    pub(crate) fn record(
         &self,
         recorder: &DecisionRecorder,
         about: &About<'_>,
@@ -172,7 +172,7 @@ impl Unlogged {
 
 impl Unrecorded {
     /// Records it with the review that it is about.
-    pub(super) fn record(self, shared: &Shared, review: Arc<OwnedAdmissionReview>) {
+    pub(crate) fn record(self, shared: &Shared, review: Arc<OwnedAdmissionReview>) {
         shared.recordings.record(|| RecordedReview {
             time: self.time,
             endpoint: self.phase.into(),

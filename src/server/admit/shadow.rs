@@ -63,7 +63,7 @@ struct WebhookDecision {
 }
 
 /// Has the webhooks in shadow asked about a review that is answered.
-pub(super) fn spawn(
+pub(crate) fn spawn(
     shared: &Data<Shared>,
     review: &PendingReview,
     read: &Arc<OwnedAdmissionReview>,

@@ -13,7 +13,7 @@ use portcullis_policy::engine::admission::{Chain, Progress, Request, Run};
 use portcullis_policy::manifest::Surroundings;
 
 /// How far a step brought a review.
-pub(super) enum JobStep {
+pub(crate) enum JobStep {
     /// To its reply, and to what is left for afterwards.
     Settled(SettledReview),
     /// To webhooks, whose answers it needs.
@@ -22,7 +22,7 @@ pub(super) enum JobStep {
 
 impl PendingReview {
     /// The next step of the run, unless it is over before.
-    pub(super) fn advance(
+    pub(crate) fn advance(
         &self,
         shared: &Shared,
         review: &AdmissionReview<'_>,

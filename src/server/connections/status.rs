@@ -9,7 +9,7 @@ use futures_util::task::AtomicWaker;
 
 /// How far a connection's end has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::server) enum Stage {
+pub(crate) enum Stage {
     /// It stays.
     Open,
     /// What is in flight and what still comes is answered; clients are asked to go elsewhere.
@@ -22,7 +22,7 @@ pub(in crate::server) enum Stage {
 
 /// Who is at the other end, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::server) enum PeerStanding {
+pub(crate) enum PeerStanding {
     /// Nobody, so far.
     Stranger,
     /// Whoever has the key of a certificate of the client CA.
@@ -37,7 +37,7 @@ const NEVER: u64 = u64::MAX;
 /// Shared by the registry, which says when a connection must end, and the
 /// connection's task, which does it.
 #[derive(Debug)]
-pub(in crate::server) struct ConnectionStatus {
+pub(crate) struct ConnectionStatus {
     stage: AtomicU8,
     standing: AtomicU8,
     /// When the handshake or head under way must be complete, on the registry's clock.
@@ -62,7 +62,7 @@ impl Stage {
 
 impl ConnectionStatus {
     /// A connection whose handshake must be complete at `deadline`.
-    pub(super) fn new(stage: Stage, deadline: u64) -> Self {
+    pub(crate) fn new(stage: Stage, deadline: u64) -> Self {
         Self {
             stage: AtomicU8::new(stage as u8),
             standing: AtomicU8::new(PeerStanding::Stranger as u8),
@@ -72,50 +72,50 @@ impl ConnectionStatus {
     }
 
     /// How far its end has come.
-    pub(in crate::server) fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> Stage {
         Stage::of(self.stage.load(Ordering::Acquire))
     }
 
     /// Whether its client is authenticated.
-    pub(in crate::server) fn is_proven(&self) -> bool {
+    pub(crate) fn is_proven(&self) -> bool {
         self.is_at_least(PeerStanding::OfAuthority)
     }
 
     /// Whether its client is known so well.
-    pub(super) fn is_at_least(&self, standing: PeerStanding) -> bool {
+    pub(crate) fn is_at_least(&self, standing: PeerStanding) -> bool {
         self.standing.load(Ordering::Relaxed) >= standing as u8
     }
 
     /// Notes how well its client is known; whether that is new.
-    pub(super) fn prove(&self, standing: PeerStanding) -> bool {
+    pub(crate) fn prove(&self, standing: PeerStanding) -> bool {
         self.standing.fetch_max(standing as u8, Ordering::Relaxed) < standing as u8
     }
 
     /// Has the connection's task go on to `stage`, if it is not there yet.
-    pub(super) fn advance(&self, stage: Stage) {
+    pub(crate) fn advance(&self, stage: Stage) {
         self.stage.fetch_max(stage as u8, Ordering::AcqRel);
         self.task.wake();
     }
 
     /// A head began, or a handshake: it is awaited until `deadline`, unless another is already.
-    pub(super) fn expect(&self, deadline: u64) {
+    pub(crate) fn expect(&self, deadline: u64) {
         if self.deadline.load(Ordering::Relaxed) == NEVER {
             self.deadline.store(deadline, Ordering::Relaxed);
         }
     }
 
     /// What was awaited is there.
-    pub(super) fn reached(&self) {
+    pub(crate) fn reached(&self) {
         self.deadline.store(NEVER, Ordering::Relaxed);
     }
 
     /// Whether something was awaited in vain.
-    pub(super) fn is_overdue(&self, now: u64) -> bool {
+    pub(crate) fn is_overdue(&self, now: u64) -> bool {
         now >= self.deadline.load(Ordering::Relaxed)
     }
 
     /// Serves the connection until that ends or the connection is closed from outside.
-    pub(in crate::server) async fn run(&self, serving: impl Future<Output = ()>) {
+    pub(crate) async fn run(&self, serving: impl Future<Output = ()>) {
         let mut serving = pin!(serving);
         poll_fn(|context| {
             self.task.register(context.waker());

@@ -11,20 +11,20 @@ use crate::config::ConnectionLimits;
 use crate::server::limits::shares::Shares;
 
 /// How many connections may be on their way out beside those that count.
-pub(super) const CLOSING: usize = 64;
+pub(crate) const CLOSING: usize = 64;
 
 /// How many connections a listener may have at the moment.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::server) struct AcceptLimits {
+pub(crate) struct AcceptLimits {
     /// As configured.
-    pub(in crate::server) connections: ConnectionLimits,
+    pub(crate) connections: ConnectionLimits,
     /// Among how many clusters they are shared.
-    pub(in crate::server) clusters: usize,
+    pub(crate) clusters: usize,
 }
 
 /// The connections of one listener, by number: the lower, the older.
 #[derive(Debug, Default)]
-pub(super) struct ConnectionTable {
+pub(crate) struct ConnectionTable {
     next: u64,
     open: BTreeMap<u64, TableEntry>,
     /// Those without proof that are not closed yet.
@@ -68,7 +68,7 @@ impl From<ConnectionLimits> for AcceptLimits {
 impl ConnectionTable {
     /// A new connection, for which another is closed if there are too many;
     /// `None` if there is none to close.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         address: IpAddr,
         limits: AcceptLimits,
@@ -112,7 +112,7 @@ impl ConnectionTable {
 
     /// It no longer counts for the limits of unauthenticated connections, but for `cluster`
     /// if its client is a caller.
-    pub(super) fn prove(&mut self, number: u64, cluster: Option<&Arc<str>>) {
+    pub(crate) fn prove(&mut self, number: u64, cluster: Option<&Arc<str>>) {
         self.forget(number);
         let Some(entry) = self.open.get_mut(&number).filter(|entry| !entry.is_closing) else {
             return;
@@ -126,7 +126,7 @@ impl ConnectionTable {
     }
 
     /// It is gone.
-    pub(super) fn remove(&mut self, number: u64) {
+    pub(crate) fn remove(&mut self, number: u64) {
         self.forget(number);
         if self.open.remove(&number).is_some_and(|entry| entry.is_closing) {
             self.closing -= 1;
@@ -134,12 +134,12 @@ impl ConnectionTable {
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.open.len()
     }
 
     /// Closes what is overdue at `now`.
-    pub(super) fn sweep(&mut self, now: u64) {
+    pub(crate) fn sweep(&mut self, now: u64) {
         let unproven = &self.unproven;
         let is_overdue = |number: &u64, entry: &TableEntry| {
             entry.status.is_overdue(now) || (now >= entry.prove_by && unproven.contains(number))
@@ -156,14 +156,14 @@ impl ConnectionTable {
     }
 
     /// Closes the oldest without proof; whether there was one.
-    pub(super) fn close_oldest(&mut self) -> bool {
+    pub(crate) fn close_oldest(&mut self) -> bool {
         let oldest = self.unproven.first().copied();
         oldest.inspect(|oldest| self.close(*oldest)).is_some()
     }
 
     /// Has every connection, those to come too, go on to `stage`. Nobody waits
     /// for the end of those without proof.
-    pub(super) fn advance(&mut self, stage: Stage) {
+    pub(crate) fn advance(&mut self, stage: Stage) {
         self.stage = Some(stage);
         for entry in self.open.values() {
             entry.status.advance(stage);
@@ -172,7 +172,7 @@ impl ConnectionTable {
     }
 
     /// Whether more connections are on their way out than may be.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         self.closing >= CLOSING
     }
 
@@ -255,7 +255,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-pub(super) fn milliseconds(duration: Duration) -> u64 {
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -33,20 +33,20 @@ const FORM_BYTES: usize = 1 << 20;
 const FORM: Duration = Duration::from_secs(10);
 
 /// What the requests of the listener share.
-pub(super) struct ConsoleService {
-    pub(super) shared: Data<Shared>,
-    pub(super) console: Arc<ConsoleState>,
-    pub(super) guard: ConsoleGuard,
+pub(crate) struct ConsoleService {
+    pub(crate) shared: Data<Shared>,
+    pub(crate) console: Arc<ConsoleState>,
+    pub(crate) guard: ConsoleGuard,
     /// Who makes a view that may take long.
-    pub(super) costly: CostlyViews,
+    pub(crate) costly: CostlyViews,
     /// The open streams of decisions.
-    pub(super) streams: Rc<LiveStreams>,
+    pub(crate) streams: Rc<LiveStreams>,
     /// What browsers have not read yet.
-    pub(super) unread: UnreadAnswers,
+    pub(crate) unread: UnreadAnswers,
 }
 
 /// Answers every request of the listener.
-pub(super) async fn answer(
+pub(crate) async fn answer(
     request: HttpRequest,
     body: Payload,
     service: Data<Rc<ConsoleService>>,

@@ -19,13 +19,13 @@ const MAX_PER_VIEWER: usize = 8;
 
 /// Who makes, or waits to make, a view that may take long.
 #[derive(Debug)]
-pub(super) struct CostlyViews {
+pub(crate) struct CostlyViews {
     turn: Semaphore,
     counts: Rc<RefCell<HashMap<VisibleClusters, usize>>>,
 }
 
 /// The turn of one view, until it is dropped.
-pub(super) struct CostlyTurn<'c> {
+pub(crate) struct CostlyTurn<'c> {
     _turn: SemaphorePermit<'c>,
     _place: CostlyPlace,
 }
@@ -39,7 +39,7 @@ struct CostlyPlace {
 // === impl CostlyViews ===
 
 impl CostlyViews {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             turn: Semaphore::new(1),
             counts: Rc::default(),
@@ -51,7 +51,7 @@ impl CostlyViews {
     /// # Errors
     ///
     /// Too many are made for them, or others take too long.
-    pub(super) async fn enter(&self, visible: &VisibleClusters) -> Result<CostlyTurn<'_>, ViewError> {
+    pub(crate) async fn enter(&self, visible: &VisibleClusters) -> Result<CostlyTurn<'_>, ViewError> {
         let place = self.place(visible).ok_or(ViewError::Busy)?;
         let turn = timeout(MAX_WAIT, self.turn.acquire()).await;
         Ok(CostlyTurn {

@@ -24,24 +24,24 @@ use crate::server::identify::identify;
 
 /// What the listener demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ConsoleGuard {
+pub(crate) struct ConsoleGuard {
     /// Only names of loopback are answered.
-    pub(super) is_loopback: bool,
+    pub(crate) is_loopback: bool,
     /// Connections are encrypted, and only callers are answered.
-    pub(super) has_tls: bool,
+    pub(crate) has_tls: bool,
 }
 
 // === impl ConsoleGuard ===
 
 impl ConsoleGuard {
     /// Whether it keeps anybody out.
-    pub(super) const fn is_sound(self) -> bool {
+    pub(crate) const fn is_sound(self) -> bool {
         self.is_loopback || self.has_tls
     }
 
     /// Refuses what must not be answered, before anything is read of it; which clusters the answer
     /// may be about. Who is on this machine sees them all.
-    pub(super) fn check(
+    pub(crate) fn check(
         self,
         request: &HttpRequest,
         connection: &Connection,

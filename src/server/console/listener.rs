@@ -59,7 +59,7 @@ const ENCRYPTED: ConnectionLimits = ConnectionLimits {
 const HEAD: Duration = Duration::from_secs(5);
 
 /// Starts the console on `listener`. Should it end by itself, reviews are answered all the same.
-pub(in crate::server) fn start(shared: &Data<Shared>, listener: TcpListener) -> io::Result<Arbiter> {
+pub(crate) fn start(shared: &Data<Shared>, listener: TcpListener) -> io::Result<Arbiter> {
     let tls = acceptor(shared)?;
     let arbiter = Arbiter::try_with_tokio_rt(|| {
         runtime::Builder::new_current_thread()

@@ -42,7 +42,7 @@ const OPENING: &str = "retry: 2000\n\n";
 const CLOSED: &str = "event: closed\ndata:\n\n";
 
 /// The open streams of the listener.
-pub(super) struct LiveStreams {
+pub(crate) struct LiveStreams {
     start: Instant,
     open: RefCell<VecDeque<StreamPlace>>,
     look: RefCell<Look>,
@@ -69,9 +69,9 @@ struct StreamPlace {
 type StreamSource = (VisibleClusters, Arc<RecentDecisions>);
 
 /// Who is authenticated by what: a stream ends when that is replaced.
-pub(super) struct StreamAuthority {
-    pub(super) state: Arc<ReloadState>,
-    pub(super) at_start: Arc<Authenticator>,
+pub(crate) struct StreamAuthority {
+    pub(crate) state: Arc<ReloadState>,
+    pub(crate) at_start: Arc<Authenticator>,
 }
 
 /// One stream.
@@ -91,7 +91,7 @@ struct OpenStream {
 // === impl LiveStreams ===
 
 impl LiveStreams {
-    pub(super) fn new() -> Rc<Self> {
+    pub(crate) fn new() -> Rc<Self> {
         Rc::new(Self {
             start: Instant::now(),
             open: RefCell::default(),
@@ -101,7 +101,7 @@ impl LiveStreams {
 
     /// The answer that sends what is new of `source` on `live`; with an `authority`, for as long as
     /// that holds.
-    pub(super) fn open(
+    pub(crate) fn open(
         self: &Rc<Self>,
         source: StreamSource,
         live: LiveStream,

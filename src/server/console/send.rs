@@ -29,7 +29,7 @@ const FIELDS: [(&str, &str); 8] = [
 ];
 
 /// Adds what every answer has.
-pub(super) fn secure(headers: &mut HeaderMap) {
+pub(crate) fn secure(headers: &mut HeaderMap) {
     for (name, value) in FIELDS {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
@@ -43,7 +43,7 @@ pub(super) fn secure(headers: &mut HeaderMap) {
 /// # Errors
 ///
 /// Too much is on its way to browsers that do not read.
-pub(super) fn view(page: Page, unread: &UnreadAnswers) -> Result<HttpResponse, ViewError> {
+pub(crate) fn view(page: Page, unread: &UnreadAnswers) -> Result<HttpResponse, ViewError> {
     let body = unread.body(page.body).ok_or(ViewError::Busy)?;
     Ok(head(page.status, page.representation).body(body))
 }
@@ -56,7 +56,7 @@ fn head(status: u16, representation: Representation) -> HttpResponseBuilder {
 }
 
 /// The answer that says why there is no page; `challenge` is for who is not known.
-pub(super) fn error(error: &ViewError, error_page: Page, challenge: &str) -> HttpResponse {
+pub(crate) fn error(error: &ViewError, error_page: Page, challenge: &str) -> HttpResponse {
     let mut response = head(error_page.status, error_page.representation).body(error_page.body);
     let field = match error.status() {
         401 => Some((header::WWW_AUTHENTICATE, HeaderValue::from_str(challenge).ok())),
@@ -71,7 +71,7 @@ pub(super) fn error(error: &ViewError, error_page: Page, challenge: &str) -> Htt
 }
 
 /// The answer that is `asset`, which changes only with the program.
-pub(super) fn asset(asset: &Asset) -> HttpResponse {
+pub(crate) fn asset(asset: &Asset) -> HttpResponse {
     HttpResponse::Ok()
         .content_type(asset.content_type)
         .insert_header((header::CACHE_CONTROL, "private, max-age=600"))

@@ -21,17 +21,17 @@ const SMALL: usize = 64 << 10;
 const PIECE: usize = 16 << 10;
 
 /// The room for answers that are not read yet.
-pub(super) struct UnreadAnswers(Arc<Semaphore>);
+pub(crate) struct UnreadAnswers(Arc<Semaphore>);
 
 // === impl UnreadAnswers ===
 
 impl UnreadAnswers {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(Semaphore::new(MOST)))
     }
 
     /// The body that is `text`; `None` where others leave it no room.
-    pub(super) fn body(&self, text: String) -> Option<BoxBody> {
+    pub(crate) fn body(&self, text: String) -> Option<BoxBody> {
         let text = Bytes::from(text);
         if text.len() <= SMALL {
             return Some(BoxBody::new(text));

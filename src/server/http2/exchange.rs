@@ -27,7 +27,7 @@ const REST_BYTES: usize = 1 << 20;
 
 /// How a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ExchangeOutcome {
+pub(crate) enum ExchangeOutcome {
     /// With an answer.
     Answered,
     /// The client wanted none, or made no room for it.
@@ -36,7 +36,7 @@ pub(super) enum ExchangeOutcome {
 
 /// What the streams of one connection share.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(crate) struct Link {
     timeouts: Timeouts,
     /// Bytes of answers that wait for room.
     waiting: Cell<usize>,
@@ -48,7 +48,7 @@ struct WaitingExchange<'l>(&'l Link, usize);
 // === impl Link ===
 
 impl Link {
-    pub(super) const fn new(timeouts: Timeouts) -> Self {
+    pub(crate) const fn new(timeouts: Timeouts) -> Self {
         Self {
             timeouts,
             waiting: Cell::new(0),
@@ -75,7 +75,7 @@ impl Drop for WaitingExchange<'_> {
 
 /// Answers one request by `answer`, unless the client resets the stream before. The answer
 /// to a HEAD has no body.
-pub(super) async fn run<F>(
+pub(crate) async fn run<F>(
     answer: F,
     mut respond: SendResponse<Bytes>,
     is_head: bool,

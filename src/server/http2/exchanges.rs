@@ -12,7 +12,7 @@ use futures_util::Stream as _;
 use futures_util::stream::FuturesUnordered;
 
 /// The exchanges, and places for those to come.
-pub(super) struct Exchanges<E> {
+pub(crate) struct Exchanges<E> {
     /// Not run yet.
     begun: Vec<ExchangePlace<E>>,
     waiting: FuturesUnordered<ExchangePlace<E>>,
@@ -28,7 +28,7 @@ const SPARE: usize = 4;
 // === impl Exchanges ===
 
 impl<E: Future> Exchanges<E> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             begun: Vec::new(),
             waiting: FuturesUnordered::new(),
@@ -37,17 +37,17 @@ impl<E: Future> Exchanges<E> {
     }
 
     /// How many have not ended.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.begun.len() + self.waiting.len()
     }
 
     /// How many have not run yet.
-    pub(super) fn begun(&self) -> usize {
+    pub(crate) fn begun(&self) -> usize {
         self.begun.len()
     }
 
     /// Puts the exchange that `mk_exchange` makes where it runs.
-    pub(super) fn begin(&mut self, mk_exchange: impl FnOnce() -> E) {
+    pub(crate) fn begin(&mut self, mk_exchange: impl FnOnce() -> E) {
         let mut place = self.spare.pop().unwrap_or_else(|| ExchangePlace(Box::pin(None)));
         place.0.set(Some(mk_exchange()));
         self.begun.push(place);
@@ -55,7 +55,7 @@ impl<E: Future> Exchanges<E> {
 
     /// Runs those that have not run yet and those that can go on; tells `end` what came
     /// of each that has ended.
-    pub(super) fn run(&mut self, context: &mut Context<'_>, mut end: impl FnMut(E::Output)) {
+    pub(crate) fn run(&mut self, context: &mut Context<'_>, mut end: impl FnMut(E::Output)) {
         for mut place in self.begun.drain(..) {
             match Pin::new(&mut place).poll(context) {
                 Poll::Ready(outcome) => {

@@ -19,7 +19,7 @@ const END_HEADERS: u8 = 0x4;
 
 /// The position in the stream of frames.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(crate) struct Frames {
     head: [u8; HEAD],
     /// How much of `head` is there.
     head_read: usize,
@@ -43,7 +43,7 @@ enum HeaderBlock {
 
 /// How far the bytes at hand go.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     /// So many of them may pass, and no header block ended with the last one.
     Some(usize),
     /// A header block ended after so many.
@@ -54,7 +54,7 @@ pub(super) enum Reach {
 
 impl Frames {
     /// Before the preface.
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             head: [0; HEAD],
             head_read: 0,
@@ -64,13 +64,13 @@ impl Frames {
     }
 
     /// Whether a header block has begun and not ended.
-    pub(super) fn is_in_block(&self) -> bool {
+    pub(crate) fn is_in_block(&self) -> bool {
         self.block != HeaderBlock::Outside
     }
 
     /// Moves on over the bytes that may pass, `limit` at most: up to the end of
     /// a header block, and not into a block of several frames of which some are missing.
-    pub(super) fn advance(&mut self, bytes: &[u8], limit: usize) -> Reach {
+    pub(crate) fn advance(&mut self, bytes: &[u8], limit: usize) -> Reach {
         let mut passed = 0;
         loop {
             let rest = bytes.get(passed..).unwrap_or_default();

@@ -27,7 +27,7 @@ const CHUNK: usize = 4096;
 
 /// What the driver of a connection allows its gate.
 #[derive(Debug, Default)]
-pub(super) struct Allowance {
+pub(crate) struct Allowance {
     /// How many header blocks may pass before requests are accepted again.
     blocks: Cell<usize>,
     arrival: Cell<Arrival>,
@@ -47,7 +47,7 @@ enum Arrival {
 }
 
 /// A connection's bytes on their way to h2.
-pub(super) struct Gate<IO> {
+pub(crate) struct Gate<IO> {
     io: IO,
     frames: Frames,
     /// What has arrived and may not pass yet.
@@ -64,17 +64,17 @@ pub(super) struct Gate<IO> {
 
 impl Allowance {
     /// Lets so many more through.
-    pub(super) fn grant(&self, blocks: usize) {
+    pub(crate) fn grant(&self, blocks: usize) {
         self.blocks.set(blocks);
     }
 
     /// The connection is polled anew: what has arrived meanwhile is read.
-    pub(super) fn begin_turn(&self) {
+    pub(crate) fn begin_turn(&self) {
         self.arrival.set(Arrival::Possible);
     }
 
     /// Whether nothing is left, so that the gate may hold something back.
-    pub(super) fn is_used_up(&self) -> bool {
+    pub(crate) fn is_used_up(&self) -> bool {
         self.blocks.get() == 0
     }
 
@@ -93,7 +93,7 @@ impl Allowance {
 // === impl Gate ===
 
 impl<IO> Gate<IO> {
-    pub(super) fn new(io: IO, connection: Rc<Connection>, allowance: Rc<Allowance>) -> Self {
+    pub(crate) fn new(io: IO, connection: Rc<Connection>, allowance: Rc<Allowance>) -> Self {
         Self {
             io,
             frames: Frames::new(),

@@ -8,7 +8,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::timeouts::Timeouts;
 
 /// The PINGs of one connection.
-pub(super) struct Keepalive {
+pub(crate) struct Keepalive {
     /// `None` once the connection is closing.
     pings: Option<PingPong>,
     is_unanswered: bool,
@@ -19,7 +19,7 @@ pub(super) struct Keepalive {
 // === impl Keepalive ===
 
 impl Keepalive {
-    pub(super) fn new(pings: Option<PingPong>, timeouts: Timeouts) -> Self {
+    pub(crate) fn new(pings: Option<PingPong>, timeouts: Timeouts) -> Self {
         Self {
             pings,
             is_unanswered: false,
@@ -29,7 +29,7 @@ impl Keepalive {
     }
 
     /// Sends a PING when it is time. Ready when the last one was not answered.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         let Some(pings) = &mut self.pings else {
             return Poll::Pending;
         };

@@ -12,11 +12,11 @@ use crate::server::connection::Connection;
 use crate::server::head::RequestHead;
 
 /// The most header fields that a request may have. An API server sends about ten.
-pub(super) const MAX_FIELDS: usize = 128;
+pub(crate) const MAX_FIELDS: usize = 128;
 
 /// A request's body, which the handler reads and, once there is an answer, the exchange
 /// to its end.
-pub(in crate::server) struct StreamBody {
+pub(crate) struct StreamBody {
     stream: RecvStream,
     is_over: bool,
 }
@@ -24,7 +24,7 @@ pub(in crate::server) struct StreamBody {
 // === impl StreamBody ===
 
 impl StreamBody {
-    pub(super) const fn new(stream: RecvStream) -> Self {
+    pub(crate) const fn new(stream: RecvStream) -> Self {
         Self {
             stream,
             is_over: false,
@@ -32,12 +32,12 @@ impl StreamBody {
     }
 
     /// Whether nothing more comes.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.is_over || self.stream.is_end_stream()
     }
 
     /// The next piece. It no longer counts for the connection's flow control.
-    pub(super) fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
+    pub(crate) fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
         let chunk = ready!(self.stream.poll_data(context));
         self.is_over = !matches!(chunk, Some(Ok(_)));
         Poll::Ready(chunk.map(|chunk| {
@@ -57,7 +57,7 @@ impl Stream for StreamBody {
 }
 
 /// What the routes look at of a request of `connection`.
-pub(super) fn head<'r>(parts: &'r Parts, connection: &'r Connection) -> RequestHead<'r> {
+pub(crate) fn head<'r>(parts: &'r Parts, connection: &'r Connection) -> RequestHead<'r> {
     let target = (parts.uri.path(), parts.uri.query().unwrap_or_default());
     let fields = parts.headers.iter();
     let fields = fields.map(|(name, value)| (name.as_str(), value.as_bytes()));

@@ -12,7 +12,7 @@ use http::{Response, StatusCode, Version};
 use crate::server::respond::{self, Reply, ReplyField};
 
 /// The head of the response that `reply` is.
-pub(super) fn head(reply: &Reply) -> Response<()> {
+pub(crate) fn head(reply: &Reply) -> Response<()> {
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(reply.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     *response.version_mut() = Version::HTTP_2;
@@ -70,7 +70,7 @@ thread_local! {
 }
 
 /// Has the responses that follow bear the time that it is now.
-pub(super) fn look_at_clock() {
+pub(crate) fn look_at_clock() {
     write_date(SystemTime::now());
 }
 

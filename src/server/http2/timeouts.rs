@@ -4,15 +4,15 @@ use std::time::Duration;
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::server) struct Timeouts {
+pub(crate) struct Timeouts {
     /// Until a client makes room for an answer.
-    pub(super) send: Duration,
+    pub(crate) send: Duration,
     /// Until the rest of a request is there, after its answer.
-    pub(super) rest: Duration,
+    pub(crate) rest: Duration,
     /// From an answered PING to the next.
-    pub(super) ping: Duration,
+    pub(crate) ping: Duration,
     /// Until a PING is answered. The answer waits behind what is being sent.
-    pub(super) pong: Duration,
+    pub(crate) pong: Duration,
 }
 
 impl Default for Timeouts {

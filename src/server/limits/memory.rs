@@ -22,7 +22,7 @@ const LARGE_BYTES: usize = 256 << 10;
 
 /// Memory for what is made of one review.
 #[derive(Debug, Clone)]
-pub(in crate::server) struct ReviewMemory {
+pub(crate) struct ReviewMemory {
     limiter: Arc<Limiter>,
     own: Option<Arc<InUse>>,
     shares: Shares,
@@ -33,7 +33,7 @@ pub(in crate::server) struct ReviewMemory {
 
 /// Bytes that are counted as long as this lives.
 #[derive(Debug)]
-pub(in crate::server) struct MadeBytes {
+pub(crate) struct MadeBytes {
     limiter: Arc<Limiter>,
     own: Option<Arc<InUse>>,
     held: Held,
@@ -51,7 +51,7 @@ struct TakenBytes {
 
 impl Permit {
     /// Memory for what is made of the review, of `user` in its cluster.
-    pub(in crate::server) fn memory(&self, cluster: &str, user: &str) -> ReviewMemory {
+    pub(crate) fn memory(&self, cluster: &str, user: &str) -> ReviewMemory {
         ReviewMemory {
             limiter: Arc::clone(&self.limiter),
             own: self.own.clone(),
@@ -62,7 +62,7 @@ impl Permit {
     }
 
     /// Memory for so many bytes while it is not known whose they are.
-    pub(in crate::server) fn make(&self, bytes: usize) -> Option<MadeBytes> {
+    pub(crate) fn make(&self, bytes: usize) -> Option<MadeBytes> {
         MadeBytes::take(&self.limiter, self.own.as_ref(), self.memory, bytes)
     }
 }

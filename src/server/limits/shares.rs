@@ -13,24 +13,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What may be held of a limit: of the part that is one cluster's, and in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::server) struct Shares {
-    pub(in crate::server) own: usize,
-    pub(in crate::server) common: usize,
+pub(crate) struct Shares {
+    pub(crate) own: usize,
+    pub(crate) common: usize,
 }
 
 /// What is held of either.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Held {
+pub(crate) struct Held {
     own: usize,
     common: usize,
 }
 
 /// What is held in sum. The parts of the clusters are counted each for itself.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ShareCounts<'c> {
+pub(crate) struct ShareCounts<'c> {
     /// Of the one cluster; `None` where it has no part.
-    pub(super) own: Option<&'c AtomicUsize>,
-    pub(super) common: &'c AtomicUsize,
+    pub(crate) own: Option<&'c AtomicUsize>,
+    pub(crate) common: &'c AtomicUsize,
 }
 
 // === impl Shares ===
@@ -38,7 +38,7 @@ pub(super) struct ShareCounts<'c> {
 impl Shares {
     /// Those of a `limit` among so many `clusters`, of which each has `least` at least.
     /// A single one has all, in common.
-    pub(in crate::server) fn of(limit: usize, clusters: usize, least: usize) -> Self {
+    pub(crate) fn of(limit: usize, clusters: usize, least: usize) -> Self {
         if clusters <= 1 {
             return Self {
                 own: 0,
@@ -53,7 +53,7 @@ impl Shares {
     }
 
     /// Three quarters of them.
-    pub(super) const fn three_quarters(self) -> Self {
+    pub(crate) const fn three_quarters(self) -> Self {
         Self {
             own: self.own / 4 * 3,
             common: self.common / 4 * 3,
@@ -61,7 +61,7 @@ impl Shares {
     }
 
     /// Takes `amount`, as much as there is of the cluster's own part; all or nothing.
-    pub(super) fn take(self, counts: ShareCounts<'_>, amount: usize) -> Option<Held> {
+    pub(crate) fn take(self, counts: ShareCounts<'_>, amount: usize) -> Option<Held> {
         let own = counts.own.map_or(0, |held| take_some(held, amount, self.own));
         let held = Held {
             own,
@@ -78,18 +78,18 @@ impl Shares {
 // === impl Held ===
 
 impl Held {
-    pub(super) fn amount(self) -> usize {
+    pub(crate) fn amount(self) -> usize {
         self.own + self.common
     }
 
-    pub(super) fn and(self, more: Self) -> Self {
+    pub(crate) fn and(self, more: Self) -> Self {
         Self {
             own: self.own + more.own,
             common: self.common + more.common,
         }
     }
 
-    pub(super) fn give_back(self, counts: ShareCounts<'_>) {
+    pub(crate) fn give_back(self, counts: ShareCounts<'_>) {
         if let Some(own) = counts.own {
             own.fetch_sub(self.own, Ordering::AcqRel);
         }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes by a hash of cluster and user name, whose length then does not matter.
 #[derive(Debug, Default)]
-pub(super) struct UserBytes {
+pub(crate) struct UserBytes {
     bytes: Mutex<HashMap<u64, usize>>,
     /// Has its own keys in each process, so that nobody can choose a name that shares a
     /// count with another's.
@@ -15,11 +15,11 @@ pub(super) struct UserBytes {
 }
 
 impl UserBytes {
-    pub(super) fn key(&self, cluster: &str, user: &str) -> u64 {
+    pub(crate) fn key(&self, cluster: &str, user: &str) -> u64 {
         self.hasher.hash_one((cluster, user))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,10 +8,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Work for one thread.
-pub(super) type PoolJob = Box<dyn FnOnce() + Send>;
+pub(crate) type PoolJob = Box<dyn FnOnce() + Send>;
 
 /// The jobs that wait.
-pub(super) struct JobQueue {
+pub(crate) struct JobQueue {
     /// How many jobs of one cluster may run at once.
     most_running: usize,
     jobs: Mutex<QueuedJobs>,
@@ -28,16 +28,16 @@ struct QueuedJobs {
 }
 
 /// A job that was taken. It runs until this is dropped.
-pub(super) struct RunningJob<'q> {
+pub(crate) struct RunningJob<'q> {
     queue: &'q JobQueue,
     cluster: Arc<str>,
-    pub(super) job: Option<PoolJob>,
+    pub(crate) job: Option<PoolJob>,
 }
 
 // === impl JobQueue ===
 
 impl JobQueue {
-    pub(super) fn new(most_running: usize) -> Self {
+    pub(crate) fn new(most_running: usize) -> Self {
         Self {
             most_running,
             jobs: Mutex::default(),
@@ -50,13 +50,13 @@ impl JobQueue {
     }
 
     /// Adds a job of `cluster` behind the others that it has.
-    pub(super) fn push(&self, cluster: &Arc<str>, job: PoolJob) {
+    pub(crate) fn push(&self, cluster: &Arc<str>, job: PoolJob) {
         self.jobs().push(cluster, job);
         self.changed.notify_one();
     }
 
     /// The next job, once there is one that may run; `None` once the queue is closed.
-    pub(super) fn take(&self) -> Option<RunningJob<'_>> {
+    pub(crate) fn take(&self) -> Option<RunningJob<'_>> {
         let mut jobs = self.jobs();
         loop {
             if jobs.is_closed {
@@ -72,7 +72,7 @@ impl JobQueue {
     }
 
     /// Ends the threads that wait for jobs; the jobs that wait are dropped.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut jobs = self.jobs();
         jobs.is_closed = true;
         let dropped = std::mem::take(&mut jobs.waiting);

@@ -9,7 +9,7 @@ use prometheus::{
 use super::{Outcome, PolicyResult};
 
 /// Upper bounds of the buckets for durations, in seconds: from 1 µs.
-pub(super) const BUCKETS: [f64; 16] = [
+pub(crate) const BUCKETS: [f64; 16] = [
     1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 2e-2, 0.1, 0.5, 2.0, 10.0,
 ];
 
@@ -20,42 +20,42 @@ const CALL_BUCKETS: [f64; 16] = [
 
 /// The metrics, before their labels have values.
 #[derive(Debug)]
-pub(super) struct Families {
-    pub(super) http_requests: IntCounterVec,
-    pub(super) authorization_decisions: IntCounterVec,
-    pub(super) admission_decisions: IntCounterVec,
-    pub(super) decision_duration: HistogramVec,
-    pub(super) authentication_attempts: IntCounterVec,
-    pub(super) reloads: IntCounterVec,
-    pub(super) restrictions_removed: IntCounterVec,
-    pub(super) last_reload_success: Gauge,
-    pub(super) last_reload_successful: IntGauge,
-    pub(super) configuration_info: IntGaugeVec,
-    pub(super) log_dropped: IntCounter,
-    pub(super) policy_evaluations: IntCounterVec,
-    pub(super) policy_cost: IntCounterVec,
-    pub(super) policy_expirations: GaugeVec,
-    pub(super) upstream_requests: IntCounterVec,
-    pub(super) upstream_duration: HistogramVec,
-    pub(super) upstream_breaker_open: IntGaugeVec,
-    pub(super) in_flight: IntGaugeVec,
-    pub(super) shadow_in_flight: IntGauge,
-    pub(super) shadow_dropped: IntCounter,
-    pub(super) shadow_webhooks: IntCounterVec,
-    pub(super) decision_log_dropped: IntCounter,
-    pub(super) recording_dropped: IntCounter,
-    pub(super) trace_spans_dropped: IntCounter,
-    pub(super) connections: IntGaugeVec,
-    pub(super) certificate_expiry: GaugeVec,
-    pub(super) cluster_synced: IntGaugeVec,
-    pub(super) cluster_objects: IntGaugeVec,
-    pub(super) cluster_invalid_objects: IntGaugeVec,
-    pub(super) cluster_unconfirmed_absences: IntGaugeVec,
-    pub(super) cluster_outdated_kinds: IntGaugeVec,
-    pub(super) cluster_left_out_objects: IntGaugeVec,
-    pub(super) cluster_watch_failures: IntCounterVec,
-    pub(super) cluster_file_faults: IntGaugeVec,
-    pub(super) build_info: IntGaugeVec,
+pub(crate) struct Families {
+    pub(crate) http_requests: IntCounterVec,
+    pub(crate) authorization_decisions: IntCounterVec,
+    pub(crate) admission_decisions: IntCounterVec,
+    pub(crate) decision_duration: HistogramVec,
+    pub(crate) authentication_attempts: IntCounterVec,
+    pub(crate) reloads: IntCounterVec,
+    pub(crate) restrictions_removed: IntCounterVec,
+    pub(crate) last_reload_success: Gauge,
+    pub(crate) last_reload_successful: IntGauge,
+    pub(crate) configuration_info: IntGaugeVec,
+    pub(crate) log_dropped: IntCounter,
+    pub(crate) policy_evaluations: IntCounterVec,
+    pub(crate) policy_cost: IntCounterVec,
+    pub(crate) policy_expirations: GaugeVec,
+    pub(crate) upstream_requests: IntCounterVec,
+    pub(crate) upstream_duration: HistogramVec,
+    pub(crate) upstream_breaker_open: IntGaugeVec,
+    pub(crate) in_flight: IntGaugeVec,
+    pub(crate) shadow_in_flight: IntGauge,
+    pub(crate) shadow_dropped: IntCounter,
+    pub(crate) shadow_webhooks: IntCounterVec,
+    pub(crate) decision_log_dropped: IntCounter,
+    pub(crate) recording_dropped: IntCounter,
+    pub(crate) trace_spans_dropped: IntCounter,
+    pub(crate) connections: IntGaugeVec,
+    pub(crate) certificate_expiry: GaugeVec,
+    pub(crate) cluster_synced: IntGaugeVec,
+    pub(crate) cluster_objects: IntGaugeVec,
+    pub(crate) cluster_invalid_objects: IntGaugeVec,
+    pub(crate) cluster_unconfirmed_absences: IntGaugeVec,
+    pub(crate) cluster_outdated_kinds: IntGaugeVec,
+    pub(crate) cluster_left_out_objects: IntGaugeVec,
+    pub(crate) cluster_watch_failures: IntCounterVec,
+    pub(crate) cluster_file_faults: IntGaugeVec,
+    pub(crate) build_info: IntGaugeVec,
 }
 
 /// Makes metrics that a registry knows.
@@ -66,7 +66,7 @@ struct Registrar<'r>(&'r Registry);
 impl Families {
     /// All of them, known to `registry`.
     #[rustfmt::skip]
-    pub(super) fn new(registry: &Registry) -> Result<Self, Error> {
+    pub(crate) fn new(registry: &Registry) -> Result<Self, Error> {
         let make = Registrar(registry);
         Ok(Self {
             http_requests: make.counters("http_requests_total", &["endpoint", "code"],
@@ -151,7 +151,7 @@ impl Families {
     }
 
     /// Ends the series of a policy. An error means that one is gone already.
-    pub(super) fn end_policy(&self, kind: &str, name: &str) {
+    pub(crate) fn end_policy(&self, kind: &str, name: &str) {
         for result in PolicyResult::ALL {
             let _gone = self
                 .policy_evaluations
@@ -161,7 +161,7 @@ impl Families {
     }
 
     /// Ends the series of a webhook. An error means that one is gone already.
-    pub(super) fn end_upstream(&self, webhook: &str) {
+    pub(crate) fn end_upstream(&self, webhook: &str) {
         for outcome in Outcome::ALL {
             let _gone = self
                 .upstream_requests

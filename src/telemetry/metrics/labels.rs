@@ -159,7 +159,7 @@ impl From<Phase> for Endpoint {
 
 impl Code {
     /// The label of a status code, if it is one of these.
-    pub(super) fn of(code: u16) -> Option<Self> {
+    pub(crate) fn of(code: u16) -> Option<Self> {
         Some(match code {
             200 => Self::Ok,
             400 => Self::BadRequest,
@@ -188,21 +188,21 @@ impl Label for Decision {
 
 /// One recorder for each value of a label.
 #[derive(Debug, Clone)]
-pub(super) struct ByLabel<L, R>(Vec<(L, R)>);
+pub(crate) struct ByLabel<L, R>(Vec<(L, R)>);
 
 impl<L: Label, R> ByLabel<L, R> {
     /// A recorder for every value.
-    pub(super) fn new(recorder: impl Fn(L) -> R) -> Self {
+    pub(crate) fn new(recorder: impl Fn(L) -> R) -> Self {
         Self::only(L::VALUES, recorder)
     }
 
     /// A recorder for these values.
-    pub(super) fn only(values: &[L], recorder: impl Fn(L) -> R) -> Self {
+    pub(crate) fn only(values: &[L], recorder: impl Fn(L) -> R) -> Self {
         Self(values.iter().map(|value| (*value, recorder(*value))).collect())
     }
 
     /// The recorder of a value, if it has one. There are few: a walk beats a map.
-    pub(super) fn get(&self, value: L) -> Option<&R> {
+    pub(crate) fn get(&self, value: L) -> Option<&R> {
         self.0
             .iter()
             .find(|(label, _)| *label == value)
@@ -210,7 +210,7 @@ impl<L: Label, R> ByLabel<L, R> {
     }
 
     /// Records for a value, if it has a recorder.
-    pub(super) fn record(&self, value: L, record: impl FnOnce(&R)) {
+    pub(crate) fn record(&self, value: L, record: impl FnOnce(&R)) {
         if let Some(recorder) = self.get(value) {
             record(recorder);
         }

@@ -9,16 +9,16 @@ use super::labels::{ByLabel, Outcome, PolicyResult};
 /// The counters of one policy.
 #[derive(Debug, Clone)]
 pub struct PolicyCounters {
-    pub(super) results: ByLabel<PolicyResult, IntCounter>,
-    pub(super) cost: IntCounter,
+    pub(crate) results: ByLabel<PolicyResult, IntCounter>,
+    pub(crate) cost: IntCounter,
 }
 
 /// The recorders of one webhook behind the gateway.
 #[derive(Debug, Clone)]
 pub struct UpstreamRecorder {
-    pub(super) requests: ByLabel<Outcome, IntCounter>,
-    pub(super) duration: Histogram,
-    pub(super) breaker_open: IntGauge,
+    pub(crate) requests: ByLabel<Outcome, IntCounter>,
+    pub(crate) duration: Histogram,
+    pub(crate) breaker_open: IntGauge,
 }
 
 // === impl PolicyCounters ===

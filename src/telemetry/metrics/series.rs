@@ -7,7 +7,7 @@ use prometheus::IntCounterVec;
 use prometheus::core::Collector;
 
 /// The values that two labels have together in a family's series.
-pub(super) fn label_pairs(family: &IntCounterVec, first: &str, second: &str) -> HashSet<(String, String)> {
+pub(crate) fn label_pairs(family: &IntCounterVec, first: &str, second: &str) -> HashSet<(String, String)> {
     let families = family.collect();
     let series = families.iter().flat_map(|family| family.get_metric());
     let value_of = |metric: &prometheus::proto::Metric, name: &str| {
@@ -23,7 +23,7 @@ pub(super) fn label_pairs(family: &IntCounterVec, first: &str, second: &str) -> 
 }
 
 /// The values that a label has in a family's series.
-pub(super) fn label_values(family: &impl Collector, name: &str) -> HashSet<String> {
+pub(crate) fn label_values(family: &impl Collector, name: &str) -> HashSet<String> {
     let families = family.collect();
     let series = families.iter().flat_map(|family| family.get_metric());
     let labels = series.flat_map(|metric| metric.get_label());
@@ -38,20 +38,20 @@ pub(super) fn label_values(family: &impl Collector, name: &str) -> HashSet<Strin
 const MAX_WATCHED_NAMES: usize = 1000;
 
 /// What the others are counted as, together.
-pub(super) const OTHER: &str = "other";
+pub(crate) const OTHER: &str = "other";
 
 /// The names that the configuration and its files have, which always have series of their own.
 #[derive(Debug, Default)]
-pub(super) struct ConfiguredNames(Mutex<HashSet<String>>);
+pub(crate) struct ConfiguredNames(Mutex<HashSet<String>>);
 
 impl ConfiguredNames {
-    pub(super) fn replace(&self, names: HashSet<String>) {
+    pub(crate) fn replace(&self, names: HashSet<String>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
     /// Which of `names` are labels: those that are configured and, of the others, the first
     /// [`MAX_WATCHED_NAMES`]. A webhook's is that of its configuration.
-    pub(super) fn labels<'n>(&self, names: impl Iterator<Item = &'n str>) -> SeriesLabels {
+    pub(crate) fn labels<'n>(&self, names: impl Iterator<Item = &'n str>) -> SeriesLabels {
         let configured = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_configured = |name: &&str| {
             let object = name.split('/').next().unwrap_or_default();
@@ -66,11 +66,11 @@ impl ConfiguredNames {
 
 /// The names that are labels.
 #[derive(Debug, Default)]
-pub(super) struct SeriesLabels(HashSet<String>);
+pub(crate) struct SeriesLabels(HashSet<String>);
 
 impl SeriesLabels {
     /// `name`, or what it is counted as.
-    pub(super) fn of<'n>(&self, name: &'n str) -> &'n str {
+    pub(crate) fn of<'n>(&self, name: &'n str) -> &'n str {
         if self.0.contains(name) { name } else { OTHER }
     }
 }

@@ -31,7 +31,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// Where finished traces wait.
 #[derive(Debug, Clone)]
-pub(super) struct SpanQueue {
+pub(crate) struct SpanQueue {
     sender: Sender<Message>,
     dropped: IntCounter,
 }
@@ -58,7 +58,7 @@ struct ExportWorker {
 
 impl SpanQueue {
     /// Starts the thread; `None`, and a line in the log, if that cannot be.
-    pub(super) fn start(dropped: IntCounter) -> Option<Self> {
+    pub(crate) fn start(dropped: IntCounter) -> Option<Self> {
         Self::start_with(WAITING, dropped)
     }
 
@@ -86,7 +86,7 @@ impl SpanQueue {
     }
 
     /// Has a trace sent, or drops it if too many wait. Never waits.
-    pub(super) fn send(&self, trace: FinishedTrace) {
+    pub(crate) fn send(&self, trace: FinishedTrace) {
         let spans = trace.spans.len() as u64;
         if self.sender.try_send(Message::Trace(trace)).is_err() {
             self.dropped.inc_by(spans);
@@ -94,7 +94,7 @@ impl SpanQueue {
     }
 
     /// Waits until what waits now is sent, so long at most; whether it was.
-    pub(super) fn flush(&self, limit: Duration) -> bool {
+    pub(crate) fn flush(&self, limit: Duration) -> bool {
         let (done, is_done) = std_mpsc::channel();
         self.sender.try_send(Message::Flush(done)).is_ok() && is_done.recv_timeout(limit).is_ok()
     }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 /// Who waits for whom in a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SpanRole {
+pub(crate) enum SpanRole {
     /// The request that was received.
     Server,
     /// A part of it.
@@ -17,22 +17,22 @@ pub(super) enum SpanRole {
 
 /// A span that has ended.
 #[derive(Debug, Clone)]
-pub(super) struct FinishedSpan {
-    pub(super) id: u64,
-    pub(super) parent: Option<u64>,
-    pub(super) name: Cow<'static, str>,
-    pub(super) kind: SpanRole,
-    pub(super) start: SystemTime,
-    pub(super) end: SystemTime,
-    pub(super) attributes: Vec<(&'static str, String)>,
-    pub(super) error: Option<String>,
+pub(crate) struct FinishedSpan {
+    pub(crate) id: u64,
+    pub(crate) parent: Option<u64>,
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) kind: SpanRole,
+    pub(crate) start: SystemTime,
+    pub(crate) end: SystemTime,
+    pub(crate) attributes: Vec<(&'static str, String)>,
+    pub(crate) error: Option<String>,
 }
 
 /// Spans of one request, on their way to the collector.
 #[derive(Debug)]
-pub(super) struct FinishedTrace {
-    pub(super) endpoint: Arc<str>,
-    pub(super) id: u128,
-    pub(super) is_remote_parent: bool,
-    pub(super) spans: Vec<FinishedSpan>,
+pub(crate) struct FinishedTrace {
+    pub(crate) endpoint: Arc<str>,
+    pub(crate) id: u128,
+    pub(crate) is_remote_parent: bool,
+    pub(crate) spans: Vec<FinishedSpan>,
 }

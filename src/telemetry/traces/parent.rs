@@ -11,10 +11,10 @@ use std::hash::{BuildHasher, RandomState};
 /// version 00 has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
-    pub(super) trace: u128,
-    pub(super) span: u64,
+    pub(crate) trace: u128,
+    pub(crate) span: u64,
     /// Whoever sends the request sends its own spans of this trace.
-    pub(super) is_sampled: bool,
+    pub(crate) is_sampled: bool,
 }
 
 // === impl TraceParent ===
@@ -22,7 +22,7 @@ pub struct TraceParent {
 impl TraceParent {
     /// Reads the value of the header; `None` if it is none, which starts a trace anew. Of later
     /// versions, only what version 00 has is read, as they promise.
-    pub(super) fn parse(value: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         let text = str::from_utf8(value).ok()?;
         let mut parts = text.split('-');
         let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -56,7 +56,7 @@ fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
 }
 
 /// A number that nobody else has, but that somebody could guess; never 0.
-pub(super) fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     thread_local! {
         static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0));
     }

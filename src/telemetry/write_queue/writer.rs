@@ -17,7 +17,7 @@ struct Batch<B> {
 }
 
 /// Writes until the queue is closed and everything is written.
-pub(super) fn run<B: Default>(queue: &Queue<B>, mut writer: impl BatchWriter<B>) {
+pub(crate) fn run<B: Default>(queue: &Queue<B>, mut writer: impl BatchWriter<B>) {
     let mut spare = B::default();
     while let Some(mut batch) = next(queue, &mut writer, std::mem::take(&mut spare)) {
         if batch.reopen {

@@ -72,7 +72,7 @@ impl Addresses {
     /// # Errors
     ///
     /// A name without address, or with none that may be dialled.
-    pub(super) async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+    pub(crate) async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
         let named = self.named(host, port);
         let found = match named.or_else(|| literal(host, port)) {
             Some(address) => vec![address],

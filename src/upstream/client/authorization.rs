@@ -95,7 +95,7 @@ impl ClientAuthorization {
     }
 
     /// The header to send now.
-    pub(super) async fn header(&self) -> Option<HeaderValue> {
+    pub(crate) async fn header(&self) -> Option<HeaderValue> {
         match self {
             Self::None => None,
             Self::Fixed(header) => Some(header.clone()),
@@ -104,7 +104,7 @@ impl ClientAuthorization {
     }
 
     /// The webhook did not accept it: the next call looks at the file, if none did just now.
-    pub(super) fn refused(&self) {
+    pub(crate) fn refused(&self) {
         if let Self::File(file) = self {
             file.refused(Instant::now());
         }

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Connects to one webhook.
-pub(super) struct Connector {
+pub(crate) struct Connector {
     settings: Settings,
     tls: TlsClient,
     resolution: Resolution,
@@ -52,7 +52,7 @@ pub enum ClientHandshakeError {
 // === impl Connector ===
 
 impl Connector {
-    pub(super) fn new(settings: &Settings) -> Result<Self, InvalidSettings> {
+    pub(crate) fn new(settings: &Settings) -> Result<Self, InvalidSettings> {
         Ok(Self {
             settings: settings.clone(),
             tls: TlsClient::new(
@@ -65,7 +65,7 @@ impl Connector {
     }
 
     /// A new connection.
-    pub(super) async fn connect(&self) -> Result<TlsConnection, Error> {
+    pub(crate) async fn connect(&self) -> Result<TlsConnection, Error> {
         let addresses = self.resolve().await?;
         let stream = dial(&addresses).await?;
         let url = &self.settings.url;
@@ -176,7 +176,7 @@ impl ClientHandshakeError {
 
 impl TlsConnection {
     /// Whether both ends chose HTTP/2.
-    pub(super) fn is_http2(&self) -> bool {
+    pub(crate) fn is_http2(&self) -> bool {
         self.0.inner().ssl().selected_alpn_protocol() == Some(b"h2")
     }
 

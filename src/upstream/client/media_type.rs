@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 /// Whether `text` is a media type, such as `application/json; charset=utf-8`.
-pub(super) fn is_sound(text: &str) -> bool {
+pub(crate) fn is_sound(text: &str) -> bool {
     let (base, mut rest) = text.split_at(text.find(';').unwrap_or(text.len()));
     if !is_type(base.trim()) {
         return false;

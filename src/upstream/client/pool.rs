@@ -44,7 +44,7 @@ type Body = Full<Bytes>;
 type Sent = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 
 /// The connections to one webhook, and the way to it.
-pub(super) struct ConnectionPool {
+pub(crate) struct ConnectionPool {
     connector: Connector,
     /// `Host` of HTTP/1.1.
     host: HeaderValue,
@@ -88,7 +88,7 @@ pub struct UsedConnection(Option<(Connection, Weak<OpenConnections>)>);
 // === impl ConnectionPool ===
 
 impl ConnectionPool {
-    pub(super) fn new(connector: Connector, host: HeaderValue) -> Self {
+    pub(crate) fn new(connector: Connector, host: HeaderValue) -> Self {
         Self {
             connector,
             host,
@@ -98,7 +98,7 @@ impl ConnectionPool {
 
     /// Sends `request`, whose URI is absolute, and waits for the head of the reply. A new
     /// connection, if one is needed, must be there by `connected_by`.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         request: &Request<Body>,
         (connected_by, time_to_connect): (tokio::time::Instant, Duration),
@@ -244,7 +244,7 @@ impl Connection {
 impl UsedConnection {
     /// Waits until the whole request is sent, now that the whole reply is there: only then can
     /// another follow.
-    pub(super) async fn sent(&mut self) {
+    pub(crate) async fn sent(&mut self) {
         let Some((Connection::Http1(connection), _)) = &mut self.0 else {
             return;
         };

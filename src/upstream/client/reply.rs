@@ -25,7 +25,7 @@ struct BoundedBuffer {
 }
 
 /// The body of `response`, of at most `limit` bytes once decompressed.
-pub(super) async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, Error> {
+pub(crate) async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, Error> {
     let status = response.status().as_u16();
     if !(200..=206).contains(&status) {
         return Err(Error::Status(status));

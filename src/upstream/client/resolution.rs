@@ -20,18 +20,18 @@ use super::Error;
 const REMEMBERED: Duration = Duration::from_secs(5);
 
 /// What is being found out, for everybody who waits for it.
-pub(super) type Resolving = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, Error>>>;
+pub(crate) type Resolving = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, Error>>>;
 
 /// The addresses of one name.
 #[derive(Default)]
-pub(super) struct Resolution(Mutex<Option<(Instant, Resolving)>>);
+pub(crate) struct Resolution(Mutex<Option<(Instant, Resolving)>>);
 
 // === impl Resolution ===
 
 impl Resolution {
     /// What the name led to a moment ago, or what `resolve` is finding out or, if nobody is
     /// at it, begins to: it goes on when nobody waits for it any more. Failures are not kept.
-    pub(super) fn get<F>(&self, resolve: impl FnOnce() -> F) -> Resolving
+    pub(crate) fn get<F>(&self, resolve: impl FnOnce() -> F) -> Resolving
     where
         F: Future<Output = Result<Vec<SocketAddr>, Error>> + Send + 'static,
     {

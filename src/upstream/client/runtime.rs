@@ -18,7 +18,7 @@ static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
 struct Task<T>(JoinHandle<T>);
 
 /// Runs `call` there. It ends when the caller stops waiting.
-pub(super) async fn run<T: Send + 'static>(
+pub(crate) async fn run<T: Send + 'static>(
     call: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Error> {
     let runtime = RUNTIME.get_or_init(start).as_ref().ok_or(Error::Runtime)?;
@@ -27,7 +27,7 @@ pub(super) async fn run<T: Send + 'static>(
 }
 
 /// Does `work` there; nobody waits for it.
-pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
+pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
     if let Some(runtime) = RUNTIME.get_or_init(start) {
         drop(runtime.spawn(work));
     }

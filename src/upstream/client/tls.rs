@@ -61,7 +61,7 @@ const CIPHERS: &str = "DEFAULT:!aNULL:!eNULL:!MD5:!3DES:!DES:!RC4:!IDEA:!SEED:!a
 ///
 /// The authorities of the system are read only where they are needed: they take a megabyte, and
 /// 20 ms of processor time.
-pub(super) fn context(
+pub(crate) fn context(
     authorities: &[Vec<u8>],
     identity: Option<&ClientIdentity>,
     is_http2: bool,
@@ -93,7 +93,7 @@ pub(super) fn context(
 
 /// One handshake, in which the certificate must be that of `server_name`. An
 /// address as name is not sent along.
-pub(super) fn handshake(context: &SslContext, server_name: &str) -> Result<Ssl, ErrorStack> {
+pub(crate) fn handshake(context: &SslContext, server_name: &str) -> Result<Ssl, ErrorStack> {
     let mut ssl = Ssl::new(context)?;
     let address = server_name.parse::<IpAddr>().ok();
     if address.is_none() {

@@ -92,12 +92,12 @@ impl Url {
     }
 
     /// Host and port as written.
-    pub(super) fn authority(&self) -> &str {
+    pub(crate) fn authority(&self) -> &str {
         &self.authority
     }
 
     /// The whole, with the parameter `timeout` unless it is zero.
-    pub(super) fn with_timeout(&self, timeout: Duration) -> String {
+    pub(crate) fn with_timeout(&self, timeout: Duration) -> String {
         let query = if timeout.is_zero() {
             String::new()
         } else {

@@ -38,7 +38,7 @@ const STEPS_PER_ENTRY: u64 = 16;
 const STEPS_PER_PART: u64 = 4;
 
 impl Checker<'_> {
-    pub(super) fn call_or_macro(
+    pub(crate) fn call_or_macro(
         &mut self,
         expr: &Expr,
         target: Option<&Expr>,
@@ -211,7 +211,7 @@ impl Checker<'_> {
 
     /// The overloads that take arguments of these types, and the type of the
     /// result as far as they agree.
-    pub(super) fn resolve(
+    pub(crate) fn resolve(
         &mut self,
         expr: &Expr,
         function: &str,
@@ -382,7 +382,7 @@ impl Checker<'_> {
         Ok(set_of(list))
     }
 
-    pub(super) fn conditional(&mut self, expr: &Expr, parts: &[Expr; 3]) -> CheckedExpr {
+    pub(crate) fn conditional(&mut self, expr: &Expr, parts: &[Expr; 3]) -> CheckedExpr {
         let mut types = Vec::with_capacity(3);
         let mut check = |part: &Expr| {
             let (node, of) = self.check(part)?;
@@ -404,7 +404,7 @@ impl Checker<'_> {
     }
 
     /// The type of `a ? b : c`, of parts of these types.
-    pub(super) fn resolve_conditional(&mut self, expr: &Expr, parts: &[Type]) -> Result<Type, CompileError> {
+    pub(crate) fn resolve_conditional(&mut self, expr: &Expr, parts: &[Type]) -> Result<Type, CompileError> {
         let either = self.bindings.fresh();
         if !self
             .bindings

@@ -76,7 +76,7 @@ fn shape(function: &str, arguments: usize, version: Version) -> Option<Shape> {
 }
 
 impl Checker<'_> {
-    pub(super) fn fold_macro(
+    pub(crate) fn fold_macro(
         &mut self,
         expr: &Expr,
         target: &Expr,

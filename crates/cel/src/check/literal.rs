@@ -10,7 +10,7 @@ use crate::syntax::{EntryExpr, Expr, FieldExpr, ItemExpr, Literal};
 use crate::types::Type;
 use crate::value::{Bytes, Entries, Key, Value};
 
-pub(super) fn constant(literal: &Literal) -> (Node, Type) {
+pub(crate) fn constant(literal: &Literal) -> (Node, Type) {
     let (value, of) = match literal {
         Literal::Null => (Value::Null, Type::Null),
         Literal::Bool(value) => (Value::Bool(*value), Type::Bool),
@@ -24,7 +24,7 @@ pub(super) fn constant(literal: &Literal) -> (Node, Type) {
 }
 
 impl Checker<'_> {
-    pub(super) fn list(&mut self, items: &[ItemExpr]) -> CheckedExpr {
+    pub(crate) fn list(&mut self, items: &[ItemExpr]) -> CheckedExpr {
         let (mut of, mut first) = (None, None);
         let mut nodes = Vec::with_capacity(items.len());
         for item in items {
@@ -44,7 +44,7 @@ impl Checker<'_> {
         Ok((list_node(nodes, optional), self.sized(Type::list(of))?))
     }
 
-    pub(super) fn map(&mut self, entries: &[EntryExpr]) -> CheckedExpr {
+    pub(crate) fn map(&mut self, entries: &[EntryExpr]) -> CheckedExpr {
         let (mut key_of, mut value_of) = (None, None);
         let (mut first_key, mut first_value) = (None, None);
         let mut nodes = Vec::with_capacity(entries.len());
@@ -109,7 +109,7 @@ impl Checker<'_> {
 
     /// Elements of one literal must have one type, also where `dyn` would let
     /// another pass (cel-go's validator of homogeneous literals).
-    pub(super) fn settle_pending(&self) -> Result<(), CompileError> {
+    pub(crate) fn settle_pending(&self) -> Result<(), CompileError> {
         for (at, expected, found) in &self.pending {
             let (expected, found) = (self.resolved(expected)?, self.resolved(found)?);
             if !self.bindings.is_same(&expected, &found)? {
@@ -120,7 +120,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    pub(super) fn object(&mut self, expr: &Expr, name: &str, fields: &[FieldExpr]) -> CheckedExpr {
+    pub(crate) fn object(&mut self, expr: &Expr, name: &str, fields: &[FieldExpr]) -> CheckedExpr {
         let name = name.strip_prefix('.').unwrap_or(name);
         let of = match self.environment.find_type(name) {
             Some(Type::Object(of)) => of,

@@ -12,7 +12,7 @@ use crate::value::{Key, Value};
 const VARIABLES: &str = "variables";
 
 impl Checker<'_> {
-    pub(super) fn ident(&mut self, expr: &Expr, name: &str) -> CheckedExpr {
+    pub(crate) fn ident(&mut self, expr: &Expr, name: &str) -> CheckedExpr {
         if let Some(slot) = self.local(name) {
             let of = self.scope.get(slot).map_or(Type::Dyn, |local| local.of.clone());
             return Ok((attribute(AttributeBase::Local(slot)), of));
@@ -44,7 +44,7 @@ impl Checker<'_> {
     }
 
     /// `operand.field`, or a name with points in it.
-    pub(super) fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, optional: bool) -> CheckedExpr {
+    pub(crate) fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, optional: bool) -> CheckedExpr {
         if !optional
             && let Some(name) = expr.qualified_name()
             && let Some(found) = self.qualified(&name)
@@ -92,7 +92,7 @@ impl Checker<'_> {
     }
 
     /// `has(operand.field)`
-    pub(super) fn presence(&mut self, expr: &Expr, operand: &Expr, field: &str) -> CheckedExpr {
+    pub(crate) fn presence(&mut self, expr: &Expr, operand: &Expr, field: &str) -> CheckedExpr {
         if operand.ident() == Some(VARIABLES) && self.is_composed() {
             let (node, _) = self.composed(expr, field, false)?;
             return Ok((tested(node), Type::Bool));
@@ -140,7 +140,7 @@ impl Checker<'_> {
     }
 
     /// `operand[index]`
-    pub(super) fn index(&mut self, expr: &Expr, operand: &Expr, index: &Expr, optional: bool) -> CheckedExpr {
+    pub(crate) fn index(&mut self, expr: &Expr, operand: &Expr, index: &Expr, optional: bool) -> CheckedExpr {
         let (operand, operand_type) = self.check(operand)?;
         let (index, index_type) = self.check(index)?;
         let function = if optional { "_[?_]" } else { "_[_]" };
@@ -160,7 +160,7 @@ impl Checker<'_> {
     }
 }
 
-pub(super) fn attribute(base: AttributeBase) -> Node {
+pub(crate) fn attribute(base: AttributeBase) -> Node {
     Node::Attribute(Attribute {
         base,
         qualifiers: Box::default(),

@@ -22,7 +22,7 @@ const FIRST: u32 = 1 << 16;
 
 /// What the type variables stand for, as far as that is known.
 #[derive(Debug)]
-pub(super) struct Bindings<'b> {
+pub(crate) struct Bindings<'b> {
     types: Vec<Option<Type>>,
     /// What the variables that an assignment bound stood for before, so that it can be undone.
     replaced: Vec<(usize, Option<Type>)>,
@@ -33,7 +33,7 @@ pub(super) struct Bindings<'b> {
 type Walk<T> = Result<T, Exhaustion>;
 
 impl<'b> Bindings<'b> {
-    pub(super) const fn new(budget: &'b CompileBudget<'b>) -> Self {
+    pub(crate) const fn new(budget: &'b CompileBudget<'b>) -> Self {
         Self {
             types: Vec::new(),
             replaced: Vec::new(),
@@ -42,19 +42,19 @@ impl<'b> Bindings<'b> {
     }
 
     /// What every walk is counted by.
-    pub(super) const fn budget(&self) -> &'b CompileBudget<'b> {
+    pub(crate) const fn budget(&self) -> &'b CompileBudget<'b> {
         self.budget
     }
 
     /// A type variable that nothing is known of.
-    pub(super) fn fresh(&mut self) -> Type {
+    pub(crate) fn fresh(&mut self) -> Type {
         let number = FIRST + u32::try_from(self.types.len()).unwrap_or_default();
         self.types.push(None);
         Type::Param(number)
     }
 
     /// The types of a signature, its parameters replaced by type variables.
-    pub(super) fn instantiate<const N: usize>(&mut self, types: [&[Type]; N]) -> [Vec<Type>; N] {
+    pub(crate) fn instantiate<const N: usize>(&mut self, types: [&[Type]; N]) -> [Vec<Type>; N] {
         let mut known = Vec::new();
         types.map(|types| types.iter().map(|of| self.renamed(of, &mut known)).collect())
     }
@@ -90,7 +90,7 @@ impl<'b> Bindings<'b> {
 
     /// Replaces type variables by what they stand for; those that stand for
     /// nothing yet by `dyn`, if `to_dyn`.
-    pub(super) fn substitute(&self, of: &Type, to_dyn: bool) -> Walk<Type> {
+    pub(crate) fn substitute(&self, of: &Type, to_dyn: bool) -> Walk<Type> {
         let mut parts = 0;
         let substituted = self.substituted(of, to_dyn, &mut parts, 0)?;
         Ok(substituted.unwrap_or_else(|| of.clone()))
@@ -128,7 +128,7 @@ impl<'b> Bindings<'b> {
     }
 
     /// The type, if it is no larger than one may be.
-    pub(super) fn sized(&self, of: Type) -> Walk<Type> {
+    pub(crate) fn sized(&self, of: Type) -> Walk<Type> {
         self.measure(&of, &mut 0, 0)?;
         Ok(of)
     }
@@ -162,12 +162,12 @@ impl<'b> Bindings<'b> {
 
     /// Whether a value of type `from` may stand where `to` is expected; if so,
     /// remembers what that says of type variables.
-    pub(super) fn assign(&mut self, from: &Type, to: &Type) -> Walk<bool> {
+    pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> Walk<bool> {
         self.assign_all(std::slice::from_ref(from), std::slice::from_ref(to))
     }
 
     /// Like [`Bindings::assign`], all or none.
-    pub(super) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> Walk<bool> {
+    pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> Walk<bool> {
         self.replaced.clear();
         let mut fit = from.len() == to.len();
         for (from, to) in from.iter().zip(to) {
@@ -262,7 +262,7 @@ impl<'b> Bindings<'b> {
     }
 
     /// Whether both are the same, whatever their variables stand for.
-    pub(super) fn is_same(&self, left: &Type, right: &Type) -> Walk<bool> {
+    pub(crate) fn is_same(&self, left: &Type, right: &Type) -> Walk<bool> {
         self.budget.work(1)?;
         match (left, right) {
             (Type::List(left), Type::List(right))
@@ -277,7 +277,7 @@ impl<'b> Bindings<'b> {
     }
 
     /// The more general of two types that fit each other.
-    pub(super) fn most_general<'t>(&self, left: &'t Type, right: &'t Type) -> Walk<&'t Type> {
+    pub(crate) fn most_general<'t>(&self, left: &'t Type, right: &'t Type) -> Walk<&'t Type> {
         Ok(if self.is_equal_or_less_specific(left, right)? {
             left
         } else {
@@ -325,7 +325,7 @@ const fn is_nullable(of: &Type) -> bool {
 }
 
 /// The type within an optional, and whether it was one.
-pub(super) fn unwrap_optional(of: &Type) -> (Type, bool) {
+pub(crate) fn unwrap_optional(of: &Type) -> (Type, bool) {
     match of {
         Type::Optional(inner) => (Type::clone(inner), true),
         of => (of.clone(), false),

@@ -11,7 +11,7 @@ impl<'a> Evaluation<'_, 'a> {
     /// The attribute's value. It costs one unit beside its selections, but for
     /// a conditional, which costs what its parts do, and `has()`, which costs one
     /// less than either.
-    pub(super) fn attribute(&mut self, attribute: &'a Attribute) -> Result<Value<'a>, EvalError> {
+    pub(crate) fn attribute(&mut self, attribute: &'a Attribute) -> Result<Value<'a>, EvalError> {
         let result = self.resolve_attribute(attribute);
         match (attribute.test, is_conditional(&attribute.base)) {
             (false, false) => self.settle(result, 1),
@@ -115,7 +115,7 @@ impl<'a> Evaluation<'_, 'a> {
 
     /// The result of a conditional: where an optional was taken apart, what it held cannot always
     /// be put back.
-    pub(super) fn chosen(&self, value: Value<'a>) -> Result<Value<'a>, EvalError> {
+    pub(crate) fn chosen(&self, value: Value<'a>) -> Result<Value<'a>, EvalError> {
         let value = self.named(value);
         match &value {
             Value::Optional(Some(held)) if self.takes_optionals_apart() && !is_selectable(held) => {

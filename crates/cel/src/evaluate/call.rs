@@ -13,7 +13,7 @@ use crate::value::{Opaque, Value, equal, is_incomparable};
 const FAILED: Value<'static> = Value::Null;
 
 impl<'a> Evaluation<'_, 'a> {
-    pub(super) fn call(&mut self, call: &'a Call) -> Result<Value<'a>, EvalError> {
+    pub(crate) fn call(&mut self, call: &'a Call) -> Result<Value<'a>, EvalError> {
         match &*call.arguments {
             [argument] => {
                 let argument = self.value(argument);
@@ -135,7 +135,7 @@ impl<'a> Evaluation<'_, 'a> {
 
     /// `&&` (decided by false) or `||` (decided by true): an error counts only
     /// if no other term decides.
-    pub(super) fn logic(&mut self, terms: &'a [Node], decisive: bool) -> Result<bool, EvalError> {
+    pub(crate) fn logic(&mut self, terms: &'a [Node], decisive: bool) -> Result<bool, EvalError> {
         let mut failure = None;
         for term in terms {
             match self.truth(term) {
@@ -149,7 +149,7 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     /// Whether `node` evaluates to true; an error if to anything but true or false.
-    pub(super) fn truth(&mut self, node: &'a Node) -> Result<bool, EvalError> {
+    pub(crate) fn truth(&mut self, node: &'a Node) -> Result<bool, EvalError> {
         self.work(STEPS_PER_NODE)?;
         match node {
             Node::And(terms) => self.logic(terms, false),
@@ -164,7 +164,7 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     /// `==` if `expected`, `!=` if not.
-    pub(super) fn equality(&mut self, sides: &'a (Node, Node), expected: bool) -> Result<bool, EvalError> {
+    pub(crate) fn equality(&mut self, sides: &'a (Node, Node), expected: bool) -> Result<bool, EvalError> {
         let left = self.body(&sides.0)?;
         let right = self.body(&sides.1)?;
         let failed = FAILED;
@@ -190,7 +190,7 @@ impl<'a> Evaluation<'_, 'a> {
         equal(left, right, &mut |steps| self.work(steps))
     }
 
-    pub(super) fn in_set(&mut self, set: &'a InSet) -> Result<Value<'a>, EvalError> {
+    pub(crate) fn in_set(&mut self, set: &'a InSet) -> Result<Value<'a>, EvalError> {
         let item = self.value(&set.item)?;
         self.met(&item)?;
         // What Go has no hash of ends the whole expression upstream.

@@ -21,7 +21,7 @@ const ACCUMULATOR: u64 = 1;
 type Rounds<'a> = Vec<(Value<'a>, Value<'a>)>;
 
 impl<'a> Evaluation<'_, 'a> {
-    pub(super) fn fold(&mut self, fold: &'a Fold) -> Result<Value<'a>, EvalError> {
+    pub(crate) fn fold(&mut self, fold: &'a Fold) -> Result<Value<'a>, EvalError> {
         match fold.kind {
             FoldKind::OptionalMap | FoldKind::OptionalFlatMap => return self.optional_map(fold),
             FoldKind::SortBy { known } => return self.sort_by(fold, known),

@@ -22,7 +22,7 @@ enum FunctionBinding {
 
 /// What becomes of a call that no overload takes: what is bound for a trait, or looks at its
 /// arguments itself, is called all the same.
-pub(super) fn unguarded(call: &Call) -> Option<&Overload> {
+pub(crate) fn unguarded(call: &Call) -> Option<&Overload> {
     let first = call.overloads.first()?;
     match binding(call, first.name) {
         FunctionBinding::Guarded => None,
@@ -33,7 +33,7 @@ pub(super) fn unguarded(call: &Call) -> Option<&Overload> {
 /// What becomes of `error`, with which `call` failed: if no overload takes its arguments, upstream
 /// says that before it says anything else.
 #[cold]
-pub(super) fn worded(call: &Call, arguments: &[Value<'_>], error: EvalError, version: Version) -> EvalError {
+pub(crate) fn worded(call: &Call, arguments: &[Value<'_>], error: EvalError, version: Version) -> EvalError {
     let EvalError::Failed(text) = &error else {
         return error;
     };
@@ -55,7 +55,7 @@ pub(super) fn worded(call: &Call, arguments: &[Value<'_>], error: EvalError, ver
 
 /// What a function says that is bound for values with a trait, and called on `target`, which
 /// `has` it or not.
-pub(super) fn of_trait(name: &str, target: &Value<'_>, has: bool) -> EvalError {
+pub(crate) fn of_trait(name: &str, target: &Value<'_>, has: bool) -> EvalError {
     // These have methods of their own, and say no more of what none of them is.
     let is_receiver = matches!(
         target,
@@ -69,7 +69,7 @@ pub(super) fn of_trait(name: &str, target: &Value<'_>, has: bool) -> EvalError {
 }
 
 /// What a function says that takes none of these types.
-pub(super) fn of_types<'v, 'a: 'v>(
+pub(crate) fn of_types<'v, 'a: 'v>(
     name: &str,
     arguments: impl IntoIterator<Item = &'v Value<'a>>,
 ) -> EvalError {
@@ -93,7 +93,7 @@ fn unflattened(arguments: &[Value<'_>], version: Version) -> EvalError {
 
 /// What the Go runtime says where code takes for a list what is none: `value`; if there is none, an error.
 #[cold]
-pub(super) fn not_a_list(value: Option<&Value<'_>>) -> EvalError {
+pub(crate) fn not_a_list(value: Option<&Value<'_>>) -> EvalError {
     let is = go_type(value);
     let missing = match value {
         Some(value) if is_adder(value) => "Contains",
@@ -106,7 +106,7 @@ pub(super) fn not_a_list(value: Option<&Value<'_>>) -> EvalError {
 
 /// What the Go runtime says where code takes for an int what is none: `value`; if there is none, an error.
 #[cold]
-pub(super) fn not_an_int(value: Option<&Value<'_>>) -> EvalError {
+pub(crate) fn not_an_int(value: Option<&Value<'_>>) -> EvalError {
     let is = go_type(value);
     EvalError::internal(format!("interface conversion: ref.Val is {is}, not types.Int"))
 }

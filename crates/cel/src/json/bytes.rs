@@ -27,7 +27,7 @@ pub fn escape_bytes(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 /// No fewer bytes than [`escape_bytes`] makes.
-pub(super) fn escaped_len(bytes: &[u8]) -> usize {
+pub(crate) fn escaped_len(bytes: &[u8]) -> usize {
     let invalid = bytes.utf8_chunks().map(|chunk| chunk.invalid().len());
     bytes.len() + (ESCAPE_BYTES - 1) * invalid.sum::<usize>()
 }

@@ -13,8 +13,8 @@ use super::{Error, MAX_TOKENS};
 /// `'t` is the text's lifetime; a document made of an owned `String` is `'static`.
 #[derive(Clone)]
 pub struct Document<'t> {
-    pub(super) text: Cow<'t, str>,
-    pub(super) tape: Tape,
+    pub(crate) text: Cow<'t, str>,
+    pub(crate) tape: Tape,
     /// Whether the text stands for bytes that are no UTF-8.
     has_bytes: bool,
 }

@@ -10,8 +10,8 @@ use super::text::{is_same, unescape};
 /// A value of a [`Document`]: a handle that costs nothing to copy.
 #[derive(Clone, Copy)]
 pub struct Node<'d> {
-    pub(super) document: &'d Document<'d>,
-    pub(super) token: u32,
+    pub(crate) document: &'d Document<'d>,
+    pub(crate) token: u32,
 }
 
 /// The items of a list, in order.
@@ -52,7 +52,7 @@ impl Document<'_> {
     }
 
     #[inline]
-    pub(super) fn token(&self, position: u32) -> Option<TapeToken> {
+    pub(crate) fn token(&self, position: u32) -> Option<TapeToken> {
         self.tape.tokens.get(position as usize).copied()
     }
 }
@@ -209,7 +209,7 @@ impl<'d> Node<'d> {
     }
 
     /// The items from `index` on; none if it is no list or has no such item.
-    pub(super) fn items_from(self, index: usize) -> Items<'d> {
+    pub(crate) fn items_from(self, index: usize) -> Items<'d> {
         match self.item(index) {
             Some(item) => Items {
                 document: self.document,
@@ -225,7 +225,7 @@ impl<'d> Node<'d> {
     }
 
     /// Items of a list as they are written, from the first of them to the end of the last.
-    pub(super) fn raw_items(self, index: usize, count: usize) -> &'d str {
+    pub(crate) fn raw_items(self, index: usize, count: usize) -> &'d str {
         let last = count.checked_sub(1).and_then(|more| self.item(index + more));
         let ends = self
             .item(index)

@@ -34,7 +34,7 @@ impl Node<'_> {
     }
 
     /// Whether both say the same, as far as `steps` allow to say: without any left, they do not.
-    pub(super) fn same_within(self, other: Node<'_>, steps: &mut usize) -> bool {
+    pub(crate) fn same_within(self, other: Node<'_>, steps: &mut usize) -> bool {
         if self.kind() == other.kind() && self.is_spelt_as(other, steps) {
             return true;
         }

@@ -50,7 +50,7 @@ struct Scanner<'t> {
     frames: Vec<Frame>,
 }
 
-pub(super) fn scan(text: &str) -> Result<Tape, Error> {
+pub(crate) fn scan(text: &str) -> Result<Tape, Error> {
     if text.len() >= MAX_TEXT {
         return Err(Error::TooLong);
     }
@@ -82,7 +82,7 @@ fn likely_tokens(text: &[u8]) -> usize {
 }
 
 /// No fewer tokens than a text has: but for the first, each follows one of these bytes.
-pub(super) fn most_tokens(text: &[u8]) -> usize {
+pub(crate) fn most_tokens(text: &[u8]) -> usize {
     // What is empty ends at once, two bytes further in ASCII than it began.
     let begins = |byte: u8, next: u8| matches!(byte, b'[' | b'{') && next != byte + 2;
     let is_before = |(byte, next): &(&u8, &u8)| matches!(byte, b',' | b':') || begins(**byte, **next);

@@ -7,7 +7,7 @@ use wide::u8x16;
 
 /// What a quoted string says. `escaped` is whether it has a backslash at all.
 /// The scanner has checked its grammar.
-pub(super) fn unescape(quoted: &str, escaped: bool) -> Cow<'_, str> {
+pub(crate) fn unescape(quoted: &str, escaped: bool) -> Cow<'_, str> {
     let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
     if !escaped {
         return Cow::Borrowed(inner);
@@ -134,7 +134,7 @@ fn escape_byte(out: &mut String, byte: u8) {
 
 /// Whether both are the same. Keys are short: most fit into two words, which may overlap.
 #[inline(always)]
-pub(super) fn is_same(left: &[u8], right: &[u8]) -> bool {
+pub(crate) fn is_same(left: &[u8], right: &[u8]) -> bool {
     if left.len() != right.len() {
         return false;
     }

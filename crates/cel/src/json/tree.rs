@@ -27,13 +27,13 @@ pub enum Tree<'d> {
 
 /// What a changed value takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Extent {
+pub(crate) struct Extent {
     /// How many levels are open, this one included.
-    pub(super) levels: usize,
+    pub(crate) levels: usize,
     /// How many notes of changes there are: what it costs to look, and to copy.
-    pub(super) notes: usize,
+    pub(crate) notes: usize,
     /// No fewer bytes than it is written in.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 // === impl Tree ===
@@ -52,7 +52,7 @@ impl<'d> Tree<'d> {
     }
 
     /// Whether it is as it was read.
-    pub(super) const fn is_closed(&self) -> bool {
+    pub(crate) const fn is_closed(&self) -> bool {
         matches!(self, Self::Node(_) | Self::Null)
     }
 
@@ -66,7 +66,7 @@ impl<'d> Tree<'d> {
         }
     }
 
-    pub(super) fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> Extent {
         match self {
             Self::Node(node) => Extent::of(node.raw().len()),
             Self::Null => Extent::of("null".len()),

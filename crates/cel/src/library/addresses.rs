@@ -17,11 +17,11 @@ use crate::types::Type::{self, Bool, Int, String as Str};
 use crate::value::{Opaque, Text, Value};
 
 /// The type of an address.
-pub(super) const IP: Type = Type::Opaque("net.IP");
+pub(crate) const IP: Type = Type::Opaque("net.IP");
 /// The type of a network address.
-pub(super) const CIDR: Type = Type::Opaque("net.CIDR");
+pub(crate) const CIDR: Type = Type::Opaque("net.CIDR");
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let nominal = Cost::OfFunction(|_, _| 1);
     let read = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));
     let compared = Cost::OfFunction(|arguments, _| first_size(arguments, cost::rewrite));

@@ -11,7 +11,7 @@ use crate::types::Type;
 use crate::types::Type::{Bytes as BytesType, Double, Duration, Int, String as Str, Timestamp, Uint};
 use crate::value::{Bytes, List, Text, Value};
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let listed = Type::list(A);
     let both =
         |id, name, of: Type, apply: Apply| Overload::global(id, name, [of.clone(), of.clone()], of, apply);
@@ -72,13 +72,13 @@ pub(super) fn functions() -> Vec<Overload> {
     ]
 }
 
-pub(super) fn integer<'a>(result: Option<i64>) -> Computed<'a> {
+pub(crate) fn integer<'a>(result: Option<i64>) -> Computed<'a> {
     result
         .map(Value::Int)
         .ok_or_else(|| EvalError::failed("integer overflow"))
 }
 
-pub(super) fn unsigned<'a>(result: Option<u64>) -> Computed<'a> {
+pub(crate) fn unsigned<'a>(result: Option<u64>) -> Computed<'a> {
     result
         .map(Value::Uint)
         .ok_or_else(|| EvalError::failed("unsigned integer overflow"))
@@ -90,13 +90,13 @@ fn duration<'a>(result: Option<crate::value::Duration>) -> Computed<'a> {
         .ok_or_else(|| EvalError::failed("integer overflow"))
 }
 
-pub(super) fn timestamp<'a>(result: Option<crate::value::Timestamp>) -> Computed<'a> {
+pub(crate) fn timestamp<'a>(result: Option<crate::value::Timestamp>) -> Computed<'a> {
     result
         .map(Value::Timestamp)
         .ok_or_else(|| EvalError::failed("timestamp overflow"))
 }
 
-pub(super) fn add<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+pub(crate) fn add<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::Int(left), Value::Int(right)] => integer(left.checked_add(*right)),
         [Value::Uint(left), Value::Uint(right)] => unsigned(left.checked_add(*right)),

@@ -21,7 +21,7 @@ const PATH_CHECK: Type = Type::Opaque("kubernetes.authorization.PathCheck");
 const GROUP_CHECK: Type = Type::Opaque("kubernetes.authorization.GroupCheck");
 const DECISION: Type = Type::Opaque("kubernetes.authorization.Decision");
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let nominal = Cost::OfFunction(|_, _| 1);
     let asked = Cost::OfFunction(|_, _| cost::AUTHORIZER_CHECK);
     let of = |id, name, from: Type, to: Type, apply: Apply| {
@@ -72,7 +72,7 @@ pub(super) fn functions() -> Vec<Overload> {
 }
 
 /// Since 1.31: what is asked is limited to what selectors let through.
-pub(super) fn selectors() -> Vec<Overload> {
+pub(crate) fn selectors() -> Vec<Overload> {
     let parsed = Cost::OfFunction(|arguments, _| {
         arguments
             .get(1)

@@ -11,7 +11,7 @@ use crate::types::Type::{self, Bool, Int};
 use crate::value::{Opaque, Value};
 
 /// `isGreaterThan`, `isLessThan` and `compareTo` of a type, with the names of the overloads.
-pub(super) fn functions(of: &Type, [greater, less, compare]: [&'static str; 3]) -> [Overload; 3] {
+pub(crate) fn functions(of: &Type, [greater, less, compare]: [&'static str; 3]) -> [Overload; 3] {
     let nominal = Cost::OfFunction(|_, _| 1);
     let two = || [of.clone(), of.clone()];
     [

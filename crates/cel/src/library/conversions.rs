@@ -15,7 +15,7 @@ use crate::types::Type::{
 };
 use crate::value::{Bytes, Text, Value};
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let to = |id, name, from: Type, of: Type, apply: Apply| Overload::global(id, name, [from], of, apply);
     let read = Cost::OfOverload(|arguments, _| {
         arguments
@@ -227,7 +227,7 @@ fn to_string<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
 
 /// As Go's `strconv.FormatFloat(double, 'g', -1, 64)`: with an exponent below 10⁻⁴
 /// and from 10⁶ on.
-pub(super) fn shortest(double: f64) -> String {
+pub(crate) fn shortest(double: f64) -> String {
     if double.is_nan() {
         return "NaN".into();
     }

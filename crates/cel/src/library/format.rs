@@ -17,7 +17,7 @@ use crate::value::{Key, Text, Value};
 /// At least as many digits as distinguish two doubles.
 const MOST_PRECISION: usize = 1000;
 
-pub(super) fn format<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+pub(crate) fn format<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(format), Value::List(values)] = arguments else {
         return mismatched();
     };

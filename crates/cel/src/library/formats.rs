@@ -12,7 +12,7 @@ use crate::types::Type::{self, String as Str};
 use crate::value::{Opaque, Timestamp, UrlValue, Value};
 
 /// The type of a format.
-pub(super) const FORMAT: Type = Type::Opaque("kubernetes.NamedFormat");
+pub(crate) const FORMAT: Type = Type::Opaque("kubernetes.NamedFormat");
 
 /// A format that text may have.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ impl NamedFormat {
     }
 }
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let nominal = Cost::OfFunction(|_, _| 1);
     let matched = Cost::OfFunction(|arguments, _| match arguments {
         [Value::Opaque(Opaque::Format(format)), text] => {
@@ -238,7 +238,7 @@ fn masked(name: &str, prefix: bool) -> String {
     }
 }
 
-pub(super) fn dns1123_label(name: &str, prefix: bool) -> Vec<String> {
+pub(crate) fn dns1123_label(name: &str, prefix: bool) -> Vec<String> {
     let name = masked(name, prefix);
     let mut faults = unless(name.len() <= 63, &too_long(63, "characters"));
     if !LABEL_REGEX.is_match(&name) {
@@ -252,7 +252,7 @@ pub(super) fn dns1123_label(name: &str, prefix: bool) -> Vec<String> {
     faults
 }
 
-pub(super) fn dns1123_subdomain(name: &str, prefix: bool) -> Vec<String> {
+pub(crate) fn dns1123_subdomain(name: &str, prefix: bool) -> Vec<String> {
     subdomain(&masked(name, prefix), "characters")
 }
 

@@ -2,7 +2,7 @@
 
 mod extended;
 
-pub(super) use extended::functions as extended;
+pub(crate) use extended::functions as extended;
 pub(crate) use extended::{self_compare, sort_by_keys};
 
 use std::cmp::Ordering;
@@ -27,7 +27,7 @@ const ORDERED: [Type; 8] = [
     Type::Bytes,
 ];
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let mut all = Vec::new();
     for of in ORDERED {
         let list = || [Type::list(of.clone())];
@@ -76,7 +76,7 @@ pub(super) fn functions() -> Vec<Overload> {
 }
 
 /// What Kubernetes 1.37 added.
-pub(super) fn membership() -> Vec<Overload> {
+pub(crate) fn membership() -> Vec<Overload> {
     let overload = Overload::member(
         "list_includes_dyn_dyn",
         "includes",

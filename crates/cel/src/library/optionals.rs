@@ -10,7 +10,7 @@ use crate::program::Call;
 use crate::types::Type;
 use crate::value::Value;
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let optional = || Type::optional(A);
     vec![
         Overload::global("optional_of", "optional.of", [A], optional(), of),

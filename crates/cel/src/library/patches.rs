@@ -9,7 +9,7 @@ use crate::program::Call;
 use crate::types::Type::String as Str;
 use crate::value::{Text, Value};
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let read = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));
     let id = "string_jsonpatch_escapeKey_string";
     vec![Overload::global(id, "jsonpatch.escapeKey", [Str], Str, escape_key).cost(read)]

@@ -14,9 +14,9 @@ use crate::types::Type::{self, Bool, Double, Int, String as Str};
 use crate::value::{Opaque, Quantity, Value};
 
 /// The type of an amount.
-pub(super) const QUANTITY: Type = Type::Opaque("kubernetes.Quantity");
+pub(crate) const QUANTITY: Type = Type::Opaque("kubernetes.Quantity");
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let read = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));
     let nominal = Cost::OfFunction(|_, _| 1);
     let two = [QUANTITY, QUANTITY];

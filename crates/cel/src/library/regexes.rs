@@ -11,7 +11,7 @@ use crate::regex::{self, Error, Fault, Meter, Regex, Stopped};
 use crate::types::Type::{self, Int, String as Str};
 use crate::value::Value;
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let matched = Cost::OfFunction(|arguments, _| match arguments {
         [text, pattern, ..] => cost::regex(cost::plain_size(text), cost::plain_size(pattern)),
         _ => 1,
@@ -32,7 +32,7 @@ pub(super) fn functions() -> Vec<Overload> {
 }
 
 /// Calls `run` with the pattern of a call, compiled beforehand if it is constant.
-pub(super) fn with_pattern<T>(
+pub(crate) fn with_pattern<T>(
     own: &mut Evaluation<'_, '_>,
     call: &Call,
     pattern: &str,

@@ -14,9 +14,9 @@ use crate::types::Type::{self, Bool, Int, String as Str};
 use crate::value::{Opaque, Semver, SemverFault, Value};
 
 /// The type of a version.
-pub(super) const SEMVER: Type = Type::Opaque("kubernetes.Semver");
+pub(crate) const SEMVER: Type = Type::Opaque("kubernetes.Semver");
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let read = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));
     let nominal = Cost::OfFunction(|_, _| 1);
     let names = [

@@ -9,7 +9,7 @@ use crate::program::Call;
 use crate::types::Type;
 use crate::value::{List, Value};
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let once = Cost::OfOverload(|arguments, _| 1 + compared(arguments));
     let twice = Cost::OfOverload(|arguments, _| 1 + compared(arguments).saturating_mul(2));
     let two = |id, name, apply: Apply, cost| {

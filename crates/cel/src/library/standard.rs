@@ -15,9 +15,9 @@ use crate::types::Type;
 use crate::types::Type::{Bool, Bytes as BytesType, Double, Duration, Int, String as Str, Timestamp, Uint};
 use crate::value::{Map, Value, compare, steps_of_order};
 
-pub(super) type Computed<'a> = Result<Value<'a>, EvalError>;
+pub(crate) type Computed<'a> = Result<Value<'a>, EvalError>;
 
-pub(super) fn functions(version: Version) -> Vec<Overload> {
+pub(crate) fn functions(version: Version) -> Vec<Overload> {
     let mut all = Vec::new();
     logic(&mut all);
     all.extend(arithmetic::functions());
@@ -190,7 +190,7 @@ fn traversed(text: Option<&Value<'_>>) -> u64 {
     text.map_or(1, |text| cost::traverse(cost::size(text)))
 }
 
-pub(super) fn mismatched<'a>() -> Computed<'a> {
+pub(crate) fn mismatched<'a>() -> Computed<'a> {
     Err(EvalError::no_such_overload())
 }
 

@@ -11,7 +11,7 @@ use crate::program::Call;
 use crate::types::Type::{self, Int, String as Str};
 use crate::value::{Text, Value};
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let traversed = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));
     let rewritten = Cost::OfFunction(|arguments, _| first_size(arguments, cost::rewrite));
     let joined = Cost::OfFunction(|_, result| cost::rewrite(cost::plain_size(result)));
@@ -96,7 +96,7 @@ pub(super) fn functions() -> Vec<Overload> {
     ]
 }
 
-pub(super) fn first_size(arguments: &[Value<'_>], cost: impl FnOnce(u64) -> u64) -> u64 {
+pub(crate) fn first_size(arguments: &[Value<'_>], cost: impl FnOnce(u64) -> u64) -> u64 {
     cost(arguments.first().map_or(1, cost::plain_size))
 }
 

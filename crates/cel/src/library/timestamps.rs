@@ -11,7 +11,7 @@ use crate::quote::quote;
 use crate::types::Type;
 use crate::value::{Timestamp, Value, missing_zone, zone_offset};
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let mut all = Vec::new();
     let parts: [(&'static str, Apply); 10] = [
         ("getFullYear", year),

@@ -13,9 +13,9 @@ use crate::types::Type::{self, Bool, String as Str};
 use crate::value::{Entries, Key, Opaque, Text, UrlValue, Value};
 
 /// The type of a URL.
-pub(super) const URL: Type = Type::Opaque("kubernetes.URL");
+pub(crate) const URL: Type = Type::Opaque("kubernetes.URL");
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(crate) fn functions() -> Vec<Overload> {
     let read = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));
     let nominal = Cost::OfFunction(|_, _| 1);
     let part = |id, name, apply: Apply| Overload::member(id, name, [URL], Str, apply).cost(nominal);

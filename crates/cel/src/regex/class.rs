@@ -15,7 +15,7 @@ const WORD: &[(u32, u32)] = &[(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0
 
 impl<'p> Parser<'p, '_> {
     /// Reads a class in brackets; gives what is left.
-    pub(super) fn class(&mut self, rest: &'p str) -> Result<&'p str, Fault> {
+    pub(crate) fn class(&mut self, rest: &'p str) -> Result<&'p str, Fault> {
         let mut after = skip(rest, 1);
         let negated = after.starts_with('^');
         if negated {
@@ -86,7 +86,7 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// `\d`, `\pL` and the like, if it is one.
-    pub(super) fn escaped_class(&self, rest: &'p str) -> Result<Option<(Ranges, &'p str)>, Fault> {
+    pub(crate) fn escaped_class(&self, rest: &'p str) -> Result<Option<(Ranges, &'p str)>, Fault> {
         let Some(&[b'\\', letter]) = rest.as_bytes().first_chunk() else {
             return Ok(None);
         };

@@ -67,7 +67,7 @@ pub enum Fault {
 
 impl Code {
     /// This is wrong with `part`.
-    pub(super) fn of(self, part: &str) -> Fault {
+    pub(crate) fn of(self, part: &str) -> Fault {
         Fault::Refused(Error {
             code: self,
             part: part.into(),

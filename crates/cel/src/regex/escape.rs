@@ -7,7 +7,7 @@ use super::tree::Look;
 
 impl<'p> Parser<'p, '_> {
     /// Reads what begins with a backslash, outside brackets; gives what is left.
-    pub(super) fn escaped(&mut self, rest: &'p str) -> Result<&'p str, Fault> {
+    pub(crate) fn escaped(&mut self, rest: &'p str) -> Result<&'p str, Fault> {
         let after = skip(rest, 2);
         match rest.as_bytes().get(1) {
             Some(b'A') => return self.look(Look::TextStart, after),
@@ -41,7 +41,7 @@ impl<'p> Parser<'p, '_> {
 
 /// The character that an escape stands for, which may be the number of a
 /// surrogate, and what is left.
-pub(super) fn character(rest: &str) -> Result<(u32, &str), Fault> {
+pub(crate) fn character(rest: &str) -> Result<(u32, &str), Fault> {
     let mut characters = rest.chars();
     characters.next();
     let Some(escaped) = characters.next() else {

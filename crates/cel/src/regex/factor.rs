@@ -11,7 +11,7 @@ use super::tree::{Excess, Node, Tree};
 const MAX_DEPTH: u32 = 500;
 
 /// One tree of several alternatives.
-pub(super) fn alternatives(
+pub(crate) fn alternatives(
     mut parts: Vec<Tree>,
     parser: &mut Parser<'_, '_>,
     depth: u32,
@@ -246,7 +246,7 @@ fn united(mut run: Vec<Tree>) -> Option<Tree> {
 }
 
 /// Adds the characters of `other`, which ranks no higher.
-pub(super) fn merge(into: &mut Tree, other: &Tree) {
+pub(crate) fn merge(into: &mut Tree, other: &Tree) {
     match (&mut into.node, &other.node) {
         (Node::AnyOfLine, _) if has_line_feed(&other.node) => into.node = Node::Any,
         (Node::Class(ranges), Node::Class(more)) => ranges.add_all(more.as_slice()),
@@ -286,7 +286,7 @@ fn add_literal(ranges: &mut Ranges, text: &[u32], flags: Flags) {
 }
 
 /// Puts the ranges of a set in order, once no more are added to it.
-pub(super) fn clean(tree: &mut Tree) {
+pub(crate) fn clean(tree: &mut Tree) {
     let Node::Class(ranges) = &mut tree.node else {
         return;
     };

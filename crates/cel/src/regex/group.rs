@@ -5,7 +5,7 @@ use super::parser::{Flags, Parser, skip, until};
 
 impl<'p> Parser<'p, '_> {
     /// Reads what begins with `(?`; gives what is left.
-    pub(super) fn group(&mut self, rest: &'p str) -> Result<&'p str, Fault> {
+    pub(crate) fn group(&mut self, rest: &'p str) -> Result<&'p str, Fault> {
         let python = rest.starts_with("(?P<") && rest.len() > 4;
         let perl = rest.starts_with("(?<") && rest.len() > 3;
         if python || perl {

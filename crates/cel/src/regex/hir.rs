@@ -8,7 +8,7 @@ use super::tree::{Look, Node, Repeat, Tree};
 use super::unicode;
 
 /// The same pattern. Groups capture nothing: only whole matches are asked for.
-pub(super) fn of(tree: &Tree) -> Hir {
+pub(crate) fn of(tree: &Tree) -> Hir {
     match &tree.node {
         Node::NoMatch => Hir::fail(),
         Node::Empty => Hir::empty(),
@@ -26,7 +26,7 @@ pub(super) fn of(tree: &Tree) -> Hir {
 
 /// The pattern behind as few characters as possible: found anywhere, and only
 /// between whole characters.
-pub(super) fn anywhere(pattern: Hir) -> Hir {
+pub(crate) fn anywhere(pattern: Hir) -> Hir {
     let before = Repeat {
         lazy: true,
         ..Repeat::simple(0, None)

@@ -6,12 +6,12 @@ use super::tree::{Node, Tree};
 use super::unicode;
 
 impl Parser<'_, '_> {
-    pub(super) fn literal(&mut self, character: char) -> Result<(), Fault> {
+    pub(crate) fn literal(&mut self, character: char) -> Result<(), Fault> {
         self.literal_code(u32::from(character))
     }
 
     /// A character by its number, which may be that of a surrogate.
-    pub(super) fn literal_code(&mut self, code: u32) -> Result<(), Fault> {
+    pub(crate) fn literal_code(&mut self, code: u32) -> Result<(), Fault> {
         let smallest = || unicode::orbit(code).iter().copied().min();
         let code = if self.flags.fold { smallest() } else { None }.unwrap_or(code);
         self.push(Tree::new(Node::Literal(vec![code], self.flags)))
@@ -19,7 +19,7 @@ impl Parser<'_, '_> {
 
     /// Puts a tree on the stack. A class of one character, or of the two cases
     /// of one, becomes a literal.
-    pub(super) fn push(&mut self, mut tree: Tree) -> Result<(), Fault> {
+    pub(crate) fn push(&mut self, mut tree: Tree) -> Result<(), Fault> {
         self.weigh(tree.weight())?;
         if let Some(literal) = self.as_literal(&tree) {
             if self.merge_literals(Some(literal)) {
@@ -55,7 +55,7 @@ impl Parser<'_, '_> {
 
     /// Joins the two literals on top of the stack, if they are such. What is
     /// `next` then replaces the second; the result says whether it does.
-    pub(super) fn merge_literals(&mut self, next: Option<(u32, Flags)>) -> bool {
+    pub(crate) fn merge_literals(&mut self, next: Option<(u32, Flags)>) -> bool {
         let [.., Entry::Tree(below), Entry::Tree(top)] = self.stack.as_mut_slice() else {
             return false;
         };

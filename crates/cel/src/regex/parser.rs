@@ -31,30 +31,30 @@ pub type Meter<'m> = &'m mut dyn FnMut(usize) -> bool;
 
 /// What `(?ims-U)` sets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Flags {
+pub(crate) struct Flags {
     /// `i`: characters of either case.
-    pub(super) fold: bool,
+    pub(crate) fold: bool,
     /// `m`: `^` and `$` at each line.
-    pub(super) lines: bool,
+    pub(crate) lines: bool,
     /// `s`: `.` is a line feed too.
-    pub(super) dot_all: bool,
+    pub(crate) dot_all: bool,
     /// `U`: repetitions take as little as they can, unless a `?` follows.
-    pub(super) lazy: bool,
+    pub(crate) lazy: bool,
 }
 
-pub(super) struct Parser<'p, 'm> {
-    pub(super) pattern: &'p str,
-    pub(super) flags: Flags,
-    pub(super) stack: Vec<Entry>,
+pub(crate) struct Parser<'p, 'm> {
+    pub(crate) pattern: &'p str,
+    pub(crate) flags: Flags,
+    pub(crate) stack: Vec<Entry>,
     /// Where the last `:]` begins: no class is named behind it.
-    pub(super) last_name: usize,
+    pub(crate) last_name: usize,
     weight: usize,
     steps: usize,
     meter: Meter<'m>,
 }
 
 /// What the parser has put aside.
-pub(super) enum Entry {
+pub(crate) enum Entry {
     Tree(Tree),
     /// `(`, and the flags to return to.
     Group {
@@ -70,7 +70,7 @@ pub(super) enum Entry {
 /// # Errors
 ///
 /// What Go refuses it for, or the meter's word to stop.
-pub(super) fn parse(pattern: &str, meter: Meter<'_>) -> Result<Tree, Fault> {
+pub(crate) fn parse(pattern: &str, meter: Meter<'_>) -> Result<Tree, Fault> {
     let mut parser = Parser {
         pattern,
         flags: Flags::default(),
@@ -163,12 +163,12 @@ impl<'p> Parser<'p, '_> {
         Ok((after, None))
     }
 
-    pub(super) fn look(&mut self, look: Look, after: &'p str) -> Result<&'p str, Fault> {
+    pub(crate) fn look(&mut self, look: Look, after: &'p str) -> Result<&'p str, Fault> {
         self.push(Tree::new(Node::Look(look)))?;
         Ok(after)
     }
 
-    pub(super) fn open(&mut self, captures: bool) -> Result<(), Fault> {
+    pub(crate) fn open(&mut self, captures: bool) -> Result<(), Fault> {
         self.merge_literals(None);
         self.work(1)?;
         self.stack.push(Entry::Group {
@@ -267,11 +267,11 @@ impl<'p> Parser<'p, '_> {
         }
     }
 
-    pub(super) fn check(&self, tree: &Tree) -> Result<(), Fault> {
+    pub(crate) fn check(&self, tree: &Tree) -> Result<(), Fault> {
         tree.check().map_err(|excess| self.excess(excess))
     }
 
-    pub(super) fn excess(&self, excess: Excess) -> Fault {
+    pub(crate) fn excess(&self, excess: Excess) -> Fault {
         match excess {
             Excess::Height => Code::TooDeep.of(self.pattern),
             Excess::Size => Code::TooLarge.of(self.pattern),
@@ -279,7 +279,7 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// Counts what a tree holds.
-    pub(super) fn weigh(&mut self, weight: usize) -> Result<(), Fault> {
+    pub(crate) fn weigh(&mut self, weight: usize) -> Result<(), Fault> {
         self.weight = self.weight.saturating_add(weight);
         if self.weight > MAX_WEIGHT {
             return Err(self.excess(Excess::Size));
@@ -288,7 +288,7 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// Counts work, and asks now and then whether to go on.
-    pub(super) fn work(&mut self, steps: usize) -> Result<(), Fault> {
+    pub(crate) fn work(&mut self, steps: usize) -> Result<(), Fault> {
         self.steps += steps;
         if self.steps < STRIDE {
             return Ok(());
@@ -301,13 +301,13 @@ impl<'p> Parser<'p, '_> {
         }
     }
 
-    pub(super) fn push_class(&mut self, ranges: Ranges) -> Result<(), Fault> {
+    pub(crate) fn push_class(&mut self, ranges: Ranges) -> Result<(), Fault> {
         self.push(Tree::new(Node::Class(ranges)))
     }
 }
 
 /// One tree of `parts`, into which parts of the same kind are opened.
-pub(super) fn join(
+pub(crate) fn join(
     mut parts: Vec<Tree>,
     kind: impl FnOnce(Vec<Tree>) -> Node,
     open: impl Fn(Node) -> Result<Vec<Tree>, Node>,
@@ -321,7 +321,7 @@ pub(super) fn join(
 }
 
 /// The parts, those that `open` opens replaced by what is in them.
-pub(super) fn opened(parts: Vec<Tree>, open: impl Fn(Node) -> Result<Vec<Tree>, Node>) -> Vec<Tree> {
+pub(crate) fn opened(parts: Vec<Tree>, open: impl Fn(Node) -> Result<Vec<Tree>, Node>) -> Vec<Tree> {
     let mut all = Vec::with_capacity(parts.len());
     for part in parts {
         match open(part.node) {
@@ -333,11 +333,11 @@ pub(super) fn opened(parts: Vec<Tree>, open: impl Fn(Node) -> Result<Vec<Tree>, 
 }
 
 /// What `from` has before `rest`, which is its end.
-pub(super) fn until<'p>(from: &'p str, rest: &str) -> &'p str {
+pub(crate) fn until<'p>(from: &'p str, rest: &str) -> &'p str {
     from.get(..from.len().saturating_sub(rest.len())).unwrap_or(from)
 }
 
 /// `text` without its first `bytes`.
-pub(super) fn skip(text: &str, bytes: usize) -> &str {
+pub(crate) fn skip(text: &str, bytes: usize) -> &str {
     text.get(bytes..).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use super::parser::{Entry, Parser, until};
 use super::tree::{Node, Repeat, Tree};
 
 impl<'p> Parser<'p, '_> {
-    pub(super) fn counted(
+    pub(crate) fn counted(
         &mut self,
         bounds: (Option<u32>, Option<Option<u32>>),
         rest: &'p str,
@@ -29,7 +29,7 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// Repeats what is on top of the stack.
-    pub(super) fn repeat(
+    pub(crate) fn repeat(
         &mut self,
         repeat: Repeat,
         rest: &'p str,
@@ -65,7 +65,7 @@ impl<'p> Parser<'p, '_> {
     clippy::type_complexity,
     reason = "two bounds, the second of which may be open"
 )]
-pub(super) fn count(text: &str) -> Option<((Option<u32>, Option<Option<u32>>), &str)> {
+pub(crate) fn count(text: &str) -> Option<((Option<u32>, Option<Option<u32>>), &str)> {
     let (min, rest) = integer(text)?;
     if let Some(rest) = rest.strip_prefix('}') {
         return Some(((min, min.map(Some)), rest));

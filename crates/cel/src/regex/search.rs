@@ -35,7 +35,7 @@ const MAX_KEPT_BYTES: usize = 64 << 20;
 static KEPT_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// What searches in one direction.
-pub(super) struct Automaton {
+pub(crate) struct Automaton {
     dfa: DFA,
     states: usize,
     bytes: usize,
@@ -63,7 +63,7 @@ enum Step {
 // === impl Automaton ===
 
 impl Automaton {
-    pub(super) fn new(nfa: NFA, backward: bool, keep: Keep) -> Option<Self> {
+    pub(crate) fn new(nfa: NFA, backward: bool, keep: Keep) -> Option<Self> {
         let (states, bytes) = (nfa.states().len(), nfa.memory_usage());
         let kind = if backward {
             MatchKind::All
@@ -85,12 +85,12 @@ impl Automaton {
         })
     }
 
-    pub(super) const fn states(&self) -> usize {
+    pub(crate) const fn states(&self) -> usize {
         self.states
     }
 
     /// How much memory it takes, but for what searches keep.
-    pub(super) const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -107,7 +107,7 @@ impl Automaton {
 
     /// Where the first match from `start` on ends; with `earliest`, where it is
     /// known that there is one.
-    pub(super) fn end(
+    pub(crate) fn end(
         &self,
         text: &str,
         start: usize,
@@ -153,7 +153,7 @@ impl Automaton {
 
     /// Where the longest match that ends at `end` begins, at `start` at the
     /// earliest.
-    pub(super) fn start(
+    pub(crate) fn start(
         &self,
         text: &str,
         start: usize,

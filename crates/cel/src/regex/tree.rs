@@ -11,15 +11,15 @@ const MAX_SIZE: u64 = (128 << 20) / 40;
 
 /// A node, and what it measures.
 #[derive(Debug, Clone)]
-pub(super) struct Tree {
-    pub(super) node: Node,
+pub(crate) struct Tree {
+    pub(crate) node: Node,
     height: u32,
     /// The instructions that Go counts for it.
     size: u64,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Node {
+pub(crate) enum Node {
     NoMatch,
     Empty,
     /// Characters, each as its smallest fold with [`Flags::fold`].
@@ -37,7 +37,7 @@ pub(super) enum Node {
 
 /// What holds between two characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
+pub(crate) enum Look {
     TextStart,
     TextEnd,
     LineStart,
@@ -48,17 +48,17 @@ pub(super) enum Look {
 
 /// How often something is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Repeat {
-    pub(super) min: u32,
-    pub(super) max: Option<u32>,
-    pub(super) lazy: bool,
+pub(crate) struct Repeat {
+    pub(crate) min: u32,
+    pub(crate) max: Option<u32>,
+    pub(crate) lazy: bool,
     /// Written in braces: limits on nested counts are for these alone.
-    pub(super) counted: bool,
+    pub(crate) counted: bool,
 }
 
 /// A tree beyond what Go takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Excess {
+pub(crate) enum Excess {
     Height,
     Size,
 }
@@ -66,7 +66,7 @@ pub(super) enum Excess {
 // === impl Tree ===
 
 impl Tree {
-    pub(super) fn new(node: Node) -> Self {
+    pub(crate) fn new(node: Node) -> Self {
         let mut tree = Self {
             node,
             height: 1,
@@ -77,7 +77,7 @@ impl Tree {
     }
 
     /// Measures it again, after a change.
-    pub(super) fn measure(&mut self) {
+    pub(crate) fn measure(&mut self) {
         let (height, size) = match &self.node {
             Node::Literal(text, _) => (1, text.len() as u64),
             Node::Capture(inner) => (inner.height + 1, inner.size + 2),
@@ -94,7 +94,7 @@ impl Tree {
     }
 
     /// Whether Go takes a tree of this size.
-    pub(super) const fn check(&self) -> Result<(), Excess> {
+    pub(crate) const fn check(&self) -> Result<(), Excess> {
         if self.size > MAX_SIZE {
             Err(Excess::Size)
         } else if self.height > MAX_HEIGHT {
@@ -105,7 +105,7 @@ impl Tree {
     }
 
     /// Whether it stands for one character of a set.
-    pub(super) const fn is_class(&self) -> bool {
+    pub(crate) const fn is_class(&self) -> bool {
         match &self.node {
             Node::Literal(text, _) => text.len() == 1,
             Node::Class(_) | Node::AnyOfLine | Node::Any => true,
@@ -114,7 +114,7 @@ impl Tree {
     }
 
     /// How complex a set of characters is written.
-    pub(super) const fn rank(&self) -> (u8, usize) {
+    pub(crate) const fn rank(&self) -> (u8, usize) {
         match &self.node {
             Node::Literal(text, _) => (0, text.len()),
             Node::Class(ranges) => (1, 2 * ranges.len()),
@@ -124,7 +124,7 @@ impl Tree {
     }
 
     /// Whether the counts of nested repetitions multiply to at most `most`.
-    pub(super) fn repeats_within(&self, mut most: u32) -> bool {
+    pub(crate) fn repeats_within(&self, mut most: u32) -> bool {
         match &self.node {
             Node::Repeat(repeat, inner) => {
                 if repeat.counted {
@@ -148,7 +148,7 @@ impl Tree {
     }
 
     /// How many ranges of characters it holds itself.
-    pub(super) const fn weight(&self) -> usize {
+    pub(crate) const fn weight(&self) -> usize {
         match &self.node {
             Node::Class(ranges) => ranges.len(),
             _ => 0,
@@ -170,7 +170,7 @@ fn size(parts: &[Tree]) -> u64 {
 
 impl Repeat {
     /// `x*`, `x+`, `x?`: written without a count.
-    pub(super) const fn simple(min: u32, max: Option<u32>) -> Self {
+    pub(crate) const fn simple(min: u32, max: Option<u32>) -> Self {
         Self {
             min,
             max,

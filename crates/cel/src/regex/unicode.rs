@@ -18,15 +18,15 @@ struct Tables {
 
 /// The characters that a name in `\p{…}` stands for.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Class {
-    pub(super) ranges: Ranges,
+pub(crate) struct Class {
+    pub(crate) ranges: Ranges,
     /// What case folding adds, if it adds anything.
-    pub(super) fold: Option<Ranges>,
+    pub(crate) fold: Option<Ranges>,
 }
 
 /// The class of this name, as Go looks it up: letters of any case, without
 /// spaces, hyphens and underscores.
-pub(super) fn class(name: &str) -> Option<Class> {
+pub(crate) fn class(name: &str) -> Option<Class> {
     let name = canonical(name);
     let tables = &*TABLES;
     match name.as_str() {
@@ -57,14 +57,14 @@ pub(super) fn class(name: &str) -> Option<Class> {
 
 /// The characters that case folding holds for the same as this one, itself
 /// among them; empty if there is no other.
-pub(super) fn orbit(character: u32) -> &'static [u32] {
+pub(crate) fn orbit(character: u32) -> &'static [u32] {
     orbits_within(character, character)
         .next()
         .map_or(&[], |(_, orbit)| orbit)
 }
 
 /// The characters from `low` to `high` that fold, each with its orbit.
-pub(super) fn orbits_within(low: u32, high: u32) -> impl Iterator<Item = (u32, &'static [u32])> {
+pub(crate) fn orbits_within(low: u32, high: u32) -> impl Iterator<Item = (u32, &'static [u32])> {
     let tables = &*TABLES;
     let start = tables.folding.partition_point(|(character, _)| *character < low);
     let folding = tables.folding.get(start..).unwrap_or_default();

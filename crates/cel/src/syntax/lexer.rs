@@ -2,7 +2,7 @@
 
 /// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Token {
+pub(crate) enum Token {
     End,
     Ident,
     Int,
@@ -20,26 +20,26 @@ const SIGNS: [&str; 28] = [
     "(", ")", "[", "]", "{", "}", "=", "&", "|",
 ];
 
-pub(super) struct Lexer<'t> {
+pub(crate) struct Lexer<'t> {
     text: &'t str,
     at: usize,
 }
 
 /// A token and its bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spanned {
-    pub(super) token: Token,
-    pub(super) from: usize,
-    pub(super) to: usize,
+pub(crate) struct Spanned {
+    pub(crate) token: Token,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
 }
 
 impl<'t> Lexer<'t> {
-    pub(super) const fn new(text: &'t str) -> Self {
+    pub(crate) const fn new(text: &'t str) -> Self {
         Self { text, at: 0 }
     }
 
     /// The next token, or where there is none and why.
-    pub(super) fn next(&mut self) -> Result<Spanned, (usize, String)> {
+    pub(crate) fn next(&mut self) -> Result<Spanned, (usize, String)> {
         self.skip_blanks();
         let from = self.at;
         let rest = self.rest();

@@ -1,7 +1,7 @@
 //! String and bytes literals: escapes and quotes.
 
 /// The text of a string literal, quotes and prefix included.
-pub(super) fn string(literal: &str) -> Result<String, String> {
+pub(crate) fn string(literal: &str) -> Result<String, String> {
     let (body, raw) = body(literal);
     if raw {
         return Ok(body);
@@ -17,7 +17,7 @@ pub(super) fn string(literal: &str) -> Result<String, String> {
 }
 
 /// The bytes of a bytes literal, quotes and prefix included.
-pub(super) fn bytes(literal: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn bytes(literal: &str) -> Result<Vec<u8>, String> {
     let (body, raw) = body(literal.get(1..).unwrap_or_default());
     if raw {
         return Ok(body.into_bytes());

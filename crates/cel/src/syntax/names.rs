@@ -1,7 +1,7 @@
 //! Which names an expression may give to things.
 
 /// Names that no variable or function may have.
-pub(super) const RESERVED: [&str; 17] = [
+pub(crate) const RESERVED: [&str; 17] = [
     "as",
     "break",
     "const",

@@ -7,7 +7,7 @@ pub(crate) struct Expr {
     /// The byte of the text that it is known by: an operator's own, a name's first.
     pub(crate) at: usize,
     /// How deep the tree below it is, itself included.
-    pub(super) depth: u32,
+    pub(crate) depth: u32,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -107,7 +107,7 @@ impl Expr {
         }
     }
 
-    pub(super) fn children_depth<'e>(children: impl IntoIterator<Item = &'e Self>) -> u32 {
+    pub(crate) fn children_depth<'e>(children: impl IntoIterator<Item = &'e Self>) -> u32 {
         children
             .into_iter()
             .map(|child| child.depth)

@@ -308,7 +308,7 @@ fn is_optional(expr: &Expr, optional: &[String]) -> bool {
     }
 }
 
-pub(super) fn children(expr: &Expr) -> Vec<&Expr> {
+pub(crate) fn children(expr: &Expr) -> Vec<&Expr> {
     match &expr.kind {
         ExprKind::Literal(_) | ExprKind::Ident(_) => Vec::new(),
         ExprKind::Select { operand, .. } => vec![operand],

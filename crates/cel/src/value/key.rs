@@ -50,7 +50,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    pub(super) fn is(&self, name: &str) -> bool {
+    pub(crate) fn is(&self, name: &str) -> bool {
         matches!(self, Self::String(text) if &**text == name)
     }
 }

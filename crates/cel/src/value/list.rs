@@ -67,7 +67,7 @@ impl<'a> List<'a> {
         }
     }
 
-    pub(super) fn share<'b>(&'b self) -> List<'b>
+    pub(crate) fn share<'b>(&'b self) -> List<'b>
     where
         'a: 'b,
     {

@@ -172,14 +172,14 @@ impl<'a> Map<'a> {
         }
     }
 
-    pub(super) fn type_of(&self) -> Type {
+    pub(crate) fn type_of(&self) -> Type {
         match self.object_type() {
             Some(object) => Type::Object(Arc::clone(object)),
             None => Type::map(Type::Dyn, Type::Dyn),
         }
     }
 
-    pub(super) fn into_owned(self) -> Entries<'static> {
+    pub(crate) fn into_owned(self) -> Entries<'static> {
         let mut entries = Entries {
             of: self.object_type().cloned(),
             ..Entries::default()
@@ -192,7 +192,7 @@ impl<'a> Map<'a> {
         entries
     }
 
-    pub(super) fn share<'b>(&'b self) -> Map<'b>
+    pub(crate) fn share<'b>(&'b self) -> Map<'b>
     where
         'a: 'b,
     {

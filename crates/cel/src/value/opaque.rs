@@ -56,7 +56,7 @@ impl<'a> Opaque<'a> {
     }
 
     /// The same value with nothing borrowed; none if it cannot be without.
-    pub(super) fn into_owned(self) -> Option<Opaque<'static>> {
+    pub(crate) fn into_owned(self) -> Option<Opaque<'static>> {
         Some(match self {
             Self::Quantity(quantity) => Opaque::Quantity(quantity),
             Self::ComputedQuantity(quantity) => Opaque::ComputedQuantity(quantity),

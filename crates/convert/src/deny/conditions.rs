@@ -17,7 +17,7 @@ enum Replacement {
 }
 
 /// Adds the conditions of `policy`, to hold for the requests of one rule.
-pub(super) fn add(
+pub(crate) fn add(
     document: &Document,
     policy: &AuthorizationPolicy,
     parts: &mut RuleParts,

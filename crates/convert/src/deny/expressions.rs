@@ -1,7 +1,7 @@
 //! Pieces of CEL, as text.
 
 /// A text as CEL writes it: in single quotes where that needs no escapes.
-pub(super) fn text(value: &str) -> String {
+pub(crate) fn text(value: &str) -> String {
     let mut quoted = String::with_capacity(value.len() + 2);
     quoted.push('\'');
     for character in value.chars() {
@@ -22,13 +22,13 @@ pub(super) fn text(value: &str) -> String {
 }
 
 /// A list of texts.
-pub(super) fn texts<'t>(values: impl IntoIterator<Item = &'t str>) -> String {
+pub(crate) fn texts<'t>(values: impl IntoIterator<Item = &'t str>) -> String {
     let values: Vec<String> = values.into_iter().map(text).collect();
     format!("[{}]", values.join(", "))
 }
 
 /// `value` is one of `values`: `value == 'a'`, `value in ['a', 'b']`.
-pub(super) fn is_one_of(value: &str, values: &[&str]) -> String {
+pub(crate) fn is_one_of(value: &str, values: &[&str]) -> String {
     match values {
         [one] => format!("{value} == {}", text(one)),
         several => format!("{value} in {}", texts(several.iter().copied())),
@@ -36,7 +36,7 @@ pub(super) fn is_one_of(value: &str, values: &[&str]) -> String {
 }
 
 /// Any of them holds. Each is without `||` and `? :` outside of brackets.
-pub(super) fn any(alternatives: &[String]) -> String {
+pub(crate) fn any(alternatives: &[String]) -> String {
     match alternatives {
         [] => "false".to_owned(),
         several => several.join(" || "),
@@ -44,6 +44,6 @@ pub(super) fn any(alternatives: &[String]) -> String {
 }
 
 /// The same, to stand within another expression.
-pub(super) fn bracketed(expression: &str) -> String {
+pub(crate) fn bracketed(expression: &str) -> String {
     format!("({expression})")
 }

@@ -41,7 +41,7 @@ const STORED: &[&str] = &["create", "update", "patch", "delete", "deletecollecti
 
 /// An operation of admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ConvertedOperation {
+pub(crate) enum ConvertedOperation {
     Create,
     Update,
     Delete,
@@ -49,7 +49,7 @@ pub(super) enum ConvertedOperation {
 }
 
 impl ConvertedOperation {
-    pub(super) const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
@@ -64,7 +64,7 @@ impl ConvertedOperation {
 /// # Errors
 ///
 /// The field of the rule that cannot be converted, and why.
-pub(super) fn of_resource(
+pub(crate) fn of_resource(
     rule: &ResourceRule,
     pattern: &ResourcePattern,
 ) -> Result<BTreeSet<ConvertedOperation>, (&'static str, String)> {
@@ -151,7 +151,7 @@ fn unseen(rule: &ResourceRule, pattern: &ResourcePattern) -> Option<&'static str
 }
 
 /// Whether `pattern` stands for this resource among others.
-pub(super) fn includes(pattern: &ResourcePattern, resource: &str, subresource: &str) -> bool {
+pub(crate) fn includes(pattern: &ResourcePattern, resource: &str, subresource: &str) -> bool {
     pattern.includes(&RequestedResource {
         resource,
         subresource: subresource.into(),

@@ -17,7 +17,7 @@ use portcullis_policy::engine::NAMESPACE_NAME_LABEL;
 use portcullis_policy::field::FieldPath;
 
 /// That the request is for a Namespace that is to be made: authorization knows no namespace then.
-pub(super) const NEW_NAMESPACE: &str = "(request.operation == 'CREATE' && request.resource.group == '' && \
+pub(crate) const NEW_NAMESPACE: &str = "(request.operation == 'CREATE' && request.resource.group == '' && \
                              request.resource.resource == 'namespaces')";
 
 /// That the request is for a Namespace.
@@ -28,23 +28,23 @@ const COLLECTION: &str = "request.operation == 'DELETE' && !has(request.name)";
 
 /// What a ValidatingAdmissionPolicy is made of.
 #[derive(Debug, Default)]
-pub(super) struct RuleParts {
-    pub(super) rules: Vec<Value>,
-    pub(super) conditions: Vec<Value>,
-    pub(super) variables: Vec<Value>,
+pub(crate) struct RuleParts {
+    pub(crate) rules: Vec<Value>,
+    pub(crate) conditions: Vec<Value>,
+    pub(crate) variables: Vec<Value>,
     /// What a request must fulfil beside the matchConditions, where only a validation can ask.
     touched: Option<String>,
-    pub(super) operations: BTreeSet<ConvertedOperation>,
+    pub(crate) operations: BTreeSet<ConvertedOperation>,
     names: BTreeSet<String>,
     /// Whether the requests for which it is made may delete collections.
-    pub(super) deletes_collections: bool,
+    pub(crate) deletes_collections: bool,
     /// Whether they may create Namespaces.
-    pub(super) makes_namespaces: bool,
+    pub(crate) makes_namespaces: bool,
 }
 
 impl RuleParts {
     /// Of the rule `index` of `policy`, which stands at `path`.
-    pub(super) fn of(
+    pub(crate) fn of(
         document: &Document,
         policy: &AuthorizationPolicy,
         index: usize,
@@ -78,7 +78,7 @@ impl RuleParts {
     }
 
     /// Whom the policy is about.
-    pub(super) fn add_subjects(&mut self, policy: &AuthorizationPolicy, never_deny: &NeverDeny) {
+    pub(crate) fn add_subjects(&mut self, policy: &AuthorizationPolicy, never_deny: &NeverDeny) {
         if let Some(among) = subjects::among(&policy.subjects) {
             self.condition("subjects", among);
         }
@@ -89,7 +89,7 @@ impl RuleParts {
     }
 
     /// A matchCondition of a name that no other has.
-    pub(super) fn condition(&mut self, name: &str, expression: String) {
+    pub(crate) fn condition(&mut self, name: &str, expression: String) {
         let mut own = name.to_owned();
         while !self.names.insert(own.clone()) {
             own.push_str("-0");
@@ -101,7 +101,7 @@ impl RuleParts {
     /// A condition of the policy itself, which keeps its name. Beside a selector of namespaces,
     /// which only a validation can ask about, it is a part of that: a matchCondition that has an
     /// error would refuse in every namespace.
-    pub(super) fn own_condition(&mut self, name: &str, expression: &str) {
+    pub(crate) fn own_condition(&mut self, name: &str, expression: &str) {
         match &mut self.touched {
             Some(touched) => *touched = format!("({touched} && ({expression}))"),
             None => self
@@ -111,7 +111,7 @@ impl RuleParts {
     }
 
     /// The validation, which refuses all that it is asked about and that is touched.
-    pub(super) fn validation(&self) -> String {
+    pub(crate) fn validation(&self) -> String {
         match &self.touched {
             Some(touched) => format!("!{touched}"),
             None => "false".to_owned(),

@@ -11,13 +11,13 @@ const USER: &str = "request.userInfo.username";
 const NODES: &str = "system:nodes";
 
 /// That the user is one of `policy.subjects`; none where that is everybody.
-pub(super) fn among(subjects: &[Subject]) -> Option<String> {
+pub(crate) fn among(subjects: &[Subject]) -> Option<String> {
     let is_everybody = |subject: &Subject| subject.kind != SubjectKind::ServiceAccount && subject.name == "*";
     (!subjects.iter().any(is_everybody)).then(|| any(&alternatives(subjects)))
 }
 
 /// That the user is none of `subjects`.
-pub(super) fn outside(subjects: &[Subject]) -> Option<String> {
+pub(crate) fn outside(subjects: &[Subject]) -> Option<String> {
     match among(subjects) {
         _ if subjects.is_empty() => None,
         Some(among) => Some(format!("!({among})")),
@@ -27,7 +27,7 @@ pub(super) fn outside(subjects: &[Subject]) -> Option<String> {
 
 /// That the user is nobody whom no Deny reaches: the API server does not ask about
 /// `system:masters`, and `neverDeny` protects the rest.
-pub(super) fn exempt(policy: &AuthorizationPolicy, never_deny: &NeverDeny) -> String {
+pub(crate) fn exempt(policy: &AuthorizationPolicy, never_deny: &NeverDeny) -> String {
     let mut groups: Vec<&str> = vec!["system:masters"];
     let mut nodes = None;
     let mut users: Vec<String> = Vec::new();

@@ -22,7 +22,7 @@ const MATCH: [&str; 6] = [
     "namespaceSelector",
 ];
 
-pub(super) fn convert(document: &Document, kind: &str) -> Conversion {
+pub(crate) fn convert(document: &Document, kind: &str) -> Conversion {
     let mut made = Conversion::default();
     let path = FieldPath::root().field("spec");
     let mut object = document.root().to_json();

@@ -58,7 +58,7 @@ const MATCHES: [(&str, &str); 4] = [
 ];
 
 /// The kind of the template's constraints.
-pub(super) fn kind(document: &Document) -> Option<String> {
+pub(crate) fn kind(document: &Document) -> Option<String> {
     let steps = ["spec", "crd", "spec", "names", "kind"];
     let node = steps
         .iter()
@@ -66,7 +66,7 @@ pub(super) fn kind(document: &Document) -> Option<String> {
     node.as_str().map(str::to_owned)
 }
 
-pub(super) fn convert(document: &Document) -> Conversion {
+pub(crate) fn convert(document: &Document) -> Conversion {
     let mut made = Conversion::default();
     let path = FieldPath::root().field("spec").field("targets");
     let targets = document.nearest(&path).to_json();

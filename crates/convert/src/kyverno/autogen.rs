@@ -24,7 +24,7 @@ const KINDS: [(&str, &str, bool); 6] = [
 
 /// Kinds that have their Pod at the same place.
 #[derive(Debug)]
-pub(super) struct Controllers {
+pub(crate) struct Controllers {
     is_cron_job: bool,
     /// The resources, by group.
     resources: BTreeMap<&'static str, Vec<&'static str>>,
@@ -34,7 +34,7 @@ pub(super) struct Controllers {
 
 impl Controllers {
     /// Those for which Kyverno derives policies from one with `spec`.
-    pub(super) fn of(spec: &Value) -> Vec<Self> {
+    pub(crate) fn of(spec: &Value) -> Vec<Self> {
         if !is_on_pods_alone(&spec["matchConstraints"]) {
             return Vec::new();
         }
@@ -59,7 +59,7 @@ impl Controllers {
     }
 
     /// What the name of a derived policy ends in.
-    pub(super) const fn suffix(&self) -> &'static str {
+    pub(crate) const fn suffix(&self) -> &'static str {
         if self.is_cron_job {
             "autogen-cronjobs"
         } else {
@@ -68,7 +68,7 @@ impl Controllers {
     }
 
     /// Where these kinds have the Pod.
-    pub(super) const fn template(&self) -> &'static str {
+    pub(crate) const fn template(&self) -> &'static str {
         if self.is_cron_job {
             "spec.jobTemplate.spec.template"
         } else {
@@ -77,7 +77,7 @@ impl Controllers {
     }
 
     /// `matchConstraints` for these kinds.
-    pub(super) fn constraints(&self, of_pods: &Value) -> Value {
+    pub(crate) fn constraints(&self, of_pods: &Value) -> Value {
         let operations = &of_pods["resourceRules"][0]["operations"];
         let rules: Vec<Value> = self
             .resources
@@ -95,7 +95,7 @@ impl Controllers {
 }
 
 /// The spec of a ValidatingPolicy, for what makes Pods.
-pub(super) fn validating(spec: &Value, controllers: &Controllers) -> Value {
+pub(crate) fn validating(spec: &Value, controllers: &Controllers) -> Value {
     let mut derived = spec.clone();
     let template = controllers.template();
     each_text(&mut derived, &|text| {
@@ -162,7 +162,7 @@ fn is_on_pods_alone(constraints: &Value) -> bool {
 /// # Errors
 ///
 /// The mutation of which nothing comes that could be applied: types that are not those of the fields.
-pub(super) fn mutating(spec: &Value, controllers: &Controllers) -> Result<Value, usize> {
+pub(crate) fn mutating(spec: &Value, controllers: &Controllers) -> Result<Value, usize> {
     let mut derived = spec.clone();
     let template = controllers.template();
     for condition in derived["matchConditions"].as_array_mut().into_iter().flatten() {

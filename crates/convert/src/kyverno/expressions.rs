@@ -26,7 +26,7 @@ const EXPRESSIONS: [(&str, &[&str]); 5] = [
 /// - To Kyverno `.orValue()` of what is no optional is the value itself; later versions of
 ///   Kubernetes have an error.
 /// - Of a request for a Namespace, Kyverno has the `namespaceObject`, and Kubernetes has null.
-pub(super) fn adapt(policy: &mut KyvernoPolicy<'_>) {
+pub(crate) fn adapt(policy: &mut KyvernoPolicy<'_>) {
     let operations = policy.operations();
     let matches_namespaces = policy.matches_namespaces();
     let mut optional = Vec::new();

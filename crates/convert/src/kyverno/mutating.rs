@@ -34,7 +34,7 @@ const KNOWN: [&str; 9] = [
 /// The fields that both kinds have.
 const SHARED: [&str; 4] = ["matchConstraints", "matchConditions", "variables", "mutations"];
 
-pub(super) fn convert(document: &Document) -> Conversion {
+pub(crate) fn convert(document: &Document) -> Conversion {
     let mut policy = KyvernoPolicy::read(document, &KNOWN);
     expressions::adapt(&mut policy);
     refuse_shared_variables(&mut policy);

@@ -9,7 +9,7 @@ const ANY_KEY: &str = "*";
 
 /// Whether objects of a built-in `kind` have what `path` names; what is not known of it may be any
 /// key.
-pub(super) fn may_have(kind: &GroupVersionKind<'_>, path: &PatchPath) -> bool {
+pub(crate) fn may_have(kind: &GroupVersionKind<'_>, path: &PatchPath) -> bool {
     let mut steps = steps(path);
     if !path.is_whole {
         steps.pop();
@@ -20,7 +20,7 @@ pub(super) fn may_have(kind: &GroupVersionKind<'_>, path: &PatchPath) -> bool {
 }
 
 /// Whether objects of every kind do: what is in their metadata.
-pub(super) fn may_all_have(path: &PatchPath) -> bool {
+pub(crate) fn may_all_have(path: &PatchPath) -> bool {
     let kind = GroupVersionKind {
         group: "".into(),
         version: "v1".into(),

@@ -12,27 +12,27 @@ use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 
 /// A policy as it is written, and what becomes of it.
-pub(super) struct KyvernoPolicy<'d> {
-    pub(super) document: &'d Document,
-    pub(super) name: String,
-    pub(super) spec: Value,
-    pub(super) made: Conversion,
+pub(crate) struct KyvernoPolicy<'d> {
+    pub(crate) document: &'d Document,
+    pub(crate) name: String,
+    pub(crate) spec: Value,
+    pub(crate) made: Conversion,
 }
 
 /// For which operations the policy runs.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct WrittenOperations {
+pub(crate) struct WrittenOperations {
     /// Where there is no old object.
-    pub(super) creates: bool,
+    pub(crate) creates: bool,
     /// Where there is no new object.
-    pub(super) deletes: bool,
+    pub(crate) deletes: bool,
 }
 
 // === impl KyvernoPolicy ===
 
 impl<'d> KyvernoPolicy<'d> {
     /// Reads the policy, whose spec may have the fields `known`.
-    pub(super) fn read(document: &'d Document, known: &[&str]) -> Self {
+    pub(crate) fn read(document: &'d Document, known: &[&str]) -> Self {
         let spec = document.root().get("spec").map(|spec| spec.to_json());
         let mut policy = Self {
             document,
@@ -52,7 +52,7 @@ impl<'d> KyvernoPolicy<'d> {
     }
 
     /// Refuses the policy for what stands at `steps` of its spec.
-    pub(super) fn refuse(&mut self, steps: &[&str], reason: impl Into<String>) {
+    pub(crate) fn refuse(&mut self, steps: &[&str], reason: impl Into<String>) {
         let path = spec_path(steps);
         self.made.refuse(self.document, &path, reason);
     }
@@ -123,7 +123,7 @@ impl<'d> KyvernoPolicy<'d> {
     }
 
     /// For which operations it runs.
-    pub(super) fn operations(&self) -> WrittenOperations {
+    pub(crate) fn operations(&self) -> WrittenOperations {
         let rules = self.spec["matchConstraints"]["resourceRules"].as_array();
         let all = rules.into_iter().flatten().map(operations_of);
         all.fold(WrittenOperations::default(), |all, one| WrittenOperations {
@@ -133,7 +133,7 @@ impl<'d> KyvernoPolicy<'d> {
     }
 
     /// Whether it may run for Namespaces themselves.
-    pub(super) fn matches_namespaces(&self) -> bool {
+    pub(crate) fn matches_namespaces(&self) -> bool {
         let has = |rule: &Value, field: &str, names: &[&str]| {
             let written = rule[field]
                 .as_array()
@@ -162,7 +162,7 @@ impl<'d> KyvernoPolicy<'d> {
 }
 
 /// `spec.a.b`.
-pub(super) fn spec_path(steps: &[&str]) -> FieldPath {
+pub(crate) fn spec_path(steps: &[&str]) -> FieldPath {
     let spec = FieldPath::root().field("spec");
     steps.iter().fold(spec, |path, step| path.field(step))
 }

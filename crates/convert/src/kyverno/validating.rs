@@ -36,7 +36,7 @@ const SHARED: [&str; 5] = [
     "auditAnnotations",
 ];
 
-pub(super) fn convert(document: &Document) -> Conversion {
+pub(crate) fn convert(document: &Document) -> Conversion {
     let mut policy = KyvernoPolicy::read(document, &KNOWN);
     expressions::adapt(&mut policy);
     let mut objects = objects(&policy.name, &policy.spec).to_vec();

@@ -12,7 +12,7 @@ enum InputMutation {
 }
 
 /// The seed, mutated in up to five places.
-pub(super) fn mutated(seed: &'static str) -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn mutated(seed: &'static str) -> impl Strategy<Value = Vec<u8>> {
     vec(mutation(seed.len()), 1..6).prop_map(|mutations| {
         let mut bytes = seed.as_bytes().to_vec();
         mutations.iter().for_each(|mutation| mutation.apply(&mut bytes));

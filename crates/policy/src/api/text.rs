@@ -8,13 +8,13 @@ use crate::engine::text::truncate;
 const EXCERPT_BYTES: usize = 64;
 
 /// As much of a foreign kind or version as an error repeats.
-pub(super) fn excerpt(text: &str) -> String {
+pub(crate) fn excerpt(text: &str) -> String {
     truncate(text, EXCERPT_BYTES).to_owned()
 }
 
 /// Every byte outside valid UTF-8 as one U+FFFD, as Go's `utf8.DecodeRune` counts
 /// them: a review must not fail over text that a user chose.
-pub(super) fn utf8(bytes: &[u8]) -> Cow<'_, str> {
+pub(crate) fn utf8(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = str::from_utf8(bytes) {
         return Cow::Borrowed(text);
     }

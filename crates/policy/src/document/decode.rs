@@ -21,7 +21,7 @@ const MOST_FAILURES: usize = 16;
 
 /// Reads the part at `path`. serde stops at the first value of a wrong type:
 /// to tell of all, that value is left out and the rest is read again.
-pub(super) fn decode<T: DeserializeOwned>(
+pub(crate) fn decode<T: DeserializeOwned>(
     document: &Document,
     path: &FieldPath,
     faults: &mut Faults,

@@ -12,7 +12,7 @@ use super::{Entry, MAX_DEPTH, Node, Unreadable, Value, yaml};
 type Result<T> = std::result::Result<T, Unreadable>;
 
 /// Reads a text's values one after the other.
-pub(super) struct Reader<'t> {
+pub(crate) struct Reader<'t> {
     text: &'t str,
     at: usize,
     /// From 0.
@@ -49,7 +49,7 @@ struct Start {
 // === impl Reader ===
 
 impl<'t> Reader<'t> {
-    pub(super) const fn new(text: &'t str) -> Self {
+    pub(crate) const fn new(text: &'t str) -> Self {
         Self {
             text,
             at: 0,
@@ -61,7 +61,7 @@ impl<'t> Reader<'t> {
 
     /// What has not been read, and the line on which it begins. White space before
     /// it is left out, up to the end of a line.
-    pub(super) fn rest(&self) -> (&'t str, u32) {
+    pub(crate) fn rest(&self) -> (&'t str, u32) {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let text = rest.trim_start();
         let space = rest.len() - text.len();
@@ -72,7 +72,7 @@ impl<'t> Reader<'t> {
     }
 
     /// The next value; `None` at the end.
-    pub(super) fn next_value(&mut self) -> Result<Option<Node>> {
+    pub(crate) fn next_value(&mut self) -> Result<Option<Node>> {
         self.space();
         if self.at >= self.text.len() {
             return Ok(None);

@@ -10,7 +10,7 @@ const MOST_JUMPS: usize = 10_000;
 
 /// Where the characters of one text stand.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     /// The column of its beginning, from 1, on the line of its node; 0: not known.
     column: u32,
     /// In the order of the text.
@@ -30,7 +30,7 @@ struct Jump {
 
 /// Follows a text while it is read.
 #[derive(Debug)]
-pub(super) struct LayoutRecorder {
+pub(crate) struct LayoutRecorder {
     layout: Layout,
     /// The line on which the scalar begins, from 0.
     line: u32,
@@ -43,7 +43,7 @@ pub(super) struct LayoutRecorder {
 
 impl Layout {
     /// The line and column, from 1, of the byte `at` of `text`, whose node begins on `line`.
-    pub(super) fn position(&self, text: &str, at: usize, line: u32) -> Option<(u32, u32)> {
+    pub(crate) fn position(&self, text: &str, at: usize, line: u32) -> Option<(u32, u32)> {
         let begin = Jump {
             at: 0,
             line: if self.column > 0 { line } else { 0 },
@@ -60,14 +60,14 @@ impl Layout {
     }
 
     /// Adds `lines` to each line.
-    pub(super) fn move_down(&mut self, lines: u32) {
+    pub(crate) fn move_down(&mut self, lines: u32) {
         for jump in self.jumps.iter_mut().filter(|jump| jump.line > 0) {
             jump.line = jump.line.saturating_add(lines);
         }
     }
 
     /// The same, for a node that does not begin on `line`, as the text does.
-    pub(super) fn apart_from(&self, line: u32) -> Self {
+    pub(crate) fn apart_from(&self, line: u32) -> Self {
         let mut jumps = self.jumps.clone();
         if self.column > 0 {
             let begin = Jump {
@@ -85,7 +85,7 @@ impl Layout {
 
 impl LayoutRecorder {
     /// For a scalar that begins on `line`, from 0.
-    pub(super) fn new(line: u32) -> Self {
+    pub(crate) fn new(line: u32) -> Self {
         Self {
             layout: Layout::default(),
             line,
@@ -95,7 +95,7 @@ impl LayoutRecorder {
     }
 
     /// The byte `at` of the text comes from `line` and `column`, both from 0.
-    pub(super) fn read_from(&mut self, at: usize, line: u32, column: usize) {
+    pub(crate) fn read_from(&mut self, at: usize, line: u32, column: usize) {
         if self.goes_on(at, line, column) || self.layout.jumps.len() > MOST_JUMPS {
             return;
         }
@@ -114,16 +114,16 @@ impl LayoutRecorder {
     }
 
     /// What was read up to the byte `at` is as it is written, up to `line` and `column`.
-    pub(super) const fn read_to(&mut self, at: usize, line: u32, column: usize) {
+    pub(crate) const fn read_to(&mut self, at: usize, line: u32, column: usize) {
         self.next = Some((at, line, column));
     }
 
     /// What was read last is shorter than it is written.
-    pub(super) const fn skipped(&mut self) {
+    pub(crate) const fn skipped(&mut self) {
         self.next = None;
     }
 
-    pub(super) fn finish(mut self) -> Layout {
+    pub(crate) fn finish(mut self) -> Layout {
         self.layout.jumps.shrink_to_fit();
         self.layout
     }

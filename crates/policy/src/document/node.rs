@@ -13,7 +13,7 @@ pub struct Node {
     /// The value.
     pub value: Value,
     /// Where the characters of text stand.
-    pub(super) layout: Layout,
+    pub(crate) layout: Layout,
 }
 
 /// What YAML and JSON have in common.
@@ -47,7 +47,7 @@ pub struct Entry {
 }
 
 /// A column that is counted from 0, as one that is counted from 1.
-pub(super) fn column_number(column: usize) -> u32 {
+pub(crate) fn column_number(column: usize) -> u32 {
     u32::try_from(column).map_or(0, |column| column.saturating_add(1))
 }
 
@@ -64,7 +64,7 @@ impl Node {
     }
 
     /// The same, which begins at `column`.
-    pub(super) fn at_column(self, column: usize) -> Self {
+    pub(crate) fn at_column(self, column: usize) -> Self {
         Self {
             column: column_number(column),
             ..self
@@ -72,7 +72,7 @@ impl Node {
     }
 
     /// Adds `lines` to the line of each value.
-    pub(super) fn move_down(&mut self, lines: u32) {
+    pub(crate) fn move_down(&mut self, lines: u32) {
         self.line = self.line.saturating_add(lines);
         self.layout.move_down(lines);
         match &mut self.value {
@@ -127,7 +127,7 @@ impl Node {
 
     /// Takes away the value at `path`: the entry of the innermost mapping on the
     /// way, so that no item of a list changes its place. `false` where there is none.
-    pub(super) fn leave_out(&mut self, path: &[PathSegment]) -> bool {
+    pub(crate) fn leave_out(&mut self, path: &[PathSegment]) -> bool {
         let Some((step, rest)) = path.split_first() else {
             return false;
         };
@@ -186,7 +186,7 @@ impl Node {
 
     /// The line and column, from 1, of the file where the character `column` of line `line`
     /// of this text stands, both from 1 as well; `None` where it is no text, or not known.
-    pub(super) fn position(&self, (line, column): (usize, usize)) -> Option<(u32, u32)> {
+    pub(crate) fn position(&self, (line, column): (usize, usize)) -> Option<(u32, u32)> {
         let text = self.as_str()?;
         let lines = text.split_inclusive('\n');
         let start: usize = lines.take(line.checked_sub(1)?).map(str::len).sum();

@@ -8,7 +8,7 @@ use super::unreadable::Reason;
 use super::{Node, Unreadable, json, yaml};
 
 /// Reads every document of `text`.
-pub(super) fn read(text: &str) -> Result<Vec<Node>, Unreadable> {
+pub(crate) fn read(text: &str) -> Result<Vec<Node>, Unreadable> {
     let mut documents = Vec::new();
     let (rest, line) = match values(text, &mut documents) {
         Ok(()) => return Ok(documents),

@@ -2,18 +2,18 @@
 
 /// What is wrong with a text, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unreadable {
+pub(crate) struct Unreadable {
     /// From 1.
-    pub(super) line: u32,
+    pub(crate) line: u32,
     /// In characters, from 1.
-    pub(super) column: usize,
-    pub(super) reason: Reason,
+    pub(crate) column: usize,
+    pub(crate) reason: Reason,
     message: String,
 }
 
 /// What sort of fault it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(crate) enum Reason {
     /// The text breaks the rules of its format.
     Syntax,
     /// There is more after the end of a document.
@@ -26,7 +26,7 @@ pub(super) enum Reason {
 
 impl Unreadable {
     /// `message` about what stands at `line` and `column`, both counted from 0.
-    pub(super) fn new(line: u32, column: usize, reason: Reason, message: impl Into<String>) -> Self {
+    pub(crate) fn new(line: u32, column: usize, reason: Reason, message: impl Into<String>) -> Self {
         Self {
             line: line.saturating_add(1),
             column: column + 1,
@@ -36,7 +36,7 @@ impl Unreadable {
     }
 
     /// The same where `lines` more stand above.
-    pub(super) fn moved_down(self, lines: u32) -> Self {
+    pub(crate) fn moved_down(self, lines: u32) -> Self {
         Self {
             line: self.line.saturating_add(lines),
             ..self
@@ -44,7 +44,7 @@ impl Unreadable {
     }
 
     /// The same place: the document has ended before it.
-    pub(super) fn trailing(self) -> Self {
+    pub(crate) fn trailing(self) -> Self {
         Self {
             reason: Reason::Trailing,
             message: "text after the end of the document; begin another document with a line `---`"
@@ -54,7 +54,7 @@ impl Unreadable {
     }
 
     /// The message, with the column.
-    pub(super) fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         format!("{} (column {})", self.message, self.column)
     }
 }

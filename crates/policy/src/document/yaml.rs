@@ -38,12 +38,12 @@ mod tree;
 use super::unreadable::Reason;
 use super::{Node, Unreadable};
 
-pub(super) use number::normal;
-pub(super) use resolve::{Scalar, resolve};
+pub(crate) use number::normal;
+pub(crate) use resolve::{Scalar, resolve};
 
 /// Reads the one document in `text`; `None` where there is nothing but comments.
 /// Lines are counted from `line`, that of its beginning.
-pub(super) fn parse(text: &str, line: u32) -> Result<Option<Node>, Unreadable> {
+pub(crate) fn parse(text: &str, line: u32) -> Result<Option<Node>, Unreadable> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.starts_with('\u{feff}') {
         // Behind two of them the reader of kubectl loses the first character of every line.

@@ -20,9 +20,9 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBinding,
 };
 
-pub(super) use expressions::conditions;
+pub(crate) use expressions::conditions;
 pub use migrate::{Migrated, migrate};
-pub(super) use rules::{compile_match_resources, default_match_resources, validate_match_resources};
+pub(crate) use rules::{compile_match_resources, default_match_resources, validate_match_resources};
 
 use super::compilation::ObjectCompilation;
 use super::report::Report;
@@ -38,7 +38,7 @@ use portcullis_cel::json;
 
 /// What such an object says.
 #[derive(Debug, Clone)]
-pub(super) enum AdmissionObject {
+pub(crate) enum AdmissionObject {
     ValidatingPolicy(Arc<ValidatingPolicy>),
     ValidatingBinding(Arc<PolicyBinding>),
     MutatingPolicy(Arc<MutatingPolicy>),
@@ -51,7 +51,7 @@ pub(super) enum AdmissionObject {
 impl AdmissionObject {
     /// What of it an AdmissionException can name: policies that validate, and
     /// validating webhooks as `configuration/webhook`.
-    pub(super) fn excusable(&self) -> Vec<String> {
+    pub(crate) fn excusable(&self) -> Vec<String> {
         match self {
             Self::ValidatingPolicy(policy) => vec![policy.applicability.name.clone()],
             Self::ValidatingWebhooks(configuration) => configuration
@@ -64,7 +64,7 @@ impl AdmissionObject {
     }
 
     /// Puts it where the engine looks for it.
-    pub(super) fn add_to(self, objects: &mut AdmissionObjects) {
+    pub(crate) fn add_to(self, objects: &mut AdmissionObjects) {
         match self {
             Self::ValidatingPolicy(policy) => objects.validating.push(policy),
             Self::ValidatingBinding(binding) => objects.validating_bindings.push(binding),
@@ -78,7 +78,7 @@ impl AdmissionObject {
 }
 
 /// The object as expressions see it. What cannot be JSON was no object either.
-pub(super) fn json(document: &Document) -> Option<Arc<json::Document<'static>>> {
+pub(crate) fn json(document: &Document) -> Option<Arc<json::Document<'static>>> {
     json::Document::parse(document.root().to_json().to_string())
         .ok()
         .map(Arc::new)
@@ -138,7 +138,7 @@ const V1: &str = "admissionregistration.k8s.io/v1";
 
 /// Reads the object, which is static or not, and compiles its expressions; what is
 /// wrong with it goes to `faults`, and then there is none.
-pub(super) fn read(
+pub(crate) fn read(
     document: &Document,
     is_static: bool,
     compilation: &ObjectCompilation<'_>,

@@ -20,7 +20,7 @@ use crate::field::{FaultKind, FieldPath};
 const REASON_BYTES: usize = 1024;
 
 /// The exception; what is wrong with it goes to `report`, and then there is none.
-pub(super) fn read(exception: AdmissionException, report: &mut Report<'_>) -> Option<Exception> {
+pub(crate) fn read(exception: AdmissionException, report: &mut Report<'_>) -> Option<Exception> {
     metadata::validate_cluster_scoped(&exception.metadata, report);
     let path = FieldPath::root().field("spec");
     let ExceptionSpec {

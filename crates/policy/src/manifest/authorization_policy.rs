@@ -14,19 +14,19 @@ use crate::authorization::ConditionError;
 use crate::engine::{Time, Validity};
 use crate::field::{FaultKind, FieldPath};
 use rules::validate_rules;
-pub(super) use subjects::validate_subjects;
+pub(crate) use subjects::validate_subjects;
 
 /// As many as an AuthorizationConfiguration may have for one webhook.
 const MOST_CONDITIONS: usize = 64;
 
 /// What is made of a policy while it is checked.
-pub(super) struct Checked {
-    pub(super) conditions: Vec<authorization::Condition>,
-    pub(super) validity: Validity,
+pub(crate) struct Checked {
+    pub(crate) conditions: Vec<authorization::Condition>,
+    pub(crate) validity: Validity,
 }
 
 /// Says everything that is wrong with `policy`. Its conditions are compiled on the way.
-pub(super) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) -> Checked {
+pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) -> Checked {
     metadata::validate_cluster_scoped(&policy.metadata, report);
     let path = FieldPath::root().field("spec");
     let spec = &policy.spec;
@@ -70,7 +70,7 @@ fn validity(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) -> Validity 
 }
 
 /// The instant that `text` names.
-pub(super) fn time(text: &str, path: &FieldPath, report: &mut Report<'_>) -> Option<Time> {
+pub(crate) fn time(text: &str, path: &FieldPath, report: &mut Report<'_>) -> Option<Time> {
     let time = Time::parse(text);
     if time.is_none() {
         report.invalid(

@@ -17,9 +17,9 @@ pub struct Compilation<'c> {
 }
 
 /// How those of one object are.
-pub(super) struct ObjectCompilation<'c> {
-    pub(super) version: Version,
-    pub(super) budget: CompileBudget<'c>,
+pub(crate) struct ObjectCompilation<'c> {
+    pub(crate) version: Version,
+    pub(crate) budget: CompileBudget<'c>,
 }
 
 /// Without a deadline.
@@ -33,7 +33,7 @@ impl From<Version> for Compilation<'_> {
 }
 
 impl<'c> Compilation<'c> {
-    pub(super) fn of_object(self) -> ObjectCompilation<'c> {
+    pub(crate) fn of_object(self) -> ObjectCompilation<'c> {
         ObjectCompilation {
             version: self.version,
             budget: self.deadline.compile_budget(),
@@ -43,7 +43,7 @@ impl<'c> Compilation<'c> {
 
 impl ObjectCompilation<'_> {
     /// How many bytes its programs take.
-    pub(super) const fn compiled_bytes(&self) -> usize {
+    pub(crate) const fn compiled_bytes(&self) -> usize {
         MAX_COMPILED_BYTES - self.budget.bytes()
     }
 }

@@ -19,12 +19,12 @@ use crate::field::{FaultKind, FieldPath};
 // === RBAC ===
 
 /// A Role.
-pub(super) fn role(role: rbac::Role) -> Role {
+pub(crate) fn role(role: rbac::Role) -> Role {
     of_rules(role.metadata, role.rules, None)
 }
 
 /// A ClusterRole.
-pub(super) fn cluster_role(role: rbac::ClusterRole, report: &mut Report<'_>) -> Option<Role> {
+pub(crate) fn cluster_role(role: rbac::ClusterRole, report: &mut Report<'_>) -> Option<Role> {
     let selectors = role
         .aggregation_rule
         .map(|rule| rule.cluster_role_selectors.unwrap_or_default());
@@ -68,7 +68,7 @@ fn patterns<P: From<String>>(written: Vec<String>) -> Vec<P> {
 }
 
 /// A RoleBinding or ClusterRoleBinding.
-pub(super) fn binding(
+pub(crate) fn binding(
     metadata: meta::ObjectMeta,
     role: rbac::RoleRef,
     subjects: Option<Vec<rbac::Subject>>,
@@ -137,7 +137,7 @@ fn label_selectors(selectors: Vec<meta::LabelSelector>, report: &mut Report<'_>)
 }
 
 /// The selector in the form that the engine matches.
-pub(super) fn label_selector(selector: meta::LabelSelector) -> Result<LabelSelector, LabelSelectorFault> {
+pub(crate) fn label_selector(selector: meta::LabelSelector) -> Result<LabelSelector, LabelSelectorFault> {
     let expressions: Vec<_> = selector
         .match_expressions
         .unwrap_or_default()
@@ -154,7 +154,7 @@ pub(super) fn label_selector(selector: meta::LabelSelector) -> Result<LabelSelec
 // === AuthorizationPolicy ===
 
 /// The policy, with what was made of it during validation.
-pub(super) fn policy(
+pub(crate) fn policy(
     policy: v1alpha1::AuthorizationPolicy,
     checked: Checked,
     report: &mut Report<'_>,
@@ -224,7 +224,7 @@ fn failure_policy(word: &str) -> Option<FailurePolicy> {
 }
 
 /// The subjects of a policy or exception; one of no kind is a fault.
-pub(super) fn subjects(
+pub(crate) fn subjects(
     written: Vec<v1alpha1::Subject>,
     path: &FieldPath,
     report: &mut Report<'_>,

@@ -8,14 +8,14 @@ use crate::field::{FieldPath, Place};
 
 /// A document, packed where there may be very many of its kind and no expressions in it.
 #[derive(Debug, Clone)]
-pub(super) enum KeptDocument {
+pub(crate) enum KeptDocument {
     Whole(Box<Document>),
     Packed(PackedDocument),
 }
 
 impl KeptDocument {
     /// The `document` of an object that says `content`.
-    pub(super) fn new(document: Document, content: &Content) -> Self {
+    pub(crate) fn new(document: Document, content: &Content) -> Self {
         match content {
             Content::Role(_) | Content::Binding(_) | Content::Namespace(_) => {
                 Self::Packed(PackedDocument::new(&document))
@@ -28,7 +28,7 @@ impl KeptDocument {
 
     /// The document; borrowed but for those of [`Role`](crate::authorization::Role)s,
     /// bindings and Namespaces.
-    pub(super) fn get(&self) -> Cow<'_, Document> {
+    pub(crate) fn get(&self) -> Cow<'_, Document> {
         match self {
             Self::Whole(document) => Cow::Borrowed(document),
             Self::Packed(packed) => Cow::Owned(packed.unpack()),
@@ -36,7 +36,7 @@ impl KeptDocument {
     }
 
     /// As [`Document::place`].
-    pub(super) fn place(&self, path: FieldPath) -> Place {
+    pub(crate) fn place(&self, path: FieldPath) -> Place {
         self.get().place(path)
     }
 }

@@ -48,7 +48,7 @@ pub const KINDS: [KnownKind; 16] = [
 
 /// What a manifest is to Portcullis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ManifestKind {
+pub(crate) enum ManifestKind {
     Role,
     ClusterRole,
     RoleBinding,
@@ -65,19 +65,19 @@ pub(super) enum ManifestKind {
 }
 
 /// Why a document is of no kind.
-pub(super) struct UnrecognisedKind {
-    pub(super) kind: FaultKind,
-    pub(super) path: FieldPath,
-    pub(super) message: String,
+pub(crate) struct UnrecognisedKind {
+    pub(crate) kind: FaultKind,
+    pub(crate) path: FieldPath,
+    pub(crate) message: String,
 }
 
 /// The API group of an `apiVersion`; empty for the core group.
-pub(super) fn group(api_version: &str) -> &str {
+pub(crate) fn group(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 /// The kind of `document`.
-pub(super) fn of(document: &Document) -> Result<ManifestKind, UnrecognisedKind> {
+pub(crate) fn of(document: &Document) -> Result<ManifestKind, UnrecognisedKind> {
     let api_version = field(document, "apiVersion")?;
     let kind = field(document, "kind")?;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));

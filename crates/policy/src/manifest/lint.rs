@@ -20,7 +20,7 @@ mod exception;
 mod excluded;
 mod grants;
 mod impersonation;
-pub(super) mod known;
+pub(crate) mod known;
 mod labels;
 mod left_out;
 mod lockout;
@@ -38,7 +38,7 @@ mod validity;
 mod webhook;
 
 pub use asked::odd_request;
-pub(super) use bindings::BindingLint;
+pub(crate) use bindings::BindingLint;
 pub use known::{built_in_resource, built_in_resources, kind_of};
 pub use unasked::is_never_asked_about;
 
@@ -57,7 +57,7 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use excluded::RuleOwner;
 
 /// Looks at all objects of `sources`, each of which is valid.
-pub(super) fn lint(
+pub(crate) fn lint(
     sources: &[Arc<SourceObjects>],
     options: &Options,
     earlier: Option<&BindingLint>,
@@ -185,7 +185,7 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
 }
 
 /// Looks at a policy by itself, beside what is in force.
-pub(super) fn policy_alone(
+pub(crate) fn policy_alone(
     object: &ManifestObject,
     written: &AuthorizationPolicy,
     set: &PolicySet,
@@ -209,7 +209,7 @@ pub(super) fn policy_alone(
 }
 
 /// The same of an exception.
-pub(super) fn exception_alone(
+pub(crate) fn exception_alone(
     object: &ManifestObject,
     written: &Exception,
     (policies, admission): (&PolicySet, &AdmissionSet),

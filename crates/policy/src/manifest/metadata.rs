@@ -12,20 +12,20 @@ use crate::field::FieldPath;
 
 /// Where objects of a kind live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KindScope {
+pub(crate) enum KindScope {
     Cluster,
     Namespaced,
 }
 
 /// As [`validate`], for the kinds that belong to no namespace and whose names are
 /// subdomains: all but RBAC's.
-pub(super) fn validate_cluster_scoped(metadata: &ObjectMeta, report: &mut Report<'_>) {
+pub(crate) fn validate_cluster_scoped(metadata: &ObjectMeta, report: &mut Report<'_>) {
     validate(metadata, KindScope::Cluster, names::dns_subdomain, report);
 }
 
 /// Checks name, namespace, labels and annotation keys. What the API server
 /// adds (uid, managedFields, …) is taken as it is.
-pub(super) fn validate(
+pub(crate) fn validate(
     metadata: &ObjectMeta,
     scope: KindScope,
     name: fn(&str) -> Syntax,
@@ -77,7 +77,7 @@ fn validate_namespace(metadata: &ObjectMeta, path: &FieldPath, scope: KindScope,
 /// Checks the keys and values of labels. As upstream, whichever is wrong is
 /// reported at the map, with the text that is wrong (`ValidateLabels` of
 /// `apimachinery/pkg/apis/meta/v1/validation/validation.go`).
-pub(super) fn validate_labels(labels: &BTreeMap<String, String>, path: &FieldPath, report: &mut Report<'_>) {
+pub(crate) fn validate_labels(labels: &BTreeMap<String, String>, path: &FieldPath, report: &mut Report<'_>) {
     for (key, value) in labels {
         for fault in label_key_faults(key) {
             report.invalid_entry(path, key, key, fault);

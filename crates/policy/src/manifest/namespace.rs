@@ -8,11 +8,11 @@ use crate::document::{Document, Node, Value};
 use crate::field::{FaultKind, FieldPath};
 
 /// The label that the API server gives to every namespace.
-pub(super) use crate::engine::NAMESPACE_NAME_LABEL as NAME_LABEL;
+pub(crate) use crate::engine::NAMESPACE_NAME_LABEL as NAME_LABEL;
 
 /// The labels of the namespace, the one of its name included. The other
 /// fields, and those of later versions, do not matter here.
-pub(super) fn labels(document: &Document, report: &mut Report<'_>) -> Option<BTreeMap<String, String>> {
+pub(crate) fn labels(document: &Document, report: &mut Report<'_>) -> Option<BTreeMap<String, String>> {
     let path = FieldPath::root().field("metadata");
     let metadata = document.root().get("metadata");
     let name = metadata

@@ -9,7 +9,7 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// Refuses each `namespaceSelector` that asks for labels of a cluster of whose
 /// Namespaces neither the manifests nor a watch tell.
-pub(super) fn require(objects: &[&ManifestObject], options: &Options, faults: &mut Faults) {
+pub(crate) fn require(objects: &[&ManifestObject], options: &Options, faults: &mut Faults) {
     let sources = NamespaceSources::new(objects, options);
     for object in objects {
         let Content::Policy(policy) = &object.content else {
@@ -26,7 +26,7 @@ pub(super) fn require(objects: &[&ManifestObject], options: &Options, faults: &m
 }
 
 /// The rules that ask for other labels than the name.
-pub(super) fn asking(policy: &AuthorizationPolicy) -> impl Iterator<Item = usize> {
+pub(crate) fn asking(policy: &AuthorizationPolicy) -> impl Iterator<Item = usize> {
     let rules = policy.resource_rules.iter().enumerate();
     rules
         .filter(|(_, rule)| {
@@ -37,14 +37,14 @@ pub(super) fn asking(policy: &AuthorizationPolicy) -> impl Iterator<Item = usize
 }
 
 /// The path of the selector of a rule.
-pub(super) fn at(rule: usize) -> FieldPath {
+pub(crate) fn at(rule: usize) -> FieldPath {
     let rules = FieldPath::root().field("spec").field("resourceRules");
     rules.index(rule).field("namespaceSelector")
 }
 
 /// What is wrong with a selector, where the Namespaces are not known of a
 /// cluster; of which one, where that has to be said.
-pub(super) fn message(cluster: Option<&str>) -> String {
+pub(crate) fn message(cluster: Option<&str>) -> String {
     let of = cluster.map_or_else(String::new, |cluster| format!(" of the cluster `{cluster}`"));
     format!(
         "no labels are known, because there are no Namespaces{of} among the manifests or watched: \
@@ -54,14 +54,14 @@ pub(super) fn message(cluster: Option<&str>) -> String {
 }
 
 /// The clusters whose Namespaces are known.
-pub(super) struct NamespaceSources<'o> {
+pub(crate) struct NamespaceSources<'o> {
     /// Of every cluster's.
     all: bool,
     clusters: BTreeSet<&'o str>,
 }
 
 impl<'o> NamespaceSources<'o> {
-    pub(super) fn new(objects: &[&'o ManifestObject], options: &'o Options) -> Self {
+    pub(crate) fn new(objects: &[&'o ManifestObject], options: &'o Options) -> Self {
         let namespaces = objects
             .iter()
             .filter(|object| matches!(object.content, Content::Namespace(_)));
@@ -76,7 +76,7 @@ impl<'o> NamespaceSources<'o> {
 
     /// The first cluster, of those that a policy is for, of whose Namespaces
     /// none are known: `Some(None)` where clusters have no names here.
-    pub(super) fn missing(&self, cluster: Option<&'o str>, options: &'o Options) -> Option<Option<&'o str>> {
+    pub(crate) fn missing(&self, cluster: Option<&'o str>, options: &'o Options) -> Option<Option<&'o str>> {
         let is_missing = |cluster: &&str| !self.clusters.contains(cluster);
         match cluster {
             _ if self.all => None,

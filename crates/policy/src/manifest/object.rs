@@ -24,18 +24,18 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// A valid object and its document.
 #[derive(Debug, Clone)]
-pub(super) struct ManifestObject {
+pub(crate) struct ManifestObject {
     /// As written.
-    pub(super) document: KeptDocument,
+    pub(crate) document: KeptDocument,
     /// Shared by every set that has it.
-    pub(super) valid: Arc<ValidatedObject>,
+    pub(crate) valid: Arc<ValidatedObject>,
     /// The warnings that depend on nothing else, once they were found.
-    pub(super) warnings: OnceLock<Box<[Fault]>>,
+    pub(crate) warnings: OnceLock<Box<[Fault]>>,
 }
 
 /// What an object says.
 #[derive(Debug, Clone)]
-pub(super) enum Content {
+pub(crate) enum Content {
     /// A Role or ClusterRole.
     Role(Arc<Role>),
     /// A RoleBinding or ClusterRoleBinding.
@@ -50,7 +50,7 @@ pub(super) enum Content {
 
 impl ManifestObject {
     /// The object that `document` was read to.
-    pub(super) fn new(document: Document, valid: Arc<ValidatedObject>) -> Self {
+    pub(crate) fn new(document: Document, valid: Arc<ValidatedObject>) -> Self {
         Self {
             document: KeptDocument::new(document, &valid.content),
             valid,
@@ -69,7 +69,7 @@ impl Deref for ManifestObject {
 
 /// Reads `document`, and compiles its expressions; what is wrong with it goes to `faults`, and
 /// then there is no object.
-pub(super) fn read(
+pub(crate) fn read(
     document: Document,
     cluster: Option<Arc<str>>,
     compilation: Compilation<'_>,
@@ -80,7 +80,7 @@ pub(super) fn read(
 }
 
 /// The same, without its document.
-pub(super) fn read_alone(
+pub(crate) fn read_alone(
     document: &Document,
     cluster: Option<Arc<str>>,
     origin: ObjectOrigin,
@@ -219,7 +219,7 @@ fn unplaced(document: &Document) -> Option<String> {
 // === duplicates ===
 
 /// Reports each object that holds for a cluster together with an earlier one of the same identity.
-pub(super) fn refuse_duplicates<'o>(objects: impl Iterator<Item = &'o ManifestObject>, faults: &mut Faults) {
+pub(crate) fn refuse_duplicates<'o>(objects: impl Iterator<Item = &'o ManifestObject>, faults: &mut Faults) {
     let mut seen = SeenObjects::default();
     for (place, object) in objects.enumerate() {
         if let Some(first) = seen.meets(object) {

@@ -11,7 +11,7 @@ use portcullis_cel::json;
 /// Checks an object of a kind that is built into Kubernetes: each value is of its
 /// field's type, as the API server demands (`data: {a: yes}` in a ConfigMap is
 /// not). Fields that are not known may be those of later versions.
-pub(super) fn validate(document: &Document, report: &mut Report<'_>) {
+pub(crate) fn validate(document: &Document, report: &mut Report<'_>) {
     let (Some(object), Ok(nothing)) = (admission::json(document), json::Document::parse("{}")) else {
         return;
     };

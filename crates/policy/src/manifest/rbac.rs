@@ -15,10 +15,10 @@ use crate::engine::groups;
 use crate::field::{FaultKind, FieldPath};
 
 /// The version in which its objects are read.
-pub(super) const V1: &str = "rbac.authorization.k8s.io/v1";
+pub(crate) const V1: &str = "rbac.authorization.k8s.io/v1";
 
 /// Fills in what may be left out, then says what is wrong.
-pub(super) trait Rbac {
+pub(crate) trait Rbac {
     fn default_and_validate(&mut self, report: &mut Report<'_>);
 }
 

@@ -12,13 +12,13 @@ use super::names::Syntax;
 
 /// How many errors of one document are told: nobody reads more, and each is longer than what it is
 /// about.
-pub(super) const MAX_ERRORS: usize = 100;
+pub(crate) const MAX_ERRORS: usize = 100;
 
 /// How much of an expression a message quotes, in bytes.
 const MAX_QUOTED_BYTES: usize = 512;
 
 /// Collects what is wrong with one document.
-pub(super) struct Report<'a> {
+pub(crate) struct Report<'a> {
     document: &'a Document,
     faults: &'a mut Faults,
     errors: usize,
@@ -26,7 +26,7 @@ pub(super) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) const fn new(document: &'a Document, faults: &'a mut Faults) -> Self {
+    pub(crate) const fn new(document: &'a Document, faults: &'a mut Faults) -> Self {
         Self {
             document,
             faults,
@@ -36,7 +36,7 @@ impl<'a> Report<'a> {
     }
 
     /// The same of a document whose expressions are compiled so.
-    pub(super) const fn compiling(self, compilation: &'a ObjectCompilation<'a>) -> Self {
+    pub(crate) const fn compiling(self, compilation: &'a ObjectCompilation<'a>) -> Self {
         Self {
             compilation: Some(compilation),
             ..self
@@ -44,13 +44,13 @@ impl<'a> Report<'a> {
     }
 
     /// What expressions of the document are compiled for: the newest version, if nothing is said.
-    pub(super) fn cel_version(&self) -> Version {
+    pub(crate) fn cel_version(&self) -> Version {
         self.compilation
             .map_or(Version::NEWEST, |compilation| compilation.version)
     }
 
     /// Compiles something out of what is left for the document.
-    pub(super) fn compile<T>(&self, compile: impl FnOnce(&CompileBudget<'_>) -> T) -> T {
+    pub(crate) fn compile<T>(&self, compile: impl FnOnce(&CompileBudget<'_>) -> T) -> T {
         match self.compilation {
             Some(compilation) => compile(&compilation.budget),
             None => compile(&CompileBudget::new()),
@@ -58,11 +58,11 @@ impl<'a> Report<'a> {
     }
 
     /// Whether nothing was wrong since [`Report::new`].
-    pub(super) const fn is_valid(&self) -> bool {
+    pub(crate) const fn is_valid(&self) -> bool {
         self.errors == 0
     }
 
-    pub(super) fn fault(&mut self, kind: FaultKind, path: &FieldPath, message: impl Into<String>) {
+    pub(crate) fn fault(&mut self, kind: FaultKind, path: &FieldPath, message: impl Into<String>) {
         self.push(|document| Fault::error(document.place(path.clone()), kind, message));
     }
 
@@ -79,11 +79,11 @@ impl<'a> Report<'a> {
         }
     }
 
-    pub(super) fn required(&mut self, path: &FieldPath, message: impl Into<String>) {
+    pub(crate) fn required(&mut self, path: &FieldPath, message: impl Into<String>) {
         self.fault(FaultKind::Required, path, message);
     }
 
-    pub(super) fn invalid(&mut self, path: &FieldPath, value: &str, message: impl AsRef<str>) {
+    pub(crate) fn invalid(&mut self, path: &FieldPath, value: &str, message: impl AsRef<str>) {
         self.fault(
             FaultKind::Invalid,
             path,
@@ -93,7 +93,7 @@ impl<'a> Report<'a> {
 
     /// The expression `text` at `path` is none: the fault is where in the file `error` is. Of an
     /// expression over several lines that line alone is shown.
-    pub(super) fn does_not_compile(&mut self, path: &FieldPath, text: &str, error: &CompileError) {
+    pub(crate) fn does_not_compile(&mut self, path: &FieldPath, text: &str, error: &CompileError) {
         self.push(|document| {
             let (place, wrong) = within(document, path, error);
             let line = text.lines().nth(error.line.saturating_sub(1));
@@ -105,7 +105,7 @@ impl<'a> Report<'a> {
 
     /// `value` is wrong, which is the key or the value of the entry `key`. As upstream it
     /// is reported at the map; the line is that of the entry.
-    pub(super) fn invalid_entry(&mut self, map: &FieldPath, key: &str, value: &str, message: &str) {
+    pub(crate) fn invalid_entry(&mut self, map: &FieldPath, key: &str, value: &str, message: &str) {
         self.push(|document| {
             let place = document.place(map.key(key)).at(map.clone());
             let message = format!("`{value}`: {message}");
@@ -113,12 +113,12 @@ impl<'a> Report<'a> {
         });
     }
 
-    pub(super) fn forbidden(&mut self, path: &FieldPath, message: impl Into<String>) {
+    pub(crate) fn forbidden(&mut self, path: &FieldPath, message: impl Into<String>) {
         self.fault(FaultKind::Forbidden, path, message);
     }
 
     /// `value` is not one of `supported`.
-    pub(super) fn not_supported(&mut self, path: &FieldPath, value: &str, supported: &[&str]) {
+    pub(crate) fn not_supported(&mut self, path: &FieldPath, value: &str, supported: &[&str]) {
         let supported = supported
             .iter()
             .map(|one| format!("`{one}`"))
@@ -132,7 +132,7 @@ impl<'a> Report<'a> {
     }
 
     /// `value` must be there, and one of `supported`.
-    pub(super) fn required_one_of(&mut self, path: &FieldPath, value: &str, supported: &[&str]) {
+    pub(crate) fn required_one_of(&mut self, path: &FieldPath, value: &str, supported: &[&str]) {
         if value.is_empty() {
             self.required(path, format!("`{}`", supported.join("` or `")));
         } else if !supported.contains(&value) {
@@ -141,7 +141,7 @@ impl<'a> Report<'a> {
     }
 
     /// `value` breaks the rule that `syntax` names.
-    pub(super) fn syntax(&mut self, path: &FieldPath, value: &str, syntax: Syntax) {
+    pub(crate) fn syntax(&mut self, path: &FieldPath, value: &str, syntax: Syntax) {
         if let Err(rule) = syntax {
             self.invalid(path, value, rule);
         }
@@ -150,7 +150,7 @@ impl<'a> Report<'a> {
 
 /// Where in the file the expression at `path` has the error, and what to say of it: where the
 /// file does not tell, with the place within the expression.
-pub(super) fn within(document: &Document, path: &FieldPath, error: &CompileError) -> (Place, String) {
+pub(crate) fn within(document: &Document, path: &FieldPath, error: &CompileError) -> (Place, String) {
     let place = document.place_within(path.clone(), (error.line, error.column));
     let wrong = match place.column {
         0 => error.to_string(),

@@ -9,7 +9,7 @@ use crate::engine::{label_key_faults, label_value_faults};
 use crate::field::FieldPath;
 
 /// Checks the labels and expressions of the selector at `path`.
-pub(super) fn validate(selector: &LabelSelector, path: &FieldPath, report: &mut Report<'_>) {
+pub(crate) fn validate(selector: &LabelSelector, path: &FieldPath, report: &mut Report<'_>) {
     if let Some(labels) = &selector.match_labels {
         metadata::validate_labels(labels, &path.field("matchLabels"), report);
     }
@@ -25,7 +25,7 @@ fn validate_requirement(requirement: &LabelSelectorRequirement, path: &FieldPath
 }
 
 /// Checks the requirement at `path`, given its parts.
-pub(super) fn validate_parts(
+pub(crate) fn validate_parts(
     key: &str,
     operator: &str,
     values: &[String],

@@ -72,7 +72,7 @@ impl SourceObjects {
     }
 
     /// The same without the objects that are among `identities`.
-    pub(super) fn without(&self, identities: &HashSet<&ObjectIdentity>) -> Self {
+    pub(crate) fn without(&self, identities: &HashSet<&ObjectIdentity>) -> Self {
         let kept = self
             .objects
             .iter()
@@ -102,33 +102,33 @@ impl SourceObjects {
         self.objects.iter().map(|object| &object.valid)
     }
 
-    pub(super) fn objects(&self) -> impl Iterator<Item = &ManifestObject> {
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &ManifestObject> {
         self.objects.iter()
     }
 
     /// Those that are no bindings, each with its place among all.
-    pub(super) fn others_in_place(&self) -> impl Iterator<Item = (usize, &ManifestObject)> {
+    pub(crate) fn others_in_place(&self) -> impl Iterator<Item = (usize, &ManifestObject)> {
         self.others
             .iter()
             .filter_map(|&place| Some((place, self.objects.get(place)?)))
     }
 
     /// Those that are no bindings.
-    pub(super) fn others(&self) -> impl Iterator<Item = &ManifestObject> {
+    pub(crate) fn others(&self) -> impl Iterator<Item = &ManifestObject> {
         self.others_in_place().map(|(_, object)| object)
     }
 
-    pub(super) fn has_bindings(&self) -> bool {
+    pub(crate) fn has_bindings(&self) -> bool {
         self.others.len() < self.objects.len()
     }
 
     /// A digest of the identity of each object.
-    pub(super) fn identities(&self) -> &[u64] {
+    pub(crate) fn identities(&self) -> &[u64] {
         &self.identities
     }
 
     /// What is wrong with it.
-    pub(super) const fn faults(&self) -> &Faults {
+    pub(crate) const fn faults(&self) -> &Faults {
         &self.faults
     }
 }

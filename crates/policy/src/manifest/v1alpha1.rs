@@ -8,168 +8,168 @@ use serde::{Deserialize, Deserializer};
 /// What RBAC cannot say: a denial, or a grant with patterns and conditions.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct AuthorizationPolicy {
+pub(crate) struct AuthorizationPolicy {
     #[serde(rename = "apiVersion")]
     _api_version: String,
     #[serde(rename = "kind")]
     _kind: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) metadata: ObjectMeta,
+    pub(crate) metadata: ObjectMeta,
     #[serde(deserialize_with = "nullable")]
-    pub(super) spec: Spec,
+    pub(crate) spec: Spec,
 }
 
 /// What the policy decides, for whom, and when.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Spec {
+pub(crate) struct Spec {
     /// `Allow` or `Deny`.
     #[serde(deserialize_with = "nullable")]
-    pub(super) effect: String,
+    pub(crate) effect: String,
     /// `Enforce`, the default, or `Shadow`.
     #[serde(deserialize_with = "nullable")]
-    pub(super) mode: String,
+    pub(crate) mode: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) subjects: Vec<Subject>,
+    pub(crate) subjects: Vec<Subject>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) exclude_subjects: Vec<Subject>,
+    pub(crate) exclude_subjects: Vec<Subject>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) resource_rules: Vec<ResourceRule>,
+    pub(crate) resource_rules: Vec<ResourceRule>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) non_resource_rules: Vec<NonResourceRule>,
+    pub(crate) non_resource_rules: Vec<NonResourceRule>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) conditions: Vec<Condition>,
+    pub(crate) conditions: Vec<Condition>,
     /// For a Deny whose condition errors: `Deny`, the default, or `NoOpinion`.
     #[serde(deserialize_with = "nullable")]
-    pub(super) failure_policy: String,
+    pub(crate) failure_policy: String,
     /// RFC 3339: from then on the policy holds. An empty text is none.
-    pub(super) not_before: Option<String>,
+    pub(crate) not_before: Option<String>,
     /// RFC 3339: before then the policy holds.
-    pub(super) not_after: Option<String>,
+    pub(crate) not_after: Option<String>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) reason: String,
+    pub(crate) reason: String,
 }
 
 /// What admission refuses may pass, for a while.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct AdmissionException {
+pub(crate) struct AdmissionException {
     #[serde(rename = "apiVersion")]
     _api_version: String,
     #[serde(rename = "kind")]
     _kind: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) metadata: ObjectMeta,
+    pub(crate) metadata: ObjectMeta,
     #[serde(deserialize_with = "nullable")]
-    pub(super) spec: ExceptionSpec,
+    pub(crate) spec: ExceptionSpec,
 }
 
 /// Whose denials, of whose requests for which objects, until when, and why.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct ExceptionSpec {
+pub(crate) struct ExceptionSpec {
     #[serde(deserialize_with = "nullable")]
-    pub(super) policies: Vec<String>,
+    pub(crate) policies: Vec<String>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) subjects: Vec<Subject>,
+    pub(crate) subjects: Vec<Subject>,
     #[serde(rename = "match")]
-    pub(super) constraints: Option<MatchResources>,
+    pub(crate) constraints: Option<MatchResources>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) match_conditions: Vec<MatchCondition>,
+    pub(crate) match_conditions: Vec<MatchCondition>,
     /// RFC 3339.
-    pub(super) not_after: Option<String>,
+    pub(crate) not_after: Option<String>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) reason: String,
+    pub(crate) reason: String,
 }
 
 /// RBAC's subject; the name of a User or Group may end in `*`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Subject {
+pub(crate) struct Subject {
     #[serde(deserialize_with = "nullable")]
-    pub(super) kind: String,
+    pub(crate) kind: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) api_group: String,
+    pub(crate) api_group: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) name: String,
+    pub(crate) name: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) namespace: String,
+    pub(crate) namespace: String,
 }
 
 /// Which requests for resources.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct ResourceRule {
+pub(crate) struct ResourceRule {
     #[serde(deserialize_with = "nullable")]
-    pub(super) verbs: Vec<String>,
+    pub(crate) verbs: Vec<String>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) api_groups: Vec<String>,
+    pub(crate) api_groups: Vec<String>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) resources: Vec<String>,
+    pub(crate) resources: Vec<String>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) namespaces: Vec<String>,
+    pub(crate) namespaces: Vec<String>,
     /// One that selects everything is a fault, not what is left out.
-    pub(super) namespace_selector: Option<LabelSelector>,
+    pub(crate) namespace_selector: Option<LabelSelector>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Allow only.
     #[serde(deserialize_with = "nullable")]
-    pub(super) selectors: Selectors,
+    pub(crate) selectors: Selectors,
     /// Deny only.
     #[serde(deserialize_with = "nullable")]
-    pub(super) unless_selectors: Selectors,
+    pub(crate) unless_selectors: Selectors,
 }
 
 /// What a request must at least be narrowed by.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Selectors {
+pub(crate) struct Selectors {
     #[serde(deserialize_with = "nullable")]
-    pub(super) field: Vec<Requirement>,
+    pub(crate) field: Vec<Requirement>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) label: Vec<Requirement>,
+    pub(crate) label: Vec<Requirement>,
 }
 
 /// `key operator values`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Requirement {
+pub(crate) struct Requirement {
     #[serde(deserialize_with = "nullable")]
-    pub(super) key: String,
+    pub(crate) key: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) operator: String,
+    pub(crate) operator: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) values: Vec<String>,
+    pub(crate) values: Vec<String>,
 }
 
 /// Which requests for paths outside the API.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct NonResourceRule {
+pub(crate) struct NonResourceRule {
     #[serde(deserialize_with = "nullable")]
-    pub(super) verbs: Vec<String>,
+    pub(crate) verbs: Vec<String>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) paths: Vec<String>,
+    pub(crate) paths: Vec<String>,
 }
 
 /// A CEL expression over the review's spec.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Condition {
+pub(crate) struct Condition {
     #[serde(deserialize_with = "nullable")]
-    pub(super) name: String,
+    pub(crate) name: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) expression: String,
+    pub(crate) expression: String,
 }
 
 impl Selectors {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.field.is_empty() && self.label.is_empty()
     }
 }
 
 /// `null` is what is left out.
-pub(super) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)

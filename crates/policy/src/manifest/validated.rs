@@ -21,19 +21,19 @@ use portcullis_cel::json;
 #[derive(Debug, Clone)]
 pub struct ValidatedObject {
     identity: ObjectIdentity,
-    pub(super) cluster: Option<Arc<str>>,
-    pub(super) content: Content,
+    pub(crate) cluster: Option<Arc<str>>,
+    pub(crate) content: Content,
     /// Whether it comes from an API server, and not from a file.
-    pub(super) is_watched: bool,
+    pub(crate) is_watched: bool,
     /// The object itself, where expressions look at it.
-    pub(super) json: Option<Arc<json::Document<'static>>>,
+    pub(crate) json: Option<Arc<json::Document<'static>>>,
     digest: u64,
     compiled_bytes: usize,
 }
 
 /// Where an object comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ObjectOrigin {
+pub(crate) enum ObjectOrigin {
     File,
     ApiServer,
 }
@@ -85,7 +85,7 @@ impl ValidatedObject {
     }
 
     /// The object that says `content`, as `document` has it.
-    pub(super) fn new(
+    pub(crate) fn new(
         document: &Document,
         cluster: Option<Arc<str>>,
         content: Content,
@@ -216,7 +216,7 @@ impl ValidatedObject {
 
 /// A digest of what `document` says: equal for equal documents, whatever their lines, style or
 /// order of fields.
-pub(super) fn digest(document: &Document) -> u64 {
+pub(crate) fn digest(document: &Document) -> u64 {
     digest_of(document.root())
 }
 

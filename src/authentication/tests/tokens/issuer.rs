@@ -15,18 +15,18 @@ use crate::authentication::fixtures::{START, World, base64url, rsa_key, seen};
 use crate::authentication::*;
 use crate::pki::{Authority, ec_key};
 
-pub(super) const ISSUER: &str = "https://issuer.example.com";
-pub(super) const KNOWN: &str = "apiserver default {authorize} jwt";
+pub(crate) const ISSUER: &str = "https://issuer.example.com";
+pub(crate) const KNOWN: &str = "apiserver default {authorize} jwt";
 
 /// One key for each algorithm family; `ec` and `rsa` stand in the issuer's file.
-pub(super) struct Keys {
-    pub(super) ec: PKey<Private>,
-    pub(super) ec384: PKey<Private>,
-    pub(super) ed: PKey<Private>,
-    pub(super) stranger: PKey<Private>,
+pub(crate) struct Keys {
+    pub(crate) ec: PKey<Private>,
+    pub(crate) ec384: PKey<Private>,
+    pub(crate) ed: PKey<Private>,
+    pub(crate) stranger: PKey<Private>,
 }
 
-pub(super) fn keys() -> &'static Keys {
+pub(crate) fn keys() -> &'static Keys {
     static KEYS: OnceLock<Keys> = OnceLock::new();
     KEYS.get_or_init(|| Keys {
         ec: ec_key(Nid::X9_62_PRIME256V1),
@@ -36,12 +36,12 @@ pub(super) fn keys() -> &'static Keys {
     })
 }
 
-pub(super) fn rsa_jwk(kid: &str, key: &PKey<Private>) -> Value {
+pub(crate) fn rsa_jwk(kid: &str, key: &PKey<Private>) -> Value {
     let rsa = key.rsa().unwrap();
     json!({"kty": "RSA", "kid": kid, "n": base64url(rsa.n().to_vec()), "e": base64url(rsa.e().to_vec())})
 }
 
-pub(super) fn ec_jwk(kid: &str, curve: &str, key: &PKey<Private>) -> Value {
+pub(crate) fn ec_jwk(kid: &str, curve: &str, key: &PKey<Private>) -> Value {
     let key = key.ec_key().unwrap();
     let (mut x, mut y) = (BigNum::new().unwrap(), BigNum::new().unwrap());
     let mut context = BigNumContext::new().unwrap();
@@ -53,7 +53,7 @@ pub(super) fn ec_jwk(kid: &str, curve: &str, key: &PKey<Private>) -> Value {
     json!({"kty": "EC", "kid": kid, "crv": curve, "x": text(&x), "y": text(&y)})
 }
 
-pub(super) fn with(mut value: Value, changes: Value) -> Value {
+pub(crate) fn with(mut value: Value, changes: Value) -> Value {
     for (name, change) in changes.as_object().unwrap() {
         match change {
             Value::Null => drop(value.as_object_mut().unwrap().remove(name)),
@@ -63,7 +63,7 @@ pub(super) fn with(mut value: Value, changes: Value) -> Value {
     value
 }
 
-pub(super) fn jwks() -> Value {
+pub(crate) fn jwks() -> Value {
     let keys = keys();
     let ed = base64url(keys.ed.raw_public_key().unwrap());
     json!({"keys": [
@@ -74,7 +74,7 @@ pub(super) fn jwks() -> Value {
     ]})
 }
 
-pub(super) fn world_of(jwt: &str, jwks: &Value) -> World {
+pub(crate) fn world_of(jwt: &str, jwks: &Value) -> World {
     let mut world = World::new(
         &Authority::new("ca"),
         &format!(
@@ -85,11 +85,11 @@ pub(super) fn world_of(jwt: &str, jwks: &Value) -> World {
     world
 }
 
-pub(super) fn world() -> World {
+pub(crate) fn world() -> World {
     world_of("", &jwks())
 }
 
-pub(super) fn signature(algorithm: &str, key: &PKey<Private>, message: &[u8]) -> Vec<u8> {
+pub(crate) fn signature(algorithm: &str, key: &PKey<Private>, message: &[u8]) -> Vec<u8> {
     let hash = match algorithm.get(2..) {
         Some("256") => MessageDigest::sha256(),
         Some("384") => MessageDigest::sha384(),
@@ -117,11 +117,11 @@ pub(super) fn signature(algorithm: &str, key: &PKey<Private>, message: &[u8]) ->
         .concat()
 }
 
-pub(super) fn claims() -> Value {
+pub(crate) fn claims() -> Value {
     json!({"iss": ISSUER, "aud": ["portcullis"], "sub": "apiserver", "exp": START + 100, "nbf": START - 100})
 }
 
-pub(super) fn unsigned(header: &Value, claims: &Value) -> String {
+pub(crate) fn unsigned(header: &Value, claims: &Value) -> String {
     format!(
         "{}.{}",
         base64url(header.to_string()),
@@ -129,14 +129,14 @@ pub(super) fn unsigned(header: &Value, claims: &Value) -> String {
     )
 }
 
-pub(super) fn token(header: &Value, claims: &Value, key: &PKey<Private>) -> String {
+pub(crate) fn token(header: &Value, claims: &Value, key: &PKey<Private>) -> String {
     let message = unsigned(header, claims);
     let signature = signature(header["alg"].as_str().unwrap(), key, message.as_bytes());
     format!("{message}.{}", base64url(signature))
 }
 
 /// A good token but for these changes of its claims.
-pub(super) fn with_claims(changes: Value) -> String {
+pub(crate) fn with_claims(changes: Value) -> String {
     token(
         &json!({"alg": "ES256", "kid": "ec", "typ": "JWT"}),
         &with(claims(), changes),
@@ -144,14 +144,14 @@ pub(super) fn with_claims(changes: Value) -> String {
     )
 }
 
-pub(super) fn with_header(header: &Value, key: &PKey<Private>) -> String {
+pub(crate) fn with_header(header: &Value, key: &PKey<Private>) -> String {
     token(header, &claims(), key)
 }
 
-pub(super) fn refused(why: &str) -> String {
+pub(crate) fn refused(why: &str) -> String {
     format!("401 jwt unauthorized: token not accepted: {why}")
 }
 
-pub(super) fn bearer(authenticator: &Authenticator, token: &str) -> String {
+pub(crate) fn bearer(authenticator: &Authenticator, token: &str) -> String {
     seen(authenticator, None, Some(&format!("Bearer {token}")))
 }

@@ -12,7 +12,7 @@ use crate::cli::init::pki::Pair;
 use crate::cli::output;
 
 /// The hosts that stand in URLs: those that were named, else this machine.
-pub(super) fn url_hosts<'a>(hosts: &'a [Host], names: &'a [Host]) -> &'a [Host] {
+pub(crate) fn url_hosts<'a>(hosts: &'a [Host], names: &'a [Host]) -> &'a [Host] {
     if hosts.is_empty() {
         names.get(..1).unwrap_or_default()
     } else {
@@ -21,7 +21,7 @@ pub(super) fn url_hosts<'a>(hosts: &'a [Host], names: &'a [Host]) -> &'a [Host] 
 }
 
 /// The address to listen on: every one of the machine, unless only the machine itself is to come.
-pub(super) fn listen(hosts: &[Host]) -> String {
+pub(crate) fn listen(hosts: &[Host]) -> String {
     if hosts.iter().all(Host::is_loopback) {
         format!("127.0.0.1:{PORT}")
     } else if hosts
@@ -35,7 +35,7 @@ pub(super) fn listen(hosts: &[Host]) -> String {
 }
 
 /// What the templates of `set_up` leave open.
-pub(super) fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host], ca: &Pair) -> Filling<'a> {
+pub(crate) fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host], ca: &Pair) -> Filling<'a> {
     let listed: Vec<String> = hosts.iter().map(|host| format!("`{host}`")).collect();
     let host = hosts.first().map(ToString::to_string).unwrap_or_default();
     let name = if set_up.is_static {

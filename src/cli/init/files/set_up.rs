@@ -3,7 +3,7 @@
 use crate::cli::init::host::{Host, Namespace};
 
 /// The port of the gateway.
-pub(super) const PORT: u16 = 8443;
+pub(crate) const PORT: u16 = 8443;
 
 /// What a set-up is to be.
 #[derive(Debug, Default)]

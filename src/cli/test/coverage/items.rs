@@ -11,7 +11,7 @@ use super::{CoveredPlace, ItemName, ItemPart};
 type PartOf = fn(usize, &Node) -> Option<ItemPart>;
 
 /// What there is to reach in `object`, with its place.
-pub(super) fn of(object: &Document) -> Vec<CoveredPlace> {
+pub(crate) fn of(object: &Document) -> Vec<CoveredPlace> {
     let kind = object.text("kind").unwrap_or_default().to_owned();
     let lists: &[(&[&str], PartOf)] = match kind.as_str() {
         "Role" | "ClusterRole" => &[(&["rules"], rule)],
@@ -102,7 +102,7 @@ fn plain(file: &str) -> String {
 }
 
 /// The part that a step of a trace names.
-pub(super) fn part(written: &str) -> Option<ItemPart> {
+pub(crate) fn part(written: &str) -> Option<ItemPart> {
     let (kind, which) = written.split_once(' ')?;
     match kind {
         "validation" => which.parse().ok().map(ItemPart::Validation),
@@ -113,7 +113,7 @@ pub(super) fn part(written: &str) -> Option<ItemPart> {
 }
 
 /// The field in which a part stands.
-pub(super) fn field(kind: &str, part: &ItemPart) -> String {
+pub(crate) fn field(kind: &str, part: &ItemPart) -> String {
     match part {
         ItemPart::Policy => "no case applies it".to_owned(),
         ItemPart::Rule(index) if kind == "AuthorizationPolicy" => format!("rule {index}"),

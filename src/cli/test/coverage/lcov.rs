@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::{Coverage, CoveredItem, CoveredPlace};
 
 /// A record for each file: its lines, and for what is true or false a branch for each.
-pub(in crate::cli::test) fn lcov(coverage: &Coverage) -> String {
+pub(crate) fn lcov(coverage: &Coverage) -> String {
     let mut files: BTreeMap<&str, Vec<(&CoveredPlace, &CoveredItem)>> = BTreeMap::new();
     for (place, item) in &coverage.0 {
         files.entry(&place.file).or_default().push((place, item));

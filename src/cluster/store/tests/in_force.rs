@@ -5,7 +5,7 @@ use portcullis_policy::engine::Time;
 
 const NOW: &str = "2026-06-01T00:00:00Z";
 
-pub(super) fn mk_exception(name: &str, end: &str) -> ReceivedObject {
+pub(crate) fn mk_exception(name: &str, end: &str) -> ReceivedObject {
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
         "resources": ["pods"], "resourceNames": ["a"]});
     let spec = json!({"policies": ["p"], "match": {"resourceRules": [rule]}, "notAfter": end, "reason": "r"});

@@ -14,64 +14,64 @@ const ROW: usize = 30;
 /// What was decided in the last hour.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Figures {
+pub(crate) struct Figures {
     /// How much of the hour is known, in minutes.
-    pub(super) minutes: u64,
-    pub(super) endpoints: Vec<EndpointFigures>,
+    pub(crate) minutes: u64,
+    pub(crate) endpoints: Vec<EndpointFigures>,
     /// Decisions by cluster.
-    pub(super) decisions_by_cluster: Vec<ClusterFigures>,
+    pub(crate) decisions_by_cluster: Vec<ClusterFigures>,
     /// Every ten seconds, the oldest first: what the charts show.
-    pub(super) samples: Vec<SampleFigures>,
+    pub(crate) samples: Vec<SampleFigures>,
     /// The same in steps of five minutes, the newest first.
     #[serde(skip)]
-    pub(super) rows: Vec<RowFigures>,
+    pub(crate) rows: Vec<RowFigures>,
 }
 
 /// Decisions at one endpoint.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct EndpointFigures {
-    pub(super) endpoint: &'static str,
-    pub(super) allow: u64,
-    pub(super) deny: u64,
-    pub(super) no_opinion: u64,
+pub(crate) struct EndpointFigures {
+    pub(crate) endpoint: &'static str,
+    pub(crate) allow: u64,
+    pub(crate) deny: u64,
+    pub(crate) no_opinion: u64,
     /// In milliseconds; absent without decisions.
-    pub(super) p50: Option<f64>,
-    pub(super) p99: Option<f64>,
+    pub(crate) p50: Option<f64>,
+    pub(crate) p99: Option<f64>,
     /// Requests at this moment.
-    pub(super) in_flight: u64,
+    pub(crate) in_flight: u64,
 }
 
 /// Decisions for one cluster.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ClusterFigures {
-    pub(super) cluster: String,
-    pub(super) allow: u64,
-    pub(super) deny: u64,
-    pub(super) no_opinion: u64,
+pub(crate) struct ClusterFigures {
+    pub(crate) cluster: String,
+    pub(crate) allow: u64,
+    pub(crate) deny: u64,
+    pub(crate) no_opinion: u64,
 }
 
 /// Decisions a second, and how long they took, in milliseconds.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct SampleFigures {
+pub(crate) struct SampleFigures {
     /// The end of the time, in seconds since 1970.
-    pub(super) time: u64,
-    pub(super) allow: f64,
-    pub(super) deny: f64,
-    pub(super) no_opinion: f64,
-    pub(super) authorize_p50: Option<f64>,
-    pub(super) authorize_p99: Option<f64>,
+    pub(crate) time: u64,
+    pub(crate) allow: f64,
+    pub(crate) deny: f64,
+    pub(crate) no_opinion: f64,
+    pub(crate) authorize_p50: Option<f64>,
+    pub(crate) authorize_p99: Option<f64>,
     /// `None` where it is not known.
-    pub(super) in_flight: Option<u64>,
+    pub(crate) in_flight: Option<u64>,
 }
 
 /// A sample as a row of the table.
 #[derive(Debug)]
-pub(super) struct RowFigures {
-    pub(super) until: String,
-    pub(super) figures: SampleFigures,
+pub(crate) struct RowFigures {
+    pub(crate) until: String,
+    pub(crate) figures: SampleFigures,
 }
 
 // === impl Figures ===
@@ -79,7 +79,7 @@ pub(super) struct RowFigures {
 impl Figures {
     /// Those of one cluster: how many decisions were made for it. Latencies and what is in flight
     /// are not known by cluster.
-    pub(super) fn of_cluster(history: &MetricsHistory, cluster: &str) -> Self {
+    pub(crate) fn of_cluster(history: &MetricsHistory, cluster: &str) -> Self {
         let whole = history.whole();
         let counts = whole.as_ref().and_then(|whole| whole.of_cluster(cluster));
         let minutes = whole.as_ref().map(|whole| whole.seconds / 60.0);
@@ -105,7 +105,7 @@ impl Figures {
         }
     }
 
-    pub(super) fn new(history: &MetricsHistory, metrics: &Metrics) -> Self {
+    pub(crate) fn new(history: &MetricsHistory, metrics: &Metrics) -> Self {
         let whole = history.whole();
         let now = metrics.sample();
         let of_endpoint = |endpoint: Endpoint| {
@@ -150,11 +150,11 @@ impl EndpointFigures {
         }
     }
 
-    pub(super) fn p50_text(&self) -> String {
+    pub(crate) fn p50_text(&self) -> String {
         shown(self.p50)
     }
 
-    pub(super) fn p99_text(&self) -> String {
+    pub(crate) fn p99_text(&self) -> String {
         shown(self.p99)
     }
 }
@@ -162,15 +162,15 @@ impl EndpointFigures {
 // === impl SampleFigures ===
 
 impl SampleFigures {
-    pub(super) fn p50_text(&self) -> String {
+    pub(crate) fn p50_text(&self) -> String {
         shown(self.authorize_p50)
     }
 
-    pub(super) fn p99_text(&self) -> String {
+    pub(crate) fn p99_text(&self) -> String {
         shown(self.authorize_p99)
     }
 
-    pub(super) fn in_flight_text(&self) -> String {
+    pub(crate) fn in_flight_text(&self) -> String {
         self.in_flight
             .map_or_else(|| "-".to_owned(), |count| count.to_string())
     }

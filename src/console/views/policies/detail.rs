@@ -81,7 +81,7 @@ struct DecidingObject {
 }
 
 /// Shows the object of `kind`, `namespace` and `name`.
-pub(in crate::console::views) fn view(
+pub(crate) fn view(
     context: &ViewContext<'_>,
     request: &ViewRequest,
     (kind, namespace, name): (&str, &str, &str),

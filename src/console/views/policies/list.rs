@@ -17,7 +17,7 @@ use portcullis_policy::field::FieldPath;
 
 /// The kinds of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) enum ListedKind {
+pub(crate) enum ListedKind {
     AuthorizationPolicy,
     ValidatingAdmissionPolicy,
     MutatingAdmissionPolicy,
@@ -27,62 +27,62 @@ pub(super) enum ListedKind {
 /// Every policy and exception that is in force for a cluster, by kind in the order in which they
 /// are asked.
 #[derive(Debug)]
-pub(super) struct PolicyList(pub(super) Vec<PolicyRow>);
+pub(crate) struct PolicyList(pub(crate) Vec<PolicyRow>);
 
 /// A policy or exception.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PolicyRow {
-    pub(super) kind: ListedKind,
-    pub(super) name: String,
+pub(crate) struct PolicyRow {
+    pub(crate) kind: ListedKind,
+    pub(crate) name: String,
     /// What it does and to whom it is bound, in words.
-    pub(super) about: String,
+    pub(crate) about: String,
     /// Where it stands: file and line, or the cluster; empty where neither is known.
-    pub(super) place: String,
+    pub(crate) place: String,
     /// Counted since the start, for all clusters together: for who sees them all. Of an exception
     /// nothing is.
-    pub(super) counts: Option<RowCounts>,
+    pub(crate) counts: Option<RowCounts>,
     /// How many of the recent decisions it decided.
-    pub(super) recent: u64,
+    pub(crate) recent: u64,
     /// How many of these were denials.
-    pub(super) recent_denials: u64,
+    pub(crate) recent_denials: u64,
     /// The number of the last recent decision, by which it is shown.
-    pub(super) last_sequence: Option<u64>,
+    pub(crate) last_sequence: Option<u64>,
     /// When that was.
-    pub(super) last_time: Option<String>,
+    pub(crate) last_time: Option<String>,
 }
 
 /// How often a policy came to each result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct RowCounts {
-    pub(super) matched: u64,
-    pub(super) not_matched: u64,
-    pub(super) errors: u64,
-    pub(super) shadow_allows: u64,
-    pub(super) shadow_denies: u64,
+pub(crate) struct RowCounts {
+    pub(crate) matched: u64,
+    pub(crate) not_matched: u64,
+    pub(crate) errors: u64,
+    pub(crate) shadow_allows: u64,
+    pub(crate) shadow_denies: u64,
     /// What its expressions cost, in the units of Kubernetes' CEL cost model.
-    pub(super) cost: u64,
+    pub(crate) cost: u64,
     /// The same for each time that it matched, failed or would have decided in Shadow; `None`
     /// before the first.
-    pub(super) mean_cost: Option<u64>,
+    pub(crate) mean_cost: Option<u64>,
 }
 
 /// Where objects stand, by kind and name.
 #[derive(Debug, Default)]
-pub(super) struct ObjectPlaces(BTreeMap<(String, String), String>);
+pub(crate) struct ObjectPlaces(BTreeMap<(String, String), String>);
 
 // === impl ListedKind ===
 
 impl ListedKind {
-    pub(super) const ALL: [Self; 4] = [
+    pub(crate) const ALL: [Self; 4] = [
         Self::AuthorizationPolicy,
         Self::ValidatingAdmissionPolicy,
         Self::MutatingAdmissionPolicy,
         Self::AdmissionException,
     ];
 
-    pub(super) const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::AuthorizationPolicy => "AuthorizationPolicy",
             Self::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
@@ -94,7 +94,7 @@ impl ListedKind {
     /// # Errors
     ///
     /// There is no such kind.
-    pub(super) fn parse(text: &str) -> Result<Self, ViewError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, ViewError> {
         let found = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
         found.ok_or_else(|| {
             let known = Self::ALL.map(|kind| format!("`{}`", kind.as_str())).join(", ");
@@ -106,7 +106,7 @@ impl ListedKind {
 // === impl PolicyList ===
 
 impl PolicyList {
-    pub(super) fn new(context: &ViewContext<'_>, cluster: &str, recent: &RecentUse) -> Self {
+    pub(crate) fn new(context: &ViewContext<'_>, cluster: &str, recent: &RecentUse) -> Self {
         let snapshot = context.snapshot;
         Self::of(
             snapshot.policies.for_cluster(cluster),
@@ -122,7 +122,7 @@ impl PolicyList {
         )
     }
 
-    pub(super) fn of(
+    pub(crate) fn of(
         access: &PolicySet,
         admission: &AdmissionSet,
         counts: Option<&BTreeMap<(String, String), PolicyCounts>>,
@@ -207,7 +207,7 @@ fn of_bindings(policy: &Applicability, bindings: &[std::sync::Arc<PolicyBinding>
 
 impl PolicyRow {
     /// Whether nothing was decided by it, nor would have been in Shadow.
-    pub(super) fn is_unused(&self) -> bool {
+    pub(crate) fn is_unused(&self) -> bool {
         let is_counted = self.counts.is_some_and(|counts| {
             counts.matched + counts.errors + counts.shadow_allows + counts.shadow_denies > 0
         });
@@ -241,7 +241,7 @@ impl From<&PolicyCounts> for RowCounts {
 
 impl ObjectPlaces {
     /// Those of policies that hold for `cluster`: an object in files is not taken from the cluster.
-    pub(super) fn new(snapshot: &Snapshot, cluster: &str) -> Self {
+    pub(crate) fn new(snapshot: &Snapshot, cluster: &str) -> Self {
         let mut places = BTreeMap::new();
         for object in snapshot.objects_in_force() {
             if object.has_expressions() && object.cluster() == Some(cluster) {

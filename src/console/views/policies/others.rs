@@ -12,7 +12,7 @@ type ObjectKey<'k> = (&'k str, &'k str, &'k str);
 
 /// What the object does, in words, and how many rules it has; `None` where there is none such in
 /// force for `cluster`.
-pub(super) fn about(
+pub(crate) fn about(
     snapshot: &Snapshot,
     cluster: &str,
     (kind, namespace, name): ObjectKey<'_>,
@@ -37,7 +37,7 @@ pub(super) fn about(
 }
 
 /// A binding, and the role that it binds.
-pub(super) fn with_role(
+pub(crate) fn with_role(
     snapshot: &Snapshot,
     cluster: &str,
     (kind, namespace, name): ObjectKey<'_>,

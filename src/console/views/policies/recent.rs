@@ -7,26 +7,26 @@ use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
 
 /// The objects that recent decisions name, each by kind, namespace and name.
 #[derive(Debug, Default)]
-pub(super) struct RecentUse(BTreeMap<(String, String, String), ObjectUse>);
+pub(crate) struct RecentUse(BTreeMap<(String, String, String), ObjectUse>);
 
 /// What an object had to do with recent decisions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ObjectUse {
+pub(crate) struct ObjectUse {
     /// How many it decided.
-    pub(super) decided: u64,
+    pub(crate) decided: u64,
     /// How many of these were denials.
-    pub(super) denied: u64,
+    pub(crate) denied: u64,
     /// The last that it decided, or would have in Shadow: its number and time.
-    pub(super) last: Option<(u64, String)>,
+    pub(crate) last: Option<(u64, String)>,
     /// How many by each of its rules.
-    pub(super) rules: BTreeMap<usize, u64>,
+    pub(crate) rules: BTreeMap<usize, u64>,
 }
 
 // === impl RecentUse ===
 
 impl RecentUse {
     /// Those of `cluster` among the decisions that the console remembers.
-    pub(super) fn new(context: &ViewContext<'_>, cluster: &str) -> Self {
+    pub(crate) fn new(context: &ViewContext<'_>, cluster: &str) -> Self {
         let mut recent = Self::default();
         for kept in context.decisions.since(0).iter() {
             recent.add(cluster, kept.sequence, kept.line);
@@ -76,7 +76,7 @@ impl RecentUse {
     }
 
     /// What the object of this kind, namespace and name was used for.
-    pub(super) fn of(&self, kind: &str, namespace: &str, name: &str) -> ObjectUse {
+    pub(crate) fn of(&self, kind: &str, namespace: &str, name: &str) -> ObjectUse {
         let key = (kind.to_owned(), namespace.to_owned(), name.to_owned());
         let used = self.0.get(&key);
         used.cloned().unwrap_or_default()

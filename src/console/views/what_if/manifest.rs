@@ -20,7 +20,7 @@ use portcullis_policy::explain::objects;
 use portcullis_policy::explain::recorded::RecordedAnswers;
 
 /// The fields of its form, beside those of a request.
-pub(super) const FIELDS: [&str; 5] = ["manifest", "old", "operation", "subresource", "dry-run"];
+pub(crate) const FIELDS: [&str; 5] = ["manifest", "old", "operation", "subresource", "dry-run"];
 
 /// The operations, as they are written.
 const OPERATIONS: [Operation; 4] = [
@@ -41,59 +41,59 @@ const WITHHELD: &str = "\"(not shown: it may be that of a parameter)\"";
 
 /// A manifest as it was pasted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ManifestForm {
-    pub(super) manifest: String,
-    pub(super) old: String,
+pub(crate) struct ManifestForm {
+    pub(crate) manifest: String,
+    pub(crate) old: String,
     operation: Option<Operation>,
-    pub(super) subresource: String,
-    pub(super) is_dry_run: bool,
+    pub(crate) subresource: String,
+    pub(crate) is_dry_run: bool,
 }
 
 /// What becomes of each object.
-pub(super) struct AdmissionAnswer {
+pub(crate) struct AdmissionAnswer {
     objects: Vec<AnsweredObject>,
     notes: Vec<String>,
 }
 
 /// The same for people.
 #[derive(Debug)]
-pub(super) struct ManifestView {
-    pub(super) objects: Vec<ObjectView>,
-    pub(super) notes: Vec<String>,
+pub(crate) struct ManifestView {
+    pub(crate) objects: Vec<ObjectView>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// What becomes of one object.
 #[derive(Debug)]
-pub(super) struct ObjectView {
-    pub(super) name: String,
+pub(crate) struct ObjectView {
+    pub(crate) name: String,
     /// Where it stands in what was pasted.
-    pub(super) line: u32,
+    pub(crate) line: u32,
     /// `allow`, `deny` or `unknown`.
-    pub(super) decision: &'static str,
-    pub(super) message: String,
-    pub(super) cause: Option<String>,
-    pub(super) warnings: Vec<String>,
+    pub(crate) decision: &'static str,
+    pub(crate) message: String,
+    pub(crate) cause: Option<String>,
+    pub(crate) warnings: Vec<String>,
     /// Key and value.
-    pub(super) annotations: Vec<(String, String)>,
-    pub(super) changes: Vec<ObjectChange>,
+    pub(crate) annotations: Vec<(String, String)>,
+    pub(crate) changes: Vec<ObjectChange>,
     /// Every step, in words.
-    pub(super) steps: String,
+    pub(crate) steps: String,
 }
 
 /// What mutations make of one place of an object.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ObjectChange {
-    pub(super) path: String,
+pub(crate) struct ObjectChange {
+    pub(crate) path: String,
     /// As JSON; empty where there was nothing.
-    pub(super) before: String,
+    pub(crate) before: String,
     /// As JSON; empty where nothing is left.
-    pub(super) after: String,
+    pub(crate) after: String,
 }
 
 // === impl ManifestForm ===
 
 impl ManifestForm {
-    pub(super) fn new(form: &ViewQuery) -> Result<Self, ViewError> {
+    pub(crate) fn new(form: &ViewQuery) -> Result<Self, ViewError> {
         let text = |name| form.one(name).map(|value| value.unwrap_or_default().to_owned());
         let operation = match form.one("operation")? {
             None => None,
@@ -116,17 +116,17 @@ impl ManifestForm {
     }
 
     /// Whether it is said what is done.
-    pub(super) const fn has_operation(&self) -> bool {
+    pub(crate) const fn has_operation(&self) -> bool {
         self.operation.is_some()
     }
 
     /// Whether nothing was pasted.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.manifest.trim().is_empty()
     }
 
     /// The operations to choose from, and whether each is chosen.
-    pub(super) fn operations(&self) -> impl Iterator<Item = (&'static str, bool)> {
+    pub(crate) fn operations(&self) -> impl Iterator<Item = (&'static str, bool)> {
         let chosen = self.operation.unwrap_or(Operation::Create);
         OPERATIONS
             .into_iter()
@@ -134,7 +134,7 @@ impl ManifestForm {
     }
 
     /// A review of each object, by the user and in the namespace of `request`; or what is wrong.
-    pub(super) fn reviews(&self, request: &RequestForm) -> Result<ReviewsOfManifests, Vec<String>> {
+    pub(crate) fn reviews(&self, request: &RequestForm) -> Result<ReviewsOfManifests, Vec<String>> {
         let read = |name: &str, text: &str| {
             let objects = objects::read(name, text.to_owned());
             objects.map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())
@@ -183,7 +183,7 @@ impl AdmissionAnswer {
     /// # Errors
     ///
     /// It took until `deadline`, or what was pasted is no review.
-    pub(super) fn new(
+    pub(crate) fn new(
         loaded: &LoadedPolicies,
         cluster: &str,
         reviews: &ReviewsOfManifests,
@@ -228,7 +228,7 @@ impl AdmissionAnswer {
     }
 
     /// As `portcullis admit -o json` has it.
-    pub(super) fn report(&self) -> AdmitAllExplained<'_> {
+    pub(crate) fn report(&self) -> AdmitAllExplained<'_> {
         AdmitAllExplained::new(&self.objects, &self.notes)
     }
 }

@@ -26,66 +26,66 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// What would change of the recent decisions.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct RecentReplay {
+pub(crate) struct RecentReplay {
     /// Those that were decided again, by what is in force and with what is on trial.
-    pub(super) decided: u64,
+    pub(crate) decided: u64,
     /// Those of which it is not known.
-    pub(super) unknown: u64,
+    pub(crate) unknown: u64,
     /// The oldest, for which there was no time.
-    pub(super) not_reached: u64,
+    pub(crate) not_reached: u64,
     /// Those that change, by what decides.
-    pub(super) groups: Vec<ChangeCount>,
+    pub(crate) groups: Vec<ChangeCount>,
     /// The newest of them.
-    pub(super) changes: Vec<ChangeSample>,
-    pub(super) unknown_because: Vec<UnknownReason>,
+    pub(crate) changes: Vec<ChangeSample>,
+    pub(crate) unknown_because: Vec<UnknownReason>,
 }
 
 /// How many decisions change in the same way.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ChangeCount {
+pub(crate) struct ChangeCount {
     #[serde(flatten)]
-    pub(super) group: ChangeGroup,
-    pub(super) count: u64,
+    pub(crate) group: ChangeGroup,
+    pub(crate) count: u64,
 }
 
 /// A decision that changes.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ChangeSample {
+pub(crate) struct ChangeSample {
     /// Its number, by which it is shown.
-    pub(super) sequence: u64,
-    pub(super) time: String,
-    pub(super) cluster: String,
-    pub(super) user: String,
-    pub(super) request: String,
+    pub(crate) sequence: u64,
+    pub(crate) time: String,
+    pub(crate) cluster: String,
+    pub(crate) user: String,
+    pub(crate) request: String,
     /// What is decided by what is in force.
-    pub(super) before: ComparedDecision,
+    pub(crate) before: ComparedDecision,
     /// What would be decided with what is on trial.
-    pub(super) after: ComparedDecision,
+    pub(crate) after: ComparedDecision,
 }
 
 /// One of the two decisions.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ComparedDecision {
-    pub(super) decision: &'static str,
+pub(crate) struct ComparedDecision {
+    pub(crate) decision: &'static str,
     /// `KIND/NAMESPACE/NAME`; empty where nothing decided.
-    pub(super) cause: String,
-    pub(super) reason: String,
+    pub(crate) cause: String,
+    pub(crate) reason: String,
 }
 
 /// Both sides that are compared.
 #[derive(Clone, Copy)]
-pub(super) struct Sides<'a> {
-    pub(super) in_force: &'a LoadedPolicies,
-    pub(super) on_trial: &'a LoadedPolicies,
+pub(crate) struct Sides<'a> {
+    pub(crate) in_force: &'a LoadedPolicies,
+    pub(crate) on_trial: &'a LoadedPolicies,
 }
 
 impl Sides<'_> {
     /// What becomes of the decision that `line` of the decision log is about, which has the number
     /// `sequence`.
-    pub(super) fn compare(self, sequence: u64, line: &[u8]) -> ReviewComparison<ChangeSample> {
+    pub(crate) fn compare(self, sequence: u64, line: &[u8]) -> ReviewComparison<ChangeSample> {
         let unknown = |why: &str| ReviewComparison::Unknown(why.to_owned());
         let Some(logged) = LoggedDecision::read(line) else {
             return unknown("the line cannot be read");
@@ -150,7 +150,7 @@ fn decide(loaded: &LoadedPolicies, cluster: &str, asked: &Attributes<'_>, now: T
 
 impl RecentReplay {
     /// What becomes of the decisions of `slice`, the newest first, until `deadline`.
-    pub(super) fn new(slice: &DecisionSlice, sides: Sides<'_>, deadline: Instant) -> Self {
+    pub(crate) fn new(slice: &DecisionSlice, sides: Sides<'_>, deadline: Instant) -> Self {
         let mut replayed = Replayed::<()>::default();
         let mut changes = Vec::new();
         let mut began = Instant::now();
@@ -202,12 +202,12 @@ impl RecentReplay {
     }
 
     /// How many are decided otherwise.
-    pub(super) fn changed(&self) -> u64 {
+    pub(crate) fn changed(&self) -> u64 {
         self.groups.iter().map(|group| group.count).sum()
     }
 
     /// How many of those are not shown one by one.
-    pub(super) fn not_shown(&self) -> u64 {
+    pub(crate) fn not_shown(&self) -> u64 {
         let shown = u64::try_from(self.changes.len()).unwrap_or(u64::MAX);
         self.changed().saturating_sub(shown)
     }
@@ -229,7 +229,7 @@ impl From<KnownDecision> for ComparedDecision {
 
 impl ChangeCount {
     /// What decides then, or does no longer.
-    pub(super) fn by(&self) -> String {
+    pub(crate) fn by(&self) -> String {
         let ChangeGroup { cause, is_gone, .. } = &self.group;
         match (cause.as_str(), is_gone) {
             ("", _) => String::new(),

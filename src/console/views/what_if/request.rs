@@ -11,7 +11,7 @@ use portcullis_policy::explain::authorization::{
 use portcullis_policy::explain::request::{Misfit, RequestArguments};
 
 /// The fields of its form.
-pub(super) const FIELDS: [&str; 12] = [
+pub(crate) const FIELDS: [&str; 12] = [
     "user",
     "group",
     "uid",
@@ -28,35 +28,35 @@ pub(super) const FIELDS: [&str; 12] = [
 
 /// What was asked, as it was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct RequestForm {
-    pub(super) user: String,
-    pub(super) groups: Vec<String>,
-    pub(super) uid: String,
+pub(crate) struct RequestForm {
+    pub(crate) user: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) uid: String,
     /// Each as `KEY=VALUE`.
-    pub(super) extra: Vec<String>,
-    pub(super) verb: String,
-    pub(super) resource: String,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) selector: String,
-    pub(super) field_selector: String,
-    pub(super) path: String,
-    pub(super) at: String,
+    pub(crate) extra: Vec<String>,
+    pub(crate) verb: String,
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) selector: String,
+    pub(crate) field_selector: String,
+    pub(crate) path: String,
+    pub(crate) at: String,
 }
 
 /// What decides a request, for people.
 #[derive(Debug)]
-pub(super) struct DecisionView {
-    pub(super) decision: Decision,
-    pub(super) reason: String,
-    pub(super) cause: Option<String>,
+pub(crate) struct DecisionView {
+    pub(crate) decision: Decision,
+    pub(crate) reason: String,
+    pub(crate) cause: Option<String>,
     /// The policies in Shadow that would have decided, and what.
-    pub(super) shadows: Vec<String>,
-    pub(super) hints: Vec<String>,
+    pub(crate) shadows: Vec<String>,
+    pub(crate) hints: Vec<String>,
     /// Each object considered, and what became of it.
-    pub(super) considered: Vec<(String, String)>,
+    pub(crate) considered: Vec<(String, String)>,
     /// How many more there were.
-    pub(super) omitted: usize,
+    pub(crate) omitted: usize,
 }
 
 /// The most objects that a page lists; the JSON has all.
@@ -65,7 +65,7 @@ const MOST_CONSIDERED: usize = 200;
 // === impl RequestForm ===
 
 impl RequestForm {
-    pub(super) fn new(query: &ViewQuery) -> Result<Self, ViewError> {
+    pub(crate) fn new(query: &ViewQuery) -> Result<Self, ViewError> {
         let text = |name| query.text(name).map(str::to_owned);
         Ok(Self {
             user: text("user")?,
@@ -84,7 +84,7 @@ impl RequestForm {
     }
 
     /// Who asks, and in which namespace.
-    pub(super) fn without_target(self) -> Self {
+    pub(crate) fn without_target(self) -> Self {
         Self {
             user: self.user,
             groups: self.groups,
@@ -95,12 +95,12 @@ impl RequestForm {
     }
 
     /// Whether it asks for nothing.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.verb.is_empty() && self.resource.is_empty() && self.path.is_empty()
     }
 
     /// The fields of the request that the form for manifests does not show, and sends with them.
-    pub(super) fn hidden(&self) -> Vec<(&'static str, &str)> {
+    pub(crate) fn hidden(&self) -> Vec<(&'static str, &str)> {
         let fields = [
             ("uid", &self.uid),
             ("verb", &self.verb),
@@ -120,7 +120,7 @@ impl RequestForm {
     }
 
     /// The time for which is decided: that of the form, or `now`.
-    pub(super) fn time(&self, now: SystemTime) -> Result<Time, ViewError> {
+    pub(crate) fn time(&self, now: SystemTime) -> Result<Time, ViewError> {
         if self.at.is_empty() {
             return Ok(now.into());
         }
@@ -133,7 +133,7 @@ impl RequestForm {
     }
 
     /// What the engine is asked; or what is wrong with it.
-    pub(super) fn attributes(&self) -> Result<Attributes<'static>, Vec<String>> {
+    pub(crate) fn attributes(&self) -> Result<Attributes<'static>, Vec<String>> {
         let mut arguments = RequestArguments {
             user: self.user.clone(),
             uid: self.uid.clone(),

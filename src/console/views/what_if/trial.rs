@@ -19,52 +19,52 @@ use portcullis_policy::field::{Fault, Severity};
 use portcullis_policy::manifest::Source;
 
 /// The fields of its form.
-pub(super) const FIELDS: [&str; 1] = ["policy"];
+pub(crate) const FIELDS: [&str; 1] = ["policy"];
 
 /// What the faults of what was pasted name as its file.
 const FILE: &str = "policy";
 
 /// What was pasted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct TrialForm {
-    pub(super) policy: String,
+pub(crate) struct TrialForm {
+    pub(crate) policy: String,
 }
 
 /// What is on trial, as far as it could be read.
-pub(super) struct TrialAnswer {
-    pub(super) faults: Vec<FaultRow>,
+pub(crate) struct TrialAnswer {
+    pub(crate) faults: Vec<FaultRow>,
     /// The objects, each with whether it stands in the place of one in force.
-    pub(super) objects: Vec<TrialObject>,
+    pub(crate) objects: Vec<TrialObject>,
     /// What it would change of the recent decisions; `None` where it has faults.
-    pub(super) replay: Option<RecentReplay>,
+    pub(crate) replay: Option<RecentReplay>,
 }
 
 /// What `check` says of what was pasted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct FaultRow {
+pub(crate) struct FaultRow {
     /// `error` or `warning`.
-    pub(super) severity: &'static str,
+    pub(crate) severity: &'static str,
     /// From 1; 0 where it is not known.
-    pub(super) line: u32,
-    pub(super) object: String,
-    pub(super) path: String,
-    pub(super) kind: &'static str,
-    pub(super) message: String,
+    pub(crate) line: u32,
+    pub(crate) object: String,
+    pub(crate) path: String,
+    pub(crate) kind: &'static str,
+    pub(crate) message: String,
 }
 
 /// An object on trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TrialObject {
-    pub(super) name: String,
-    pub(super) replaces: bool,
+pub(crate) struct TrialObject {
+    pub(crate) name: String,
+    pub(crate) replaces: bool,
 }
 
 /// The same for programs.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TrialReport<'a> {
+pub(crate) struct TrialReport<'a> {
     faults: &'a [FaultRow],
     objects: &'a [TrialObject],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ pub(super) struct TrialReport<'a> {
 /// What is answered now, and what would be.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct BothSides<T> {
+pub(crate) struct BothSides<T> {
     in_force: T,
     on_trial: T,
 }
@@ -86,13 +86,13 @@ pub(super) struct BothSides<T> {
 // === impl TrialForm ===
 
 impl TrialForm {
-    pub(super) fn new(form: &ViewQuery) -> Result<Self, ViewError> {
+    pub(crate) fn new(form: &ViewQuery) -> Result<Self, ViewError> {
         let policy = form.one("policy")?.unwrap_or_default().to_owned();
         Ok(Self { policy })
     }
 
     /// Whether nothing was pasted.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.policy.trim().is_empty()
     }
 
@@ -101,7 +101,7 @@ impl TrialForm {
     /// # Errors
     ///
     /// It takes parameters, whose data it could show.
-    pub(super) fn load(
+    pub(crate) fn load(
         &self,
         context: &ViewContext<'_>,
         in_force: &LoadedPolicies,
@@ -205,7 +205,7 @@ impl From<&Fault> for FaultRow {
 
 impl<'a> TrialReport<'a> {
     /// The answers of both sides, the first of each in force.
-    pub(super) fn new(
+    pub(crate) fn new(
         trial: &'a TrialAnswer,
         requests: &'a [AuthorizationAnswer],
         manifests: &'a [AdmissionAnswer],

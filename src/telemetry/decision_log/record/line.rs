@@ -16,20 +16,20 @@ const TEXT_BYTES: usize = 2048;
 const LINE_BYTES: usize = 32 << 10;
 
 /// A line being built.
-pub(super) struct Line<'b> {
-    pub(super) out: &'b mut String,
-    pub(super) truncated: bool,
+pub(crate) struct Line<'b> {
+    pub(crate) out: &'b mut String,
+    pub(crate) truncated: bool,
 }
 
 // === impl Line ===
 
 impl Line<'_> {
-    pub(super) fn raw(&mut self, text: &str) {
+    pub(crate) fn raw(&mut self, text: &str) {
         self.out.push_str(text);
     }
 
     /// A JSON string; a long one is cut and ends in `…`.
-    pub(super) fn text(&mut self, text: &str) {
+    pub(crate) fn text(&mut self, text: &str) {
         if text.len() <= TEXT_BYTES {
             write_string(self.out, text);
             return;
@@ -39,7 +39,7 @@ impl Line<'_> {
     }
 
     /// The items of a list, separated, until the line is long.
-    pub(super) fn items<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T)) {
+    pub(crate) fn items<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T)) {
         for (position, item) in items.iter().enumerate() {
             if self.out.len() > LINE_BYTES {
                 self.truncated = true;
@@ -52,14 +52,14 @@ impl Line<'_> {
         }
     }
 
-    pub(super) fn texts(&mut self, texts: &[Cow<'_, str>]) {
+    pub(crate) fn texts(&mut self, texts: &[Cow<'_, str>]) {
         self.raw("[");
         self.items(texts, |line, text| line.text(text));
         self.raw("]");
     }
 
     /// The members that are not empty, as on the wire.
-    pub(super) fn members(&mut self, members: &[(&'static str, &str)]) {
+    pub(crate) fn members(&mut self, members: &[(&'static str, &str)]) {
         for (name, value) in members.iter().filter(|(_, value)| !value.is_empty()) {
             self.key(name);
             self.text(value);
@@ -67,7 +67,7 @@ impl Line<'_> {
     }
 
     /// `"name":` within an object, after a comma unless it is the first. No name has an escape.
-    pub(super) fn key(&mut self, name: &'static str) {
+    pub(crate) fn key(&mut self, name: &'static str) {
         if !self.out.ends_with('{') {
             self.raw(",");
         }
@@ -77,7 +77,7 @@ impl Line<'_> {
     }
 
     /// RFC 3339 in UTC with microseconds.
-    pub(super) fn time(&mut self, time: SystemTime) {
+    pub(crate) fn time(&mut self, time: SystemTime) {
         let time = OffsetDateTime::from(time);
         let (year, month, day) = time.to_calendar_date();
         let (hour, minute, second, microsecond) = time.to_hms_micro();
@@ -98,14 +98,14 @@ impl Line<'_> {
     }
 
     /// Seconds to the nanosecond, which is as far as clocks tell.
-    pub(super) fn seconds(&mut self, duration: Duration) {
+    pub(crate) fn seconds(&mut self, duration: Duration) {
         // Writing to a String does not fail.
         let _infallible = write!(self.out, "{}.", duration.as_secs());
         self.digits(duration.subsec_nanos(), 9);
     }
 
     /// The last `width` digits, ten at most.
-    pub(super) fn digits(&mut self, mut value: u32, width: usize) {
+    pub(crate) fn digits(&mut self, mut value: u32, width: usize) {
         let mut digits = [b'0'; 10];
         for digit in digits.iter_mut().rev().take(width) {
             *digit += u8::try_from(value % 10).unwrap_or_default();

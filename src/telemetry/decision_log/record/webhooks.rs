@@ -7,7 +7,7 @@ use portcullis_policy::engine::admission::webhook::{Verdict, WebhookResult};
 
 impl Line<'_> {
     /// Nothing where no webhook was to be asked.
-    pub(super) fn webhooks(&mut self, results: &[WebhookResult]) {
+    pub(crate) fn webhooks(&mut self, results: &[WebhookResult]) {
         if results.is_empty() {
             return;
         }

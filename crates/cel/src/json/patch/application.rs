@@ -6,7 +6,7 @@ use super::budget::PatchBudget;
 use super::operation::{Error, PatchOperation};
 use crate::json::{Kind, MAX_OPENED, Node, Tree};
 
-pub(super) struct Application<'d, 'b> {
+pub(crate) struct Application<'d, 'b> {
     root: Tree<'d>,
     budget: &'b mut PatchBudget,
 }
@@ -20,7 +20,7 @@ struct PathEnd<'r, 'd> {
 }
 
 impl<'d, 'b> Application<'d, 'b> {
-    pub(super) const fn new(document: Node<'d>, budget: &'b mut PatchBudget) -> Self {
+    pub(crate) const fn new(document: Node<'d>, budget: &'b mut PatchBudget) -> Self {
         Self {
             root: Tree::Node(document),
             budget,
@@ -28,11 +28,11 @@ impl<'d, 'b> Application<'d, 'b> {
     }
 
     /// What the document has become.
-    pub(super) fn into_root(self) -> Tree<'d> {
+    pub(crate) fn into_root(self) -> Tree<'d> {
         self.root
     }
 
-    pub(super) fn step(&mut self, operation: &PatchOperation<'d>) -> Result<(), Error> {
+    pub(crate) fn step(&mut self, operation: &PatchOperation<'d>) -> Result<(), Error> {
         let path = &operation.path;
         match operation.op.as_ref() {
             "add" => self.add("add", path, operation.value()),

@@ -38,20 +38,20 @@ impl PatchBudget {
     }
 
     /// Takes the copy of a value.
-    pub(super) fn copy(&mut self, extent: Extent) -> Result<(), Error> {
+    pub(crate) fn copy(&mut self, extent: Extent) -> Result<(), Error> {
         self.note(extent.notes)?;
         self.copied = left(self.copied, extent.bytes, "copy more than 3 MiB")?;
         Ok(())
     }
 
     /// Takes so many notes of changes.
-    pub(super) fn note(&mut self, notes: usize) -> Result<(), Error> {
+    pub(crate) fn note(&mut self, notes: usize) -> Result<(), Error> {
         self.notes = left(self.notes, notes.saturating_mul(NOTE), "change so much")?;
         Ok(())
     }
 
     /// Takes the work of so many notes.
-    pub(super) fn shift(&mut self, notes: usize) -> Result<(), Error> {
+    pub(crate) fn shift(&mut self, notes: usize) -> Result<(), Error> {
         self.shifted = left(self.shifted, notes, "shift so many items")?;
         Ok(())
     }

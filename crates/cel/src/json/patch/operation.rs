@@ -89,7 +89,7 @@ pub enum Error {
 // === impl PatchOperation ===
 
 impl<'d> PatchOperation<'d> {
-    pub(super) fn read(node: Node<'d>) -> Result<Self, Error> {
+    pub(crate) fn read(node: Node<'d>) -> Result<Self, Error> {
         if node.kind() != Kind::Object {
             return Err(Error::Malformed { expected: "a map" });
         }
@@ -109,7 +109,7 @@ impl<'d> PatchOperation<'d> {
         })
     }
 
-    pub(super) fn write(&self, out: &mut String) {
+    pub(crate) fn write(&self, out: &mut String) {
         ObjectWriter::write(out, |fields| {
             fields.text("op", &self.op);
             if let Some(from) = &self.from {
@@ -122,7 +122,7 @@ impl<'d> PatchOperation<'d> {
         });
     }
 
-    pub(super) fn value(&self) -> Tree<'d> {
+    pub(crate) fn value(&self) -> Tree<'d> {
         self.value.map_or(Tree::Null, Tree::Node)
     }
 }

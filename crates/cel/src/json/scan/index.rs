@@ -9,7 +9,7 @@ use crate::json::text::unescape;
 impl Scanner<'_> {
     /// The key just read has the shape of an earlier one.
     #[inline(never)]
-    pub(super) fn suspect(&mut self, key: u32) {
+    pub(crate) fn suspect(&mut self, key: u32) {
         let Frame { token, count, .. } = self.frame;
         // What is wide has its keys compared when it is closed.
         let is_repeated = count as usize <= WIDE && self.repeats(token, count, key);
@@ -31,7 +31,7 @@ impl Scanner<'_> {
 
     /// Indexes what has just been closed. Returns how many of its keys others supersede.
     #[cold]
-    pub(super) fn index(&mut self, frame: Frame) -> u32 {
+    pub(crate) fn index(&mut self, frame: Frame) -> u32 {
         if frame.is_map {
             return self.index_keys(frame.token, frame.count);
         }

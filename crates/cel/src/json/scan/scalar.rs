@@ -6,7 +6,7 @@ use crate::json::tape::Kind;
 
 impl Scanner<'_> {
     #[inline(never)]
-    pub(super) fn scalar(&mut self, start: usize) -> Result<usize, Error> {
+    pub(crate) fn scalar(&mut self, start: usize) -> Result<usize, Error> {
         let (kind, end) = match self.byte(start) {
             b'-' | b'0'..=b'9' => (Kind::Number, self.number(start)?),
             b't' => (Kind::Bool, self.literal(start, "true")?),

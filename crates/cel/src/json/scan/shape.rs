@@ -3,7 +3,7 @@
 /// A number below 64 for the string from `start` to `end`, quotes included:
 /// equal strings have equal ones, others seldom.
 #[inline(always)]
-pub(super) fn shape(bytes: &[u8], start: usize, end: usize) -> usize {
+pub(crate) fn shape(bytes: &[u8], start: usize, end: usize) -> usize {
     let byte = |at: usize| bytes.get(at).copied().map_or(0, usize::from);
     let length = end - start;
     let (first, middle, last) = (

@@ -6,7 +6,7 @@ use crate::json::text::plain_end;
 
 impl Scanner<'_> {
     #[inline(always)]
-    pub(super) fn string(&mut self, start: usize, is_key: bool) -> Result<usize, Error> {
+    pub(crate) fn string(&mut self, start: usize, is_key: bool) -> Result<usize, Error> {
         let end = plain_end(self.bytes, start + 1);
         if self.byte(end) != b'"' {
             return self.escaped(start, end, is_key);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::json::patch::PatchBudget;
 
-pub(super) fn patched(document: &str, patch: &str) -> Result<String, patch::Error> {
+pub(crate) fn patched(document: &str, patch: &str) -> Result<String, patch::Error> {
     let (document, patch) = (parse(document), parse(patch));
     let operations = patch::read(patch.root())?;
     patch::apply(document.root(), operations).map(|tree| tree.to_text())
@@ -338,7 +338,7 @@ fn no_text_takes_more_room_than_what_is_written() {
     }
 }
 
-pub(super) fn difference(before: &str, after: &str) -> String {
+pub(crate) fn difference(before: &str, after: &str) -> String {
     let (before, after) = (parse(before), parse(after));
     patch::write(&diff(before.root(), after.root()))
 }

@@ -41,7 +41,7 @@ impl<'d> TreeList<'d> {
         }
     }
 
-    pub(super) fn of(read: Node<'d>) -> Self {
+    pub(crate) fn of(read: Node<'d>) -> Self {
         let mut list = Self::new();
         list.push_run(read, 0, read.len());
         list
@@ -74,7 +74,7 @@ impl<'d> TreeList<'d> {
     }
 
     /// How many pieces a change may shift.
-    pub(in crate::json) const fn pieces(&self) -> usize {
+    pub(crate) const fn pieces(&self) -> usize {
         self.pieces.len()
     }
 
@@ -128,7 +128,7 @@ impl<'d> TreeList<'d> {
         self.pieces.iter().flat_map(Piece::items)
     }
 
-    pub(super) fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> Extent {
         let mut extent = Extent::of(2);
         for piece in &self.pieces {
             extent.add(piece.extent());
@@ -136,7 +136,7 @@ impl<'d> TreeList<'d> {
         extent
     }
 
-    pub(super) fn write(&self, out: &mut String) {
+    pub(crate) fn write(&self, out: &mut String) {
         out.push('[');
         for (position, item) in self.items().enumerate() {
             if position > 0 {

@@ -34,7 +34,7 @@ struct Note<'d> {
 // === impl TreeMap ===
 
 impl<'d> TreeMap<'d> {
-    pub(super) fn of(read: Node<'d>) -> Self {
+    pub(crate) fn of(read: Node<'d>) -> Self {
         Self {
             read,
             notes: Vec::new(),
@@ -121,7 +121,7 @@ impl<'d> TreeMap<'d> {
         read.chain(added)
     }
 
-    pub(super) fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> Extent {
         let mut extent = Extent::of(self.read.raw().len());
         for note in &self.notes {
             extent.add(note.extent());
@@ -132,7 +132,7 @@ impl<'d> TreeMap<'d> {
         extent
     }
 
-    pub(super) fn write(&self, out: &mut String) {
+    pub(crate) fn write(&self, out: &mut String) {
         out.push('{');
         for (position, (key, value)) in self.entries().enumerate() {
             if position > 0 {

@@ -7,7 +7,7 @@ use crate::quote::quote;
 
 /// Why a text is no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct AddressFault<'t> {
+pub(crate) struct AddressFault<'t> {
     text: &'t str,
     message: &'static str,
     /// The rest of the text that was not read, if that is said.
@@ -16,7 +16,7 @@ pub(super) struct AddressFault<'t> {
 
 /// Why a text is no network address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PrefixFault<'t> {
+pub(crate) enum PrefixFault<'t> {
     /// It has no `/`.
     NoSlash,
     /// What stands before the `/` is no address.
@@ -30,7 +30,7 @@ pub(super) enum PrefixFault<'t> {
 }
 
 /// Reads an address, and the zone it may have.
-pub(super) fn address(text: &str) -> Result<(IpAddr, &str), AddressFault<'_>> {
+pub(crate) fn address(text: &str) -> Result<(IpAddr, &str), AddressFault<'_>> {
     let fault = |message| Err(AddressFault::new(text, message, ""));
     match text.find(['.', ':', '%']).and_then(|at| text.as_bytes().get(at)) {
         Some(b'.') => Ok((IpAddr::V4(Ipv4Addr::from(octets(text, text)?)), "")),
@@ -48,7 +48,7 @@ pub(super) fn address(text: &str) -> Result<(IpAddr, &str), AddressFault<'_>> {
 }
 
 /// Reads an address and how many of its first bits count.
-pub(super) fn prefix(text: &str) -> Result<(IpAddr, u8), PrefixFault<'_>> {
+pub(crate) fn prefix(text: &str) -> Result<(IpAddr, u8), PrefixFault<'_>> {
     let (before, bits) = text.rsplit_once('/').ok_or(PrefixFault::NoSlash)?;
     let (ip, zone) = address(before).map_err(PrefixFault::Address)?;
     if !zone.is_empty() {
@@ -219,7 +219,7 @@ impl fmt::Display for PrefixFault<'_> {
 }
 
 /// As Go quotes it.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quote(&mut quoted, text);
     quoted

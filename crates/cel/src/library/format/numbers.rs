@@ -7,9 +7,9 @@ use crate::error::EvalError;
 use crate::value::Value;
 
 /// Digits after the point unless others are asked for.
-pub(super) const PRECISION: usize = 6;
+pub(crate) const PRECISION: usize = 6;
 
-pub(super) fn unfit(clause: &str, takes: &str, value: &Value<'_>) -> EvalError {
+pub(crate) fn unfit(clause: &str, takes: &str, value: &Value<'_>) -> EvalError {
     EvalError::failed(format!(
         "error during formatting: {clause} clause can only be used on {takes}, was given {}",
         value.type_of().runtime_name()
@@ -17,11 +17,11 @@ pub(super) fn unfit(clause: &str, takes: &str, value: &Value<'_>) -> EvalError {
 }
 
 /// Writing to text does not fail.
-pub(super) fn written(text: &mut String, value: impl std::fmt::Display) {
+pub(crate) fn written(text: &mut String, value: impl std::fmt::Display) {
     let _ = write!(text, "{value}");
 }
 
-pub(super) fn decimal(value: &Value<'_>) -> Result<String, EvalError> {
+pub(crate) fn decimal(value: &Value<'_>) -> Result<String, EvalError> {
     match value {
         Value::Int(int) => Ok(int.to_string()),
         Value::Uint(uint) => Ok(uint.to_string()),
@@ -29,7 +29,7 @@ pub(super) fn decimal(value: &Value<'_>) -> Result<String, EvalError> {
     }
 }
 
-pub(super) fn number(value: &Value<'_>, clause: &str) -> Result<f64, EvalError> {
+pub(crate) fn number(value: &Value<'_>, clause: &str) -> Result<f64, EvalError> {
     match value {
         Value::Double(double) => Ok(*double),
         Value::String(text) => match &**text {
@@ -57,7 +57,7 @@ fn unsigned_zero(double: f64) -> f64 {
 }
 
 /// With a comma after each three digits, as in English.
-pub(super) fn fixed(double: f64, precision: usize) -> String {
+pub(crate) fn fixed(double: f64, precision: usize) -> String {
     special(double).unwrap_or_else(|| {
         let plain = format!("{:.precision$}", unsigned_zero(double));
         let (whole, fraction) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
@@ -78,7 +78,7 @@ pub(super) fn fixed(double: f64, precision: usize) -> String {
 
 /// As in English print: `1.500000×10⁰³`. What looks like a precision is a width
 /// upstream, and stays one here.
-pub(super) fn scientific(double: f64, width: usize) -> String {
+pub(crate) fn scientific(double: f64, width: usize) -> String {
     let text = special(double).unwrap_or_else(|| {
         let plain = format!("{:.PRECISION$e}", unsigned_zero(double));
         let (digits, exponent) = plain.split_once('e').unwrap_or((&plain, "0"));
@@ -97,7 +97,7 @@ fn superscript(digit: char) -> Option<char> {
     "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(digit.to_digit(10)? as usize)
 }
 
-pub(super) fn binary(value: &Value<'_>) -> Result<String, EvalError> {
+pub(crate) fn binary(value: &Value<'_>) -> Result<String, EvalError> {
     match value {
         Value::Int(int) if *int < 0 => Ok(format!("-{:b}", int.unsigned_abs())),
         Value::Int(int) => Ok(format!("{int:b}")),
@@ -110,7 +110,7 @@ pub(super) fn binary(value: &Value<'_>) -> Result<String, EvalError> {
     }
 }
 
-pub(super) fn hex(value: &Value<'_>) -> Result<String, EvalError> {
+pub(crate) fn hex(value: &Value<'_>) -> Result<String, EvalError> {
     match value {
         Value::Int(int) if *int < 0 => Ok(format!("-{:x}", int.unsigned_abs())),
         Value::Int(int) => Ok(format!("{int:x}")),
@@ -133,7 +133,7 @@ fn hex_of(bytes: &[u8]) -> String {
         })
 }
 
-pub(super) fn octal(value: &Value<'_>) -> Result<String, EvalError> {
+pub(crate) fn octal(value: &Value<'_>) -> Result<String, EvalError> {
     match value {
         Value::Int(int) if *int < 0 => Ok(format!("-{:o}", int.unsigned_abs())),
         Value::Int(int) => Ok(format!("{int:o}")),

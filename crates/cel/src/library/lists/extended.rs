@@ -17,7 +17,7 @@ use crate::value::{List, Value, compare, steps_of_order};
 /// The longest list that `lists.range` makes since cel-go 0.29.
 const LONGEST_RANGE: i64 = 1_000_000;
 
-pub(in crate::library) fn functions(version: Version) -> Vec<Overload> {
+pub(crate) fn functions(version: Version) -> Vec<Overload> {
     let is_strict = version >= Version::CEL_GO_0_29;
     let flattened = if is_strict { flattened_forwards } else { flattened };
     let list = || Type::list(A);

@@ -7,7 +7,7 @@ use crate::syntax::names::RESERVED;
 use crate::syntax::tree::{EntryExpr, Expr, ExprKind, FieldExpr, ItemExpr, Literal};
 
 impl Parser<'_> {
-    pub(super) fn primary(&mut self) -> Parse {
+    pub(crate) fn primary(&mut self) -> Parse {
         match self.token.token {
             Token::Ident => self.ident(""),
             Token::Int | Token::Uint | Token::Double => self.number(false),
@@ -58,7 +58,7 @@ impl Parser<'_> {
         self.operation(name, arguments, open)
     }
 
-    pub(super) fn number(&mut self, negative: bool) -> Parse {
+    pub(crate) fn number(&mut self, negative: bool) -> Parse {
         let token = self.advance()?;
         let lexeme = self.lexeme(token);
         let sign = if negative { "-" } else { "" };
@@ -146,7 +146,7 @@ impl Parser<'_> {
         self.node(ExprKind::Map(entries), at, depth)
     }
 
-    pub(super) fn object(&mut self, name: String) -> Parse {
+    pub(crate) fn object(&mut self, name: String) -> Parse {
         let at = self.expect("{")?;
         let mut fields = Vec::new();
         while !self.is("}") {

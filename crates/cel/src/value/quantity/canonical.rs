@@ -34,7 +34,7 @@ const SMALLEST_BINARY: i64 = 1024;
 
 /// `amount`, which was read from `text`, in as few digits as possible and with the sort of suffix
 /// that it has; `None` if Kubernetes has no suffix for it.
-pub(super) fn written(amount: &Quantity, text: &str) -> Option<String> {
+pub(crate) fn written(amount: &Quantity, text: &str) -> Option<String> {
     let decimal = amount.decimal().shortest();
     if decimal.digits.is_empty() {
         return Some("0".to_owned());

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 /// Amounts are rounded up to a billionth.
-pub(super) const SMALLEST: i64 = -9;
+pub(crate) const SMALLEST: i64 = -9;
 
 /// The most digits that two amounts are lined up to.
 const MOST_DIGITS: i64 = 100_000;
@@ -11,16 +11,16 @@ const MOST_DIGITS: i64 = 100_000;
 /// ±`digits` × 10^`scale`, without leading zeros; none at all for zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decimal {
-    pub(super) negative: bool,
+    pub(crate) negative: bool,
     /// From the first, each below 10.
-    pub(super) digits: Vec<u8>,
-    pub(super) scale: i64,
+    pub(crate) digits: Vec<u8>,
+    pub(crate) scale: i64,
 }
 
 // === impl Decimal ===
 
 impl Decimal {
-    pub(super) fn new(negative: bool, digits: &str, scale: i64) -> Self {
+    pub(crate) fn new(negative: bool, digits: &str, scale: i64) -> Self {
         let digits = digits
             .trim_start_matches('0')
             .bytes()
@@ -34,7 +34,7 @@ impl Decimal {
     }
 
     /// The digits as text, with the sign.
-    pub(super) fn written(&self) -> String {
+    pub(crate) fn written(&self) -> String {
         let sign = if self.negative { "-" } else { "" };
         let digits: String = self.digits.iter().map(|digit| char::from(b'0' + digit)).collect();
         if digits.is_empty() {
@@ -45,7 +45,7 @@ impl Decimal {
     }
 
     /// The same without zeros at the end.
-    pub(super) fn shortest(mut self) -> Self {
+    pub(crate) fn shortest(mut self) -> Self {
         while self.digits.pop_if(|digit| *digit == 0).is_some() {
             self.scale += 1;
         }
@@ -53,13 +53,13 @@ impl Decimal {
     }
 
     /// It, if it is whole and fits.
-    pub(super) fn as_i64(&self) -> Option<i64> {
+    pub(crate) fn as_i64(&self) -> Option<i64> {
         let power = 10_i64.checked_pow(u32::try_from(self.scale).ok()?)?;
         self.written().parse::<i64>().ok()?.checked_mul(power)
     }
 
     /// × 2^`exponent`.
-    pub(super) fn doubled(mut self, exponent: u32) -> Self {
+    pub(crate) fn doubled(mut self, exponent: u32) -> Self {
         for _ in 0..exponent {
             let mut carry = 0;
             for digit in self.digits.iter_mut().rev() {
@@ -75,7 +75,7 @@ impl Decimal {
     }
 
     /// Drops what is smaller than a billionth, and adds one if that was anything.
-    pub(super) fn round_up(&mut self) {
+    pub(crate) fn round_up(&mut self) {
         let Ok(extra) = usize::try_from(SMALLEST - self.scale) else {
             return;
         };
@@ -108,7 +108,7 @@ impl Decimal {
             .saturating_add(self.scale)
     }
 
-    pub(super) fn compare(&self, other: &Self) -> Ordering {
+    pub(crate) fn compare(&self, other: &Self) -> Ordering {
         match (self.digits.is_empty(), other.digits.is_empty()) {
             (true, true) => return Ordering::Equal,
             (true, false) => {
@@ -150,7 +150,7 @@ impl Decimal {
         })
     }
 
-    pub(super) fn add(&self, other: &Self) -> Option<Self> {
+    pub(crate) fn add(&self, other: &Self) -> Option<Self> {
         if self.digits.is_empty() {
             return Some(other.clone());
         }

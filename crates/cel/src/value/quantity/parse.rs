@@ -38,7 +38,7 @@ struct Parts<'t> {
 }
 
 /// The amount that `text` writes.
-pub(super) fn quantity(text: &str) -> Result<Quantity, QuantityFault> {
+pub(crate) fn quantity(text: &str) -> Result<Quantity, QuantityFault> {
     let parts = split(text)?;
     parts
         .small()

@@ -46,7 +46,7 @@ impl Timestamp {
         self.nanoseconds
     }
 
-    pub(in crate::value) const fn is_zero(self) -> bool {
+    pub(crate) const fn is_zero(self) -> bool {
         self.seconds == FIRST && self.nanoseconds == 0
     }
 

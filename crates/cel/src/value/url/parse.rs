@@ -7,7 +7,7 @@ use crate::quote::quote;
 
 /// Where percent signs are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum UrlPart {
+pub(crate) enum UrlPart {
     Path,
     Host,
     /// Behind the address in brackets.
@@ -21,7 +21,7 @@ pub(super) enum UrlPart {
 type UrlResult<T> = Result<T, String>;
 
 /// Reads all but the fragment; as what stands in a request, or any reference.
-pub(super) fn parse(text: &str, request: bool) -> UrlResult<UrlValue> {
+pub(crate) fn parse(text: &str, request: bool) -> UrlResult<UrlValue> {
     if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return Err("net/url: invalid control character in URL".into());
     }
@@ -179,7 +179,7 @@ fn must_escape(byte: u8) -> bool {
 }
 
 /// The text with its percent signs read.
-pub(super) fn unescape(text: &str, part: UrlPart) -> UrlResult<String> {
+pub(crate) fn unescape(text: &str, part: UrlPart) -> UrlResult<String> {
     unescape_bytes(text, part).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -6,9 +6,9 @@ use portcullis_policy::engine::{Attributes, ResourceAttributes, Target, User};
 
 /// A request as admission sees it.
 #[derive(Debug, Clone)]
-pub(super) struct Admitted {
+pub(crate) struct Admitted {
     user: &'static str,
-    pub(super) groups: &'static [&'static str],
+    pub(crate) groups: &'static [&'static str],
     operation: &'static str,
     group: &'static str,
     resource: &'static str,
@@ -52,7 +52,7 @@ const WRITES: [(&str, &str, &str, &str, bool); 21] = [
     ("DELETE", "example.com", "widgets", "", true),
 ];
 
-pub(super) fn requests() -> Vec<Admitted> {
+pub(crate) fn requests() -> Vec<Admitted> {
     let mut requests = Vec::new();
     for (user, groups) in USERS {
         for (operation, group, resource, subresource, has_name) in WRITES {
@@ -86,7 +86,7 @@ pub(super) fn requests() -> Vec<Admitted> {
 }
 
 impl Admitted {
-    pub(super) fn review(&self) -> String {
+    pub(crate) fn review(&self) -> String {
         let labels = match self.namespace {
             "a" => json!({"tier": "prod", "kubernetes.io/metadata.name": "a"}),
             "team-x" => json!({"tier": "test", "owned": "by-x", "kubernetes.io/metadata.name": "team-x"}),
@@ -122,7 +122,7 @@ impl Admitted {
     }
 
     /// What the API server asked of authorization before, by each verb that can lead there.
-    pub(super) fn asked(&self) -> Vec<Attributes<'static>> {
+    pub(crate) fn asked(&self) -> Vec<Attributes<'static>> {
         let verbs: &[&str] = match self.operation {
             "CREATE" => &["create"],
             "UPDATE" => &["update", "patch"],

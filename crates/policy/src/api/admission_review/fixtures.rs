@@ -10,7 +10,7 @@ use crate::engine::admission::webhook::{Call, ClientConfig, SideEffects, Webhook
 use crate::engine::admission::{FailurePolicy, GroupVersionKind, GroupVersionResource};
 
 /// A call of `hook.example.com` about pods.
-pub(super) fn call(version: ReviewVersion) -> Call {
+pub(crate) fn call(version: ReviewVersion) -> Call {
     Call {
         webhook: Arc::new(webhook(version)),
         version,

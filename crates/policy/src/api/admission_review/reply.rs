@@ -15,7 +15,7 @@ use portcullis_cel::json::{ObjectWriter, write_string};
 /// name and a slash before it, and drops what is then no qualified name.
 const KEY_BYTES: usize = 63;
 
-pub(super) fn encode(version: ReviewVersion, request: &Request<'_>, outcome: &Outcome) -> Vec<u8> {
+pub(crate) fn encode(version: ReviewVersion, request: &Request<'_>, outcome: &Outcome) -> Vec<u8> {
     let mut out = String::with_capacity(256 + outcome.patch.len() * 4 / 3);
     ObjectWriter::write(&mut out, |review| {
         review.text("kind", "AdmissionReview");
@@ -39,7 +39,7 @@ pub(super) fn encode(version: ReviewVersion, request: &Request<'_>, outcome: &Ou
 }
 
 /// The outcome, or a refusal where the version has no room for its patch.
-pub(super) fn within_version(version: ReviewVersion, mut outcome: Outcome) -> Outcome {
+pub(crate) fn within_version(version: ReviewVersion, mut outcome: Outcome) -> Outcome {
     let is_without_patch = version == ReviewVersion::V1alpha1 && !outcome.patch.is_empty();
     if is_without_patch && outcome.denial.is_none() {
         outcome.denial = Some(Denial {

@@ -15,7 +15,7 @@ use crate::engine::{
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// Every fault, in the API server's order.
-pub(super) fn all(raw: &Raw<'_>) -> Faults {
+pub(crate) fn all(raw: &Raw<'_>) -> Faults {
     let mut faults = Faults::new();
     spec(raw, &mut faults);
     if let Some(resource) = &raw.spec.resource {
@@ -38,7 +38,7 @@ pub(super) fn all(raw: &Raw<'_>) -> Faults {
 }
 
 /// The faults for which there is no answer: all but those of selectors.
-pub(super) fn refused(raw: &Raw<'_>) -> Faults {
+pub(crate) fn refused(raw: &Raw<'_>) -> Faults {
     let mut faults = Faults::new();
     spec(raw, &mut faults);
     metadata(raw, &mut faults);
@@ -47,12 +47,12 @@ pub(super) fn refused(raw: &Raw<'_>) -> Faults {
 
 /// The requirements that the API server would accept, and the raw selector; beside
 /// one, requirements do not count.
-pub(super) fn field_requirements<'a>(selector: RawSelector<'a>) -> (Vec<Requirement<'a>>, Cow<'a, str>) {
+pub(crate) fn field_requirements<'a>(selector: RawSelector<'a>) -> (Vec<Requirement<'a>>, Cow<'a, str>) {
     accepted(selector, |requirement| !requirement.key.is_empty())
 }
 
 /// As [`field_requirements`], with the syntax of label keys and values.
-pub(super) fn label_requirements<'a>(selector: RawSelector<'a>) -> (Vec<Requirement<'a>>, Cow<'a, str>) {
+pub(crate) fn label_requirements<'a>(selector: RawSelector<'a>) -> (Vec<Requirement<'a>>, Cow<'a, str>) {
     accepted(selector, |requirement| {
         is_label_key(&requirement.key) && requirement.values.iter().all(|value| is_label_value(value))
     })

@@ -23,7 +23,7 @@ use reader::Reader;
 /// How many groups and extra values, and apart from them how many selector
 /// values, a review may have: far beyond what fits into an HTTP request to an
 /// API server, and a bound on the memory that a body of short strings takes.
-pub(super) const MOST_ITEMS: usize = 1 << 20;
+pub(crate) const MOST_ITEMS: usize = 1 << 20;
 
 /// How many keys of extra are compared with each other.
 const FEW_KEYS: usize = 8;
@@ -33,13 +33,13 @@ const USUAL_GROUPS: usize = 8;
 
 /// A document before anything about it is settled.
 #[derive(Default)]
-pub(super) struct Raw<'a> {
-    pub(super) kind: Cow<'a, str>,
-    pub(super) api_version: Cow<'a, str>,
-    pub(super) metadata: Metadata,
-    pub(super) spec: RawSpec<'a>,
+pub(crate) struct Raw<'a> {
+    pub(crate) kind: Cow<'a, str>,
+    pub(crate) api_version: Cow<'a, str>,
+    pub(crate) metadata: Metadata,
+    pub(crate) spec: RawSpec<'a>,
     /// Whether there were more groups and extra values than [`MOST_ITEMS`].
-    pub(super) too_many_items: bool,
+    pub(crate) too_many_items: bool,
     /// The version that the caller has already settled.
     known: Option<SubjectAccessReviewVersion>,
     /// Whether some of the spec was read before its version was known.
@@ -48,36 +48,36 @@ pub(super) struct Raw<'a> {
 
 /// `spec`.
 #[derive(Default)]
-pub(super) struct RawSpec<'a> {
-    pub(super) user: Cow<'a, str>,
-    pub(super) uid: Cow<'a, str>,
-    pub(super) groups: Vec<Cow<'a, str>>,
-    pub(super) extra: Extra<'a>,
-    pub(super) resource: Option<RawResource<'a>>,
-    pub(super) non_resource: Option<RawNonResource<'a>>,
+pub(crate) struct RawSpec<'a> {
+    pub(crate) user: Cow<'a, str>,
+    pub(crate) uid: Cow<'a, str>,
+    pub(crate) groups: Vec<Cow<'a, str>>,
+    pub(crate) extra: Extra<'a>,
+    pub(crate) resource: Option<RawResource<'a>>,
+    pub(crate) non_resource: Option<RawNonResource<'a>>,
     version: Option<SubjectAccessReviewVersion>,
 }
 
 /// `spec.resourceAttributes`; the selectors beside the attributes until they are validated.
 #[derive(Default)]
-pub(super) struct RawResource<'a> {
-    pub(super) attributes: ResourceAttributes<'a>,
-    pub(super) field_selector: Option<RawSelector<'a>>,
-    pub(super) label_selector: Option<RawSelector<'a>>,
+pub(crate) struct RawResource<'a> {
+    pub(crate) attributes: ResourceAttributes<'a>,
+    pub(crate) field_selector: Option<RawSelector<'a>>,
+    pub(crate) label_selector: Option<RawSelector<'a>>,
 }
 
 /// `spec.nonResourceAttributes`.
 #[derive(Default)]
-pub(super) struct RawNonResource<'a> {
-    pub(super) path: Cow<'a, str>,
-    pub(super) verb: Cow<'a, str>,
+pub(crate) struct RawNonResource<'a> {
+    pub(crate) path: Cow<'a, str>,
+    pub(crate) verb: Cow<'a, str>,
 }
 
 /// `fieldSelector` or `labelSelector`.
 #[derive(Default)]
-pub(super) struct RawSelector<'a> {
-    pub(super) raw: Cow<'a, str>,
-    pub(super) requirements: Vec<Requirement<'a>>,
+pub(crate) struct RawSelector<'a> {
+    pub(crate) raw: Cow<'a, str>,
+    pub(crate) requirements: Vec<Requirement<'a>>,
 }
 
 #[derive(Default)]
@@ -88,10 +88,10 @@ struct TypeMeta<'a> {
 
 /// `metadata`: which of its fields are not empty, `managedFields` aside.
 #[derive(Default)]
-pub(super) struct Metadata(pub(super) Vec<&'static str>);
+pub(crate) struct Metadata(pub(crate) Vec<&'static str>);
 
 /// Reads `kind` and `apiVersion` alone.
-pub(super) fn type_meta(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), Error> {
+pub(crate) fn type_meta(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), Error> {
     let mut meta = TypeMeta::default();
     object::read(text, &mut meta, &ListItems::new(MOST_ITEMS))?;
     Ok((meta.kind, meta.api_version))
@@ -102,7 +102,7 @@ pub(super) fn type_meta(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), Erro
 impl<'a> Raw<'a> {
     /// Reads `text` with the groups of `version`; without one, of the version
     /// that stands before the spec.
-    pub(super) fn read(text: &'a str, version: Option<SubjectAccessReviewVersion>) -> Result<Self, Error> {
+    pub(crate) fn read(text: &'a str, version: Option<SubjectAccessReviewVersion>) -> Result<Self, Error> {
         let items = ListItems::new(MOST_ITEMS);
         let mut raw = Self {
             known: version,
@@ -115,7 +115,7 @@ impl<'a> Raw<'a> {
     }
 
     /// Whether the spec was read in the version that the document turned out to have.
-    pub(super) fn settled(&self) -> bool {
+    pub(crate) fn settled(&self) -> bool {
         !self.guessed && self.spec.version.is_some() && self.spec.version == self.version()
     }
 

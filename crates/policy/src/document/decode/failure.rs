@@ -9,9 +9,9 @@ use crate::field::FaultKind;
 
 /// Why a value cannot be what it should be.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) kind: FaultKind,
-    pub(super) message: String,
+pub(crate) struct Failure {
+    pub(crate) kind: FaultKind,
+    pub(crate) message: String,
 }
 
 // === impl Failure ===

@@ -40,7 +40,7 @@ struct Lines {
 // === impl Scanner ===
 
 impl Scanner<'_> {
-    pub(super) fn scan_block_scalar(&mut self) -> Result<()> {
+    pub(crate) fn scan_block_scalar(&mut self) -> Result<()> {
         let mark = self.cursor.mark();
         let is_folded = self.cursor.is(b'>');
         self.cursor.skip();

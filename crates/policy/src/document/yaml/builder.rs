@@ -27,7 +27,7 @@ const MERGE: &str = "tag:yaml.org,2002:merge";
 type Result<T> = std::result::Result<T, Unreadable>;
 
 /// The document in `tree`.
-pub(super) fn build(tree: &Tree) -> Result<Node> {
+pub(crate) fn build(tree: &Tree) -> Result<Node> {
     let mut builder = Builder {
         tree,
         followed: Vec::new(),

@@ -11,15 +11,15 @@ type Result<T> = std::result::Result<T, Unreadable>;
 
 /// A collection that is open.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Open {
-    pub(super) value: usize,
+pub(crate) struct Open {
+    pub(crate) value: usize,
     shape: Shape,
     at: At,
     mark: Mark,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     BlockSequence,
     /// One whose items stand in the column of its key.
     IndentlessSequence,
@@ -45,7 +45,7 @@ enum At {
 
 impl Parser<'_> {
     /// Reads on until the outermost collection is closed.
-    pub(super) fn collections(&mut self) -> Result<usize> {
+    pub(crate) fn collections(&mut self) -> Result<usize> {
         let mut outermost = 0;
         while let Some(open) = self.open.last().copied() {
             outermost = open.value;
@@ -64,7 +64,7 @@ impl Parser<'_> {
         Ok(outermost)
     }
 
-    pub(super) fn open(&mut self, shape: Shape, anchor: Option<String>, mark: Mark) -> Result<()> {
+    pub(crate) fn open(&mut self, shape: Shape, anchor: Option<String>, mark: Mark) -> Result<()> {
         if self.open.len() >= MAX_DEPTH {
             return Err(mark.error(format!("nested deeper than {MAX_DEPTH} levels")));
         }

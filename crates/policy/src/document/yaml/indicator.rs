@@ -10,7 +10,7 @@ type Result<T> = std::result::Result<T, Unreadable>;
 // === impl Scanner ===
 
 impl Scanner<'_> {
-    pub(super) fn stream_end(&mut self) -> Result<()> {
+    pub(crate) fn stream_end(&mut self) -> Result<()> {
         // What is missing at the end is missing behind the last token.
         let mark = self.last;
         self.cursor.end_line();
@@ -21,14 +21,14 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    pub(super) fn directive(&mut self) -> Result<()> {
+    pub(crate) fn directive(&mut self) -> Result<()> {
         self.unroll(-1);
         self.drop_key()?;
         self.key_allowed = false;
         self.scan_directive()
     }
 
-    pub(super) fn document_indicator(&mut self, token: Token) -> Result<()> {
+    pub(crate) fn document_indicator(&mut self, token: Token) -> Result<()> {
         self.unroll(-1);
         self.drop_key()?;
         self.key_allowed = false;
@@ -38,7 +38,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    pub(super) fn flow_start(&mut self, token: Token) -> Result<()> {
+    pub(crate) fn flow_start(&mut self, token: Token) -> Result<()> {
         self.save_key()?;
         self.keys.push(SimpleKey {
             token: self.next_number(),
@@ -54,7 +54,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    pub(super) fn flow_end(&mut self, token: Token) -> Result<()> {
+    pub(crate) fn flow_end(&mut self, token: Token) -> Result<()> {
         self.drop_key()?;
         if self.flow > 0 {
             self.flow -= 1;
@@ -67,7 +67,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    pub(super) fn flow_entry(&mut self) -> Result<()> {
+    pub(crate) fn flow_entry(&mut self) -> Result<()> {
         self.drop_key()?;
         self.key_allowed = true;
         self.indicator(Token::FlowEntry);
@@ -75,7 +75,7 @@ impl Scanner<'_> {
     }
 
     /// `-`. In a flow collection it is for the parser to refuse.
-    pub(super) fn block_entry(&mut self) -> Result<()> {
+    pub(crate) fn block_entry(&mut self) -> Result<()> {
         if self.flow == 0 {
             if !self.key_allowed {
                 return self.refuse("a list item (`- `) is not allowed here");
@@ -90,7 +90,7 @@ impl Scanner<'_> {
     }
 
     /// `?`
-    pub(super) fn key(&mut self) -> Result<()> {
+    pub(crate) fn key(&mut self) -> Result<()> {
         if self.flow == 0 {
             if !self.key_allowed {
                 return self.refuse("a key (`? `) is not allowed here");
@@ -105,7 +105,7 @@ impl Scanner<'_> {
     }
 
     /// `:`, which makes a key of what stands before it.
-    pub(super) fn value(&mut self) -> Result<()> {
+    pub(crate) fn value(&mut self) -> Result<()> {
         let level = self.keys.len() - 1;
         let is_simple = self.key_is_valid(level)?;
         match self.keys.get_mut(level) {
@@ -135,13 +135,13 @@ impl Scanner<'_> {
     }
 
     /// What may itself begin a key, and after which none begins.
-    pub(super) fn property(&mut self, scan: fn(&mut Self) -> Result<()>) -> Result<()> {
+    pub(crate) fn property(&mut self, scan: fn(&mut Self) -> Result<()>) -> Result<()> {
         self.save_key()?;
         self.key_allowed = false;
         scan(self)
     }
 
-    pub(super) fn block_scalar(&mut self) -> Result<()> {
+    pub(crate) fn block_scalar(&mut self) -> Result<()> {
         self.drop_key()?;
         self.key_allowed = true;
         self.scan_block_scalar()

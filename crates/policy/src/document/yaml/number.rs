@@ -5,7 +5,7 @@ use serde_json::Number;
 use super::resolve::Scalar;
 
 /// What begins with a digit or a sign: a number, or text.
-pub(super) fn number(text: &str) -> Scalar {
+pub(crate) fn number(text: &str) -> Scalar {
     let plain = text.replace('_', "");
     if let Some(integer) = integer(&plain) {
         return integer;
@@ -68,7 +68,7 @@ fn is_decimal(text: &str) -> bool {
 }
 
 /// What begins with a point: `_` may stand between digits.
-pub(super) fn fraction(text: &str) -> Option<f64> {
+pub(crate) fn fraction(text: &str) -> Option<f64> {
     let bytes = text.as_bytes();
     let is_digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
     let mut underscores = text.match_indices('_');
@@ -81,7 +81,7 @@ pub(super) fn fraction(text: &str) -> Option<f64> {
 }
 
 /// A decimal number; `None` for what is none, or too large.
-pub(super) fn float(text: &str) -> Option<f64> {
+pub(crate) fn float(text: &str) -> Option<f64> {
     if !is_decimal(text) {
         return None;
     }
@@ -104,7 +104,7 @@ pub(crate) fn normal(value: f64) -> Option<Number> {
 }
 
 /// A number that is a mapping's key, as text. Go writes it with the precision of 32 bits.
-pub(super) fn key(value: f64) -> String {
+pub(crate) fn key(value: f64) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "as Go does")]
     let value = value as f32;
     if value.is_nan() {

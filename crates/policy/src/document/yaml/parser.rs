@@ -11,14 +11,14 @@ use super::tree::{Kind, Scalar, Tree, Value};
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-pub(super) struct Parser<'t> {
-    pub(super) scanner: Scanner<'t>,
-    pub(super) tree: Tree,
+pub(crate) struct Parser<'t> {
+    pub(crate) scanner: Scanner<'t>,
+    pub(crate) tree: Tree,
     anchors: HashMap<String, usize>,
     /// What each handle of a tag stands for.
     handles: HashMap<String, String>,
     /// The collections that are open, the innermost last.
-    pub(super) open: Vec<Open>,
+    pub(crate) open: Vec<Open>,
 }
 
 /// What stands before a value.
@@ -31,7 +31,7 @@ struct Properties {
 // === impl Parser ===
 
 impl<'t> Parser<'t> {
-    pub(super) fn new(text: &'t str) -> Self {
+    pub(crate) fn new(text: &'t str) -> Self {
         Self {
             scanner: Scanner::new(text),
             tree: Tree::default(),
@@ -42,7 +42,7 @@ impl<'t> Parser<'t> {
     }
 
     /// The one document; `None` where there is none.
-    pub(super) fn document(mut self) -> Result<Option<Tree>> {
+    pub(crate) fn document(mut self) -> Result<Option<Tree>> {
         if self.next_is(&[Token::StreamEnd])? {
             return Ok(None);
         }
@@ -65,20 +65,20 @@ impl<'t> Parser<'t> {
 
     // --- tokens ---
 
-    pub(super) fn next_is(&mut self, tokens: &[Token]) -> Result<bool> {
+    pub(crate) fn next_is(&mut self, tokens: &[Token]) -> Result<bool> {
         let next = &self.scanner.peek()?.token;
         Ok(tokens.contains(next))
     }
 
     /// Takes the next token if it is `token`.
-    pub(super) fn take_if(&mut self, token: &Token) -> Result<Option<Mark>> {
+    pub(crate) fn take_if(&mut self, token: &Token) -> Result<Option<Mark>> {
         if self.scanner.peek()?.token != *token {
             return Ok(None);
         }
         self.scanner.take().map(|taken| Some(taken.mark))
     }
 
-    pub(super) fn refuse<T>(&mut self, message: &str) -> Result<T> {
+    pub(crate) fn refuse<T>(&mut self, message: &str) -> Result<T> {
         Err(self.scanner.peek()?.mark.error(message))
     }
 
@@ -148,7 +148,7 @@ impl<'t> Parser<'t> {
     // --- values ---
 
     /// Begins the value that stands here. `None`: it is a collection, now open.
-    pub(super) fn node(&mut self, is_block: bool, may_be_indentless: bool) -> Result<Option<usize>> {
+    pub(crate) fn node(&mut self, is_block: bool, may_be_indentless: bool) -> Result<Option<usize>> {
         let start = self.scanner.peek()?.mark;
         if let Token::Alias(_) = self.scanner.peek()?.token {
             return self.alias().map(Some);
@@ -245,7 +245,7 @@ impl<'t> Parser<'t> {
         })
     }
 
-    pub(super) fn anchored(&mut self, anchor: Option<String>, mark: Mark, kind: Kind) -> usize {
+    pub(crate) fn anchored(&mut self, anchor: Option<String>, mark: Mark, kind: Kind) -> usize {
         let value = self.tree.push(Value {
             line: mark.line,
             column: mark.column,
@@ -258,7 +258,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `null`, where nothing stands.
-    pub(super) fn empty(&mut self, mark: Mark) -> usize {
+    pub(crate) fn empty(&mut self, mark: Mark) -> usize {
         let scalar = Scalar {
             implicit: true,
             ..Scalar::default()

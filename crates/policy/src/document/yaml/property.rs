@@ -14,7 +14,7 @@ type Result<T> = std::result::Result<T, Unreadable>;
 
 impl Scanner<'_> {
     /// `&name` or `*name`
-    pub(super) fn anchor(&mut self) -> Result<()> {
+    pub(crate) fn anchor(&mut self) -> Result<()> {
         let mark = self.cursor.mark();
         let is_alias = self.cursor.is(b'*');
         self.cursor.skip();
@@ -42,7 +42,7 @@ impl Scanner<'_> {
     }
 
     /// `!suffix`, `!handle!suffix` or `!<tag>`
-    pub(super) fn tag(&mut self) -> Result<()> {
+    pub(crate) fn tag(&mut self) -> Result<()> {
         let mark = self.cursor.mark();
         let (handle, suffix) = if self.cursor.byte(1) == b'<' {
             (String::new(), self.verbatim_tag(mark)?)
@@ -130,7 +130,7 @@ impl Scanner<'_> {
     }
 
     /// `%YAML 1.1` or `%TAG !h! prefix`
-    pub(super) fn scan_directive(&mut self) -> Result<()> {
+    pub(crate) fn scan_directive(&mut self) -> Result<()> {
         let mark = self.cursor.mark();
         self.cursor.skip();
         let name = self.word();

@@ -30,7 +30,7 @@ enum Escape {
 // === impl Scanner ===
 
 impl Scanner<'_> {
-    pub(super) fn plain_scalar(&mut self) -> Result<()> {
+    pub(crate) fn plain_scalar(&mut self) -> Result<()> {
         let mark = self.cursor.mark();
         let indent = self.indent + 1;
         let mut folded = Folded::default();
@@ -78,7 +78,7 @@ impl Scanner<'_> {
         (self.cursor.is(b':') && self.cursor.is_gap(1)) || (self.flow > 0 && self.cursor.is_one_of(b",?[]{}"))
     }
 
-    pub(super) fn quoted_scalar(&mut self) -> Result<()> {
+    pub(crate) fn quoted_scalar(&mut self) -> Result<()> {
         let mark = self.cursor.mark();
         let quote = self.cursor.byte(0);
         self.cursor.skip();

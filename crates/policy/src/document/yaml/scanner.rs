@@ -13,47 +13,47 @@ use super::token::{Located, Token};
 const LONGEST_KEY: usize = 1024;
 
 /// The most levels of flow collections, and of indentation.
-pub(super) const MOST_LEVELS: usize = 10_000;
+pub(crate) const MOST_LEVELS: usize = 10_000;
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-pub(super) struct Scanner<'t> {
-    pub(super) cursor: Cursor<'t>,
+pub(crate) struct Scanner<'t> {
+    pub(crate) cursor: Cursor<'t>,
     queue: VecDeque<Located>,
     /// How many tokens have left the queue.
     taken: usize,
     /// Whether the first in the queue is known to be no part of a key.
     ready: bool,
     /// What may be a key: one for the block context and one for each flow level.
-    pub(super) keys: Vec<SimpleKey>,
+    pub(crate) keys: Vec<SimpleKey>,
     /// Which of them begins with the token of that number.
-    pub(super) key_at: HashMap<usize, usize>,
+    pub(crate) key_at: HashMap<usize, usize>,
     /// Whether a key may begin here.
-    pub(super) key_allowed: bool,
+    pub(crate) key_allowed: bool,
     /// The column of the innermost block collection; -1 outside of all.
-    pub(super) indent: isize,
+    pub(crate) indent: isize,
     indents: Vec<isize>,
     /// How many flow collections are open.
-    pub(super) flow: usize,
+    pub(crate) flow: usize,
     /// Where the last token began.
-    pub(super) last: Mark,
+    pub(crate) last: Mark,
 }
 
 /// What becomes a key if a `:` follows.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct SimpleKey {
-    pub(super) possible: bool,
+pub(crate) struct SimpleKey {
+    pub(crate) possible: bool,
     /// Nothing else can stand there.
-    pub(super) required: bool,
+    pub(crate) required: bool,
     /// The number of its first token.
-    pub(super) token: usize,
-    pub(super) mark: Mark,
+    pub(crate) token: usize,
+    pub(crate) mark: Mark,
 }
 
 // === impl Scanner ===
 
 impl<'t> Scanner<'t> {
-    pub(super) fn new(text: &'t str) -> Self {
+    pub(crate) fn new(text: &'t str) -> Self {
         Self {
             cursor: Cursor::new(text),
             queue: VecDeque::new(),
@@ -70,7 +70,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// The next token, which stays.
-    pub(super) fn peek(&mut self) -> Result<&Located> {
+    pub(crate) fn peek(&mut self) -> Result<&Located> {
         if !self.ready {
             while self.queue.is_empty() || self.first_may_be_key()? {
                 self.scan()?;
@@ -84,7 +84,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Takes the next token.
-    pub(super) fn take(&mut self) -> Result<Located> {
+    pub(crate) fn take(&mut self) -> Result<Located> {
         self.peek()?;
         self.ready = false;
         self.taken += 1;
@@ -141,11 +141,11 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    pub(super) fn column(&self) -> isize {
+    pub(crate) fn column(&self) -> isize {
         isize::try_from(self.cursor.column()).unwrap_or(isize::MAX)
     }
 
-    pub(super) fn refuse(&self, message: &str) -> Result<()> {
+    pub(crate) fn refuse(&self, message: &str) -> Result<()> {
         Err(self.cursor.mark().error(message))
     }
 
@@ -169,24 +169,24 @@ impl<'t> Scanner<'t> {
 
     // --- the queue ---
 
-    pub(super) fn push(&mut self, token: Token, mark: Mark) {
+    pub(crate) fn push(&mut self, token: Token, mark: Mark) {
         self.last = mark;
         self.queue.push_back(Located { token, mark });
     }
 
     /// Adds a token before that of number `before`; last, if that one has left the queue.
-    pub(super) fn insert(&mut self, before: usize, token: Token, mark: Mark) {
+    pub(crate) fn insert(&mut self, before: usize, token: Token, mark: Mark) {
         let end = self.queue.len();
         let at = before.checked_sub(self.taken).unwrap_or(end).min(end);
         self.queue.insert(at, Located { token, mark });
     }
 
-    pub(super) fn next_number(&self) -> usize {
+    pub(crate) fn next_number(&self) -> usize {
         self.taken + self.queue.len()
     }
 
     /// Takes one character as `token`.
-    pub(super) fn indicator(&mut self, token: Token) {
+    pub(crate) fn indicator(&mut self, token: Token) {
         let mark = self.cursor.mark();
         self.cursor.skip();
         self.push(token, mark);
@@ -195,7 +195,7 @@ impl<'t> Scanner<'t> {
     // --- keys ---
 
     /// Whether what may be a key still may: a key stands on one line, and is short.
-    pub(super) fn key_is_valid(&mut self, level: usize) -> Result<bool> {
+    pub(crate) fn key_is_valid(&mut self, level: usize) -> Result<bool> {
         let here = self.cursor.mark();
         let Some(key) = self.keys.get_mut(level).filter(|key| key.possible) else {
             return Ok(false);
@@ -211,7 +211,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Notes that a key may begin here.
-    pub(super) fn save_key(&mut self) -> Result<()> {
+    pub(crate) fn save_key(&mut self) -> Result<()> {
         if !self.key_allowed {
             return Ok(());
         }
@@ -230,7 +230,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// What may have been a key on this level was none.
-    pub(super) fn drop_key(&mut self) -> Result<()> {
+    pub(crate) fn drop_key(&mut self) -> Result<()> {
         let Some(key) = self.keys.last_mut().filter(|key| key.possible) else {
             return Ok(());
         };
@@ -246,7 +246,7 @@ impl<'t> Scanner<'t> {
 
     /// Opens a block collection at `column` where one is due. Its token comes
     /// before that of number `before`, or last.
-    pub(super) fn roll(
+    pub(crate) fn roll(
         &mut self,
         column: isize,
         before: Option<usize>,
@@ -269,7 +269,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Ends the block collections that are indented deeper than `column`.
-    pub(super) fn unroll(&mut self, column: isize) {
+    pub(crate) fn unroll(&mut self, column: isize) {
         if self.flow > 0 {
             return;
         }

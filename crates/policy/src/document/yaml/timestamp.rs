@@ -3,7 +3,7 @@
 
 /// Whether `text` is one of the forms that go-yaml takes: `2001-12-14`, with a
 /// time after `T` or `t` and then a zone, or with one after a space and no zone.
-pub(super) fn is_timestamp(text: &str) -> bool {
+pub(crate) fn is_timestamp(text: &str) -> bool {
     let mut rest = Rest(text);
     let Some(year) = rest.digits(4, 4) else {
         return false;

@@ -5,13 +5,13 @@ use super::cursor::Mark;
 
 /// A token and the place where it begins.
 #[derive(Debug, Clone)]
-pub(super) struct Located {
-    pub(super) token: Token,
-    pub(super) mark: Mark,
+pub(crate) struct Located {
+    pub(crate) token: Token,
+    pub(crate) mark: Mark,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Token {
+pub(crate) enum Token {
     StreamEnd,
     /// `%YAML 1.1`
     Version {

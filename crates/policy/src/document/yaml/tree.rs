@@ -5,21 +5,21 @@ use super::super::layout::Layout;
 /// A document's values. They refer to each other by their position, so that
 /// no depth of nesting is a depth of the stack.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     values: Vec<Value>,
-    pub(super) root: usize,
+    pub(crate) root: usize,
 }
 
 #[derive(Debug)]
-pub(super) struct Value {
+pub(crate) struct Value {
     /// From 0.
-    pub(super) line: u32,
-    pub(super) column: usize,
-    pub(super) kind: Kind,
+    pub(crate) line: u32,
+    pub(crate) column: usize,
+    pub(crate) kind: Kind,
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Scalar(Scalar),
     Sequence(Vec<usize>),
     /// Keys and values in turn.
@@ -29,30 +29,30 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Scalar {
-    pub(super) text: String,
+pub(crate) struct Scalar {
+    pub(crate) text: String,
     /// In full, such as `tag:yaml.org,2002:int`; empty where there is none.
-    pub(super) tag: String,
+    pub(crate) tag: String,
     /// Whether its meaning follows from the text: it is plain, or its tag is `!`.
-    pub(super) implicit: bool,
+    pub(crate) implicit: bool,
     /// Where the characters of the text stand.
-    pub(super) layout: Layout,
+    pub(crate) layout: Layout,
 }
 
 // === impl Tree ===
 
 impl Tree {
-    pub(super) fn push(&mut self, value: Value) -> usize {
+    pub(crate) fn push(&mut self, value: Value) -> usize {
         self.values.push(value);
         self.values.len() - 1
     }
 
-    pub(super) fn value(&self, at: usize) -> Option<&Value> {
+    pub(crate) fn value(&self, at: usize) -> Option<&Value> {
         self.values.get(at)
     }
 
     /// Adds the value `child` to the sequence or mapping `parent`.
-    pub(super) fn add(&mut self, parent: usize, child: usize) {
+    pub(crate) fn add(&mut self, parent: usize, child: usize) {
         if let Some(value) = self.values.get_mut(parent)
             && let Kind::Sequence(children) | Kind::Mapping(children) = &mut value.kind
         {

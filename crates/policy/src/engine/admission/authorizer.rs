@@ -28,7 +28,7 @@ const QUESTION_BYTES: usize = 4096;
 /// Answers for the user of one request, each question once
 /// (`apiserver/pkg/admission/plugin/authorizer/caching_authorizer.go`).
 #[derive(Debug)]
-pub(super) struct RequestAuthorizer<'r> {
+pub(crate) struct RequestAuthorizer<'r> {
     checker: &'r dyn AccessChecker,
     user: &'r User<'r>,
     now: Time,
@@ -37,18 +37,18 @@ pub(super) struct RequestAuthorizer<'r> {
 
 /// `authorizer` and `authorizer.requestResource` for one request.
 #[derive(Debug)]
-pub(super) struct AuthorizerVariables<'r> {
-    pub(super) authorizer: AuthorizerVariable<'r>,
-    pub(super) request_resource: RequestResourceVariable<'r>,
+pub(crate) struct AuthorizerVariables<'r> {
+    pub(crate) authorizer: AuthorizerVariable<'r>,
+    pub(crate) request_resource: RequestResourceVariable<'r>,
 }
 
 /// `authorizer`.
 #[derive(Debug)]
-pub(super) struct AuthorizerVariable<'r>(&'r RequestAuthorizer<'r>);
+pub(crate) struct AuthorizerVariable<'r>(&'r RequestAuthorizer<'r>);
 
 /// `authorizer.requestResource`.
 #[derive(Debug)]
-pub(super) struct RequestResourceVariable<'r>(&'r RequestAuthorizer<'r>, &'r Request<'r>);
+pub(crate) struct RequestResourceVariable<'r>(&'r RequestAuthorizer<'r>, &'r Request<'r>);
 
 // === impl PolicySet ===
 
@@ -67,7 +67,7 @@ impl AccessChecker for PolicySet {
 // === impl RequestAuthorizer ===
 
 impl<'r> RequestAuthorizer<'r> {
-    pub(super) fn new(checker: &'r dyn AccessChecker, user: &'r User<'r>, now: Time) -> Self {
+    pub(crate) fn new(checker: &'r dyn AccessChecker, user: &'r User<'r>, now: Time) -> Self {
         Self {
             checker,
             user,
@@ -174,7 +174,7 @@ fn labels(text: &str) -> Vec<Requirement<'static>> {
 // === impl AuthorizerVariables ===
 
 impl<'r> AuthorizerVariables<'r> {
-    pub(super) const fn new(authorizer: &'r RequestAuthorizer<'r>, request: &'r Request<'r>) -> Self {
+    pub(crate) const fn new(authorizer: &'r RequestAuthorizer<'r>, request: &'r Request<'r>) -> Self {
         Self {
             authorizer: AuthorizerVariable(authorizer),
             request_resource: RequestResourceVariable(authorizer, request),

@@ -12,7 +12,7 @@ use crate::engine::CauseKind;
 /// Policies of one kind with their bindings, static ones first, then by name
 /// (`apiserver/pkg/admission/plugin/policy/generic/composite_policy_source.go`).
 #[derive(Debug)]
-pub(super) struct BoundPolicies<P> {
+pub(crate) struct BoundPolicies<P> {
     bound: Vec<Arc<Bound<P>>>,
     /// The names of those without binding.
     unbound: BTreeSet<String>,
@@ -21,20 +21,20 @@ pub(super) struct BoundPolicies<P> {
 
 /// A policy and its bindings, by name. One without bindings does nothing.
 #[derive(Debug)]
-pub(super) struct Bound<P> {
-    pub(super) policy: Arc<P>,
-    pub(super) bindings: Vec<Arc<PolicyBinding>>,
+pub(crate) struct Bound<P> {
+    pub(crate) policy: Arc<P>,
+    pub(crate) bindings: Vec<Arc<PolicyBinding>>,
 }
 
 /// A policy that may be bound.
-pub(super) trait Policy {
+pub(crate) trait Policy {
     fn applicability(&self) -> &Applicability;
 }
 
 // === impl BoundPolicies ===
 
 impl<P: Policy> BoundPolicies<P> {
-    pub(super) fn new(
+    pub(crate) fn new(
         policies: Vec<Arc<P>>,
         bindings: Vec<Arc<PolicyBinding>>,
         equivalents: &Equivalents,
@@ -76,7 +76,7 @@ impl<P: Policy> BoundPolicies<P> {
 
     /// Those that could apply, in order, each with its place. Of policies and bindings only
     /// static ones do (`Dispatch` of `apiserver/pkg/admission/plugin/policy/generic/plugin.go`).
-    pub(super) fn candidates(
+    pub(crate) fn candidates(
         &self,
         request: &Request<'_>,
         only: Option<&str>,
@@ -91,7 +91,7 @@ impl<P: Policy> BoundPolicies<P> {
 
     /// Reports those that [`candidates`](Self::candidates) leaves out.
     #[cold]
-    pub(super) fn record_others(
+    pub(crate) fn record_others(
         &self,
         kind: CauseKind,
         request: &Request<'_>,
@@ -121,7 +121,7 @@ impl<P: Policy> BoundPolicies<P> {
     }
 
     /// Those that are bound with their bindings, by place.
-    pub(super) fn listed(&self) -> Vec<(&Applicability, &[Arc<PolicyBinding>])> {
+    pub(crate) fn listed(&self) -> Vec<(&Applicability, &[Arc<PolicyBinding>])> {
         let bound = self.bound.iter();
         bound
             .map(|bound| (bound.policy.applicability(), bound.bindings.as_slice()))
@@ -129,29 +129,29 @@ impl<P: Policy> BoundPolicies<P> {
     }
 
     /// The bound one of this name.
-    pub(super) fn find(&self, name: &str) -> Option<&P> {
+    pub(crate) fn find(&self, name: &str) -> Option<&P> {
         let mut bound = self.bound.iter();
         let found = bound.find(|bound| bound.policy.applicability().name == name);
         found.map(|bound| &*bound.policy)
     }
 
     /// The names of the others.
-    pub(super) fn unbound(&self) -> &BTreeSet<String> {
+    pub(crate) fn unbound(&self) -> &BTreeSet<String> {
         &self.unbound
     }
 
     /// Whether there is one of this name, bound or not.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.names().any(|own| own == name) || self.unbound.contains(name)
     }
 
     /// The names of those that are bound, by place.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.applicabilities().map(|policy| policy.name.as_str())
     }
 
     /// When those that are bound apply, by place.
-    pub(super) fn applicabilities(&self) -> impl Iterator<Item = &Applicability> {
+    pub(crate) fn applicabilities(&self) -> impl Iterator<Item = &Applicability> {
         self.bound.iter().map(|bound| bound.policy.applicability())
     }
 }
@@ -160,7 +160,7 @@ impl<P: Policy> BoundPolicies<P> {
 
 impl<P: Policy> Bound<P> {
     /// The bindings that count for `request`: where it is about a policy or binding, static ones.
-    pub(super) fn bindings_for(&self, request: &Request<'_>) -> impl Iterator<Item = &Arc<PolicyBinding>> {
+    pub(crate) fn bindings_for(&self, request: &Request<'_>) -> impl Iterator<Item = &Arc<PolicyBinding>> {
         let are_all_meant = !request.request_resource.is_policy();
         let bindings = self.bindings.iter();
         bindings.filter(move |binding| are_all_meant || binding.is_static)

@@ -36,7 +36,7 @@ pub struct ChangedObject {
 
 /// What an object may become, and the memory for it.
 #[derive(Clone, Copy)]
-pub(super) struct ChangeLimits<'l> {
+pub(crate) struct ChangeLimits<'l> {
     /// How many bytes it may have after any change.
     most: usize,
     memory: Option<&'l dyn ObjectMemory>,
@@ -81,14 +81,14 @@ pub enum ChangeError {
 // === impl ChangeLimits ===
 
 impl<'l> ChangeLimits<'l> {
-    pub(super) fn of(request: &Request<'_>, memory: Option<&'l dyn ObjectMemory>) -> Self {
+    pub(crate) fn of(request: &Request<'_>, memory: Option<&'l dyn ObjectMemory>) -> Self {
         let received = request.object.map_or(0, |object| object.raw().len());
         let most = MAX_OBJECT.max(2 * received);
         Self { most, memory }
     }
 
     /// The object of this text, which a change made.
-    pub(super) fn object(self, text: String) -> Result<Arc<ChangedObject>, ChangeError> {
+    pub(crate) fn object(self, text: String) -> Result<Arc<ChangedObject>, ChangeError> {
         let (bytes, most) = (text.len(), self.most);
         if bytes > most {
             return Err(ChangeError::TooLarge { bytes, most });
@@ -101,7 +101,7 @@ impl<'l> ChangeLimits<'l> {
     }
 
     /// Memory for the index of a patch of these bytes.
-    pub(super) fn memory_of_patch(self, patch: &[u8]) -> Result<Option<TakenMemory>, ChangeError> {
+    pub(crate) fn memory_of_patch(self, patch: &[u8]) -> Result<Option<TakenMemory>, ChangeError> {
         let (bytes, most) = (patch.len(), 2 * self.most);
         if bytes > most {
             return Err(ChangeError::PatchTooLarge { bytes, most });
@@ -148,7 +148,7 @@ impl fmt::Debug for TakenMemory {
 
 impl ChangeError {
     /// Why the request is refused.
-    pub(super) const fn reason(&self) -> StatusReason {
+    pub(crate) const fn reason(&self) -> StatusReason {
         match self {
             Self::TooLarge { .. } | Self::PatchTooLarge { .. } => StatusReason::RequestEntityTooLarge,
             Self::NoMemory => StatusReason::TooManyRequests,

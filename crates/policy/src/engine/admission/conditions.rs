@@ -23,7 +23,7 @@ pub enum MatchConditions {
 }
 
 /// Evaluates conditions out of their own budget.
-pub(super) fn evaluate<'g>(
+pub(crate) fn evaluate<'g>(
     conditions: &'g [CompiledMatchCondition],
     policy: FailurePolicy,
     environment: &'g ExpressionEnvironment,

@@ -28,7 +28,7 @@ pub enum ValidationDecision {
 
 impl ValidationDecision {
     /// Message and reason, if the request is to be refused.
-    pub(super) fn failure(&self) -> Option<(&str, StatusReason)> {
+    pub(crate) fn failure(&self) -> Option<(&str, StatusReason)> {
         match self {
             Self::Admit | Self::Ignored { .. } => None,
             Self::Deny { message, reason } => Some((message, *reason)),

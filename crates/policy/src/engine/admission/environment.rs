@@ -11,17 +11,17 @@ use std::sync::Arc;
 use portcullis_cel::{AdmissionVariables, CompileBudget, CompileError, PerVersion, Program, Type, Version};
 
 /// The object that is to be: `object`.
-pub(super) const OBJECT: usize = 0;
+pub(crate) const OBJECT: usize = 0;
 /// The object that is: `oldObject`.
-pub(super) const OLD_OBJECT: usize = 1;
+pub(crate) const OLD_OBJECT: usize = 1;
 /// The question: `request`.
-pub(super) const REQUEST: usize = 2;
+pub(crate) const REQUEST: usize = 2;
 // Then come `namespaceObject` and `params`.
 /// Who answers questions about access: `authorizer`.
-pub(super) const AUTHORIZER: usize = 5;
+pub(crate) const AUTHORIZER: usize = 5;
 /// The question whether the user may do this to the request's resource:
 /// `authorizer.requestResource`.
-pub(super) const REQUEST_RESOURCE: usize = 6;
+pub(crate) const REQUEST_RESOURCE: usize = 6;
 
 /// An expression, compiled.
 #[derive(Debug)]
@@ -40,10 +40,10 @@ pub struct ExpressionEnvironment {
 
 /// One of `spec.variables`.
 #[derive(Debug, Clone)]
-pub(super) struct PolicyVariable {
-    pub(super) name: String,
-    pub(super) slot: usize,
-    pub(super) expression: Arc<Expression>,
+pub(crate) struct PolicyVariable {
+    pub(crate) name: String,
+    pub(crate) slot: usize,
+    pub(crate) expression: Arc<Expression>,
 }
 
 // === impl Expression ===
@@ -55,7 +55,7 @@ impl Expression {
         &self.text
     }
 
-    pub(super) const fn program(&self) -> &Program {
+    pub(crate) const fn program(&self) -> &Program {
         &self.program
     }
 }
@@ -206,11 +206,11 @@ impl ExpressionEnvironment {
         compile(&self.with_authorizer, text, &expected, budget)
     }
 
-    pub(super) const fn cel(&self) -> &portcullis_cel::Environment {
+    pub(crate) const fn cel(&self) -> &portcullis_cel::Environment {
         &self.with_authorizer
     }
 
-    pub(super) fn variables(&self) -> &[PolicyVariable] {
+    pub(crate) fn variables(&self) -> &[PolicyVariable] {
         &self.variables
     }
 

@@ -18,7 +18,7 @@ pub enum Evaluated<'a> {
 }
 
 /// Expressions that share their variables.
-pub(super) struct Sequence<'a> {
+pub(crate) struct Sequence<'a> {
     activation: Activation<'a>,
     environment: &'a ExpressionEnvironment,
     recorder: Option<&'a dyn Recorder>,
@@ -44,7 +44,7 @@ impl Evaluated<'_> {
 // === impl Sequence ===
 
 impl<'a> Sequence<'a> {
-    pub(super) const fn new(
+    pub(crate) const fn new(
         activation: Activation<'a>,
         environment: &'a ExpressionEnvironment,
         recorder: Option<&'a dyn Recorder>,
@@ -64,7 +64,7 @@ impl<'a> Sequence<'a> {
     /// # Errors
     ///
     /// The budget is exhausted: then none of them has a result.
-    pub(super) fn run(
+    pub(crate) fn run(
         mut self,
         expressions: impl Iterator<Item = (PolicyExpression<'a>, Option<&'a Expression>)>,
         budget: &mut Budget<'_>,
@@ -79,7 +79,7 @@ impl<'a> Sequence<'a> {
         Ok(results)
     }
 
-    pub(super) fn one(
+    pub(crate) fn one(
         &mut self,
         part: PolicyExpression<'a>,
         expression: &'a Expression,

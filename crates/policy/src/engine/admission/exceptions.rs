@@ -22,7 +22,7 @@ use crate::authorization::Subject;
 use crate::engine::Time;
 
 pub use excused::Excused;
-pub(super) use excuses::{Excuses, note, publish};
+pub(crate) use excuses::{Excuses, note, publish};
 pub use not_excused::NotExcused;
 
 /// An AdmissionException (`portcullis.dev/v1alpha1`).
@@ -58,7 +58,7 @@ pub struct ExceptionObjects {
 
 /// The exceptions of one cluster, by what they name.
 #[derive(Debug, Default)]
-pub(super) struct Exceptions {
+pub(crate) struct Exceptions {
     /// By policy or `configuration/webhook`; each list by the names of the exceptions.
     by_policy: HashMap<String, Vec<Arc<Exception>>>,
     all: Vec<Arc<Exception>>,
@@ -84,7 +84,7 @@ impl ExceptionObjects {
 // === impl Exceptions ===
 
 impl Exceptions {
-    pub(super) fn new(objects: ExceptionObjects) -> Self {
+    pub(crate) fn new(objects: ExceptionObjects) -> Self {
         let ExceptionObjects {
             of_files,
             watched,
@@ -117,7 +117,7 @@ impl Exceptions {
     }
 
     /// Every one, those too that may excuse nothing.
-    pub(super) fn all(&self) -> &[Arc<Exception>] {
+    pub(crate) fn all(&self) -> &[Arc<Exception>] {
         &self.all
     }
 }

@@ -51,21 +51,21 @@ pub struct InitializerRule {
 
 /// The initializers of a cluster, in order, each with its policy.
 #[derive(Debug, Default)]
-pub(super) struct Initializers(Vec<Installed>);
+pub(crate) struct Initializers(Vec<Installed>);
 
 /// An initializer, with what it runs.
 #[derive(Debug)]
-pub(super) struct Installed {
-    pub(super) configuration: String,
-    pub(super) initializer: Initializer,
+pub(crate) struct Installed {
+    pub(crate) configuration: String,
+    pub(crate) initializer: Initializer,
     /// None if there is no policy of its name.
-    pub(super) policy: Option<Bound<MutatingPolicy>>,
+    pub(crate) policy: Option<Bound<MutatingPolicy>>,
 }
 
 // === impl Initializers ===
 
 impl Initializers {
-    pub(super) fn new(
+    pub(crate) fn new(
         mut configurations: Vec<Arc<InitializerConfiguration>>,
         policies: &[Arc<MutatingPolicy>],
     ) -> Self {
@@ -87,7 +87,7 @@ impl Initializers {
     }
 
     /// Those that the object about to be created has to pass, in order.
-    pub(super) fn of<'i>(&'i self, request: &'i Request<'_>) -> impl Iterator<Item = &'i Installed> {
+    pub(crate) fn of<'i>(&'i self, request: &'i Request<'_>) -> impl Iterator<Item = &'i Installed> {
         let creates = request.operation == Operation::Create && request.subresource.is_empty();
         let initializes = creates && !request.object.is_some_and(is_mirror);
         self.0
@@ -120,7 +120,7 @@ fn is_mirror(object: Node<'_>) -> bool {
 
 impl Installed {
     /// What to say if there is no policy; none if that is to be overlooked.
-    pub(super) fn missing(&self, failure_policy: FailurePolicy) -> Option<String> {
+    pub(crate) fn missing(&self, failure_policy: FailurePolicy) -> Option<String> {
         (failure_policy == FailurePolicy::Fail).then(|| {
             format!(
                 "initializer '{}' of the InitializerConfiguration '{}' denied request: \
@@ -148,7 +148,7 @@ fn includes(items: &[String], wanted: &str) -> bool {
 }
 
 /// The JSON Patch that ends the initialization of `object`; none if nothing is pending.
-pub(super) fn completion(object: Node<'_>) -> Option<&'static str> {
+pub(crate) fn completion(object: Node<'_>) -> Option<&'static str> {
     let initializers = object.get("metadata")?.get("initializers")?;
     initializers.get("pending")?;
     if initializers.len() == 1 {

@@ -19,7 +19,7 @@ use portcullis_cel::json::Node;
 
 /// Why a policy could not be run for a request.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unusable {
+pub(crate) enum Unusable {
     #[error("failed to configure policy: {0}")]
     Policy(MatchError),
     #[error("failed to configure binding: {0}")]
@@ -33,7 +33,7 @@ pub(super) enum Unusable {
 }
 
 /// As which resource the policy applies; `None` where it does not.
-pub(super) fn policy_matches<'m>(
+pub(crate) fn policy_matches<'m>(
     kind: CauseKind,
     policy: &'m Applicability,
     subject: MatchSubject<'m>,
@@ -49,7 +49,7 @@ pub(super) fn policy_matches<'m>(
 }
 
 /// Whether the binding applies its policy to the request too.
-pub(super) fn binding_matches(
+pub(crate) fn binding_matches(
     binding: &PolicyBinding,
     subject: MatchSubject<'_>,
     run: Run<'_>,
@@ -66,7 +66,7 @@ pub(super) fn binding_matches(
 }
 
 /// That the object came in the version that the policy matches.
-pub(super) fn as_sent(
+pub(crate) fn as_sent(
     binding: &PolicyBinding,
     matched: &MatchedResource<'_>,
     context: RunContext<'_>,
@@ -81,7 +81,7 @@ impl AdmissionSet {
     /// What the policy runs with under the binding, once for each: `None` for a
     /// policy without parameters. Empty where there is no parameter and the
     /// binding allows that.
-    pub(super) fn parameters_of(
+    pub(crate) fn parameters_of(
         &self,
         policy: &Applicability,
         binding: &PolicyBinding,
@@ -103,7 +103,7 @@ impl AdmissionSet {
 }
 
 /// What the constraints found, for a recorder.
-pub(super) fn finding<'f>(
+pub(crate) fn finding<'f>(
     constraints: &Constraints,
     subject: MatchSubject<'_>,
     found: &'f Result<Option<MatchedResource<'_>>, MatchError>,
@@ -132,7 +132,7 @@ fn fails<'s>(binding: &'s PolicyBinding, fault: &dyn std::error::Error) -> Trace
 }
 
 /// That the policy runs, with this parameter.
-pub(super) fn runs<'s>(
+pub(crate) fn runs<'s>(
     policy: &'s Applicability,
     binding: &'s PolicyBinding,
     parameter: Option<Node<'_>>,
@@ -154,7 +154,7 @@ pub(super) fn runs<'s>(
 }
 
 /// Of two results of one policy, the one that metrics count.
-pub(super) const fn worse(one: PolicyResult, other: PolicyResult) -> PolicyResult {
+pub(crate) const fn worse(one: PolicyResult, other: PolicyResult) -> PolicyResult {
     match (one, other) {
         (PolicyResult::Error, _) | (_, PolicyResult::Error) => PolicyResult::Error,
         (PolicyResult::Match, _) | (_, PolicyResult::Match) => PolicyResult::Match,

@@ -25,13 +25,13 @@ pub use constraints::{Constraints, MatchPolicy, MatchSubject, MatchedResource, N
 pub use custom::{CustomResource, CustomResources};
 pub use equivalence::Equivalents;
 pub use index::Index;
-pub(super) use labels::label;
+pub(crate) use labels::label;
 pub use labels::selects_object;
 pub use mismatch::Mismatch;
-pub(super) use namespace::LayeredNamespaces;
+pub(crate) use namespace::LayeredNamespaces;
 pub use namespace::{FixedNamespaces, MissingNamespace, Namespaces, selects_namespace};
 pub use rule::{MatchRule, Operations, RuleScope, RuleTarget};
-pub(super) use versions::is_own_group;
+pub(crate) use versions::is_own_group;
 
 /// Why it cannot be said whether something applies.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -25,7 +25,7 @@ use portcullis_cel::json::patch::{self, PatchBudget};
 use portcullis_cel::json::{self, Document, Node, write_string};
 use portcullis_cel::{Map, Value, cost};
 
-pub(super) use state::MutationState;
+pub(crate) use state::MutationState;
 
 /// `MutatingAdmissionPolicy` (`api/admissionregistration/v1/types.go`).
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub enum MutationFault {
 
 impl MutatingPolicy {
     /// Whether the policy applies to the object as it is now.
-    pub(super) fn conditions<'g>(&'g self, inputs: &Inputs<'g>, deadline: Deadline<'g>) -> MatchConditions {
+    pub(crate) fn conditions<'g>(&'g self, inputs: &Inputs<'g>, deadline: Deadline<'g>) -> MatchConditions {
         let Applicability {
             match_conditions,
             failure_policy,
@@ -101,7 +101,7 @@ impl MutatingPolicy {
 
 impl Mutation {
     /// The object after this mutation, the policy's at `index`; `None` if it stays as it is.
-    pub(super) fn apply<'g>(
+    pub(crate) fn apply<'g>(
         &'g self,
         index: usize,
         environment: &'g ExpressionEnvironment,

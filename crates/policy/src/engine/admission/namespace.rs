@@ -9,14 +9,14 @@ use crate::engine::admission::variables::NamespaceObject;
 use portcullis_cel::json::{Document, ObjectWriter};
 
 /// The Namespace that a request is about.
-pub(super) enum RequestNamespace {
+pub(crate) enum RequestNamespace {
     None,
     Known(Arc<Document<'static>>),
     Unknown,
 }
 
 impl RequestNamespace {
-    pub(super) fn as_variable(&self) -> NamespaceObject<'_> {
+    pub(crate) fn as_variable(&self) -> NamespaceObject<'_> {
         match self {
             Self::None => NamespaceObject::Null,
             Self::Known(document) => NamespaceObject::Known(document.root()),
@@ -28,7 +28,7 @@ impl RequestNamespace {
 impl AdmissionSet {
     /// A Namespace is not in itself, although its request names it. One that is
     /// not known matters only to expressions that look at it.
-    pub(super) fn namespace_of(&self, request: &Request<'_>) -> RequestNamespace {
+    pub(crate) fn namespace_of(&self, request: &Request<'_>) -> RequestNamespace {
         let kind = &request.request_kind;
         let is_namespace = kind.group.is_empty() && kind.version == "v1" && kind.kind == "Namespace";
         if request.namespace.is_empty() || is_namespace {

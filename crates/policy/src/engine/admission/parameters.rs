@@ -70,7 +70,7 @@ pub struct Parameters {
 }
 
 /// What a policy runs with, once for each; without a parameter, `None`.
-pub(super) type CollectedParameters = Cow<'static, [Option<Arc<Document<'static>>>]>;
+pub(crate) type CollectedParameters = Cow<'static, [Option<Arc<Document<'static>>>]>;
 
 #[derive(Debug, Clone, Default)]
 struct ParameterObjects {
@@ -163,7 +163,7 @@ impl Parameters {
     }
 
     /// Adds these, each in place of one of the same kind, namespace and name.
-    pub(super) fn extend(&mut self, objects: impl IntoIterator<Item = Arc<Document<'static>>>) {
+    pub(crate) fn extend(&mut self, objects: impl IntoIterator<Item = Arc<Document<'static>>>) {
         for document in objects {
             match identity(&document) {
                 Some((kind, namespace, name)) => self.add(kind, namespace, name, document),
@@ -196,7 +196,7 @@ impl Parameters {
     }
 
     /// Every object, and of which kinds there is no other, for tests.
-    pub(super) fn contents(&self) -> Vec<String> {
+    pub(crate) fn contents(&self) -> Vec<String> {
         let mut told: Vec<String> = Vec::new();
         for (kind, objects) in &self.kinds {
             let documents = objects.namespaces.values().flat_map(BTreeMap::values);

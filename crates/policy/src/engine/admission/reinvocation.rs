@@ -16,7 +16,7 @@ pub enum Reinvocation {
 
 /// Those that ran and want to see later changes, and those of them that are to.
 #[derive(Debug, Clone)]
-pub(super) struct Reinvocable<K> {
+pub(crate) struct Reinvocable<K> {
     /// After these, nothing has changed yet.
     ran: BTreeSet<K>,
     /// After these, something has.
@@ -24,7 +24,7 @@ pub(super) struct Reinvocable<K> {
 }
 
 impl<K: Ord> Reinvocable<K> {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             ran: BTreeSet::new(),
             again: BTreeSet::new(),
@@ -32,22 +32,22 @@ impl<K: Ord> Reinvocable<K> {
     }
 
     /// `AddReinvocable…ToPreviouslyInvoked`: this one, with the policy IfNeeded, ran.
-    pub(super) fn ran(&mut self, key: K) {
+    pub(crate) fn ran(&mut self, key: K) {
         self.ran.insert(key);
     }
 
     /// `RequireReinvokingPreviouslyInvokedPlugins`: the object changed.
-    pub(super) fn require(&mut self) {
+    pub(crate) fn require(&mut self) {
         self.again.append(&mut self.ran);
     }
 
     /// Whether there is any that is to run in the second pass.
-    pub(super) fn is_any_required(&self) -> bool {
+    pub(crate) fn is_any_required(&self) -> bool {
         !self.again.is_empty()
     }
 
     /// `ShouldReinvoke…`: whether this one is to run in the second pass.
-    pub(super) fn is_required(&self, key: &K) -> bool {
+    pub(crate) fn is_required(&self, key: &K) -> bool {
         self.again.contains(key)
     }
 }

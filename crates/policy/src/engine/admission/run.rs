@@ -33,20 +33,20 @@ pub struct Run<'r> {
 
 /// What all parts of a run have in common.
 #[derive(Clone, Copy)]
-pub(super) struct RunContext<'c> {
-    pub(super) request: &'c Request<'c>,
-    pub(super) access: &'c AuthorizerVariables<'c>,
-    pub(super) run: Run<'c>,
+pub(crate) struct RunContext<'c> {
+    pub(crate) request: &'c Request<'c>,
+    pub(crate) access: &'c AuthorizerVariables<'c>,
+    pub(crate) run: Run<'c>,
 }
 
 impl<'c> RunContext<'c> {
     /// What the object may become.
-    pub(super) fn limits(&self) -> ChangeLimits<'c> {
+    pub(crate) fn limits(&self) -> ChangeLimits<'c> {
         ChangeLimits::of(self.request, self.run.memory)
     }
 
     /// The same, of which nothing is recorded.
-    pub(super) const fn unrecorded(self) -> Self {
+    pub(crate) const fn unrecorded(self) -> Self {
         let run = Run {
             recorder: None,
             ..self.run
@@ -72,7 +72,7 @@ impl<'r> Run<'r> {
     }
 
     /// Records a step, if anybody wants a record.
-    pub(super) fn record<'s>(&self, step: impl FnOnce() -> TraceStep<'s>) {
+    pub(crate) fn record<'s>(&self, step: impl FnOnce() -> TraceStep<'s>) {
         if let Some(recorder) = self.recorder {
             recorder.record(step());
         }

@@ -78,19 +78,19 @@ pub struct AdmissionPolicies {
 /// All that admission decides by for one cluster.
 #[derive(Debug)]
 pub struct AdmissionSet {
-    pub(super) validating: Arc<BoundPolicies<ValidatingPolicy>>,
-    pub(super) mutating: Arc<BoundPolicies<MutatingPolicy>>,
-    pub(super) validating_webhooks: Arc<Webhooks>,
-    pub(super) mutating_webhooks: Arc<Webhooks>,
+    pub(crate) validating: Arc<BoundPolicies<ValidatingPolicy>>,
+    pub(crate) mutating: Arc<BoundPolicies<MutatingPolicy>>,
+    pub(crate) validating_webhooks: Arc<Webhooks>,
+    pub(crate) mutating_webhooks: Arc<Webhooks>,
     /// What the match conditions of webhooks may name.
-    pub(super) webhook_environment: Arc<ExpressionEnvironment>,
-    pub(super) initializers: Arc<Initializers>,
-    pub(super) exceptions: Arc<Exceptions>,
-    pub(super) failure_policy: FailurePolicy,
-    pub(super) parameters: Parameters,
-    pub(super) namespaces: Arc<dyn Namespaces>,
-    pub(super) missing_namespace: MissingNamespace,
-    pub(super) equivalents: Arc<Equivalents>,
+    pub(crate) webhook_environment: Arc<ExpressionEnvironment>,
+    pub(crate) initializers: Arc<Initializers>,
+    pub(crate) exceptions: Arc<Exceptions>,
+    pub(crate) failure_policy: FailurePolicy,
+    pub(crate) parameters: Parameters,
+    pub(crate) namespaces: Arc<dyn Namespaces>,
+    pub(crate) missing_namespace: MissingNamespace,
+    pub(crate) equivalents: Arc<Equivalents>,
 }
 
 // === impl AdmissionObjects ===
@@ -399,7 +399,7 @@ impl AdmissionSet {
             .filter_map(|applicability| applicability.param_kind.as_ref())
     }
 
-    pub(super) fn subject<'s>(
+    pub(crate) fn subject<'s>(
         &'s self,
         request: &'s Request<'s>,
         object: Option<Node<'s>>,

@@ -11,12 +11,12 @@ use super::{GroupVersionResource, Request};
 use crate::engine::StatusReason;
 
 /// A webhook that could not be asked or believed, and whose failurePolicy is Fail.
-pub(super) fn failed_call(webhook: &Webhook, why: &str) -> Denial {
+pub(crate) fn failed_call(webhook: &Webhook, why: &str) -> Denial {
     internal(format!("failed calling webhook \"{}\": {why}", webhook.name))
 }
 
 /// `NewInternalError`.
-pub(super) fn internal(why: String) -> Denial {
+pub(crate) fn internal(why: String) -> Denial {
     Denial {
         message: format!("Internal error occurred: {why}"),
         details: StatusDetails {
@@ -28,7 +28,7 @@ pub(super) fn internal(why: String) -> Denial {
 }
 
 /// `NewDryRunUnsupportedErr`.
-pub(super) fn no_dry_run(webhook: &Webhook) -> Denial {
+pub(crate) fn no_dry_run(webhook: &Webhook) -> Denial {
     Denial {
         message: format!("admission webhook \"{}\" does not support dry run", webhook.name),
         ..of(StatusReason::BadRequest)
@@ -36,7 +36,7 @@ pub(super) fn no_dry_run(webhook: &Webhook) -> Denial {
 }
 
 /// `NewForbidden`: conditions that could not be evaluated.
-pub(super) fn forbidden(request: &Request<'_>, why: &str) -> Denial {
+pub(crate) fn forbidden(request: &Request<'_>, why: &str) -> Denial {
     let resource = &request.request_resource;
     let qualified = match resource.group.as_ref() {
         "" => resource.resource.to_string(),
@@ -59,7 +59,7 @@ pub(super) fn forbidden(request: &Request<'_>, why: &str) -> Denial {
 }
 
 /// `NewNotFound`, of a namespace.
-pub(super) fn unknown_namespace(name: &str, message: String) -> Denial {
+pub(crate) fn unknown_namespace(name: &str, message: String) -> Denial {
     Denial {
         message,
         details: StatusDetails {
@@ -72,7 +72,7 @@ pub(super) fn unknown_namespace(name: &str, message: String) -> Denial {
 }
 
 /// `NewTimeoutError`: the deadline of the request itself passed.
-pub(super) fn timeout() -> Denial {
+pub(crate) fn timeout() -> Denial {
     Denial {
         message: "Timeout: request did not complete within requested timeout".to_owned(),
         ..of(StatusReason::Timeout)
@@ -81,7 +81,7 @@ pub(super) fn timeout() -> Denial {
 
 /// A webhook that was not asked, because it has too many calls already: an API server
 /// has no such limit; it would wait until the deadline.
-pub(super) fn not_made(webhook: &Webhook, why: &str) -> Denial {
+pub(crate) fn not_made(webhook: &Webhook, why: &str) -> Denial {
     Denial {
         message: format!("Timeout: webhook \"{}\" was not called: {why}", webhook.name),
         ..of(StatusReason::Timeout)
@@ -89,7 +89,7 @@ pub(super) fn not_made(webhook: &Webhook, why: &str) -> Denial {
 }
 
 /// A change that is not made, whatever the failure policies: `by` would have made it.
-pub(super) fn unchanged(by: &str, error: &ChangeError) -> Denial {
+pub(crate) fn unchanged(by: &str, error: &ChangeError) -> Denial {
     Denial {
         message: format!("{by}: {error}"),
         ..of(error.reason())
@@ -97,13 +97,13 @@ pub(super) fn unchanged(by: &str, error: &ChangeError) -> Denial {
 }
 
 /// The refusal of what was not looked at to the end, whatever the failure policies.
-pub(super) fn too_late(request: &Request<'_>) -> Denial {
+pub(crate) fn too_late(request: &Request<'_>) -> Denial {
     let message = "the deadline passed before every policy was asked".to_owned();
     denial(request, message, StatusReason::Timeout)
 }
 
 /// A refusal that names the object, as `admission.NewForbidden` does.
-pub(super) fn denial(request: &Request<'_>, message: String, reason: StatusReason) -> Denial {
+pub(crate) fn denial(request: &Request<'_>, message: String, reason: StatusReason) -> Denial {
     let GroupVersionResource { group, resource, .. } = &request.request_resource;
     Denial {
         status: Denial::FAILURE.into(),

@@ -14,7 +14,7 @@ const MAX_JSON: usize = 3 << 20;
 ///
 /// Upstream passes values through floating point numbers and makes text of
 /// integers beyond 2^53; here they stay what they are.
-pub(super) fn write(out: &mut String, value: &Value<'_>) -> Result<(), String> {
+pub(crate) fn write(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
@@ -37,7 +37,7 @@ pub(super) fn write(out: &mut String, value: &Value<'_>) -> Result<(), String> {
 }
 
 /// Whether so much may be written.
-pub(super) fn check(out: &str) -> Result<(), String> {
+pub(crate) fn check(out: &str) -> Result<(), String> {
     if out.len() > MAX_JSON {
         return Err(format!("more than {MAX_JSON} bytes"));
     }

@@ -121,7 +121,7 @@ pub enum TraceStep<'s> {
 
 /// The part of the object that an expression selected last.
 #[derive(Debug, Clone, Copy)]
-pub struct LastRead<'s>(pub(super) &'s Activation<'s>);
+pub struct LastRead<'s>(pub(crate) &'s Activation<'s>);
 
 impl LastRead<'_> {
     /// It, as a JSON Pointer; `None` where the expression selected nothing of the object. See

@@ -88,7 +88,7 @@ pub enum AnnotationValue {
 impl ValidatingPolicy {
     /// Runs the policy for one binding and parameter. Its match conditions see
     /// `condition_view` as `request`, and no namespace.
-    pub(super) fn validate<'g>(
+    pub(crate) fn validate<'g>(
         &'g self,
         inputs: &Inputs<'g>,
         condition_view: &'g RequestView<'g>,

@@ -26,7 +26,7 @@ use portcullis_cel::{Activation, Map, Object, Value};
 ///
 /// `CreateAdmissionRequest` of `apiserver/pkg/admission/plugin/cel/condition.go`.
 #[derive(Debug)]
-pub(super) struct RequestView<'r> {
+pub(crate) struct RequestView<'r> {
     request: &'r Request<'r>,
     kind: &'r GroupVersionKind<'r>,
     resource: &'r GroupVersionResource<'r>,
@@ -45,21 +45,21 @@ struct ExtraView<'r>(&'r User<'r>);
 
 /// The values that are the same for all expressions of one run of a policy.
 #[derive(Clone, Copy)]
-pub(super) struct Inputs<'g> {
-    pub(super) object: Option<Node<'g>>,
-    pub(super) old_object: Option<Node<'g>>,
-    pub(super) request: &'g RequestView<'g>,
-    pub(super) params: Option<Node<'g>>,
-    pub(super) namespace: NamespaceObject<'g>,
-    pub(super) access: &'g AuthorizerVariables<'g>,
-    pub(super) recorder: Option<&'g dyn Recorder>,
+pub(crate) struct Inputs<'g> {
+    pub(crate) object: Option<Node<'g>>,
+    pub(crate) old_object: Option<Node<'g>>,
+    pub(crate) request: &'g RequestView<'g>,
+    pub(crate) params: Option<Node<'g>>,
+    pub(crate) namespace: NamespaceObject<'g>,
+    pub(crate) access: &'g AuthorizerVariables<'g>,
+    pub(crate) recorder: Option<&'g dyn Recorder>,
     /// What expressions cost is added to it.
-    pub(super) spent: &'g Cell<u64>,
+    pub(crate) spent: &'g Cell<u64>,
 }
 
 /// The variable `namespaceObject`.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum NamespaceObject<'g> {
+pub(crate) enum NamespaceObject<'g> {
     /// `null`: the object lives in no namespace.
     Null,
     /// It is known.
@@ -73,7 +73,7 @@ pub(super) enum NamespaceObject<'g> {
 impl<'g> Inputs<'g> {
     /// What evaluates a set of expressions. Each set has variables of its own,
     /// as upstream, and pays for those that it names.
-    pub(super) fn sequence(&self, environment: &'g ExpressionEnvironment) -> Sequence<'g> {
+    pub(crate) fn sequence(&self, environment: &'g ExpressionEnvironment) -> Sequence<'g> {
         Sequence::new(
             self.activation(environment),
             environment,
@@ -117,17 +117,17 @@ impl<'g> Inputs<'g> {
 
 impl<'r> RequestView<'r> {
     /// `resource` is the one that expressions see as `request.resource`.
-    pub(super) fn new(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
+    pub(crate) fn new(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
         Self::with_resource(request, matched.resource(), matched.kind())
     }
 
     /// As match conditions see it: the resource asked for, in the kind matched.
-    pub(super) fn for_conditions(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
+    pub(crate) fn for_conditions(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
         Self::with_resource(request, &request.request_resource, matched.kind())
     }
 
     /// The same, where nobody knows the user.
-    pub(super) fn asked_by_nobody(mut self, nobody_asks: bool) -> Self {
+    pub(crate) fn asked_by_nobody(mut self, nobody_asks: bool) -> Self {
         self.nobody_asks = nobody_asks;
         self
     }

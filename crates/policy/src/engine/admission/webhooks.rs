@@ -13,7 +13,7 @@ use super::webhook::{Webhook, WebhookConfiguration};
 /// (`apiserver/pkg/admission/configuration/{mutating,validating}_webhook_manager.go`,
 /// `…/plugin/webhook/generic/composite_webhook_source.go`).
 #[derive(Debug)]
-pub(super) struct Webhooks {
+pub(crate) struct Webhooks {
     listed: Vec<Arc<Listed>>,
     /// The names of configurations, those without webhooks among them.
     configurations: BTreeSet<String>,
@@ -22,12 +22,12 @@ pub(super) struct Webhooks {
 
 /// A webhook in its place.
 #[derive(Debug)]
-pub(super) struct Listed {
-    pub(super) webhook: Arc<Webhook>,
+pub(crate) struct Listed {
+    pub(crate) webhook: Arc<Webhook>,
     /// Its place in its configuration.
-    pub(super) position: usize,
+    pub(crate) position: usize,
     /// Whether it decides nothing.
-    pub(super) is_shadow: bool,
+    pub(crate) is_shadow: bool,
     /// Whether its configuration is static.
     is_static: bool,
 }
@@ -35,7 +35,7 @@ pub(super) struct Listed {
 // === impl Webhooks ===
 
 impl Webhooks {
-    pub(super) fn new(
+    pub(crate) fn new(
         mut configurations: Vec<Arc<WebhookConfiguration>>,
         shadow: &BTreeSet<String>,
         equivalents: &Equivalents,
@@ -68,7 +68,7 @@ impl Webhooks {
 
     /// Those that could match, each with its place, rising. What is nowhere stored is shown to
     /// none, what configures admission to those of static configurations alone.
-    pub(super) fn candidates(&self, request: &Request<'_>, only: Option<&str>) -> Vec<(usize, Arc<Listed>)> {
+    pub(crate) fn candidates(&self, request: &Request<'_>, only: Option<&str>) -> Vec<(usize, Arc<Listed>)> {
         if self.listed.is_empty() {
             return Vec::new();
         }
@@ -83,7 +83,7 @@ impl Webhooks {
 
     /// Reports those that [`candidates`](Self::candidates) leaves out.
     #[cold]
-    pub(super) fn record_others(&self, request: &Request<'_>, only: Option<&str>, recorder: &dyn Recorder) {
+    pub(crate) fn record_others(&self, request: &Request<'_>, only: Option<&str>, recorder: &dyn Recorder) {
         let candidates = self.candidates(request, only);
         for (place, listed) in self.listed.iter().enumerate() {
             if only.is_none_or(|only| listed.is_of(only)) && !is_among(place, &candidates) {
@@ -96,17 +96,17 @@ impl Webhooks {
     }
 
     /// Whether there is a configuration of this name.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.configurations.contains(name)
     }
 
     /// Each, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Webhook>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Webhook>> {
         self.listed.iter().map(|listed| &listed.webhook)
     }
 
     /// Those in shadow.
-    pub(super) fn shadows(&self) -> impl Iterator<Item = &Arc<Webhook>> {
+    pub(crate) fn shadows(&self) -> impl Iterator<Item = &Arc<Webhook>> {
         let shadows = self.listed.iter().filter(|listed| listed.is_shadow);
         shadows.map(|listed| &listed.webhook)
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SelectorToken<'a> {
+pub(crate) enum SelectorToken<'a> {
     /// A key or value; also `in` and `notin`, which only their position distinguishes from keywords.
     Word(&'a str),
     /// `=`, `==`, `!=`, `<`, `>`, or other signs that make no operator.
@@ -20,7 +20,7 @@ pub(super) enum SelectorToken<'a> {
 }
 
 /// The words of `text`; blanks only separate.
-pub(super) fn tokens(text: &str) -> Vec<SelectorToken<'_>> {
+pub(crate) fn tokens(text: &str) -> Vec<SelectorToken<'_>> {
     let mut rest = text.trim_start_matches(BLANKS);
     let mut tokens = Vec::new();
     while let Some(first) = rest.chars().next() {

@@ -25,7 +25,7 @@ const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
 
 /// What v1alpha1 says where nothing is written of parameters that are not found;
 /// other versions demand it (`v1alpha1/defaults.go`).
-pub(super) fn default_v1alpha1(document: &Document, param_ref: Option<&mut written::ParamRef>) {
+pub(crate) fn default_v1alpha1(document: &Document, param_ref: Option<&mut written::ParamRef>) {
     if document.text("apiVersion") == Some("admissionregistration.k8s.io/v1alpha1")
         && let Some(param_ref) = param_ref
     {
@@ -35,7 +35,7 @@ pub(super) fn default_v1alpha1(document: &Document, param_ref: Option<&mut writt
 }
 
 /// Reads a validating policy's binding; `None` if anything is wrong with it.
-pub(super) fn read_validating(
+pub(crate) fn read_validating(
     binding: written::ValidatingAdmissionPolicyBinding,
     report: &mut Report<'_>,
 ) -> Option<PolicyBinding> {
@@ -58,7 +58,7 @@ pub(super) fn read_validating(
 }
 
 /// Reads a mutating policy's binding; `None` if anything is wrong with it.
-pub(super) fn read_mutating(
+pub(crate) fn read_mutating(
     binding: written::MutatingAdmissionPolicyBinding,
     report: &mut Report<'_>,
 ) -> Option<PolicyBinding> {

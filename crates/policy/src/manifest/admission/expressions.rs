@@ -12,7 +12,7 @@ use portcullis_cel::{CompileBudget, CompileError};
 const MOST_CONDITIONS: usize = 64;
 
 /// The expression at `path`, unless it is blank or does not compile.
-pub(super) fn expression(
+pub(crate) fn expression(
     text: &str,
     path: &FieldPath,
     report: &mut Report<'_>,
@@ -29,7 +29,7 @@ pub(super) fn expression(
 }
 
 /// Adds `spec.variables` to what later expressions may name.
-pub(super) fn variables(
+pub(crate) fn variables(
     written: Option<&[Variable]>,
     path: &FieldPath,
     environment: &mut ExpressionEnvironment,

@@ -26,32 +26,32 @@ pub(crate) struct WrittenInitializerConfiguration {
     #[serde(rename = "kind")]
     _kind: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) metadata: ObjectMeta,
+    pub(crate) metadata: ObjectMeta,
     #[serde(deserialize_with = "nullable")]
-    pub(super) initializers: Vec<WrittenInitializer>,
+    pub(crate) initializers: Vec<WrittenInitializer>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct WrittenInitializer {
+pub(crate) struct WrittenInitializer {
     #[serde(deserialize_with = "nullable")]
-    pub(super) name: String,
+    pub(crate) name: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) rules: Vec<LegacyRule>,
+    pub(crate) rules: Vec<LegacyRule>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct LegacyRule {
+pub(crate) struct LegacyRule {
     /// Of hooks only.
     #[serde(deserialize_with = "nullable")]
-    pub(super) operations: Vec<String>,
+    pub(crate) operations: Vec<String>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) api_groups: Vec<String>,
+    pub(crate) api_groups: Vec<String>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) api_versions: Vec<String>,
+    pub(crate) api_versions: Vec<String>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) resources: Vec<String>,
+    pub(crate) resources: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -62,14 +62,14 @@ pub(crate) struct ExternalAdmissionHookConfiguration {
     #[serde(rename = "kind")]
     _kind: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) metadata: ObjectMeta,
+    pub(crate) metadata: ObjectMeta,
     #[serde(deserialize_with = "nullable")]
-    pub(super) external_admission_hooks: Vec<Hook>,
+    pub(crate) external_admission_hooks: Vec<Hook>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Hook {
+pub(crate) struct Hook {
     #[serde(deserialize_with = "nullable")]
     name: String,
     #[serde(deserialize_with = "nullable")]
@@ -130,7 +130,7 @@ pub(crate) fn read_initializers(
 }
 
 /// The configuration as the engine has it.
-pub(super) fn compile(written: WrittenInitializerConfiguration) -> engine::InitializerConfiguration {
+pub(crate) fn compile(written: WrittenInitializerConfiguration) -> engine::InitializerConfiguration {
     let rule = |rule: LegacyRule| engine::InitializerRule {
         api_groups: rule.api_groups,
         api_versions: rule.api_versions,
@@ -214,7 +214,7 @@ impl ExternalAdmissionHookConfiguration {
     /// The ValidatingWebhookConfiguration that it became, with what held then
     /// where it says nothing. A hook of then said nothing of dry runs, so it
     /// is taken to have no side effects only on these.
-    pub(super) fn modern(&self) -> Value {
+    pub(crate) fn modern(&self) -> Value {
         let rule = |rule: &LegacyRule| {
             json!({
                 "operations": rule.operations, "apiGroups": rule.api_groups,

@@ -19,7 +19,7 @@ const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
 const REINVOCATIONS: [&str; 2] = ["IfNeeded", "Never"];
 
 /// Reads the policy; `None` if anything is wrong with it.
-pub(super) fn read(
+pub(crate) fn read(
     policy: written::MutatingAdmissionPolicy,
     report: &mut Report<'_>,
 ) -> Option<MutatingPolicy> {

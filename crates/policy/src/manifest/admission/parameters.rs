@@ -9,7 +9,7 @@ use crate::engine::admission::{NotFound, ParamKind, ParamRef, ParamTarget};
 use crate::field::{FaultKind, FieldPath};
 
 /// Checks and reads `spec.paramKind` (`validateParamKind`).
-pub(super) fn kind(written: &written::ParamKind, path: &FieldPath, report: &mut Report<'_>) -> ParamKind {
+pub(crate) fn kind(written: &written::ParamKind, path: &FieldPath, report: &mut Report<'_>) -> ParamKind {
     let api_version = written.api_version.as_deref().unwrap_or_default();
     let kind = written.kind.as_deref().unwrap_or_default();
     validate_api_version(api_version, &path.field("apiVersion"), report);
@@ -51,7 +51,7 @@ fn validate_api_version(api_version: &str, path: &FieldPath, report: &mut Report
 }
 
 /// Checks and reads `spec.paramRef` (`validateParamRef`).
-pub(super) fn reference(
+pub(crate) fn reference(
     written: &written::ParamRef,
     path: &FieldPath,
     report: &mut Report<'_>,

@@ -11,17 +11,17 @@ use crate::engine::admission::{Applicability, ExpressionEnvironment, FailurePoli
 use crate::field::FieldPath;
 
 /// The common fields of the two specs.
-pub(super) struct Common {
-    pub(super) failure_policy: Option<String>,
-    pub(super) param_kind: Option<ParamKind>,
-    pub(super) match_constraints: Option<MatchResources>,
-    pub(super) match_conditions: Option<Vec<MatchCondition>>,
-    pub(super) variables: Option<Vec<Variable>>,
-    pub(super) is_mutating: bool,
+pub(crate) struct Common {
+    pub(crate) failure_policy: Option<String>,
+    pub(crate) param_kind: Option<ParamKind>,
+    pub(crate) match_constraints: Option<MatchResources>,
+    pub(crate) match_conditions: Option<Vec<MatchCondition>>,
+    pub(crate) variables: Option<Vec<Variable>>,
+    pub(crate) is_mutating: bool,
 }
 
 /// When the policy `name` applies, and what its expressions may name.
-pub(super) fn read(
+pub(crate) fn read(
     name: &str,
     common: Common,
     path: &FieldPath,
@@ -79,7 +79,7 @@ pub(super) fn read(
 }
 
 /// `failurePolicy`, whose default is `Fail`.
-pub(super) fn failure_policy(
+pub(crate) fn failure_policy(
     written: Option<&str>,
     path: &FieldPath,
     report: &mut Report<'_>,

@@ -22,11 +22,11 @@ use crate::field::{FaultKind, FieldPath};
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const MUTATING_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 const SCOPES: [&str; 3] = ["*", "Cluster", "Namespaced"];
-pub(super) const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
+pub(crate) const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 
 /// A rule of a policy or webhook, as written.
 #[derive(Clone, Copy)]
-pub(super) struct WrittenRule<'r> {
+pub(crate) struct WrittenRule<'r> {
     operations: &'r [String],
     api_groups: &'r [String],
     api_versions: &'r [String],
@@ -68,7 +68,7 @@ fn list(list: &Option<Vec<String>>) -> &[String] {
 // === rules ===
 
 /// Checks the rule at `path`.
-pub(super) fn validate(rule: WrittenRule<'_>, path: &FieldPath, report: &mut Report<'_>) {
+pub(crate) fn validate(rule: WrittenRule<'_>, path: &FieldPath, report: &mut Report<'_>) {
     validate_names(rule.resource_names, &path.field("resourceNames"), report);
     let operations = path.field("operations");
     if rule.operations.is_empty() {
@@ -82,7 +82,7 @@ pub(super) fn validate(rule: WrittenRule<'_>, path: &FieldPath, report: &mut Rep
 }
 
 /// Checks the rule at `path` but for its operations.
-pub(super) fn validate_rule(rule: WrittenRule<'_>, path: &FieldPath, report: &mut Report<'_>) {
+pub(crate) fn validate_rule(rule: WrittenRule<'_>, path: &FieldPath, report: &mut Report<'_>) {
     let groups = path.field("apiGroups");
     if rule.api_groups.is_empty() {
         report.required(
@@ -185,7 +185,7 @@ fn validate_resources(resources: &[String], path: &FieldPath, report: &mut Repor
 }
 
 /// The rule as the engine has it.
-pub(super) fn compile_rule(rule: WrittenRule<'_>) -> MatchRule {
+pub(crate) fn compile_rule(rule: WrittenRule<'_>) -> MatchRule {
     MatchRule {
         operations: Operations::of(rule.operations),
         api_groups: rule.api_groups.to_vec(),
@@ -238,7 +238,7 @@ fn validate_selector(written: &Option<LabelSelector>, path: &FieldPath, report: 
 }
 
 /// Objects that are deleted cannot be changed: mutation knows no `DELETE`.
-pub(super) fn validate_mutating(written: &MatchResources, path: &FieldPath, report: &mut Report<'_>) {
+pub(crate) fn validate_mutating(written: &MatchResources, path: &FieldPath, report: &mut Report<'_>) {
     let path = path.field("resourceRules").field("operations");
     for rule in written.resource_rules.iter().flatten() {
         for operation in rule.operations.iter().flatten() {
@@ -279,7 +279,7 @@ pub(crate) fn compile_match_resources(
 }
 
 /// The policy that `text` spells.
-pub(super) fn match_policy(text: Option<&str>) -> MatchPolicy {
+pub(crate) fn match_policy(text: Option<&str>) -> MatchPolicy {
     if text == Some("Exact") {
         MatchPolicy::Exact
     } else {
@@ -289,7 +289,7 @@ pub(super) fn match_policy(text: Option<&str>) -> MatchPolicy {
 
 /// The selector as the engine has it. What validation lets through and the
 /// engine does not is a fault too: it must never come to select everything.
-pub(super) fn compile_selector(
+pub(crate) fn compile_selector(
     written: Option<&LabelSelector>,
     path: &FieldPath,
     report: &mut Report<'_>,
@@ -306,7 +306,7 @@ pub(super) fn compile_selector(
 }
 
 /// Reports a text that is none of `supported`.
-pub(super) fn one_of(text: &str, supported: &[&str], path: &FieldPath, report: &mut Report<'_>) {
+pub(crate) fn one_of(text: &str, supported: &[&str], path: &FieldPath, report: &mut Report<'_>) {
     if !supported.contains(&text) {
         report.not_supported(path, text, supported);
     }

@@ -25,7 +25,7 @@ const ANNOTATION_BYTES: usize = 5 * 1024;
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 
 /// Reads the policy; `None` if anything is wrong with it.
-pub(super) fn read(
+pub(crate) fn read(
     policy: written::ValidatingAdmissionPolicy,
     report: &mut Report<'_>,
 ) -> Option<ValidatingPolicy> {

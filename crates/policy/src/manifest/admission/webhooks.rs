@@ -28,20 +28,20 @@ use crate::engine::admission::matching::{Constraints, NoRules};
 use crate::engine::admission::webhook::{self, ReviewVersion, SideEffects, WebhookConfiguration};
 use crate::field::{FaultKind, Faults, FieldPath};
 
-pub(super) use written::{WrittenClientConfig, WrittenService, WrittenWebhook};
+pub(crate) use written::{WrittenClientConfig, WrittenService, WrittenWebhook};
 
 const REINVOCATIONS: [&str; 2] = ["IfNeeded", "Never"];
 
 /// Which of the two kinds a configuration is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ConfigurationKind {
+pub(crate) enum ConfigurationKind {
     Validating,
     Mutating,
 }
 
 /// One version of the API: what it is to say nothing, and what may be said.
 #[derive(Debug)]
-pub(super) struct Dialect {
+pub(crate) struct Dialect {
     failure_policy: &'static str,
     match_policy: &'static str,
     timeout_seconds: i32,
@@ -75,14 +75,14 @@ const V1BETA1: Dialect = Dialect {
 };
 
 /// Hooks of legacy kinds, whose reviews do not say whether it is a dry run.
-pub(super) const V1ALPHA1: Dialect = Dialect {
+pub(crate) const V1ALPHA1: Dialect = Dialect {
     versions: &["v1alpha1"],
     spoken: &[("v1alpha1", ReviewVersion::V1alpha1)],
     ..V1BETA1
 };
 
 /// Reads the configuration; `None` if anything is wrong with it.
-pub(super) fn read(
+pub(crate) fn read(
     document: &Document,
     kind: ConfigurationKind,
     compilation: &ObjectCompilation<'_>,
@@ -126,7 +126,7 @@ fn refuse_reinvocation(webhooks: &[WrittenWebhook], path: &FieldPath, report: &m
 }
 
 /// Reads the webhooks at `path` of the configuration `name`.
-pub(super) fn read_webhooks(
+pub(crate) fn read_webhooks(
     name: &str,
     written: Vec<WrittenWebhook>,
     dialect: &Dialect,
@@ -202,7 +202,7 @@ fn read_webhook(
 }
 
 /// `IsFullyQualifiedName`.
-pub(super) fn validate_name(name: &str, path: &FieldPath, report: &mut Report<'_>) {
+pub(crate) fn validate_name(name: &str, path: &FieldPath, report: &mut Report<'_>) {
     if name.is_empty() {
         report.required(path, "a domain of at least three parts, such as `a.example.com`");
     } else if let Err(rule) = names::dns_subdomain(name) {

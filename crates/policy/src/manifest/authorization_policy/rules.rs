@@ -7,7 +7,7 @@ use crate::manifest::report::Report;
 use crate::manifest::v1alpha1::{NonResourceRule, Requirement, ResourceRule, Selectors, Spec};
 use crate::manifest::{compile, names, selector};
 
-pub(super) fn validate_rules(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) {
+pub(crate) fn validate_rules(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) {
     if spec.resource_rules.is_empty() && spec.non_resource_rules.is_empty() {
         let message = "a policy needs at least one rule, here or in `nonResourceRules`";
         report.required(&path.field("resourceRules"), message);

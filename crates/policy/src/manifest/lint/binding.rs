@@ -17,10 +17,10 @@ use crate::manifest::source_objects::SourceObjects;
 const MASTERS: &str = "system:masters";
 
 /// The roles of each cluster, aggregated; under `None` those that hold for every cluster.
-pub(super) struct RolesByCluster<'o>(BTreeMap<Option<&'o str>, Vec<Arc<Role>>>);
+pub(crate) struct RolesByCluster<'o>(BTreeMap<Option<&'o str>, Vec<Arc<Role>>>);
 
 /// The same, to be found by reference, with what their rules grant.
-pub(super) struct RoleGrants<'r> {
+pub(crate) struct RoleGrants<'r> {
     clusters: BTreeMap<Option<&'r str>, ClusterGrants<'r>>,
     impersonations: Vec<Impersonation>,
 }
@@ -39,7 +39,7 @@ struct RoleGrant {
 
 // === roles ===
 
-pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
+pub(crate) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
     for (index, rule) in role.rules.iter().enumerate() {
         let path = FieldPath::root().field("rules").index(index).field("resources");
         for (index, resource) in rule.resources.as_slice().iter().enumerate() {
@@ -55,7 +55,7 @@ pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
 }
 
 impl<'o> RolesByCluster<'o> {
-    pub(super) fn new(sources: &'o [Arc<SourceObjects>]) -> Self {
+    pub(crate) fn new(sources: &'o [Arc<SourceObjects>]) -> Self {
         let mut clusters: BTreeMap<Option<&str>, Vec<Arc<Role>>> = BTreeMap::from([(None, Vec::new())]);
         for source in sources {
             let roles = clusters.entry(source.cluster()).or_default();
@@ -76,7 +76,7 @@ impl<'o> RolesByCluster<'o> {
 }
 
 impl<'r> RoleGrants<'r> {
-    pub(super) fn new(roles: &'r RolesByCluster<'_>, never_deny: &NeverDeny) -> Self {
+    pub(crate) fn new(roles: &'r RolesByCluster<'_>, never_deny: &NeverDeny) -> Self {
         let impersonations = impersonations(never_deny);
         let clusters = roles.0.iter().map(|(cluster, roles)| {
             let grants = roles
@@ -100,7 +100,7 @@ impl<'r> RoleGrants<'r> {
     }
 
     /// Whether `binding` lets its subjects change labels of Namespaces.
-    pub(super) fn labels_namespaces(&self, binding: &Binding, cluster: Option<&'r str>) -> bool {
+    pub(crate) fn labels_namespaces(&self, binding: &Binding, cluster: Option<&'r str>) -> bool {
         self.of(binding, cluster)
             .is_some_and(|grant| grant.labels_namespaces)
     }
@@ -129,7 +129,7 @@ impl RoleGrant {
 
 // === bindings ===
 
-pub(super) fn lint<'r>(
+pub(crate) fn lint<'r>(
     binding: &Binding,
     cluster: Option<&'r str>,
     grants: &RoleGrants<'r>,

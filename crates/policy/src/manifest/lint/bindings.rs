@@ -13,16 +13,16 @@ use crate::manifest::object::{Content, ManifestObject};
 use crate::manifest::source_objects::SourceObjects;
 
 /// What was found about the bindings of each source.
-pub(in crate::manifest) struct BindingLint {
+pub(crate) struct BindingLint {
     basis: Basis,
     found: Vec<(Arc<SourceObjects>, Arc<FoundOfBindings>)>,
 }
 
 /// What there is to tell of the bindings of one source.
 #[derive(Default)]
-pub(super) struct FoundOfBindings {
+pub(crate) struct FoundOfBindings {
     /// By the place of the binding in the source.
-    pub(super) warnings: Vec<(usize, Vec<Fault>)>,
+    pub(crate) warnings: Vec<(usize, Vec<Fault>)>,
     /// Whom they let change labels of Namespaces.
     labellers: Vec<String>,
 }
@@ -40,7 +40,7 @@ struct Basis {
 impl BindingLint {
     /// Looks at the bindings of those `sources` alone that `earlier` does not know, where the
     /// roles are those of then.
-    pub(super) fn new(sources: &[Arc<SourceObjects>], options: &Options, earlier: Option<&Self>) -> Self {
+    pub(crate) fn new(sources: &[Arc<SourceObjects>], options: &Options, earlier: Option<&Self>) -> Self {
         let basis = Basis::new(sources, options);
         let earlier = earlier.filter(|earlier| earlier.basis.is(&basis));
         let known: HashMap<*const SourceObjects, &Arc<FoundOfBindings>> = earlier
@@ -80,12 +80,12 @@ impl BindingLint {
     }
 
     /// What was found, of each source in order.
-    pub(super) fn found(&self) -> impl Iterator<Item = &FoundOfBindings> {
+    pub(crate) fn found(&self) -> impl Iterator<Item = &FoundOfBindings> {
         self.found.iter().map(|(_, found)| &**found)
     }
 
     /// Whom bindings let change labels of Namespaces, each with its only cluster.
-    pub(super) fn labellers(&self) -> impl Iterator<Item = (Option<&str>, &str)> {
+    pub(crate) fn labellers(&self) -> impl Iterator<Item = (Option<&str>, &str)> {
         self.found.iter().flat_map(|(source, found)| {
             let cluster = source.cluster();
             found.labellers.iter().map(move |who| (cluster, who.as_str()))

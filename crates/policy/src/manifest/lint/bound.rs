@@ -30,7 +30,7 @@ enum Sort {
     Mutating,
 }
 
-pub(super) fn lint(objects: &[&ManifestObject], faults: &mut Faults) {
+pub(crate) fn lint(objects: &[&ManifestObject], faults: &mut Faults) {
     let names = BoundNames::new(objects);
     for object in objects {
         let Content::Admission(admission) = &object.content else {

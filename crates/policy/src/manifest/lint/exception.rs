@@ -9,21 +9,21 @@ use crate::field::{FaultKind, FieldPath};
 use crate::manifest::object::{Content, ManifestObject};
 
 /// What there is that an exception may refer to.
-pub(super) struct Around<'a> {
+pub(crate) struct Around<'a> {
     /// Whether there is such a policy, or `configuration/webhook`.
-    pub(super) has: &'a dyn Fn(&str) -> bool,
+    pub(crate) has: &'a dyn Fn(&str) -> bool,
     /// Whether any Namespaces are known.
-    pub(super) has_namespaces: bool,
+    pub(crate) has_namespaces: bool,
 }
 
 /// The same of manifests.
-pub(super) struct KnownTargets {
-    pub(super) policies: BTreeSet<String>,
-    pub(super) has_namespaces: bool,
+pub(crate) struct KnownTargets {
+    pub(crate) policies: BTreeSet<String>,
+    pub(crate) has_namespaces: bool,
 }
 
 impl KnownTargets {
-    pub(super) fn new(objects: &[&ManifestObject]) -> Self {
+    pub(crate) fn new(objects: &[&ManifestObject]) -> Self {
         let admission = objects.iter().filter_map(|object| match &object.content {
             Content::Admission(admission) => Some(admission.excusable()),
             _ => None,
@@ -36,7 +36,7 @@ impl KnownTargets {
     }
 }
 
-pub(super) fn lint(exception: &Exception, around: &Around<'_>, now: Option<Time>, lint: &mut Lint<'_>) {
+pub(crate) fn lint(exception: &Exception, around: &Around<'_>, now: Option<Time>, lint: &mut Lint<'_>) {
     let spec = FieldPath::root().field("spec");
     let period = Validity {
         not_before: None,

@@ -12,13 +12,13 @@ use crate::field::FieldPath;
 
 /// Who is to be shown what a rule names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RuleOwner {
+pub(crate) enum RuleOwner {
     Policy,
     Webhook,
 }
 
 /// Warns of `rules` that stand at `path`; `is_static` is whether their object is.
-pub(super) fn lint(
+pub(crate) fn lint(
     rules: &[MatchRule],
     owner: RuleOwner,
     is_static: bool,

@@ -15,7 +15,7 @@ const EVERYBODY: [&str; 4] = [
 const ESCALATING: [&str; 3] = ["bind", "escalate", "impersonate"];
 
 /// Whether a Group or User of this name is about everybody, or nobody in particular.
-pub(super) fn is_everybody(kind: &str, name: &str) -> bool {
+pub(crate) fn is_everybody(kind: &str, name: &str) -> bool {
     match kind {
         "Group" => EVERYBODY.contains(&name),
         "User" => matches!(name, "*" | "system:anonymous"),
@@ -24,7 +24,7 @@ pub(super) fn is_everybody(kind: &str, name: &str) -> bool {
 }
 
 /// Why it is dangerous to give such a rule to everybody.
-pub(super) fn danger(
+pub(crate) fn danger(
     verbs: &WildcardSet,
     api_groups: &WildcardSet,
     has_every_resource: bool,

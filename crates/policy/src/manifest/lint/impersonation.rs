@@ -17,7 +17,7 @@ use crate::field::FieldPath;
 /// The legacy verb.
 const IMPERSONATE: &str = "impersonate";
 /// The group in which the constrained modes are asked about.
-pub(super) const GROUP: &str = "authentication.k8s.io";
+pub(crate) const GROUP: &str = "authentication.k8s.io";
 
 const NODE: &str = "system:node:";
 const NODES: &str = "system:nodes";
@@ -57,16 +57,16 @@ const fn counterpart(
 // === who may be impersonated ===
 
 /// The impersonation of somebody whom no Deny can hold up: a question of one mode.
-pub(super) struct Impersonation {
+pub(crate) struct Impersonation {
     request: ResourceAttributes<'static>,
     /// Whether it means somebody whatever the name.
     is_of_any_name: bool,
     /// The kind and name of whoever is impersonated.
-    pub(super) whom: String,
+    pub(crate) whom: String,
 }
 
 /// Those of each name of `never_deny` that can be impersonated.
-pub(super) fn impersonations(never_deny: &NeverDeny) -> Vec<Impersonation> {
+pub(crate) fn impersonations(never_deny: &NeverDeny) -> Vec<Impersonation> {
     let users = never_deny.users.iter().flat_map(|name| of_user(name));
     let groups = never_deny.groups.iter().flat_map(|name| of_group(name));
     let accounts = never_deny.service_accounts.iter().flat_map(|account| {
@@ -135,19 +135,19 @@ impl Impersonation {
     }
 
     /// The namespace that a RoleBinding must have to grant this; empty where none can.
-    pub(super) fn namespace(&self) -> &str {
+    pub(crate) fn namespace(&self) -> &str {
         &self.request.namespace
     }
 
     /// Whether RBAC's `rule` allows it.
-    pub(super) fn is_granted_by(&self, rule: &Rule) -> bool {
+    pub(crate) fn is_granted_by(&self, rule: &Rule) -> bool {
         let target = Target::Resource(Box::new(self.asked_of(&rule.resource_names)));
         let user = User::default();
         rule_allows(rule, &Attributes { user, target })
     }
 
     /// Whether an Allow with `rule` allows it.
-    pub(super) fn is_allowed_by(&self, rule: &ResourceRule) -> bool {
+    pub(crate) fn is_allowed_by(&self, rule: &ResourceRule) -> bool {
         // By its labels, any namespace may be one that is selected.
         let selected = |_: &_| {
             if self.request.namespace.is_empty() {
@@ -181,7 +181,7 @@ impl Impersonation {
 // === what a Deny misses ===
 
 /// Warns of a Deny on the legacy verb that leaves constrained modes alone.
-pub(super) fn lint_deny(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
+pub(crate) fn lint_deny(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
     for (index, rule) in policy.resource_rules.iter().enumerate() {
         if !rule.verbs.named().any(|verb| verb == IMPERSONATE) {
             continue;
@@ -205,7 +205,7 @@ pub(super) fn lint_deny(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
 }
 
 /// What else to ask about, where the legacy verb is asked about alone.
-pub(super) fn other_questions(verb: &str, group: &str, resource: &str) -> Option<String> {
+pub(crate) fn other_questions(verb: &str, group: &str, resource: &str) -> Option<String> {
     let is_meant = |one: &&Counterpart| one.group == group && one.resource == resource;
     let others = COUNTERPARTS
         .iter()

@@ -13,8 +13,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-pub(super) use modes::CONSTRAINED;
-pub(super) use similar::nearest;
+pub(crate) use modes::CONSTRAINED;
+pub(crate) use similar::nearest;
 
 /// Verbs of requests for resources, by which the API server asks about anything it serves.
 const REQUEST_VERBS: [&str; 9] = [
@@ -142,7 +142,7 @@ pub fn kind_of(group: &str, version: &str, resource: &str) -> Option<&'static st
 }
 
 /// Whether objects of a kind of Kubernetes itself are in namespaces.
-pub(in crate::manifest) fn is_namespaced(api_version: &str, kind: &str) -> bool {
+pub(crate) fn is_namespaced(api_version: &str, kind: &str) -> bool {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     // A set of `'static` keys is asked by range, since the words at hand are not.
     let mut found = CATALOG
@@ -152,7 +152,7 @@ pub(in crate::manifest) fn is_namespaced(api_version: &str, kind: &str) -> bool 
 }
 
 /// Every resource and subresource that Kubernetes serves in `group`.
-pub(super) fn resources_of(group: &str) -> impl Iterator<Item = &'static str> + use<> {
+pub(crate) fn resources_of(group: &str) -> impl Iterator<Item = &'static str> + use<> {
     CATALOG.groups.get(group).into_iter().flatten().copied()
 }
 
@@ -188,7 +188,7 @@ pub fn built_in_resource(group: &str, kind: &str, subresource: &str) -> Option<(
 }
 
 /// What is odd about a verb of a rule for resources, if anything.
-pub(super) fn odd_verb(verb: &str) -> Option<String> {
+pub(crate) fn odd_verb(verb: &str) -> Option<String> {
     if verb == "*" || REQUEST_VERBS.contains(&verb) || SPECIAL_VERBS.contains(&verb) {
         return None;
     }
@@ -206,7 +206,7 @@ pub(super) fn odd_verb(verb: &str) -> Option<String> {
 }
 
 /// What is odd about a verb of a rule for paths, if anything.
-pub(super) fn odd_method(verb: &str) -> Option<String> {
+pub(crate) fn odd_method(verb: &str) -> Option<String> {
     if verb == "*" || METHODS.contains(&verb) {
         return None;
     }
@@ -223,7 +223,7 @@ pub(super) fn odd_method(verb: &str) -> Option<String> {
 }
 
 /// What is odd about an API group, if anything.
-pub(super) fn odd_group(group: &str) -> Option<String> {
+pub(crate) fn odd_group(group: &str) -> Option<String> {
     if group == "*" || CATALOG.groups.contains_key(group) {
         return None;
     }
@@ -247,7 +247,7 @@ pub(super) fn odd_group(group: &str) -> Option<String> {
 
 /// What is odd about a resource in a rule for `groups`, if anything. Nothing is where a group is
 /// not one of Kubernetes' own, or is `*`.
-pub(super) fn odd_resource(groups: &[String], resource: &str) -> Option<String> {
+pub(crate) fn odd_resource(groups: &[String], resource: &str) -> Option<String> {
     let catalog = &*CATALOG;
     let own = |group: &String| catalog.groups.contains_key(group.as_str());
     if groups.is_empty() || !groups.iter().all(own) {

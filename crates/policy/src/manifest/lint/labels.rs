@@ -24,11 +24,11 @@ const RESOURCES: [&str; 5] = [
 ];
 
 /// Whoever may change the labels of Namespaces, with the cluster where they may.
-pub(super) struct Labellers<'o>(Vec<(Option<&'o str>, String)>);
+pub(crate) struct Labellers<'o>(Vec<(Option<&'o str>, String)>);
 
 impl<'o> Labellers<'o> {
     /// Those of the policies among `objects`, and who is `bound` to roles.
-    pub(super) fn new(
+    pub(crate) fn new(
         objects: &[&'o ManifestObject],
         bound: impl Iterator<Item = (Option<&'o str>, &'o str)>,
     ) -> Self {
@@ -47,7 +47,7 @@ impl<'o> Labellers<'o> {
     }
 
     /// Those of what is in force.
-    pub(super) fn of_set(set: &PolicySet) -> Self {
+    pub(crate) fn of_set(set: &PolicySet) -> Self {
         let roles = RoleResolver::new(set.roles());
         let labels = |binding: &&Binding| {
             let role = roles.resolve(&binding.role, &binding.namespace);
@@ -90,7 +90,7 @@ impl<'o> Labellers<'o> {
     }
 }
 
-pub(super) fn lint(
+pub(crate) fn lint(
     policy: &AuthorizationPolicy,
     cluster: Option<&str>,
     labellers: &Labellers<'_>,
@@ -114,7 +114,7 @@ pub(super) fn lint(
 }
 
 /// Whether one of RBAC's `rules` lets labels of Namespaces be changed.
-pub(super) fn are_changed_by(rules: &[Rule]) -> bool {
+pub(crate) fn are_changed_by(rules: &[Rule]) -> bool {
     let names = |rule: &Rule| RESOURCES.iter().any(|name| rule.resources.includes(name));
     rules
         .iter()
@@ -140,7 +140,7 @@ fn changes(verbs: &WildcardSet, groups: &WildcardSet) -> bool {
 }
 
 /// The subjects as they are named; of the group that may do everything nobody asks.
-pub(super) fn names(subjects: &[Subject]) -> impl Iterator<Item = String> {
+pub(crate) fn names(subjects: &[Subject]) -> impl Iterator<Item = String> {
     let named = subjects.iter().filter(|subject| subject.name != "system:masters");
     named.map(name)
 }

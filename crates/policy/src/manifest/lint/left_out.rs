@@ -32,7 +32,7 @@ const SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 const NAMESPACE: &str = "kube-system";
 
 /// Warns where `constraints`, whose rules stand at `path`, match nothing else.
-pub(super) fn lint(constraints: &Constraints, path: &FieldPath, lint: &mut Lint<'_>) {
+pub(crate) fn lint(constraints: &Constraints, path: &FieldPath, lint: &mut Lint<'_>) {
     let what = if !constraints.rules.is_empty() && constraints.rules.iter().all(is_left_out) {
         "resources"
     } else if is_of_the_namespace_alone(&constraints.namespace_selector) {

@@ -62,7 +62,7 @@ const fn need(
 
 /// Warns of an enforced Deny that is about everybody and touches one of [`NEEDS`]. Conditions
 /// are evaluated on those requests: one that lets them pass is no lock-out.
-pub(super) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &mut Lint<'_>) {
+pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &mut Lint<'_>) {
     let everybody = policy
         .subjects
         .iter()

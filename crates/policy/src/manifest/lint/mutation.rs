@@ -20,7 +20,7 @@ const SUBRESOURCES: [(&str, &str, &str, &str); 9] = [
 ];
 
 /// Warns of each subresource among the rules to whose kind no configuration can be applied.
-pub(super) fn lint(policy: &MutatingPolicy, lint: &mut Lint<'_>) {
+pub(crate) fn lint(policy: &MutatingPolicy, lint: &mut Lint<'_>) {
     let applies = |mutation: &Mutation| matches!(mutation, Mutation::ApplyConfiguration(_));
     if !policy.mutations.iter().any(applies) {
         return;

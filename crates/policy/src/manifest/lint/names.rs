@@ -11,7 +11,7 @@ use crate::engine::admission::matching::Constraints;
 use crate::field::FieldPath;
 
 /// Rules of a Role or ClusterRole.
-pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
+pub(crate) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
     // Rules that aggregation replaces are not those written.
     if role.aggregation.is_some() {
         return;
@@ -30,7 +30,7 @@ pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
 }
 
 /// Rules of an AuthorizationPolicy.
-pub(super) fn lint_policy(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
+pub(crate) fn lint_policy(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
     let spec = FieldPath::root().field("spec");
     for (index, rule) in policy.resource_rules.iter().enumerate() {
         let path = spec.field("resourceRules").index(index);
@@ -45,7 +45,7 @@ pub(super) fn lint_policy(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
 }
 
 /// Rules of admission, at `path`.
-pub(super) fn lint_constraints(constraints: &Constraints, path: &FieldPath, lint: &mut Lint<'_>) {
+pub(crate) fn lint_constraints(constraints: &Constraints, path: &FieldPath, lint: &mut Lint<'_>) {
     let lists = [
         ("resourceRules", &constraints.rules),
         ("excludeResourceRules", &constraints.exclude_rules),

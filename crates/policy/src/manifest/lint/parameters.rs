@@ -6,7 +6,7 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use crate::manifest::object::{Content, ManifestObject};
 
 /// Warns of each parameter of a kind for which no admission policy asks by `paramKind`.
-pub(super) fn lint(objects: &[&ManifestObject], faults: &mut Faults) {
+pub(crate) fn lint(objects: &[&ManifestObject], faults: &mut Faults) {
     let read: HashSet<_> = objects.iter().filter_map(|object| param_kind(object)).collect();
     for object in objects
         .iter()

@@ -11,7 +11,7 @@ use crate::authorization::rbac::PathPattern;
 use crate::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Subject, SubjectKind};
 use crate::field::FieldPath;
 
-pub(super) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &mut Lint<'_>) {
+pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &mut Lint<'_>) {
     let spec = FieldPath::root().field("spec");
     for (index, rule) in policy.resource_rules.iter().enumerate() {
         let path = spec.field("resourceRules").index(index);

@@ -14,7 +14,7 @@ const NOT_LOADED: &str = "kube-apiserver loads no file of its `staticManifestsDi
 
 /// Warns where `admission` is static and breaks a rule for such objects, or binds what is static
 /// and is not static itself.
-pub(super) fn lint(admission: &AdmissionObject, lint: &mut Lint<'_>) {
+pub(crate) fn lint(admission: &AdmissionObject, lint: &mut Lint<'_>) {
     match admission {
         AdmissionObject::ValidatingPolicy(policy) => policy_alone(&policy.applicability, lint),
         AdmissionObject::MutatingPolicy(policy) => policy_alone(&policy.applicability, lint),

@@ -12,7 +12,7 @@ use crate::engine::Time;
 use crate::manifest::{Options, Source, load};
 use portcullis_cel::Version;
 
-pub(super) fn source(text: &str, cluster: Option<&str>) -> Source {
+pub(crate) fn source(text: &str, cluster: Option<&str>) -> Source {
     Source {
         file: "f.yaml".into(),
         text: text.into(),
@@ -20,7 +20,7 @@ pub(super) fn source(text: &str, cluster: Option<&str>) -> Source {
     }
 }
 
-pub(super) fn warnings_of(sources: &[Source]) -> Vec<String> {
+pub(crate) fn warnings_of(sources: &[Source]) -> Vec<String> {
     let (manifests, faults) = load(
         sources,
         &Options {
@@ -52,7 +52,7 @@ fn warnings(text: &str) -> Vec<String> {
 }
 
 /// The only warning about `text` is at `path` and says `words`.
-pub(super) fn warns(text: &str, path: &str, words: &str) {
+pub(crate) fn warns(text: &str, path: &str, words: &str) {
     let all = warnings(text);
     assert!(
         all.len() == 1 && all[0].starts_with(&format!("{path}: ")) && all[0].contains(words),
@@ -60,7 +60,7 @@ pub(super) fn warns(text: &str, path: &str, words: &str) {
     );
 }
 
-pub(super) fn silent(text: &str) {
+pub(crate) fn silent(text: &str) {
     assert_eq!(warnings(text), Vec::<String>::new());
 }
 

@@ -14,7 +14,7 @@ use portcullis_cel::{ObjectPart, PartStep, Type, Version, compared_parts, copied
 const FAULTY: Version = Version::new(37);
 
 /// Warns of expressions of the policy in `lint.document`, which are compiled for `version`.
-pub(super) fn lint(policy: &Applicability, version: Version, lint: &mut Lint<'_>) {
+pub(crate) fn lint(policy: &Applicability, version: Version, lint: &mut Lint<'_>) {
     if version != FAULTY {
         return;
     }

@@ -17,7 +17,7 @@ use portcullis_cel::{CompileBudget, CompileError, CompileErrorKind, Type, Versio
 const MOST_TYPES: usize = 10;
 
 /// Checks the expressions of the policy in `lint.document`.
-pub(super) fn lint(policy: &Applicability, version: Version, lint: &mut Lint<'_>) {
+pub(crate) fn lint(policy: &Applicability, version: Version, lint: &mut Lint<'_>) {
     let document = lint.document.get();
     let Some(spec) = document.root().get("spec") else {
         return;
@@ -39,7 +39,7 @@ pub(super) fn lint(policy: &Applicability, version: Version, lint: &mut Lint<'_>
 }
 
 /// The built-in kinds that the rules name, without wildcards.
-pub(super) fn kinds(policy: &Applicability) -> Vec<GroupVersionKind<'static>> {
+pub(crate) fn kinds(policy: &Applicability) -> Vec<GroupVersionKind<'static>> {
     let mut found: Vec<GroupVersionKind<'static>> = Vec::new();
     for rule in &policy.constraints.rules {
         for group in &rule.api_groups {
@@ -166,12 +166,12 @@ fn unknown_field(message: &str) -> Option<&str> {
     message.strip_prefix("undefined field '")?.strip_suffix('\'')
 }
 
-pub(super) fn text<'n>(node: &'n Node, field: &str) -> Option<&'n str> {
+pub(crate) fn text<'n>(node: &'n Node, field: &str) -> Option<&'n str> {
     node.get(field)?.as_str()
 }
 
 /// The items of a list, each with its path.
-pub(super) fn items<'n>(spec: &'n Node, path: &FieldPath, field: &str) -> Vec<(FieldPath, &'n Node)> {
+pub(crate) fn items<'n>(spec: &'n Node, path: &FieldPath, field: &str) -> Vec<(FieldPath, &'n Node)> {
     let path = path.field(field);
     match spec.get(field).map(|node| &node.value) {
         Some(Value::List(items)) => items

@@ -19,7 +19,7 @@ const REQUESTS: [(&str, &str, &str, &str); 4] = [
 
 /// Warns of subjects that the matchConditions of every one of `asked`, the API server's own
 /// authorization webhooks, leave out. Says nothing where it is not known which these are.
-pub(super) fn lint(policy: &AuthorizationPolicy, asked: &[Authorizer], lint: &mut Lint<'_>) {
+pub(crate) fn lint(policy: &AuthorizationPolicy, asked: &[Authorizer], lint: &mut Lint<'_>) {
     if policy.effect != Effect::Deny || asked.is_empty() {
         return;
     }

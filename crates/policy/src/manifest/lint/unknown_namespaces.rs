@@ -10,7 +10,7 @@ use crate::manifest::namespace_sources::NamespaceSources;
 use crate::manifest::object::{Content, ManifestObject};
 
 /// Warns at the first such selector of all: with it stand or fall the others.
-pub(super) fn lint(objects: &[&ManifestObject], options: &Options, faults: &mut Faults) {
+pub(crate) fn lint(objects: &[&ManifestObject], options: &Options, faults: &mut Faults) {
     let sources = NamespaceSources::new(objects, options);
     let mut asking = objects.iter().flat_map(|object| {
         let cluster = object.cluster.as_deref();

@@ -12,7 +12,7 @@ use crate::engine::Validity;
 use crate::field::FieldPath;
 
 /// Rules of a role that another of its rules covers. What aggregation gathers is not looked at.
-pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
+pub(crate) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
     if role.aggregation.is_some() {
         return;
     }
@@ -30,7 +30,7 @@ pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
 }
 
 /// Policies that an enforced Deny, which always holds, leaves nothing to decide.
-pub(super) struct Denies<'p> {
+pub(crate) struct Denies<'p> {
     denies: Vec<(&'p AuthorizationPolicy, Option<&'p str>)>,
     /// For each sort of words, which Denies have one: a policy is compared with few of many.
     by_word: [HashMap<String, Vec<usize>>; Words::ALL.len()],
@@ -54,7 +54,7 @@ const ANY: &str = "*";
 
 impl<'p> Denies<'p> {
     /// Of `policies`, each with the only cluster that it holds for.
-    pub(super) fn new(policies: impl Iterator<Item = (&'p AuthorizationPolicy, Option<&'p str>)>) -> Self {
+    pub(crate) fn new(policies: impl Iterator<Item = (&'p AuthorizationPolicy, Option<&'p str>)>) -> Self {
         let denies: Vec<_> = policies.filter(|(policy, _)| always_denies(policy)).collect();
         let mut by_word: [HashMap<String, Vec<usize>>; Words::ALL.len()] = Default::default();
         for (index, (deny, _)) in denies.iter().enumerate() {
@@ -67,7 +67,7 @@ impl<'p> Denies<'p> {
         Self { denies, by_word }
     }
 
-    pub(super) fn lint(&self, policy: &AuthorizationPolicy, cluster: Option<&str>, lint: &mut Lint<'_>) {
+    pub(crate) fn lint(&self, policy: &AuthorizationPolicy, cluster: Option<&str>, lint: &mut Lint<'_>) {
         if policy.mode != Mode::Enforce {
             return;
         }

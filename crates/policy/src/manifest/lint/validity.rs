@@ -5,7 +5,7 @@ use crate::engine::{Time, Validity};
 use crate::field::FieldPath;
 
 /// Warns where `validity` does not contain `now`; without a `now`, of nothing.
-pub(super) fn lint(validity: &Validity, now: Option<Time>, spec: &FieldPath, lint: &mut Lint<'_>) {
+pub(crate) fn lint(validity: &Validity, now: Option<Time>, spec: &FieldPath, lint: &mut Lint<'_>) {
     let Some(now) = now else { return };
     if let Some(end) = validity.not_after.filter(|_| validity.has_ended(now)) {
         let message = format!("expired at {end}: delete it, or set a later `notAfter`");

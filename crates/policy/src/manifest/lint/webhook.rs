@@ -27,9 +27,9 @@ const KUBE_SYSTEM: &str = "kube-system";
 const NAMESPACES_OF_LEASES: [&str; 2] = [KUBE_SYSTEM, "kube-node-lease"];
 
 /// The labels of the namespaces that have manifests.
-pub(super) struct KnownNamespaces<'o>(Vec<(Option<&'o str>, &'o BTreeMap<String, String>)>);
+pub(crate) struct KnownNamespaces<'o>(Vec<(Option<&'o str>, &'o BTreeMap<String, String>)>);
 
-pub(super) fn lint(
+pub(crate) fn lint(
     configuration: &WebhookConfiguration,
     cluster: Option<&str>,
     namespaces: &KnownNamespaces<'_>,
@@ -142,7 +142,7 @@ fn says(webhook: &Webhook, word: &str) -> bool {
 }
 
 impl<'o> KnownNamespaces<'o> {
-    pub(super) fn new(objects: &[&'o ManifestObject]) -> Self {
+    pub(crate) fn new(objects: &[&'o ManifestObject]) -> Self {
         let labels = objects.iter().filter_map(|object| match &object.content {
             Content::Namespace(labels) => Some((object.cluster.as_deref(), &**labels)),
             _ => None,

@@ -12,7 +12,7 @@ use portcullis_cel::json::{Kind, Node};
 const LOWEST_CODE: i32 = 400;
 
 /// A refusal in v1 and v1beta1: its message names the webhook.
-pub(super) fn denial(webhook: &str, status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
+pub(crate) fn denial(webhook: &str, status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
     let mut denial = read(status)?;
     let denied = format!("admission webhook {webhook:?} denied the request");
     denial.message = match (denial.message.as_str(), denial.reason.as_ref()) {
@@ -26,7 +26,7 @@ pub(super) fn denial(webhook: &str, status: Option<Node<'_>>) -> Result<Denial, 
 /// A refusal in v1alpha1: passed on as it is, and without Status an error of the
 /// server (`plugin/pkg/admission/webhook/admission.go` of Kubernetes 1.7). A
 /// code that would mean success is raised all the same.
-pub(super) fn verbatim(webhook: &str, status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
+pub(crate) fn verbatim(webhook: &str, status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
     let mut denial = read(status)?;
     if status.is_none() {
         denial.message = format!("admission webhook {webhook:?} denied the request without explanation");

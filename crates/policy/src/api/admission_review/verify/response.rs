@@ -22,20 +22,20 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The only type of patch there is.
 const JSON_PATCH: &str = "JSONPatch";
 
-pub(super) struct Response<'r> {
-    pub(super) uid: Cow<'r, str>,
+pub(crate) struct Response<'r> {
+    pub(crate) uid: Cow<'r, str>,
     patch: Vec<u8>,
     /// `None` where there is none, which is not the same as an empty one.
     patch_type: Option<Cow<'r, str>>,
     /// Everything but patch and patchType.
-    pub(super) reply: WebhookReply,
+    pub(crate) reply: WebhookReply,
 }
 
 // === impl Response ===
 
 impl<'r> Response<'r> {
     /// `response`, of v1 and v1beta1.
-    pub(super) fn read(call: &Call, node: Node<'r>) -> Result<Self, AdmissionReviewError> {
+    pub(crate) fn read(call: &Call, node: Node<'r>) -> Result<Self, AdmissionReviewError> {
         let is_allowed = flag(node.get("allowed"), "response.allowed")?;
         // Read in any case: a field of the wrong type spoils the whole reply.
         let denial = rejection::denial(&call.webhook.name, map(node.get("status"), "response.status")?)?;
@@ -56,7 +56,7 @@ impl<'r> Response<'r> {
     }
 
     /// `status`, of v1alpha1. Where there is none, nothing is allowed.
-    pub(super) fn read_alpha(call: &Call, node: Option<Node<'r>>) -> Result<Self, AdmissionReviewError> {
+    pub(crate) fn read_alpha(call: &Call, node: Option<Node<'r>>) -> Result<Self, AdmissionReviewError> {
         let (is_allowed, status) = match node {
             None => (false, None),
             Some(node) => (
@@ -77,7 +77,7 @@ impl<'r> Response<'r> {
     }
 
     /// The rules of v1: patch and patchType both or neither, and only to mutate.
-    pub(super) fn with_patch_of_its_type(self, phase: Phase) -> Result<WebhookReply, Invalid> {
+    pub(crate) fn with_patch_of_its_type(self, phase: Phase) -> Result<WebhookReply, Invalid> {
         let has_patch = !self.patch.is_empty();
         match (phase, self.patch_type) {
             (Phase::Mutate, None) if has_patch => Err(Invalid::PatchAlone),
@@ -95,7 +95,7 @@ impl<'r> Response<'r> {
 
     /// The rules of v1beta1: whatever its type, a patch is a JSON Patch; that of
     /// a validating webhook is passed over.
-    pub(super) fn with_json_patch(self, phase: Phase) -> WebhookReply {
+    pub(crate) fn with_json_patch(self, phase: Phase) -> WebhookReply {
         if phase == Phase::Validate || self.patch.is_empty() {
             return self.reply;
         }

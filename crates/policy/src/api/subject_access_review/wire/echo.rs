@@ -10,7 +10,7 @@ use super::{RawResource, RawSelector, RawSpec};
 
 /// What a reply says about the question that it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Echo {
+pub(crate) enum Echo {
     /// It is the question that was asked, whole.
     Whole,
     /// What it says is of the question that was asked; it does not say all of it, or nothing.
@@ -23,7 +23,7 @@ pub(super) enum Echo {
 
 impl Echo {
     /// That of the spec of a reply, to a question with the spec `asked`.
-    pub(super) fn of(spec: &RawSpec<'_>, asked: &RawSpec<'_>) -> Self {
+    pub(crate) fn of(spec: &RawSpec<'_>, asked: &RawSpec<'_>) -> Self {
         let none = RawResource::default();
         let (resource, asked_resource) = (
             spec.resource.as_ref().unwrap_or(&none),

@@ -9,7 +9,7 @@ use crate::engine::Requirement;
 use portcullis_cel::json::Error;
 
 /// A JSON object read field by field into `self`.
-pub(super) trait JsonFields<'a>: Default {
+pub(crate) trait JsonFields<'a>: Default {
     /// What an error says was expected.
     const EXPECTED: &'static str;
 
@@ -18,24 +18,24 @@ pub(super) trait JsonFields<'a>: Default {
 }
 
 /// How many list items may still be kept.
-pub(super) struct ListItems {
+pub(crate) struct ListItems {
     /// Groups and extra.
-    pub(super) identity: ListBudget,
+    pub(crate) identity: ListBudget,
     /// Requirements and their values.
-    pub(super) selectors: ListBudget,
+    pub(crate) selectors: ListBudget,
 }
 
 /// A count that goes down; what no longer fits is skipped and remembered.
-pub(super) struct ListBudget {
+pub(crate) struct ListBudget {
     left: Cell<usize>,
     exhausted: Cell<bool>,
 }
 
 /// The user's extra: keys and their values, in the order received.
-pub(super) type Extra<'a> = Vec<(Cow<'a, str>, Vec<Cow<'a, str>>)>;
+pub(crate) type Extra<'a> = Vec<(Cow<'a, str>, Vec<Cow<'a, str>>)>;
 
 /// Reads a document that is one object.
-pub(super) fn read<'a, T: JsonFields<'a>>(
+pub(crate) fn read<'a, T: JsonFields<'a>>(
     text: &'a str,
     into: &mut T,
     items: &ListItems,
@@ -48,7 +48,7 @@ pub(super) fn read<'a, T: JsonFields<'a>>(
 // === impl ListItems and ListBudget ===
 
 impl ListItems {
-    pub(super) const fn new(most: usize) -> Self {
+    pub(crate) const fn new(most: usize) -> Self {
         Self {
             identity: ListBudget::new(most),
             selectors: ListBudget::new(most),
@@ -74,7 +74,7 @@ impl ListBudget {
     }
 
     /// Whether an item was turned away.
-    pub(super) const fn exhausted(&self) -> bool {
+    pub(crate) const fn exhausted(&self) -> bool {
         self.exhausted.get()
     }
 }
@@ -83,7 +83,7 @@ impl ListBudget {
 
 impl<'a> Reader<'a> {
     /// An object; `null` changes nothing.
-    pub(super) fn fill<T: JsonFields<'a>>(&mut self, into: &mut T, items: &ListItems) -> Result<(), Error> {
+    pub(crate) fn fill<T: JsonFields<'a>>(&mut self, into: &mut T, items: &ListItems) -> Result<(), Error> {
         if !self.take(b'{') {
             return match self.take_null()? {
                 true => Ok(()),
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A pointer to an object; `null` makes it nil.
-    pub(super) fn pointer<T: JsonFields<'a>>(
+    pub(crate) fn pointer<T: JsonFields<'a>>(
         &mut self,
         into: &mut Option<T>,
         items: &ListItems,
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A string; `null` changes nothing.
-    pub(super) fn text(&mut self, into: &mut Cow<'a, str>) -> Result<(), Error> {
+    pub(crate) fn text(&mut self, into: &mut Cow<'a, str>) -> Result<(), Error> {
         match self.plain_string() {
             Some(text) => {
                 *into = Cow::Borrowed(text);
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `true` or `false`; `null` changes nothing.
-    pub(super) fn boolean(&mut self, into: &mut bool) -> Result<(), Error> {
+    pub(crate) fn boolean(&mut self, into: &mut bool) -> Result<(), Error> {
         match self.peek() {
             Some(b't') => self.literal("true").map(|()| *into = true),
             Some(b'f') => self.literal("false").map(|()| *into = false),
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A list of strings, replacing what was there; `null` empties it.
-    pub(super) fn strings(&mut self, into: &mut Vec<Cow<'a, str>>, budget: &ListBudget) -> Result<(), Error> {
+    pub(crate) fn strings(&mut self, into: &mut Vec<Cow<'a, str>>, budget: &ListBudget) -> Result<(), Error> {
         into.clear();
         self.list("a list of strings", |reader| {
             let mut text = Cow::default();
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A list of requirements, replacing what was there; `null` empties it.
-    pub(super) fn requirements(
+    pub(crate) fn requirements(
         &mut self,
         into: &mut Vec<Requirement<'a>>,
         items: &ListItems,
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A map to lists of strings, added to what was there; `null` empties it.
-    pub(super) fn extra(&mut self, into: &mut Extra<'a>, budget: &ListBudget) -> Result<(), Error> {
+    pub(crate) fn extra(&mut self, into: &mut Extra<'a>, budget: &ListBudget) -> Result<(), Error> {
         if self.take_null()? {
             into.clear();
             return Ok(());
@@ -194,7 +194,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips a value: whether it is the empty one of its type.
-    pub(super) fn is_zero(&mut self) -> Result<bool, Error> {
+    pub(crate) fn is_zero(&mut self) -> Result<bool, Error> {
         let is_zero = match self.peek() {
             Some(b'"') => return Ok(self.string("a string")?.is_empty()),
             Some(b'-' | b'0'..=b'9') => return Ok(self.number()?.parse::<f64>() == Ok(0.0)),

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use portcullis_cel::json::{Error, MAX_DEPTH, plain_end};
 
 /// A place in a text.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     text: &'a str,
     at: usize,
 }
@@ -28,12 +28,12 @@ const NEAR_WORDS: usize = 4;
 
 impl<'a> Reader<'a> {
     /// At the beginning of `text`.
-    pub(super) const fn new(text: &'a str) -> Self {
+    pub(crate) const fn new(text: &'a str) -> Self {
         Self { text, at: 0 }
     }
 
     /// Nothing but space may follow.
-    pub(super) fn end(&mut self) -> Result<(), Error> {
+    pub(crate) fn end(&mut self) -> Result<(), Error> {
         match self.peek() {
             None => Ok(()),
             Some(_) => Err(self.expected("the end")),
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What is wrong here.
-    pub(super) const fn expected(&self, expected: &'static str) -> Error {
+    pub(crate) const fn expected(&self, expected: &'static str) -> Error {
         Error::Unexpected {
             at: self.at,
             expected,
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
 
     /// The first byte of the next token.
     #[inline]
-    pub(super) fn peek(&mut self) -> Option<u8> {
+    pub(crate) fn peek(&mut self) -> Option<u8> {
         match self.byte() {
             // As an API server writes, without space.
             Some(byte) if byte > b' ' => Some(byte),
@@ -70,14 +70,14 @@ impl<'a> Reader<'a> {
 
     /// Takes `token` if it is next.
     #[inline]
-    pub(super) fn take(&mut self, token: u8) -> bool {
+    pub(crate) fn take(&mut self, token: u8) -> bool {
         let is_next = self.peek() == Some(token);
         self.at += usize::from(is_next);
         is_next
     }
 
     /// Takes `null` if it is next.
-    pub(super) fn take_null(&mut self) -> Result<bool, Error> {
+    pub(crate) fn take_null(&mut self) -> Result<bool, Error> {
         if self.peek() != Some(b'n') {
             return Ok(false);
         }
@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next key of the object that was begun, its colon taken; `None` at its end.
-    pub(super) fn key(&mut self, is_first: bool) -> Result<Option<Cow<'a, str>>, Error> {
+    pub(crate) fn key(&mut self, is_first: bool) -> Result<Option<Cow<'a, str>>, Error> {
         match self.peek() {
             Some(b'}') => {
                 self.at += 1;
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether the list that was begun has another item; takes what is before it.
-    pub(super) fn item(&mut self, is_first: bool) -> Result<bool, Error> {
+    pub(crate) fn item(&mut self, is_first: bool) -> Result<bool, Error> {
         match self.peek() {
             Some(b']') => {
                 self.at += 1;
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A string.
-    pub(super) fn string(&mut self, expected: &'static str) -> Result<Cow<'a, str>, Error> {
+    pub(crate) fn string(&mut self, expected: &'static str) -> Result<Cow<'a, str>, Error> {
         if self.peek() != Some(b'"') {
             return Err(self.expected(expected));
         }
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
 
     /// The string that begins right here, if it has no escapes and no fault.
     #[inline]
-    pub(super) fn plain_string(&mut self) -> Option<&'a str> {
+    pub(crate) fn plain_string(&mut self) -> Option<&'a str> {
         let bytes = self.text.as_bytes();
         if bytes.get(self.at) != Some(&b'"') {
             return None;
@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether the container that is next ends with `close` right where it begins.
-    pub(super) fn begins_empty(&mut self, close: u8) -> bool {
+    pub(crate) fn begins_empty(&mut self, close: u8) -> bool {
         let here = self.at;
         self.at += 1;
         let is_empty = self.peek() == Some(close);
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips a value of any sort.
-    pub(super) fn skip(&mut self) -> Result<(), Error> {
+    pub(crate) fn skip(&mut self) -> Result<(), Error> {
         let mut around = Containers::default();
         let mut is_first = false;
         loop {
@@ -219,7 +219,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A word.
-    pub(super) fn literal(&mut self, word: &'static str) -> Result<(), Error> {
+    pub(crate) fn literal(&mut self, word: &'static str) -> Result<(), Error> {
         if self.rest().as_bytes().starts_with(word.as_bytes()) {
             self.at += word.len();
             return Ok(());
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A number, as it is written.
-    pub(super) fn number(&mut self) -> Result<&'a str, Error> {
+    pub(crate) fn number(&mut self) -> Result<&'a str, Error> {
         let begin = self.at;
         self.at += usize::from(self.byte() == Some(b'-'));
         if self.byte() == Some(b'0') {

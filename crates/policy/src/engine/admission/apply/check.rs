@@ -8,7 +8,7 @@ use portcullis_cel::json::{Kind, Node};
 
 /// That every field of the patch is known and has a value of its type, and that
 /// no set or map of items has one twice (`typed/validate.go`).
-pub(super) fn fits(schemas: &Schemas<'_>, of: &SchemaType<'_>, patch: Node<'_>) -> Result<(), Error> {
+pub(crate) fn fits(schemas: &Schemas<'_>, of: &SchemaType<'_>, patch: Node<'_>) -> Result<(), Error> {
     let mut walk = Fits {
         schemas,
         path: String::new(),
@@ -20,7 +20,7 @@ pub(super) fn fits(schemas: &Schemas<'_>, of: &SchemaType<'_>, patch: Node<'_>) 
 
 /// That nothing in the patch is atomic. Whoever writes one field of an atomic
 /// struct rarely means to remove the others, so Kubernetes refuses it.
-pub(super) fn has_no_atomics(
+pub(crate) fn has_no_atomics(
     schemas: &Schemas<'_>,
     of: &SchemaType<'_>,
     patch: Node<'_>,
@@ -40,7 +40,7 @@ pub(super) fn has_no_atomics(
 
 /// What is wrong with `node` as a whole, if `of` cannot be such a value.
 /// `null` fits everywhere.
-pub(super) fn misfit(schemas: &Schemas<'_>, of: &SchemaType<'_>, node: Node<'_>) -> Option<String> {
+pub(crate) fn misfit(schemas: &Schemas<'_>, of: &SchemaType<'_>, node: Node<'_>) -> Option<String> {
     let fits = match node.kind() {
         Kind::Null => true,
         Kind::Object => schemas.maps(of).is_some(),
@@ -158,7 +158,7 @@ impl<'w, 's> Fits<'w, 's> {
 }
 
 /// Whether the patch is not asked about it: it is what the object is.
-pub(super) fn is_type_meta(field: &str) -> bool {
+pub(crate) fn is_type_meta(field: &str) -> bool {
     matches!(field, "apiVersion" | "kind")
 }
 

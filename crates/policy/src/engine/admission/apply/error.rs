@@ -103,7 +103,7 @@ impl FieldMismatches {
     pub const MOST: usize = 16;
 
     /// Adds one, if there are not enough.
-    pub(super) fn push(&mut self, path: &str, message: String) {
+    pub(crate) fn push(&mut self, path: &str, message: String) {
         if self.0.len() < Self::MOST {
             let path = path.to_owned();
             self.0.push(FieldMismatch { path, message });
@@ -116,12 +116,12 @@ impl FieldMismatches {
     }
 
     /// The error that `of` makes of them, if there are any.
-    pub(super) fn into_error(self, of: impl FnOnce(Self) -> Error) -> Result<(), Error> {
+    pub(crate) fn into_error(self, of: impl FnOnce(Self) -> Error) -> Result<(), Error> {
         self.none().map_err(of)
     }
 
     /// That there are none.
-    pub(super) fn none(self) -> Result<(), Self> {
+    pub(crate) fn none(self) -> Result<(), Self> {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
 }

@@ -11,7 +11,7 @@ use portcullis_cel::json::{Kind, Node, write_string};
 /// # Errors
 ///
 /// Why an item of a set or a map has none.
-pub(super) fn name(lists: &Lists<'_>, item: Node<'_>) -> Result<Option<String>, String> {
+pub(crate) fn name(lists: &Lists<'_>, item: Node<'_>) -> Result<Option<String>, String> {
     match lists {
         Lists::Atomic => Ok(None),
         Lists::Set => of_set(item).map(Some).map_err(str::to_owned),

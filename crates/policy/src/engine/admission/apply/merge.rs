@@ -9,7 +9,7 @@ use super::{Error, FieldMismatches, Schemas, item};
 use portcullis_cel::json::{Kind, Node, Tree, TreeList};
 
 /// `object` with what `patch` says; the patch has been checked.
-pub(super) fn merge<'d>(
+pub(crate) fn merge<'d>(
     schemas: &Schemas<'_>,
     of: &SchemaType<'_>,
     object: Node<'d>,

@@ -22,7 +22,7 @@ pub struct Schemas<'s> {
 
 /// What a value may be, and how two of them merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SchemaType<'s> {
+pub(crate) enum SchemaType<'s> {
     /// Anything that is neither list nor map.
     Scalar(Scalar),
     /// A list.
@@ -39,11 +39,11 @@ pub(super) enum SchemaType<'s> {
 }
 
 /// Whether it can only be replaced as a whole.
-pub(super) type Atomic = bool;
+pub(crate) type Atomic = bool;
 
 /// What a scalar is in Go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scalar {
+pub(crate) enum Scalar {
     /// `string`.
     String,
     /// `[]byte`: text in base64.
@@ -70,7 +70,7 @@ pub(super) enum Scalar {
 
 /// What a scalar may be where it merges: OpenAPI tells no more apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ScalarClass {
+pub(crate) enum ScalarClass {
     /// Text.
     String,
     /// A number.
@@ -83,7 +83,7 @@ pub(super) enum ScalarClass {
 
 /// How two lists merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Lists<'s> {
+pub(crate) enum Lists<'s> {
     /// Not at all.
     Atomic,
     /// Items that are the same scalar are one.
@@ -94,15 +94,15 @@ pub(super) enum Lists<'s> {
 
 /// A field that identifies the items of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ListKey<'s> {
-    pub(super) name: &'s str,
+pub(crate) struct ListKey<'s> {
+    pub(crate) name: &'s str,
     /// What an item without the field has there, as JSON.
-    pub(super) default: Option<&'s str>,
+    pub(crate) default: Option<&'s str>,
 }
 
 /// A map of known keys.
 #[derive(Debug, Default)]
-pub(super) struct Struct<'s> {
+pub(crate) struct Struct<'s> {
     /// Its name, such as `apps.v1.DeploymentSpec`.
     name: &'s str,
     /// By name, sorted.
@@ -112,21 +112,21 @@ pub(super) struct Struct<'s> {
 
 /// A known key.
 #[derive(Debug)]
-pub(super) struct Field<'s> {
-    pub(super) name: &'s str,
-    pub(super) of: SchemaType<'s>,
+pub(crate) struct Field<'s> {
+    pub(crate) name: &'s str,
+    pub(crate) of: SchemaType<'s>,
     /// Whether Go leaves it out while it is empty (`omitempty`); else it is always written.
-    pub(super) omits_empty: bool,
+    pub(crate) omits_empty: bool,
     /// Whether it is a pointer in Go, which only `null` leaves empty.
-    pub(super) is_pointer: bool,
+    pub(crate) is_pointer: bool,
 }
 
 /// A type as far as it concerns maps.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Maps<'t, 's> {
+pub(crate) struct Maps<'t, 's> {
     fields: &'t [Field<'s>],
     rest: Option<&'t SchemaType<'s>>,
-    pub(super) atomic: Atomic,
+    pub(crate) atomic: Atomic,
 }
 
 static BUILTIN: LazyLock<Schemas<'static>> =
@@ -156,7 +156,7 @@ impl<'s> Schemas<'s> {
         self.of(kind).map(|_| ())
     }
 
-    pub(super) fn of(&self, kind: &GroupVersionKind<'_>) -> Result<&SchemaType<'s>, Error> {
+    pub(crate) fn of(&self, kind: &GroupVersionKind<'_>) -> Result<&SchemaType<'s>, Error> {
         let version = match kind.group.as_ref() {
             "" => kind.version.to_string(),
             group => format!("{group}/{}", kind.version),
@@ -171,7 +171,7 @@ impl<'s> Schemas<'s> {
     }
 
     /// The type as far as it concerns maps, if it may be one.
-    pub(super) fn maps<'t>(&'t self, of: &'t SchemaType<'s>) -> Option<Maps<'t, 's>>
+    pub(crate) fn maps<'t>(&'t self, of: &'t SchemaType<'s>) -> Option<Maps<'t, 's>>
     where
         's: 't,
     {
@@ -193,7 +193,7 @@ impl<'s> Schemas<'s> {
 
 impl<'s> SchemaType<'s> {
     /// The items' type and how lists merge, if it may be a list.
-    pub(super) fn lists(&self) -> Option<(&Self, &Lists<'s>)> {
+    pub(crate) fn lists(&self) -> Option<(&Self, &Lists<'s>)> {
         match self {
             Self::List(item, lists) => Some((item, lists)),
             Self::Deduced | Self::Untyped => Some((&Self::Untyped, &Lists::Atomic)),
@@ -202,7 +202,7 @@ impl<'s> SchemaType<'s> {
     }
 
     /// What scalars it may be, if any.
-    pub(super) const fn scalars(&self) -> Option<ScalarClass> {
+    pub(crate) const fn scalars(&self) -> Option<ScalarClass> {
         match self {
             Self::Scalar(scalar) => Some(scalar.class()),
             Self::Deduced | Self::Untyped => Some(ScalarClass::Any),
@@ -228,23 +228,23 @@ impl Scalar {
 
 impl<'t, 's> Maps<'t, 's> {
     /// The declared fields; none of a map of any keys.
-    pub(super) const fn fields(&self) -> &'t [Field<'s>] {
+    pub(crate) const fn fields(&self) -> &'t [Field<'s>] {
         self.fields
     }
 
     /// The field `name`, if it is declared.
-    pub(super) fn declared(&self, name: &str) -> Option<&'t Field<'s>> {
+    pub(crate) fn declared(&self, name: &str) -> Option<&'t Field<'s>> {
         let place = self.fields.binary_search_by_key(&name, |field| field.name).ok()?;
         self.fields.get(place)
     }
 
     /// Its type.
-    pub(super) fn field(&self, name: &str) -> Option<&'t SchemaType<'s>> {
+    pub(crate) fn field(&self, name: &str) -> Option<&'t SchemaType<'s>> {
         self.declared(name).map(|field| &field.of)
     }
 
     /// The type of the key `name`, if there may be such a key.
-    pub(super) fn key(&self, name: &str) -> Option<&'t SchemaType<'s>> {
+    pub(crate) fn key(&self, name: &str) -> Option<&'t SchemaType<'s>> {
         self.field(name).or(self.rest)
     }
 }

@@ -18,13 +18,13 @@ const PATHS_BYTES: usize = 4 << 10;
 
 /// What the annotations of one request may come to, in bytes, before those of
 /// webhooks themselves are dropped: each may send as much as its reply holds.
-pub(super) const ALL_BYTES: usize = WebhookReply::MAX_ANNOTATION_BYTES;
+pub(crate) const ALL_BYTES: usize = WebhookReply::MAX_ANNOTATION_BYTES;
 
 /// The annotations of one request, by key.
-pub(super) type AuditAnnotations = BTreeMap<String, String>;
+pub(crate) type AuditAnnotations = BTreeMap<String, String>;
 
 /// That a webhook was to be asked, and whether it changed the object.
-pub(super) fn mutation(
+pub(crate) fn mutation(
     all: &mut AuditAnnotations,
     (round, index): (usize, usize),
     webhook: &Webhook,
@@ -35,7 +35,7 @@ pub(super) fn mutation(
 }
 
 /// Which paths a webhook changed, if any; past the bound, how many more.
-pub(super) fn paths(
+pub(crate) fn paths(
     all: &mut AuditAnnotations,
     (round, index): (usize, usize),
     webhook: &Webhook,
@@ -73,18 +73,18 @@ fn write_paths(out: &mut String, paths: &[String]) -> usize {
 }
 
 /// That a mutating webhook could not be asked or believed, and was passed over.
-pub(super) fn failed_open(all: &mut AuditAnnotations, (round, index): (usize, usize), webhook: &Webhook) {
+pub(crate) fn failed_open(all: &mut AuditAnnotations, (round, index): (usize, usize), webhook: &Webhook) {
     add(all, key(MUTATION_FAILED_OPEN, round, index), webhook.name.clone());
 }
 
 /// The same of a validating webhook.
-pub(super) fn validation_failed_open(all: &mut AuditAnnotations, index: usize, webhook: &Webhook) {
+pub(crate) fn validation_failed_open(all: &mut AuditAnnotations, index: usize, webhook: &Webhook) {
     add(all, key(VALIDATION_FAILED_OPEN, 0, index), webhook.name.clone());
 }
 
 /// What the webhook itself wants written, under its name. What is then no
 /// qualified name with one slash is dropped, as is what is too much.
-pub(super) fn own(all: &mut AuditAnnotations, webhook: &Webhook, annotations: &BTreeMap<String, String>) {
+pub(crate) fn own(all: &mut AuditAnnotations, webhook: &Webhook, annotations: &BTreeMap<String, String>) {
     if annotations.is_empty() {
         return;
     }

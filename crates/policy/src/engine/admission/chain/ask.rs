@@ -22,7 +22,7 @@ use crate::engine::admission::{AdmissionSet, Denial, Request, status};
 use portcullis_cel::json::Node;
 
 /// Whether a webhook is to be asked.
-pub(super) enum Matching {
+pub(crate) enum Matching {
     /// No.
     Not,
     /// Yes, about the object as this resource.
@@ -37,7 +37,7 @@ impl AdmissionSet {
     /// # Errors
     ///
     /// What refuses the request whatever `failurePolicy` says.
-    pub(super) fn matches(
+    pub(crate) fn matches(
         &self,
         listed: &Listed,
         context: RunContext<'_>,
@@ -100,7 +100,7 @@ impl AdmissionSet {
 }
 
 /// How to ask a webhook that matched, but for the object.
-pub(super) fn call(
+pub(crate) fn call(
     listed: &Listed,
     request: &Request<'_>,
     matched: MatchedResource<'static>,

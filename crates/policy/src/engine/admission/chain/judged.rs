@@ -5,7 +5,7 @@ use crate::engine::admission::{Denial, Outcome, Request, Run, StatusCause, Statu
 
 /// What the judge says of a request, as the beginning of its outcome. A run that is
 /// limited to one policy or webhook configuration asks no judge.
-pub(super) fn judged(request: &Request<'_>, run: Run<'_>) -> Outcome {
+pub(crate) fn judged(request: &Request<'_>, run: Run<'_>) -> Outcome {
     let mut outcome = Outcome::default();
     let judge = run.judge.filter(|_| run.only.is_none());
     let Some(judgement) = judge.and_then(|judge| judge.judge(request, run.now, run.deadline)) else {

@@ -20,7 +20,7 @@ const BOOKKEEPING: [&str; 3] = [
 ];
 
 /// Whether a manager's time in the object of `request` is that of the request itself.
-pub(super) fn are_new(request: &Request<'_>) -> bool {
+pub(crate) fn are_new(request: &Request<'_>) -> bool {
     let Some(object) = request.object.filter(|_| is_own_group(&request.kind.group)) else {
         return false;
     };

@@ -33,7 +33,7 @@ use portcullis_cel::json::{diff, patch as json_patch};
 
 /// What is known between two steps.
 #[derive(Debug, Clone)]
-pub(super) struct Mutating {
+pub(crate) struct Mutating {
     policies: MutationState,
     webhooks: Reinvocable<usize>,
     stage: MutatingStage,
@@ -70,7 +70,7 @@ struct PendingCall {
 // === impl Mutating ===
 
 impl Mutating {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             policies: MutationState::new(),
             webhooks: Reinvocable::new(),
@@ -85,7 +85,7 @@ impl Mutating {
     }
 
     /// Goes on to the next webhook that is to be asked, or to the end.
-    pub(super) fn advance(&mut self, set: &AdmissionSet, context: RunContext<'_>) -> Option<Call> {
+    pub(crate) fn advance(&mut self, set: &AdmissionSet, context: RunContext<'_>) -> Option<Call> {
         while self.stage != MutatingStage::End && self.outcome.denial.is_none() {
             if context.run.deadline.has_passed() {
                 self.outcome.denial = Some(status::too_late(context.request));
@@ -237,7 +237,7 @@ impl Mutating {
     // === answers ===
 
     /// Takes the answer to what was asked.
-    pub(super) fn answered(&mut self, context: RunContext<'_>, answer: Option<WebhookAnswer>) {
+    pub(crate) fn answered(&mut self, context: RunContext<'_>, answer: Option<WebhookAnswer>) {
         let Some(PendingCall { place, cause, call }) = self.asked.take() else {
             return;
         };
@@ -341,7 +341,7 @@ impl Mutating {
 
     // === end ===
 
-    pub(super) fn outcome(mut self, context: RunContext<'_>) -> Outcome {
+    pub(crate) fn outcome(mut self, context: RunContext<'_>) -> Outcome {
         let mut outcome = self.outcome;
         outcome.evaluations = self.policies.evaluations();
         if outcome.denial.is_some() {

@@ -14,7 +14,7 @@ use crate::engine::{Cause, CauseKind};
 
 /// Why a webhook does not simply allow a request.
 #[derive(Debug, Clone)]
-pub(super) enum Objection {
+pub(crate) enum Objection {
     /// It refuses.
     Denial(Box<Denial>),
     /// It could not be asked or not be believed: under its failurePolicy.
@@ -31,7 +31,7 @@ pub(super) enum Objection {
 
 impl Objection {
     /// What a call came to, if there was an answer at all.
-    pub(super) fn to(result: Option<Result<WebhookReply, CallFailure>>) -> Result<WebhookReply, Self> {
+    pub(crate) fn to(result: Option<Result<WebhookReply, CallFailure>>) -> Result<WebhookReply, Self> {
         match result {
             Some(Ok(reply)) => Ok(reply),
             Some(Err(CallFailure::Failed(why))) => Err(Self::Call(why)),
@@ -41,7 +41,7 @@ impl Objection {
         }
     }
 
-    pub(super) fn verdict(&self, webhook: &Webhook) -> Verdict {
+    pub(crate) fn verdict(&self, webhook: &Webhook) -> Verdict {
         let message = match self {
             Self::Denial(denial) => return Verdict::Denied(denial.message.clone()),
             Self::Call(why) | Self::NotMade(why) => why.clone(),
@@ -54,12 +54,12 @@ impl Objection {
         }
     }
 
-    pub(super) fn is_ignored(&self, webhook: &Webhook) -> bool {
+    pub(crate) fn is_ignored(&self, webhook: &Webhook) -> bool {
         matches!(self, Self::Call(_)) && webhook.failure_policy == FailurePolicy::Ignore
     }
 
     /// What refuses the request; none if the failure is passed over.
-    pub(super) fn refusal(self, webhook: &Webhook) -> Option<Denial> {
+    pub(crate) fn refusal(self, webhook: &Webhook) -> Option<Denial> {
         if self.is_ignored(webhook) {
             return None;
         }
@@ -73,7 +73,7 @@ impl Objection {
 }
 
 /// Passes on what the webhook says beside its verdict, also when it refuses.
-pub(super) fn add_warnings_and_annotations(outcome: &mut Outcome, webhook: &Webhook, reply: &WebhookReply) {
+pub(crate) fn add_warnings_and_annotations(outcome: &mut Outcome, webhook: &Webhook, reply: &WebhookReply) {
     annotations::own(&mut outcome.audit_annotations, webhook, &reply.audit_annotations);
     for warning in &reply.warnings {
         outcome.warnings.push(warning);
@@ -81,7 +81,7 @@ pub(super) fn add_warnings_and_annotations(outcome: &mut Outcome, webhook: &Webh
 }
 
 /// The webhook as what refused the request.
-pub(super) fn cause(phase: Phase, listed: &Listed) -> Cause<'static> {
+pub(crate) fn cause(phase: Phase, listed: &Listed) -> Cause<'static> {
     let is_alpha = listed.webhook.version == Some(ReviewVersion::V1alpha1);
     Cause {
         kind: match phase {

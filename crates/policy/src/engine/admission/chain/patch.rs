@@ -21,10 +21,10 @@ const PATHS: usize = 256;
 const PATH_BYTES: usize = 1 << 10;
 
 /// An object after a patch.
-pub(super) struct Patched {
-    pub(super) object: Arc<ChangedObject>,
+pub(crate) struct Patched {
+    pub(crate) object: Arc<ChangedObject>,
     /// Whether it is another object, as the API server compares them.
-    pub(super) is_changed: bool,
+    pub(crate) is_changed: bool,
 }
 
 /// The object after the patch of the reply; `None` if there is nothing to apply.
@@ -33,7 +33,7 @@ pub(super) struct Patched {
 ///
 /// A patch that cannot be read falls under `failurePolicy`; one that cannot be
 /// applied, or of which no object of its kind comes, refuses the request.
-pub(super) fn patched(
+pub(crate) fn patched(
     call: &Call,
     reply: &WebhookReply,
     object: Option<Node<'_>>,
@@ -78,7 +78,7 @@ pub(super) fn patched(
 }
 
 /// What differs, as paths; bounded.
-pub(super) fn paths(before: Node<'_>, after: Node<'_>) -> Vec<String> {
+pub(crate) fn paths(before: Node<'_>, after: Node<'_>) -> Vec<String> {
     let mut paths: Vec<String> = diff(before, after)
         .into_iter()
         .take(PATHS)

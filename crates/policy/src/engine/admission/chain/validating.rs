@@ -23,7 +23,7 @@ use crate::engine::admission::{AdmissionSet, Outcome, Phase, status};
 
 /// What is known between the two steps.
 #[derive(Debug, Clone)]
-pub(super) struct Validating {
+pub(crate) struct Validating {
     /// What the policies said.
     outcome: Outcome,
     matched: Vec<MatchedWebhook>,
@@ -42,7 +42,7 @@ struct MatchedWebhook {
 
 impl Validating {
     /// Runs the policies, after what was `judged` already.
-    pub(super) fn new(set: &AdmissionSet, context: RunContext<'_>, judged: &Outcome) -> Self {
+    pub(crate) fn new(set: &AdmissionSet, context: RunContext<'_>, judged: &Outcome) -> Self {
         let mut outcome = set.validate(context);
         for warning in judged.warnings.iter() {
             outcome.warnings.push(warning);
@@ -55,7 +55,7 @@ impl Validating {
 
     /// Finds the webhooks that match. The calls of those that are to be asked;
     /// none if the request is refused already.
-    pub(super) fn matched(&mut self, set: &AdmissionSet, context: RunContext<'_>) -> Vec<Call> {
+    pub(crate) fn matched(&mut self, set: &AdmissionSet, context: RunContext<'_>) -> Vec<Call> {
         let RunContext { request, run, .. } = context;
         if self.outcome.denial.is_some() {
             return Vec::new();
@@ -119,7 +119,7 @@ impl Validating {
     }
 
     /// Takes the answers: the end.
-    pub(super) fn answered(
+    pub(crate) fn answered(
         mut self,
         set: &AdmissionSet,
         context: RunContext<'_>,

@@ -20,7 +20,7 @@ use portcullis_cel::json::Node;
 
 impl Exception {
     /// Whether it applies; `Err` says why not.
-    pub(super) fn applies(&self, set: &AdmissionSet, context: RunContext<'_>) -> Result<(), NotExcused> {
+    pub(crate) fn applies(&self, set: &AdmissionSet, context: RunContext<'_>) -> Result<(), NotExcused> {
         let RunContext { request, run, .. } = context;
         let constraints = &self.constraints;
         if self.not_after <= run.now {

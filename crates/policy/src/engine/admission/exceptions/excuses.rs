@@ -22,11 +22,11 @@ const REASON_BYTES: usize = 1 << 10;
 /// What is excused of one request. Each policy is looked up once: whether an
 /// exception applies depends on the request alone.
 #[derive(Debug, Default)]
-pub(in crate::engine::admission) struct Excuses(HashMap<String, Option<Arc<Exception>>>);
+pub(crate) struct Excuses(HashMap<String, Option<Arc<Exception>>>);
 
 impl Excuses {
     /// The first exception, by name, that excuses the denials of `policy`.
-    pub(in crate::engine::admission) fn find(
+    pub(crate) fn find(
         &mut self,
         policy: &str,
         set: &AdmissionSet,
@@ -66,7 +66,7 @@ fn look_up(policy: &str, set: &AdmissionSet, context: RunContext<'_>) -> Option<
 }
 
 /// Adds `excused` to what was excused before, once.
-pub(in crate::engine::admission) fn note(all: &mut Vec<Excused>, excused: Excused) {
+pub(crate) fn note(all: &mut Vec<Excused>, excused: Excused) {
     let same = |one: &Excused| one.policy == excused.policy && one.exception.name == excused.exception.name;
     if !all.iter().any(same) {
         all.push(excused);
@@ -75,7 +75,7 @@ pub(in crate::engine::admission) fn note(all: &mut Vec<Excused>, excused: Excuse
 
 /// Writes what was excused into the audit annotations, if anything was: a JSON
 /// list, cut after whole entries where it would be too long.
-pub(in crate::engine::admission) fn publish(all: &[Excused], annotations: &mut BTreeMap<String, String>) {
+pub(crate) fn publish(all: &[Excused], annotations: &mut BTreeMap<String, String>) {
     let mut list = String::from("[");
     for Excused { exception, policy } in all {
         let back = list.len();

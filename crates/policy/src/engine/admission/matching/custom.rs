@@ -31,7 +31,7 @@ struct CustomVersion {
 pub struct CustomResources(Arc<[Arc<CustomResource>]>);
 
 /// A resource of one version, and the kind of its objects.
-pub(super) type Named<'c> = (GroupVersionResource<'c>, GroupVersionKind<'c>);
+pub(crate) type Named<'c> = (GroupVersionResource<'c>, GroupVersionKind<'c>);
 
 // === impl CustomResource ===
 
@@ -121,7 +121,7 @@ impl CustomResources {
     }
 
     /// The names of `resource` with its subresource in each version; `None` where it is not known.
-    pub(super) fn named(
+    pub(crate) fn named(
         &self,
         resource: &GroupVersionResource<'_>,
         subresource: &str,

@@ -69,13 +69,13 @@ impl Equivalents {
     }
 
     /// Those that are custom.
-    pub(in crate::engine::admission) const fn custom(&self) -> &CustomResources {
+    pub(crate) const fn custom(&self) -> &CustomResources {
         &self.custom
     }
 
     /// The equivalents of a resource with its subresource, itself included, in the order
     /// registered, each with its kind. `None` if nothing is known of the resource.
-    pub(super) fn of(
+    pub(crate) fn of(
         &self,
         resource: &GroupVersionResource<'_>,
         subresource: &str,
@@ -106,7 +106,7 @@ impl Equivalents {
 
     /// The groups and resources under which other groups have `resource` of `group`, or, for `*`,
     /// any resource of it.
-    pub(super) fn in_other_groups(&self, group: &str, resource: &str) -> BTreeSet<(&str, &str)> {
+    pub(crate) fn in_other_groups(&self, group: &str, resource: &str) -> BTreeSet<(&str, &str)> {
         let meant = self.meant(group, resource).into_iter().flatten();
         let others = meant.filter(|one| one.resource.group != group);
         others

@@ -24,13 +24,13 @@ pub fn selects_object(
 }
 
 /// Whether the object is one that can have labels.
-pub(super) fn can_bear_labels(object: Node<'_>) -> bool {
+pub(crate) fn can_bear_labels(object: Node<'_>) -> bool {
     object
         .get("metadata")
         .is_some_and(|metadata| metadata.kind() == Kind::Object)
 }
 
 /// The value of the label `key`.
-pub(in crate::engine::admission) fn label<'o>(object: Node<'o>, key: &str) -> Option<Cow<'o, str>> {
+pub(crate) fn label<'o>(object: Node<'o>, key: &str) -> Option<Cow<'o, str>> {
     object.get("metadata")?.get("labels")?.get(key)?.as_str()
 }

@@ -32,9 +32,9 @@ pub struct FixedNamespaces {
 
 /// Namespaces, and others where one is not among them.
 #[derive(Debug)]
-pub(in crate::engine::admission) struct LayeredNamespaces {
-    pub(in crate::engine::admission) over: FixedNamespaces,
-    pub(in crate::engine::admission) under: Arc<dyn Namespaces>,
+pub(crate) struct LayeredNamespaces {
+    pub(crate) over: FixedNamespaces,
+    pub(crate) under: Arc<dyn Namespaces>,
 }
 
 /// `admission.missingNamespace`: what holds when a selector asks about a

@@ -65,7 +65,7 @@ impl MatchRule {
     }
 
     /// The same, whatever the version.
-    pub(super) fn matches_in_any_version(&self, target: RuleTarget<'_>) -> bool {
+    pub(crate) fn matches_in_any_version(&self, target: RuleTarget<'_>) -> bool {
         self.operations.contains(target.operation)
             && contains(&self.api_groups, &target.resource.group)
             && self

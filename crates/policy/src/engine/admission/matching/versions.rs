@@ -33,12 +33,12 @@ const VERSIONS: [(&str, &[&str]); 24] = [
 ];
 
 /// Whether the group is one of Kubernetes' own, whose objects API servers decode into Go types.
-pub(in crate::engine::admission) fn is_own_group(group: &str) -> bool {
+pub(crate) fn is_own_group(group: &str) -> bool {
     VERSIONS.iter().any(|(own, _)| *own == group)
 }
 
 /// Whether Kubernetes itself has the resource under this name alone.
-pub(super) fn is_single(resource: &GroupVersionResource<'_>) -> bool {
+pub(crate) fn is_single(resource: &GroupVersionResource<'_>) -> bool {
     VERSIONS.iter().any(|(group, versions)| {
         *group == resource.group && versions.iter().any(|version| *version == resource.version)
     })

@@ -32,7 +32,7 @@ use portcullis_cel::json::{Document, Node};
 const KIND: CauseKind = CauseKind::MutatingAdmissionPolicy;
 
 /// A policy, bound, with one parameter.
-pub(super) struct Invocation<'s> {
+pub(crate) struct Invocation<'s> {
     place: usize,
     policy: &'s MutatingPolicy,
     binding: &'s PolicyBinding,
@@ -43,7 +43,7 @@ pub(super) struct Invocation<'s> {
 }
 
 /// One pass.
-pub(super) struct Pass<'p> {
+pub(crate) struct Pass<'p> {
     context: RunContext<'p>,
     state: &'p mut MutationState,
     is_changed: bool,
@@ -54,12 +54,7 @@ pub(super) struct Pass<'p> {
 impl AdmissionSet {
     /// Runs the MutatingAdmissionPolicies once, in the first pass or the second.
     /// True if the object is another one afterwards.
-    pub(in crate::engine::admission) fn mutate(
-        &self,
-        state: &mut MutationState,
-        context: RunContext<'_>,
-        is_second: bool,
-    ) -> bool {
+    pub(crate) fn mutate(&self, state: &mut MutationState, context: RunContext<'_>, is_second: bool) -> bool {
         // What is deleted has no object to change, so such policies never see it.
         let is_deletion = context.request.operation == Operation::Delete;
         if is_deletion || context.request.request_resource.is_virtual() {
@@ -106,7 +101,7 @@ impl AdmissionSet {
         }
     }
 
-    pub(super) fn invocations<'s>(
+    pub(crate) fn invocations<'s>(
         &'s self,
         place: usize,
         bound: &'s Bound<MutatingPolicy>,
@@ -157,7 +152,7 @@ impl AdmissionSet {
 // === impl Pass ===
 
 impl<'p> Pass<'p> {
-    pub(super) const fn new(context: RunContext<'p>, state: &'p mut MutationState) -> Self {
+    pub(crate) const fn new(context: RunContext<'p>, state: &'p mut MutationState) -> Self {
         Self {
             context,
             state,
@@ -165,7 +160,7 @@ impl<'p> Pass<'p> {
         }
     }
 
-    pub(super) fn invoke(
+    pub(crate) fn invoke(
         &mut self,
         invocation: &Invocation<'_>,
         namespace: NamespaceObject<'_>,

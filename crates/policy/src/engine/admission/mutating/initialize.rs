@@ -15,11 +15,7 @@ use portcullis_cel::json::{Document, Node, patch};
 impl AdmissionSet {
     /// Runs the policies of the initializers that the object has to pass, and
     /// takes away the list of those that are pending.
-    pub(in crate::engine::admission) fn initialize(
-        &self,
-        state: &mut MutationState,
-        context: RunContext<'_>,
-    ) {
+    pub(crate) fn initialize(&self, state: &mut MutationState, context: RunContext<'_>) {
         let request = context.request;
         let mut initializers = self.initializers.of(request).peekable();
         if is_exempt(request) || initializers.peek().is_none() {

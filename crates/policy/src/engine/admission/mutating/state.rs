@@ -20,39 +20,39 @@ type InvocationKey = (usize, String, usize);
 /// What the policies have done so far, over both passes. It outlives a step of
 /// the run.
 #[derive(Debug, Clone)]
-pub(in crate::engine::admission) struct MutationState {
+pub(crate) struct MutationState {
     /// The object after the last change; none yet.
-    pub(in crate::engine::admission) object: Option<Arc<ChangedObject>>,
+    pub(crate) object: Option<Arc<ChangedObject>>,
     /// Whether a patch or a configuration was applied, so that the object was read from JSON.
-    pub(in crate::engine::admission) is_decoded: bool,
+    pub(crate) is_decoded: bool,
     /// What the patches of policies and webhooks may still take.
-    pub(in crate::engine::admission) budget: PatchBudget,
-    pub(super) refusals: Vec<PolicyRefusal>,
+    pub(crate) budget: PatchBudget,
+    pub(crate) refusals: Vec<PolicyRefusal>,
     /// What ends the request whatever failure policies say.
-    pub(super) failure: Option<PolicyFailure>,
+    pub(crate) failure: Option<PolicyFailure>,
     evaluations: Vec<PolicyEvaluation>,
-    pub(super) invocations: Reinvocable<InvocationKey>,
+    pub(crate) invocations: Reinvocable<InvocationKey>,
 }
 
 /// A change that was not made, and whose policy would have made it.
 #[derive(Debug, Clone)]
-pub(super) struct PolicyFailure {
-    pub(super) policy: String,
-    pub(super) error: ChangeError,
+pub(crate) struct PolicyFailure {
+    pub(crate) policy: String,
+    pub(crate) error: ChangeError,
 }
 
 /// Why a policy whose failure policy is Fail could not run.
 #[derive(Debug, Clone)]
-pub(super) struct PolicyRefusal {
-    pub(super) policy: String,
-    pub(super) message: String,
-    pub(super) reason: StatusReason,
+pub(crate) struct PolicyRefusal {
+    pub(crate) policy: String,
+    pub(crate) message: String,
+    pub(crate) reason: StatusReason,
 }
 
 // === impl MutationState ===
 
 impl MutationState {
-    pub(in crate::engine::admission) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             object: None,
             is_decoded: false,
@@ -65,7 +65,7 @@ impl MutationState {
     }
 
     /// The object as it is now.
-    pub(in crate::engine::admission) fn object_of<'o>(&'o self, request: &Request<'o>) -> Option<Node<'o>> {
+    pub(crate) fn object_of<'o>(&'o self, request: &Request<'o>) -> Option<Node<'o>> {
         self.object
             .as_ref()
             .map(|object| object.root())
@@ -74,13 +74,13 @@ impl MutationState {
 
     /// Whether any policy is to run in the second pass: then all that want to see changes, for
     /// upstream reports them at the end of a pass even of their own.
-    pub(in crate::engine::admission) fn are_to_run_again(&mut self) -> bool {
+    pub(crate) fn are_to_run_again(&mut self) -> bool {
         self.invocations.require();
         self.invocations.is_any_required()
     }
 
     /// Passes to a recorder what the object is about to become.
-    pub(in crate::engine::admission) fn record_change(&self, context: RunContext<'_>, after: &Document<'_>) {
+    pub(crate) fn record_change(&self, context: RunContext<'_>, after: &Document<'_>) {
         let before = self.object_of(context.request);
         context.run.record(|| {
             let operations = before
@@ -93,10 +93,7 @@ impl MutationState {
     }
 
     /// Why the request is refused, if it is.
-    pub(in crate::engine::admission) fn refusal(
-        &self,
-        request: &Request<'_>,
-    ) -> Option<(Denial, Cause<'static>)> {
+    pub(crate) fn refusal(&self, request: &Request<'_>) -> Option<(Denial, Cause<'static>)> {
         let cause = |policy: &str| Cause {
             kind: CauseKind::MutatingAdmissionPolicy,
             namespace: Cow::Borrowed(""),
@@ -120,17 +117,17 @@ impl MutationState {
     }
 
     /// What each policy came to, by its place.
-    pub(in crate::engine::admission) fn evaluations(&mut self) -> Vec<PolicyEvaluation> {
+    pub(crate) fn evaluations(&mut self) -> Vec<PolicyEvaluation> {
         std::mem::take(&mut self.evaluations)
     }
 
     /// Adds what the policy at `place` came to once more.
-    pub(super) fn evaluated(&mut self, place: usize, evaluation: PolicyResult) {
+    pub(crate) fn evaluated(&mut self, place: usize, evaluation: PolicyResult) {
         self.add(place, evaluation, 0);
     }
 
     /// Adds what expressions of the policy at `place` cost.
-    pub(super) fn spent(&mut self, place: usize, cost: u64) {
+    pub(crate) fn spent(&mut self, place: usize, cost: u64) {
         self.add(place, PolicyResult::NoMatch, cost);
     }
 

@@ -16,11 +16,11 @@ const VALUE_BYTES: usize = 10 * 1024;
 
 /// The annotations of one policy, over all its bindings and parameters.
 #[derive(Debug, Default)]
-pub(super) struct PolicyAnnotations(Vec<(String, Vec<String>)>);
+pub(crate) struct PolicyAnnotations(Vec<(String, Vec<String>)>);
 
 /// The failures that bindings want audited, as a JSON list.
 #[derive(Debug, Default)]
-pub(super) struct Failures {
+pub(crate) struct Failures {
     json: String,
     count: usize,
 }
@@ -29,7 +29,7 @@ pub(super) struct Failures {
 
 impl PolicyAnnotations {
     /// Takes what is to be published; gives back what failed.
-    pub(super) fn take(&mut self, annotations: &[Annotation]) -> Vec<String> {
+    pub(crate) fn take(&mut self, annotations: &[Annotation]) -> Vec<String> {
         let mut failures = Vec::new();
         for Annotation { key, value } in annotations {
             match value {
@@ -51,7 +51,7 @@ impl PolicyAnnotations {
     }
 
     /// Adds them under the policy's name; several values of a key in one.
-    pub(super) fn publish(self, policy: &str, annotations: &mut BTreeMap<String, String>) {
+    pub(crate) fn publish(self, policy: &str, annotations: &mut BTreeMap<String, String>) {
         for (key, values) in self.0 {
             annotations
                 .entry(format!("{policy}/{key}"))
@@ -63,7 +63,7 @@ impl PolicyAnnotations {
 // === impl Failures ===
 
 impl Failures {
-    pub(super) fn push(&mut self, binding: &PolicyBinding, index: usize, message: &str) {
+    pub(crate) fn push(&mut self, binding: &PolicyBinding, index: usize, message: &str) {
         if self.count >= MOST_FAILURES {
             return;
         }
@@ -80,7 +80,7 @@ impl Failures {
         });
     }
 
-    pub(super) fn publish(mut self, annotations: &mut BTreeMap<String, String>) {
+    pub(crate) fn publish(mut self, annotations: &mut BTreeMap<String, String>) {
         if self.count > 0 {
             self.json.push(']');
             annotations.insert(FAILURES.to_owned(), self.json);

@@ -55,7 +55,7 @@ struct Dispatch<'d> {
 
 impl AdmissionSet {
     /// Runs the ValidatingAdmissionPolicies.
-    pub(in crate::engine::admission) fn validate(&self, context: RunContext<'_>) -> Outcome {
+    pub(crate) fn validate(&self, context: RunContext<'_>) -> Outcome {
         let RunContext { request, run, .. } = context;
         let mut dispatch = Dispatch {
             set: self,

@@ -15,7 +15,7 @@ use portcullis_cel::UrlValue;
 const HTTPS: u16 = 443;
 
 /// Reads the configuration at `path`; `None` if it names nobody.
-pub(super) fn read(
+pub(crate) fn read(
     written: &written::WrittenClientConfig,
     path: &FieldPath,
     report: &mut Report<'_>,

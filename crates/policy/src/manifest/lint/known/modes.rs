@@ -6,7 +6,7 @@
 use super::similar::nearest;
 
 /// What a verb about whoever is impersonated begins with.
-pub(in crate::manifest::lint) const CONSTRAINED: &str = "impersonate:";
+pub(crate) const CONSTRAINED: &str = "impersonate:";
 /// What a verb about the request itself begins with.
 const CONSTRAINED_ON: &str = "impersonate-on:";
 
@@ -14,7 +14,7 @@ const MODES: [&str; 4] = ["associated-node", "arbitrary-node", "serviceaccount",
 
 /// What is odd about `verb`, where it is one of constrained impersonation, and `None` otherwise;
 /// `of_request` says what is odd about the verb of a request.
-pub(super) fn odd_verb(verb: &str, of_request: impl Fn(&str) -> Option<String>) -> Option<Option<String>> {
+pub(crate) fn odd_verb(verb: &str, of_request: impl Fn(&str) -> Option<String>) -> Option<Option<String>> {
     if let Some(mode) = verb.strip_prefix(CONSTRAINED) {
         return Some(odd_mode(verb, mode));
     }

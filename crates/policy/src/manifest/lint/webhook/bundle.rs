@@ -11,7 +11,7 @@ const END: &str = "-----END CERTIFICATE-----";
 /// The first byte of every certificate: a sequence follows.
 const SEQUENCE: u8 = 0x30;
 
-pub(super) fn lint(bundle: &[u8], path: &FieldPath, lint: &mut Lint<'_>) {
+pub(crate) fn lint(bundle: &[u8], path: &FieldPath, lint: &mut Lint<'_>) {
     if !bundle.is_empty() && !has_certificate(bundle) {
         let message = "it contains no certificate, so every call fails: set it to the base64 of the \
                        CA's PEM file, as written by `base64 -w0 ca.crt`";

@@ -9,7 +9,7 @@ use crate::field::FieldPath;
 /// Warns of each rule for resources that Kubernetes also has in versions of
 /// which no rule speaks. The API server converts for the webhooks that it calls
 /// itself; the gateway cannot.
-pub(super) fn lint(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
+pub(crate) fn lint(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
     let constraints = &webhook.constraints;
     if constraints.match_policy == MatchPolicy::Exact {
         return;

@@ -25,7 +25,7 @@ const MICRO_DIGITS: usize = 6;
 /// # Errors
 ///
 /// Why Go does not read it.
-pub(super) fn encoded(of: Scalar, node: Node<'_>, reading: Reading) -> Result<Cow<'_, str>, String> {
+pub(crate) fn encoded(of: Scalar, node: Node<'_>, reading: Reading) -> Result<Cow<'_, str>, String> {
     let text = node.as_str();
     match (of, text) {
         (Scalar::Int32, _) => integer(node, reading, |value| match reading {
@@ -76,7 +76,7 @@ pub(super) fn encoded(of: Scalar, node: Node<'_>, reading: Reading) -> Result<Co
 }
 
 /// What Go writes of one that was not set.
-pub(super) const fn zero(of: Scalar) -> &'static str {
+pub(crate) const fn zero(of: Scalar) -> &'static str {
     match of {
         Scalar::String => "\"\"",
         Scalar::Quantity => "\"0\"",

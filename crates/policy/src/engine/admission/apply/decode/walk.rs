@@ -11,7 +11,7 @@ use portcullis_cel::json::{Kind, Node, write_string};
 const MAX_UNKNOWN: usize = 1_000;
 
 /// One object, as far as it was read.
-pub(super) struct Walk<'s> {
+pub(crate) struct Walk<'s> {
     schemas: &'s Schemas<'static>,
     reading: Reading,
     path: String,
@@ -19,22 +19,22 @@ pub(super) struct Walk<'s> {
     shape: String,
     level: usize,
     /// What Go writes.
-    pub(super) out: String,
-    pub(super) is_changed: bool,
-    pub(super) found: FieldMismatches,
-    pub(super) unknown: Vec<Unknown>,
+    pub(crate) out: String,
+    pub(crate) is_changed: bool,
+    pub(crate) found: FieldMismatches,
+    pub(crate) unknown: Vec<Unknown>,
 }
 
 /// A field that the schema does not have.
-pub(super) struct Unknown {
+pub(crate) struct Unknown {
     path: String,
-    pub(super) shape: String,
+    pub(crate) shape: String,
 }
 
 // === impl Unknown ===
 
 impl Unknown {
-    pub(super) fn into_path(self) -> String {
+    pub(crate) fn into_path(self) -> String {
         self.path.trim_start_matches('.').to_owned()
     }
 }
@@ -42,7 +42,7 @@ impl Unknown {
 // === impl Walk ===
 
 impl<'s> Walk<'s> {
-    pub(super) fn new(schemas: &'s Schemas<'static>, reading: Reading) -> Self {
+    pub(crate) fn new(schemas: &'s Schemas<'static>, reading: Reading) -> Self {
         Self {
             schemas,
             reading,
@@ -57,7 +57,7 @@ impl<'s> Walk<'s> {
     }
 
     /// Writes a value that is there.
-    pub(super) fn value(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) {
+    pub(crate) fn value(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) {
         if before.is_some_and(|before| before.raw() == after.raw()) {
             return self.out.push_str(after.raw());
         }

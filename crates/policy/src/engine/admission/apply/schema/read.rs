@@ -22,13 +22,13 @@ use super::{Field, ListKey, Lists, Scalar, SchemaType, Schemas, Struct};
 
 /// Why a table is not read: the line, from 1.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::engine::admission::apply) struct Malformed(usize);
+pub(crate) struct Malformed(usize);
 
 type Places<'s> = HashMap<&'s str, usize>;
 
 impl<'s> Schemas<'s> {
     /// Reads a table.
-    pub(in crate::engine::admission::apply) fn read(text: &'s str) -> Result<Self, Malformed> {
+    pub(crate) fn read(text: &'s str) -> Result<Self, Malformed> {
         let lines = || text.lines().enumerate().map(|(line, text)| (line + 1, text));
         let named = lines().filter_map(|(_, line)| line.strip_prefix("type ")?.split(' ').next());
         let places: Places<'s> = named.enumerate().map(|(place, name)| (name, place)).collect();
