@@ -6,6 +6,14 @@ use serde::Deserialize;
 pub(crate) const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                                  application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
+/// `APIGroupDiscoveryList`.
+#[derive(Deserialize)]
+pub(crate) struct DiscoveredGroups {
+    kind: String,
+    #[serde(default)]
+    items: Vec<DiscoveredGroup>,
+}
+
 #[derive(Deserialize)]
 pub(crate) struct DiscoveredGroup {
     #[serde(default)]
@@ -25,6 +33,9 @@ pub(crate) struct DiscoveredVersion {
     pub(crate) version: String,
     #[serde(default)]
     pub(crate) resources: Vec<DiscoveredResource>,
+    /// `Current`, or `Stale` where the server behind it does not answer.
+    #[serde(default)]
+    pub(crate) freshness: String,
 }
 
 #[derive(Deserialize)]
@@ -42,4 +53,19 @@ pub(crate) struct DiscoveredResource {
 #[derive(Deserialize)]
 pub(crate) struct DiscoveredKind {
     pub(crate) kind: String,
+}
+
+// === impl DiscoveredGroups ===
+
+impl DiscoveredGroups {
+    /// The groups at `path`, or why it does not say what is in them.
+    pub(crate) fn at(self, path: &str) -> Result<Vec<DiscoveredGroup>, String> {
+        if self.kind == "APIGroupDiscoveryList" {
+            return Ok(self.items);
+        }
+        Err(format!(
+            "`{path}` is {} and no APIGroupDiscoveryList, as since Kubernetes 1.26",
+            self.kind
+        ))
+    }
 }

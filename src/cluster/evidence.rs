@@ -4,10 +4,8 @@
 //! the same server lists its groups as an API server does, and has the kind neither among them nor
 //! among its CustomResourceDefinitions.
 
-use serde::Deserialize;
-
 use super::definition::{self, CustomDefinition};
-use super::discovered::{ACCEPT, DiscoveredGroup, DiscoveredVersion, GroupName};
+use super::discovered::{ACCEPT, DiscoveredGroup, DiscoveredGroups, DiscoveredVersion};
 use super::kind::WatchedKind;
 use super::requests::{ApiError, ApiServer};
 use super::served::{AfterPage, ServedKind, comparable};
@@ -19,21 +17,6 @@ const MAX_DEFINITION_BYTES: usize = 8 << 20;
 
 /// What every API server serves besides the core group.
 const EVERYWHERE: [&str; 3] = ["apps", "rbac.authorization.k8s.io", "apiextensions.k8s.io"];
-
-/// `APIGroupDiscoveryList`, or from older API servers `APIVersions` or `APIGroupList`.
-#[derive(Deserialize)]
-struct ListedGroups {
-    kind: String,
-    #[serde(default)]
-    items: Vec<DiscoveredGroup>,
-    #[serde(default)]
-    groups: Vec<OlderGroup>,
-}
-
-#[derive(Deserialize)]
-struct OlderGroup {
-    name: String,
-}
 
 /// What an API server serves.
 struct ServerGroups(Vec<DiscoveredGroup>);
@@ -73,19 +56,15 @@ impl ServerGroups {
     async fn of(server: &ApiServer) -> Result<Result<Self, String>, ApiError> {
         let mut all = Vec::new();
         for path in ["/api", "/apis"] {
-            let listed: ListedGroups = match server.get(path, ACCEPT, MAX_GROUPS_BYTES).await {
+            let listed: DiscoveredGroups = match server.get(path, ACCEPT, MAX_GROUPS_BYTES).await {
                 Ok(listed) => listed,
                 Err(error) if error.is_answer() => return Ok(Err(format!("`{path}`: {error}"))),
                 Err(error) => return Err(error),
             };
-            let is_core = listed.kind == "APIVersions";
-            let core = is_core.then(|| DiscoveredGroup::named(""));
-            let older = listed
-                .groups
-                .iter()
-                .map(|group| DiscoveredGroup::named(&group.name));
-            all.extend(older.chain(core));
-            all.extend(listed.items);
+            match listed.at(path) {
+                Ok(items) => all.extend(items),
+                Err(why) => return Ok(Err(why)),
+            }
         }
         let groups = Self(all);
         let missing = [""]
@@ -116,29 +95,16 @@ impl ServerGroups {
     }
 }
 
-// === impl DiscoveredGroup ===
-
-impl DiscoveredGroup {
-    /// Of an API server that does not say what is in it.
-    fn named(name: &str) -> Self {
-        Self {
-            metadata: GroupName {
-                name: name.to_owned(),
-            },
-            versions: Vec::new(),
-        }
-    }
-}
-
 // === impl DiscoveredVersion ===
 
 impl DiscoveredVersion {
+    /// Whether it has the kind, or may have: what is stale was not asked for lately.
     fn has(&self, kind: &str) -> bool {
         let kinds = self
             .resources
             .iter()
             .filter_map(|resource| resource.response_kind.as_ref());
-        kinds.into_iter().any(|served| served.kind == kind)
+        self.freshness == "Stale" || kinds.into_iter().any(|served| served.kind == kind)
     }
 }
 

@@ -57,6 +57,8 @@ pub(crate) enum Behaviour {
     LacksPolicies,
     /// The definition of AuthorizationPolicies was deleted, and they with it.
     DefinitionDeleted,
+    /// The same, from a server that lists its groups as before Kubernetes 1.26: without what is in them.
+    OlderDiscovery,
     /// Watches have expired, and lists are empty and of version 1: the etcd is another one.
     AnotherEtcd,
     /// Watches have expired, and lists are empty, as new as they should be.

@@ -287,7 +287,12 @@ fn a_connection_that_is_not_to_be_used_any_more_is_replaced_and_nothing_is_misse
 
 #[test]
 fn what_is_not_found_holds_on_until_it_is_proven_to_be_gone() {
-    for behaviour in [Behaviour::NotFound, Behaviour::LacksPolicies] {
+    let behaviours = [
+        Behaviour::NotFound,
+        Behaviour::LacksPolicies,
+        Behaviour::OlderDiscovery,
+    ];
+    for behaviour in behaviours {
         let fleet = Fleet::denying(0);
         fleet.servers.behave(0, behaviour);
         until("it is doubted", || fleet.doubts(0) > 0.0);
@@ -298,8 +303,7 @@ fn what_is_not_found_holds_on_until_it_is_proven_to_be_gone() {
             detail.contains("absence not believed") && detail.contains("--accept-absence c0"),
             "{detail}"
         );
-        let log = fleet.gateway.log();
-        assert!(log.contains("absence not believed"), "{log}");
+        until("it is logged", || fleet.gateway.log().contains("absence not believed"));
         assert_eq!(fleet.doubts(1), 0.0, "the other cluster is as it was");
         fleet.servers.behave(0, Behaviour::Serves);
         until("all is there again", || fleet.doubts(0) == 0.0);

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::ListedPlace;
 use super::access::{ApiAccess, LiveError};
-use crate::cluster::discovered::{ACCEPT, DiscoveredGroup};
+use crate::cluster::discovered::{ACCEPT, DiscoveredGroup, DiscoveredGroups};
 
 /// A resource in one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,13 +21,6 @@ pub struct ServedResource {
     pub is_namespaced: bool,
     /// What may be done.
     pub verbs: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct DiscoveredGroups {
-    kind: String,
-    #[serde(default)]
-    items: Vec<DiscoveredGroup>,
 }
 
 /// What an API server says of its version (`version.Info`).
@@ -54,16 +47,11 @@ pub(crate) async fn resources(access: &ApiAccess) -> Result<Vec<ServedResource>,
             .get(path, ACCEPT)
             .await
             .map_err(|error| error.asking("what it serves"))?;
-        if list.kind != "APIGroupDiscoveryList" {
-            return Err(LiveError::Failed {
-                what: "cannot ask the API server for what it serves".to_owned(),
-                why: format!(
-                    "`{path}` is {} and no APIGroupDiscoveryList, as since Kubernetes 1.26",
-                    list.kind
-                ),
-            });
-        }
-        all.extend(list.items.into_iter().flat_map(DiscoveredGroup::resources));
+        let groups = list.at(path).map_err(|why| LiveError::Failed {
+            what: "cannot ask the API server for what it serves".to_owned(),
+            why,
+        })?;
+        all.extend(groups.into_iter().flat_map(DiscoveredGroup::resources));
     }
     Ok(all)
 }

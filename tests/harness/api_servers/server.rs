@@ -369,7 +369,8 @@ fn is_lacking(kind: &StoredKind, behaviour: Behaviour) -> bool {
 
 /// Whether there is no such group any more.
 fn is_deleted(group_version: &str, behaviour: Behaviour) -> bool {
-    behaviour == Behaviour::DefinitionDeleted && group_version.starts_with("portcullis.dev/")
+    let deletes = [Behaviour::DefinitionDeleted, Behaviour::OlderDiscovery];
+    deletes.contains(&behaviour) && group_version.starts_with("portcullis.dev/")
 }
 
 /// All groups, of which one is served without anything in it.
@@ -381,6 +382,18 @@ fn groups(path: &str, behaviour: Behaviour) -> String {
         .collect();
     versions.dedup();
     versions.retain(|version| version.contains('/') == (path == "apis") && !is_deleted(version, behaviour));
+    if behaviour == Behaviour::OlderDiscovery {
+        let kind = if path == "apis" {
+            "APIGroupList"
+        } else {
+            "APIVersions"
+        };
+        let groups: Vec<Value> = versions
+            .iter()
+            .map(|version| group(version)["metadata"].clone())
+            .collect();
+        return json!({"kind": kind, "versions": ["v1"], "groups": groups}).to_string();
+    }
     let items: Vec<Value> = versions.into_iter().map(group).collect();
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
         .to_string()
