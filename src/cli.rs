@@ -11,7 +11,6 @@
 
 mod access;
 mod admit;
-mod at;
 mod authorize;
 mod check;
 mod convert;
@@ -19,13 +18,9 @@ mod convert;
 mod documented;
 mod help;
 mod init;
-mod live;
 mod loading;
-mod migrate;
 mod output;
-mod pages;
 mod policy_files;
-mod progress;
 mod replay;
 mod sarif;
 mod scan;
@@ -33,8 +28,6 @@ mod serve;
 mod suggest;
 mod test;
 mod version;
-mod what_can;
-mod who_can;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -68,14 +61,14 @@ enum Command {
     Authorize(Box<authorize::Authorize>),
     Admit(admit::Admit),
     Test(test::Test),
-    WhoCan(who_can::WhoCan),
-    WhatCan(what_can::WhatCan),
+    WhoCan(access::WhoCan),
+    WhatCan(access::WhatCan),
     Suggest(suggest::Suggest),
     Scan(scan::Scan),
     Replay(replay::Replay),
     Convert(convert::Convert),
-    Completion(pages::Completion),
-    Man(pages::Man),
+    Completion(help::Completion),
+    Man(help::Man),
 }
 
 /// The result of a command that ran.

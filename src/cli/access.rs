@@ -1,6 +1,13 @@
-//! Where `who-can` and `what-can` ask.
+//! `portcullis who-can` and `portcullis what-can`: everybody who may do something, and everything
+//! that one user may do.
 
-use portcullis_policy::authorization::Within;
+use super::output::{self, Format, Output};
+use super::policy_files::{At, PolicyFiles, PolicyPurpose};
+use super::{CommandResult, Error};
+use portcullis_policy::authorization::{OpenTarget, PolicySet, Within};
+use portcullis_policy::engine::User;
+use portcullis_policy::explain::what_can::WhatCanQuestion;
+use portcullis_policy::explain::who_can::{OddQuestion, WhoCanQuestion};
 
 /// `-n` and `-A`.
 #[derive(Debug, Clone, clap::Args)]
@@ -31,5 +38,165 @@ impl NamespaceArguments {
     /// Whether it was said on the command line.
     pub(crate) const fn is_named(&self) -> bool {
         self.namespace.is_some() || self.all_namespaces
+    }
+}
+
+/// List everybody who may do something, and by which object.
+///
+/// RBAC and AuthorizationPolicies together. Whom a Deny policy certainly stops is not listed; a
+/// Deny that may stop some of a subject's users or requests is listed with the subject.
+#[derive(Debug, clap::Args)]
+#[command(after_help = WHO_CAN_EXAMPLES)]
+pub(crate) struct WhoCan {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, …
+    verb: String,
+    /// `pods`, `pods/log`, `deployments.apps`, `deployments.apps/scale`; or a path, such as `/metrics`.
+    #[arg(value_name = "RESOURCE[.GROUP][/SUBRESOURCE] or PATH")]
+    target: String,
+    /// The object's name [default: any]
+    #[arg(long)]
+    name: Option<String>,
+    #[command(flatten)]
+    place: NamespaceArguments,
+    #[command(flatten)]
+    files: PolicyFiles,
+    #[command(flatten)]
+    at: At,
+    #[command(flatten)]
+    output: Output<Format>,
+}
+
+const WHO_CAN_EXAMPLES: &str = "\
+Examples:
+  portcullis who-can get secrets -n shop --manifests policies
+  portcullis who-can create pods/exec -A --config portcullis.yaml
+  kubectl portcullis who-can delete deployments.apps";
+
+// === impl WhoCan ===
+
+impl WhoCan {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+        let format = self.output.output;
+        let mut question = self.question()?;
+        let loaded = self.files.load(PolicyPurpose::Authorization)?;
+        if let OpenTarget::Resource(resource) = &mut question.request.target {
+            resource.within = self.place.within(loaded.namespace.as_deref());
+        }
+        let set = loaded.policies.for_cluster(&self.files.cluster);
+        if format == Format::Text {
+            self.warn(&question, set);
+            for authorizer in &loaded.authorizers {
+                output::complain(format_args!(
+                    "warning: the authorizer `{}` is asked where nothing here decides; whom it allows something is \
+                     not listed",
+                    authorizer.name
+                ));
+            }
+        }
+        let answer = question.answer(set, self.at.time());
+        output::print(format, &answer.in_words(set), &answer.report())?;
+        Ok(CommandResult::Success)
+    }
+
+    fn question(&self) -> Result<WhoCanQuestion, Error> {
+        let name = self.name.as_deref();
+        let place = self.place.is_named().then(|| self.place.within(None));
+        WhoCanQuestion::new(&self.verb, &self.target, name, place).map_err(|odd| {
+            let message = match odd {
+                OddQuestion::PathInPlace => "a path cannot be combined with `--name`, `-n` and `-A`",
+                OddQuestion::Incomplete => {
+                    "name a verb and a resource, such as `get pods`, or a verb and a path"
+                }
+            };
+            Error::Usage(message.to_owned())
+        })
+    }
+
+    /// Says what is odd about the question.
+    fn warn(&self, question: &WhoCanQuestion, set: &PolicySet) {
+        if self.place.is_named()
+            && let Some(resource) = question.in_no_namespace(set)
+        {
+            output::complain(format_args!(
+                "warning: `{resource}` are in no namespace: `-n` and `-A` have no effect"
+            ));
+        }
+        for hint in question.hints(set) {
+            output::complain(format_args!("warning: {hint}"));
+        }
+    }
+}
+
+/// List everything that a user may do, rule by rule.
+///
+/// RBAC and AuthorizationPolicies together. A rule of which Deny policies leave nothing is not
+/// listed. Nothing is added to the user, so name all groups, including `system:authenticated`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = WHAT_CAN_EXAMPLES)]
+pub(crate) struct WhatCan {
+    /// The user's name; a service account is `system:serviceaccount:NAMESPACE:NAME`.
+    #[arg(long, required_unless_present = "groups")]
+    user: Option<String>,
+    /// A group of the user; repeat for each.
+    #[arg(long = "group", value_name = "GROUP")]
+    groups: Vec<String>,
+    #[command(flatten)]
+    place: NamespaceArguments,
+    #[command(flatten)]
+    files: PolicyFiles,
+    #[command(flatten)]
+    at: At,
+    #[command(flatten)]
+    output: Output<WhatCanFormat>,
+}
+
+const WHAT_CAN_EXAMPLES: &str = "\
+Examples:
+  portcullis what-can --user jane --group dev -n shop --manifests policies
+  portcullis what-can --user system:serviceaccount:shop:backup -A -o wide";
+
+/// The formats of `what-can`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum WhatCanFormat {
+    /// A line for each rule.
+    #[default]
+    Text,
+    /// A matrix of resources and verbs.
+    Wide,
+    /// One JSON document, for programs.
+    Json,
+}
+
+// === impl WhatCan ===
+
+impl WhatCan {
+    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+        let loaded = self.files.load(PolicyPurpose::Authorization)?;
+        let set = loaded.policies.for_cluster(&self.files.cluster);
+        let user = User {
+            name: self.user.unwrap_or_default().into(),
+            groups: self.groups.into_iter().map(Into::into).collect(),
+            ..User::default()
+        };
+        let question = WhatCanQuestion {
+            user,
+            within: self.place.within(loaded.namespace.as_deref()),
+        };
+        let now = self.at.time();
+        let answer = question.answer(set, now);
+        let format = self.output.output;
+        if question.is_never_asked() && format != WhatCanFormat::Json {
+            output::complain("warning: an API server allows `system:masters` everything, without asking");
+        }
+        let report = answer.report();
+        match format {
+            WhatCanFormat::Text => output::write(answer.in_words(set).as_str())?,
+            WhatCanFormat::Wide => {
+                let matrix = question.matrix(set, &answer, now);
+                output::write(matrix.in_words().as_str())?;
+            }
+            WhatCanFormat::Json => output::print_json(&report)?,
+        }
+        Ok(CommandResult::Success)
     }
 }

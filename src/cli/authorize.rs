@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::at::At;
 use super::output::{self, Format, Output};
-use super::policy_files::{PolicyFiles, PolicyPurpose};
+use super::policy_files::{At, PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error};
 use crate::config::files;
 use portcullis_policy::api::SubjectAccessReview;

@@ -1,15 +1,20 @@
-//! `portcullis check`: reports all faults of a configuration and its manifests.
+//! `portcullis check`: reports all faults of a configuration and its manifests, in words, as JSON or
+//! as SARIF 2.1.0; with `--migrate`, prints the modern equivalents of legacy kinds.
 
-mod sarif;
 mod snippet;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::output::{self, Format, Output};
-use super::{CommandResult, Error, loading, migrate};
-use portcullis_policy::field::{Fault, Faults, Severity};
+use super::{CommandResult, Error, loading, sarif};
+use crate::{config, reload};
+use portcullis_policy::document;
+use portcullis_policy::explain::Lines;
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
+use portcullis_policy::manifest::{self, Migrated};
 use snippet::Snippets;
 
 /// Report all faults of a configuration and its manifests, and warn about dangerous policies.
@@ -97,7 +102,7 @@ impl Check {
             let format = self.output.output.plain().ok_or_else(|| {
                 Error::Usage("`--migrate` prints text or JSON: leave out `-o sarif`".to_owned())
             })?;
-            return migrate::run(self.config.as_deref(), &paths, format);
+            return run(self.config.as_deref(), &paths, format);
         }
         let faults = if self.config.is_none() && !paths.is_empty() {
             loading::of_paths(&paths).1
@@ -122,7 +127,7 @@ impl Check {
 
 fn report(format: CheckFormat, faults: &Faults) -> Result<(), Error> {
     let Some(format) = format.plain() else {
-        return output::print_json(&sarif::log(faults));
+        return output::print_json(&log(faults));
     };
     let errors = faults
         .iter()
@@ -167,5 +172,110 @@ impl<'a> From<&'a Fault> for FaultReport<'a> {
             kind: fault.kind.as_str(),
             message: &fault.message,
         }
+    }
+}
+
+/// The log of one run.
+pub(crate) fn log(faults: &Faults) -> Value {
+    let rules = FaultKind::ALL.map(rule).to_vec();
+    sarif::log(rules, faults.iter().map(result).collect())
+}
+
+fn rule(kind: FaultKind) -> Value {
+    json!({"id": kind.code(), "shortDescription": {"text": kind.as_str()}})
+}
+
+fn result(fault: &Fault) -> Value {
+    let mut text = fault.message.clone();
+    let place = &fault.place;
+    let within = [place.object.clone(), place.path.to_string()];
+    let within = within.into_iter().filter(|part| !part.is_empty());
+    let within = within.collect::<Vec<_>>().join(": ");
+    if !within.is_empty() {
+        text = format!("{within}: {text}");
+    }
+    json!({
+        "ruleId": fault.kind.code(),
+        "level": match fault.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        },
+        "message": {"text": text},
+        "locations": location(place).into_iter().collect::<Vec<_>>(),
+    })
+}
+
+/// Where a fault is; none where it is in no file.
+fn location(place: &Place) -> Option<Value> {
+    let physical = sarif::physical_location(place.file.as_ref()?, place.line, place.column)?;
+    Some(json!({"physicalLocation": physical}))
+}
+
+/// Prints the modern equivalents of what stands in the manifests of `config` and in `paths`.
+pub(crate) fn run(config: Option<&Path>, paths: &[PathBuf], format: Format) -> Result<CommandResult, Error> {
+    let mut manifests = loading::everywhere(paths);
+    let mut faults = Faults::new();
+    if config.is_some() || paths.is_empty() {
+        let (config, found) = config::load(&loading::configuration(config)?);
+        faults.append(found);
+        manifests.extend(config.map(|config| config.manifests).unwrap_or_default());
+    }
+    let (sources, found) = reload::read_manifests(&manifests);
+    faults.append(found);
+    let (migrated, found) = manifest::migrate(&sources);
+    faults.append(found);
+    faults.iter().for_each(output::complain);
+    let objects: Vec<_> = migrated.iter().filter_map(|one| one.object.as_ref()).collect();
+    output::print(format, &in_words(&migrated), &objects)?;
+    Ok(if faults.has_errors() {
+        CommandResult::Failure
+    } else {
+        CommandResult::Success
+    })
+}
+
+/// A YAML stream, each document with its remarks above it.
+fn in_words(migrated: &[Migrated]) -> Lines {
+    let mut lines = Lines::new();
+    for one in migrated {
+        if one.object.is_some() {
+            lines.line("---");
+        }
+        for remark in &one.remarks {
+            lines.line(format_args!("# {remark}"));
+        }
+        let yaml = one.object.as_ref().map(document::to_yaml);
+        lines.each("", &yaml.unwrap_or_default());
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portcullis_policy::field::FieldPath;
+
+    #[test]
+    fn a_fault_is_a_result_at_its_line() {
+        let mut faults = Faults::new();
+        let place = Place {
+            file: Some("./a b.yaml".into()),
+            line: 7,
+            column: 3,
+            object: "Role/r".into(),
+            path: FieldPath::root().field("rules"),
+        };
+        faults.push(Fault::warning(place, FaultKind::Suspicious, "odd"));
+        faults.push(Fault::error(Place::default(), FaultKind::Required, "missing"));
+        let log = log(&faults);
+        let results = &log["runs"][0]["results"];
+        assert_eq!(results[0]["ruleId"], "suspicious");
+        assert_eq!(results[0]["level"], "warning");
+        assert_eq!(results[0]["message"]["text"], "Role/r: rules: odd");
+        let location = &results[0]["locations"][0]["physicalLocation"];
+        assert_eq!(location["artifactLocation"]["uri"], "a%20b.yaml");
+        assert_eq!(location["region"], json!({"startLine": 7, "startColumn": 3}));
+        assert_eq!(results[1]["level"], "error");
+        assert_eq!(results[1]["locations"], json!([]));
     }
 }

@@ -9,12 +9,13 @@
 //!
 //! Certificates and keys are files, referred to by path, so that [`renew`] can replace
 //! them while the gateway and the API server run.
+//!
+//! The example policies are those of `config/policies`, but in Shadow where they deny: an example
+//! is decided, logged and counted, and changes no answer. Their suites expect that.
 
 mod files;
-mod fill;
 mod host;
 mod pki;
-mod policies;
 mod renew;
 
 use std::collections::BTreeSet;
@@ -26,13 +27,13 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-pub(crate) use files::{CONFIGURATION, SetUp};
-use host::{Host, Namespace};
-
 use super::output::{self, Format, Output};
 use super::{CommandResult, Error};
 use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
+use host::{Host, Namespace};
 use portcullis_policy::explain::Lines;
+
+pub(crate) use files::{CONFIGURATION, SetUp};
 
 /// Write keys, certificates and configuration files for a gateway and its API servers.
 #[derive(Debug, clap::Args)]
@@ -88,7 +89,7 @@ struct WrittenFiles<'a> {
 }
 
 /// One file of a set-up.
-struct File {
+pub(crate) struct File {
     /// Relative to the folder of the set-up.
     path: &'static str,
     contents: Vec<u8>,
@@ -280,4 +281,80 @@ fn make_folder(path: &Path, mode: u32) -> std::io::Result<()> {
 /// Seconds since 1970.
 fn now() -> i64 {
     time::OffsetDateTime::now_utc().unix_timestamp()
+}
+
+/// An example, and its suite.
+struct Example {
+    path: &'static str,
+    text: &'static str,
+    suite_path: &'static str,
+    suite: &'static str,
+}
+
+macro_rules! example {
+    ($name:literal, $suite:expr) => {
+        Example {
+            path: concat!("policies/", $name, ".yaml"),
+            text: include_str!(concat!("../../config/policies/", $name, ".yaml")),
+            suite_path: concat!("policies/", $name, "_test.yaml"),
+            suite: include_str!($suite),
+        }
+    };
+}
+
+const EXAMPLE_POLICIES: [Example; 7] = [
+    example!(
+        "agents-own-node",
+        "init/templates/suites/agents-own-node_test.yaml"
+    ),
+    example!("contractors", "../../config/policies/contractors_test.yaml"),
+    example!("discovery", "../../config/policies/discovery_test.yaml"),
+    example!("exec-trial", "../../config/policies/exec-trial_test.yaml"),
+    example!("own-tokens", "init/templates/suites/own-tokens_test.yaml"),
+    example!(
+        "production-guard",
+        "init/templates/suites/production-guard_test.yaml"
+    ),
+    example!("team-readers", "../../config/policies/team-readers_test.yaml"),
+];
+
+/// The line that makes a policy deny, and what stands below it in a set-up.
+const DENY: &str = "  effect: Deny\n";
+const SHADOW: &str =
+    "  # Decided, logged and counted, changes no answer: remove this line to enforce it.\n  mode: Shadow\n";
+
+/// Every example with its suite.
+pub(crate) fn examples() -> impl Iterator<Item = File> {
+    EXAMPLE_POLICIES.iter().flat_map(|example| {
+        [
+            File::open(example.path, in_shadow(example.text)),
+            File::open(example.suite_path, example.suite),
+        ]
+    })
+}
+
+/// `policy` in Shadow, where it denies and is not so already.
+fn in_shadow(policy: &str) -> String {
+    if policy.contains("  mode: Shadow\n") {
+        return policy.to_owned();
+    }
+    policy.replace(DENY, &format!("{DENY}{SHADOW}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_example_that_denies_is_in_shadow() {
+        for example in &EXAMPLE_POLICIES {
+            let text = in_shadow(example.text);
+            assert_eq!(
+                text.matches("effect: Deny").count(),
+                text.matches("mode: Shadow").count(),
+                "{}",
+                example.path
+            );
+        }
+    }
 }

@@ -1,16 +1,17 @@
-//! Output: results on standard output, errors on standard error.
+//! Output: results on standard output, errors on standard error, progress on a terminal.
 //!
 //! The commands write nothing elsewhere, and what is for people goes through [`Lines`].
 
 use std::fmt::Display;
 use std::io::{BufWriter, IsTerminal as _, Stdout, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::Error;
 use portcullis_policy::explain::Lines;
-use portcullis_policy::explain::lines::is_escaped;
+use portcullis_policy::explain::lines::{is_escaped, one_line};
 
 /// The format of the results of most commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -129,6 +130,41 @@ pub(crate) fn complain(what: impl Display) {
 /// The same in several lines. That it cannot be said is no further failure.
 pub(crate) fn complain_in_lines(what: &Lines) {
     let _ = write!(std::io::stderr(), "portcullis: {what}");
+}
+
+/// How often it is said.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// One line on standard error that is written over; none where that is no terminal.
+pub(crate) struct ProgressLine {
+    is_terminal: bool,
+    shown: Option<Instant>,
+}
+
+impl ProgressLine {
+    pub(crate) fn new() -> Self {
+        Self {
+            is_terminal: std::io::stderr().is_terminal(),
+            shown: None,
+        }
+    }
+
+    /// Says how far the work is, unless that was said just before.
+    pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
+        if !self.is_terminal || self.shown.is_some_and(|shown| shown.elapsed() < EVERY) {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        // That it cannot be said is no failure.
+        let _ = write!(std::io::stderr(), "\r\x1b[K{}", one_line(&text()));
+    }
+
+    /// Takes the line away, before something else is written.
+    pub(crate) fn clear(&mut self) {
+        if self.is_terminal && self.shown.take().is_some() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
 }
 
 #[cfg(test)]

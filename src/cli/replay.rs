@@ -7,30 +7,27 @@
 //!
 //! Nobody is called: webhooks and authorizers answer as they are recorded to have answered.
 
-mod changes;
 mod decide;
 mod report;
-mod source;
 mod watch;
 
+use std::fs;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use regex_automata::hybrid::regex::Regex;
 
-use super::loading;
-use super::output::{self, Output};
-use super::progress::ProgressLine;
-use super::{CommandResult, Error};
-use crate::recording::RecordLine;
-use changes::ChangeExample;
+use super::output::{self, Output, ProgressLine};
+use super::{CommandResult, Error, loading};
+use crate::config::files;
+use crate::recording::{PREFIX, RecordLine, RecordingError, RecordingHeader};
 use decide::Deciding;
 use portcullis_cel::json::Document;
 use portcullis_policy::engine::Time;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::replayed::{Replayed, ReviewComparison};
 use portcullis_policy::field::Faults;
-use report::ReplayReport;
-use source::RecordingFile;
+use report::{ChangeExample, ReplayReport};
 
 /// Decide recorded reviews again, and show which decisions would change.
 ///
@@ -50,7 +47,7 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "OLD")]
     baseline: Option<PathBuf>,
     /// Decide for this time instead of the recorded ones, in RFC 3339.
-    #[arg(long, value_name = "TIME", value_parser = super::at::parse)]
+    #[arg(long, value_name = "TIME", value_parser = super::policy_files::parse_time)]
     at: Option<Time>,
     /// Changes that do not fail: a regular expression for `FROM->TO CAUSE`, such as
     /// `deny->allow AuthorizationPolicy/trial`.
@@ -98,7 +95,7 @@ impl Replay {
         let old = self.baseline.as_deref().map(configured).transpose()?;
         let (mut replayed, mut cut) = (Replayed::default(), Vec::new());
         let (mut progress, mut count) = (ProgressLine::new(), 0_u64);
-        for path in source::files(&self.recordings)? {
+        for path in recording_files(&self.recordings)? {
             let mut file = RecordingFile::open(&path)?;
             let mut is_cut = false;
             while file.advance()? {
@@ -165,7 +162,7 @@ impl Replay {
             None => decide::recorded_decision(&recorded),
         };
         let now = decide(new)?;
-        let mut compared = changes::compared(file, &recorded, before, now);
+        let mut compared = report::compared(file, &recorded, before, now);
         if let ReviewComparison::Changed(group, example) | ReviewComparison::Lost(group, _, example) =
             &mut compared
             && !replayed.changes.contains_key(&*group)
@@ -193,4 +190,153 @@ fn shown(path: &Path) -> String {
 /// Says on standard error what is no failure.
 fn note(what: impl std::fmt::Display) {
     output::complain(what);
+}
+
+/// The most bytes of a line: twice what the gateway queues of reviews that are to be written.
+const MAX_LINE_BYTES: u64 = 128 << 20;
+
+/// How the first line of a recording begins.
+const HEADER: &[u8] = b"{\"portcullisRecording\"";
+
+/// What is read at once.
+const BUFFER: usize = 1 << 20;
+
+/// The files that are named, in order; of folders those of recordings, the oldest first.
+///
+/// # Errors
+///
+/// One cannot be read, or a folder has none.
+fn recording_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    for path in named {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let mut within = recordings_of(path).map_err(|source| Error::file("read", path, source))?;
+        if within.is_empty() {
+            let path = path.display();
+            return Err(Error::Usage(format!("there is no recording in `{path}`")));
+        }
+        within.sort();
+        files.append(&mut within);
+    }
+    Ok(files)
+}
+
+fn recordings_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+/// One file that is being read.
+pub(crate) struct RecordingFile {
+    pub(crate) path: PathBuf,
+    /// The number of the line that was read last, from 1.
+    pub(crate) line: u64,
+    /// Whether a recording in it ends with a line that is not whole.
+    pub(crate) is_cut: bool,
+    reader: Box<dyn BufRead>,
+    buffer: Vec<u8>,
+}
+
+// === impl RecordingFile ===
+
+impl RecordingFile {
+    /// # Errors
+    ///
+    /// It cannot be read, or is no recording, or one of a later version.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let reader: Box<dyn BufRead> = if path == Path::new("-") {
+            Box::new(BufReader::with_capacity(BUFFER, io::stdin()))
+        } else {
+            let file = files::open(path).map_err(|source| Error::file("read", path, source))?;
+            Box::new(BufReader::with_capacity(BUFFER, file))
+        };
+        let mut file = Self {
+            path: path.to_owned(),
+            line: 0,
+            is_cut: false,
+            reader,
+            buffer: Vec::new(),
+        };
+        file.read()?;
+        // A process that ended at once has left not even the first line.
+        if file.buffer.is_empty() {
+            file.is_cut = true;
+            return Ok(file);
+        }
+        file.check_header()?;
+        Ok(file)
+    }
+
+    /// Goes to the next line that is whole. Whether there is one.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub(crate) fn advance(&mut self) -> Result<bool, Error> {
+        self.read()?;
+        // Recordings may be put one behind the other.
+        while self.buffer.starts_with(HEADER) {
+            self.check_header()?;
+            self.read()?;
+        }
+        if self.buffer.is_empty() {
+            return Ok(false);
+        }
+        if self.buffer.last() != Some(&b'\n') && Document::parse_bytes(&self.buffer).is_err() {
+            self.is_cut = true;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// What this line says; none where it is cut off, and another recording begins behind it.
+    ///
+    /// # Errors
+    ///
+    /// It is no JSON.
+    pub(crate) fn document(&self) -> Result<Option<Document<'_>>, Error> {
+        match Document::parse_bytes(&self.buffer) {
+            Ok(document) => Ok(Some(document)),
+            Err(_) if self.buffer.windows(HEADER.len()).any(|part| part == HEADER) => Ok(None),
+            Err(error) => Err(self.unreadable(&error.into())),
+        }
+    }
+
+    fn check_header(&self) -> Result<(), Error> {
+        let header = RecordingHeader::read(&self.buffer);
+        header.map(drop).map_err(|error| self.unreadable(&error))
+    }
+
+    fn read(&mut self) -> Result<(), Error> {
+        self.buffer.clear();
+        self.line += 1;
+        let mut line = io::Read::take(&mut self.reader, MAX_LINE_BYTES);
+        let read = line.read_until(b'\n', &mut self.buffer);
+        let read = read.map_err(|source| Error::file("read", &self.path, source))?;
+        if read as u64 == MAX_LINE_BYTES {
+            let error = RecordingError::TooLong {
+                max_bytes: MAX_LINE_BYTES,
+            };
+            return Err(self.unreadable(&error));
+        }
+        Ok(())
+    }
+
+    /// That this line cannot be used.
+    pub(crate) fn unreadable(&self, error: &RecordingError) -> Error {
+        Error::Usage(format!(
+            "cannot replay `{}`, line {}: {error}",
+            self.path.display(),
+            self.line
+        ))
+    }
 }

@@ -8,32 +8,25 @@
 
 #[cfg(test)]
 mod agreement;
-mod finding;
+mod formats;
 mod input;
 mod judge;
-mod junit;
-mod live;
-mod openreports;
 mod report;
-mod sarif;
 mod tape;
-mod template;
-mod workers;
 
 use std::collections::BTreeSet;
+use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::at::At;
-use super::loading;
 use super::output::{self, Output};
-use super::policy_files::PolicyFiles;
-use super::{CommandResult, Error};
+use super::policy_files::{At, PolicyFiles};
+use super::{CommandResult, Error, loading};
 use crate::cluster::LiveCluster;
+use formats::OpenReports;
 use input::{InputPart, ScanInput};
-use judge::STORED;
-use judge::{CREATED, JudgedObject, ObjectJudge};
-use openreports::OpenReports;
+use judge::{CREATED, JudgedObject, ObjectJudge, STORED};
 use portcullis_cel::json;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::ParamKind;
@@ -42,7 +35,6 @@ use portcullis_policy::explain::kinds::ServedAs;
 use portcullis_policy::explain::manifests::ManifestRequest;
 use portcullis_policy::field::{Fault, Faults};
 use report::ScanReport;
-use workers::in_order;
 
 /// Judge objects that exist, or the manifests of a change, by the admission policies.
 ///
@@ -153,9 +145,9 @@ impl Scan {
         let judge = self.judge_by(cluster, None)?;
         let (place, mut reports) = (self.place(cluster), OpenReports::new(self.at.time()));
         report.skipped(&judge.not_asked())?;
-        live::judge_cluster(&judge, cluster, place, (&mut report, &mut reports))?;
+        input::judge_cluster(&judge, cluster, place, (&mut report, &mut reports))?;
         if self.write_reports {
-            live::write_reports(cluster, place, &reports)?;
+            input::write_reports(cluster, place, &reports)?;
         }
         report.finish().map(result)
     }
@@ -167,9 +159,9 @@ impl Scan {
             self.files.load_files()?
         } else {
             let purpose = crate::cluster::LivePurpose::Admission;
-            super::live::policies(cluster, &self.files.cluster, purpose, self.at.time())?
+            super::policy_files::live_policies(cluster, &self.files.cluster, purpose, self.at.time())?
         };
-        let mut judge = self.judge(loaded, input, |kinds| live::surroundings(cluster, kinds))?;
+        let mut judge = self.judge(loaded, input, |kinds| input::surroundings(cluster, kinds))?;
         let resources = cluster.resources().iter();
         resources.for_each(|resource| {
             let served = ServedAs {
@@ -262,4 +254,48 @@ fn gather(judged: impl IntoIterator<Item = Result<JudgedObject, Fault>>, mut fau
         }
     }
     (objects, faults)
+}
+
+/// `work` on each of `items`, on as many threads as there are processors.
+pub(crate) fn in_order<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    if threads == 1 || items.len() < 2 {
+        return items.iter().map(work).collect();
+    }
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(items.len())));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(items.len()) {
+            scope.spawn(|| {
+                while let Some((place, item)) = take(items, &next) {
+                    let result = work(item);
+                    done.lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push((place, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|(place, _)| *place);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+fn take<'i, T>(items: &'i [T], next: &AtomicUsize) -> Option<(usize, &'i T)> {
+    let place = next.fetch_add(1, Ordering::Relaxed);
+    items.get(place).map(|item| (place, item))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_order;
+
+    #[test]
+    fn results_are_in_the_order_of_the_items() {
+        let items: Vec<u32> = (0..1000).collect();
+        assert_eq!(
+            in_order(&items, |item| item * 2),
+            items.iter().map(|item| item * 2).collect::<Vec<_>>()
+        );
+        assert_eq!(in_order(&[] as &[u32], |item| *item), Vec::<u32>::new());
+    }
 }

@@ -8,7 +8,6 @@
 //! ```
 
 mod development;
-mod try_it;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,9 +26,9 @@ use crate::server::{Gateway, ListenAddresses, Server, Signals};
 use crate::telemetry::decision_log::Destination;
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::{DecisionLog, Metrics, logging};
+use development::TryIt;
 use portcullis_policy::explain::Lines;
 use portcullis_policy::field::Faults;
-use try_it::TryIt;
 
 /// Serve until SIGTERM; read all files again on SIGHUP.
 ///

@@ -1,8 +1,8 @@
 //! `portcullis test`: runs test suites for policies.
 //!
 //! ```text
-//! PATH --find--> PolicyTest documents --suite--> Suite --run--> one Outcome for each case
-//!                                                  |
+//! PATH ──▶ PolicyTest documents ──suite──▶ Suite ──run──▶ one Outcome for each case ──▶ text · JSON · JUnit
+//!                                                  ▲
 //!                                      manifests or configuration
 //! ```
 
@@ -10,22 +10,23 @@ mod admission;
 #[cfg(test)]
 mod agreement;
 mod coverage;
-mod find;
-pub(crate) mod junit;
 mod run;
 mod suite;
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
-use super::at::At;
 use super::output::{self, Format, Output};
-use super::{CommandResult, Error};
+use super::policy_files::At;
+use super::{CommandResult, Error, loading};
+use crate::reload;
 use coverage::{Coverage, CoverageReport};
+use portcullis_policy::document::{self, Document};
 use portcullis_policy::explain::Lines;
-use portcullis_policy::field::Faults;
+use portcullis_policy::field::{Fault, FaultKind, Faults};
 use run::{CaseOutcome, TestRun};
 
 /// Run test suites for policies: requests with the expected decision and its cause.
@@ -97,7 +98,7 @@ impl Test {
     pub(crate) fn run(self) -> Result<CommandResult, Error> {
         let format = self.output.output;
         let mut faults = Faults::new();
-        let documents = find::documents(&self.paths, &mut faults)?;
+        let documents = documents(&self.paths, &mut faults)?;
         let wants_coverage = self.coverage || self.coverage_lcov.is_some();
         let mut run = TestRun {
             now: self.at.time(),
@@ -116,7 +117,7 @@ impl Test {
         }
         let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
         if let Some(path) = &self.junit {
-            write(path, &junit::junit(&cases, &faults))?;
+            write(path, &junit(&cases, &faults))?;
         }
         if let (Some(path), Some(coverage)) = (&self.coverage_lcov, &run.coverage) {
             write(path, &coverage::lcov(coverage))?;
@@ -191,5 +192,141 @@ impl TestReport<'_> {
         }
         lines.line(format_args!("{} passed, {} failed", self.passed, self.failed));
         lines
+    }
+}
+
+/// `kind` of a suite.
+pub(crate) const KIND: &str = "PolicyTest";
+/// `apiVersion` of a suite.
+pub(crate) const API_VERSION: &str = "portcullis.dev/v1alpha1";
+
+/// Every suite in files named and in folders; in a folder the other documents are left alone.
+///
+/// # Errors
+///
+/// A path cannot be read.
+pub(crate) fn documents(paths: &[PathBuf], faults: &mut Faults) -> Result<Vec<Document>, Error> {
+    let mut suites = Vec::new();
+    for path in paths {
+        loading::readable(path)?;
+        let (sources, unreadable) = reload::read_manifests(&loading::everywhere(std::slice::from_ref(path)));
+        faults.append(unreadable);
+        for source in sources {
+            match document::parse(Some(&source.file), &source.text) {
+                Ok(documents) => suites.extend(suites_of(path, documents, faults)),
+                Err(fault) => faults.push(fault),
+            }
+        }
+    }
+    Ok(suites)
+}
+
+fn suites_of(named: &Path, documents: Vec<Document>, faults: &mut Faults) -> Vec<Document> {
+    let (suites, others): (Vec<_>, Vec<_>) = documents
+        .into_iter()
+        .partition(|document| document.text("kind") == Some(KIND));
+    if named.is_dir() {
+        return suites;
+    }
+    // A file that is named is meant as a suite: what else is in it is a mistake.
+    for other in others {
+        let path = portcullis_policy::field::FieldPath::root().field("kind");
+        let message = format!("expected the kind `{KIND}` of `{API_VERSION}`");
+        faults.push(Fault::error(other.place(path), FaultKind::NotSupported, message));
+    }
+    suites
+}
+
+/// A `testsuite` for each file, and one for faults, if there are any.
+pub(crate) fn junit(cases: &[CaseOutcome], faults: &[String]) -> String {
+    let mut files: Vec<&str> = cases.iter().map(|case| case.file.as_str()).collect();
+    files.dedup();
+    let failed = cases.iter().filter(|case| !case.passed()).count();
+    let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+    // Writing to text does not fail.
+    let _ = writeln!(
+        xml,
+        "<testsuites name=\"portcullis\" tests=\"{}\" failures=\"{failed}\" errors=\"{}\">",
+        cases.len() + faults.len(),
+        faults.len()
+    );
+    for file in files {
+        let own: Vec<&CaseOutcome> = cases.iter().filter(|case| case.file == file).collect();
+        let failed = own.iter().filter(|case| !case.passed()).count();
+        let name = escaped(file);
+        let _ = writeln!(
+            xml,
+            "  <testsuite name=\"{name}\" tests=\"{}\" failures=\"{failed}\" errors=\"0\">",
+            own.len()
+        );
+        own.iter().for_each(|case| write_case(&mut xml, case));
+        xml.push_str("  </testsuite>\n");
+    }
+    if !faults.is_empty() {
+        let count = faults.len();
+        let _ = writeln!(
+            xml,
+            "  <testsuite name=\"faults\" tests=\"{count}\" failures=\"0\" errors=\"{count}\">"
+        );
+        for fault in faults {
+            let fault = escaped(fault);
+            let _ = write!(
+                xml,
+                "    <testcase name=\"{fault}\" classname=\"faults\">\n      <error message=\"{fault}\"/>\n    </testcase>\n"
+            );
+        }
+        xml.push_str("  </testsuite>\n");
+    }
+    xml + "</testsuites>\n"
+}
+
+fn write_case(xml: &mut String, case: &CaseOutcome) {
+    let (name, file) = (escaped(&case.name), escaped(&case.file));
+    let _ = write!(
+        xml,
+        "    <testcase name=\"{name}\" classname=\"{file}\" file=\"{file}\" line=\"{}\"",
+        case.line
+    );
+    if case.passed() {
+        xml.push_str("/>\n");
+        return;
+    }
+    let text = escaped(case.in_words().as_str());
+    let message = escaped(&case.summary());
+    let _ = write!(
+        xml,
+        ">\n      <failure message=\"{message}\">{text}</failure>\n    </testcase>\n"
+    );
+}
+
+/// As text or within quotes. What no XML may have is replaced.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut written = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => written.push_str("&amp;"),
+            '<' => written.push_str("&lt;"),
+            '>' => written.push_str("&gt;"),
+            '"' => written.push_str("&quot;"),
+            '\n' | '\t' => {
+                let _ = write!(written, "&#{};", u32::from(char));
+            }
+            char if char.is_control() || matches!(char, '\u{fffe}' | '\u{ffff}') => written.push('\u{fffd}'),
+            char => written.push(char),
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_xml_may_not_have_is_escaped_or_replaced() {
+        assert_eq!(
+            escaped("a<b>&\"c\"\n\u{1b}[0m"),
+            "a&lt;b&gt;&amp;&quot;c&quot;&#10;\u{fffd}[0m"
+        );
     }
 }

@@ -1,21 +1,19 @@
-//! The contents of a set-up's files.
-
-mod gaps;
-mod set_up;
+//! The files of a set-up, and the templates that they are made from.
+//!
+//! In a template, `{{name}}` stands for a value, and `{{path:FILE}}` for the absolute path of a file of
+//! the set-up, quoted for YAML.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::File;
-use super::fill::{Filling, quoted};
-use super::host::Host;
+use super::host::{Host, Namespace};
 use super::pki::{Authority, Pair, Usage};
-use super::policies;
-use crate::cli::Error;
-use gaps::{filling, url_hosts};
-use set_up::PORT;
-pub(crate) use set_up::SetUp;
+use crate::cli::{Error, init, output};
 
 /// The gateway's configuration, by whose presence a set-up is known.
 pub(crate) const CONFIGURATION: &str = "portcullis.yaml";
@@ -71,7 +69,7 @@ pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
         include_str!("templates/policies.md"),
     ));
     if set_up.examples {
-        files.extend(policies::examples());
+        files.extend(init::examples());
     }
     if set_up.in_cluster.is_some() {
         let manifests = in_cluster(&filling, &files);
@@ -206,6 +204,195 @@ fn admission_kubeconfig(directory: &Path, hosts: &[Host]) -> String {
         );
     }
     text
+}
+
+/// Fills the templates of one set-up.
+pub(crate) struct Filling<'a> {
+    directory: &'a Path,
+    values: Vec<(&'static str, String)>,
+}
+
+impl<'a> Filling<'a> {
+    /// `values`: what each name stands for. A value is not itself a template, but those
+    /// of names further back may stand in it.
+    pub(crate) const fn new(directory: &'a Path, values: Vec<(&'static str, String)>) -> Self {
+        Self { directory, values }
+    }
+
+    /// `template` without gaps.
+    pub(crate) fn fill(&self, template: &str) -> String {
+        let mut text = template.to_owned();
+        for (name, value) in &self.values {
+            text = text.replace(&format!("{{{{{name}}}}}"), value);
+        }
+        self.with_paths(&text)
+    }
+
+    fn with_paths(&self, text: &str) -> String {
+        let mut parts = text.split("{{path:");
+        let mut filled = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (path, rest) = part.split_once("}}").unwrap_or((part, ""));
+            filled.push_str(&quoted(&self.directory.join(path)));
+            filled.push_str(rest);
+        }
+        filled
+    }
+}
+
+/// As a YAML double-quoted scalar: JSON's strings are a subset of those.
+pub(crate) fn quoted(path: &Path) -> String {
+    serde_json::Value::from(path.to_string_lossy()).to_string()
+}
+
+/// The hosts that stand in URLs: those that were named, else this machine.
+fn url_hosts<'a>(hosts: &'a [Host], names: &'a [Host]) -> &'a [Host] {
+    if hosts.is_empty() {
+        names.get(..1).unwrap_or_default()
+    } else {
+        hosts
+    }
+}
+
+/// The address to listen on: every one of the machine, unless only the machine itself is to come.
+pub(crate) fn listen(hosts: &[Host]) -> String {
+    if hosts.iter().all(Host::is_loopback) {
+        format!("127.0.0.1:{PORT}")
+    } else if hosts
+        .iter()
+        .all(|host| matches!(host, Host::Address(address) if address.is_ipv6()))
+    {
+        format!("[::]:{PORT}")
+    } else {
+        format!("0.0.0.0:{PORT}")
+    }
+}
+
+/// What the templates of `set_up` leave open.
+fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host], ca: &Pair) -> Filling<'a> {
+    let listed: Vec<String> = hosts.iter().map(|host| format!("`{host}`")).collect();
+    let host = hosts.first().map(ToString::to_string).unwrap_or_default();
+    let name = if set_up.is_static {
+        "portcullis.static.k8s.io"
+    } else {
+        "portcullis"
+    };
+    let plugin = |kind| {
+        if set_up.is_static {
+            include_str!("templates/static/admission.yaml").replace("KIND", kind)
+        } else {
+            String::new()
+        }
+    };
+    let values = vec![
+        ("put-to-use", put_to_use(set_up).to_owned()),
+        ("registered", registered(set_up).to_owned()),
+        ("directory", output::argument(directory)),
+        ("match-conditions", match_conditions(set_up)),
+        ("static-validating", plugin("validating")),
+        ("static-mutating", plugin("mutating")),
+        ("exempt", exempt(set_up)),
+        ("namespaces", left_out(set_up).join(", ")),
+        (
+            "namespace",
+            set_up.in_cluster.map(ToString::to_string).unwrap_or_default(),
+        ),
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("name", name.to_owned()),
+        ("host", host),
+        ("hosts", listed.join(", ")),
+        ("listen", listen(hosts)),
+        ("ca", STANDARD.encode(&ca.certificate)),
+    ];
+    Filling::new(directory, values)
+}
+
+/// What the registrations leave out by what is asked.
+fn match_conditions(set_up: &SetUp<'_>) -> String {
+    let mut conditions = include_str!("templates/match-conditions.yaml").to_owned();
+    if set_up.is_static {
+        conditions.push_str(include_str!("templates/static/match-conditions.yaml"));
+    }
+    conditions
+}
+
+/// The namespaces whose objects the registrations leave out.
+fn left_out(set_up: &SetUp<'_>) -> Vec<String> {
+    let mut names = vec!["kube-system".to_owned()];
+    names.extend(set_up.in_cluster.map(ToString::to_string));
+    names.dedup();
+    names
+}
+
+/// The matchConditions for the service accounts of further namespaces: the gateway's
+/// own, and those that were named.
+fn exempt(set_up: &SetUp<'_>) -> String {
+    let mut namespaces: Vec<String> = set_up
+        .in_cluster
+        .into_iter()
+        .chain(set_up.exempt)
+        .map(ToString::to_string)
+        .filter(|namespace| namespace != "kube-system")
+        .collect();
+    namespaces.sort();
+    namespaces.dedup();
+    namespaces
+        .iter()
+        .map(|namespace| {
+            format!("    - expression: \"!('system:serviceaccounts:{namespace}' in request.groups)\"\n")
+        })
+        .collect()
+}
+
+/// How the README says to put the registrations in force.
+const fn registered(set_up: &SetUp<'_>) -> &'static str {
+    if set_up.is_static {
+        "| `static/` | read by the API server (1.37 and later), as `admission-configuration.yaml` says. If you applied a `webhooks.yaml` before, delete those registrations, or each request comes twice |"
+    } else {
+        "| `webhooks.yaml` | `kubectl apply -f webhooks.yaml`, once the gateway serves |"
+    }
+}
+
+/// How the README says to run the gateway.
+const fn put_to_use(set_up: &SetUp<'_>) -> &'static str {
+    if set_up.in_cluster.is_some() {
+        include_str!("templates/in-cluster/put-to-use.md")
+    } else {
+        include_str!("templates/put-to-use.md")
+    }
+}
+
+/// The port of the gateway.
+pub(crate) const PORT: u16 = 8443;
+
+/// What a set-up is to be.
+#[derive(Debug, Default)]
+pub(crate) struct SetUp<'a> {
+    /// As whom the gateway is reached; none: from its own machine alone.
+    pub(crate) hosts: &'a [Host],
+    /// The namespace in which the gateway runs, where it runs in the cluster.
+    pub(crate) in_cluster: Option<&'a Namespace>,
+    /// Further namespaces whose service accounts are never asked about.
+    pub(crate) exempt: &'a [Namespace],
+    /// Whether there are example policies.
+    pub(crate) examples: bool,
+    /// Whether the registrations are static manifests.
+    pub(crate) is_static: bool,
+    /// Whether there is a console, for this machine alone.
+    pub(crate) console: bool,
+}
+
+// === impl SetUp ===
+
+impl SetUp<'_> {
+    /// One to try things with, on this machine alone.
+    pub(crate) fn development() -> Self {
+        Self {
+            examples: true,
+            console: true,
+            ..Self::default()
+        }
+    }
 }
 
 #[cfg(test)]

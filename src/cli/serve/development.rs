@@ -1,10 +1,13 @@
-//! The development set-up, served when nothing is configured.
+//! The development set-up, served when nothing is configured, and the commands to try that are
+//! printed with it.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::cli::output::{self, Format};
 use crate::cli::{Error, init, loading};
 use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
+use crate::server::ListenAddresses;
 use portcullis_policy::explain::Lines;
 
 /// The configuration of the development set-up, made now unless it is there.
@@ -32,4 +35,108 @@ pub(crate) fn set_up(format: Format) -> Result<PathBuf, Error> {
         output::print(format, &Lines::from_iter([text]), &())?;
     }
     Ok(configuration)
+}
+
+/// Commands that work in the folder in which the gateway was started.
+pub(crate) struct TryIt<'a> {
+    /// The folder of the set-up, as seen from where the gateway was started.
+    relative: &'a Path,
+    /// The same for programs that are started elsewhere.
+    absolute: &'a Path,
+    addresses: ListenAddresses,
+}
+
+impl<'a> TryIt<'a> {
+    /// For the set-up whose configuration is at these paths.
+    pub(crate) fn new(relative: &'a Path, absolute: &'a Path, addresses: ListenAddresses) -> Self {
+        let folder = |path: &'a Path| path.parent().unwrap_or(path);
+        Self {
+            relative: folder(relative),
+            absolute: folder(absolute),
+            addresses,
+        }
+    }
+}
+
+impl fmt::Display for TryIt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (relative, absolute) = (output::argument(self.relative), output::argument(self.absolute));
+        let portcullis = output::program();
+        let ListenAddresses {
+            server,
+            admin,
+            console,
+        } = self.addresses;
+        let console = console.map(|address| format!("Look at what is decided, and why: http://{address}/\n"));
+        let console = console.unwrap_or_default();
+        write!(
+            f,
+            r#"serving https://{server}
+
+Send a request, as an API server would:
+
+  curl --cacert {relative}/pki/ca.crt --cert {relative}/pki/authorization.crt \
+    --key {relative}/pki/authorization.key -H 'Content-Type: application/json' \
+    https://{server}/authorize -d '{REVIEW}'
+
+Decide the same offline, and see why:
+
+  {portcullis} authorize {AUTHORIZE}
+
+Connect a kube-apiserver on this machine (1.30 and later, instead of --authorization-mode):
+
+  --authorization-config={absolute}/authorization-configuration.yaml
+
+or, with the older flags:
+
+  --authorization-mode=Webhook,Node,RBAC --authorization-webhook-version=v1 \
+  --authorization-webhook-config-file={absolute}/kubeconfigs/authorization.kubeconfig
+
+The policies are examples. Those that deny are in mode Shadow: their decisions are shown and
+logged, but do not affect the answer. To enforce one, remove its `mode: Shadow` in
+{relative}/policies; the gateway notices the change by itself.
+
+{console}Metrics: curl http://{admin}/metrics
+More: {relative}/README.md. For other hosts: {portcullis} init DIR --host NAME
+
+"#
+        )
+    }
+}
+
+/// A developer wants to delete in production.
+const REVIEW: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"jane","groups":["dev"],"resourceAttributes":{"verb":"delete","group":"apps","resource":"deployments","namespace":"prod-web","name":"web"}}}"#;
+
+/// The same request, for `authorize`.
+const AUTHORIZE: &str =
+    "--user jane --group dev --verb delete --resource deployments.apps -n prod-web --name web";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_review_is_one_that_the_server_reads() {
+        let review = portcullis_policy::api::SubjectAccessReview::decode(REVIEW.as_bytes()).unwrap();
+        assert_eq!(review.attributes.user.name, "jane");
+        // The shell ends its argument at the first quote.
+        assert!(!REVIEW.contains('\''));
+    }
+
+    #[test]
+    fn what_is_decided_offline_is_the_review() {
+        let review: serde_json::Value = serde_json::from_str(REVIEW).unwrap();
+        let [user, group] =
+            ["/spec/user", "/spec/groups/0"].map(|place| review.pointer(place).unwrap().as_str().unwrap());
+        let of = |field: &str| review["spec"]["resourceAttributes"][field].as_str().unwrap();
+        let flags = format!(
+            "--user {user} --group {group} --verb {} --resource {}.{} -n {} --name {}",
+            of("verb"),
+            of("resource"),
+            of("group"),
+            of("namespace"),
+            of("name"),
+        );
+        assert_eq!(AUTHORIZE, flags);
+    }
 }

@@ -1,24 +1,23 @@
-//! Which rules and expressions of manifests a run of test suites reached.
+//! Which rules and expressions of manifests a run of test suites reached, also in the format of lcov
+//! (`man geninfo`), which editors and CI services read.
 //!
 //! ```text
 //! manifests ─▶ items: policies, rules, validations, mutations, matchConditions, each with its line
 //!                ▲
-//! traces of cases: what was reached, and what it came to
+//! traces of cases: what was reached, and its result
 //! ```
 
-mod items;
-mod lcov;
-
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Component, Path, PathBuf};
 
 use serde::Serialize;
 
 use portcullis_policy::authorization::{Finding, Trace};
-use portcullis_policy::document::Document;
+use portcullis_policy::document::{Document, Node, Value};
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::admission::{Traced, TracedValue};
-
-pub(crate) use lcov::lcov;
+use portcullis_policy::field::FieldPath;
 
 /// What the cases of a run reached, in the order of files and lines.
 #[derive(Debug, Default)]
@@ -103,7 +102,7 @@ struct MissedItem {
 impl Coverage {
     /// Adds what there is to reach in a manifest; what is known already counts once.
     pub(crate) fn add(&mut self, object: &Document) {
-        for place in items::of(object) {
+        for place in places(object) {
             self.0.entry(place).or_default();
         }
     }
@@ -163,7 +162,7 @@ impl Coverage {
                     }
                 }
                 Traced::Expression { part, result, .. } => {
-                    if let (Some(policy), Some(part)) = (&policy, items::part(part)) {
+                    if let (Some(policy), Some(part)) = (&policy, covered_part(part)) {
                         let item = ItemName {
                             part,
                             ..policy.clone()
@@ -246,7 +245,7 @@ impl CoveredPlace {
                 &item.namespace,
                 &item.name,
             ),
-            field: items::field(&item.kind, &item.part),
+            field: field_of_part(&item.kind, &item.part),
             // It held: so it was never false.
             never: never.map(|held| !held),
         }
@@ -322,4 +321,172 @@ impl CoverageReport {
         ));
         lines
     }
+}
+
+/// What an item of a list is, by its place there.
+type PartOf = fn(usize, &Node) -> Option<ItemPart>;
+
+/// What there is to reach in `object`, with its place.
+fn places(object: &Document) -> Vec<CoveredPlace> {
+    let kind = object.text("kind").unwrap_or_default().to_owned();
+    let lists: &[(&[&str], PartOf)] = match kind.as_str() {
+        "Role" | "ClusterRole" => &[(&["rules"], rule)],
+        "AuthorizationPolicy" => &[
+            (&["spec", "resourceRules"], rule),
+            (&["spec", "nonResourceRules"], rule),
+        ],
+        "ValidatingAdmissionPolicy" => &[
+            (&["spec", "matchConditions"], condition),
+            (&["spec", "validations"], |index, _| {
+                Some(ItemPart::Validation(index))
+            }),
+        ],
+        "MutatingAdmissionPolicy" => &[
+            (&["spec", "matchConditions"], condition),
+            (&["spec", "mutations"], |index, _| Some(ItemPart::Mutation(index))),
+        ],
+        _ => return Vec::new(),
+    };
+    let metadata = |field| object.root().get("metadata")?.get(field)?.as_str();
+    let is_namespaced = kind == "Role";
+    let place = |path: FieldPath, part| CoveredPlace {
+        file: object.file().map(|file| plain(file)).unwrap_or_default(),
+        line: object.place(path).line,
+        item: ItemName {
+            kind: kind.clone(),
+            namespace: metadata("namespace")
+                .filter(|_| is_namespaced)
+                .unwrap_or_default()
+                .to_owned(),
+            name: metadata("name").unwrap_or_default().to_owned(),
+            part,
+        },
+    };
+    let mut found = Vec::new();
+    if kind.ends_with("Policy") {
+        found.push(place(FieldPath::root(), ItemPart::Policy));
+    }
+    let mut before = 0;
+    for (path, part_of) in lists {
+        let at = path.iter().fold(FieldPath::root(), |path, name| path.field(name));
+        let items = items(object, path);
+        for (index, item) in items.iter().enumerate() {
+            // Rules for paths are numbered after those for resources.
+            let number = if *path == ["spec", "nonResourceRules"] {
+                before + index
+            } else {
+                index
+            };
+            found.extend(part_of(number, item).map(|part| place(at.index(index), part)));
+        }
+        before = items.len();
+    }
+    found
+}
+
+fn items<'o>(object: &'o Document, path: &[&str]) -> &'o [Node] {
+    let node = path.iter().try_fold(object.root(), |node, name| node.get(name));
+    match node.map(|node| &node.value) {
+        Some(Value::List(items)) => items,
+        _ => &[],
+    }
+}
+
+fn rule(index: usize, _: &Node) -> Option<ItemPart> {
+    Some(ItemPart::Rule(index))
+}
+
+fn condition(_: usize, item: &Node) -> Option<ItemPart> {
+    let name = item.get("name")?.as_str()?;
+    Some(ItemPart::MatchCondition(name.to_owned()))
+}
+
+/// Without `..` after a folder, so that a file that several suites name is one.
+fn plain(file: &str) -> String {
+    let mut path = PathBuf::new();
+    for component in Path::new(file).components() {
+        let is_folder = matches!(path.components().next_back(), Some(Component::Normal(_)));
+        match component {
+            Component::ParentDir if is_folder => {
+                path.pop();
+            }
+            Component::CurDir => {}
+            component => path.push(component),
+        }
+    }
+    path.display().to_string()
+}
+
+/// The part that a step of a trace names.
+fn covered_part(written: &str) -> Option<ItemPart> {
+    let (kind, which) = written.split_once(' ')?;
+    match kind {
+        "validation" => which.parse().ok().map(ItemPart::Validation),
+        "mutation" => which.parse().ok().map(ItemPart::Mutation),
+        "matchCondition" => Some(ItemPart::MatchCondition(which.to_owned())),
+        _ => None,
+    }
+}
+
+/// The field in which a part stands.
+fn field_of_part(kind: &str, part: &ItemPart) -> String {
+    match part {
+        ItemPart::Policy => "no case applies it".to_owned(),
+        ItemPart::Rule(index) if kind == "AuthorizationPolicy" => format!("rule {index}"),
+        ItemPart::Rule(index) => format!("rules[{index}]"),
+        ItemPart::Validation(index) => format!("spec.validations[{index}]"),
+        ItemPart::Mutation(index) => format!("spec.mutations[{index}]"),
+        ItemPart::MatchCondition(name) => format!("spec.matchConditions `{name}`"),
+    }
+}
+
+/// A record for each file: its lines, and for what is true or false a branch for each.
+pub(crate) fn lcov(coverage: &Coverage) -> String {
+    let mut files: BTreeMap<&str, Vec<(&CoveredPlace, &CoveredItem)>> = BTreeMap::new();
+    for (place, item) in &coverage.0 {
+        files.entry(&place.file).or_default().push((place, item));
+    }
+    let mut text = String::new();
+    for (file, items) in files {
+        // Writing to text does not fail.
+        let _ = write!(text, "TN:\nSF:{file}\n");
+        branches(&mut text, &items);
+        lines(&mut text, &items);
+        text.push_str("end_of_record\n");
+    }
+    text
+}
+
+fn branches(text: &mut String, items: &[(&CoveredPlace, &CoveredItem)]) {
+    let sided = items.iter().filter(|(place, _)| place.item.part.has_two_sides());
+    let (mut found, mut hit) = (0, 0);
+    for (block, (place, item)) in sided.enumerate() {
+        for (branch, taken) in [item.held, item.failed].into_iter().enumerate() {
+            let count = if item.reached == 0 {
+                "-".to_owned()
+            } else {
+                taken.to_string()
+            };
+            let _ = writeln!(text, "BRDA:{},{block},{branch},{count}", place.line);
+            found += 1;
+            hit += usize::from(taken > 0);
+        }
+    }
+    if found > 0 {
+        let _ = write!(text, "BRF:{found}\nBRH:{hit}\n");
+    }
+}
+
+/// Of several items on a line the one that was reached least counts.
+fn lines(text: &mut String, items: &[(&CoveredPlace, &CoveredItem)]) {
+    let mut lines: BTreeMap<u32, u64> = BTreeMap::new();
+    for (place, item) in items {
+        let least = lines.entry(place.line).or_insert(item.reached);
+        *least = (*least).min(item.reached);
+    }
+    for (line, reached) in &lines {
+        let _ = writeln!(text, "DA:{line},{reached}");
+    }
+    let hit = lines.values().filter(|reached| **reached > 0).count();
+    let _ = write!(text, "LF:{}\nLH:{hit}\n", lines.len());
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::API_VERSION;
 use super::admission::{AdmissionCase, AdmissionExpectation};
-use super::find::API_VERSION;
 use crate::config::{DEFAULT_CLUSTER, files};
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::Phase;

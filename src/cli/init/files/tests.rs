@@ -1,7 +1,6 @@
 //! Every kind of set-up, and what must hold of its files.
 
-use super::gaps::listen;
-use super::*;
+use super::{listen, *};
 
 fn hosts(names: &[&str]) -> Vec<Host> {
     names.iter().map(|name| name.parse().unwrap()).collect()

@@ -1,20 +1,25 @@
-//! Findings as Report, one for each namespace, and ClusterReport of `openreports.io/v1alpha1`
-//! (github.com/openreports/reports-api).
+//! The formats in which other programs read findings: OpenReports (Report, one for each namespace, and
+//! ClusterReport of `openreports.io/v1alpha1`, github.com/openreports/reports-api), JUnit's XML with a
+//! case for each object, and SARIF 2.1.0 with a rule for each policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::finding::{ScanFinding, ScanOutcome, ScanSummary};
+use super::report::{ScanFinding, ScanOutcome, ScanSummary};
+use crate::cli::sarif;
+use crate::cli::test::escaped;
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::text::truncate;
+use portcullis_policy::explain::authorization::object;
 
 /// The API version of the reports.
 pub(crate) const API_VERSION: &str = "openreports.io/v1alpha1";
 /// The name of each report, and of who writes it.
 pub(crate) const NAME: &str = "portcullis";
 /// The label by which the reports of a scan are found again.
-pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// The most results that a report has: it is one object in etcd.
 const MOST_RESULTS: usize = 1000;
@@ -64,7 +69,7 @@ impl OpenReports {
         let sorts = REPORTED.iter().zip(&mut report.results);
         let kept = sorts.filter(|(sort, _)| **sort == finding.result);
         for (_, kept) in kept.filter(|(_, kept)| kept.len() < MOST_RESULTS) {
-            kept.push(result(finding, (seconds, nanos)));
+            kept.push(open_report_result(finding, (seconds, nanos)));
         }
     }
 
@@ -103,7 +108,7 @@ impl NamespaceReport {
     }
 }
 
-fn result(finding: &ScanFinding, (seconds, nanos): (i64, u32)) -> Value {
+fn open_report_result(finding: &ScanFinding, (seconds, nanos): (i64, u32)) -> Value {
     let mut resource = json!({
         "apiVersion": &*finding.api_version, "kind": &*finding.kind, "name": &*finding.name,
     });
@@ -141,6 +146,142 @@ fn result(finding: &ScanFinding, (seconds, nanos): (i64, u32)) -> Value {
         "resources": [resource],
         "message": truncate(&finding.message, MESSAGE_BYTES),
         "properties": properties,
+    })
+}
+
+/// The cases so far.
+#[derive(Debug, Default)]
+pub(crate) struct JunitReport {
+    cases: Vec<ObjectCase>,
+}
+
+#[derive(Debug)]
+struct ObjectCase {
+    file: String,
+    line: u32,
+    name: String,
+    /// The gravest.
+    result: ScanOutcome,
+    /// What does not pass.
+    texts: Vec<String>,
+}
+
+impl JunitReport {
+    /// Takes all findings about the object of `about`.
+    pub(crate) fn object(&mut self, about: &ScanFinding, findings: &[ScanFinding]) {
+        let result = findings.iter().map(|finding| finding.result).max();
+        let texts = findings
+            .iter()
+            .filter(|finding| finding.result != ScanOutcome::Pass)
+            .map(|finding| format!("{}: {}: {}", finding.policy, finding.result, finding.message));
+        self.cases.push(ObjectCase {
+            file: about.file.to_string(),
+            line: about.line,
+            name: object(&about.kind, &about.namespace, &about.name),
+            result: result.unwrap_or(ScanOutcome::Pass),
+            texts: texts.collect(),
+        });
+    }
+
+    fn count(&self, result: ScanOutcome) -> usize {
+        self.cases.iter().filter(|case| case.result == result).count()
+    }
+}
+
+/// `failure` for what a policy refuses, `error` for what has no result and is refused,
+/// `skipped` where nothing could be said; warnings are in `system-out`.
+impl fmt::Display for JunitReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = format!(
+            "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\"",
+            self.cases.len(),
+            self.count(ScanOutcome::Fail),
+            self.count(ScanOutcome::Error),
+            self.count(ScanOutcome::Skip)
+        );
+        writeln!(f, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
+        writeln!(f, "<testsuites name=\"portcullis scan\" {counts}>")?;
+        writeln!(f, "  <testsuite name=\"portcullis scan\" {counts}>")?;
+        self.cases.iter().try_for_each(|case| write_case(f, case))?;
+        writeln!(f, "  </testsuite>\n</testsuites>")
+    }
+}
+
+fn write_case(f: &mut fmt::Formatter<'_>, case: &ObjectCase) -> fmt::Result {
+    let (name, file) = (escaped(&case.name), escaped(&case.file));
+    write!(f, "    <testcase name=\"{name}\" classname=\"{file}\"")?;
+    if case.line > 0 {
+        write!(f, " file=\"{file}\" line=\"{}\"", case.line)?;
+    }
+    let text = escaped(&case.texts.join("\n"));
+    let first = case.texts.first().map(|first| escaped(first)).unwrap_or_default();
+    match case.result {
+        ScanOutcome::Pass => writeln!(f, "/>"),
+        ScanOutcome::Fail => writeln!(
+            f,
+            ">\n      <failure message=\"{first}\">{text}</failure>\n    </testcase>"
+        ),
+        ScanOutcome::Error => writeln!(
+            f,
+            ">\n      <error message=\"{first}\">{text}</error>\n    </testcase>"
+        ),
+        ScanOutcome::Skip => writeln!(f, ">\n      <skipped message=\"{first}\"/>\n    </testcase>"),
+        ScanOutcome::Warn => writeln!(f, ">\n      <system-out>{text}</system-out>\n    </testcase>"),
+    }
+}
+
+/// The rule of what no policy refuses, but the gateway itself.
+const GATEWAY: &str = "portcullis";
+
+/// The log of one run.
+pub(crate) fn sarif_log(findings: &[ScanFinding]) -> Value {
+    let policies: BTreeSet<&str> = findings.iter().map(rule_of).collect();
+    let rule = |policy: &str| json!({"id": policy, "shortDescription": {"text": description(policy)}});
+    sarif::log(
+        policies.into_iter().map(rule).collect(),
+        findings.iter().map(sarif_result).collect(),
+    )
+}
+
+fn rule_of(finding: &ScanFinding) -> &str {
+    match &*finding.policy {
+        "" => GATEWAY,
+        policy => policy,
+    }
+}
+
+fn description(policy: &str) -> String {
+    match policy {
+        GATEWAY => "Objects that the gateway itself refuses".to_owned(),
+        policy => format!("What the policy {policy} refuses"),
+    }
+}
+
+fn sarif_result(finding: &ScanFinding) -> Value {
+    let object = object(&finding.kind, &finding.namespace, &finding.name);
+    let message = if finding.message.is_empty() {
+        "is refused"
+    } else {
+        &finding.message
+    };
+    let mut location = json!({
+        "logicalLocations": [{"fullyQualifiedName": object, "name": &*finding.name, "kind": "resource"}],
+    });
+    if let (Some(physical), Some(location)) = (
+        sarif::physical_location(&finding.file, finding.line, 0),
+        location.as_object_mut(),
+    ) {
+        location.insert("physicalLocation".to_owned(), physical);
+    }
+    json!({
+        "ruleId": rule_of(finding),
+        "level": match finding.result {
+            ScanOutcome::Fail | ScanOutcome::Error => "error",
+            ScanOutcome::Warn => "warning",
+            ScanOutcome::Pass | ScanOutcome::Skip => "none",
+        },
+        "message": {"text": format!("{object}: {message}")},
+        "locations": [location],
     })
 }
 
@@ -194,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_result_names_the_object_and_the_binding() {
-        let written = result(&finding("shop", ScanOutcome::Warn), (7, 8));
+        let written = open_report_result(&finding("shop", ScanOutcome::Warn), (7, 8));
         assert_eq!(
             written["resources"],
             json!([{"apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": "p", "uid": "u"}])
