@@ -18,9 +18,7 @@ pub mod assets;
 mod context;
 #[cfg(test)]
 mod fixtures;
-mod frame;
 mod history;
-mod links;
 mod live;
 mod page;
 mod query;
@@ -28,13 +26,11 @@ mod recent_decisions;
 mod state;
 pub mod views;
 mod visible;
-mod visible_clusters;
 
 pub use context::{ViewContext, ViewRequest};
-pub use history::{EVERY, MetricsHistory};
+pub use history::{MetricsHistory, SAMPLE_INTERVAL};
 pub use live::LiveStream;
 pub use page::{Page, Representation, ViewError};
 pub use query::ViewQuery;
 pub use recent_decisions::{ClusterDecisions, DecisionSlice, KeptDecision, RecentDecisions};
-pub use state::ConsoleState;
-pub use visible_clusters::VisibleClusters;
+pub use state::{ConsoleState, VisibleClusters};

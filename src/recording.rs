@@ -10,10 +10,7 @@
 //! once and hands over an AdmissionReview as it is, already read. What redaction cannot read is
 //! not written.
 
-mod calls;
-mod digest;
 mod files;
-mod line;
 mod read;
 mod redaction;
 mod review;
@@ -30,19 +27,14 @@ use crate::config;
 use crate::telemetry::metrics::IntCounter;
 use crate::telemetry::{QueueSettings, WriteQueue};
 
-pub use calls::RecordedCall;
-pub use digest::{ObjectState, object_state};
-pub use files::PREFIX;
+pub use files::{FORMAT_VERSION, PREFIX};
 pub use read::{CallLine, RecordLine, RecordingError, RecordingHeader};
-pub use review::{RecordedBody, RecordedDecision, RecordedReview};
+pub use review::{ObjectState, RecordedBody, RecordedCall, RecordedDecision, RecordedReview, object_state};
 
 use writer::RecordingWriter;
 
-/// The version of the format of what is written, and the newest that is read.
-pub const FORMAT_VERSION: u64 = 1;
-
 /// Bytes that may wait for the writer: those of the largest review that is received, and as many.
-const PENDING_BYTES: usize = 64 << 20;
+const MAX_PENDING_BYTES: usize = 64 << 20;
 
 /// Where reviews are recorded at present, if anywhere.
 #[derive(Debug)]
@@ -127,7 +119,7 @@ impl ActiveRecording {
         let writer = RecordingWriter::open(settings, SystemTime::now())?;
         let queue = QueueSettings {
             thread: "recording",
-            limit: PENDING_BYTES,
+            limit: MAX_PENDING_BYTES,
             dropped: dropped.clone(),
         };
         Ok(Self {

@@ -21,30 +21,22 @@ mod connection;
 mod connections;
 mod console;
 mod counters;
-mod deadline;
-mod descriptors;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod gateway;
-mod handshake;
 mod head;
 mod http1;
 mod http2;
-mod identify;
 mod lifecycle;
 mod limits;
-mod listener;
-mod memory;
 mod pool;
 mod receive;
-mod recorder;
-mod refusals;
 mod respond;
 mod routes;
-mod signals;
 mod workers;
 
 use std::future::Future;
+use std::hint::black_box;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -53,9 +45,8 @@ use std::time::{Duration, SystemTime};
 use actix_web::rt::System;
 use actix_web::web::Data;
 use thiserror::Error;
-
-pub use gateway::Gateway;
-pub use signals::Signals;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
 
 use crate::config::ConnectionLimits;
 use crate::reload::ReloadState;
@@ -63,6 +54,8 @@ use crate::tls::{Handshake, TlsContext};
 use connections::AcceptLimits;
 use gateway::Shared;
 use workers::Workers;
+
+pub use gateway::Gateway;
 
 /// Why nobody can listen there, and what to do about it.
 fn describe(error: &io::Error) -> String {
@@ -80,11 +73,11 @@ fn describe(error: &io::Error) -> String {
 }
 
 /// How long connections get to close once nothing is in flight.
-const CLOSE: Duration = Duration::from_secs(1);
+const MAX_CLOSE_TIME: Duration = Duration::from_secs(1);
 
 /// How long the decision log gets to write what is queued, the recording, and the collector to
 /// take spans.
-const FLUSH: Duration = Duration::from_secs(2);
+const MAX_FLUSH_TIME: Duration = Duration::from_secs(2);
 
 /// Why the gateway does not serve.
 #[derive(Debug, Error)]
@@ -137,7 +130,7 @@ impl Server {
             let console = config.console.as_ref().map(|console| console.address);
             (config.server.address, config.admin.address, console)
         };
-        let bind = |address| listener::bind(address).map_err(|source| Error::Bind { address, source });
+        let bind = |address| accept::bind(address).map_err(|source| Error::Bind { address, source });
         let (reviews, admin, console) = (bind(server)?, bind(admin)?, console.map(bind).transpose()?);
         let addresses = ListenAddresses {
             server: reviews.local_addr()?,
@@ -184,12 +177,12 @@ impl Server {
             .map(|listener| console::start(&shared, listener))
             .transpose()?;
         let connections = &shared.lifecycle.connections;
-        let limits = limits(&shared.state, descriptors::connections());
+        let limits = limits(&shared.state, accept::connections());
         let mut listening = Box::pin(async {
             tokio::select! {
                 ended = accept::accept(reviews, connections, limits, |accepted| workers.serve(accepted)) => ended,
                 () = connections.watch() => Ok(()),
-                () = memory::give_back() => Ok(()),
+                () = give_back() => Ok(()),
                 _ = admin_ended => Ok(()),
             }
         });
@@ -204,7 +197,7 @@ impl Server {
         }
         // Nobody is accepted any more.
         drop(listening);
-        shared.lifecycle.close(CLOSE).await;
+        shared.lifecycle.close(MAX_CLOSE_TIME).await;
         workers.stop();
         admin.stop();
         if admin.join().is_err() {
@@ -281,14 +274,64 @@ async fn drain(shared: &Shared) {
 
 fn flush(shared: &Shared) {
     if let Some(recorder) = &shared.recorder
-        && !recorder.flush(FLUSH)
+        && !recorder.flush(MAX_FLUSH_TIME)
     {
         tracing::warn!("some lines of the decision log were not written");
     }
-    if !shared.recordings.flush(FLUSH) {
+    if !shared.recordings.flush(MAX_FLUSH_TIME) {
         tracing::warn!("some reviews were not recorded");
     }
-    if !shared.traces.flush(FLUSH) {
+    if !shared.traces.flush(MAX_FLUSH_TIME) {
         tracing::warn!("some spans were not sent");
+    }
+}
+
+/// SIGTERM, SIGINT and SIGHUP, which from now on end the process no more.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+// === impl Signals ===
+
+impl Signals {
+    /// Begins to listen for signals. Needs a runtime: call it within the
+    /// future that [`Server::run`](Server::run) is given.
+    ///
+    /// # Errors
+    /// When the system does not let signals be handled.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for SIGTERM or SIGINT. At each SIGHUP before that, calls `hang_up`.
+    pub async fn until_reported(mut self, hang_up: impl Fn()) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hang_up.recv() => hang_up(),
+            }
+        }
+    }
+}
+
+/// The time from one look to the next.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(3);
+
+/// More than the allocator puts into a page with others.
+const MIN_COLLECTED_BYTES: usize = 16 << 20;
+
+/// Has the allocator look every few seconds, for ever.
+pub(crate) async fn give_back() {
+    loop {
+        sleep(COLLECT_INTERVAL).await;
+        // Nothing is written to it, so no memory is taken for it.
+        drop(black_box(Vec::<u8>::with_capacity(MIN_COLLECTED_BYTES)));
     }
 }

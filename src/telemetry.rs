@@ -5,7 +5,6 @@
 //! and no credential appears in any of them.
 
 pub mod decision_log;
-mod line_queue;
 pub mod logging;
 pub mod metrics;
 pub mod traces;

@@ -21,10 +21,10 @@ use portcullis_policy::field::{FaultKind, Faults};
 use portcullis_policy::manifest::names;
 
 /// The longest `timeout`.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most `matchConditions`.
-const MOST_CONDITIONS: usize = 64;
+const MAX_CONDITIONS: usize = 64;
 
 /// The type whose entries may be several, and have a `webhook`.
 const WEBHOOK: &str = "Webhook";
@@ -272,7 +272,7 @@ fn timeout(section: &Section<'_>) -> Option<Duration> {
     let timeout = section.duration(FIELD)?;
     if timeout.is_zero() {
         section.fault(FIELD, FaultKind::Required, BOUNDS);
-    } else if timeout > LONGEST_TIMEOUT {
+    } else if timeout > MAX_TIMEOUT {
         section.fault(FIELD, FaultKind::Invalid, BOUNDS);
     }
     Some(timeout)
@@ -350,8 +350,8 @@ fn kubeconfig(section: &Section<'_>, field: &str) -> Option<PathBuf> {
 fn match_conditions(section: &Section<'_>, version: Version) -> Vec<Condition> {
     const FIELD: &str = "matchConditions";
     let items = section.items(FIELD);
-    if items.len() > MOST_CONDITIONS {
-        let message = format!("{} where {MOST_CONDITIONS} may be", items.len());
+    if items.len() > MAX_CONDITIONS {
+        let message = format!("{} where {MAX_CONDITIONS} may be", items.len());
         section.fault(FIELD, FaultKind::TooMany, message);
         return Vec::new();
     }

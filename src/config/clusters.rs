@@ -1,18 +1,14 @@
-//! `clusters`: API servers that manifests are watched from, in a list or in a folder with a file
-//! for each.
-
-mod folder;
+//! `clusters`: API servers that manifests are watched from, in a list, or in a folder with a file for
+//! each, so that one can be added or removed without touching what is written about the others.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
-pub use folder::{ClusterFile, ClusterFolder};
-pub(crate) use folder::{ReadFolder, read_folder};
-
-use super::files::{self, FileScope};
-use super::section::{ListItem, Section};
+use super::files::{self, FileScope, FolderRule, FolderWalk, describe};
+use super::section::{ListItem, Reading, Section};
 use super::upstreams::{self, UpstreamAccess};
-use portcullis_policy::document::{Node, Value};
+use portcullis_policy::document::{self, Node, Value};
 use portcullis_policy::engine::{LabelExpression, LabelSelector};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
@@ -69,7 +65,7 @@ pub(crate) fn clusters(
 ) -> (Vec<ClusterEntry>, Option<ClusterFolder>) {
     let mut clusters = Vec::new();
     if root.value("clusters").is_some_and(|node| node.as_str().is_some()) {
-        let folder = folder::clusters(root, read_folder, |section| add(section, &mut clusters));
+        let folder = entries_of_folder(root, read_folder, |section| add(section, &mut clusters));
         return (clusters, folder);
     }
     for item in root.items("clusters") {
@@ -180,7 +176,8 @@ impl ClusterEntry {
         let Some(path) = &self.cache_file else {
             return Vec::new();
         };
-        let beside = [files::NEW, CACHE_FILE_CHANGES].map(|ending| files::with_ending(path, ending));
+        let beside =
+            [files::NEW_FILE_ENDING, CACHE_FILE_CHANGES].map(|ending| files::with_ending(path, ending));
         std::iter::once(path.clone()).chain(beside).collect()
     }
 }
@@ -238,4 +235,123 @@ fn term(expression: &LabelExpression) -> String {
         "DoesNotExist" => format!("!{key}"),
         _ => key.clone(),
     }
+}
+
+/// The most files and folders in it.
+const MAX_FILES: usize = 20_000;
+/// The most bytes of one of its files.
+const MAX_ENTRY_BYTES: usize = 1 << 20;
+/// The most bytes of its files together.
+const MAX_BYTES: usize = 64 << 20;
+
+/// The folder, and what was in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterFolder {
+    /// Absolute.
+    pub path: PathBuf,
+    /// In the order in which they were read.
+    pub files: Vec<ClusterFile>,
+}
+
+/// A file with one entry of `clusters`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterFile {
+    /// Absolute; the relative paths in it start at its folder.
+    pub path: PathBuf,
+    /// What stands in it.
+    pub text: String,
+}
+
+impl ClusterFile {
+    /// The name of the cluster, where it can be read.
+    pub(crate) fn name(&self) -> Option<String> {
+        let documents = document::parse(None, &self.text).ok()?;
+        documents.first()?.text("name").map(str::to_owned)
+    }
+}
+
+/// How the files of a folder are had.
+pub(crate) type ReadFolder<'f> = &'f dyn Fn(&Path) -> (Vec<ClusterFile>, Faults);
+
+/// Reads the folder that `clusters` names, and has `add` take each entry.
+fn entries_of_folder(
+    root: &Section<'_>,
+    read_folder: ReadFolder<'_>,
+    mut add: impl FnMut(&Section<'_>),
+) -> Option<ClusterFolder> {
+    let path = root.path("clusters")?;
+    let (files, unreadable) = read_folder(&path);
+    if files.is_empty() && !unreadable.has_errors() {
+        let message = "this folder holds no file for a cluster: their names end in `.yaml`, `.yml` or \
+                       `.json`, and do not begin with `.`";
+        root.warn("clusters", FaultKind::NotFound, message);
+    }
+    root.append(unreadable);
+    for file in &files {
+        root.append(entry(file, &mut add));
+    }
+    Some(ClusterFolder { path, files })
+}
+
+/// Has `add` take the entry in `file`; what is wrong with it.
+fn entry(file: &ClusterFile, add: &mut impl FnMut(&Section<'_>)) -> Faults {
+    let mut faults = Faults::new();
+    let documents = match document::parse(Some(&file.path.display().to_string()), &file.text) {
+        Ok(documents) => documents,
+        Err(fault) => {
+            faults.push(fault);
+            return faults;
+        }
+    };
+    let [document] = documents.as_slice() else {
+        let message = format!(
+            "{} documents: one entry of `clusters` to a file, with `name` and `kubeconfig`",
+            documents.len()
+        );
+        faults.push(Fault::error(
+            Place::of_file(&file.path),
+            FaultKind::Invalid,
+            message,
+        ));
+        return faults;
+    };
+    let reading = Reading::of_tenant(document, file.path.parent().unwrap_or(Path::new("/")));
+    add(&reading.root(&FIELDS));
+    faults.append(reading.into_faults());
+    faults
+}
+
+/// What is in the folder at `path` and the folders below it. Blocks: it reads files.
+pub(crate) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) {
+    let mut faults = Faults::new();
+    let mut unreadable = |path: &Path, error: &io::Error| {
+        faults.push(Fault::error(
+            Place::of_file(path),
+            FaultKind::Unreadable,
+            describe(error),
+        ));
+    };
+    let scope = FileScope::below(path);
+    let walk = FolderWalk::new(scope.clone(), FolderRule::Visible, path, MAX_FILES);
+    for (path_of_error, error) in &walk.errors {
+        unreadable(path_of_error, error);
+    }
+    if walk.is_cut {
+        unreadable(
+            path,
+            &io::Error::other("holds more files and folders than can be read"),
+        );
+    }
+    let mut left = MAX_BYTES;
+    let mut files = Vec::with_capacity(walk.files.len());
+    for path in walk.files {
+        match scope.read_text(&path, left.min(MAX_ENTRY_BYTES)) {
+            Ok(text) => {
+                left -= text.len();
+                files.push(ClusterFile { path, text });
+            }
+            Err(error) => unreadable(&path, &error),
+        }
+    }
+    (files, faults)
 }

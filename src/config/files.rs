@@ -5,7 +5,6 @@
 //! All files that users name are opened here. Only regular files are accepted, and what is kept of
 //! one is bounded: reading a FIFO would block until somebody writes to it, and a device never ends.
 
-mod key_folder;
 mod scope;
 mod walk;
 
@@ -16,8 +15,8 @@ use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(crate) use key_folder::{KeyFolderOwner, unsafe_for_keys};
 pub use scope::FileScope;
+pub(crate) use scope::{KeyFolderOwner, unsafe_for_keys};
 pub(crate) use walk::{FolderRule, FolderWalk, is_manifest};
 
 /// The most bytes of a configuration, kubeconfig, certificate, key, token or JWKS.
@@ -119,7 +118,7 @@ pub fn describe(error: &io::Error) -> String {
 }
 
 /// What the name of a file ends with until [`replace`] puts it in its place.
-pub const NEW: &str = ".new";
+pub const NEW_FILE_ENDING: &str = ".new";
 
 /// `path` with `ending` after its name: a file that is in the same folder.
 #[must_use]
@@ -138,7 +137,7 @@ pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
 pub fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
-    let beside = with_ending(path, NEW);
+    let beside = with_ending(path, NEW_FILE_ENDING);
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -15,7 +15,7 @@ use super::files::FileScope;
 use portcullis_policy::document::{Document, Node, Value};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use values::not_a_string;
-pub(crate) use values::one_of;
+pub(crate) use values::{one_of, parse_duration};
 
 #[cfg(test)]
 thread_local! {

@@ -5,12 +5,10 @@ use std::time::{Instant, SystemTime};
 
 use percent_encoding::percent_decode_str;
 
-use super::frame::PageFrame;
-use super::page::Representation;
+use super::page::{PageFrame, Representation};
 use super::query::ViewQuery;
 use super::recent_decisions::RecentDecisions;
-use super::state::ConsoleState;
-use super::visible_clusters::VisibleClusters;
+use super::state::{ConsoleState, VisibleClusters};
 use crate::reload::{ReloadState, Snapshot};
 use crate::telemetry::Metrics;
 

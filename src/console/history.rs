@@ -10,10 +10,10 @@ use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{MetricsSample, histogram_quantile};
 
 /// From one sample to the next.
-pub const EVERY: Duration = Duration::from_secs(10);
+pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Samples in an hour, and the one before them.
-const MOST: usize = 361;
+const MAX_SAMPLES: usize = 361;
 
 /// Samples of the last hour.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl MetricsHistory {
         if samples.back().is_some_and(|last| last.time >= time) {
             samples.clear();
         }
-        if samples.len() == MOST {
+        if samples.len() == MAX_SAMPLES {
             samples.pop_front();
         }
         samples.push_back(TimedSample {

@@ -18,10 +18,10 @@ use portcullis_policy::engine::Decision;
 const CHUNK_BYTES: usize = 128 << 10;
 
 /// Bytes of lines in all chunks, however many decisions are to be kept.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// How many clusters are counted by name; further ones are counted together.
-const MOST_CLUSTERS: usize = 256;
+const MAX_CLUSTERS: usize = 256;
 
 /// What further clusters are counted as.
 const OTHER: &str = "other clusters";
@@ -104,7 +104,7 @@ impl RecentDecisions {
     pub fn new(decisions: usize) -> Self {
         Self::within(DecisionLimits {
             decisions: u64::try_from(decisions).unwrap_or(u64::MAX),
-            bytes: MOST_BYTES,
+            bytes: MAX_BYTES,
             chunk: CHUNK_BYTES,
         })
     }
@@ -208,12 +208,12 @@ impl KeptDecisions {
     fn count(&mut self, decision: Decision, cluster: &str) {
         let known = self.clusters.iter().position(|known| *known.cluster == *cluster);
         let place = known.unwrap_or_else(|| {
-            let name = if self.clusters.len() < MOST_CLUSTERS {
+            let name = if self.clusters.len() < MAX_CLUSTERS {
                 cluster
             } else {
                 OTHER
             };
-            if self.clusters.len() <= MOST_CLUSTERS {
+            if self.clusters.len() <= MAX_CLUSTERS {
                 self.clusters.push(ClusterDecisions {
                     cluster: name.into(),
                     counts: [0; 3],

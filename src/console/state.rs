@@ -1,4 +1,4 @@
-//! What the console remembers from one request to the next.
+//! What the console remembers from one request to the next, and which clusters a user may see.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -6,7 +6,6 @@ use std::time::SystemTime;
 
 use super::history::MetricsHistory;
 use super::recent_decisions::RecentDecisions;
-use super::visible_clusters::VisibleClusters;
 use crate::authentication::Caller;
 use crate::config::Config;
 use crate::telemetry::Metrics;
@@ -128,6 +127,34 @@ impl ConsoleState {
     #[must_use]
     pub fn since(&self) -> SystemTime {
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+}
+
+/// The clusters that are shown to somebody.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum VisibleClusters {
+    /// Every one, and what they have in common.
+    All,
+    /// This one. Nothing of another is shown, nor counted among what is.
+    One(Arc<str>),
+}
+
+// === impl VisibleClusters ===
+
+impl VisibleClusters {
+    /// Whether `cluster` is one of them.
+    #[must_use]
+    pub fn contains(&self, cluster: &str) -> bool {
+        self.only().is_none_or(|only| only == cluster)
+    }
+
+    /// The one cluster that is shown, where not all are.
+    #[must_use]
+    pub fn only(&self) -> Option<&str> {
+        match self {
+            Self::All => None,
+            Self::One(cluster) => Some(cluster),
+        }
     }
 }
 

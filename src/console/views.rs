@@ -2,19 +2,16 @@
 //!
 //! A view is a file of this folder: a model, which is a struct that serde writes as JSON, a
 //! function that makes it, and a template of `templates/` that shows it. To add one, give it an
-//! arm in [`render`] and a line in `NAVIGATION` of `frame.rs`.
+//! arm in [`render`] and a line in `NAVIGATION` of `page.rs`.
 
-mod cluster;
+mod access;
 mod clusters;
-mod decision;
 mod live;
 mod now;
-mod paging;
+mod parameters;
 mod policies;
 mod webhooks;
-mod what_can;
 mod what_if;
-mod who_can;
 
 #[cfg(test)]
 mod tests;
@@ -32,9 +29,9 @@ pub fn render(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, 
     match segments.as_slice() {
         [""] => now::view(context, request),
         ["live"] => live::view(context, request),
-        ["live", sequence] => decision::view(context, request, sequence),
-        ["who-can"] => who_can::view(context, request),
-        ["what-can"] => what_can::view(context, request),
+        ["live", sequence] => live::decision(context, request, sequence),
+        ["who-can"] => access::who_can(context, request),
+        ["what-can"] => access::what_can(context, request),
         ["what-if"] => what_if::view(context, request),
         ["policies"] => policies::view(context, request),
         ["policies", kind, namespace, name] => policies::detail(context, request, (kind, namespace, name)),

@@ -11,8 +11,11 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
-use super::line;
 use crate::config;
+use portcullis_cel::json::write_string;
+
+/// The version of the format of what is written, and the newest that is read.
+pub const FORMAT_VERSION: u64 = 1;
 
 /// What the name of each file begins with. Other files of the folder are left alone.
 pub const PREFIX: &str = "recording-";
@@ -20,13 +23,13 @@ pub const PREFIX: &str = "recording-";
 const SUFFIX: &str = ".jsonl";
 
 /// Into how many files what is kept is divided at least: one is removed as a whole.
-const FILES: u32 = 16;
+const MIN_FILES: u32 = 16;
 
 /// The largest file, in bytes.
-const LARGEST: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// When a file was begun, as its name says it.
-const BEGUN: &[BorrowedFormatItem<'_>] =
+const TIMESTAMP_FORMAT: &[BorrowedFormatItem<'_>] =
     format_description!("[year][month][day]T[hour][minute][second].[subsecond digits:6]Z");
 
 /// The files.
@@ -99,7 +102,7 @@ impl RecordingFiles {
             self.open = None;
         }
         let header = if self.open.is_none() {
-            line::header().len() as u64
+            header().len() as u64
         } else {
             0
         };
@@ -126,7 +129,7 @@ impl RecordingFiles {
         if self.open.as_ref().is_some_and(|open| self.is_full(open, 0, now)) {
             self.open = None;
         }
-        let pause = self.max_age / FILES / 2;
+        let pause = self.max_age / MIN_FILES / 2;
         let since = now.duration_since(self.looked).unwrap_or(pause);
         if since < pause {
             return pause - since;
@@ -144,12 +147,12 @@ impl RecordingFiles {
     }
 
     fn most_of_file(&self) -> u64 {
-        (self.max_bytes / u64::from(FILES)).min(LARGEST)
+        (self.max_bytes / u64::from(MIN_FILES)).min(MAX_FILE_BYTES)
     }
 
     fn is_full(&self, open: &OpenFile, more: u64, now: SystemTime) -> bool {
         let since = now.duration_since(open.begun).unwrap_or_default();
-        open.length + more > self.most_of_file() || since >= self.max_age / FILES
+        open.length + more > self.most_of_file() || since >= self.max_age / MIN_FILES
     }
 
     /// Removes files, the oldest first, until `more` bytes fit and nothing is too old.
@@ -198,7 +201,7 @@ impl RecordingFiles {
 /// When the file of this name was begun; `None` where it is no recording.
 fn begun(name: &str) -> Option<SystemTime> {
     let text = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
-    let time = PrimitiveDateTime::parse(text, BEGUN).ok()?;
+    let time = PrimitiveDateTime::parse(text, TIMESTAMP_FORMAT).ok()?;
     Some(time.assume_utc().into())
 }
 
@@ -211,7 +214,7 @@ impl OpenFile {
         let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
         for time in times.take(100) {
             let name = OffsetDateTime::from(time)
-                .format(BEGUN)
+                .format(TIMESTAMP_FORMAT)
                 .map_err(io::Error::other)?;
             let path = folder.join(format!("{PREFIX}{name}{SUFFIX}"));
             match OpenOptions::new()
@@ -237,11 +240,7 @@ impl OpenFile {
 
     /// Appends lines, the first of them behind the header.
     fn append(&mut self, lines: &[u8]) -> io::Result<()> {
-        let header = if self.length == 0 {
-            line::header()
-        } else {
-            String::new()
-        };
+        let header = if self.length == 0 { header() } else { String::new() };
         let written = self
             .file
             .write_all(header.as_bytes())
@@ -279,6 +278,14 @@ impl OpenFile {
         let (named, own) = (fs::symlink_metadata(&self.path), self.file.metadata());
         matches!((named.map(identity), own.map(identity)), (Ok(named), Ok(own)) if named == own)
     }
+}
+
+/// The first line of each file.
+fn header() -> String {
+    let mut out = format!("{{\"portcullisRecording\":{},\"program\":", FORMAT_VERSION);
+    write_string(&mut out, concat!("portcullis ", env!("CARGO_PKG_VERSION")));
+    out.push_str("}\n");
+    out
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::FORMAT_VERSION;
-use super::digest::ObjectState;
+use super::files::FORMAT_VERSION;
+use super::review::ObjectState;
 use crate::config::Endpoint;
 use portcullis_cel::json::{self, Document, Kind, Node};
 use portcullis_policy::authorization::authorizer::{NamedOpinion, Opinion};

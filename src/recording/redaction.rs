@@ -7,25 +7,20 @@
 //! ```
 //!
 //! Where something of an object is removed, the copies that `kubectl apply` and the API server
-//! keep of it in its metadata are removed too.
+//! keep of it in its metadata are removed too. JSON Patches are redacted likewise: what they put where
+//! something is removed, and copies of that elsewhere.
 //!
 //! Users decide what objects are like. So a place is a number until it is written, and what
 //! redaction takes is a small multiple of the review.
 
-mod kinds;
 mod marks;
-mod patch;
-mod path;
 mod removed;
 
 use crate::config::{PathStep, Redact};
-use portcullis_cel::json::{Kind, Node, replaced};
+use marks::{Marks, Pattern};
+use portcullis_cel::json::{Document, Kind, Node, escape_bytes, pointer, replaced, write_string};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::engine::admission::{GroupVersionResource, Request};
-
-use marks::Marks;
-pub(crate) use patch::redacted_patch;
-use path::Pattern;
 use removed::Removed;
 
 /// What stands where something was removed.
@@ -88,7 +83,7 @@ impl Redaction {
         if redaction.patterns.iter().any(Pattern::is_whole) {
             request.options.into_iter().for_each(|options| marks.add(options));
         }
-        kinds::find(root, &mut marks);
+        marks::mark_secret_kinds(root, &mut marks);
         // The copies in the metadata of the objects in which something is removed.
         for object in objects()
             .filter(|object| marks.is_any_in(*object))
@@ -99,7 +94,7 @@ impl Redaction {
                 .for_each(|pattern| pattern.find(object, &mut marks));
         }
         let text = redaction.remove(root, marks, "/review")?;
-        Ok((super::digest::into_line(text), redaction))
+        Ok((into_line(text), redaction))
     }
 
     /// Whether anything was removed.
@@ -199,5 +194,65 @@ fn key(name: &str) -> PathStep {
     PathStep::Key(name.to_owned())
 }
 
+/// The patch in one line of JSON, without what is removed from the object that it changes; `at`
+/// is its place in the line.
+///
+/// # Errors
+///
+/// [`TooManyPlaces`].
+pub(crate) fn redacted_patch(
+    patch: &[u8],
+    redaction: &mut Redaction,
+    at: &str,
+) -> Result<String, TooManyPlaces> {
+    let text = escape_bytes(patch);
+    let Ok(document) = Document::parse(text.as_ref()) else {
+        // What it would change cannot be told: written where there is nothing to hide, as text.
+        if redaction.patterns.is_empty() && !redaction.is_any() {
+            let mut written = String::new();
+            write_string(&mut written, &text);
+            return Ok(written);
+        }
+        redaction.places.push(at.to_owned());
+        return Ok(QUOTED_MARKER.to_owned());
+    };
+    let (root, mut marks) = (document.root(), Marks::default());
+    for operation in root.items() {
+        let Some(value) = operation.get("value") else {
+            continue;
+        };
+        let target = operation.get("path").and_then(Node::as_str);
+        // A path that leads nowhere puts its value nowhere, but it is written.
+        let steps = target.as_deref().and_then(pointer::steps);
+        for pattern in &redaction.patterns {
+            let left = match &steps {
+                Some(steps) => pattern.after(steps),
+                None => Some([].as_slice()),
+            };
+            if let Some(left) = left {
+                marks::follow_path(left, value, &mut marks);
+            }
+        }
+    }
+    marks::mark_secret_kinds(root, &mut marks);
+    // Every text that is, or has in it, what was removed elsewhere.
+    let is_copy = |node: &Node<'_>| {
+        node.kind() == Kind::String && redaction.removed.is_within(&node.as_str().unwrap_or_default())
+    };
+    root.descendants()
+        .filter(is_copy)
+        .for_each(|node| marks.add(node));
+    let text = redaction.remove(root, marks, at)?;
+    Ok(into_line(text))
+}
+
 #[cfg(test)]
 mod tests;
+
+/// The same JSON without line breaks: within its texts there are none.
+pub(crate) fn into_line(json: String) -> String {
+    if json.contains(['\n', '\r']) {
+        return json.trim().replace(['\n', '\r'], " ");
+    }
+    json
+}

@@ -79,7 +79,7 @@ fn written(config: &Config) -> Vec<Written> {
     if let Some(path) = &config.reload.last_good {
         add(
             root(["reload", "lastGood"]),
-            vec![path.clone(), files::with_ending(path, files::NEW)],
+            vec![path.clone(), files::with_ending(path, files::NEW_FILE_ENDING)],
         );
     }
     let mut of_clusters: Vec<Written> = config

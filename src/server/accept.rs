@@ -1,7 +1,7 @@
-//! Accepts connections from the listening socket.
+//! Listening sockets, and the loop that accepts connections from one until the gateway ends.
 //!
-//! The loop runs until the gateway ends. A connection beyond the limits replaces an older
-//! one or is dropped at once; if there are no file descriptors left, the oldest
+//! A connection beyond the limits replaces an older one or is dropped at once. Some file descriptors
+//! are reserved for everything except callers' connections; if there are none left, the oldest
 //! unauthenticated connection is closed.
 
 use std::io;
@@ -9,16 +9,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-use super::connections::{AcceptLimits, Connections, Tracked};
+use super::connections::{AcceptLimits, BEYOND_MAX, Connections, Tracked};
 
 /// How long to wait when the system has nothing to accept with.
-const PAUSE: Duration = Duration::from_millis(20);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// How often that is said.
-const SAID_EVERY: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A connection that was accepted.
 pub(crate) struct Accepted {
@@ -53,11 +55,11 @@ pub(crate) async fn accept(
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 connections.close_oldest();
-                if last_said.is_none_or(|at: Instant| at.elapsed() >= SAID_EVERY) {
+                if last_said.is_none_or(|at: Instant| at.elapsed() >= LOG_INTERVAL) {
                     last_said = Some(Instant::now());
                     tracing::error!(%error, "cannot accept connections: retrying");
                 }
-                sleep(PAUSE).await;
+                sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
@@ -70,4 +72,59 @@ fn is_of_connection(error: &io::Error) -> bool {
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
     )
+}
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// Listens at `address`.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Kept for probes, files, logs, webhooks and clusters.
+const RESERVED_DESCRIPTORS: usize = 256;
+
+/// Raises the soft limit of open files to the hard one; the connections that
+/// there are descriptors for then.
+pub(crate) fn connections() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    let current = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(error) => {
+            tracing::warn!(%error, "cannot raise the limit of open files");
+            limit.current
+        }
+    };
+    within(current)
+}
+
+/// The connections that a limit of open files leaves; of a small one, a quarter.
+fn within(limit: Option<u64>) -> usize {
+    let Some(limit) = limit else { return usize::MAX };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    limit
+        .saturating_sub(RESERVED_DESCRIPTORS + BEYOND_MAX)
+        .max(limit / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_descriptors_are_kept_for_what_is_no_callers_connection() {
+        assert_eq!(within(None), usize::MAX);
+        assert_eq!(within(Some(1 << 20)), (1 << 20) - 320);
+        assert_eq!(within(Some(512)), 192);
+        assert_eq!(within(Some(256)), 64);
+    }
 }

@@ -14,27 +14,38 @@
 //! A cluster whose objects are not known makes the gateway unready, but only for a while:
 //! if the API server reaches the gateway only when it is ready, it could never be
 //! watched.
+//!
+//! The listener has a thread and a connection limit of its own, so that probes are answered whatever
+//! happens on the other listener.
 
-mod listener;
-
-use std::net::SocketAddr;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use actix_rt::Arbiter;
+use actix_service::{IntoServiceFactory as _, Service as _, ServiceFactory as _, map_config};
+use actix_web::dev::AppConfig;
 use actix_web::http::StatusCode;
 use actix_web::web::{self, Data, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{App, HttpRequest, HttpResponse};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 
+use super::accept::{self, Accepted};
+use super::connection::Connection;
+use super::connections::Connections;
 use super::gateway::Shared;
+use super::http1;
 use super::lifecycle::LifecyclePhase;
-use crate::config::HeldBack;
+use crate::config::{ConnectionLimits, HeldBack};
 use crate::reload::{Change, LeftOutCounts, Origin, SourceStatus};
 use crate::telemetry::metrics::ClusterState;
 use portcullis_policy::field::{Faults, Severity};
 
 /// How long a cluster of which nothing is known keeps the gateway unready.
-const AWAITED: Duration = Duration::from_secs(30);
-
-pub(crate) use listener::start;
+const MAX_CLUSTER_WAIT: Duration = Duration::from_secs(30);
 
 /// The routes of the admin listener.
 fn routes(config: &mut ServiceConfig) {
@@ -107,7 +118,7 @@ async fn readyz(request: HttpRequest, shared: Data<Shared>) -> HttpResponse {
 /// Why the gateway is not ready for its clusters, `elapsed` after its start.
 fn awaited(clusters: &[SourceStatus], elapsed: Duration) -> Option<&'static str> {
     let unknown = clusters.iter().any(|status| status.origin == Origin::Nowhere);
-    (unknown && elapsed < AWAITED).then_some("the objects of a cluster are not known yet")
+    (unknown && elapsed < MAX_CLUSTER_WAIT).then_some("the objects of a cluster are not known yet")
 }
 
 /// How it stands with one cluster and, `named`, what is wrong with its objects.
@@ -275,6 +286,78 @@ fn answer(request: &HttpRequest, probe: &str, checks: &[ProbeCheck], detail: &st
         if passed { "passed" } else { "failed" }
     ));
     response.body(text)
+}
+
+/// Connections at once: at most so many, the oldest makes way for another.
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    max: 64,
+    per_address: 64,
+    // Nobody proves anything here.
+    authentication_timeout: Duration::MAX,
+};
+
+/// How long a head may take.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Starts it on `listener`; the receiver gets nothing, and that only if it ends by itself.
+pub(crate) fn start(
+    shared: &Data<Shared>,
+    listener: TcpListener,
+) -> io::Result<(Arbiter, oneshot::Receiver<()>)> {
+    let arbiter = Arbiter::try_new()?;
+    let shared = shared.clone();
+    let (running, ended) = oneshot::channel::<()>();
+    arbiter.spawn_fn(move || {
+        drop(actix_rt::spawn(async move {
+            serve(shared, listener).await;
+            drop(running);
+        }));
+    });
+    Ok((arbiter, ended))
+}
+
+async fn serve(shared: Data<Shared>, listener: TcpListener) {
+    let app = App::new().app_data(shared).configure(routes).into_factory();
+    let app = map_config(app, |()| AppConfig::default()).new_service(()).await;
+    let Ok(app) = app.map(Rc::new) else {
+        tracing::error!("the routes of the admin listener cannot be built");
+        return;
+    };
+    let Some(http1) = http1::service::<TcpStream, _, _>(app).await else {
+        tracing::error!("the admin listener cannot be served");
+        return;
+    };
+    let http1 = Rc::new(http1);
+    let connections = Connections::new(None);
+    let serve = |accepted: Accepted| {
+        let Accepted {
+            stream,
+            peer,
+            tracked,
+        } = accepted;
+        let http1 = Rc::clone(&http1);
+        actix_rt::spawn(async move {
+            let status = Arc::clone(tracked.status());
+            tracked.handshake_done(false);
+            let connection = Connection::new(tracked, peer, None, HEAD_TIMEOUT);
+            connection.head_began();
+            let stream = http1::Stream::new(stream, connection);
+            let serving = async {
+                // An error is of this connection and nobody else's.
+                let _ended = http1.call((stream, Some(peer))).await;
+            };
+            status.run(serving).await;
+        });
+        Ok(())
+    };
+    tokio::select! {
+        () = connections.watch() => {}
+        ended = accept::accept(listener, &connections, || LIMITS.into(), serve) => {
+            if let Err(error) = ended {
+                tracing::error!(%error, "the admin listener has ended");
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -11,28 +11,36 @@
 //! Workers also answer authorization requests, so no review may occupy them for long. A
 //! run has no side effects, so it can be stopped and started again; only a run that
 //! finishes is counted and logged. If webhooks have to be called, the review continues as
-//! a [job], which holds no thread while it waits.
+//! a [`Job`], which owns its text. Its steps run on pool threads, and it holds no thread while it
+//! waits. It is one future of the connection: when the client disconnects it is dropped together with
+//! its calls, and a running step notices. The review keeps its permit until its last step has ended.
 
 mod calls;
-mod job;
-mod pending;
-mod settle;
+mod run;
 mod shadow;
-mod step;
 
+use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use actix_web::web::Data;
+use futures_util::future::join_all;
 use memchr::memmem::Finder;
 
-use self::job::Job;
-use self::pending::PendingReview;
-use self::step::JobStep;
 use super::gateway::Shared;
-use super::receive::ReceivedReview;
+use super::pool::{Size, Unfinished};
+use super::receive::ReviewRequest;
 use super::respond::Rejection;
-use portcullis_policy::engine::admission::{Chain, Phase};
+use crate::upstream::{Requester, end_of_calls};
+use calls::{CallQuestion, CallResult, CallTerms, PendingCalls, questions};
+use portcullis_cel::json::Document;
+use portcullis_policy::api::OwnedAdmissionReview;
+use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
+use portcullis_policy::engine::admission::{
+    Chain, ChangeError, Denial, ObjectMemory, Outcome, Phase, TakenMemory,
+};
+use portcullis_policy::manifest::is_judged;
+use run::{AdmissionResult, AdmissionRun, JobStep, MemoryOf};
 
 /// The largest body that a worker reads itself: some 50 µs.
 const SMALL_BYTES: usize = 64 << 10;
@@ -41,16 +49,16 @@ const SMALL_BYTES: usize = 64 << 10;
 static OWN_KINDS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("portcullis.dev"));
 
 /// How long a worker tries.
-const TRIAL: Duration = Duration::from_micros(500);
+const WORKER_TIME_SLICE: Duration = Duration::from_micros(500);
 
 /// The reply to the review in the body.
 pub(crate) async fn answer(
     shared: &Data<Shared>,
-    received: ReceivedReview,
+    received: ReviewRequest,
     phase: Phase,
     only: Option<String>,
 ) -> Result<Vec<u8>, Rejection> {
-    let mut asked = PendingReview {
+    let mut asked = AdmissionRun {
         received,
         phase,
         only,
@@ -64,13 +72,13 @@ pub(crate) async fn answer(
         return job.finish(shared, step).await;
     }
     let review = asked.read()?;
-    let end = asked.received.deadline.min(asked.since + TRIAL);
+    let end = asked.received.deadline.min(asked.since + WORKER_TIME_SLICE);
     let is_over = || Instant::now() >= end;
     let tried = asked.advance(shared, review.review(), Chain::new(phase), Vec::new(), &is_over);
     let step = match tried {
-        Some(JobStep::Settled(settled)) if settled.unlogged.is_none() => {
-            if let Some(unrecorded) = settled.unrecorded {
-                unrecorded.record(shared, Arc::new(review));
+        Some(JobStep::Done(settled)) if settled.log_line.is_none() => {
+            if let Some(recording) = settled.recording {
+                recording.record(shared, Arc::new(review));
             }
             return Ok(settled.reply);
         }
@@ -78,7 +86,7 @@ pub(crate) async fn answer(
     };
     let job = Job::new(asked, review);
     let step = match step {
-        Some(settled @ JobStep::Settled(_)) => settled,
+        Some(settled @ JobStep::Done(_)) => settled,
         step => match (job.hold(shared), step) {
             (Err(refused), _) => refused,
             (Ok(()), Some(step)) => step,
@@ -88,13 +96,262 @@ pub(crate) async fn answer(
     job.finish(shared, step).await
 }
 
-// === impl PendingReview ===
+// === impl AdmissionRun ===
 
-impl PendingReview {
+impl AdmissionRun {
     /// Whether a worker does not even try. What expressions of the gateway's own kinds cost
     /// to compile is not bounded by the time of a trial.
     fn is_for_the_pool(&self) -> bool {
         let body = &self.received.body;
         body.len() > SMALL_BYTES || OWN_KINDS.find(body).is_some()
+    }
+}
+
+/// From this length on, reading alone takes longer than a small job may.
+const LARGE_BYTES: usize = 4 << 20;
+
+/// A review that goes on.
+pub(crate) struct Job {
+    pub(crate) asked: AdmissionRun,
+    pub(crate) review: Arc<OwnedAdmissionReview>,
+    /// That of the index of the review.
+    memory: OnceLock<TakenMemory>,
+}
+
+// === impl Job ===
+
+impl Job {
+    pub(crate) fn new(asked: AdmissionRun, review: OwnedAdmissionReview) -> Arc<Self> {
+        Arc::new(Self {
+            asked,
+            review: Arc::new(review),
+            memory: OnceLock::new(),
+        })
+    }
+
+    /// Takes the memory of the review, which it keeps to the end. Where there is none, the
+    /// review is refused: whoever takes all of it must not have the API server pass over it.
+    pub(crate) fn hold(&self, shared: &Shared) -> Result<(), JobStep> {
+        let review = self.review.review();
+        let memory = MemoryOf {
+            asked: &self.asked,
+            user: &review.request.user.name,
+        };
+        match memory.take(self.review.memory() - self.review.bytes()) {
+            Some(taken) => {
+                // It is taken once.
+                let _ = self.memory.set(taken);
+                Ok(())
+            }
+            None => {
+                let refused = Outcome {
+                    denial: Some(Denial::too_many_requests(ChangeError::NoMemory.to_string())),
+                    ..Outcome::default()
+                };
+                Err(JobStep::Done(self.asked.settle(shared, review, refused)))
+            }
+        }
+    }
+
+    /// Reads the review and goes as far as it comes without others.
+    pub(crate) async fn begin(
+        shared: &Data<Shared>,
+        mut asked: AdmissionRun,
+    ) -> Result<(Arc<Self>, JobStep), Rejection> {
+        let of_step = shared.clone();
+        let (deadline, phase) = (asked.received.deadline, asked.phase);
+        let cluster = Arc::clone(&asked.received.caller.cluster);
+        let size = if asked.received.body.len() > LARGE_BYTES {
+            Size::Large
+        } else {
+            Size::Small
+        };
+        let work = move |is_over: &dyn Fn() -> bool| {
+            // Whose it is can be told once it is read.
+            let bytes = Document::most_bytes(&asked.received.body) - asked.received.body.len();
+            let unread = asked
+                .received
+                .permit
+                .make(bytes)
+                .ok_or(Rejection::TooManyRequests)?;
+            let review = asked.read()?;
+            let job = Self::new(asked, review);
+            drop(unread);
+            let step = match job.hold(&of_step) {
+                Err(refused) => Some(refused),
+                Ok(()) => job.step(&of_step, Chain::new(phase), Vec::new(), is_over),
+            };
+            Ok::<_, Rejection>((job, step))
+        };
+        let (job, step) = shared.pool.run(size, &cluster, deadline, work).await??;
+        let step = match step {
+            Some(step) => step,
+            None => job.step_anew(shared, Chain::new(phase), Vec::new()).await?,
+        };
+        Ok((job, step))
+    }
+
+    /// As far as it comes without others, once a worker has tried in vain.
+    pub(crate) async fn begin_anew(self: &Arc<Self>, shared: &Data<Shared>) -> Result<JobStep, Rejection> {
+        self.go_on(shared, Chain::new(self.asked.phase), Vec::new()).await
+    }
+
+    /// Goes on to the end; the reply.
+    pub(crate) async fn finish(
+        self: Arc<Self>,
+        shared: &Data<Shared>,
+        mut step: JobStep,
+    ) -> Result<Vec<u8>, Rejection> {
+        loop {
+            match step {
+                JobStep::Asks(asking) => step = self.ask(shared, *asking).await?,
+                JobStep::Done(settled) => {
+                    let AdmissionResult {
+                        reply,
+                        log_line,
+                        recording,
+                    } = settled;
+                    if let Some(log_line) = log_line {
+                        shadow::spawn(shared, &self.asked, &self.review, *log_line, recording);
+                    } else if let Some(recording) = recording {
+                        recording.record(shared, Arc::clone(&self.review));
+                    }
+                    return Ok(reply);
+                }
+            }
+        }
+    }
+
+    /// Asks all webhooks, and makes of their replies what it can.
+    async fn ask(
+        self: &Arc<Self>,
+        shared: &Data<Shared>,
+        asking: PendingCalls,
+    ) -> Result<JobStep, Rejection> {
+        let PendingCalls {
+            chain,
+            user,
+            questions,
+            mut left,
+        } = asking;
+        let mut returned = self.put(questions, &user).await;
+        while !left.is_empty() {
+            let job = Arc::clone(self);
+            let encode = move |_: &dyn Fn() -> bool| job.questions(left);
+            let encoding = self.run(shared, Size::Small, encode);
+            let (questions, still_left) = encoding.await?;
+            returned.extend(self.put(questions, &user).await);
+            left = still_left;
+        }
+        self.go_on(shared, chain, returned).await
+    }
+
+    /// Takes what came back.
+    async fn go_on(
+        self: &Arc<Self>,
+        shared: &Data<Shared>,
+        chain: Chain,
+        returned: Vec<CallResult>,
+    ) -> Result<JobStep, Rejection> {
+        let (job, of_step) = (Arc::clone(self), shared.clone());
+        let work = move |is_over: &dyn Fn() -> bool| {
+            let keeps = of_step.recordings.is_on();
+            let answers = returned.into_iter().map(|one| {
+                let (call, answer) = one.answer();
+                if keeps {
+                    job.asked.keep_call(call, answer.clone());
+                }
+                answer
+            });
+            let answers: Vec<WebhookAnswer> = answers.collect();
+            let step = job.step(&of_step, chain.clone(), answers.clone(), is_over);
+            step.ok_or((chain, answers))
+        };
+        match self.run(shared, Size::Small, work).await? {
+            Ok(step) => Ok(step),
+            Err((chain, answers)) => self.step_anew(shared, chain, answers).await,
+        }
+    }
+
+    /// The step that took too long for a small one, from its beginning.
+    async fn step_anew(
+        self: &Arc<Self>,
+        shared: &Data<Shared>,
+        chain: Chain,
+        answers: Vec<WebhookAnswer>,
+    ) -> Result<JobStep, Rejection> {
+        let (job, of_step) = (Arc::clone(self), shared.clone());
+        let work = move |is_over: &dyn Fn() -> bool| job.step(&of_step, chain, answers, is_over);
+        let size = if is_judged(&self.review.review().request) {
+            Size::Compiling
+        } else {
+            Size::Large
+        };
+        let step = self.run(shared, size, work).await?;
+        step.ok_or(Rejection::TooLate)
+    }
+
+    /// Runs `work` on a thread, until the deadline at the latest.
+    async fn run<T: Send + 'static>(
+        &self,
+        shared: &Shared,
+        size: Size,
+        work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
+    ) -> Result<T, Unfinished> {
+        let received = &self.asked.received;
+        let pool = &shared.pool;
+        pool.run(size, &received.caller.cluster, received.deadline, work)
+            .await
+    }
+
+    /// The next step of the run, unless it is over before.
+    fn step(
+        &self,
+        shared: &Shared,
+        chain: Chain,
+        answers: Vec<WebhookAnswer>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Option<JobStep> {
+        let review = self.review.review();
+        self.asked.advance(shared, review, chain, answers, is_over)
+    }
+
+    /// More of the questions, and the calls that are left.
+    fn questions(&self, mut left: VecDeque<Call>) -> (Vec<CallQuestion>, VecDeque<Call>) {
+        let request = &self.review.review().request;
+        let questions = questions(&mut left, request, &self.asked.received.permit);
+        (questions, left)
+    }
+
+    /// Puts questions for `user`, all at once; what came back, in their order.
+    async fn put(&self, questions: Vec<CallQuestion>, user: &str) -> Vec<CallResult> {
+        let put = questions.into_iter().map(|question| self.put_one(question, user));
+        join_all(put).await
+    }
+
+    async fn put_one(&self, question: CallQuestion, user: &str) -> CallResult {
+        let upstreams = &self.asked.received.snapshot.upstreams;
+        let end = end_of_calls(self.asked.since, self.asked.received.deadline);
+        let left = end.saturating_duration_since(Instant::now());
+        let cluster = &*self.asked.received.caller.cluster;
+        let trace = &self.asked.received.trace;
+        let mut span = trace.call(|| format!("webhook {}", question.webhook()));
+        let terms = CallTerms {
+            cluster,
+            phase: self.asked.phase,
+            timeout: left.min(question.timeout()),
+            requester: Some(Requester { cluster, user }),
+            parent: trace.traceparent(&span),
+        };
+        let mut returned = question.put(upstreams, terms).await;
+        // Cut by the caller's time, the webhook has not failed: no failurePolicy may
+        // let pass what it would have refused, had the gateway been less busy.
+        if returned.result.is_err() && Instant::now() >= end {
+            returned.result = Err(CallFailure::RequestExpired);
+        }
+        if let Err(failure) = &returned.result {
+            span.fail(failure);
+        }
+        returned
     }
 }

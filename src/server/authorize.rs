@@ -17,10 +17,9 @@ use std::time::{Duration, Instant};
 use actix_web::web::{Bytes, Data};
 
 use super::counters::CountingObserver;
-use super::gateway::Shared;
+use super::gateway::{DecisionRecorder, Shared};
 use super::pool::Size;
-use super::receive::ReceivedReview;
-use super::recorder::DecisionRecorder;
+use super::receive::ReviewRequest;
 use super::respond::Rejection;
 use crate::authorizers::{ConsultationEnd, ConsultationStep, Pending};
 use crate::config::Endpoint;
@@ -28,23 +27,22 @@ use crate::recording::{RecordedBody, RecordedDecision, RecordedReview};
 use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
 use crate::upstream::end_of_calls;
 use portcullis_policy::api::{SubjectAccessReview, SubjectAccessReviewReply};
-use portcullis_policy::authorization::SubjectAccessReviewVersion;
 use portcullis_policy::authorization::authorizer::{Consultation, NamedOpinion};
-use portcullis_policy::authorization::{Authorization, PolicySet, Unmatched};
+use portcullis_policy::authorization::{Authorization, PolicySet, SubjectAccessReviewVersion, Unmatched};
 use portcullis_policy::engine::{Attributes, Cause, Deadline, Decision};
 
 /// From this length on a review takes longer than a change of threads: some 100 µs.
-const LARGE_BYTES: usize = 64 << 10;
+const MIN_POOL_BYTES: usize = 64 << 10;
 
 /// How long a worker tries.
-const TRIAL: Duration = Duration::from_micros(500);
+const WORKER_TIME_SLICE: Duration = Duration::from_micros(500);
 
 /// Why there is no opinion of who is not held up.
-const AWAITED: &str = "the objects of the cluster are not known yet";
+const CLUSTER_NOT_KNOWN: &str = "the objects of the cluster are not known yet";
 
 /// An attempt to decide a review.
 #[derive(Clone, Copy)]
-struct Attempt<'a> {
+struct DecisionAttempt<'a> {
     /// Whether it is over, where it began at the given time.
     is_over: &'a dyn Fn(Instant) -> bool,
     /// Whether it was in vain, once it is over: else conditions without a result have failed.
@@ -58,20 +56,20 @@ enum AuthorizeStep {
     /// To its reply.
     Answered(Bytes),
     /// To other authorizers.
-    Unsettled(Unsettled),
+    Consult(PendingConsultation),
     /// To the end of the attempt; so many results of policies were counted.
     Interrupted(usize),
 }
 
 /// A review about which other authorizers must be asked.
-struct Unsettled {
+struct PendingConsultation {
     version: SubjectAccessReviewVersion,
     pending: Box<Pending>,
     since: Instant,
 }
 
 /// What a review came to.
-struct Settled<'r> {
+struct AuthorizationResult<'r> {
     version: SubjectAccessReviewVersion,
     attributes: &'r Attributes<'r>,
     authorization: &'r Authorization<'r>,
@@ -84,13 +82,13 @@ struct Settled<'r> {
 
 /// The reply to the review in the body, unless others must be asked. A small review is tried on
 /// the worker; what is large or takes long must not hold up the others of its worker.
-pub(crate) async fn answer(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes, Rejection> {
-    let counted = if received.body.len() < LARGE_BYTES {
+pub(crate) async fn answer(shared: &Data<Shared>, received: ReviewRequest) -> Result<Bytes, Rejection> {
+    let counted = if received.body.len() < MIN_POOL_BYTES {
         match attempt_here(shared, &received)? {
             AuthorizeStep::Answered(reply) => return Ok(reply),
             // Boxed, as below: most reviews need no room for it.
-            AuthorizeStep::Unsettled(unsettled) => {
-                return Ok(Box::pin(unsettled.ask(shared, &received)).await);
+            AuthorizeStep::Consult(pending) => {
+                return Ok(Box::pin(pending.ask(shared, &received)).await);
             }
             AuthorizeStep::Interrupted(counted) => counted,
         }
@@ -100,9 +98,9 @@ pub(crate) async fn answer(shared: &Data<Shared>, received: ReceivedReview) -> R
     Box::pin(answer_in_pool(shared, received, counted)).await
 }
 
-fn attempt_here(shared: &Shared, received: &ReceivedReview) -> Result<AuthorizeStep, Rejection> {
-    let attempt = Attempt {
-        is_over: &|since| Instant::now() >= received.deadline.min(since + TRIAL),
+fn attempt_here(shared: &Shared, received: &ReviewRequest) -> Result<AuthorizeStep, Rejection> {
+    let attempt = DecisionAttempt {
+        is_over: &|since| Instant::now() >= received.deadline.min(since + WORKER_TIME_SLICE),
         is_in_vain: &|| true,
         counted: 0,
     };
@@ -112,7 +110,7 @@ fn attempt_here(shared: &Shared, received: &ReceivedReview) -> Result<AuthorizeS
 /// The same on threads for it: once more for a short while, then until the caller's deadline.
 async fn answer_in_pool(
     shared: &Data<Shared>,
-    mut received: ReceivedReview,
+    mut received: ReviewRequest,
     mut counted: usize,
 ) -> Result<Bytes, Rejection> {
     let (deadline, cluster) = (received.deadline, Arc::clone(&received.caller.cluster));
@@ -121,7 +119,7 @@ async fn answer_in_pool(
         let of_job = shared.clone();
         let work = move |is_over: &dyn Fn() -> bool| {
             // What nobody waits for any more is always in vain.
-            let attempt = Attempt {
+            let attempt = DecisionAttempt {
                 is_over: &|_| is_over() || Instant::now() >= end,
                 is_in_vain: &|| size == Size::Small || is_over(),
                 counted,
@@ -131,8 +129,8 @@ async fn answer_in_pool(
         let (step, returned) = shared.access_pool.run(size, &cluster, deadline, work).await??;
         match step {
             AuthorizeStep::Answered(reply) => return Ok(reply),
-            AuthorizeStep::Unsettled(unsettled) => {
-                return Ok(Box::pin(unsettled.ask(shared, &returned)).await);
+            AuthorizeStep::Consult(pending) => {
+                return Ok(Box::pin(pending.ask(shared, &returned)).await);
             }
             AuthorizeStep::Interrupted(so_far) => counted = so_far,
         }
@@ -144,8 +142,8 @@ async fn answer_in_pool(
 /// Decides what can be decided without others.
 fn decide(
     shared: &Shared,
-    received: &ReceivedReview,
-    attempt: Attempt<'_>,
+    received: &ReviewRequest,
+    attempt: DecisionAttempt<'_>,
 ) -> Result<AuthorizeStep, Rejection> {
     let span = received.trace.span("decode");
     let review = SubjectAccessReview::decode(&received.body)?;
@@ -175,7 +173,7 @@ fn decide(
     let now = received.time.into();
     let span = received.trace.span("decide");
     let mut authorization = match is_awaited {
-        true => Authorization::no_opinion(AWAITED),
+        true => Authorization::no_opinion(CLUSTER_NOT_KNOWN),
         false => policies.authorize_observed(&review.attributes, now, deadline, &mut count),
     };
     drop(span);
@@ -194,7 +192,7 @@ fn decide(
                 (authorization, error, opinions) = (end.authorization, end.error, end.opinions);
             }
             ConsultationStep::Ask(pending) => {
-                return Ok(AuthorizeStep::Unsettled(Unsettled {
+                return Ok(AuthorizeStep::Consult(PendingConsultation {
                     version: review.version,
                     pending,
                     since,
@@ -202,7 +200,7 @@ fn decide(
             }
         }
     }
-    let settled = Settled {
+    let settled = AuthorizationResult {
         version: review.version,
         attributes: &review.attributes,
         authorization: &authorization,
@@ -213,11 +211,11 @@ fn decide(
     Ok(AuthorizeStep::Answered(settled.conclude(shared, received)))
 }
 
-// === impl Unsettled ===
+// === impl PendingConsultation ===
 
-impl Unsettled {
+impl PendingConsultation {
     /// Asks, and replies within the caller's deadline.
-    async fn ask(self, shared: &Shared, received: &ReceivedReview) -> Bytes {
+    async fn ask(self, shared: &Shared, received: &ReviewRequest) -> Bytes {
         let asking = self.pending.ask(received.deadline, &received.trace);
         let (end, attributes) = asking.await;
         let ConsultationEnd {
@@ -225,7 +223,7 @@ impl Unsettled {
             error,
             opinions,
         } = end;
-        let settled = Settled {
+        let settled = AuthorizationResult {
             version: self.version,
             attributes: &attributes,
             authorization: &authorization,
@@ -237,11 +235,11 @@ impl Unsettled {
     }
 }
 
-// === impl Settled ===
+// === impl AuthorizationResult ===
 
-impl Settled<'_> {
+impl AuthorizationResult<'_> {
     /// Counts, logs and records it; the reply.
-    fn conclude(mut self, shared: &Shared, received: &ReceivedReview) -> Bytes {
+    fn conclude(mut self, shared: &Shared, received: &ReviewRequest) -> Bytes {
         shared
             .metrics
             .authorization(self.authorization.decision, self.took);
@@ -265,7 +263,7 @@ impl Settled<'_> {
         })
     }
 
-    fn recorded(&self, received: &ReceivedReview, opinions: Vec<NamedOpinion>) -> RecordedReview {
+    fn recorded(&self, received: &ReviewRequest, opinions: Vec<NamedOpinion>) -> RecordedReview {
         RecordedReview {
             time: received.time,
             endpoint: Endpoint::Authorize,
@@ -286,7 +284,7 @@ impl Settled<'_> {
         }
     }
 
-    fn record(&self, recorder: &DecisionRecorder, received: &ReceivedReview, policies: &PolicySet) {
+    fn record(&self, recorder: &DecisionRecorder, received: &ReviewRequest, policies: &PolicySet) {
         let authorization = self.authorization;
         let shadow: Vec<_> = authorization
             .shadow

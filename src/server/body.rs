@@ -14,12 +14,12 @@ use super::limits::Permit;
 use super::respond::Rejection;
 
 /// How long the first MiB of a body may take to arrive, and each further one.
-const FIRST: Duration = Duration::from_secs(5);
-const FURTHER: Duration = Duration::from_secs(1);
+const FIRST_STEP_TIMEOUT: Duration = Duration::from_secs(5);
+const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 const STEP_BYTES: usize = 1 << 20;
 
 /// The most that is read of a body that nobody looks at.
-const SKIPPED_BYTES: usize = 64 << 10;
+const MAX_SKIPPED_BYTES: usize = 64 << 10;
 
 /// Whether the headers say `application/json`, in UTF-8 and as it is.
 pub(crate) fn check_type(head: &RequestHead<'_>) -> Result<(), Rejection> {
@@ -72,7 +72,9 @@ pub(crate) fn announced(head: &RequestHead<'_>) -> usize {
 /// How long a body of which so much is there may have taken.
 fn allowance(received: usize) -> Duration {
     let further = u32::try_from(received / STEP_BYTES).unwrap_or(u32::MAX);
-    FURTHER.saturating_mul(further).saturating_add(FIRST)
+    STEP_TIMEOUT
+        .saturating_mul(further)
+        .saturating_add(FIRST_STEP_TIMEOUT)
 }
 
 /// A body that was read.
@@ -166,7 +168,7 @@ where
     };
     while let Some(Ok(chunk)) = next().await {
         skipped += chunk.len();
-        if skipped > SKIPPED_BYTES {
+        if skipped > MAX_SKIPPED_BYTES {
             return;
         }
     }

@@ -10,7 +10,7 @@ use super::connections::{Stage, Tracked};
 use crate::authentication::PeerCertificate;
 
 /// How long the head of a request may take from its first byte to its last.
-pub(crate) const HEAD: Duration = Duration::from_secs(10);
+pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One connection.
 #[derive(Debug)]

@@ -14,7 +14,6 @@
 //! There are no timers for individual handshakes or request heads: a sweep twice a second
 //! checks all connections.
 
-mod status;
 mod table;
 
 use std::cell::Cell;
@@ -28,22 +27,22 @@ use tokio::time::timeout;
 
 use crate::telemetry::metrics::{ConnectionState, IntGauge};
 
-use status::PeerStanding;
-pub(crate) use status::{ConnectionStatus, Stage};
 pub(crate) use table::AcceptLimits;
+use table::PeerStanding;
+pub(crate) use table::{ConnectionStatus, Stage};
 use table::{ConnectionTable, milliseconds};
 
 /// How long a TLS handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time from one sweep to the next: deadlines are late by no more than this.
-const SWEEP: Duration = Duration::from_millis(500);
+const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long accepting waits for connections that were closed to go.
-const SETTLE: Duration = Duration::from_millis(100);
+const MAX_CLOSE_WAIT: Duration = Duration::from_millis(100);
 
 /// How many descriptors connections may take beyond `max`: those on their way out.
-pub(crate) const BEYOND_MAX: usize = table::CLOSING;
+pub(crate) const BEYOND_MAX: usize = table::MAX_CLOSING;
 
 /// The connections of one listener.
 #[derive(Debug)]
@@ -85,7 +84,7 @@ impl Connections {
     /// closed for it; `None` if there is no room for it.
     pub(crate) fn add(self: &Arc<Self>, address: IpAddr, limits: impl Into<AcceptLimits>) -> Option<Tracked> {
         let now = self.now.load(Ordering::Relaxed);
-        let (number, status) = self.table().add(address, limits.into(), HANDSHAKE, now)?;
+        let (number, status) = self.table().add(address, limits.into(), HANDSHAKE_TIMEOUT, now)?;
         self.count(ConnectionState::Handshake, 1);
         Some(Tracked {
             connections: Arc::clone(self),
@@ -111,7 +110,7 @@ impl Connections {
             return;
         }
         // If they are not gone by then, newer ones are dropped.
-        let _late = timeout(SETTLE, settled).await;
+        let _late = timeout(MAX_CLOSE_WAIT, settled).await;
     }
 
     /// Closes the oldest without proof, so that descriptors become free.
@@ -126,7 +125,7 @@ impl Connections {
 
     /// Closes what takes too long, for ever.
     pub(crate) async fn watch(&self) {
-        let mut sweeps = tokio::time::interval(SWEEP);
+        let mut sweeps = tokio::time::interval(SWEEP_INTERVAL);
         loop {
             sweeps.tick().await;
             let now = milliseconds(self.start.elapsed());
@@ -178,7 +177,7 @@ impl Tracked {
     pub(crate) fn expect(&self, within: Duration) {
         let now = self.connections.now.load(Ordering::Relaxed);
         self.status
-            .expect(now.saturating_add(milliseconds(within + SWEEP)));
+            .expect(now.saturating_add(milliseconds(within + SWEEP_INTERVAL)));
     }
 
     /// The head is there.

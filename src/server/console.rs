@@ -6,16 +6,218 @@
 //!                                                  └─▶ views, on threads of their own
 //! ```
 //!
-//! It has a thread of its own for connections and two for views, of which one at a time
-//! makes a view that may take long: nothing that is asked here delays a review or a probe.
+//! It has a connection limit and a thread of its own, and two threads for views, of which one at a time
+//! makes a view that may take long: no request to the console delays a review or a probe.
 //! `console` makes the pages; here is who may see them, and how they are sent.
 
 mod answer;
-mod costly;
 mod guard;
-mod listener;
 mod live;
 mod send;
-mod unread;
 
-pub(crate) use listener::start;
+use std::future::Future;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use std::{fmt, io};
+
+use actix_rt::Arbiter;
+use actix_service::{IntoServiceFactory as _, Service, ServiceFactory as _, map_config};
+use actix_web::App;
+use actix_web::dev::AppConfig;
+use actix_web::web::{self, Data};
+use openssl::ssl::SslContext;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime;
+use tokio::time::MissedTickBehavior;
+
+use super::accept::{self, Accepted};
+use super::connection::Connection;
+use super::connections::Connections;
+use super::gateway::Shared;
+use super::http1;
+use super::workers::{certificate, handshake};
+use crate::authentication::PeerCertificate;
+use crate::config::ConnectionLimits;
+use crate::console::{ConsoleState, SAMPLE_INTERVAL};
+use crate::tls::{Handshake, TlsContext};
+use answer::{ConsoleService, CostlyViews, answer};
+use guard::ConsoleGuard;
+use live::LiveStreams;
+use send::UnreadAnswers;
+
+/// Threads that make views: one for those that may take long, one for the others.
+const VIEW_THREADS: usize = 2;
+
+/// Connections at once: the oldest makes way for another. A browser keeps up to six open.
+const MAX_CONNECTIONS: usize = 256;
+
+/// On loopback nobody proves anything.
+const PLAIN_LIMITS: ConnectionLimits = ConnectionLimits {
+    max: MAX_CONNECTIONS,
+    per_address: MAX_CONNECTIONS,
+    authentication_timeout: Duration::MAX,
+};
+
+/// Over TLS, who has shown no credentials stays as briefly as with reviews.
+const TLS_LIMITS: ConnectionLimits = ConnectionLimits {
+    max: MAX_CONNECTIONS,
+    per_address: 64,
+    authentication_timeout: Duration::from_secs(10),
+};
+
+/// How long a head may take.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Starts the console on `listener`. Should it end by itself, reviews are answered all the same.
+pub(crate) fn start(shared: &Data<Shared>, listener: TcpListener) -> io::Result<Arbiter> {
+    let tls = acceptor(shared)?;
+    let arbiter = Arbiter::try_with_tokio_rt(|| {
+        runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(VIEW_THREADS)
+            .build()
+    })?;
+    let shared = shared.clone();
+    arbiter.spawn_fn(move || {
+        drop(actix_rt::spawn(serve(shared, listener, tls)));
+    });
+    Ok(arbiter)
+}
+
+/// What handshakes begin with, where the console has TLS. A configuration that no longer has it
+/// takes effect at the next start: until then the last certificate serves.
+fn acceptor(shared: &Data<Shared>) -> io::Result<Option<SslContext>> {
+    let Some(at_start) = shared.state.current().console_tls.clone() else {
+        return Ok(None);
+    };
+    let state = Arc::clone(&shared.state);
+    let current = move || {
+        let context = state.current().console_tls.clone();
+        Handshake::from(context.unwrap_or_else(|| at_start.clone()))
+    };
+    let acceptor = TlsContext::acceptor(current).map_err(io::Error::other)?;
+    Ok(Some(acceptor.build().into_context()))
+}
+
+async fn serve(shared: Data<Shared>, listener: TcpListener, tls: Option<SslContext>) {
+    // What others reach without proof must not be shown: the address decides, not the configuration.
+    let is_loopback = listener
+        .local_addr()
+        .is_ok_and(|address| address.ip().to_canonical().is_loopback());
+    let guard = ConsoleGuard {
+        is_loopback,
+        has_tls: tls.is_some(),
+    };
+    let Some(service) = ConsoleService::new(shared, guard).filter(|_| guard.is_sound()) else {
+        tracing::error!("the console needs TLS, or an address on loopback: it is not served");
+        return;
+    };
+    let ended = match tls {
+        None => {
+            let plain = |stream: TcpStream| async { Some((stream, None)) };
+            run(service, listener, PLAIN_LIMITS, plain).await
+        }
+        Some(tls) => {
+            let encrypted = move |stream| {
+                let tls = tls.clone();
+                async move {
+                    let stream = handshake(stream, &tls).await.ok()?;
+                    let certificate = certificate(&stream);
+                    Some((stream, certificate))
+                }
+            };
+            run(service, listener, TLS_LIMITS, encrypted).await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::error!(%error, "the console has ended");
+    }
+}
+
+/// Serves connections, each of which `open` makes a stream of, until they cannot be accepted.
+async fn run<IO, O, F>(
+    service: ConsoleService,
+    listener: TcpListener,
+    limits: ConnectionLimits,
+    open: O,
+) -> io::Result<()>
+where
+    IO: AsyncRead + AsyncWrite + Unpin + 'static,
+    O: Fn(TcpStream) -> F,
+    F: Future<Output = Option<(IO, Option<PeerCertificate>)>> + 'static,
+{
+    let sampling = sample(service.shared.clone(), Arc::clone(&service.console));
+    let app = App::new()
+        .app_data(Data::new(Rc::new(service)))
+        .default_service(web::to(answer))
+        .into_factory();
+    let app = map_config(app, |()| AppConfig::default()).new_service(()).await;
+    let app = app.map_err(|()| io::Error::other("its routes cannot be built"))?;
+    let http1 = http1::service::<IO, _, _>(Rc::new(app)).await;
+    let http1 = Rc::new(http1.ok_or_else(|| io::Error::other("HTTP/1.1 cannot be served"))?);
+    let connections = Connections::new(None);
+    let serve = |accepted: Accepted| {
+        let opening = open(accepted.stream);
+        let status = Arc::clone(accepted.tracked.status());
+        let http1 = Rc::clone(&http1);
+        let serving = async move {
+            let Some((stream, certificate)) = opening.await else {
+                return;
+            };
+            accepted.tracked.handshake_done(false);
+            let connection = Connection::new(accepted.tracked, accepted.peer, certificate, HEAD_TIMEOUT);
+            connection.head_began();
+            // An error is of this connection and nobody else's.
+            end(&*http1, http1::Stream::new(stream, connection), accepted.peer).await;
+        };
+        actix_rt::spawn(async move { status.run(serving).await });
+        Ok(())
+    };
+    tokio::select! {
+        () = connections.watch() => Ok(()),
+        () = sampling => Ok(()),
+        ended = accept::accept(listener, &connections, || limits.into(), serve) => ended,
+    }
+}
+
+/// Takes samples of what is counted, for ever.
+async fn sample(shared: Data<Shared>, console: Arc<ConsoleState>) {
+    let mut samples = tokio::time::interval(SAMPLE_INTERVAL);
+    // After a pause the samples that were missed are not made up for.
+    samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        samples.tick().await;
+        console.sample(&shared.metrics, SystemTime::now());
+    }
+}
+
+/// Serves one connection to its end.
+async fn end<H, IO>(http1: &H, stream: http1::Stream<IO>, peer: std::net::SocketAddr)
+where
+    H: Service<(http1::Stream<IO>, Option<std::net::SocketAddr>), Response = ()>,
+    H::Error: fmt::Debug,
+{
+    if let Err(error) = http1.call((stream, Some(peer))).await {
+        tracing::debug!(?error, %peer, "a connection of the console has ended early");
+    }
+}
+
+// === impl ConsoleService ===
+
+impl ConsoleService {
+    /// `None` if the gateway has no console.
+    fn new(shared: Data<Shared>, guard: ConsoleGuard) -> Option<Self> {
+        let console = Arc::clone(shared.console.as_ref()?);
+        Some(Self {
+            shared,
+            console,
+            guard,
+            costly: CostlyViews::new(),
+            streams: LiveStreams::new(),
+            unread: UnreadAnswers::new(),
+        })
+    }
+}

@@ -7,7 +7,7 @@ use actix_web::web::BytesMut;
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::connection::{Connection, HEAD};
+use super::connection::{Connection, HEAD_TIMEOUT};
 use super::connections::Connections;
 use super::head::RequestHead;
 use super::http2::{self, StreamBody};
@@ -21,7 +21,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 };
 
 /// The length of the answer that a window of HTTP/2 does not hold.
-const LARGE: usize = 300_000;
+const LARGE_REPLY_BYTES: usize = 300_000;
 
 /// The driver of HTTP/2 connections, before an answer to each request that sends its body
 /// back, or to `/large` more than a window.
@@ -48,7 +48,7 @@ impl Http2 {
             .add(address, LIMITS)
             .expect("the first of them");
         tracked.handshake_done(proven);
-        let connection = Connection::new(tracked, SocketAddr::new(address, 1), None, HEAD);
+        let connection = Connection::new(tracked, SocketAddr::new(address, 1), None, HEAD_TIMEOUT);
         http2::serve(io, connection, answer, http2::Timeouts::default()).await;
     }
 }
@@ -61,7 +61,7 @@ fn answer(head: &RequestHead<'_>, mut body: StreamBody) -> impl Future<Output = 
             echo.extend_from_slice(&chunk);
         }
         if is_large {
-            echo.resize(LARGE, 0);
+            echo.resize(LARGE_REPLY_BYTES, 0);
         }
         (Reply::review(echo.freeze()), body)
     }

@@ -1,22 +1,24 @@
-//! State shared by all workers.
+//! State shared by all workers: the snapshot, limits, where decisions are written (decision log,
+//! console), and the rate-limited log of failed authentications.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::available_parallelism;
-use std::time::{Instant, SystemTime};
-
-use crate::telemetry::metrics::IntGauge;
+use std::time::{Duration, Instant, SystemTime};
 
 use super::connections::Connections;
 use super::counters::CountersInForce;
 use super::lifecycle::Lifecycle;
 use super::pool::Pool;
-use super::recorder::DecisionRecorder;
-use super::refusals::Refusals;
+use crate::authentication::Refusal;
+use crate::config::LogTrace;
 use crate::console::ConsoleState;
 use crate::recording::Recordings;
-use crate::reload::ReloadState;
-use crate::telemetry::metrics::Endpoint;
+use crate::reload::{ReloadState, Snapshot};
+use crate::telemetry::decision_log::Record;
+use crate::telemetry::metrics::{Endpoint, IntGauge};
 use crate::telemetry::{DecisionLog, Metrics, Traces};
 
 /// The parts that a gateway is made of.
@@ -118,4 +120,117 @@ fn follow_for_console(state: &ReloadState) -> Option<Arc<ConsoleState>> {
         following.replaced(&snapshot.revision, SystemTime::now());
     });
     Some(console)
+}
+
+/// Takes decisions. The line of each is made once, for all who want it.
+pub(crate) struct DecisionRecorder {
+    log: Option<DecisionLog>,
+    console: Option<Arc<ConsoleState>>,
+}
+
+// === impl DecisionRecorder ===
+
+impl DecisionRecorder {
+    /// For a log, a console, or both; `None` without either.
+    pub(crate) fn new(log: Option<DecisionLog>, console: Option<Arc<ConsoleState>>) -> Option<Self> {
+        (log.is_some() || console.is_some()).then_some(Self { log, console })
+    }
+
+    /// Whether anybody wants to know which rules came nearest.
+    pub(crate) fn wants_near_misses(&self, snapshot: &Snapshot) -> bool {
+        self.console.is_some() || logs_near_misses(snapshot)
+    }
+
+    /// Writes a decision, by `snapshot`. The rules that came nearest are always for the console,
+    /// and for the log where its configuration says so.
+    pub(crate) fn record(&self, record: &Record<'_>, snapshot: &Snapshot) {
+        record.with_line(|line| {
+            if let Some(log) = &self.log {
+                log.write(line, logs_near_misses(snapshot));
+            }
+            if let Some(console) = &self.console {
+                console.push(record.decision, record.cluster, line.whole());
+            }
+        });
+    }
+
+    /// Waits until every line so far is written to the log, `limit` at most. Whether it is.
+    pub(crate) fn flush(&self, limit: Duration) -> bool {
+        self.log.as_ref().is_none_or(|log| log.flush(limit))
+    }
+}
+
+fn logs_near_misses(snapshot: &Snapshot) -> bool {
+    let log = snapshot.config.decision_log.as_ref();
+    log.is_some_and(|log| log.trace == LogTrace::NearMisses)
+}
+
+/// At most one line in this time: an unauthenticated client must not fill the log, nor have
+/// answers wait for it.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Writes some refusals and counts the others.
+pub(crate) struct Refusals {
+    start: Instant,
+    /// When the next one is written, in milliseconds from the start.
+    next: AtomicU64,
+    unwritten: AtomicU64,
+}
+
+// === impl Refusals ===
+
+impl Refusals {
+    pub(crate) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            next: AtomicU64::new(0),
+            unwritten: AtomicU64::new(0),
+        }
+    }
+
+    /// Writes why `peer` was refused, unless another was written just now.
+    pub(crate) fn log(&self, refusal: &Refusal, peer: SocketAddr) {
+        match self.due(self.start.elapsed()) {
+            Some(unwritten) => {
+                tracing::warn!(%refusal, %peer, unwritten, "authentication failed");
+            }
+            None => tracing::debug!(%refusal, %peer, "authentication failed"),
+        }
+    }
+
+    /// Whether it is time to write, and then how many were not since the last time.
+    fn due(&self, now: Duration) -> Option<u64> {
+        let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let next = self.next.load(Ordering::Relaxed);
+        let due = milliseconds(now) >= next
+            && self
+                .next
+                .compare_exchange(
+                    next,
+                    milliseconds(now + LOG_INTERVAL),
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                )
+                .is_ok();
+        if due {
+            return Some(self.unwritten.swap(0, Ordering::Relaxed));
+        }
+        self.unwritten.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_written_a_second_and_tells_of_the_others() {
+        let refusals = Refusals::new();
+        let at = Duration::from_millis;
+        let due: Vec<_> = [0, 1, 999, 1000, 1500, 3000]
+            .map(|time| refusals.due(at(time)))
+            .into();
+        assert_eq!(due, [Some(0), None, None, Some(2), None, Some(1)]);
+    }
 }

@@ -6,14 +6,13 @@
 //! [connections](super::connections) closes connections whose head is late.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use std::{fmt, io};
 
 use actix_http::body::{BoxBody, MessageBody};
 use actix_http::{ConnectionType, HttpMessage as _, HttpService, Payload, Request, Response, StatusCode};
@@ -24,17 +23,17 @@ use actix_web::web::Bytes;
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connection::{Connection, HEAD};
+use super::connection::{Connection, HEAD_TIMEOUT};
 use super::connections::Stage;
 use super::head::RequestHead;
 use super::respond::{self, Rejection, Reply, ReplyField};
 
 /// Idle connections stay: an API server's client keeps them for 90 s and would
 /// lose a request on one that closes first.
-const KEEP_ALIVE: Duration = Duration::from_secs(120);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a connection may take to close.
-const DISCONNECT: Duration = Duration::from_secs(1);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection's bytes.
 pub(crate) struct Stream<IO> {
@@ -71,9 +70,9 @@ where
         async move { Ok::<_, ()>(answer) }
     });
     HttpService::build()
-        .keep_alive(KEEP_ALIVE)
-        .client_request_timeout(HEAD)
-        .client_disconnect_timeout(DISCONNECT)
+        .keep_alive(KEEP_ALIVE_TIMEOUT)
+        .client_request_timeout(HEAD_TIMEOUT)
+        .client_disconnect_timeout(DISCONNECT_TIMEOUT)
         // Who closes has gone: an API server that gives up, a webhook that waits for nobody.
         .h1_allow_half_closed(false)
         .on_connect_ext(|stream: &Stream<IO>, data: &mut Extensions| {

@@ -21,13 +21,9 @@
 //! | silence | a PING after 30 s, 15 s for its answer |
 
 mod exchange;
-mod exchanges;
-mod frames;
 mod gate;
 mod keepalive;
-mod request;
-mod response;
-mod timeouts;
+mod message;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -45,13 +41,12 @@ use super::connection::Connection;
 use super::connections::Stage;
 use super::head::RequestHead;
 use super::respond::Reply;
-use exchange::{ExchangeOutcome, Link};
-use exchanges::Exchanges;
+use exchange::{ExchangeOutcome, Exchanges, Link};
 use gate::{Allowance, Gate};
 use keepalive::Keepalive;
-use request::MAX_FIELDS;
-pub(crate) use request::StreamBody;
-pub(crate) use timeouts::Timeouts;
+pub(crate) use keepalive::Timeouts;
+use message::MAX_FIELDS;
+pub(crate) use message::StreamBody;
 
 /// The longest decoded header list.
 const MAX_HEADER_LIST: u32 = 64 << 10;
@@ -124,7 +119,7 @@ where
     let link = Rc::new(Link::new(timeouts));
     poll_fn(|context| {
         allowance.begin_turn();
-        response::look_at_clock();
+        message::refresh_date();
         tally.follow(connection.stage(), &mut h2);
         loop {
             while let Poll::Ready(next) = poll_accept(&mut h2, context)? {
@@ -135,7 +130,7 @@ where
                     tally.end(&mut h2);
                 } else if let Some((parts, body, respond)) = accept(request, respond) {
                     exchanges.begin(|| {
-                        let answer = app(&request::head(&parts, &connection), body);
+                        let answer = app(&message::request_head(&parts, &connection), body);
                         let is_head = parts.method == Method::HEAD;
                         exchange::run(answer, respond, is_head, Rc::clone(&link))
                     });

@@ -11,10 +11,10 @@ use super::limits::Limiter;
 
 /// How long a draining gateway stays although nothing is in flight: requests
 /// may be on the wire, and a probe may look.
-const SETTLE: Duration = Duration::from_millis(100);
+const MIN_IDLE_TIME: Duration = Duration::from_millis(100);
 
 /// How often a draining gateway looks whether it may end.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Where in its life the gateway is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Lifecycle {
         self.connections.advance(Stage::Ending);
         let start = Instant::now();
         while self.connections.len() > 0 && start.elapsed() < limit {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -94,13 +94,13 @@ impl Lifecycle {
         let start = Instant::now();
         loop {
             let since = start.elapsed();
-            if since >= SETTLE.min(limit) && self.is_idle() {
+            if since >= MIN_IDLE_TIME.min(limit) && self.is_idle() {
                 return true;
             }
             if since >= limit {
                 return false;
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }

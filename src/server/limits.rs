@@ -9,7 +9,6 @@
 
 pub(crate) mod memory;
 pub(crate) mod shares;
-mod user_bytes;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,8 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 
 use crate::telemetry::metrics::IntGauge;
-use shares::{Held, ShareCounts, Shares};
-use user_bytes::UserBytes;
+use shares::UserBytes;
+use shares::{ShareCounts, ShareUse, Shares};
 
 /// The requests of one sort that are being read or answered.
 #[derive(Debug, Default)]
@@ -58,7 +57,7 @@ pub(crate) struct Capacity {
 
 /// For whom a request is let in.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Beneficiary<'b> {
+pub(crate) struct ShareKey<'b> {
     /// The cluster of its caller.
     pub(crate) cluster: &'b Arc<str>,
     /// The clusters of all callers.
@@ -73,33 +72,33 @@ pub(crate) struct Permit {
     own: Option<Arc<InUse>>,
     shares: Shares,
     memory: Shares,
-    request: Held,
-    bytes: Held,
+    request: ShareUse,
+    bytes: ShareUse,
     gauge: IntGauge,
 }
 
 /// Bytes of a copy that count as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Copied {
+pub(crate) struct CopyPermit {
     limiter: Arc<Limiter>,
     own: Option<Arc<InUse>>,
-    bytes: Held,
+    bytes: ShareUse,
 }
 
 // === impl Limiter ===
 
 impl Limiter {
-    /// Lets a request in whose body has at least `bytes`, if there is room. Without
-    /// beneficiary all is in common.
+    /// Lets a request in whose body has at least `bytes`, if there is room. Without a
+    /// key all of it is common.
     pub(crate) fn enter(
         self: &Arc<Self>,
         capacity: Capacity,
-        beneficiary: Option<Beneficiary<'_>>,
+        key: Option<ShareKey<'_>>,
         bytes: usize,
         gauge: &IntGauge,
     ) -> Option<Permit> {
-        let clusters = beneficiary.map_or(1, |beneficiary| beneficiary.clusters.len());
-        let own = beneficiary.and_then(|beneficiary| self.part_of(beneficiary));
+        let clusters = key.map_or(1, |key| key.clusters.len());
+        let own = key.and_then(|key| self.part_of(key));
         let counts = counts(own.as_deref(), &self.common, |in_use| &in_use.requests);
         let request = Shares::of(capacity.requests, clusters, 1).take(counts, 1)?;
         self.requests.fetch_add(1, Ordering::AcqRel);
@@ -111,7 +110,7 @@ impl Limiter {
             shares: Shares::of(capacity.bytes, clusters, 0),
             memory: Shares::of(capacity.memory, clusters, 0),
             request,
-            bytes: Held::default(),
+            bytes: ShareUse::default(),
             gauge: gauge.clone(),
         };
         permit.hold(bytes).then_some(permit)
@@ -123,8 +122,8 @@ impl Limiter {
     }
 
     /// What is held of the cluster's part; `None` if it has none.
-    fn part_of(&self, beneficiary: Beneficiary<'_>) -> Option<Arc<InUse>> {
-        let Beneficiary { cluster, clusters } = beneficiary;
+    fn part_of(&self, key: ShareKey<'_>) -> Option<Arc<InUse>> {
+        let ShareKey { cluster, clusters } = key;
         if clusters.len() <= 1 || !clusters.contains(cluster) {
             return None;
         }
@@ -169,9 +168,9 @@ impl Permit {
     }
 
     /// Room for a copy of `bytes` beside the bodies, if there is any.
-    pub(crate) fn copy(&self, bytes: usize) -> Option<Copied> {
+    pub(crate) fn copy(&self, bytes: usize) -> Option<CopyPermit> {
         let taken = self.shares.take(self.counts(|in_use| &in_use.copied), bytes)?;
-        Some(Copied {
+        Some(CopyPermit {
             limiter: Arc::clone(&self.limiter),
             own: self.own.clone(),
             bytes: taken,
@@ -192,9 +191,9 @@ impl Drop for Permit {
     }
 }
 
-// === impl Copied ===
+// === impl CopyPermit ===
 
-impl Drop for Copied {
+impl Drop for CopyPermit {
     fn drop(&mut self) {
         let counts = counts(self.own.as_deref(), &self.limiter.common, |in_use| &in_use.copied);
         self.bytes.give_back(counts);
@@ -289,11 +288,11 @@ mod tests {
             memory: 0,
         };
         let enter = |cluster: &Arc<str>, bytes| {
-            let beneficiary = Beneficiary {
+            let key = ShareKey {
                 cluster,
                 clusters: &clusters,
             };
-            limiter.enter(capacity, Some(beneficiary), bytes, &gauge())
+            limiter.enter(capacity, Some(key), bytes, &gauge())
         };
         let all_of_east: Vec<_> = std::iter::from_fn(|| enter(&east, 100)).collect();
         assert_eq!(all_of_east.len(), 6, "its quarter and the common half");

@@ -12,12 +12,11 @@
 
 mod queue;
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
@@ -25,7 +24,7 @@ use tokio::time::timeout_at;
 use queue::JobQueue;
 
 /// How long a small job may run.
-const WHILE: Duration = Duration::from_millis(20);
+const SMALL_JOB_TIME: Duration = Duration::from_millis(20);
 
 /// The threads. They end soon after this is dropped.
 pub(crate) struct Pool {
@@ -132,7 +131,7 @@ impl Size {
     /// When a job that begins now is to stop.
     fn end(self, deadline: Instant) -> Instant {
         match self {
-            Self::Small => deadline.min(Instant::now() + WHILE),
+            Self::Small => deadline.min(Instant::now() + SMALL_JOB_TIME),
             Self::Large | Self::Compiling => deadline,
         }
     }

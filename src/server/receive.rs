@@ -1,4 +1,4 @@
-//! The checks before a review is decided: authentication, limits, body.
+//! The checks before a review is decided: authentication, limits, deadline, body.
 //!
 //! ```text
 //! path 404 ▶ method 405 ▶ starting 503 ▶ caller 401 403 ▶ loop 400 ▶ type 415 ▶ timeout 400
@@ -6,26 +6,27 @@
 //! ```
 //!
 //! The caller is authenticated before a byte of the body is read or a permit is taken, so
-//! that unauthenticated clients cost little.
+//! that unauthenticated clients cost little. The deadline is the caller's: `?timeout=3s`, as client-go
+//! appends it.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use actix_web::web::Bytes;
 use futures_util::Stream;
 
+use super::body;
+use super::connection::Connection;
 use super::gateway::Shared;
 use super::head::RequestHead;
-use super::identify::identify;
 use super::lifecycle::LifecyclePhase;
-use super::limits::{Beneficiary, Capacity, Limiter, Permit};
+use super::limits::{Capacity, Limiter, Permit, ShareKey};
 use super::respond::Rejection;
-use super::{body, deadline};
-use crate::authentication::{Caller, Credentials};
-use crate::config::{self, Config};
+use crate::authentication::{Caller, Credentials, Refusal};
+use crate::config::{self, Config, parse_duration};
 use crate::reload::{AwaitedAnswer, Snapshot};
 use crate::telemetry::ReviewTrace;
-use crate::telemetry::metrics::{self, IntGauge};
+use crate::telemetry::metrics::{self, IntGauge, Outcome};
 use crate::telemetry::traces::TraceBegin;
 
 /// A sort of review, and what it stands for elsewhere.
@@ -38,7 +39,7 @@ pub(crate) enum ReviewPath {
 }
 
 /// A request that may be answered. It holds its place until it is dropped.
-pub(crate) struct ReceivedReview {
+pub(crate) struct ReviewRequest {
     /// What it is judged by, from beginning to end.
     pub(crate) snapshot: Arc<Snapshot>,
     /// Who asks.
@@ -56,7 +57,7 @@ pub(crate) struct ReceivedReview {
 }
 
 /// A request whose head is in order. It holds its place until it is dropped.
-pub(crate) struct AwaitedReview {
+pub(crate) struct RequestContext {
     snapshot: Arc<Snapshot>,
     caller: Caller,
     arrived: Instant,
@@ -72,7 +73,7 @@ pub(crate) fn receive(
     head: &RequestHead<'_>,
     shared: &Shared,
     review: ReviewPath,
-) -> Result<AwaitedReview, Rejection> {
+) -> Result<RequestContext, Rejection> {
     let (arrived, time) = (Instant::now(), SystemTime::now());
     if shared.lifecycle.phase() == LifecyclePhase::Starting {
         return Err(Rejection::Starting);
@@ -82,14 +83,14 @@ pub(crate) fn receive(
     let trace = begin_trace(head, (arrived, time), shared, &snapshot, review);
     check_origin(head, &snapshot.config)?;
     body::check_type(head)?;
-    let deadline = deadline::of_query(head.query, arrived).ok_or(Rejection::Timeout)?;
+    let deadline = of_query(head.query, arrived).ok_or(Rejection::Timeout)?;
     let limit = snapshot.config.limits.body_bytes;
     let length = body::announced(head);
     if length > limit {
         return Err(Rejection::TooLarge { limit });
     }
     let permit = enter(shared, &snapshot, review, &caller, length).ok_or(Rejection::TooManyRequests)?;
-    Ok(AwaitedReview {
+    Ok(RequestContext {
         snapshot,
         caller,
         arrived,
@@ -122,9 +123,9 @@ fn begin_trace(
     trace
 }
 
-// === impl AwaitedReview ===
+// === impl RequestContext ===
 
-impl AwaitedReview {
+impl RequestContext {
     /// The trace that it is part of.
     pub(crate) const fn trace(&self) -> &ReviewTrace {
         &self.trace
@@ -135,7 +136,7 @@ impl AwaitedReview {
         mut self,
         shared: &Shared,
         body: &mut B,
-    ) -> Result<ReceivedReview, Rejection>
+    ) -> Result<ReviewRequest, Rejection>
     where
         B: Stream<Item = Result<Bytes, E>> + Unpin,
     {
@@ -151,7 +152,7 @@ impl AwaitedReview {
             }
         })?;
         drop(span);
-        Ok(ReceivedReview {
+        Ok(ReviewRequest {
             snapshot: self.snapshot,
             caller: self.caller,
             time: if body.at_once {
@@ -167,9 +168,9 @@ impl AwaitedReview {
     }
 }
 
-// === impl ReceivedReview ===
+// === impl ReviewRequest ===
 
-impl ReceivedReview {
+impl ReviewRequest {
     /// Whether a question of `user` has no opinion for an answer, because nothing is known yet of
     /// the cluster.
     ///
@@ -240,12 +241,12 @@ fn enter(
         bytes: limits.in_flight_bytes,
         memory: limits.memory_bytes(),
     };
-    let beneficiary = Beneficiary {
+    let key = ShareKey {
         cluster: &caller.cluster,
         clusters: snapshot.authenticator.clusters(),
     };
     let (limiter, gauge) = review.limiter(shared);
-    limiter.enter(capacity, Some(beneficiary), bytes, gauge)
+    limiter.enter(capacity, Some(key), bytes, gauge)
 }
 
 // === impl ReviewPath ===
@@ -274,6 +275,124 @@ impl ReviewPath {
             Self::Authorize => (&shared.lifecycle.authorization, &shared.authorizing),
             Self::Admit(metrics::Phase::Validate) => (&shared.lifecycle.admission, &shared.validating),
             Self::Admit(metrics::Phase::Mutate) => (&shared.lifecycle.admission, &shared.mutating),
+        }
+    }
+}
+
+/// The longest that a request may take, and how long one may that names no
+/// deadline: the longest timeout that an API server gives an authorization
+/// webhook.
+pub(crate) const MAX_REQUEST_TIME: Duration = Duration::from_secs(30);
+
+/// When a request that arrived at `now` must be answered; `None` if its query
+/// holds a timeout that is none.
+pub(crate) fn of_query(query: &str, now: Instant) -> Option<Instant> {
+    let timeout = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
+    let allowed = match timeout {
+        None | Some("") => MAX_REQUEST_TIME,
+        Some(text) => match parse(text)? {
+            // As at a kube-apiserver, 0 is no timeout of one's own.
+            Duration::ZERO => MAX_REQUEST_TIME,
+            timeout => timeout.min(MAX_REQUEST_TIME),
+        },
+    };
+    now.checked_add(allowed)
+}
+
+/// A Go duration (`time.ParseDuration`) that is not negative: `3s`, `1m30s`, `1.5h`.
+fn parse(text: &str) -> Option<Duration> {
+    if !text.contains('%') {
+        return parse_duration(text);
+    }
+    // `+` and the two signs for micro, as a query writes them.
+    let decoded = text
+        .replace("%2B", "+")
+        .replace("%C2%B5", "\u{b5}")
+        .replace("%CE%BC", "\u{3bc}");
+    parse_duration(&decoded)
+}
+
+/// The caller that shows `credentials`, if it `may_use` what it asks for. Either way it is
+/// counted, and a refusal logged.
+pub(crate) fn identify(
+    shared: &Shared,
+    snapshot: &Snapshot,
+    connection: &Connection,
+    credentials: &Credentials<'_>,
+    time: SystemTime,
+    may_use: impl FnOnce(&Caller) -> Result<(), Refusal>,
+) -> Result<Caller, Refusal> {
+    let known = snapshot.authenticator.authenticate(credentials, time);
+    let (method, outcome) = match &known {
+        Ok(caller) => (caller.method, Outcome::Success),
+        Err(refusal) => (refusal.method(), Outcome::Failure),
+    };
+    shared.metrics.authentication(method, outcome);
+    if let Ok(caller) = &known {
+        connection.prove(&caller.cluster);
+    }
+    known
+        .and_then(|caller| may_use(&caller).map(|()| caller))
+        .inspect_err(|refusal| shared.refusals.log(refusal, connection.peer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_gos() {
+        for (text, expected) in [
+            ("3s", Duration::from_secs(3)),
+            ("1m30s", Duration::from_secs(90)),
+            ("1.5h", Duration::from_secs(5400)),
+            (".5s", Duration::from_millis(500)),
+            ("100ms", Duration::from_millis(100)),
+            ("1h1m1.5s", Duration::from_millis(3_661_500)),
+            ("10us", Duration::from_micros(10)),
+            ("0", Duration::ZERO),
+            ("0s", Duration::ZERO),
+            ("+2s", Duration::from_secs(2)),
+        ] {
+            assert_eq!(parse(text), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "3",
+            "s",
+            "-3s",
+            "3x",
+            "3 s",
+            ".s",
+            "1..2s",
+            "3s1",
+            "1e3s",
+            "é",
+            "9".repeat(400).as_str(),
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_deadline_is_the_callers_but_for_the_longest() {
+        let now = Instant::now();
+        for (query, expected) in [
+            ("timeout=3s", Some(Duration::from_secs(3))),
+            ("a=b&timeout=10s&timeout=1s", Some(Duration::from_secs(10))),
+            ("", Some(MAX_REQUEST_TIME)),
+            ("timeout=", Some(MAX_REQUEST_TIME)),
+            ("timeout=0s", Some(MAX_REQUEST_TIME)),
+            ("timeout=99999h", Some(MAX_REQUEST_TIME)),
+            ("nottimeout=x", Some(MAX_REQUEST_TIME)),
+            ("timeout=soon", None),
+            ("timeout=-1s", None),
+        ] {
+            assert_eq!(
+                of_query(query, now),
+                expected.map(|allowed| now + allowed),
+                "{query}"
+            );
         }
     }
 }

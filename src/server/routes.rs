@@ -17,7 +17,7 @@ use futures_util::Stream;
 use super::gateway::Shared;
 use super::head::{RequestHead, ReviewRoute};
 use super::lifecycle::LifecyclePhase;
-use super::receive::{AwaitedReview, ReceivedReview, ReviewPath, receive};
+use super::receive::{RequestContext, ReviewPath, ReviewRequest, receive};
 use super::respond::{Rejection, Reply};
 use super::{admit, authorize, body};
 use crate::telemetry::metrics::Endpoint;
@@ -63,7 +63,7 @@ fn begin(
     shared: &Shared,
     head: &RequestHead<'_>,
     route: Option<ReviewRoute>,
-) -> Result<(ReviewRoute, AwaitedReview), Rejection> {
+) -> Result<(ReviewRoute, RequestContext), Rejection> {
     let route = route.ok_or(Rejection::NotFound)?;
     if !head.is_post {
         return Err(Rejection::MethodNotAllowed);
@@ -75,7 +75,7 @@ fn begin(
 async fn review(
     shared: &Data<Shared>,
     route: ReviewRoute,
-    received: ReceivedReview,
+    received: ReviewRequest,
 ) -> Result<Bytes, Rejection> {
     match route {
         ReviewRoute::Authorize => authorize::answer(shared, received).await,

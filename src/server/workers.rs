@@ -1,4 +1,5 @@
-//! The threads that serve the connections of the `server` listener, one for each core.
+//! The threads that serve the connections of the `server` listener, one for each core: TLS handshakes,
+//! then HTTP.
 //!
 //! ```text
 //! accept ──▶ the worker with the fewest connections ──▶ TLS ─┬─▶ http1 ─┬─▶ routes
@@ -6,6 +7,7 @@
 //! ```
 
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,20 +17,19 @@ use std::time::SystemTime;
 use actix_rt::Arbiter;
 use actix_service::Service;
 use actix_web::web::Data;
-use openssl::ssl::SslContext;
+use openssl::ssl::{Ssl, SslContext};
 use tokio::net::TcpStream;
 use tokio::runtime;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio_openssl::SslStream;
 
 use super::accept::Accepted;
-use super::connection::{Connection, HEAD};
+use super::connection::{Connection, HEAD_TIMEOUT};
 use super::connections::Tracked;
 use super::gateway::Shared;
-use super::handshake::{certificate, handshake};
 use super::head::RequestHead;
-use super::http2::Timeouts;
-use super::{http1, http2, routes};
+use super::http2::{self, Timeouts};
+use super::{http1, routes};
 use crate::authentication::PeerCertificate;
 
 /// The threads of each worker that read files of credentials.
@@ -187,7 +188,7 @@ where
     };
     let certificate = certificate(&stream);
     prove(&tracked, certificate.as_ref(), shared);
-    let connection = Connection::new(tracked, peer, certificate, HEAD);
+    let connection = Connection::new(tracked, peer, certificate, HEAD_TIMEOUT);
     if stream.ssl().selected_alpn_protocol() == Some(b"h2") {
         let app = |head: &RequestHead<'_>, body| routes::answer(shared, head, body);
         http2::serve(stream, connection, app, Timeouts::default()).await;
@@ -206,4 +207,33 @@ fn prove(tracked: &Tracked, certificate: Option<&PeerCertificate>, shared: &Shar
     if let Some(cluster) = certificate.and_then(|certificate| authenticator.cluster_of(certificate, now)) {
         tracked.prove(&cluster);
     }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandshakeError {
+    #[error("{0}")]
+    Tcp(#[from] io::Error),
+    #[error("{0}")]
+    Setup(#[from] openssl::error::ErrorStack),
+    #[error("{0}")]
+    Tls(#[from] openssl::ssl::Error),
+}
+
+/// The stream of a connection whose handshake begins with `tls`.
+pub(crate) async fn handshake(
+    stream: TcpStream,
+    tls: &SslContext,
+) -> Result<SslStream<TcpStream>, HandshakeError> {
+    stream.set_nodelay(true)?;
+    let mut stream = SslStream::new(Ssl::new(tls)?, stream)?;
+    Pin::new(&mut stream).accept().await?;
+    Ok(stream)
+}
+
+/// The certificate that the client sent.
+pub(crate) fn certificate(stream: &SslStream<TcpStream>) -> Option<PeerCertificate> {
+    let leaf = stream.ssl().peer_certificate()?;
+    let sent_with_it = stream.ssl().peer_cert_chain().into_iter().flatten();
+    Some(PeerCertificate::new(leaf, sent_with_it.map(ToOwned::to_owned)))
 }

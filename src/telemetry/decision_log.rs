@@ -14,12 +14,12 @@ use prometheus::IntCounter;
 
 use crate::config::files;
 
-use super::line_queue::{LineQueue, LineQueueSettings, LogSink, WriteFailure};
+use super::write_queue::{LineQueue, LineQueueSettings, LogSink, WriteFailure};
 
 pub use record::{DecisionLine, LoggedQuestion, Record, ShadowDecision};
 
 /// Bytes that may wait for the writer: some ten thousand usual lines.
-const PENDING_BYTES: usize = 8 << 20;
+const MAX_PENDING_BYTES: usize = 8 << 20;
 
 /// What a new file's owner and group may do.
 const MODE: u32 = 0o640;
@@ -46,7 +46,7 @@ impl DecisionLog {
     /// When the file cannot be opened or no thread be started.
     pub fn open(destination: Destination, dropped: IntCounter) -> io::Result<Self> {
         let sink = destination.open()?;
-        Self::start(sink, move || destination.open(), dropped, PENDING_BYTES)
+        Self::start(sink, move || destination.open(), dropped, MAX_PENDING_BYTES)
     }
 
     fn start(

@@ -12,7 +12,7 @@ use thiserror::Error;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::line_queue::{LineQueue, LineQueueSettings};
+use super::write_queue::{LineQueue, LineQueueSettings};
 use portcullis_policy::explain::lines::one_line;
 
 /// Which events are logged, as `tracing_subscriber::EnvFilter` reads it: `info`,
@@ -50,10 +50,10 @@ pub enum Error {
 }
 
 /// Bytes that may wait for the writer: some thousand lines.
-const PENDING_BYTES: usize = 1 << 20;
+const MAX_PENDING_BYTES: usize = 1 << 20;
 
 /// How long the end of the process waits for lines to be written.
-const LAST: Duration = Duration::from_secs(1);
+const MAX_FLUSH_TIME: Duration = Duration::from_secs(1);
 
 /// The log of the process. What waits is written when this is dropped, where that is
 /// possible soon.
@@ -78,7 +78,7 @@ pub fn start(dropped: IntCounter) -> Result<Log, Error> {
     let json = is_json(env::var(FORMAT_VARIABLE).ok().as_deref())?;
     let settings = LineQueueSettings {
         thread: "log",
-        limit: PENDING_BYTES,
+        limit: MAX_PENDING_BYTES,
         dropped,
         // There is nowhere else to say so.
         report: |_, _| {},
@@ -125,7 +125,7 @@ fn is_coloured(no_color: Option<&str>, terminal: bool) -> bool {
 
 /// What actix and h2 write for malformed requests and frames: an unauthenticated client could
 /// fill the log with it. Only a filter that names such a target gets it.
-const OF_STRANGERS: [&str; 2] = ["actix_http", "h2"];
+const UNAUTHENTICATED_TARGETS: [&str; 2] = ["actix_http", "h2"];
 
 fn filter(value: Option<&str>) -> Result<EnvFilter, Error> {
     let value = value.filter(|value| !value.is_empty()).unwrap_or(DEFAULT_FILTER);
@@ -133,7 +133,7 @@ fn filter(value: Option<&str>) -> Result<EnvFilter, Error> {
         let mut targets = value.split([',', '=', '[']).map(str::trim);
         targets.any(|named| named == target || named.starts_with(&format!("{target}::")))
     };
-    let ours = OF_STRANGERS.iter().filter(|target| !is_named(target));
+    let ours = UNAUTHENTICATED_TARGETS.iter().filter(|target| !is_named(target));
     let mut with_ours: Vec<String> = ours.map(|target| format!("{target}=off")).collect();
     with_ours.push(value.to_owned());
     let with_ours = with_ours.join(",");
@@ -156,7 +156,7 @@ fn is_json(value: Option<&str>) -> Result<bool, Error> {
 impl Drop for Log {
     fn drop(&mut self) {
         // A pipe that nobody reads keeps no process alive.
-        let _is_written = self.0.flush(LAST);
+        let _is_written = self.0.flush(MAX_FLUSH_TIME);
     }
 }
 

@@ -7,9 +7,6 @@
 mod counts;
 mod families;
 mod labels;
-mod recorders;
-mod sample;
-mod series;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -18,18 +15,18 @@ use std::time::{Duration, SystemTime};
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, Histogram, IntCounterVec, Registry, TextEncoder};
 
-pub use counts::{DurationCounts, PolicyCounts, WebhookCounts, histogram_quantile};
+pub use counts::{
+    DurationCounts, EndpointSample, MetricsSample, PolicyCounts, WebhookCounts, histogram_quantile,
+};
+pub use families::{PolicyCounters, UpstreamRecorder};
 pub use labels::{
     AuthenticationMethod, Code, ConnectionState, Endpoint, Label, Outcome, Phase, PolicyResult,
 };
 pub use prometheus::{IntCounter, IntGauge};
-pub use recorders::{PolicyCounters, UpstreamRecorder};
-pub use sample::{EndpointSample, MetricsSample};
 
 use families::Families;
-use labels::ByLabel;
+use labels::{ByLabel, ConfiguredNames, OTHER, SeriesLabels, label_pairs, label_values};
 use portcullis_policy::engine::{CauseKind, Decision, Time};
-use series::{ConfiguredNames, OTHER, SeriesLabels, label_pairs, label_values};
 
 /// The decisions that admission comes to.
 const ADMISSION_DECISIONS: [Decision; 2] = [Decision::Allow, Decision::Deny];

@@ -15,7 +15,6 @@
 //! gets a `traceparent` of the same trace, so that it decides as the caller did.
 
 mod export;
-mod finished;
 mod parent;
 
 use std::borrow::Cow;
@@ -23,8 +22,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use export::SpanQueue as SpanSink;
-use finished::{FinishedSpan, FinishedTrace, SpanRole};
+use export::{FinishedSpan, FinishedTrace, SpanQueue as SpanSink, SpanRole};
 use parent::random;
 
 pub use parent::TraceParent;
@@ -34,7 +32,7 @@ use crate::config::Tracing;
 use portcullis_policy::engine::{Cause, Decision};
 
 /// The most spans of one request. Kubernetes allows far fewer webhooks than would reach it.
-const MOST_SPANS: usize = 1024;
+const MAX_SPANS: usize = 1024;
 
 /// Begins traces, and has them sent.
 #[derive(Debug)]
@@ -318,7 +316,7 @@ impl LiveTrace {
         if spans.is_sent {
             drop(spans);
             self.queue.send(self.trace(vec![span]));
-        } else if spans.finished.len() < MOST_SPANS {
+        } else if spans.finished.len() < MAX_SPANS {
             spans.finished.push(span);
         } else {
             spans.left_out += 1;

@@ -2,17 +2,16 @@
 //!
 //! ```text
 //! worker ──item──▶ [what waits, bounded in bytes] ──batch──▶ writer thread ──▶ file or pipe
-//!                        └── full: dropped and counted
+//!                       └── full: dropped and counted
 //! ```
 //!
-//! Who has something to write adds it to memory and never waits for a disk or for the
-//! reader of a pipe.
+//! A worker that has something to write adds it to memory, and never waits for a disk or for the
+//! reader of a pipe. [`LineQueue`] is such a queue of lines of text.
 
-mod writer;
-
+use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{io, thread};
 
 use prometheus::IntCounter;
 
@@ -92,7 +91,7 @@ impl<B: Default + Send + 'static> WriteQueue<B> {
         let writers = Arc::clone(&queue);
         thread::Builder::new()
             .name(settings.thread.to_owned())
-            .spawn(move || writer::run(&writers, writer))?;
+            .spawn(move || run_writer(&writers, writer))?;
         Ok(Self {
             _last: Arc::new(Closer(Arc::clone(&queue))),
             queue,
@@ -168,5 +167,196 @@ impl<B> Queue<B> {
         if wake {
             self.wake.notify_one();
         }
+    }
+}
+
+/// How long the writer lets items gather, so that workers wake it seldom.
+const MAX_BATCH_DELAY: Duration = Duration::from_millis(2);
+
+/// What the writer takes at once.
+struct Batch<B> {
+    pending: B,
+    items: u64,
+    reopen: bool,
+}
+
+/// Writes until the queue is closed and everything is written.
+fn run_writer<B: Default>(queue: &Queue<B>, mut writer: impl BatchWriter<B>) {
+    let mut spare = B::default();
+    while let Some(mut batch) = next(queue, &mut writer, std::mem::take(&mut spare)) {
+        if batch.reopen {
+            writer.reopen();
+        }
+        let lost = writer.write(&mut batch.pending, batch.items);
+        queue.dropped.inc_by(lost);
+        spare = batch.pending;
+        done(queue);
+    }
+}
+
+/// Waits for items; `None` when there will be no more.
+fn next<B>(queue: &Queue<B>, writer: &mut impl BatchWriter<B>, spare: B) -> Option<Batch<B>> {
+    let mut limit = writer.rest();
+    let mut state = queue.state();
+    while state.items == 0 {
+        if state.closed {
+            return None;
+        }
+        let Some(rest) = limit else {
+            state = queue.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        let (woken, waited) = queue
+            .wake
+            .wait_timeout(state, rest)
+            .unwrap_or_else(PoisonError::into_inner);
+        state = woken;
+        if waited.timed_out() && state.items == 0 && !state.closed {
+            drop(state);
+            limit = writer.rest();
+            state = queue.state();
+        }
+    }
+    if !state.closed {
+        // Others add meanwhile; because of `writing` they need not wake anybody.
+        state.writing = true;
+        drop(state);
+        thread::sleep(MAX_BATCH_DELAY);
+        state = queue.state();
+    }
+    state.writing = true;
+    state.bytes = 0;
+    Some(Batch {
+        pending: std::mem::replace(&mut state.pending, spare),
+        items: std::mem::take(&mut state.items),
+        reopen: std::mem::take(&mut state.reopen),
+    })
+}
+
+fn done<B>(queue: &Queue<B>) {
+    queue.state().writing = false;
+    queue.written.notify_all();
+}
+
+/// Where lines go.
+pub(crate) type LogSink = Box<dyn Write + Send>;
+
+/// Memory kept for the next batch.
+const SPARE_BYTES: usize = 256 << 10;
+
+/// Takes lines. Cheap to clone; the writer ends with the last clone.
+#[derive(Debug, Clone)]
+pub(crate) struct LineQueue(WriteQueue<Vec<u8>>);
+
+/// What a queue of lines is like.
+pub(crate) struct LineQueueSettings {
+    /// The name of the writer's thread.
+    pub(crate) thread: &'static str,
+    /// Bytes that may wait for the writer.
+    pub(crate) limit: usize,
+    /// Counts lost lines.
+    pub(crate) dropped: IntCounter,
+    /// Says that the sink failed; of writing once until that succeeds again.
+    pub(crate) report: fn(WriteFailure, &io::Error),
+}
+
+/// What a sink failed at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteFailure {
+    /// Being made anew: the one before stays.
+    Reopen,
+    /// Being written: the lines are lost.
+    Write,
+}
+
+/// Writes lines to a sink.
+struct LineWriter<R> {
+    sink: LogSink,
+    reopen: R,
+    report: fn(WriteFailure, &io::Error),
+    /// The last write failed.
+    broken: bool,
+}
+
+// === impl LineQueue ===
+
+impl LineQueue {
+    /// Starts the writer to `sink`; `reopen` makes another one after [`LineQueue::reopen`],
+    /// or fails, in which case the one before stays.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(crate) fn start(
+        sink: LogSink,
+        reopen: impl Fn() -> io::Result<LogSink> + Send + 'static,
+        settings: LineQueueSettings,
+    ) -> io::Result<Self> {
+        let writer = LineWriter {
+            sink,
+            reopen,
+            report: settings.report,
+            broken: false,
+        };
+        let settings = QueueSettings {
+            thread: settings.thread,
+            limit: settings.limit,
+            dropped: settings.dropped,
+        };
+        WriteQueue::start(writer, settings).map(Self)
+    }
+
+    /// Queues a line, which ends in a line break, or drops and counts it when the queue is full.
+    pub(crate) fn push(&self, [start, end]: [&[u8]; 2]) {
+        self.0.push(start.len() + end.len(), |pending| {
+            pending.extend_from_slice(start);
+            pending.extend_from_slice(end);
+        });
+    }
+
+    /// Has the sink made anew before the next line.
+    pub(crate) fn reopen(&self) {
+        self.0.reopen();
+    }
+
+    /// Waits until every line so far is written, `limit` at most. Whether it is.
+    pub(crate) fn flush(&self, limit: Duration) -> bool {
+        self.0.flush(limit)
+    }
+}
+
+// === impl LineWriter ===
+
+impl<R: Fn() -> io::Result<LogSink> + Send + 'static> BatchWriter<Vec<u8>> for LineWriter<R> {
+    fn write(&mut self, lines: &mut Vec<u8>, count: u64) -> u64 {
+        let written = self.write_lines(lines);
+        lines.clear();
+        lines.shrink_to(SPARE_BYTES);
+        let Err(error) = written else {
+            self.broken = false;
+            return 0;
+        };
+        if !self.broken {
+            (self.report)(WriteFailure::Write, &error);
+        }
+        self.broken = true;
+        count
+    }
+
+    fn reopen(&mut self) {
+        match (self.reopen)() {
+            Ok(fresh) => (self.sink, self.broken) = (fresh, false),
+            Err(error) => (self.report)(WriteFailure::Reopen, &error),
+        }
+    }
+}
+
+impl<R> LineWriter<R> {
+    /// Writes whole lines. After a failure the last one may be cut: a line break ends it.
+    fn write_lines(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.broken {
+            self.sink.write_all(b"\n")?;
+        }
+        self.sink.write_all(lines)?;
+        self.sink.flush()
     }
 }

@@ -303,7 +303,9 @@ fn what_is_not_found_holds_on_until_it_is_proven_to_be_gone() {
             detail.contains("absence not believed") && detail.contains("--accept-absence c0"),
             "{detail}"
         );
-        until("it is logged", || fleet.gateway.log().contains("absence not believed"));
+        until("it is logged", || {
+            fleet.gateway.log().contains("absence not believed")
+        });
         assert_eq!(fleet.doubts(1), 0.0, "the other cluster is as it was");
         fleet.servers.behave(0, Behaviour::Serves);
         until("all is there again", || fleet.doubts(0) == 0.0);

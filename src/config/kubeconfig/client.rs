@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use super::user::{Basic, data_or_file, user};
-use super::{Files, Section, named, open};
+use super::{Basic, Files, Section, data_or_file, named, open, user};
 use crate::config::Secret;
 use portcullis_policy::field::{FaultKind, Faults, Place};
 

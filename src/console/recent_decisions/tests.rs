@@ -118,7 +118,7 @@ fn decisions_are_counted_by_cluster_and_the_clusters_are_bounded() {
     for number in 0..1000 {
         recent.push(Decision::Allow, &format!("c{number}"), b"x");
     }
-    assert_eq!(recent.clusters().len(), MOST_CLUSTERS + 1);
+    assert_eq!(recent.clusters().len(), MAX_CLUSTERS + 1);
     assert_eq!(counts(OTHER), Some([1000 - 254, 0, 0]));
     assert_eq!(counts("c0"), Some([1, 0, 0]));
 }

@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use askama::Template;
 use serde::Serialize;
 
-use super::paging::Paging;
+use super::parameters::Paging;
 use crate::config::Config;
 use crate::console::context::{ViewContext, ViewRequest};
-use crate::console::frame::PageFrame;
-use crate::console::page::{Page, ViewError};
+use crate::console::page::{Page, PageFrame, ViewError};
 use crate::reload::{Origin, SourceStatus};
 
 /// The most faults of one cluster that are shown.
-const MOST_FAULTS: usize = 50;
+const MAX_FAULTS: usize = 50;
 
 #[derive(Template)]
 #[template(path = "clusters.html")]
@@ -106,7 +105,7 @@ impl From<&SourceStatus> for WatchedCluster {
             objects: status.objects,
             faulty: status.faulty,
             failures: status.failures,
-            faults: told.take(MOST_FAULTS).collect(),
+            faults: told.take(MAX_FAULTS).collect(),
         }
     }
 }

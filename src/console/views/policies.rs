@@ -2,20 +2,15 @@
 
 mod detail;
 mod list;
-mod others;
-mod recent;
 
 use askama::Template;
 use serde::Serialize;
 
-use super::cluster::ClusterChoice;
-use super::paging::Paging;
+use super::parameters::{ClusterChoice, Paging};
 use crate::console::context::{ViewContext, ViewRequest};
-use crate::console::frame::PageFrame;
-use crate::console::page::{Page, ViewError};
+use crate::console::page::{Page, PageFrame, ViewError};
 pub(crate) use detail::view as detail;
-use list::{ListedKind, PolicyList, PolicyRow};
-use recent::RecentUse;
+use list::{ListedKind, PolicyList, PolicyRow, RecentUse};
 
 /// The fields of its form.
 const FIELDS: [&str; 5] = ["filter", "kind", "unused", "cluster", "page"];

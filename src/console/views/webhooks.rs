@@ -5,11 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use askama::Template;
 use serde::Serialize;
 
-use super::cluster::ClusterChoice;
-use super::paging::Paging;
+use super::parameters::{ClusterChoice, Paging};
 use crate::console::context::{ViewContext, ViewRequest};
-use crate::console::frame::PageFrame;
-use crate::console::page::{Page, ViewError};
+use crate::console::page::{Page, PageFrame, ViewError};
 use crate::telemetry::metrics::WebhookCounts;
 use portcullis_policy::engine::admission::webhook::{Webhook, WebhookTarget};
 use portcullis_policy::engine::admission::{AdmissionSet, FailurePolicy, Phase};

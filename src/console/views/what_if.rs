@@ -11,10 +11,9 @@ use std::time::Instant;
 use askama::Template;
 use serde::Serialize;
 
-use super::cluster::ClusterChoice;
+use super::parameters::ClusterChoice;
 use crate::console::context::{ViewContext, ViewRequest};
-use crate::console::frame::PageFrame;
-use crate::console::page::{Page, Representation, ViewError};
+use crate::console::page::{Page, PageFrame, Representation, ViewError};
 use crate::console::query::ViewQuery;
 use crate::reload::Snapshot;
 use manifest::{AdmissionAnswer, ManifestForm, ManifestView};

@@ -11,19 +11,19 @@ use base64::engine::general_purpose::STANDARD;
 use portcullis_cel::json::{Kind, Node};
 
 /// The shortest text that is looked for within others.
-const WITHIN: usize = 6;
+const MIN_QUOTED_BYTES: usize = 6;
 
 /// The shortest text that is looked for as a whole.
-const WHOLE: usize = 4;
+const MIN_WHOLE_BYTES: usize = 4;
 
 /// How much is looked for of a longer text: where its beginning stands, so may the rest.
-const LONGEST: usize = 256;
+const MAX_COMPARED_BYTES: usize = 256;
 
-/// As many bytes as become [`LONGEST`] in base64.
-const ENCODED: usize = LONGEST / 4 * 3;
+/// As many bytes as become [`MAX_COMPARED_BYTES`] in base64.
+const MAX_ENCODED_BYTES: usize = MAX_COMPARED_BYTES / 4 * 3;
 
 /// Bits of the filter for each text.
-const BITS: usize = 16;
+const FILTER_BITS_PER_TEXT: usize = 16;
 
 /// Texts that were removed.
 #[derive(Debug, Default)]
@@ -51,7 +51,11 @@ impl Removed {
     fn add_text(&mut self, text: &str) {
         let bytes = text.as_bytes();
         self.add_bytes(bytes);
-        self.add_bytes(STANDARD.encode(bytes.get(..ENCODED).unwrap_or(bytes)).as_bytes());
+        self.add_bytes(
+            STANDARD
+                .encode(bytes.get(..MAX_ENCODED_BYTES).unwrap_or(bytes))
+                .as_bytes(),
+        );
         if let Ok(decoded) = STANDARD.decode(bytes)
             && std::str::from_utf8(&decoded).is_ok()
         {
@@ -60,10 +64,10 @@ impl Removed {
     }
 
     fn add_bytes(&mut self, text: &[u8]) {
-        let text = text.get(..LONGEST).unwrap_or(text);
+        let text = text.get(..MAX_COMPARED_BYTES).unwrap_or(text);
         let of_length = match text.len() {
-            WITHIN.. => &mut self.within,
-            WHOLE.. => &mut self.whole,
+            MIN_QUOTED_BYTES.. => &mut self.within,
+            MIN_WHOLE_BYTES.. => &mut self.whole,
             _ => return,
         };
         // What is beyond counting is beyond what a review may be.
@@ -87,7 +91,7 @@ impl Removed {
         within.sort_unstable_by(|one, other| text(one).cmp(text(other)));
         // One that begins as another is found with that.
         within.dedup_by(|one, before| text(one).starts_with(text(before)));
-        let bits = (BITS * within.len()).next_power_of_two().max(64);
+        let bits = (FILTER_BITS_PER_TEXT * within.len()).next_power_of_two().max(64);
         filter.clear();
         filter.resize(bits / 64, 0);
         for place in within.iter() {
@@ -111,7 +115,7 @@ impl Removed {
 
     /// Whether `text` begins as one of them.
     fn begins(&self, text: &[u8]) -> bool {
-        if text.len() < WITHIN {
+        if text.len() < MIN_QUOTED_BYTES {
             return false;
         }
         let (word, bit) = bit_of(text, self.filter.len() * 64);
@@ -137,7 +141,7 @@ fn bit_of(text: &[u8], bits: usize) -> (usize, u64) {
     let mut beginning = [0; 8];
     beginning
         .iter_mut()
-        .zip(text.iter().take(WITHIN))
+        .zip(text.iter().take(MIN_QUOTED_BYTES))
         .for_each(|(byte, other)| *byte = *other);
     let hash = u64::from_le_bytes(beginning).wrapping_mul(ODD) >> 32;
     let place = usize::try_from(hash).unwrap_or_default() & (bits - 1);
@@ -169,8 +173,9 @@ mod tests {
             [Some(text.clone()), decoded, Some(STANDARD.encode(text))]
         });
         forms.flatten().any(|form| {
-            let is_within = form.len() >= WITHIN && memmem::find(text.as_bytes(), form.as_bytes()).is_some();
-            form.len() >= WHOLE && form == text || is_within
+            let is_within =
+                form.len() >= MIN_QUOTED_BYTES && memmem::find(text.as_bytes(), form.as_bytes()).is_some();
+            form.len() >= MIN_WHOLE_BYTES && form == text || is_within
         })
     }
 

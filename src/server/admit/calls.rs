@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use crate::server::limits::{Copied, Permit};
+use crate::server::limits::{CopyPermit, Permit};
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::{Reply, Requester, Upstreams};
 use portcullis_policy::api;
@@ -22,14 +22,14 @@ use portcullis_policy::engine::admission::{Chain, Phase, Request};
 /// The most bytes of questions that one review holds at once, or one question;
 /// no more than its limiter has room for either, together with all others'.
 /// Those to webhooks beyond wait until the first are answered.
-const QUESTION_BYTES: usize = 64 << 20;
+const MAX_QUESTION_BYTES: usize = 64 << 20;
 
 /// A reply of so many bytes is verified as soon as it came, so that its connection is free for
 /// others while its review waits for other webhooks: that takes microseconds.
 const MAX_BYTES_VERIFIED_AT_ONCE: usize = 16 << 10;
 
 /// A run, and the webhooks that it waits for.
-pub(crate) struct Asking {
+pub(crate) struct PendingCalls {
     pub(crate) chain: Chain,
     /// The user of the request.
     pub(crate) user: Box<str>,
@@ -43,7 +43,7 @@ pub(crate) struct CallQuestion {
     uid: String,
     body: Vec<u8>,
     /// Its bytes, counted; none of one beyond the room.
-    copied: Option<Copied>,
+    copied: Option<CopyPermit>,
 }
 
 /// For whom a question is put, and how long that may take.
@@ -58,7 +58,7 @@ pub(crate) struct CallTerms<'t> {
 }
 
 /// What came back.
-pub(crate) struct Returned {
+pub(crate) struct CallResult {
     call: Call,
     uid: String,
     phase: Phase,
@@ -71,9 +71,9 @@ pub(crate) enum ReceivedReply {
     Unverified(Reply),
 }
 
-// === impl Asking ===
+// === impl PendingCalls ===
 
-impl Asking {
+impl PendingCalls {
     pub(crate) fn new(chain: Chain, calls: Vec<Call>, request: &Request<'_>, permit: &Permit) -> Self {
         let mut left = VecDeque::from(calls);
         Self {
@@ -91,7 +91,7 @@ pub(crate) fn questions(
     request: &Request<'_>,
     permit: &Permit,
 ) -> Vec<CallQuestion> {
-    questions_of(QUESTION_BYTES, calls, request, permit)
+    questions_of(MAX_QUESTION_BYTES, calls, request, permit)
 }
 
 fn questions_of(
@@ -134,7 +134,7 @@ impl CallQuestion {
     }
 
     /// Asks, and waits for the answer.
-    pub(crate) async fn put(self, upstreams: &Upstreams, terms: CallTerms<'_>) -> Returned {
+    pub(crate) async fn put(self, upstreams: &Upstreams, terms: CallTerms<'_>) -> CallResult {
         let Self {
             call,
             uid,
@@ -163,7 +163,7 @@ impl CallQuestion {
                 .map(ReceivedReply::Verified),
             _ => Ok(ReceivedReply::Unverified(reply)),
         });
-        Returned {
+        CallResult {
             call,
             uid,
             phase,
@@ -173,9 +173,9 @@ impl CallQuestion {
     }
 }
 
-// === impl Returned ===
+// === impl CallResult ===
 
-impl Returned {
+impl CallResult {
     /// What was asked, and the reply, as far as it may be believed.
     pub(crate) fn answer(self) -> (Call, WebhookAnswer) {
         let Self {

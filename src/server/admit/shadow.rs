@@ -12,18 +12,16 @@ use actix_web::rt;
 use actix_web::web::Data;
 use futures_util::future::join_all;
 
-use super::calls::{CallQuestion, CallTerms, Returned, questions};
-use super::pending::PendingReview;
-use super::settle::{About, Unlogged, Unrecorded};
+use super::calls::{CallQuestion, CallResult, CallTerms, questions};
+use super::run::{AdmissionRun, DecisionContext, DeferredLogLine, DeferredRecording};
 use crate::authentication::Caller;
 use crate::recording::RecordedCall;
 use crate::reload::Snapshot;
-use crate::server::deadline::LONGEST;
-use crate::server::gateway::Shared;
+use crate::server::gateway::{DecisionRecorder, Shared};
 use crate::server::limits::memory::ReviewMemory;
 use crate::server::limits::{Capacity, Permit};
 use crate::server::pool::Size;
-use crate::server::recorder::DecisionRecorder;
+use crate::server::receive::MAX_REQUEST_TIME;
 use crate::telemetry::decision_log::ShadowDecision;
 use portcullis_policy::api::OwnedAdmissionReview;
 use portcullis_policy::engine::Decision;
@@ -40,17 +38,17 @@ const CAPACITY: Capacity = Capacity {
 };
 
 /// The most bytes of a webhook's reason in the log, as of a policy's.
-const REASON: usize = 1024;
+const MAX_REASON_BYTES: usize = 1024;
 
 /// A review whose line waits. It is written when this is dropped.
-struct Waiting {
+struct PendingShadows {
     shared: Data<Shared>,
     snapshot: Arc<Snapshot>,
     caller: Caller,
     phase: Phase,
     read: Arc<OwnedAdmissionReview>,
-    decided: Unlogged,
-    unrecorded: Option<Box<Unrecorded>>,
+    decided: DeferredLogLine,
+    recording: Option<Box<DeferredRecording>>,
     decisions: Vec<WebhookDecision>,
 }
 
@@ -65,20 +63,20 @@ struct WebhookDecision {
 /// Has the webhooks in shadow asked about a review that is answered.
 pub(crate) fn spawn(
     shared: &Data<Shared>,
-    review: &PendingReview,
+    review: &AdmissionRun,
     read: &Arc<OwnedAdmissionReview>,
-    mut decided: Unlogged,
-    unrecorded: Option<Box<Unrecorded>>,
+    mut decided: DeferredLogLine,
+    recording: Option<Box<DeferredRecording>>,
 ) {
     let calls = std::mem::take(&mut decided.outcome.shadows);
-    let waiting = Waiting {
+    let waiting = PendingShadows {
         shared: shared.clone(),
         snapshot: Arc::clone(&review.received.snapshot),
         caller: review.received.caller.clone(),
         phase: review.phase,
         read: Arc::clone(read),
         decided,
-        unrecorded,
+        recording,
         decisions: Vec::new(),
     };
     let limiter = &shared.lifecycle.shadow;
@@ -95,9 +93,9 @@ pub(crate) fn spawn(
     }
 }
 
-// === impl Waiting ===
+// === impl PendingShadows ===
 
-impl Waiting {
+impl PendingShadows {
     async fn ask(mut self, calls: Vec<Call>, permit: &Arc<Permit>) {
         let mut left = VecDeque::from(calls);
         while !left.is_empty() {
@@ -123,7 +121,7 @@ impl Waiting {
             });
             let returned = join_all(put).await;
             let read = Arc::clone(&self.read);
-            let keeps = self.unrecorded.is_some();
+            let keeps = self.recording.is_some();
             let memory = permit.memory(&self.caller.cluster, &read.review().request.user.name);
             let compare = move |_: &dyn Fn() -> bool| decisions(&read, returned, keeps, &memory);
             let comparing = self
@@ -133,8 +131,8 @@ impl Waiting {
             let Ok((decisions, calls)) = comparing.await else {
                 return;
             };
-            if let Some(unrecorded) = &mut self.unrecorded {
-                unrecorded.calls.extend(calls);
+            if let Some(recording) = &mut self.recording {
+                recording.calls.extend(calls);
             }
             for decided in &decisions {
                 let metrics = &self.shared.metrics;
@@ -152,7 +150,7 @@ impl Waiting {
             decision: decided.decision,
             reason: &decided.reason,
         });
-        let about = About {
+        let about = DecisionContext {
             snapshot: &self.snapshot,
             caller: &self.caller,
             phase: self.phase,
@@ -163,20 +161,20 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingShadows {
     fn drop(&mut self) {
         if let Some(recorder) = &self.shared.recorder {
             self.record(recorder);
         }
-        if let Some(unrecorded) = self.unrecorded.take() {
-            unrecorded.record(&self.shared, Arc::clone(&self.read));
+        if let Some(recording) = self.recording.take() {
+            recording.record(&self.shared, Arc::clone(&self.read));
         }
     }
 }
 
 /// Nobody waits, but not for ever.
 fn soon() -> Instant {
-    Instant::now() + LONGEST
+    Instant::now() + MAX_REQUEST_TIME
 }
 
 /// As many questions as may be held at once, and the calls that are left.
@@ -192,7 +190,7 @@ fn written(
 /// What each would have said that could be asked, and the answers, if that `keeps` them.
 fn decisions(
     read: &OwnedAdmissionReview,
-    returned: Vec<Returned>,
+    returned: Vec<CallResult>,
     keeps: bool,
     memory: &ReviewMemory,
 ) -> (Vec<WebhookDecision>, Vec<RecordedCall>) {
@@ -215,7 +213,7 @@ fn decisions(
         decisions.push(WebhookDecision {
             webhook: call.webhook.id(),
             decision,
-            reason: truncate_with_mark(comparison.reason(), REASON).into_owned(),
+            reason: truncate_with_mark(comparison.reason(), MAX_REASON_BYTES).into_owned(),
         });
     }
     (decisions, calls)

@@ -1,5 +1,7 @@
-//! From a request to its answer.
+//! From a request to its answer. Of the views that may take long, one at a time is made.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,13 +10,13 @@ use actix_web::http::header;
 use actix_web::web::{self, Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::StreamExt as _;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use super::costly::CostlyViews;
 use super::guard::ConsoleGuard;
 use super::live::{LiveStreams, StreamAuthority};
 use super::send;
-use super::unread::UnreadAnswers;
+use super::send::UnreadAnswers;
 use crate::console::{
     ConsoleState, LiveStream, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest,
     VisibleClusters, assets, views,
@@ -24,13 +26,13 @@ use crate::server::connection::Connection;
 use crate::server::gateway::Shared;
 
 /// How long a view may take.
-const VIEW: Duration = Duration::from_secs(10);
+const VIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The largest form.
-const FORM_BYTES: usize = 1 << 20;
+const MAX_FORM_BYTES: usize = 1 << 20;
 
 /// How long a form may take to arrive.
-const FORM: Duration = Duration::from_secs(10);
+const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the requests of the listener share.
 pub(crate) struct ConsoleService {
@@ -119,21 +121,21 @@ async fn form(request: &HttpRequest, mut body: Payload) -> Result<ViewQuery, Vie
     // What is announced as too large is refused before it comes.
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > FORM_BYTES as u64) {
+    if announced.is_some_and(|length| length > MAX_FORM_BYTES as u64) {
         return Err(too_large());
     }
     let reading = async {
         let mut bytes = Vec::new();
         while let Some(chunk) = body.next().await {
             let chunk = chunk.map_err(|_| refused(400, "the form was not received completely"))?;
-            if bytes.len() + chunk.len() > FORM_BYTES {
+            if bytes.len() + chunk.len() > MAX_FORM_BYTES {
                 return Err(too_large());
             }
             bytes.extend_from_slice(&chunk);
         }
         String::from_utf8(bytes).map_err(|_| refused(400, "the form is not UTF-8"))
     };
-    let read = timeout(FORM, reading).await;
+    let read = timeout(FORM_TIMEOUT, reading).await;
     let text = read.map_err(|_| refused(408, "the form did not arrive in time"))??;
     Ok(ViewQuery::parse(&text))
 }
@@ -183,11 +185,107 @@ impl ConsoleService {
                 decisions: &console.decisions(&visible),
                 visible: &visible,
                 now: SystemTime::now(),
-                deadline: Instant::now() + VIEW,
+                deadline: Instant::now() + VIEW_TIMEOUT,
             };
             views::render(&context, &wanted)
         });
         let broken = |_| ViewError::Internal("it broke off; the log has more".to_owned());
         made.await.map_err(broken)?
+    }
+}
+
+/// How long one waits for others that take long.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// How many views of those who see the same clusters are made, or waited for, at once: others wait
+/// for so many at most.
+const MAX_PER_VIEWER: usize = 8;
+
+/// Who makes, or waits to make, a view that may take long.
+#[derive(Debug)]
+pub(crate) struct CostlyViews {
+    turn: Semaphore,
+    counts: Rc<RefCell<HashMap<VisibleClusters, usize>>>,
+}
+
+/// The turn of one view, until it is dropped.
+pub(crate) struct CostlyTurn<'c> {
+    _turn: SemaphorePermit<'c>,
+    _place: CostlyPlace,
+}
+
+/// The place of one view among those of who sees the same.
+struct CostlyPlace {
+    visible: VisibleClusters,
+    counts: Rc<RefCell<HashMap<VisibleClusters, usize>>>,
+}
+
+// === impl CostlyViews ===
+
+impl CostlyViews {
+    pub(crate) fn new() -> Self {
+        Self {
+            turn: Semaphore::new(1),
+            counts: Rc::default(),
+        }
+    }
+
+    /// Waits for the turn of a view for who sees `visible`.
+    ///
+    /// # Errors
+    ///
+    /// Too many are made for them, or others take too long.
+    pub(crate) async fn enter(&self, visible: &VisibleClusters) -> Result<CostlyTurn<'_>, ViewError> {
+        let place = self.place(visible).ok_or(ViewError::Busy)?;
+        let turn = timeout(MAX_WAIT, self.turn.acquire()).await;
+        Ok(CostlyTurn {
+            _turn: turn.ok().and_then(Result::ok).ok_or(ViewError::Busy)?,
+            _place: place,
+        })
+    }
+
+    fn place(&self, visible: &VisibleClusters) -> Option<CostlyPlace> {
+        let mut counts = self.counts.borrow_mut();
+        let count = counts.entry(visible.clone()).or_default();
+        if *count >= MAX_PER_VIEWER {
+            return None;
+        }
+        *count += 1;
+        Some(CostlyPlace {
+            visible: visible.clone(),
+            counts: Rc::clone(&self.counts),
+        })
+    }
+}
+
+// === impl CostlyPlace ===
+
+impl Drop for CostlyPlace {
+    fn drop(&mut self) {
+        let mut counts = self.counts.borrow_mut();
+        if let Some(count) = counts.get_mut(&self.visible) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.visible);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_views_of_one_cluster_leave_others_their_turn() {
+        let views = CostlyViews::new();
+        let one = VisibleClusters::One("east".into());
+        let places: Vec<_> = (0..MAX_PER_VIEWER).map(|_| views.place(&one).unwrap()).collect();
+        assert!(views.place(&one).is_none());
+        assert!(views.place(&VisibleClusters::All).is_some());
+        assert!(views.place(&VisibleClusters::One("west".into())).is_some());
+        drop(places);
+        assert!(views.place(&one).is_some());
+        assert!(views.counts.borrow().is_empty());
     }
 }

@@ -20,7 +20,7 @@ use crate::console::{ViewError, VisibleClusters, views};
 use crate::reload::Snapshot;
 use crate::server::connection::Connection;
 use crate::server::gateway::Shared;
-use crate::server::identify::identify;
+use crate::server::receive::identify;
 
 /// What the listener demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

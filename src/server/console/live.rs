@@ -24,16 +24,16 @@ use crate::console::{DecisionSlice, LiveStream, RecentDecisions, VisibleClusters
 use crate::reload::ReloadState;
 
 /// Streams at once.
-const MOST: usize = 64;
+const MAX_STREAMS: usize = 64;
 
 /// From one look to the next.
-const TICK: Duration = Duration::from_millis(500);
+const TICK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// So many looks without an event, then a comment tells whether the browser is still there.
 const QUIET_TICKS: u32 = 30;
 
 /// How long a stream lasts before the browser must ask anew, and show its credentials.
-const LONGEST: Duration = Duration::from_secs(600);
+const MAX_STREAM_TIME: Duration = Duration::from_secs(600);
 
 /// The first thing that is sent: how long a browser waits before it connects anew.
 const OPENING: &str = "retry: 2000\n\n";
@@ -45,12 +45,12 @@ const CLOSED: &str = "event: closed\ndata:\n\n";
 pub(crate) struct LiveStreams {
     start: Instant,
     open: RefCell<VecDeque<StreamPlace>>,
-    look: RefCell<Look>,
+    look: RefCell<TickResults>,
 }
 
 /// What was found at one moment.
 #[derive(Default)]
-struct Look {
+struct TickResults {
     /// The number of the moment.
     tick: u64,
     slices: HashMap<VisibleClusters, DecisionSlice>,
@@ -114,7 +114,7 @@ impl LiveStreams {
             is_replaced: self.enter(&source.0),
             source,
             authority,
-            until: Instant::now() + LONGEST,
+            until: Instant::now() + MAX_STREAM_TIME,
             is_opened: false,
             quiet: 0,
         };
@@ -135,7 +135,7 @@ impl LiveStreams {
         let mut open = self.open.borrow_mut();
         // Those that have ended are held by nobody else.
         open.retain(|stream| Rc::strong_count(&stream.is_replaced) > 1);
-        while open.len() >= MOST {
+        while open.len() >= MAX_STREAMS {
             let count = |of: &VisibleClusters| open.iter().filter(|stream| stream.visible == *of).count();
             let place = open
                 .iter()
@@ -156,9 +156,9 @@ impl LiveStreams {
 
     /// The moment after `now`.
     fn next_tick(&self, now: Instant) -> (u64, Instant) {
-        let tick = now.duration_since(self.start).as_millis() / TICK.as_millis() + 1;
+        let tick = now.duration_since(self.start).as_millis() / TICK_INTERVAL.as_millis() + 1;
         let tick = u32::try_from(tick).unwrap_or(u32::MAX);
-        (u64::from(tick), self.start + TICK * tick)
+        (u64::from(tick), self.start + TICK_INTERVAL * tick)
     }
 
     /// What is new for `live` at the moment `tick`.
@@ -166,9 +166,9 @@ impl LiveStreams {
         let (visible, decisions) = source;
         let mut look = self.look.borrow_mut();
         if look.tick != tick {
-            *look = Look {
+            *look = TickResults {
                 tick,
-                ..Look::default()
+                ..TickResults::default()
             };
         }
         let key = (visible.clone(), query.to_owned(), live.position());
@@ -246,15 +246,15 @@ mod tests {
     #[test]
     fn the_oldest_of_too_many_streams_makes_way() {
         let streams = LiveStreams::new();
-        let places: Vec<_> = (0..MOST).map(|_| streams.enter(&ALL)).collect();
+        let places: Vec<_> = (0..MAX_STREAMS).map(|_| streams.enter(&ALL)).collect();
         assert!(places.iter().all(|place| !place.get()));
         let another = streams.enter(&ALL);
         assert!(places[0].get() && !places[1].get() && !another.get());
         // One that has ended has no place.
         drop(places);
-        let fresh: Vec<_> = (1..MOST).map(|_| streams.enter(&ALL)).collect();
+        let fresh: Vec<_> = (1..MAX_STREAMS).map(|_| streams.enter(&ALL)).collect();
         assert!(!another.get() && fresh.iter().all(|place| !place.get()));
-        assert_eq!(streams.open.borrow().len(), MOST);
+        assert_eq!(streams.open.borrow().len(), MAX_STREAMS);
     }
 
     #[test]
@@ -262,9 +262,12 @@ mod tests {
         let streams = LiveStreams::new();
         let [east, west] = ["east", "west"].map(|cluster| VisibleClusters::One(cluster.into()));
         let own = streams.enter(&west);
-        let places: Vec<_> = (0..3 * MOST).map(|_| streams.enter(&east)).collect();
+        let places: Vec<_> = (0..3 * MAX_STREAMS).map(|_| streams.enter(&east)).collect();
         assert!(!own.get());
-        assert_eq!(places.iter().filter(|place| !place.get()).count(), MOST - 1);
+        assert_eq!(
+            places.iter().filter(|place| !place.get()).count(),
+            MAX_STREAMS - 1
+        );
     }
 
     #[test]

@@ -10,12 +10,12 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::shares::{Held, ShareCounts, Shares};
+use super::shares::{ShareCounts, ShareUse, Shares};
 use super::{InUse, Limiter, Permit, counts};
 use portcullis_policy::engine::admission::{ObjectMemory, TakenMemory};
 
 /// Which part one user may have.
-const OF_USER: usize = 4;
+const USER_PARTS: usize = 4;
 
 /// From how many bytes on something is large.
 const LARGE_BYTES: usize = 256 << 10;
@@ -36,7 +36,7 @@ pub(crate) struct ReviewMemory {
 pub(crate) struct MadeBytes {
     limiter: Arc<Limiter>,
     own: Option<Arc<InUse>>,
-    held: Held,
+    held: ShareUse,
 }
 
 /// The same, for a user.
@@ -74,7 +74,7 @@ impl ReviewMemory {
         let mut users = self.limiter.users.lock();
         let held = users.get(&self.user).copied().unwrap_or_default();
         let is_alone = held == self.taken.load(Ordering::Relaxed);
-        let share = (self.shares.own + self.shares.common) / OF_USER;
+        let share = (self.shares.own + self.shares.common) / USER_PARTS;
         if !is_alone && held + bytes > share {
             return None;
         }
@@ -144,7 +144,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::server::limits::{Beneficiary, Capacity};
+    use crate::server::limits::{Capacity, ShareKey};
     use crate::telemetry::metrics::IntGauge;
 
     const MIB: usize = 1 << 20;
@@ -152,7 +152,7 @@ mod tests {
     /// A permit of a cluster among these, where there are 64 MiB.
     fn permit(limiter: &Arc<Limiter>, cluster: &str, clusters: &[&str]) -> Permit {
         let clusters: BTreeSet<Arc<str>> = clusters.iter().copied().map(Arc::from).collect();
-        let beneficiary = Beneficiary {
+        let key = ShareKey {
             cluster: &Arc::from(cluster),
             clusters: &clusters,
         };
@@ -162,7 +162,7 @@ mod tests {
             memory: 64 * MIB,
         };
         let gauge = IntGauge::new("in_flight", "requests").unwrap();
-        limiter.enter(capacity, Some(beneficiary), 0, &gauge).unwrap()
+        limiter.enter(capacity, Some(key), 0, &gauge).unwrap()
     }
 
     fn taken(memory: &ReviewMemory, bytes: usize) -> Vec<TakenMemory> {

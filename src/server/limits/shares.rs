@@ -1,15 +1,19 @@
-//! How one limit is divided among clusters.
+//! How one limit is divided among clusters, and how many bytes the reviews of each user hold.
 //!
 //! ```text
 //!           ┌──── half of the limit ────┬──────── what is left ────────┐
-//! reserved: │ east │ west │ …  in equal │ common: whoever comes first  │
+//! reserved: │ east │ west │ …  in equal │ common to all clusters       │
 //!           └──────┴──────┴─────────────┴──────────────────────────────┘
 //! ```
 //!
 //! A cluster uses its own part first. So the callers of one cluster cannot use the parts
 //! of others, however many requests they send.
 
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What may be held of a limit: of the part that is one cluster's, and in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +24,7 @@ pub(crate) struct Shares {
 
 /// What is held of either.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct ShareUse {
     own: usize,
     common: usize,
 }
@@ -61,23 +65,23 @@ impl Shares {
     }
 
     /// Takes `amount`, as much as there is of the cluster's own part; all or nothing.
-    pub(crate) fn take(self, counts: ShareCounts<'_>, amount: usize) -> Option<Held> {
+    pub(crate) fn take(self, counts: ShareCounts<'_>, amount: usize) -> Option<ShareUse> {
         let own = counts.own.map_or(0, |held| take_some(held, amount, self.own));
-        let held = Held {
+        let held = ShareUse {
             own,
             common: amount - own,
         };
         if take(counts.common, held.common, self.common) {
             return Some(held);
         }
-        Held { common: 0, ..held }.give_back(counts);
+        ShareUse { common: 0, ..held }.give_back(counts);
         None
     }
 }
 
-// === impl Held ===
+// === impl ShareUse ===
 
-impl Held {
+impl ShareUse {
     pub(crate) fn amount(self) -> usize {
         self.own + self.common
     }
@@ -114,6 +118,25 @@ fn take_some(count: &AtomicUsize, amount: usize, most: usize) -> usize {
             Some(held + fitting(held))
         })
         .map_or(0, fitting)
+}
+
+/// Bytes by a hash of cluster and user name, whose length then does not matter.
+#[derive(Debug, Default)]
+pub(crate) struct UserBytes {
+    bytes: Mutex<HashMap<u64, usize>>,
+    /// Has its own keys in each process, so that nobody can choose a name that shares a
+    /// count with another's.
+    hasher: RandomState,
+}
+
+impl UserBytes {
+    pub(crate) fn key(&self, cluster: &str, user: &str) -> u64 {
+        self.hasher.hash_one((cluster, user))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]
@@ -164,7 +187,7 @@ mod tests {
             let shares = Shares::of(limit, clusters, 1);
             let common = AtomicUsize::new(0);
             let own: Vec<AtomicUsize> = (0..clusters).map(|_| AtomicUsize::new(0)).collect();
-            let mut held: Vec<(usize, Held)> = Vec::new();
+            let mut held: Vec<(usize, ShareUse)> = Vec::new();
             for (cluster, amount, gives_back) in steps {
                 let counts = |cluster: usize| ShareCounts { own: own.get(cluster), common: &common };
                 if gives_back && !held.is_empty() {

@@ -294,7 +294,7 @@ fn a_full_queue_drops_counts_and_never_waits() {
 #[test]
 fn lines_that_cannot_be_written_count_as_dropped() {
     let attributes = mk_attributes();
-    let (log, dropped, give, receive) = gated(PENDING_BYTES);
+    let (log, dropped, give, receive) = gated(MAX_PENDING_BYTES);
     give.send(Err(io::Error::other("full"))).unwrap();
     log.record(&mk_record(&attributes));
     assert!(log.flush(LONG));

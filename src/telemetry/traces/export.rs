@@ -1,12 +1,13 @@
-//! Sends spans to a collector, by OTLP over gRPC, from a thread of its own.
+//! Sends the spans of requests that have ended to a collector, by OTLP over gRPC, from a thread of its
+//! own.
 //!
 //! Spans wait in a bounded queue and are sent together, a second after the first of them at the
 //! latest. The endpoint comes with each trace, so that a reload that changes it needs no more
 //! than a new connection.
 
-use std::sync::Arc;
-use std::sync::mpsc as std_mpsc;
-use std::time::Duration;
+use std::borrow::Cow;
+use std::sync::{Arc, mpsc as std_mpsc};
+use std::time::{Duration, SystemTime};
 
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
@@ -17,17 +18,16 @@ use tokio::runtime;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::finished::{FinishedSpan, FinishedTrace, SpanRole};
 use crate::telemetry::metrics::IntCounter;
 
 /// Traces that wait.
-const WAITING: usize = 1024;
+const MAX_PENDING_TRACES: usize = 1024;
 /// From so many on, spans are sent at once.
-const BATCH: usize = 512;
+const MAX_BATCH_SPANS: usize = 512;
 /// How long the first of a batch waits for others.
-const GATHER: Duration = Duration::from_secs(1);
+const MAX_BATCH_DELAY: Duration = Duration::from_secs(1);
 /// How long sending may take.
-const LIMIT: Duration = Duration::from_secs(5);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where finished traces wait.
 #[derive(Debug, Clone)]
@@ -59,7 +59,7 @@ struct ExportWorker {
 impl SpanQueue {
     /// Starts the thread; `None`, and a line in the log, if that cannot be.
     pub(crate) fn start(dropped: IntCounter) -> Option<Self> {
-        Self::start_with(WAITING, dropped)
+        Self::start_with(MAX_PENDING_TRACES, dropped)
     }
 
     fn start_with(waiting: usize, dropped: IntCounter) -> Option<Self> {
@@ -123,7 +123,7 @@ impl ExportWorker {
         traces: &mut Vec<FinishedTrace>,
         flushed: &mut Vec<std_mpsc::Sender<()>>,
     ) {
-        let end = Instant::now() + GATHER;
+        let end = Instant::now() + MAX_BATCH_DELAY;
         let (mut spans, mut next) = (0, Some(first));
         while let Some(message) = next {
             match message {
@@ -133,7 +133,7 @@ impl ExportWorker {
                 }
                 Message::Flush(done) => flushed.push(done),
             }
-            if spans >= BATCH || !flushed.is_empty() {
+            if spans >= MAX_BATCH_SPANS || !flushed.is_empty() {
                 return;
             }
             next = timeout_at(end, self.received.recv()).await.ok().flatten();
@@ -170,11 +170,11 @@ impl ExportWorker {
             Some((of, exporter)) if of == *endpoint => exporter,
             _ => build(endpoint)?,
         };
-        let sent = timeout(LIMIT, exporter.export(batch)).await;
+        let sent = timeout(EXPORT_TIMEOUT, exporter.export(batch)).await;
         self.exporter = Some((Arc::clone(endpoint), exporter));
         match sent {
             Ok(sent) => sent.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
+            Err(_) => Err(format!("no answer within {} s", EXPORT_TIMEOUT.as_secs())),
         }
     }
 
@@ -232,7 +232,7 @@ fn build(endpoint: &str) -> Result<SpanExporter, String> {
     let built = SpanExporter::builder()
         .with_tonic()
         .with_endpoint(endpoint)
-        .with_timeout(LIMIT)
+        .with_timeout(EXPORT_TIMEOUT)
         .build();
     let mut exporter = built.map_err(|error| error.to_string())?;
     let resource = Resource::builder()
@@ -241,4 +241,37 @@ fn build(endpoint: &str) -> Result<SpanExporter, String> {
         .build();
     exporter.set_resource(&resource);
     Ok(exporter)
+}
+
+/// Who waits for whom in a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SpanRole {
+    /// The request that was received.
+    Server,
+    /// A part of it.
+    Internal,
+    /// A request that was sent.
+    Client,
+}
+
+/// A span that has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct FinishedSpan {
+    pub(crate) id: u64,
+    pub(crate) parent: Option<u64>,
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) kind: SpanRole,
+    pub(crate) start: SystemTime,
+    pub(crate) end: SystemTime,
+    pub(crate) attributes: Vec<(&'static str, String)>,
+    pub(crate) error: Option<String>,
+}
+
+/// Spans of one request, on their way to the collector.
+#[derive(Debug)]
+pub(crate) struct FinishedTrace {
+    pub(crate) endpoint: Arc<str>,
+    pub(crate) id: u128,
+    pub(crate) is_remote_parent: bool,
+    pub(crate) spans: Vec<FinishedSpan>,
 }

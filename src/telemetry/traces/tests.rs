@@ -80,11 +80,11 @@ fn a_request_that_is_not_traced_builds_no_text() {
 fn spans_of_a_request_are_bounded_and_the_rest_is_counted() {
     let (traces, _) = traces();
     let trace = begin(&traces, 1.0, None);
-    for _ in 0..MOST_SPANS + 3 {
+    for _ in 0..MAX_SPANS + 3 {
         drop(trace.span("evaluate"));
     }
     let spans = trace.live.as_ref().unwrap().spans();
-    assert_eq!((spans.finished.len(), spans.left_out), (MOST_SPANS, 3));
+    assert_eq!((spans.finished.len(), spans.left_out), (MAX_SPANS, 3));
 }
 
 #[test]

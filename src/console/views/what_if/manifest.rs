@@ -7,17 +7,15 @@ use super::request::RequestForm;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
 use portcullis_cel::json::{Document, Node, patch};
-use portcullis_policy::engine::Deadline;
-use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::Operation;
-use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::engine::{Deadline, Time};
 use portcullis_policy::explain::admission::{
     AdmitAllExplained, AnsweredObject, OfflineReview, PHASES, StepsInWords, Traced, TracedValue,
 };
 use portcullis_policy::explain::authorization::{cause_in_words, object};
 use portcullis_policy::explain::manifests::{ManifestRequest, ReviewOfManifest, ReviewsOfManifests};
-use portcullis_policy::explain::objects;
 use portcullis_policy::explain::recorded::RecordedAnswers;
+use portcullis_policy::explain::{LoadedPolicies, objects};
 
 /// The fields of its form, beside those of a request.
 pub(crate) const FIELDS: [&str; 5] = ["manifest", "old", "operation", "subresource", "dry-run"];
@@ -31,7 +29,7 @@ const OPERATIONS: [Operation; 4] = [
 ];
 
 /// The most objects of one manifest.
-const MOST_OBJECTS: usize = 50;
+const MAX_OBJECTS: usize = 50;
 
 /// The longest value of a change that is shown, in characters.
 const SHOWN: usize = 2000;
@@ -140,9 +138,9 @@ impl ManifestForm {
             objects.map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         let pasted = read("manifest", &self.manifest)?;
-        if pasted.len() > MOST_OBJECTS {
+        if pasted.len() > MAX_OBJECTS {
             return Err(vec![format!(
-                "there are {} objects: paste {MOST_OBJECTS} at most, or use `portcullis admit -f`",
+                "there are {} objects: paste {MAX_OBJECTS} at most, or use `portcullis admit -f`",
                 pasted.len()
             )]);
         }

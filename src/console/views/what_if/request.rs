@@ -60,7 +60,7 @@ pub(crate) struct DecisionView {
 }
 
 /// The most objects that a page lists; the JSON has all.
-const MOST_CONSIDERED: usize = 200;
+const MAX_CONSIDERED: usize = 200;
 
 // === impl RequestForm ===
 
@@ -192,8 +192,8 @@ impl From<&AuthorizationAnswer> for DecisionView {
             format!("{kind}/{name} would say {decision}{}", failed.unwrap_or_default())
         };
         let mut considered = considered_rows(&answer.trace, authorization.decision);
-        let omitted = answer.trace.omitted + considered.len().saturating_sub(MOST_CONSIDERED);
-        considered.truncate(MOST_CONSIDERED);
+        let omitted = answer.trace.omitted + considered.len().saturating_sub(MAX_CONSIDERED);
+        considered.truncate(MAX_CONSIDERED);
         let webhooks = answer.consulted.turns.iter();
         considered.extend(webhooks.map(|turn| (format!("Webhook/{}", turn.name), outcome(&turn.outcome))));
         Self {

@@ -65,7 +65,7 @@ fn closed_connections_that_do_not_go_have_a_limit_too() {
     for _ in 0..1000 {
         accepted += usize::from(add(&mut table, 1, 0).is_some());
     }
-    assert_eq!((accepted, table.len()), (4 + CLOSING, 4 + CLOSING));
+    assert_eq!((accepted, table.len()), (4 + MAX_CLOSING, 4 + MAX_CLOSING));
     for number in 0..1000 {
         table.remove(number);
     }

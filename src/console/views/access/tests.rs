@@ -1,7 +1,9 @@
+use std::sync::Arc;
+
 use super::*;
 use portcullis_policy::manifest::{self, Options, Source};
 
-const MANIFESTS: &str = "
+const WHO_CAN_MANIFESTS: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: reader}
@@ -30,10 +32,10 @@ spec:
   reason: the <i>database</i> is not read
 ";
 
-fn mk_set() -> std::sync::Arc<PolicySet> {
+fn who_can_set() -> std::sync::Arc<PolicySet> {
     let source = Source {
         file: "policies.yaml".into(),
-        text: MANIFESTS.into(),
+        text: WHO_CAN_MANIFESTS.into(),
         cluster: None,
     };
     let (manifests, faults) = manifest::load(&[source], &Options::default());
@@ -61,7 +63,7 @@ fn asked_by_the_command(verb: &str, target: &str, name: &str, namespace: &str) -
 
 #[test]
 fn the_form_asks_what_the_command_asks() {
-    let set = mk_set();
+    let set = who_can_set();
     let mut answers = std::collections::BTreeSet::new();
     for verb in ["get", "list", "delete", "*"] {
         for target in ["pods", "nodes", "pods/log", "widgets.example.com", "/metrics"] {
@@ -92,7 +94,7 @@ fn the_form_asks_what_the_command_asks() {
 
 #[test]
 fn a_subject_is_shown_with_its_rules_and_what_takes_them_away() {
-    let set = mk_set();
+    let set = who_can_set();
     let query = ViewQuery::parse("verb=get&resource=pods");
     let answer = WhoCanForm::new(&query)
         .unwrap()
@@ -154,8 +156,8 @@ fn what_cannot_be_asked_is_said() {
 }
 
 #[test]
-fn markup_in_names_is_text() {
-    let set = mk_set();
+fn markup_in_names_of_who_can_is_text() {
+    let set = who_can_set();
     let query = ViewQuery::parse("verb=get&resource=pods");
     let answer = WhoCanForm::new(&query)
         .unwrap()
@@ -180,4 +182,114 @@ fn markup_in_names_is_text() {
         assert!(!html.contains(hostile), "{hostile}: {html}");
     }
     assert!(html.contains("&#60;b&#62;jane&#60;/b&#62;"), "{html}");
+}
+
+const WHAT_CAN_MANIFESTS: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: editor}
+rules:
+- {verbs: [get, update], apiGroups: [apps], resources: [deployments, deployments/scale]}
+- {verbs: [get], apiGroups: [''], resources: [secrets], resourceNames: ['<b>one</b>']}
+- {verbs: [get], nonResourceURLs: [/metrics]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: editors, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: editor}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: 'cn=editors,ou=groups'}]
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: frozen}
+spec:
+  effect: Deny
+  subjects: [{kind: User, name: jane}]
+  resourceRules: [{verbs: [update], apiGroups: [apps], resources: [deployments], names: [web]}]
+  reason: frozen
+";
+
+fn what_can_set() -> Arc<PolicySet> {
+    let source = Source {
+        file: "policies.yaml".into(),
+        text: WHAT_CAN_MANIFESTS.into(),
+        cluster: None,
+    };
+    let (manifests, faults) = manifest::load(&[source], &Options::default());
+    let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
+    Arc::clone(manifests.policies.for_cluster("default"))
+}
+
+fn tables(query: &ViewQuery) -> WhatCanTables {
+    let (set, now) = (what_can_set(), Time::parse("2026-01-01T00:00:00Z").unwrap());
+    let question = WhatCanForm::new(query).unwrap().question().unwrap();
+    let answer = question.answer(&set, now);
+    let matrix = question.matrix(&set, &answer, now);
+    WhatCanTables::new(&answer, &set, matrix, query).unwrap()
+}
+
+#[test]
+fn a_group_may_have_commas_and_stands_on_a_line_of_its_own() {
+    let query = ViewQuery::parse("user=jane&groups=a%0D%0A+cn%3Deditors%2Cou%3Dgroups+%0A%0A&group=b");
+    let form = WhatCanForm::new(&query).unwrap();
+    assert_eq!(form.groups, ["a", "cn=editors,ou=groups", "b"]);
+}
+
+#[test]
+fn rules_and_the_matrix_say_what_a_deny_leaves() {
+    let tables = tables(&ViewQuery::parse(
+        "user=jane&groups=cn%3Deditors%2Cou%3Dgroups&namespace=shop",
+    ));
+    let rows: Vec<(&str, &str, &str)> = tables
+        .rows
+        .iter()
+        .map(|row| (row.verbs.as_str(), row.targets.as_str(), row.limits.as_str()))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("get, update", "deployments.apps, deployments.apps/scale", ""),
+            ("get", "secrets", "names: <b>one</b>"),
+        ]
+    );
+    assert_eq!(tables.rows[0].denied_by, ["frozen"]);
+    assert_eq!(tables.rows[0].rule, "RoleBinding/shop/editors, rule 0");
+    let (_, shares) = tables
+        .matrix
+        .iter()
+        .find(|(resource, _)| resource == "deployments.apps")
+        .unwrap();
+    assert_eq!(shares, &["yes", "-", "-", "-", "some", "-", "-", "-"]);
+    assert_eq!(tables.denies[0].reason, "frozen");
+}
+
+#[test]
+fn somebody_has_to_be_named() {
+    let form = WhatCanForm::new(&ViewQuery::parse("namespace=shop")).unwrap();
+    let error = form.question().map(drop).unwrap_err();
+    assert_eq!(error, ViewError::Invalid("name a user or a group".to_owned()));
+}
+
+#[test]
+fn markup_in_names_of_what_can_is_text() {
+    let query = ViewQuery::parse("user=jane&groups=cn%3Deditors%2Cou%3Dgroups");
+    let form = WhatCanForm {
+        user: "<u>".into(),
+        groups: vec!["</textarea><script>".into()],
+        namespace: String::new(),
+    };
+    let page = WhatCanPage {
+        frame: PageFrame::new("What can", "/what-can", &"r".into()),
+        form: &form,
+        clusters: &ClusterChoice {
+            names: vec!["default".into()],
+            chosen: "default".into(),
+        },
+        answer: Some(tables(&query)),
+    };
+    let html = page.render().unwrap();
+    for hostile in ["<u>", "<b>", "<script"] {
+        assert!(!html.contains(hostile), "{hostile}: {html}");
+    }
+    assert_eq!(html.matches("</textarea>").count(), 1, "{html}");
 }

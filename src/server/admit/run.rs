@@ -1,0 +1,352 @@
+//! The run of one AdmissionReview: the policies that answer it, each step to its reply or to calls of
+//! webhooks, and its end with metrics, decision log and reply.
+
+use std::cell::Cell;
+use std::mem;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::calls::PendingCalls;
+use crate::authentication::Caller;
+use crate::recording::{RecordedBody, RecordedCall, RecordedDecision, RecordedReview};
+use crate::reload::Snapshot;
+use crate::server::gateway::{DecisionRecorder, Shared};
+use crate::server::limits::memory::ReviewMemory;
+use crate::server::receive::ReviewRequest;
+use crate::server::respond::Rejection;
+use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
+use portcullis_policy::api::{AdmissionReview, OwnedAdmissionReview};
+use portcullis_policy::authorization::PolicySet;
+use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer};
+use portcullis_policy::engine::admission::{
+    AdmissionSet, Chain, ObjectMemory, Outcome, Phase, Progress, Request, Run, TakenMemory,
+};
+use portcullis_policy::engine::{Deadline, Decision};
+use portcullis_policy::manifest::Surroundings;
+
+/// A review to be answered.
+pub(crate) struct AdmissionRun {
+    pub(crate) received: ReviewRequest,
+    pub(crate) phase: Phase,
+    /// The only policy or webhook configuration that is to be asked.
+    pub(crate) only: Option<String>,
+    pub(crate) since: Instant,
+    /// The webhooks that have answered so far, where reviews are recorded.
+    pub(crate) calls: Mutex<Vec<RecordedCall>>,
+    /// Memory for what is made of it, once anything is.
+    pub(crate) memory: OnceLock<ReviewMemory>,
+}
+
+/// Memory for what is made of a review of this user.
+pub(crate) struct MemoryOf<'r> {
+    pub(crate) asked: &'r AdmissionRun,
+    pub(crate) user: &'r str,
+}
+
+// === impl MemoryOf ===
+
+impl MemoryOf<'_> {
+    pub(crate) fn memory(&self) -> &ReviewMemory {
+        let ReviewRequest { permit, caller, .. } = &self.asked.received;
+        let new = || permit.memory(&caller.cluster, self.user);
+        self.asked.memory.get_or_init(new)
+    }
+}
+
+impl ObjectMemory for MemoryOf<'_> {
+    fn take(&self, bytes: usize) -> Option<TakenMemory> {
+        self.memory().take(bytes)
+    }
+}
+
+// === impl AdmissionRun ===
+
+impl AdmissionRun {
+    /// Reads the review, the only time that it is decoded. Its bytes are gone from here then.
+    pub(crate) fn read(&mut self) -> Result<OwnedAdmissionReview, Rejection> {
+        let _span = self.received.trace.span("decode");
+        let body = mem::take(&mut self.received.body);
+        let review = OwnedAdmissionReview::read(Vec::from(body))?;
+        let user = &review.review().request.user;
+        // Who is not held up is judged by the files.
+        self.received
+            .is_awaited(&user.name, || self.access().protects(user))?;
+        Ok(review)
+    }
+
+    /// Keeps what a webhook answered, to be recorded with the review.
+    pub(crate) fn keep_call(&self, call: Call, answer: WebhookAnswer) {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.push(RecordedCall::new(call, answer, false));
+    }
+
+    /// What was kept.
+    pub(crate) fn take_calls(&self) -> Vec<RecordedCall> {
+        mem::take(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn check_name(&self) -> Result<(), Rejection> {
+        match &self.only {
+            Some(name) if !self.policies().has(self.phase, name) => {
+                Err(Rejection::NoSuchPolicy { name: name.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn policies(&self) -> &Arc<AdmissionSet> {
+        let ReviewRequest { snapshot, caller, .. } = &self.received;
+        snapshot.admission.for_cluster(&caller.cluster)
+    }
+
+    /// What answers the questions about access of expressions.
+    pub(crate) fn access(&self) -> &PolicySet {
+        let ReviewRequest { snapshot, caller, .. } = &self.received;
+        snapshot.policies.for_cluster(&caller.cluster)
+    }
+}
+
+/// How far a step brought a review.
+pub(crate) enum JobStep {
+    /// To its reply, and to what is left for afterwards.
+    Done(AdmissionResult),
+    /// To webhooks, whose answers it needs.
+    Asks(Box<PendingCalls>),
+}
+
+impl AdmissionRun {
+    /// The next step of the run, unless it is over before.
+    pub(crate) fn advance(
+        &self,
+        shared: &Shared,
+        review: &AdmissionReview<'_>,
+        mut chain: Chain,
+        answers: Vec<WebhookAnswer>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Option<JobStep> {
+        let span = self.received.trace.span("evaluate");
+        let progress = self.run(&mut chain, &review.request, answers, is_over)?;
+        drop(span);
+        Some(match progress {
+            Progress::Ask(calls) => JobStep::Asks(Box::new(PendingCalls::new(
+                chain,
+                calls,
+                &review.request,
+                &self.received.permit,
+            ))),
+            Progress::Done(outcome) => JobStep::Done(self.settle(shared, review, *outcome)),
+        })
+    }
+
+    fn run(
+        &self,
+        chain: &mut Chain,
+        request: &Request<'_>,
+        answers: Vec<WebhookAnswer>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Option<Progress> {
+        let was_over = Cell::new(false);
+        let expired = || {
+            let is_over = was_over.get() || is_over();
+            was_over.set(is_over);
+            is_over
+        };
+        let surroundings = Surroundings::new(self.access(), self.policies());
+        let run = Run {
+            only: self.only.as_deref(),
+            deadline: Deadline { expired: &expired },
+            now: self.received.time.into(),
+            access: self.access(),
+            judge: Some(&surroundings),
+            nobody_asks: false,
+            memory: Some(&MemoryOf {
+                asked: self,
+                user: &request.user.name,
+            }),
+            recorder: None,
+        };
+        let progress = chain.advance(self.policies(), request, run, answers);
+        (!was_over.get()).then_some(progress)
+    }
+}
+
+/// A review that is answered, and what is left to do about it.
+pub(crate) struct AdmissionResult {
+    pub(crate) reply: Vec<u8>,
+    /// Once webhooks in shadow have answered.
+    pub(crate) log_line: Option<Box<DeferredLogLine>>,
+    /// With the review, where reviews are recorded.
+    pub(crate) recording: Option<Box<DeferredRecording>>,
+}
+
+/// What was decided, for a line that waits for webhooks in shadow.
+pub(crate) struct DeferredLogLine {
+    pub(crate) outcome: Outcome,
+    pub(crate) time: SystemTime,
+    pub(crate) took: Duration,
+}
+
+/// An answer that is to be recorded.
+pub(crate) struct DeferredRecording {
+    decision: RecordedDecision,
+    pub(crate) calls: Vec<RecordedCall>,
+    time: SystemTime,
+    phase: Phase,
+    name: Option<String>,
+    cluster: String,
+    caller: String,
+    revision: Arc<str>,
+}
+
+/// Whose decision it was, and what it was about.
+pub(crate) struct DecisionContext<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) caller: &'a Caller,
+    pub(crate) phase: Phase,
+    pub(crate) request: &'a Request<'a>,
+}
+
+// === impl AdmissionRun ===
+
+impl AdmissionRun {
+    /// The reply, and what is left to do.
+    pub(crate) fn settle(
+        &self,
+        shared: &Shared,
+        review: &AdmissionReview<'_>,
+        outcome: Outcome,
+    ) -> AdmissionResult {
+        let ReviewRequest { snapshot, caller, .. } = &self.received;
+        let decided = DeferredLogLine {
+            outcome: review.within_version(outcome),
+            time: self.received.time,
+            took: self.since.elapsed(),
+        };
+        self.count(shared, &decided);
+        self.tell(&decided.outcome);
+        let mut settled = AdmissionResult {
+            reply: review.reply(&decided.outcome),
+            log_line: None,
+            recording: shared
+                .recordings
+                .is_on()
+                .then(|| Box::new(self.recording(&decided.outcome))),
+        };
+        if !decided.outcome.shadows.is_empty() {
+            settled.log_line = Some(Box::new(decided));
+            return settled;
+        }
+        if let Some(recorder) = &shared.recorder {
+            let about = DecisionContext {
+                snapshot,
+                caller,
+                phase: self.phase,
+                request: &review.request,
+            };
+            decided.record(recorder, &about, &[]);
+        }
+        settled
+    }
+
+    fn recording(&self, outcome: &Outcome) -> DeferredRecording {
+        let ReviewRequest {
+            snapshot,
+            caller,
+            time,
+            ..
+        } = &self.received;
+        let (decision, reason) = decision(outcome);
+        DeferredRecording {
+            decision: RecordedDecision {
+                decision,
+                reason: reason.to_owned(),
+                cause: outcome.cause.clone(),
+                error: String::new(),
+                patch: outcome.patch.clone(),
+            },
+            calls: self.take_calls(),
+            time: *time,
+            phase: self.phase,
+            name: self.only.clone(),
+            cluster: caller.cluster.to_string(),
+            caller: caller.name.to_string(),
+            revision: Arc::clone(&snapshot.revision),
+        }
+    }
+
+    fn tell(&self, outcome: &Outcome) {
+        let ReviewRequest { caller, trace, .. } = &self.received;
+        trace.tell("portcullis.cluster", || caller.cluster.to_string());
+        trace.decided(decision(outcome).0, outcome.cause.as_ref());
+    }
+
+    fn count(&self, shared: &Shared, decided: &DeferredLogLine) {
+        let DeferredLogLine { outcome, took, .. } = decided;
+        let is_allowed = outcome.denial.is_none();
+        shared.metrics.admission(self.phase, is_allowed, *took);
+        if let Some(counters) = shared.counters.load().of(&self.received.snapshot) {
+            for evaluation in &outcome.evaluations {
+                counters.admission_evaluated(self.policies(), evaluation);
+            }
+        }
+    }
+}
+
+// === impl DeferredLogLine ===
+
+impl DeferredLogLine {
+    /// Writes the line.
+    pub(crate) fn record(
+        &self,
+        recorder: &DecisionRecorder,
+        about: &DecisionContext<'_>,
+        shadow: &[ShadowDecision<'_>],
+    ) {
+        let (decision, reason) = decision(&self.outcome);
+        let record = Record {
+            time: self.time,
+            revision: &about.snapshot.revision,
+            cluster: &about.caller.cluster,
+            caller: &about.caller.name,
+            question: LoggedQuestion::Admission(about.phase, about.request),
+            decision,
+            reason,
+            cause: self.outcome.cause.as_ref(),
+            near_misses: &[],
+            shadow,
+            exceptions: &self.outcome.exceptions,
+            webhooks: &self.outcome.webhooks,
+            evaluation_error: "",
+            duration: self.took,
+        };
+        recorder.record(&record, about.snapshot);
+    }
+}
+
+// === impl DeferredRecording ===
+
+impl DeferredRecording {
+    /// Records it with the review that it is about.
+    pub(crate) fn record(self, shared: &Shared, review: Arc<OwnedAdmissionReview>) {
+        shared.recordings.record(|| RecordedReview {
+            time: self.time,
+            endpoint: self.phase.into(),
+            name: self.name,
+            cluster: self.cluster,
+            caller: self.caller,
+            revision: self.revision,
+            decision: self.decision,
+            opinions: Vec::new(),
+            calls: self.calls,
+            body: RecordedBody::Admission(review),
+        });
+    }
+}
+
+/// The decision, and the reason for a denial.
+fn decision(outcome: &Outcome) -> (Decision, &str) {
+    match &outcome.denial {
+        None => (Decision::Allow, ""),
+        Some(denial) => (Decision::Deny, denial.message.as_str()),
+    }
+}
