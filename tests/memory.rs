@@ -10,6 +10,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "memory/bindings.rs"]
+mod bindings;
 #[path = "harness/inner.rs"]
 mod inner;
 #[path = "memory/recordings.rs"]

@@ -85,6 +85,10 @@ impl WatchedKind {
         self.role == WatchPurpose::Base && self.group.is_empty()
     }
 
+    fn is_role(&self) -> bool {
+        self.group == RBAC && matches!(self.kind.as_str(), "Role" | "ClusterRole")
+    }
+
     /// Whose part of a room an object takes: that of its namespace, empty for none. Who may make
     /// a Namespace fills it, too.
     pub(crate) fn namespace_of<'n>(&self, (namespace, name): &'n (String, String)) -> &'n str {
@@ -127,6 +131,8 @@ impl WatchedKind {
 /// values as JSON, besides what each takes.
 pub(crate) fn content_bytes(kind: &WatchedKind, bytes: usize, values: usize) -> usize {
     let (of_byte, of_value) = match kind.room() {
+        // Rules of large roles are indexed by their words.
+        RoomPurpose::Rbac if kind.is_role() && values > 64 => (4, 400),
         RoomPurpose::Rbac => (4, 100),
         RoomPurpose::Policies => (40, 200),
         RoomPurpose::Parameters => (3, 60),

@@ -67,6 +67,10 @@ struct SubjectBindings {
 /// of tests have some above and some below.
 const MAX_BINDINGS_TO_COMPARE: usize = if cfg!(test) { 2 } else { 8 };
 
+/// How many bytes the table of a subject has for each of its bindings: in proportion to what these
+/// take where they name it. Roles that have no room in it are asked one by one.
+const TABLE_BYTES_OF_BINDING: usize = 1 << 10;
+
 // === impl BindingIndex ===
 
 impl BindingIndex {
@@ -299,7 +303,8 @@ impl SubjectBindings {
         self.bindings.sort_by(by_name);
         self.table = None;
         if self.bindings.len() > MAX_BINDINGS_TO_COMPARE {
-            let (mut table, mut roles) = (RuleTable::default(), HashSet::new());
+            let room = self.bindings.len() * TABLE_BYTES_OF_BINDING;
+            let (mut table, mut roles) = (RuleTable::within(room), HashSet::new());
             for (place, bound) in (0..).zip(&self.bindings) {
                 // Of several bindings to one role the first decides.
                 if let Some(role) = &bound.role

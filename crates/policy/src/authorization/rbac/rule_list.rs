@@ -19,6 +19,9 @@ pub struct RuleList {
 /// Random roles of tests have some more and some less.
 const MAX_WORDS_TO_COMPARE: usize = if cfg!(test) { 16 } else { 64 };
 
+/// How many bytes a table has for each word. Rules that are larger products are compared.
+const BYTES_OF_WORD: usize = 320;
+
 impl RuleList {
     /// The first rule that allows what `attributes` ask, by its index. `visited` counts the
     /// rules that are compared.
@@ -45,7 +48,7 @@ impl From<Vec<Rule>> for RuleList {
     fn from(rules: Vec<Rule>) -> Self {
         let words: usize = rules.iter().map(words).sum();
         let table = (words > MAX_WORDS_TO_COMPARE).then(|| {
-            let mut table = RuleTable::default();
+            let mut table = RuleTable::within(words * BYTES_OF_WORD);
             (0..).zip(&rules).for_each(|(at, rule)| table.add(rule, at));
             Box::new(table)
         });

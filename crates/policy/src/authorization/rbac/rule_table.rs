@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use crate::authorization::interner::{FastMap, Interner, PrefixInterner};
 use crate::engine::{Attributes, ResourceAttributes, Target};
 
+use super::path::PathPattern;
 use super::rule::Rule;
 use super::wildcard_set::WildcardSet;
 
@@ -23,9 +24,11 @@ pub(crate) struct RuleTable {
     resources: FastMap<[u32; 4], u32>,
     /// The first owner, by verb, and path or prefix.
     paths: FastMap<[u32; 2], u32>,
-    /// The owners of rules with more combinations than are worth their memory, ascending.
+    /// The owners of rules that take more memory than there is room for, ascending.
     large: Vec<u32>,
     has_names: bool,
+    /// How many bytes more it may take.
+    room: usize,
 }
 
 /// Stands for any name; no text has this number.
@@ -34,15 +37,32 @@ const ANY_NAME: u32 = u32::MAX;
 /// Rules with more combinations than this are compared one by one.
 const MAX_COMBINATIONS: usize = 1024;
 
+/// What a combination, and a text besides its own bytes, takes in maps that are half full.
+const COMBINATION_BYTES: usize = 48;
+const TEXT_BYTES: usize = 80;
+
 impl RuleTable {
+    /// A table that takes at most some `room` bytes. A rule is a product, and a rule of a role is
+    /// in the table of each subject that is bound to it: without a bound, few objects that a user
+    /// may write take all memory.
+    pub(crate) fn within(room: usize) -> Self {
+        Self {
+            room,
+            ..Self::default()
+        }
+    }
+
     /// Adds a rule; owners must ascend.
     pub(crate) fn add(&mut self, rule: &Rule, owner: u32) {
-        if combinations(rule) > MAX_COMBINATIONS {
+        let combinations = combinations(rule);
+        let bytes = combinations.saturating_mul(COMBINATION_BYTES) + text_bytes(rule);
+        if combinations > MAX_COMBINATIONS || bytes > self.room {
             if self.large.last() != Some(&owner) {
                 self.large.push(owner);
             }
             return;
         }
+        self.room -= bytes;
         let verbs = self.intern(rule.verbs.as_slice());
         let groups = self.intern(rule.api_groups.as_slice());
         let resources = self.intern(rule.resources.as_slice());
@@ -170,6 +190,15 @@ fn combinations(rule: &Rule) -> usize {
     let factors = [groups, resources, rule.resource_names.len().max(1)];
     let of_resources = factors.into_iter().fold(1, usize::saturating_mul);
     verbs.saturating_mul(of_resources.saturating_add(rule.non_resource_urls.len()))
+}
+
+/// What the texts of a rule take, as if it alone had them.
+fn text_bytes(rule: &Rule) -> usize {
+    let sets = [&rule.verbs, &rule.api_groups, &rule.resources].map(WildcardSet::as_slice);
+    let words = sets.into_iter().flatten().chain(&rule.resource_names);
+    let paths = rule.non_resource_urls.iter().map(PathPattern::text);
+    let texts = words.map(String::as_str).chain(paths);
+    texts.map(|text| text.len() + TEXT_BYTES).sum()
 }
 
 fn earliest(first: &mut Option<u32>, found: Option<&u32>, visited: &mut usize) {
