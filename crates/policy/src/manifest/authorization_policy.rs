@@ -19,6 +19,9 @@ pub(crate) use subjects::validate_subjects;
 /// As many as an AuthorizationConfiguration may have for one webhook.
 const MOST_CONDITIONS: usize = 64;
 
+/// The most subjects times rules: each subject is indexed with each rule.
+const MAX_SUBJECT_RULES: usize = 200_000;
+
 /// What is made of a policy while it is checked.
 pub(crate) struct Checked {
     pub(crate) conditions: Vec<authorization::Condition>,
@@ -43,11 +46,24 @@ pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) ->
     validate_subjects(&spec.subjects, &path.field("subjects"), report);
     validate_subjects(&spec.exclude_subjects, &path.field("excludeSubjects"), report);
     validate_rules(spec, &path, report);
+    validate_product(spec, &path, report);
     let conditions = compile_conditions(&spec.conditions, &path.field("conditions"), report);
     validate_failure_policy(spec, &path.field("failurePolicy"), report);
     Checked {
         conditions,
         validity: validity(spec, &path, report),
+    }
+}
+
+fn validate_product(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) {
+    let subjects = spec.subjects.len() + spec.exclude_subjects.len();
+    let rules = spec.resource_rules.len() + spec.non_resource_rules.len();
+    if subjects.saturating_mul(rules) > MAX_SUBJECT_RULES {
+        let message = format!(
+            "{subjects} subjects times {rules} rules: at most {MAX_SUBJECT_RULES}; name groups in place of users, \
+             or split the policy"
+        );
+        report.fault(FaultKind::TooMany, path, message);
     }
 }
 

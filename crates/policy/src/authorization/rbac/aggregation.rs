@@ -2,7 +2,7 @@
 //! (`pkg/controller/clusterroleaggregation`).
 
 use std::borrow::Borrow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::authorization::{Role, Rule};
@@ -38,41 +38,173 @@ pub fn aggregated_rules(role: &Role, roles: &[impl Borrow<Role>]) -> Option<Vec<
 /// roles can be made of aggregated roles; this ends where it would: with
 /// nothing more to add. Roles that are made of each other share what either
 /// has from others.
+///
+/// What this takes and makes is bounded in proportion to the roles. Beyond that, aggregated roles
+/// have the rules that are written: in a cluster, those that its controller gave them.
 pub fn aggregate(roles: &mut [Arc<Role>]) {
-    let aggregated: Vec<usize> = roles
+    let mut budget = AggregationBudget::of(roles);
+    let aggregated = in_order(aggregated(roles, &mut budget));
+    let written: Vec<Arc<Role>> = aggregated
         .iter()
-        .enumerate()
-        .filter(|(_, role)| role.aggregation.is_some())
-        .map(|(at, _)| at)
+        .filter_map(|one| roles.get(one.at).cloned())
         .collect();
-    for &at in &aggregated {
-        if let Some(role) = roles.get_mut(at) {
-            Arc::make_mut(role).rules = RuleList::default();
-        }
+    for one in &aggregated {
+        set_rules(roles, one.at, RuleList::default());
     }
-    // Each pass completes at least one more role of the longest chain.
-    for _ in 0..=aggregated.len() {
-        let mut changed = false;
-        for &at in &aggregated {
-            changed |= refresh(roles, at);
-        }
+    // A role that is made of one that comes later is in a circle, which needs more passes.
+    let mut finished = 0;
+    while let Some(changed) = pass(roles, &aggregated, &mut finished, &mut budget) {
         if !changed {
             return;
         }
     }
+    for (one, written) in aggregated.iter().zip(written).skip(finished) {
+        if let Some(role) = roles.get_mut(one.at) {
+            *role = written;
+        }
+    }
 }
 
-fn refresh(roles: &mut [Arc<Role>], at: usize) -> bool {
-    let Some(rules) = roles.get(at).and_then(|role| aggregated_rules(role, roles)) else {
-        return false;
-    };
-    roles.get_mut(at).is_some_and(|role| {
-        let changed = *role.rules != *rules;
-        if changed {
-            Arc::make_mut(role).rules = rules.into();
+/// An aggregated role, by its place among all roles.
+struct AggregatedRole {
+    at: usize,
+    /// Those that it is made of, in the order of their rules.
+    sources: Vec<usize>,
+    /// Whether none of these is made of it.
+    is_ordered: bool,
+}
+
+/// What aggregating a set may still take.
+struct AggregationBudget {
+    /// ClusterRoles compared with selectors.
+    comparisons: usize,
+    /// Words of rules that are visited.
+    visited: usize,
+    /// Words of rules that aggregated roles have.
+    made: usize,
+}
+
+/// The aggregated roles, as far as there is a budget to find what they are made of.
+fn aggregated(roles: &[Arc<Role>], budget: &mut AggregationBudget) -> Vec<AggregatedRole> {
+    let mut others: Vec<(usize, &Role)> = roles.iter().map(|role| &**role).enumerate().collect();
+    others.retain(|(_, role)| role.namespace.is_empty());
+    others.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));
+    let mut found = Vec::new();
+    for (at, role) in roles.iter().enumerate() {
+        let Some(selectors) = &role.aggregation else {
+            continue;
+        };
+        let comparisons = selectors.len().saturating_mul(others.len());
+        let Some(left) = budget.comparisons.checked_sub(comparisons) else {
+            continue;
+        };
+        budget.comparisons = left;
+        let (mut sources, mut seen) = (Vec::new(), HashSet::new());
+        for selector in selectors {
+            let matching = others.iter().filter(|(_, other)| {
+                other.name != role.name && selector.matches(|key| other.labels.get(key).map(String::as_str))
+            });
+            sources.extend(matching.map(|(at, _)| *at).filter(|at| seen.insert(*at)));
         }
-        changed
-    })
+        found.push(AggregatedRole {
+            at,
+            sources,
+            is_ordered: false,
+        });
+    }
+    found
+}
+
+/// The same, each after those that it is made of, and at the end those that are made of each other.
+fn in_order(roles: Vec<AggregatedRole>) -> Vec<AggregatedRole> {
+    let places: HashMap<usize, usize> = (0..).zip(&roles).map(|(place, role)| (role.at, place)).collect();
+    let (mut awaited, mut users) = (vec![0_usize; roles.len()], HashMap::<usize, Vec<usize>>::new());
+    for (place, awaited) in awaited.iter_mut().enumerate() {
+        let sources = roles.get(place).into_iter().flat_map(|role| &role.sources);
+        for source in sources.filter_map(|source| places.get(source)) {
+            users.entry(*source).or_default().push(place);
+            *awaited += 1;
+        }
+    }
+    let ready = awaited.iter().enumerate().filter(|(_, awaited)| **awaited == 0);
+    let mut order: Vec<usize> = ready.map(|(place, _)| place).collect();
+    let mut next = 0;
+    while let Some(place) = order.get(next) {
+        next += 1;
+        for user in users.remove(place).into_iter().flatten() {
+            if let Some(awaited) = awaited.get_mut(user) {
+                *awaited -= 1;
+                if *awaited == 0 {
+                    order.push(user);
+                }
+            }
+        }
+    }
+    let mut roles: Vec<Option<AggregatedRole>> = roles.into_iter().map(Some).collect();
+    let mut ordered: Vec<AggregatedRole> = order
+        .into_iter()
+        .filter_map(|place| roles.get_mut(place)?.take())
+        .collect();
+    ordered.iter_mut().for_each(|role| role.is_ordered = true);
+    ordered.extend(roles.into_iter().flatten());
+    ordered
+}
+
+/// Gives each role that is not `finished` its rules. Whether any has others now; `None` where that
+/// takes more than there is a budget for.
+fn pass(
+    roles: &mut [Arc<Role>],
+    aggregated: &[AggregatedRole],
+    finished: &mut usize,
+    budget: &mut AggregationBudget,
+) -> Option<bool> {
+    let mut changed = false;
+    for one in aggregated.iter().skip(*finished) {
+        let rules = budget.rules_of(one, roles)?;
+        if one.is_ordered {
+            *finished += 1;
+            set_rules(roles, one.at, rules.into());
+        } else if roles.get(one.at).is_some_and(|role| *role.rules != *rules) {
+            changed = true;
+            set_rules(roles, one.at, rules.into());
+        }
+    }
+    Some(changed)
+}
+
+fn set_rules(roles: &mut [Arc<Role>], at: usize, rules: RuleList) {
+    if let Some(role) = roles.get_mut(at) {
+        Arc::make_mut(role).rules = rules;
+    }
+}
+
+// === impl AggregationBudget ===
+
+impl AggregationBudget {
+    fn of(roles: &[Arc<Role>]) -> Self {
+        let rules = roles.iter().flat_map(|role| &role.rules);
+        let words: usize = rules.map(|rule| rule.words() + 1).sum();
+        let made = words.saturating_mul(16);
+        Self {
+            comparisons: 4_000_000,
+            visited: made + 1_000_000,
+            made,
+        }
+    }
+
+    fn rules_of(&mut self, aggregated: &AggregatedRole, roles: &[Arc<Role>]) -> Option<Vec<Rule>> {
+        let (mut rules, mut seen) = (Vec::new(), HashSet::new());
+        let sources = aggregated.sources.iter().filter_map(|at| roles.get(*at));
+        for rule in sources.flat_map(|role| &role.rules) {
+            let words = rule.words() + 1;
+            self.visited = self.visited.checked_sub(words)?;
+            if seen.insert(rule) {
+                self.made = self.made.checked_sub(words)?;
+                rules.push(rule.clone());
+            }
+        }
+        Some(rules)
+    }
 }
 
 #[cfg(test)]
@@ -144,6 +276,37 @@ mod tests {
         .map(Arc::new);
         aggregate(&mut roles);
         assert_eq!(verbs(&roles[0]), ["get"]);
+    }
+
+    #[test]
+    fn roles_that_make_too_much_of_others_are_as_they_are_written() {
+        let of_all = |name: String| of(&["l"], role(&name, &[], &["written"]));
+        let others = |name: String| role(&name, &["l"], &[&*name]);
+        let aggregated = (0..300).map(|at| of_all(format!("a{at:03}")));
+        let mut roles: Vec<_> = aggregated
+            .chain((0..300).map(|at| others(format!("o{at:03}"))))
+            .map(Arc::new)
+            .collect();
+        aggregate(&mut roles);
+        let counts: Vec<usize> = roles.iter().take(300).map(|role| role.rules.len()).collect();
+        assert_eq!((counts[0], counts[299]), (300, 1));
+        assert_eq!(verbs(&roles[299]), ["written"]);
+        let made: usize = counts.iter().sum();
+        assert!(made <= 17 * 600, "{made}");
+    }
+
+    #[test]
+    fn a_chain_of_roles_takes_one_pass_in_whatever_order_they_come() {
+        // A pass for each role would take more than there is a budget for.
+        let labels: Vec<String> = (0..=3_000).map(|at| format!("l{at}")).collect();
+        let link = |at: usize| {
+            let name = format!("a{at:04}");
+            of(&[&labels[at + 1]], role(&name, &[&labels[at]], &["written"]))
+        };
+        let mut roles: Vec<_> = (0..1_500).map(|at| Arc::new(link(at))).collect();
+        roles.push(Arc::new(role("end", &["l1500"], &["get"])));
+        aggregate(&mut roles);
+        assert!(roles.iter().all(|role| verbs(role) == ["get"]));
     }
 
     #[test]

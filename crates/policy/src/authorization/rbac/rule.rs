@@ -22,6 +22,15 @@ pub struct Rule {
     pub non_resource_urls: Vec<PathPattern>,
 }
 
+impl Rule {
+    /// How many verbs, groups, resources, names and paths it has.
+    pub(crate) fn words(&self) -> usize {
+        let sets = [&self.verbs, &self.api_groups, &self.resources];
+        let sets: usize = sets.into_iter().map(|set| set.as_slice().len()).sum();
+        sets + self.resource_names.len() + self.non_resource_urls.len()
+    }
+}
+
 /// Whether `rule` allows what `attributes` ask.
 #[must_use]
 pub fn rule_allows(rule: &Rule, attributes: &Attributes<'_>) -> bool {

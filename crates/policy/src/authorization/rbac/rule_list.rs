@@ -46,7 +46,7 @@ impl RuleList {
 
 impl From<Vec<Rule>> for RuleList {
     fn from(rules: Vec<Rule>) -> Self {
-        let words: usize = rules.iter().map(words).sum();
+        let words: usize = rules.iter().map(Rule::words).sum();
         let table = (words > MAX_WORDS_TO_COMPARE).then(|| {
             let mut table = RuleTable::within(words * BYTES_OF_WORD);
             (0..).zip(&rules).for_each(|(at, rule)| table.add(rule, at));
@@ -54,12 +54,6 @@ impl From<Vec<Rule>> for RuleList {
         });
         Self { rules, table }
     }
-}
-
-fn words(rule: &Rule) -> usize {
-    let sets = [&rule.verbs, &rule.api_groups, &rule.resources];
-    let sets: usize = sets.into_iter().map(|set| set.as_slice().len()).sum();
-    sets + rule.resource_names.len() + rule.non_resource_urls.len()
 }
 
 impl Deref for RuleList {

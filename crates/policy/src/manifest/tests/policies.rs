@@ -228,3 +228,21 @@ fn times_that_are_none_or_never_hold_are_faults() {
         assert!(faults.contains(said), "{times}: {faults}");
     }
 }
+
+#[test]
+fn many_subjects_have_few_rules() {
+    let policy = |subjects: usize, rules: usize| {
+        let subjects: Vec<String> = (0..subjects)
+            .map(|at| format!("{{kind: User, name: u{at}}}"))
+            .collect();
+        let rules = vec!["{verbs: [get], apiGroups: [''], resources: [pods]}"; rules];
+        format!(
+            "apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: p}}\nspec:\n  \
+             effect: Deny\n  subjects: [{}]\n  resourceRules: [{}]\n",
+            subjects.join(", "),
+            rules.join(", ")
+        )
+    };
+    assert_eq!(paths(&policy(400, 500)), [""; 0]);
+    assert_eq!(paths(&policy(400, 501)), ["spec: Too many"]);
+}
