@@ -3,10 +3,12 @@
 //! A user whose requests are slow for a webhook must not keep it from answering others:
 //! one user may have at most a quarter of all calls.
 
-use std::collections::HashMap;
-use std::collections::hash_map::{Entry, RandomState};
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
 
 /// Which part of all calls may be one user's.
 const SHARE: usize = 4;
@@ -30,17 +32,10 @@ pub(crate) struct InFlight {
 /// The calls in flight.
 #[derive(Debug, Default)]
 struct Calls {
-    counts: Mutex<Counts>,
-    /// Keyed anew in each process: whose calls count together by chance, nobody
-    /// can choose.
-    hasher: RandomState,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    all: usize,
-    /// By the hash of the requester, however long its name is.
-    by_requester: HashMap<u64, usize>,
+    all: AtomicUsize,
+    /// By the hash of the requester, however long its name is. The hasher has keys of its own in
+    /// each process: nobody can choose whose calls count together with theirs.
+    by_requester: DashMap<u64, usize>,
 }
 
 /// A call that counts as long as this lives.
@@ -95,36 +90,50 @@ impl InFlight {
     ///
     /// There are enough.
     pub(crate) fn enter(&self, requester: Option<Requester<'_>>) -> Result<CallPermit, Full> {
-        let requester = requester.map(|requester| self.calls.hasher.hash_one(requester));
-        let mut counts = self.calls.counts();
-        if counts.all >= self.limit {
+        let calls = &self.calls;
+        if calls.all.load(Ordering::Relaxed) >= self.limit {
             return Err(Full::Webhook(self.limit));
         }
+        let requester = requester.map(|requester| calls.by_requester.hasher().hash_one(requester));
         if let Some(requester) = requester {
-            let share = (self.limit / SHARE).max(1);
-            let held = counts.by_requester.entry(requester).or_default();
-            if *held >= share {
-                return Err(Full::Requester {
-                    share,
-                    limit: self.limit,
-                });
-            }
-            *held += 1;
+            self.count(calls.by_requester.entry(requester))?;
+        } else {
+            self.count_among_all()?;
         }
-        counts.all += 1;
-        drop(counts);
         Ok(CallPermit {
-            calls: Arc::clone(&self.calls),
+            calls: Arc::clone(calls),
             requester,
         })
     }
-}
 
-// === impl Calls ===
+    /// Counts a call of a requester, whose entry is locked meanwhile.
+    fn count(&self, held: Entry<'_, u64, usize>) -> Result<(), Full> {
+        let share = (self.limit / SHARE).max(1);
+        match held {
+            Entry::Occupied(held) if *held.get() >= share => Err(Full::Requester {
+                share,
+                limit: self.limit,
+            }),
+            Entry::Occupied(mut held) => {
+                self.count_among_all()?;
+                *held.get_mut() += 1;
+                Ok(())
+            }
+            Entry::Vacant(none) => {
+                self.count_among_all()?;
+                none.insert(1);
+                Ok(())
+            }
+        }
+    }
 
-impl Calls {
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn count_among_all(&self) -> Result<(), Full> {
+        let one_more = |all: usize| (all < self.limit).then_some(all + 1);
+        let counted = self
+            .calls
+            .all
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        counted.map(|_| ()).map_err(|_| Full::Webhook(self.limit))
     }
 }
 
@@ -132,12 +141,11 @@ impl Calls {
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        let mut counts = self.calls.counts();
-        counts.all = counts.all.saturating_sub(1);
+        self.calls.all.fetch_sub(1, Ordering::Relaxed);
         if let Some(requester) = self.requester
-            && let Entry::Occupied(mut held) = counts.by_requester.entry(requester)
+            && let Entry::Occupied(mut held) = self.calls.by_requester.entry(requester)
         {
-            *held.get_mut() = held.get().saturating_sub(1);
+            *held.get_mut() -= 1;
             if *held.get() == 0 {
                 held.remove();
             }
@@ -210,7 +218,7 @@ mod tests {
             .map(|name| calls.enter(user(name)).unwrap())
             .collect();
         drop(permits);
-        assert_eq!(calls.calls.counts().all, 0);
-        assert!(calls.calls.counts().by_requester.is_empty());
+        assert_eq!(calls.calls.all.load(Ordering::Relaxed), 0);
+        assert!(calls.calls.by_requester.is_empty());
     }
 }
