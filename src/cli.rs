@@ -175,7 +175,7 @@ fn with_new_name(mut wrong: clap::Error) -> clap::Error {
 pub fn main() -> ExitCode {
     let command = arguments()
         .command
-        .unwrap_or_else(|| Command::Serve(serve::Serve::default()));
+        .unwrap_or_else(|| Command::Serve(serve::Serve::without_command()));
     let verdict = match command {
         Command::Serve(serve) => serve.run(),
         Command::Init(init) => init.run(),

@@ -55,6 +55,8 @@ mod suggest;
 mod test;
 #[path = "cli/test_runner.rs"]
 mod test_runner;
+#[path = "cli/tour.rs"]
+mod tour;
 #[path = "cli/webhooks.rs"]
 mod webhooks;
 #[path = "cli/who_can.rs"]

@@ -33,7 +33,7 @@ use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
 use host::{Host, Namespace};
 use portcullis_policy::explain::Lines;
 
-pub(crate) use files::{CONFIGURATION, SetUp};
+pub(crate) use files::{CONFIGURATION, Examples, SetUp};
 
 /// Write keys, certificates and configuration files for a gateway and its API servers.
 #[derive(Debug, clap::Args)]
@@ -123,9 +123,12 @@ impl Init {
             hosts: &self.hosts,
             in_cluster: self.in_cluster.as_ref(),
             exempt: &self.exempt,
-            examples: self.examples,
+            examples: if self.examples {
+                Examples::InShadow
+            } else {
+                Examples::None
+            },
             is_static: self.is_static,
-            console: false,
         };
         let files = write(&directory, &set_up)?;
         let words = Lines::from_iter([
@@ -283,12 +286,14 @@ fn now() -> i64 {
     time::OffsetDateTime::now_utc().unix_timestamp()
 }
 
-/// An example, and its suite.
+/// An example, and its suites.
 struct Example {
     path: &'static str,
     text: &'static str,
     suite_path: &'static str,
+    /// Of the policy as it is, and in a set-up where its Deny is in mode Shadow.
     suite: &'static str,
+    shadow_suite: &'static str,
 }
 
 macro_rules! example {
@@ -297,7 +302,8 @@ macro_rules! example {
             path: concat!("policies/", $name, ".yaml"),
             text: include_str!(concat!("../../config/policies/", $name, ".yaml")),
             suite_path: concat!("policies/", $name, "_test.yaml"),
-            suite: include_str!($suite),
+            suite: include_str!(concat!("../../config/policies/", $name, "_test.yaml")),
+            shadow_suite: include_str!($suite),
         }
     };
 }
@@ -323,14 +329,43 @@ const DENY: &str = "  effect: Deny\n";
 const SHADOW: &str =
     "  # Decided, logged and counted, changes no answer: remove this line to enforce it.\n  mode: Shadow\n";
 
-/// Every example with its suite.
-pub(crate) fn examples() -> impl Iterator<Item = File> {
-    EXAMPLE_POLICIES.iter().flat_map(|example| {
+macro_rules! development {
+    ($($path:literal),+ $(,)?) => {
+        [$(($path, include_str!(concat!("init/templates/development/", $path)))),+]
+    };
+}
+
+/// What a development set-up has besides.
+const DEVELOPMENT: [(&str, &str); 9] = development![
+    "policies/developers.yaml",
+    "policies/images.yaml",
+    "policies/namespaces.yaml",
+    "examples/README.md",
+    "examples/deployment.yaml",
+    "examples/chart.yaml",
+    "examples/kyverno.yaml",
+    "examples/decisions.log",
+    "examples/recording.jsonl",
+];
+
+/// Every example policy with its suite, and what there is to try commands with.
+pub(crate) fn examples(which: Examples) -> Vec<File> {
+    let policies = EXAMPLE_POLICIES.iter().flat_map(|example| {
+        let (text, suite) = match which {
+            Examples::InForce => (example.text.to_owned(), example.suite),
+            _ => (in_shadow(example.text), example.shadow_suite),
+        };
         [
-            File::open(example.path, in_shadow(example.text)),
-            File::open(example.suite_path, example.suite),
+            File::open(example.path, text),
+            File::open(example.suite_path, suite),
         ]
-    })
+    });
+    let development = DEVELOPMENT.iter().map(|(path, text)| File::open(path, *text));
+    match which {
+        Examples::None => Vec::new(),
+        Examples::InShadow => policies.collect(),
+        Examples::InForce => policies.chain(development).collect(),
+    }
 }
 
 /// `policy` in Shadow, where it denies and is not so already.

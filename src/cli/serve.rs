@@ -37,8 +37,8 @@ use portcullis_policy::field::Faults;
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Serve {
-    /// The configuration; without it, the development set-up in `.portcullis/` is served, and
-    /// created on the first start.
+    /// The configuration [default: that of the development set-up in `.portcullis/`, where
+    /// `portcullis` without a command made one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Confirm that what a watched cluster lacks is gone: until everything of it was listed, this
@@ -48,6 +48,9 @@ pub(crate) struct Serve {
     accept_absence: Vec<String>,
     #[command(flatten)]
     output: Output<Format>,
+    /// Whether a development set-up is made where there is none.
+    #[arg(skip)]
+    is_without_command: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -68,13 +71,22 @@ struct Serving<'a> {
 // === impl Serve ===
 
 impl Serve {
+    /// `portcullis` without a command.
+    pub(crate) fn without_command() -> Self {
+        Self {
+            is_without_command: true,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn run(self) -> Result<CommandResult, Error> {
         let format = self.output.output;
         let metrics = Arc::new(Metrics::new().map_err(|error| Error::Serve(error.into()))?);
         let _log = logging::start(metrics.log_dropped()).map_err(|error| Error::Usage(error.to_string()))?;
         let path = match &self.config {
             Some(path) => loading::regular(path).map(|()| path.clone())?,
-            None => development::set_up(format)?,
+            None if self.is_without_command => development::set_up(format)?,
+            None => development::existing()?,
         };
         let now = SystemTime::now();
         let source = loading::source_accepting_absence(self.accept_absence.iter().cloned().collect());

@@ -86,17 +86,6 @@ fn admin_address(said: &str) -> String {
 }
 
 #[test]
-fn the_first_start_makes_a_development_set_up() {
-    let portcullis = Portcullis::new();
-    let mut gateway = Gateway::start(&portcullis, &[]);
-    gateway.said_until("created a development set-up in .portcullis");
-    drop(gateway);
-    assert!(portcullis.path(".portcullis/portcullis.yaml").is_file());
-    let run = portcullis.run("check");
-    assert_eq!((run.code, run.stdout.as_str()), (0, "valid\n"), "{run:?}");
-}
-
-#[test]
 fn what_is_logged_stays_within_its_line() {
     let portcullis = development();
     let name = "\"a\\n2026-12-01T00:00:00Z  INFO forged\\r\\e[31m\\u202e\"";

@@ -68,9 +68,7 @@ pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
         "policies/README.md",
         include_str!("templates/policies.md"),
     ));
-    if set_up.examples {
-        files.extend(init::examples());
-    }
+    files.extend(init::examples(set_up.examples));
     if set_up.in_cluster.is_some() {
         let manifests = in_cluster(&filling, &files);
         files.extend(manifests);
@@ -84,7 +82,7 @@ pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
     let mut configuration = filling.fill(include_str!("templates/portcullis.yaml"));
     for line in include_str!("templates/console.yaml").lines() {
         // Otherwise it is there to be uncommented.
-        let is_off = !set_up.console && !line.starts_with('#');
+        let is_off = set_up.examples != Examples::InForce && !line.starts_with('#');
         configuration.push_str(if is_off { "# " } else { "" });
         configuration.push_str(line);
         configuration.push('\n');
@@ -374,12 +372,22 @@ pub(crate) struct SetUp<'a> {
     pub(crate) in_cluster: Option<&'a Namespace>,
     /// Further namespaces whose service accounts are never asked about.
     pub(crate) exempt: &'a [Namespace],
-    /// Whether there are example policies.
-    pub(crate) examples: bool,
+    /// Which examples there are.
+    pub(crate) examples: Examples,
     /// Whether the registrations are static manifests.
     pub(crate) is_static: bool,
-    /// Whether there is a console, for this machine alone.
-    pub(crate) console: bool,
+}
+
+/// The examples of a set-up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Examples {
+    #[default]
+    None,
+    /// Policies, with Denies in mode Shadow: there may be a cluster to lock out.
+    InShadow,
+    /// Policies in force, RBAC, objects, a recording and a log to try each command with, and a
+    /// console for this machine alone.
+    InForce,
 }
 
 // === impl SetUp ===
@@ -388,8 +396,7 @@ impl SetUp<'_> {
     /// One to try things with, on this machine alone.
     pub(crate) fn development() -> Self {
         Self {
-            examples: true,
-            console: true,
+            examples: Examples::InForce,
             ..Self::default()
         }
     }

@@ -2,6 +2,7 @@
 //! printed with it.
 
 use std::fmt;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use crate::cli::output::{self, Format};
@@ -10,21 +11,45 @@ use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
 use crate::server::ListenAddresses;
 use portcullis_policy::explain::Lines;
 
-/// The configuration of the development set-up, made now unless it is there.
+/// The configuration of the development set-up that is there.
 ///
 /// # Errors
 ///
-/// It cannot be made; its folder is a link, or others may write to it; a folder that an interrupted start left behind is named.
-pub(crate) fn set_up(format: Format) -> Result<PathBuf, Error> {
+/// There is none; its folder is a link, or others may write to it.
+pub(crate) fn existing() -> Result<PathBuf, Error> {
+    found()?.ok_or_else(|| {
+        let portcullis = output::program();
+        Error::Usage(format!(
+            "nothing says what to serve: name a configuration by `--config FILE`, make one by \
+             `{portcullis} init DIR`, or run `{portcullis}` alone, which makes a development set-up in \
+             `.portcullis/` and serves it"
+        ))
+    })
+}
+
+fn found() -> Result<Option<PathBuf>, Error> {
     let configuration = PathBuf::from(loading::DEVELOPMENT);
     let folder = configuration.parent().unwrap_or(Path::new(""));
     // Another's would be served with the keys that are in it.
     if let Some(why) = unsafe_for_keys(folder, KeyFolderOwner::Own) {
         return Err(Error::Usage(why));
     }
-    if configuration.is_file() {
+    Ok(configuration.is_file().then_some(configuration))
+}
+
+/// The same, made now unless it is there.
+///
+/// # Errors
+///
+/// It cannot be made, or could not be served; its folder is a link, or others may write to it; a
+/// folder that an interrupted start left behind is named.
+pub(crate) fn set_up(format: Format) -> Result<PathBuf, Error> {
+    if let Some(configuration) = found()? {
         return Ok(configuration);
     }
+    check_ports()?;
+    let configuration = PathBuf::from(loading::DEVELOPMENT);
+    let folder = configuration.parent().unwrap_or(Path::new(""));
     let files = init::write(&init::absolute(folder)?, &init::SetUp::development())?;
     if format == Format::Text {
         let text = format!(
@@ -35,6 +60,23 @@ pub(crate) fn set_up(format: Format) -> Result<PathBuf, Error> {
         output::print(format, &Lines::from_iter([text]), &())?;
     }
     Ok(configuration)
+}
+
+/// Where a fresh development set-up listens.
+const PORTS: [u16; 3] = [8443, 9090, 9091];
+
+/// Refuses to make a set-up that could not be served.
+fn check_ports() -> Result<(), Error> {
+    for port in PORTS {
+        if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            return Err(Error::Usage(format!(
+                "cannot listen on 127.0.0.1:{port}: {error}: stop the program that does, or let `{} init \
+                 DIR` make a set-up whose configuration you give other addresses",
+                output::program()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Commands that work in the folder in which the gateway was started.
@@ -79,9 +121,13 @@ Send a request, as an API server would:
     --key {relative}/pki/authorization.key -H 'Content-Type: application/json' \
     https://{server}/authorize -d '{REVIEW}'
 
-Decide the same offline, and see why:
+Decide the same offline, and see why; ask who else may, and what objects and past requests
+would become:
 
   {portcullis} authorize {AUTHORIZE}
+  {portcullis} who-can delete deployments.apps -n prod-web
+  {portcullis} admit -f {relative}/examples/deployment.yaml
+  {portcullis} replay {relative}/examples/recording.jsonl
 
 Connect a kube-apiserver on this machine (1.30 and later, instead of --authorization-mode):
 
@@ -92,9 +138,8 @@ or, with the older flags:
   --authorization-mode=Webhook,Node,RBAC --authorization-webhook-version=v1 \
   --authorization-webhook-config-file={absolute}/kubeconfigs/authorization.kubeconfig
 
-The policies are examples. Those that deny are in mode Shadow: their decisions are shown and
-logged, but do not affect the answer. To enforce one, remove its `mode: Shadow` in
-{relative}/policies; the gateway notices the change by itself.
+The policies in {relative}/policies are examples, and in force: change one, and the gateway
+notices. {relative}/examples/README.md tries every command with them.
 
 {console}Metrics: curl http://{admin}/metrics
 More: {relative}/README.md. For other hosts: {portcullis} init DIR --host NAME

@@ -29,7 +29,7 @@ fn each_kind(act: impl Fn(&SetUp<'_>)) {
     });
     act(&SetUp {
         in_cluster: Some(&namespace),
-        examples: true,
+        examples: Examples::InShadow,
         ..SetUp::default()
     });
 }
@@ -95,8 +95,8 @@ fn examples_come_only_when_asked_for() {
         let is_manifest = |file: &&File| file.path.starts_with("policies/") && file.path.ends_with(".yaml");
         files.iter().filter(is_manifest).count()
     };
-    assert_eq!(policies(false), 0);
-    assert!(policies(true) >= 12);
+    assert_eq!(policies(Examples::None), 0);
+    assert!(policies(Examples::InShadow) >= 12);
 }
 
 /// Only for development is it on: whoever is on the machine sees it.
