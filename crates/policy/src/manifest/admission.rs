@@ -2,11 +2,8 @@
 //! the engine's types.
 
 mod binding;
-mod expressions;
 mod legacy;
-mod migrate;
 mod mutating;
-mod parameters;
 mod policy;
 mod rules;
 #[cfg(test)]
@@ -20,11 +17,11 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBinding,
 };
 
-pub(crate) use expressions::conditions;
-pub use migrate::{Migrated, migrate};
+pub use legacy::{Migrated, migrate};
+pub(crate) use policy::conditions;
 pub(crate) use rules::{compile_match_resources, default_match_resources, validate_match_resources};
 
-use super::compilation::ObjectCompilation;
+use super::compile::ObjectCompilation;
 use super::report::Report;
 use super::{Manifests, Scope};
 use crate::document::Document;

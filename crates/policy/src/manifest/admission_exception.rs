@@ -9,7 +9,6 @@ use super::admission::{
     compile_match_resources, conditions, default_match_resources, validate_match_resources,
 };
 use super::authorization_policy::{time, validate_subjects};
-use super::metadata;
 use super::report::Report;
 use super::v1alpha1::{AdmissionException, ExceptionSpec};
 use super::{compile, names, namespace};
@@ -21,7 +20,7 @@ const REASON_BYTES: usize = 1024;
 
 /// The exception; what is wrong with it goes to `report`, and then there is none.
 pub(crate) fn read(exception: AdmissionException, report: &mut Report<'_>) -> Option<Exception> {
-    metadata::validate_cluster_scoped(&exception.metadata, report);
+    names::validate_cluster_scoped(&exception.metadata, report);
     let path = FieldPath::root().field("spec");
     let ExceptionSpec {
         policies,

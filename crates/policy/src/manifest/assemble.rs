@@ -1,16 +1,12 @@
-//! Assembles validated objects into the sets of each cluster.
+//! Assembles validated objects into the sets of each cluster, all or only those that changed.
 
-mod changed;
-
-pub use changed::{ChangedManifests, assemble_changed};
-
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::object::Content;
 use super::validated::ValidatedObject;
-use super::{Manifests, Options, Scope};
-use crate::authorization::{Policies, PolicySet, SharedObjects};
+use super::{Manifests, Options, Scope, SetDifference};
+use crate::authorization::{Binding, ChangedPolicies, Policies, PolicySet, PolicySetChange, SharedObjects};
 
 /// Sorts `objects` by cluster and kind, and indexes what decides.
 ///
@@ -138,4 +134,268 @@ impl Sorted {
             Content::Parameter => self.scope.admission.parameters.extend(object.json.clone()),
         }
     }
+}
+
+// The sets of each cluster after a change, made of those before it.
+
+/// What a change makes of [`Manifests`](super::Manifests).
+pub struct ChangedManifests<'o> {
+    /// What decides requests. Sets of clusters that the change is not about are those of before.
+    pub policies: Policies,
+    /// The clusters, or `None` for all of them, of which what admission uses is different.
+    pub admission: BTreeSet<Option<&'o str>>,
+}
+
+/// What [`assemble`](assemble) makes of all objects, where `earlier` is what it made of
+/// those before `difference`, at the price of that: sets of clusters that the difference is not
+/// about cost nothing. `None` where they must be assembled from nothing, since the options
+/// changed.
+///
+/// `all` gives every object that holds for one cluster alone, or, for `None`, for all of them. It
+/// is called where more than bindings changed, or much did.
+#[must_use]
+pub fn assemble_changed<'o>(
+    earlier: &Policies,
+    difference: &SetDifference<'o>,
+    all: impl Fn(Option<&str>) -> Vec<&'o Arc<ValidatedObject>>,
+    options: &'o Options,
+) -> Option<ChangedManifests<'o>> {
+    if earlier.shared.never_deny() != &options.never_deny {
+        return None;
+    }
+    let changes = Changes::new(difference);
+    let none = ChangedObjects::default();
+    let of_all = ChangedScope {
+        cluster: None,
+        changes: [&changes.everywhere, &none],
+        options,
+        earlier,
+        all: &all,
+    };
+    let shared = of_all.after(&earlier.shared, &earlier.shared);
+    let mut clusters = earlier.clusters.clone();
+    for cluster in changes.clusters(earlier, options) {
+        let scope = ChangedScope {
+            cluster: Some(cluster),
+            changes: [&changes.everywhere, changes.of.get(cluster).unwrap_or(&none)],
+            ..of_all
+        };
+        match scope.of_cluster(&shared) {
+            Some(set) => clusters.insert(cluster.to_owned(), set),
+            None => clusters.remove(cluster),
+        };
+    }
+    Some(ChangedManifests {
+        policies: Policies { shared, clusters },
+        admission: changes.admission,
+    })
+}
+
+/// A difference, by the cluster that its objects are for.
+struct Changes<'o> {
+    everywhere: ChangedObjects<'o>,
+    of: HashMap<&'o str, ChangedObjects<'o>>,
+    admission: BTreeSet<Option<&'o str>>,
+}
+
+/// What decides requests, as far as it came or went.
+#[derive(Default)]
+struct ChangedObjects<'o> {
+    added: Vec<&'o Arc<ValidatedObject>>,
+    removed: Vec<&'o Arc<ValidatedObject>>,
+}
+
+/// What changes for one cluster, or where there is none.
+struct ChangedScope<'c, 'o, F> {
+    cluster: Option<&'c str>,
+    changes: [&'c ChangedObjects<'o>; 2],
+    options: &'c Options,
+    earlier: &'c Policies,
+    all: &'c F,
+}
+
+// === impl Changes ===
+
+impl<'o> Changes<'o> {
+    fn new(difference: &SetDifference<'o>) -> Self {
+        let mut changes = Self {
+            everywhere: ChangedObjects::default(),
+            of: HashMap::new(),
+            admission: BTreeSet::new(),
+        };
+        for object in &difference.added {
+            if let Some(of) = changes.note(object) {
+                of.added.push(object);
+            }
+        }
+        for object in &difference.removed {
+            if let Some(of) = changes.note(object) {
+                of.removed.push(object);
+            }
+        }
+        changes
+    }
+
+    /// Where an object belongs that decides requests.
+    fn note(&mut self, object: &'o ValidatedObject) -> Option<&mut ChangedObjects<'o>> {
+        if is_about_admission(object) {
+            self.admission.insert(object.cluster());
+        }
+        match object.cluster() {
+            _ if !decides(object) => None,
+            None => Some(&mut self.everywhere),
+            Some(cluster) => Some(self.of.entry(cluster).or_default()),
+        }
+    }
+
+    /// The clusters that have another set than before: with a change for all, those that had one.
+    fn clusters<'c>(&self, earlier: &'c Policies, options: &'c Options) -> BTreeSet<&'c str>
+    where
+        'o: 'c,
+    {
+        let is_for_all = !self.everywhere.added.is_empty() || !self.everywhere.removed.is_empty();
+        let had = earlier.clusters.iter();
+        let differ =
+            had.filter(|(cluster, set)| is_for_all || set.cluster_scoped() != options.scoped(cluster));
+        let changed = self.of.keys().copied();
+        let scoped = options.cluster_scoped.iter();
+        let scoped =
+            scoped.filter(|(cluster, of)| !of.is_empty() && !earlier.clusters.contains_key(*cluster));
+        let scoped = scoped.map(|(cluster, _)| cluster.as_str());
+        let differ = differ.map(|(cluster, _)| cluster.as_str());
+        differ.chain(changed).chain(scoped).collect()
+    }
+}
+
+fn decides(object: &ValidatedObject) -> bool {
+    matches!(
+        object.content,
+        Content::Role(_) | Content::Binding(_) | Content::Policy(_) | Content::Namespace(_)
+    )
+}
+
+fn is_about_admission(object: &ValidatedObject) -> bool {
+    matches!(
+        object.content,
+        Content::Namespace(_) | Content::Exception(_) | Content::Admission(_) | Content::Parameter
+    )
+}
+
+// === impl ChangedScope ===
+
+impl<'o, F> ChangedScope<'_, 'o, F>
+where
+    F: Fn(Option<&str>) -> Vec<&'o Arc<ValidatedObject>>,
+{
+    /// The set of this cluster; `None` where that of all serves it too.
+    fn of_cluster(&self, shared: &Arc<PolicySet>) -> Option<Arc<PolicySet>> {
+        let own = self.changes[1];
+        let may_be_last = |before: &PolicySet| {
+            own.added.is_empty() && !(own.removed.is_empty() && before.cluster_scoped().is_empty())
+        };
+        let is_none_left = || !self.objects(self.cluster).iter().any(|object| decides(object));
+        let has_scopes = self
+            .cluster
+            .is_some_and(|cluster| !self.options.scoped(cluster).is_empty());
+        let before = self
+            .cluster
+            .and_then(|cluster| self.earlier.clusters.get(cluster));
+        match before {
+            Some(before) if !has_scopes && may_be_last(before) && is_none_left() => None,
+            Some(before) => Some(self.after(before, shared)),
+            None if !has_scopes && is_none_left() => None,
+            None => Some(self.anew(shared)),
+        }
+    }
+
+    /// The set that was `before`, over the set that all clusters share.
+    fn after(&self, before: &Arc<PolicySet>, shared: &Arc<PolicySet>) -> Arc<PolicySet> {
+        let mut changed = self.changed();
+        let has_scopes = self
+            .cluster
+            .is_none_or(|cluster| before.cluster_scoped() == self.options.scoped(cluster));
+        if changed.next().is_none() && has_scopes {
+            return Arc::clone(before);
+        }
+        if !has_scopes
+            || self
+                .changed()
+                .any(|object| matches!(object.content, Content::Role(_)))
+        {
+            return self.anew(shared);
+        }
+        let policies = self.changed_policies(shared);
+        let is_labelled = self
+            .changed()
+            .any(|object| matches!(object.content, Content::Namespace(_)));
+        let change = PolicySetChange {
+            removed_bindings: bindings(self.changes.into_iter().flat_map(|of| &of.removed)),
+            added_bindings: bindings(self.changes.into_iter().flat_map(|of| &of.added)),
+            namespaces: (is_labelled || policies.is_some()).then(|| {
+                let sorted = self.sorted(|object| matches!(object.content, Content::Namespace(_)));
+                sorted.objects.namespaces
+            }),
+            policies,
+            cluster_scoped: before.cluster_scoped().clone(),
+        };
+        match before.changed(change) {
+            Some(set) => Arc::new(set),
+            None => self.anew(shared),
+        }
+    }
+
+    /// The policies, where one is different: those of all clusters, if this one has none of its own.
+    fn changed_policies<'s>(&self, shared: &'s PolicySet) -> Option<ChangedPolicies<'s>> {
+        let is_policy = |object: &Arc<ValidatedObject>| matches!(object.content, Content::Policy(_));
+        if !self.changed().any(is_policy) {
+            None
+        } else if self.cluster.is_some() && !self.has_own_policies() {
+            Some(ChangedPolicies::SharedWith(shared))
+        } else {
+            let sorted = self.sorted(|object| matches!(object.content, Content::Policy(_)));
+            Some(ChangedPolicies::Objects(sorted.objects.policies))
+        }
+    }
+
+    fn has_own_policies(&self) -> bool {
+        let own = self.objects(self.cluster);
+        own.iter()
+            .any(|object| matches!(object.content, Content::Policy(_)))
+    }
+
+    fn anew(&self, shared: &Arc<PolicySet>) -> Arc<PolicySet> {
+        let mut sorted = self.sorted(decides);
+        let Some(cluster) = self.cluster else {
+            return Arc::new(PolicySet::new(sorted.objects, &self.options.never_deny));
+        };
+        sorted.objects.cluster_scoped = self.options.scoped(cluster).clone();
+        Arc::new(policy_set(shared, sorted.objects, self.has_own_policies()))
+    }
+
+    fn changed(&self) -> impl Iterator<Item = &'o Arc<ValidatedObject>> {
+        let changes = self.changes.into_iter();
+        changes.flat_map(|of| of.added.iter().chain(&of.removed).copied())
+    }
+
+    fn objects(&self, cluster: Option<&str>) -> Vec<&'o Arc<ValidatedObject>> {
+        (self.all)(cluster)
+    }
+
+    /// Those for every cluster, and then those for this one.
+    fn sorted(&self, is_wanted: impl Fn(&ValidatedObject) -> bool) -> Sorted {
+        let mut sorted = Sorted::default();
+        let own = self.cluster.map(|_| self.objects(self.cluster));
+        let objects = self.objects(None).into_iter().chain(own.into_iter().flatten());
+        let wanted = objects.filter(|object| is_wanted(object));
+        wanted.for_each(|object| sorted.add(object));
+        sorted
+    }
+}
+
+fn bindings<'o>(objects: impl Iterator<Item = &'o &'o Arc<ValidatedObject>>) -> Vec<Arc<Binding>> {
+    let binding = |object: &&Arc<ValidatedObject>| match &object.content {
+        Content::Binding(binding) => Some(Arc::clone(binding)),
+        _ => None,
+    };
+    objects.filter_map(binding).collect()
 }

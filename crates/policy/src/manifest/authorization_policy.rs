@@ -1,20 +1,16 @@
 //! Validation of AuthorizationPolicy.
 
-mod rules;
-mod subjects;
+use std::collections::{BTreeMap, HashSet};
 
-use std::collections::HashSet;
-
-use super::metadata;
-use super::names;
 use super::report::Report;
-use super::v1alpha1::{AuthorizationPolicy, Condition, Spec};
+use super::v1alpha1::{
+    AuthorizationPolicy, Condition, NonResourceRule, Requirement, ResourceRule, Selectors, Spec, Subject,
+};
+use super::{compile, names};
 use crate::authorization;
 use crate::authorization::ConditionError;
-use crate::engine::{Time, Validity};
+use crate::engine::{Time, Validity, groups};
 use crate::field::{FaultKind, FieldPath};
-use rules::validate_rules;
-pub(crate) use subjects::validate_subjects;
 
 /// As many as an AuthorizationConfiguration may have for one webhook.
 const MOST_CONDITIONS: usize = 64;
@@ -30,7 +26,7 @@ pub(crate) struct Checked {
 
 /// Says everything that is wrong with `policy`. Its conditions are compiled on the way.
 pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) -> Checked {
-    metadata::validate_cluster_scoped(&policy.metadata, report);
+    names::validate_cluster_scoped(&policy.metadata, report);
     let path = FieldPath::root().field("spec");
     let spec = &policy.spec;
     report.required_one_of(&path.field("effect"), &spec.effect, &["Allow", "Deny"]);
@@ -166,4 +162,250 @@ fn compile_condition(
             fault => report.fault(FaultKind::Invalid, path, fault.to_string()),
         })
         .ok()
+}
+
+// What a policy is about: resources, paths, and the selectors of requests.
+
+pub(crate) fn validate_rules(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) {
+    if spec.resource_rules.is_empty() && spec.non_resource_rules.is_empty() {
+        let message = "a policy needs at least one rule, here or in `nonResourceRules`";
+        report.required(&path.field("resourceRules"), message);
+    }
+    let resource_rules = path.field("resourceRules");
+    for (index, rule) in spec.resource_rules.iter().enumerate() {
+        validate_resource_rule(rule, &spec.effect, &resource_rules.index(index), report);
+    }
+    let non_resource_rules = path.field("nonResourceRules");
+    for (index, rule) in spec.non_resource_rules.iter().enumerate() {
+        validate_non_resource_rule(rule, &non_resource_rules.index(index), report);
+    }
+}
+
+fn validate_resource_rule(rule: &ResourceRule, effect: &str, path: &FieldPath, report: &mut Report<'_>) {
+    each(
+        &rule.verbs,
+        &path.field("verbs"),
+        "a rule needs at least one verb",
+        report,
+        verb,
+    );
+    let groups = "a rule needs at least one API group; the core group is `\"\"`";
+    each(
+        &rule.api_groups,
+        &path.field("apiGroups"),
+        groups,
+        report,
+        |group, path, report| match group {
+            "" | "*" => {}
+            group => report.syntax(path, group, names::dns_subdomain(group)),
+        },
+    );
+    each(
+        &rule.resources,
+        &path.field("resources"),
+        "a rule needs at least one resource",
+        report,
+        resource,
+    );
+    for (index, namespace) in rule.namespaces.iter().enumerate() {
+        validate_namespace(namespace, &path.field("namespaces").index(index), report);
+    }
+    validate_namespace_selector(rule, path, report);
+    for (index, name) in rule.names.iter().enumerate().filter(|(_, name)| name.is_empty()) {
+        report.invalid(&path.field("names").index(index), name, "must not be empty");
+    }
+    let (selectors, unless) = (path.field("selectors"), path.field("unlessSelectors"));
+    if effect == "Deny" && !rule.selectors.is_empty() {
+        report.forbidden(
+            &selectors,
+            "allowed only in an Allow: use `unlessSelectors` in a Deny",
+        );
+    }
+    if effect == "Allow" && !rule.unless_selectors.is_empty() {
+        report.forbidden(&unless, "allowed only in a Deny: use `selectors` in an Allow");
+    }
+    validate_selectors(&rule.selectors, &selectors, report);
+    validate_selectors(&rule.unless_selectors, &unless, report);
+}
+
+fn validate_namespace_selector(rule: &ResourceRule, path: &FieldPath, report: &mut Report<'_>) {
+    let Some(written) = &rule.namespace_selector else {
+        return;
+    };
+    let path = path.field("namespaceSelector");
+    names::validate_selector(written, &path, report);
+    let labels = written.match_labels.as_ref().is_none_or(BTreeMap::is_empty);
+    if labels && written.match_expressions.as_ref().is_none_or(Vec::is_empty) {
+        let message =
+            "an empty selector selects every namespace: leave it out, or write `namespaces: [\"*\"]`";
+        report.fault(FaultKind::Invalid, &path, message);
+    }
+    // It must never come to select everything.
+    if report.is_valid()
+        && let Err(fault) = compile::label_selector(written.clone())
+    {
+        report.fault(FaultKind::Invalid, &path, fault.to_string());
+    }
+    if rule.namespaces.iter().any(String::is_empty) {
+        let message = "requests without a namespace (`\"\"` in `namespaces`) have no labels: write a \
+                       separate rule for them";
+        report.forbidden(&path, message);
+    }
+}
+
+fn validate_non_resource_rule(rule: &NonResourceRule, path: &FieldPath, report: &mut Report<'_>) {
+    each(
+        &rule.verbs,
+        &path.field("verbs"),
+        "a rule needs at least one verb",
+        report,
+        verb,
+    );
+    each(
+        &rule.paths,
+        &path.field("paths"),
+        "a rule needs at least one path",
+        report,
+        |value, path, report| {
+            if value != "*" && !value.starts_with('/') {
+                report.invalid(path, value, "must begin with `/`, or be `*`");
+            }
+        },
+    );
+}
+
+/// Checks that there is at least one value, and each by `check`.
+fn each(
+    values: &[String],
+    path: &FieldPath,
+    none: &str,
+    report: &mut Report<'_>,
+    check: impl Fn(&str, &FieldPath, &mut Report<'_>),
+) {
+    if values.is_empty() {
+        report.required(path, none);
+    }
+    for (index, value) in values.iter().enumerate() {
+        check(value, &path.index(index), report);
+    }
+}
+
+fn verb(value: &str, path: &FieldPath, report: &mut Report<'_>) {
+    match value {
+        "*" => {}
+        "" => report.required(path, "a verb, or `*`"),
+        _ if value.contains('*') => report.invalid(path, value, "must not contain `*`, except `*` alone"),
+        _ => {}
+    }
+}
+
+fn resource(value: &str, path: &FieldPath, report: &mut Report<'_>) {
+    let part = |part: &str| !part.is_empty() && (part == "*" || !part.contains(['*', '/']));
+    match value.split_once('/') {
+        Some(("*", "*")) => {
+            let message = "write `*` for all resources and subresources, `*/SUBRESOURCE` for one \
+                 subresource of all resources";
+            report.invalid(path, value, message);
+        }
+        Some((resource, subresource)) if part(resource) && part(subresource) => {}
+        None if part(value) => {}
+        _ => {
+            let message = "must be `*`, `RESOURCE`, `RESOURCE/SUBRESOURCE`, `RESOURCE/*` or `*/SUBRESOURCE`";
+            report.invalid(path, value, message);
+        }
+    }
+}
+
+fn validate_namespace(value: &str, path: &FieldPath, report: &mut Report<'_>) {
+    match value.strip_suffix('*') {
+        // Whatever follows makes a name of the prefix, or nothing can.
+        Some("") => {}
+        Some(prefix) => report.syntax(path, value, names::dns_label(&format!("{prefix}0"))),
+        None if value.is_empty() => {}
+        None => report.syntax(path, value, names::dns_label(value)),
+    }
+}
+
+// === selectors ===
+
+fn validate_selectors(selectors: &Selectors, path: &FieldPath, report: &mut Report<'_>) {
+    for (index, requirement) in selectors.field.iter().enumerate() {
+        validate_field_requirement(requirement, &path.field("field").index(index), report);
+    }
+    for (index, requirement) in selectors.label.iter().enumerate() {
+        names::validate_parts(
+            &requirement.key,
+            &requirement.operator,
+            &requirement.values,
+            &path.field("label").index(index),
+            report,
+        );
+    }
+}
+
+fn validate_field_requirement(requirement: &Requirement, path: &FieldPath, report: &mut Report<'_>) {
+    if requirement.key.is_empty() {
+        report.required(&path.field("key"), "the path of a field, such as `metadata.name`");
+    }
+    match requirement.operator.as_str() {
+        "In" | "NotIn" if requirement.values.is_empty() => {
+            let message = format!("the operator `{}` needs values", requirement.operator);
+            report.required(&path.field("values"), message);
+        }
+        operator => report.required_one_of(&path.field("operator"), operator, &["In", "NotIn"]),
+    }
+}
+
+// Whom a policy or an exception is for.
+
+pub(crate) fn validate_subjects(subjects: &[Subject], path: &FieldPath, report: &mut Report<'_>) {
+    for (index, subject) in subjects.iter().enumerate() {
+        validate_subject(subject, &path.index(index), report);
+    }
+}
+
+fn validate_subject(subject: &Subject, path: &FieldPath, report: &mut Report<'_>) {
+    if subject.name.is_empty() {
+        report.required(&path.field("name"), "a subject needs a name");
+    }
+    match subject.kind.as_str() {
+        "ServiceAccount" => validate_service_account(subject, path, report),
+        "User" | "Group" => {
+            trailing_star(&subject.name, &path.field("name"), report);
+            if !subject.namespace.is_empty() {
+                report.forbidden(
+                    &path.field("namespace"),
+                    format!("a {} has no namespace", subject.kind),
+                );
+            }
+            if !subject.api_group.is_empty() && subject.api_group != groups::RBAC {
+                report.not_supported(&path.field("apiGroup"), &subject.api_group, &[groups::RBAC]);
+            }
+        }
+        kind => report.required_one_of(&path.field("kind"), kind, &["ServiceAccount", "User", "Group"]),
+    }
+}
+
+fn validate_service_account(subject: &Subject, path: &FieldPath, report: &mut Report<'_>) {
+    let name = path.field("name");
+    if subject.name.contains('*') {
+        let message = "patterns are not supported for service accounts: use the Group \
+                       `system:serviceaccounts:NAMESPACE`";
+        report.invalid(&name, &subject.name, message);
+    } else if !subject.name.is_empty() {
+        report.syntax(&name, &subject.name, names::dns_subdomain(&subject.name));
+    }
+    match subject.namespace.as_str() {
+        "" => report.required(&path.field("namespace"), "a service account needs a namespace"),
+        namespace => report.syntax(&path.field("namespace"), namespace, names::dns_label(namespace)),
+    }
+    if !subject.api_group.is_empty() {
+        report.not_supported(&path.field("apiGroup"), &subject.api_group, &[""]);
+    }
+}
+
+fn trailing_star(value: &str, path: &FieldPath, report: &mut Report<'_>) {
+    if value.strip_suffix('*').unwrap_or(value).contains('*') {
+        report.invalid(path, value, "`*` is allowed only once, at the end");
+    }
 }

@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use super::object::{self, Content, ManifestObject};
-use super::{Compilation, lint, namespace_sources};
+use super::object::{Content, ManifestObject};
+use super::{Compilation, lint, namespace, object};
 use crate::authorization::PolicySet;
 use crate::document::{Document, Node};
 use crate::engine::admission::judge::{Judge, Judgement};
@@ -69,9 +69,9 @@ impl<'s> Surroundings<'s> {
         match &object.content {
             Content::Policy(policy) => {
                 if !self.policies.knows_namespaces() {
-                    for rule in namespace_sources::asking(policy) {
-                        let place = object.document.place(namespace_sources::at(rule));
-                        let message = namespace_sources::message(None);
+                    for rule in namespace::asking(policy) {
+                        let place = object.document.place(namespace::at(rule));
+                        let message = namespace::message(None);
                         faults.push(Fault::error(place, FaultKind::Required, message));
                     }
                 }

@@ -1,60 +1,46 @@
 //! Warnings about manifests that are valid, but dangerous or probably not what was meant.
 //!
-//! Each warning is precise, and says what to write instead. `policy` looks at
-//! one AuthorizationPolicy at a time, `lockout` at Denies over everybody,
-//! `unasked` at Denies that no API server asks about, `names`
-//! at verbs, groups and resources, `unreachable` at rules that others cover,
-//! `binding` at a binding with the role that it grants, `mutation` at one
-//! MutatingAdmissionPolicy, `bound` at admission policies and their bindings,
-//! `webhook` at one configuration of webhooks, `parameters` at what no policy reads,
-//! `left_out` at what the API server never asks about, `excluded` at what nobody is shown,
-//! `statics` at what is in files alone,
-//! `impersonation` at who may be impersonated. `unknown_namespaces` at selectors
-//! that ask for labels which nothing tells. `asked` looks at one request.
+//! Each warning is precise, and says what to write instead. A file for each thing linted:
+//!
+//! - `policy`: one AuthorizationPolicy; `lockout`: Denies over everybody, and over subjects about
+//!   which no API server asks; `unreachable`: rules that others cover; `impersonation`
+//! - `binding`: RBAC roles, bindings, and what they grant
+//! - `admission`: admission policies with their bindings, parameters and exceptions; `types`:
+//!   expressions that cannot work; `labels`: selectors that select nothing; `left_out`: rules
+//!   about objects that are never sent for review
+//! - `webhook`: one webhook configuration
+//! - `names`: misspelled verbs, groups and resources, by those of `known`
 
-mod asked;
+mod admission;
 mod binding;
-mod bindings;
-mod bound;
-mod exception;
-mod excluded;
-mod grants;
 mod impersonation;
 pub(crate) mod known;
 mod labels;
 mod left_out;
 mod lockout;
-mod mutation;
 mod names;
-mod parameters;
 mod policy;
-mod statics;
-mod typed_parts;
 mod types;
-mod unasked;
-mod unknown_namespaces;
 mod unreachable;
-mod validity;
 mod webhook;
 
-pub use asked::odd_request;
-pub(crate) use bindings::BindingLint;
+pub(crate) use binding::BindingLint;
 pub use known::{built_in_resource, built_in_resources, kind_of};
-pub use unasked::is_never_asked_about;
+pub use lockout::is_never_asked_about;
+pub use names::odd_request;
 
 use std::sync::Arc;
 
 use super::Options;
 use super::admission::AdmissionObject;
-use super::kept::KeptDocument;
-use super::object::{Content, ManifestObject};
-use super::source_objects::SourceObjects;
+use super::object::{Content, KeptDocument, ManifestObject};
+use super::source::SourceObjects;
 use crate::authorization::{AuthorizationPolicy, PolicySet};
 use crate::engine::Time;
 use crate::engine::admission::exceptions::Exception;
 use crate::engine::admission::{AdmissionSet, Applicability};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
-use excluded::RuleOwner;
+use left_out::RuleOwner;
 
 /// Looks at all objects of `sources`, each of which is valid.
 pub(crate) fn lint(
@@ -72,7 +58,7 @@ pub(crate) fn lint(
             Content::Policy(policy) => Some((&**policy, object.cluster.as_deref())),
             _ => None,
         })),
-        known: exception::KnownTargets::new(&others),
+        known: admission::KnownTargets::new(&others),
         labellers: labels::Labellers::new(&others, bindings.labellers()),
     };
     for (source, found) in sources.iter().zip(bindings.found()) {
@@ -85,9 +71,9 @@ pub(crate) fn lint(
         }
         faults.extend(found.flat_map(|(_, warnings)| warnings.iter().cloned()));
     }
-    bound::lint(&others, faults);
-    parameters::lint(&others, faults);
-    unknown_namespaces::lint(&others, options, faults);
+    admission::lint(&others, faults);
+    admission::lint_parameters(&others, faults);
+    labels::lint_unknown_namespaces(&others, options, faults);
     bindings
 }
 
@@ -96,7 +82,7 @@ struct LintContext<'o> {
     options: &'o Options,
     namespaces: webhook::KnownNamespaces<'o>,
     denies: unreachable::Denies<'o>,
-    known: exception::KnownTargets,
+    known: admission::KnownTargets,
     labellers: labels::Labellers<'o>,
 }
 
@@ -113,11 +99,11 @@ impl LintContext<'_> {
             Content::Exception(exception) => {
                 // What is watched is not known here.
                 let is_watched = !self.options.watched.is_empty();
-                let around = exception::Around {
+                let around = admission::Around {
                     has: &|name| is_watched || self.known.policies.contains(name),
                     has_namespaces: is_watched || self.known.has_namespaces,
                 };
-                exception::lint(exception, &around, self.options.now, &mut lint);
+                admission::lint_exception(exception, &around, self.options.now, &mut lint);
             }
             Content::Admission(
                 AdmissionObject::ValidatingWebhooks(configuration)
@@ -132,9 +118,9 @@ impl LintContext<'_> {
         let spec = FieldPath::root().field("spec");
         policy::lint(policy, never_deny, lint);
         labels::lint(policy, cluster, &self.labellers, lint);
-        validity::lint(&policy.validity, self.options.now, &spec, lint);
+        policy::lint_validity(&policy.validity, self.options.now, &spec, lint);
         lockout::lint(policy, never_deny, lint);
-        unasked::lint(policy, &self.options.api_server_webhooks, lint);
+        lockout::lint_unasked(policy, &self.options.api_server_webhooks, lint);
         names::lint_policy(policy, lint);
         self.denies.lint(policy, cluster, lint);
     }
@@ -151,7 +137,7 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
     let lint_admission = |applicability: &Applicability, version, lint: &mut Lint<'_>| {
         let rules = &applicability.constraints.rules;
         let rules_path = path.field("resourceRules");
-        excluded::lint(
+        left_out::lint_excluded(
             rules,
             RuleOwner::Policy,
             applicability.is_static,
@@ -160,11 +146,11 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
         );
         names::lint_constraints(&applicability.constraints, &path, lint);
         types::lint(applicability, version, lint);
-        typed_parts::lint(applicability, version, lint);
+        types::lint_typed_parts(applicability, version, lint);
         left_out::lint(&applicability.constraints, &path, lint);
     };
     if let Content::Admission(admission) = &object.content {
-        statics::lint(admission, &mut lint);
+        admission::lint_static(admission, &mut lint);
     }
     match &object.content {
         Content::Role(role) => {
@@ -173,7 +159,7 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
             unreachable::lint_role(role, &mut lint);
         }
         Content::Admission(AdmissionObject::MutatingPolicy(policy)) => {
-            mutation::lint(policy, &mut lint);
+            admission::lint_mutation(policy, &mut lint);
             lint_admission(&policy.applicability, policy.environment.version(), &mut lint);
         }
         Content::Admission(AdmissionObject::ValidatingPolicy(policy)) => {
@@ -200,7 +186,7 @@ pub(crate) fn policy_alone(
     lockout::lint(written, set.never_deny(), &mut lint);
     names::lint_policy(written, &mut lint);
     labels::lint(written, None, &labels::Labellers::of_set(set), &mut lint);
-    validity::lint(
+    policy::lint_validity(
         &written.validity,
         Some(now),
         &FieldPath::root().field("spec"),
@@ -220,11 +206,11 @@ pub(crate) fn exception_alone(
         document: &object.document,
         faults,
     };
-    let around = exception::Around {
+    let around = admission::Around {
         has: &|name| admission.has_validating(name),
         has_namespaces: policies.knows_namespaces(),
     };
-    exception::lint(written, &around, Some(now), &mut lint);
+    admission::lint_exception(written, &around, Some(now), &mut lint);
 }
 
 /// Collects the warnings about one object.

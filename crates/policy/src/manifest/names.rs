@@ -1,9 +1,15 @@
-//! The syntaxes of Kubernetes' names, as API validation checks them
+//! The syntaxes of Kubernetes' names, labels, metadata and label selectors, as API validation checks them
 //! (`apimachinery/pkg/util/validation/validation.go` and `pkg/api/validate/content`).
 //!
 //! Each function answers what the text breaks: `Err` holds the rule in words.
 
-use crate::engine::is_label_key;
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
+
+use super::report::Report;
+use crate::engine::{is_label_key, label_key_faults, label_value_faults};
+use crate::field::FieldPath;
 
 /// The outcome of a check: the rule that the text breaks.
 pub(crate) type Syntax = Result<(), &'static str>;
@@ -60,6 +66,141 @@ fn spelled(text: &str, longest: usize, edge: impl Fn(&u8) -> bool, inner: impl F
         && bytes.first().is_some_and(&edge)
         && bytes.last().is_some_and(&edge)
         && bytes.iter().all(inner)
+}
+
+// `metadata`, as `ValidateObjectMeta` of
+// `apimachinery/pkg/api/validation/objectmeta.go` checks what a policy reads of it.
+
+/// Where objects of a kind live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KindScope {
+    Cluster,
+    Namespaced,
+}
+
+/// As [`validate`], for the kinds that belong to no namespace and whose names are
+/// subdomains: all but RBAC's.
+pub(crate) fn validate_cluster_scoped(metadata: &ObjectMeta, report: &mut Report<'_>) {
+    validate_metadata(metadata, KindScope::Cluster, dns_subdomain, report);
+}
+
+/// Checks name, namespace, labels and annotation keys. What the API server
+/// adds (uid, managedFields, …) is taken as it is.
+pub(crate) fn validate_metadata(
+    metadata: &ObjectMeta,
+    scope: KindScope,
+    name: fn(&str) -> Syntax,
+    report: &mut Report<'_>,
+) {
+    let path = FieldPath::root().field("metadata");
+    validate_name(metadata, &path.field("name"), name, report);
+    validate_namespace(metadata, &path.field("namespace"), scope, report);
+    if let Some(labels) = &metadata.labels {
+        validate_labels(labels, &path.field("labels"), report);
+    }
+    let annotations = path.field("annotations");
+    for key in metadata.annotations.iter().flat_map(BTreeMap::keys) {
+        report.syntax(&annotations.key(key), key, qualified_name(&key.to_lowercase()));
+    }
+}
+
+fn validate_name(
+    metadata: &ObjectMeta,
+    path: &FieldPath,
+    syntax: fn(&str) -> Syntax,
+    report: &mut Report<'_>,
+) {
+    match metadata.name.as_deref() {
+        None | Some("") => report.required(
+            path,
+            "an object needs a name; `generateName` is not supported in manifests",
+        ),
+        Some(name) => report.syntax(path, name, syntax(name)),
+    }
+}
+
+fn validate_namespace(metadata: &ObjectMeta, path: &FieldPath, scope: KindScope, report: &mut Report<'_>) {
+    match (scope, metadata.namespace.as_deref().unwrap_or_default()) {
+        (KindScope::Cluster, "") => {}
+        (KindScope::Cluster, _) => report.forbidden(
+            path,
+            "objects of this kind are cluster-scoped: remove the namespace",
+        ),
+        (KindScope::Namespaced, "") => report.required(path, "objects of this kind need a namespace"),
+        (KindScope::Namespaced, namespace) => report.syntax(path, namespace, dns_label(namespace)),
+    }
+}
+
+/// Checks the keys and values of labels. As upstream, whichever is wrong is
+/// reported at the map, with the text that is wrong (`ValidateLabels` of
+/// `apimachinery/pkg/apis/meta/v1/validation/validation.go`).
+pub(crate) fn validate_labels(labels: &BTreeMap<String, String>, path: &FieldPath, report: &mut Report<'_>) {
+    for (key, value) in labels {
+        for fault in label_key_faults(key) {
+            report.invalid_entry(path, key, key, fault);
+        }
+        for fault in label_value_faults(value) {
+            report.invalid_entry(path, key, value, fault);
+        }
+    }
+}
+
+// Label selectors, as `ValidateLabelSelector` of
+// `apimachinery/pkg/apis/meta/v1/validation/validation.go` checks them.
+
+/// Checks the labels and expressions of the selector at `path`.
+pub(crate) fn validate_selector(selector: &LabelSelector, path: &FieldPath, report: &mut Report<'_>) {
+    if let Some(labels) = &selector.match_labels {
+        validate_labels(labels, &path.field("matchLabels"), report);
+    }
+    let expressions = path.field("matchExpressions");
+    for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
+        validate_requirement(requirement, &expressions.index(index), report);
+    }
+}
+
+fn validate_requirement(requirement: &LabelSelectorRequirement, path: &FieldPath, report: &mut Report<'_>) {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    validate_parts(&requirement.key, &requirement.operator, values, path, report);
+}
+
+/// Checks the requirement at `path`, given its parts.
+pub(crate) fn validate_parts(
+    key: &str,
+    operator: &str,
+    values: &[String],
+    path: &FieldPath,
+    report: &mut Report<'_>,
+) {
+    validate_operator(operator, values, path, report);
+    for fault in label_key_faults(key) {
+        report.invalid(&path.field("key"), key, fault);
+    }
+    for (index, value) in values.iter().enumerate() {
+        for fault in label_value_faults(value) {
+            report.invalid(&path.field("values").index(index), value, fault);
+        }
+    }
+}
+
+fn validate_operator(operator: &str, values: &[String], path: &FieldPath, report: &mut Report<'_>) {
+    match operator {
+        "In" | "NotIn" if values.is_empty() => {
+            let message = "must be specified when `operator` is 'In' or 'NotIn'";
+            report.required(&path.field("values"), message);
+        }
+        "In" | "NotIn" => {}
+        "Exists" | "DoesNotExist" if values.is_empty() => {}
+        "Exists" | "DoesNotExist" => {
+            let message = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            report.forbidden(&path.field("values"), message);
+        }
+        other => {
+            // `Invalid` and not `NotSupported`: so it is upstream.
+            let rule = "not a valid selector operator: must be `In`, `NotIn`, `Exists` or `DoesNotExist`";
+            report.invalid(&path.field("operator"), other, rule);
+        }
+    }
 }
 
 #[cfg(test)]

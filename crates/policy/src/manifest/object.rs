@@ -1,5 +1,6 @@
 //! One object of a manifest: decoded, validated, with its position.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -7,20 +8,21 @@ use std::sync::{Arc, OnceLock};
 use k8s_openapi::api::rbac::v1 as rbac_v1;
 use serde::de::DeserializeOwned;
 
-use super::admission::{self, AdmissionObject};
-use super::compilation::{Compilation, ObjectCompilation};
-use super::kept::KeptDocument;
-use super::kind::{self, ManifestKind};
+use super::admission::AdmissionObject;
+use super::compile::{Compilation, ObjectCompilation};
+use super::kind::ManifestKind;
 use super::lint::known::is_namespaced;
 use super::rbac::Rbac;
 use super::report::Report;
 use super::validated::{ObjectIdentity, ObjectOrigin, ValidatedObject};
-use super::{admission_exception, authorization_policy, compile, namespace, parameter, rbac, v1alpha1};
+use super::{
+    admission, admission_exception, authorization_policy, compile, kind, namespace, parameter, rbac, v1alpha1,
+};
 use crate::authorization::{AuthorizationPolicy, Binding, Role};
-use crate::document::Document;
+use crate::document::{Document, PackedDocument};
 use crate::engine::admission::STATIC_SUFFIX;
 use crate::engine::admission::exceptions::Exception;
-use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// A valid object and its document.
 #[derive(Debug, Clone)]
@@ -281,5 +283,42 @@ fn reach(first: &ManifestObject, second: &ManifestObject) -> String {
             format!(" for the cluster `{cluster}`, and this one holds for every cluster")
         }
         _ => String::new(),
+    }
+}
+
+// The document of an object, kept to place what is found out about it later.
+
+/// A document, packed where there may be very many of its kind and no expressions in it.
+#[derive(Debug, Clone)]
+pub(crate) enum KeptDocument {
+    Whole(Box<Document>),
+    Packed(PackedDocument),
+}
+
+impl KeptDocument {
+    /// The `document` of an object that says `content`.
+    pub(crate) fn new(document: Document, content: &Content) -> Self {
+        match content {
+            Content::Role(_) | Content::Binding(_) | Content::Namespace(_) => {
+                Self::Packed(PackedDocument::new(&document))
+            }
+            Content::Policy(_) | Content::Exception(_) | Content::Admission(_) | Content::Parameter => {
+                Self::Whole(Box::new(document))
+            }
+        }
+    }
+
+    /// The document; borrowed but for those of [`Role`](crate::authorization::Role)s,
+    /// bindings and Namespaces.
+    pub(crate) fn get(&self) -> Cow<'_, Document> {
+        match self {
+            Self::Whole(document) => Cow::Borrowed(document),
+            Self::Packed(packed) => Cow::Owned(packed.unpack()),
+        }
+    }
+
+    /// As [`Document::place`].
+    pub(crate) fn place(&self, path: FieldPath) -> Place {
+        self.get().place(path)
     }
 }

@@ -4,12 +4,11 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::kept::KeptDocument;
-use super::lint::{self, BindingLint};
-use super::object::{self, ManifestObject};
-use super::source_objects::SourceObjects;
+use super::lint::BindingLint;
+use super::object::{KeptDocument, ManifestObject};
+use super::source::SourceObjects;
 use super::validated::{ObjectIdentity, ValidatedObject};
-use super::{Options, namespace_sources};
+use super::{Options, lint, namespace, object};
 use crate::document::Document;
 use crate::engine::groups::RBAC;
 use crate::field::Faults;
@@ -47,7 +46,7 @@ impl ObjectSet {
             object::refuse_duplicates(sources.iter().flat_map(|source| source.objects()), &mut faults);
         }
         let others: Vec<&ManifestObject> = sources.iter().flat_map(|source| source.others()).collect();
-        namespace_sources::require(&others, options, &mut faults);
+        namespace::require(&others, options, &mut faults);
         if faults.has_errors() {
             return (None, faults);
         }

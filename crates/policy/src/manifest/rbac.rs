@@ -8,9 +8,9 @@ use k8s_openapi::api::rbac::v1::{
     AggregationRule, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
 
-use super::metadata::{self, KindScope};
+use super::names;
+use super::names::KindScope;
 use super::report::Report;
-use super::{names, selector};
 use crate::engine::groups;
 use crate::field::{FaultKind, FieldPath};
 
@@ -24,7 +24,7 @@ pub(crate) trait Rbac {
 
 impl Rbac for Role {
     fn default_and_validate(&mut self, report: &mut Report<'_>) {
-        metadata::validate(&self.metadata, KindScope::Namespaced, names::path_segment, report);
+        names::validate_metadata(&self.metadata, KindScope::Namespaced, names::path_segment, report);
         validate_rules(
             self.rules.as_deref().unwrap_or_default(),
             KindScope::Namespaced,
@@ -35,7 +35,7 @@ impl Rbac for Role {
 
 impl Rbac for ClusterRole {
     fn default_and_validate(&mut self, report: &mut Report<'_>) {
-        metadata::validate(&self.metadata, KindScope::Cluster, names::path_segment, report);
+        names::validate_metadata(&self.metadata, KindScope::Cluster, names::path_segment, report);
         validate_rules(
             self.rules.as_deref().unwrap_or_default(),
             KindScope::Cluster,
@@ -49,7 +49,7 @@ impl Rbac for ClusterRole {
 
 impl Rbac for RoleBinding {
     fn default_and_validate(&mut self, report: &mut Report<'_>) {
-        metadata::validate(&self.metadata, KindScope::Namespaced, names::path_segment, report);
+        names::validate_metadata(&self.metadata, KindScope::Namespaced, names::path_segment, report);
         default_role_ref(&mut self.role_ref);
         validate_role_ref(&self.role_ref, &["Role", "ClusterRole"], report);
         let subjects = self.subjects.as_deref_mut().unwrap_or_default();
@@ -59,7 +59,7 @@ impl Rbac for RoleBinding {
 
 impl Rbac for ClusterRoleBinding {
     fn default_and_validate(&mut self, report: &mut Report<'_>) {
-        metadata::validate(&self.metadata, KindScope::Cluster, names::path_segment, report);
+        names::validate_metadata(&self.metadata, KindScope::Cluster, names::path_segment, report);
         default_role_ref(&mut self.role_ref);
         validate_role_ref(&self.role_ref, &["ClusterRole"], report);
         let subjects = self.subjects.as_deref_mut().unwrap_or_default();
@@ -114,7 +114,7 @@ fn validate_aggregation(aggregation: &AggregationRule, report: &mut Report<'_>) 
         report.required(&path, "an aggregation rule needs at least one selector");
     }
     for (index, one) in selectors.iter().enumerate() {
-        selector::validate(one, &path.index(index), report);
+        names::validate_selector(one, &path.index(index), report);
     }
 }
 

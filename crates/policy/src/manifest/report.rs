@@ -7,7 +7,7 @@ use crate::engine::text::truncate_with_mark;
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use portcullis_cel::{CompileBudget, CompileError, Version};
 
-use super::compilation::ObjectCompilation;
+use super::compile::ObjectCompilation;
 use super::names::Syntax;
 
 /// How many errors of one document are told: nobody reads more, and each is longer than what it is

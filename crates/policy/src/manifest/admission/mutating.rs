@@ -5,15 +5,14 @@
 
 use k8s_openapi::api::admissionregistration::v1 as written;
 
-use super::super::metadata;
 use super::super::report::Report;
-use super::expressions::expression;
-use super::policy::{self, Common};
+use super::policy;
+use super::policy::{Common, expression};
 use super::rules::one_of;
-use crate::engine::admission::Reinvocation;
 use crate::engine::admission::mutating::Mutation;
-use crate::engine::admission::{Expression, ExpressionEnvironment, MutatingPolicy};
+use crate::engine::admission::{Expression, ExpressionEnvironment, MutatingPolicy, Reinvocation};
 use crate::field::{FaultKind, FieldPath};
+use crate::manifest::names;
 
 const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
 const REINVOCATIONS: [&str; 2] = ["IfNeeded", "Never"];
@@ -23,7 +22,7 @@ pub(crate) fn read(
     policy: written::MutatingAdmissionPolicy,
     report: &mut Report<'_>,
 ) -> Option<MutatingPolicy> {
-    metadata::validate_cluster_scoped(&policy.metadata, report);
+    names::validate_cluster_scoped(&policy.metadata, report);
     let name = policy.metadata.name.unwrap_or_default();
     let spec = policy.spec.unwrap_or_default();
     let path = FieldPath::root().field("spec");

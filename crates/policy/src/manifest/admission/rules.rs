@@ -12,7 +12,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::super::report::Report;
-use super::super::{compile, names, selector};
+use super::super::{compile, names};
 use crate::engine;
 use crate::engine::admission::matching::{
     Constraints, MatchPolicy, MatchRule, NoRules, Operations, RuleScope,
@@ -233,7 +233,7 @@ pub(crate) fn validate_match_resources(written: &MatchResources, path: &FieldPat
 fn validate_selector(written: &Option<LabelSelector>, path: &FieldPath, report: &mut Report<'_>) {
     match written {
         None => report.required(path, "a selector; `{}` selects everything"),
-        Some(written) => selector::validate(written, path, report),
+        Some(written) => names::validate_selector(written, path, report),
     }
 }
 

@@ -7,11 +7,10 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::admissionregistration::v1 as written;
 
-use super::super::metadata;
 use super::super::names;
 use super::super::report::Report;
-use super::expressions::expression;
-use super::policy::{self, Common};
+use super::policy;
+use super::policy::{Common, expression};
 use crate::engine::StatusReason;
 use crate::engine::admission::validating::{AuditAnnotation, Validation};
 use crate::engine::admission::{ExpressionEnvironment, ValidatingPolicy};
@@ -29,7 +28,7 @@ pub(crate) fn read(
     policy: written::ValidatingAdmissionPolicy,
     report: &mut Report<'_>,
 ) -> Option<ValidatingPolicy> {
-    metadata::validate_cluster_scoped(&policy.metadata, report);
+    names::validate_cluster_scoped(&policy.metadata, report);
     let name = policy.metadata.name.unwrap_or_default();
     let spec = policy.spec.unwrap_or_default();
     let path = FieldPath::root().field("spec");

@@ -9,26 +9,23 @@
 mod client;
 #[cfg(test)]
 mod tests;
-mod written;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::compilation::ObjectCompilation;
-use super::super::metadata;
+use super::super::names;
 use super::super::report::Report;
-use super::super::{names, selector};
-use super::rules::{self, MATCH_POLICIES, compile_rule, compile_selector, match_policy, one_of};
-use super::{expressions, policy};
+use super::rules::{MATCH_POLICIES, compile_rule, compile_selector, match_policy, one_of};
+use super::{policy, rules};
 use crate::document::Document;
-use crate::engine::admission::FailurePolicy;
-use crate::engine::admission::Reinvocation;
 use crate::engine::admission::matching::{Constraints, NoRules};
-use crate::engine::admission::webhook::{self, ReviewVersion, SideEffects, WebhookConfiguration};
+use crate::engine::admission::webhook::{ReviewVersion, SideEffects, WebhookConfiguration};
+use crate::engine::admission::{FailurePolicy, Reinvocation, webhook};
 use crate::field::{FaultKind, Faults, FieldPath};
+use crate::manifest::compile::ObjectCompilation;
 
-pub(crate) use written::{WrittenClientConfig, WrittenService, WrittenWebhook};
+pub(crate) use client::{WrittenClientConfig, WrittenService, WrittenWebhook};
 
 const REINVOCATIONS: [&str; 2] = ["IfNeeded", "Never"];
 
@@ -88,7 +85,7 @@ pub(crate) fn read(
     compilation: &ObjectCompilation<'_>,
     faults: &mut Faults,
 ) -> Option<WebhookConfiguration> {
-    let configuration: written::Configuration = document.decode(faults)?;
+    let configuration: client::Configuration = document.decode(faults)?;
     let dialect = match document.text("apiVersion") {
         Some("admissionregistration.k8s.io/v1beta1") => V1BETA1,
         _ => V1,
@@ -96,7 +93,7 @@ pub(crate) fn read(
     let mut report = Report::new(document, faults).compiling(compilation);
     let report = &mut report;
     let metadata = configuration.metadata;
-    metadata::validate_cluster_scoped(&metadata, report);
+    names::validate_cluster_scoped(&metadata, report);
     let name = metadata.name.unwrap_or_default();
     let path = FieldPath::root().field("webhooks");
     if kind == ConfigurationKind::Validating {
@@ -174,12 +171,12 @@ fn read_webhook(
         (&written.object_selector, "objectSelector"),
     ] {
         if let Some(selector) = selector {
-            selector::validate(selector, &path.field(field), report);
+            names::validate_selector(selector, &path.field(field), report);
         }
     }
     let reinvocation = read_reinvocation(written, &path.field("reinvocationPolicy"), report);
     let client = client::read(&written.client_config, &path.field("clientConfig"), report);
-    let match_conditions = expressions::conditions(
+    let match_conditions = policy::conditions(
         written.match_conditions.as_deref(),
         &path.field("matchConditions"),
         false,

@@ -5,16 +5,10 @@
 //! A group, resource or verb is doubted only where nothing could ever serve it, or where it
 //! is nearly one that is served.
 
-mod modes;
-mod similar;
-#[cfg(test)]
-mod tests;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-pub(crate) use modes::CONSTRAINED;
-pub(crate) use similar::nearest;
+pub(crate) use super::names::nearest;
 
 /// Verbs of requests for resources, by which the API server asks about anything it serves.
 const REQUEST_VERBS: [&str; 9] = [
@@ -192,7 +186,7 @@ pub(crate) fn odd_verb(verb: &str) -> Option<String> {
     if verb == "*" || REQUEST_VERBS.contains(&verb) || SPECIAL_VERBS.contains(&verb) {
         return None;
     }
-    if let Some(odd) = modes::odd_verb(verb, odd_verb) {
+    if let Some(odd) = odd_impersonation_verb(verb, odd_verb) {
         return odd;
     }
     if ["head", "post", "put", "options"].contains(&verb) {
@@ -210,7 +204,7 @@ pub(crate) fn odd_method(verb: &str) -> Option<String> {
     if verb == "*" || METHODS.contains(&verb) {
         return None;
     }
-    if let Some(odd) = modes::odd_verb(verb, odd_method) {
+    if let Some(odd) = odd_impersonation_verb(verb, odd_method) {
         return odd;
     }
     if ["list", "watch", "create", "update", "deletecollection"].contains(&verb) {
@@ -320,3 +314,51 @@ fn odd(what: &str, written: &str, meant: Option<&str>) -> Option<String> {
         None => Some(format!("Kubernetes has no {what} `{written}`")),
     }
 }
+
+// The verbs of constrained impersonation (KEP-5284).
+//
+// `apiserver/pkg/endpoints/filters/impersonation/mode.go`: `impersonate:MODE` on the impersonated
+// user, `impersonate-on:MODE:VERB` about the request itself.
+
+/// What a verb on the impersonated user begins with.
+pub(crate) const CONSTRAINED: &str = "impersonate:";
+/// What a verb about the request itself begins with.
+const CONSTRAINED_ON: &str = "impersonate-on:";
+
+const MODES: [&str; 4] = ["associated-node", "arbitrary-node", "serviceaccount", "user-info"];
+
+/// What is odd about `verb`, where it is one of constrained impersonation, and `None` otherwise;
+/// `of_request` says what is odd about the verb of a request.
+pub(crate) fn odd_impersonation_verb(
+    verb: &str,
+    of_request: impl Fn(&str) -> Option<String>,
+) -> Option<Option<String>> {
+    if let Some(mode) = verb.strip_prefix(CONSTRAINED) {
+        return Some(odd_mode(verb, mode));
+    }
+    let on = verb.strip_prefix(CONSTRAINED_ON)?;
+    let odd = match on.split_once(':') {
+        None | Some((_, "" | "*")) => Some(format!(
+            "`{verb}` has no verb of a request, and there are no wildcards: write one for each verb, such as \
+             `{CONSTRAINED_ON}user-info:get`"
+        )),
+        Some((mode, of)) => odd_mode(verb, mode).or_else(|| of_request(of)),
+    };
+    Some(odd)
+}
+
+fn odd_mode(verb: &str, mode: &str) -> Option<String> {
+    if MODES.contains(&mode) {
+        return None;
+    }
+    let meant = match nearest(mode, MODES) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the modes are `{}`", MODES.join("`, `")),
+    };
+    Some(format!(
+        "`{verb}`: there is no mode `{mode}` of impersonation; {meant}"
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,15 @@
 //! Warnings about AuthorizationPolicies.
 
-use super::Lint;
-use super::grants::{danger, is_everybody};
-use super::impersonation::{self, impersonations};
+use super::binding::{danger, is_everybody};
+use super::impersonation::impersonations;
 use super::known::CONSTRAINED;
+use super::{Lint, impersonation};
 use crate::authorization::matching::{
     NamespacePattern, ResourcePattern, Wildcard, asks_for_collection, is_known_cluster_scoped,
 };
 use crate::authorization::rbac::PathPattern;
 use crate::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Subject, SubjectKind};
+use crate::engine::{Time, Validity};
 use crate::field::FieldPath;
 
 pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &mut Lint<'_>) {
@@ -236,5 +237,19 @@ fn allowed_impersonation(
             );
             lint.suspicious(&path.field("resourceRules").index(index), message);
         }
+    }
+}
+
+// Warnings about policies that have expired or have not begun.
+
+/// Warns where `validity` does not contain `now`; without a `now`, of nothing.
+pub(crate) fn lint_validity(validity: &Validity, now: Option<Time>, spec: &FieldPath, lint: &mut Lint<'_>) {
+    let Some(now) = now else { return };
+    if let Some(end) = validity.not_after.filter(|_| validity.has_ended(now)) {
+        let message = format!("expired at {end}: delete it, or set a later `notAfter`");
+        lint.suspicious(&spec.field("notAfter"), message);
+    } else if let Some(start) = validity.not_before.filter(|start| now < *start) {
+        let message = format!("is not in force before {start}");
+        lint.suspicious(&spec.field("notBefore"), message);
     }
 }

@@ -1,17 +1,15 @@
 //! Warnings about webhook configurations.
 
-mod bundle;
-#[cfg(test)]
-mod tests;
-mod versions;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Lint;
-use super::excluded::{self, RuleOwner};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::left_out::RuleOwner;
+use super::{Lint, left_out};
 use crate::document::Value;
-use crate::engine::admission::matching::{MatchRule, RuleTarget};
+use crate::engine::admission::matching::{Equivalents, MatchPolicy, MatchRule, RuleTarget};
 use crate::engine::admission::webhook::{SideEffects, Webhook, WebhookConfiguration, WebhookTarget};
 use crate::engine::admission::{FailurePolicy, GroupVersionResource, Operation};
 use crate::field::FieldPath;
@@ -48,12 +46,12 @@ pub(crate) fn lint(
             own_pods(webhook, selects, &path, lint);
         }
         let (rules, is_static) = (&webhook.constraints.rules, configuration.is_static);
-        excluded::lint(rules, RuleOwner::Webhook, is_static, &path.field("rules"), lint);
+        left_out::lint_excluded(rules, RuleOwner::Webhook, is_static, &path.field("rules"), lint);
         loopback(webhook, &path, lint);
         dry_runs(webhook, &path, lint);
         slowness(webhook, &path, lint);
-        versions::lint(webhook, &path, lint);
-        bundle::lint(&webhook.client.ca_bundle, &path, lint);
+        lint_versions(webhook, &path, lint);
+        lint_bundle(&webhook.client.ca_bundle, &path, lint);
     }
 }
 
@@ -206,3 +204,98 @@ fn slowness(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
         lint.suspicious(&path, message);
     }
 }
+
+// Warnings about a `caBundle` without certificate.
+
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+const END: &str = "-----END CERTIFICATE-----";
+/// The first byte of every certificate: a sequence follows.
+const SEQUENCE: u8 = 0x30;
+
+pub(crate) fn lint_bundle(bundle: &[u8], path: &FieldPath, lint: &mut Lint<'_>) {
+    if !bundle.is_empty() && !has_certificate(bundle) {
+        let message = "it contains no certificate, so every call fails: set it to the base64 of the \
+                       CA's PEM file, as written by `base64 -w0 ca.crt`";
+        lint.suspicious(&path.field("clientConfig").field("caBundle"), message);
+    }
+}
+
+/// Whether one block of PEM at least looks like a certificate.
+fn has_certificate(bundle: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bundle);
+    let mut blocks = text.split(BEGIN).skip(1);
+    blocks.any(|block| block.split_once(END).is_some_and(|(inner, _)| is_der(inner)))
+}
+
+fn is_der(text: &str) -> bool {
+    let text: String = text.split_ascii_whitespace().collect();
+    let bytes = STANDARD.decode(text).unwrap_or_default();
+    bytes.first() == Some(&SEQUENCE)
+}
+
+// Warnings about versions that a webhook cannot be called with.
+
+/// Warns of each rule for resources that Kubernetes also has in versions of
+/// which no rule speaks. The API server converts for the webhooks that it calls
+/// itself; the gateway cannot.
+pub(crate) fn lint_versions(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
+    let constraints = &webhook.constraints;
+    if constraints.match_policy == MatchPolicy::Exact {
+        return;
+    }
+    let equivalents = Equivalents::kubernetes();
+    for (index, rule) in constraints.rules.iter().enumerate() {
+        if let Some((asked, other)) = unspoken(rule, &constraints.rules, &equivalents) {
+            let (asked, other) = (version(&asked), version(&other));
+            let message = format!(
+                "objects may arrive as `{other}` instead of `{asked}`, and only the API server can \
+                 convert them: add `{other}` if the webhook supports it, or register the gateway \
+                 only for `{asked}`, with `matchPolicy: Equivalent`"
+            );
+            lint.suspicious(&path.field("rules").index(index).field("apiVersions"), message);
+        }
+    }
+}
+
+type Resource = GroupVersionResource<'static>;
+
+/// A resource of which `rule` speaks, and the same in a version of which none of `rules` does.
+fn unspoken(
+    rule: &MatchRule,
+    rules: &[MatchRule],
+    equivalents: &Equivalents,
+) -> Option<(Resource, Resource)> {
+    for group in &rule.api_groups {
+        for resource in &rule.resources {
+            let plain = resource.split('/').next().unwrap_or_default();
+            for all in equivalents.names(group, plain) {
+                let asked = all.iter().find(|one| speaks(rule, one, resource));
+                let other = all
+                    .iter()
+                    .find(|one| !rules.iter().any(|rule| speaks(rule, one, resource)));
+                if let (Some(asked), Some(other)) = (asked, other) {
+                    return Some((asked.clone(), other.clone()));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Whether `rule` has `resource` as it is written, or all, in this group and version.
+fn speaks(rule: &MatchRule, name: &Resource, resource: &str) -> bool {
+    let has = |list: &[String], wanted: &str| list.iter().any(|item| item == "*" || item == wanted);
+    has(&rule.api_groups, &name.group)
+        && has(&rule.api_versions, &name.version)
+        && (has(&rule.resources, resource) || rule.resources.iter().any(|one| one == "*/*"))
+}
+
+fn version(name: &Resource) -> String {
+    match name.group.as_ref() {
+        "" => name.version.to_string(),
+        group => format!("{group}/{}", name.version),
+    }
+}
+
+#[cfg(test)]
+mod tests;

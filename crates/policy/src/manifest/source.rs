@@ -1,0 +1,318 @@
+//! The objects of one source, read by itself: from text to documents to objects.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::kind::group;
+use super::object::{Content, ManifestObject};
+use super::validated::{ObjectIdentity, ValidatedObject, digest};
+use super::{Compilation, Source, object};
+use crate::document;
+use crate::document::{Document, Entry, Node, Value};
+use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use portcullis_cel::Version;
+
+/// What one source says, whatever others say. Sets that have the same source share it.
+pub struct SourceObjects {
+    cluster: Option<Arc<str>>,
+    /// What its expressions are compiled for.
+    version: Version,
+    /// In the order written.
+    objects: Vec<ManifestObject>,
+    /// The places of those that are no bindings.
+    others: Vec<usize>,
+    /// A digest of the identity of each.
+    identities: Box<[u64]>,
+    faults: Faults,
+}
+
+impl SourceObjects {
+    /// Reads `source`, and compiles its expressions. Objects that are as `earlier`
+    /// has them, the same file as it was before, are shared with it, and neither validated nor
+    /// compiled again where that was read for the same version.
+    ///
+    /// Blocks for as long as expressions take to compile, but for a deadline.
+    #[must_use]
+    pub fn read<'c>(
+        source: &Source,
+        compilation: impl Into<Compilation<'c>>,
+        earlier: Option<&Self>,
+    ) -> Self {
+        let compilation = compilation.into();
+        let version = compilation.version;
+        let cluster: Option<Arc<str>> = source.cluster.as_deref().map(Into::into);
+        let known = earlier
+            .filter(|earlier| earlier.cluster == cluster && earlier.version == version)
+            .map(KnownObjects::new);
+        let mut faults = Faults::new();
+        let mut objects = Vec::new();
+        for document in documents(source, &mut faults) {
+            match known.as_ref().and_then(|known| known.find(&document)) {
+                Some(valid) => objects.push(ManifestObject::new(document, valid)),
+                None => objects.extend(object::read(document, cluster.clone(), compilation, &mut faults)),
+            }
+        }
+        Self::of(cluster, version, objects, faults)
+    }
+
+    fn of(cluster: Option<Arc<str>>, version: Version, objects: Vec<ManifestObject>, faults: Faults) -> Self {
+        let is_other =
+            |(_, object): &(usize, &ManifestObject)| !matches!(object.content, Content::Binding(_));
+        Self {
+            others: objects
+                .iter()
+                .enumerate()
+                .filter(is_other)
+                .map(|(place, _)| place)
+                .collect(),
+            identities: objects.iter().map(|object| object.identity().digest()).collect(),
+            cluster,
+            version,
+            objects,
+            faults,
+        }
+    }
+
+    /// The same without the objects that are among `identities`.
+    pub(crate) fn without(&self, identities: &HashSet<&ObjectIdentity>) -> Self {
+        let kept = self
+            .objects
+            .iter()
+            .filter(|object| !identities.contains(object.identity()));
+        Self::of(
+            self.cluster.clone(),
+            self.version,
+            kept.cloned().collect(),
+            self.faults.clone(),
+        )
+    }
+
+    /// What its expressions are compiled for.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The only cluster that its objects hold for; `None` for every cluster.
+    #[must_use]
+    pub fn cluster(&self) -> Option<&str> {
+        self.cluster.as_deref()
+    }
+
+    /// The objects, in the order written.
+    pub fn valid(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
+        self.objects.iter().map(|object| &object.valid)
+    }
+
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &ManifestObject> {
+        self.objects.iter()
+    }
+
+    /// Those that are no bindings, each with its place among all.
+    pub(crate) fn others_in_place(&self) -> impl Iterator<Item = (usize, &ManifestObject)> {
+        self.others
+            .iter()
+            .filter_map(|&place| Some((place, self.objects.get(place)?)))
+    }
+
+    /// Those that are no bindings.
+    pub(crate) fn others(&self) -> impl Iterator<Item = &ManifestObject> {
+        self.others_in_place().map(|(_, object)| object)
+    }
+
+    pub(crate) fn has_bindings(&self) -> bool {
+        self.others.len() < self.objects.len()
+    }
+
+    /// A digest of the identity of each object.
+    pub(crate) fn identities(&self) -> &[u64] {
+        &self.identities
+    }
+
+    /// What is wrong with it.
+    pub(crate) const fn faults(&self) -> &Faults {
+        &self.faults
+    }
+}
+
+/// Objects by what they say.
+struct KnownObjects<'e>(HashMap<u64, Vec<&'e ManifestObject>>);
+
+impl<'e> KnownObjects<'e> {
+    fn new(earlier: &'e SourceObjects) -> Self {
+        let mut known: HashMap<u64, Vec<&ManifestObject>> = HashMap::new();
+        for object in &earlier.objects {
+            known.entry(object.valid.digest()).or_default().push(object);
+        }
+        Self(known)
+    }
+
+    /// The object that says the same as `document`.
+    fn find(&self, document: &Document) -> Option<Arc<ValidatedObject>> {
+        let same = self.0.get(&digest(document))?;
+        let same = same
+            .iter()
+            .find(|object| object.document.get().root().says_the_same(document.root()));
+        same.map(|object| Arc::clone(&object.valid))
+    }
+}
+
+// A source's text, to its objects: streams of documents, and lists of either
+// sort, flattened.
+
+/// Every object in `source`, in the order written.
+pub fn documents(source: &Source, faults: &mut Faults) -> Vec<Document> {
+    let mut objects = Vec::new();
+    match document::parse(Some(&source.file), &source.text) {
+        Ok(documents) => {
+            documents
+                .into_iter()
+                .for_each(|document| flatten(document, &mut objects, faults));
+        }
+        Err(fault) => faults.push(fault),
+    }
+    objects
+}
+
+/// Adds `document`, or what it lists. Recursion is bounded by the parser's depth.
+fn flatten(document: Document, objects: &mut Vec<Document>, faults: &mut Faults) {
+    if !matches!(document.root().value, Value::Map(_)) {
+        let place = document.place(FieldPath::root());
+        faults.push(Fault::error(
+            place,
+            FaultKind::TypeInvalid,
+            "a manifest must be a mapping",
+        ));
+        return;
+    }
+    let Some(defaults) = item_type(&document) else {
+        objects.push(document);
+        return;
+    };
+    let file = document.file().cloned();
+    let Value::Map(entries) = document.into_root().value else {
+        return;
+    };
+    let items = entries
+        .into_iter()
+        .find(|entry| entry.key == "items")
+        .map(|entry| entry.value.value);
+    let Some(Value::List(items)) = items else { return };
+    for item in items {
+        flatten(defaults.apply(file.clone(), item), objects, faults);
+    }
+}
+
+/// What the items of a list are when they do not say so themselves. An API
+/// server leaves it out in typed lists.
+struct ItemType {
+    api_version: Option<String>,
+    kind: Option<String>,
+}
+
+/// `Some` for `v1` List, and for a `…List` with items.
+fn item_type(document: &Document) -> Option<ItemType> {
+    let (api_version, kind) = (document.text("apiVersion")?, document.text("kind")?);
+    let element = kind.strip_suffix("List")?;
+    let items = document.root().get("items").map(|items| &items.value);
+    if !matches!(items, None | Some(Value::List(_) | Value::Null)) {
+        return None;
+    }
+    if element.is_empty() && group(api_version).is_empty() {
+        return Some(ItemType {
+            api_version: None,
+            kind: None,
+        });
+    }
+    items.map(|_| ItemType {
+        api_version: Some(api_version.to_owned()),
+        kind: Some(element.to_owned()),
+    })
+}
+
+impl ItemType {
+    fn apply(&self, file: Option<Arc<str>>, mut item: Node) -> Document {
+        let line = item.line;
+        if let Value::Map(entries) = &mut item.value {
+            for (key, value) in [("apiVersion", &self.api_version), ("kind", &self.kind)] {
+                let absent = !entries.iter().any(|entry| entry.key == key);
+                if let (true, Some(value)) = (absent, value) {
+                    let value = Node::new(line, Value::String(value.clone()));
+                    entries.insert(
+                        0,
+                        Entry {
+                            key: key.to_owned(),
+                            line,
+                            column: 0,
+                            value,
+                        },
+                    );
+                }
+            }
+        }
+        Document::new(file, item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> (Vec<String>, Faults) {
+        let mut faults = Faults::new();
+        let source = Source {
+            file: "f.yaml".into(),
+            text: text.into(),
+            cluster: None,
+        };
+        let objects = documents(&source, &mut faults);
+        (objects.iter().map(Document::object).collect(), faults)
+    }
+
+    #[test]
+    fn streams_and_lists_are_flattened_in_order() {
+        let (names, faults) = names(
+            "apiVersion: v1\nkind: A\nmetadata: {name: one}\n---\n\
+             apiVersion: v1\nkind: List\nitems:\n\
+             - {apiVersion: v1, kind: B, metadata: {name: two}}\n\
+             - {apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: C, metadata: {name: three}}]}\n",
+        );
+        assert_eq!(faults.to_string(), "");
+        assert_eq!(names, ["A/one", "B/two", "C/three"]);
+    }
+
+    #[test]
+    fn items_of_a_typed_list_take_its_type() {
+        let (names, faults) = names(
+            r#"{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleList",
+                "items": [{"metadata": {"namespace": "ns", "name": "a"}}]}"#,
+        );
+        assert_eq!(faults.to_string(), "");
+        assert_eq!(names, ["Role/ns/a"]);
+    }
+
+    #[test]
+    fn an_empty_list_is_no_object() {
+        assert_eq!(
+            names("{apiVersion: v1, kind: List, items: null}").0,
+            Vec::<String>::new()
+        );
+        assert_eq!(names("{apiVersion: v1, kind: List}").0, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_kind_that_only_sounds_like_a_list_is_an_object() {
+        let (names, _) = names("{apiVersion: example.com/v1, kind: AllowList, metadata: {name: a}}");
+        assert_eq!(names, ["AllowList/a"]);
+    }
+
+    #[test]
+    fn what_is_no_mapping_is_a_fault() {
+        let (names, faults) = names("- a\n- b\n");
+        assert_eq!(names, Vec::<String>::new());
+        assert_eq!(
+            faults.to_string(),
+            "f.yaml:1: Invalid type: a manifest must be a mapping"
+        );
+    }
+}
