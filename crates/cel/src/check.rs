@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 use unify::Bindings;
 
-use super::compile_budget::CompileBudget;
 use super::environment::Environment;
 use super::error::CompileError;
 use super::program::{Node, Program};
 use super::regex::{Regex, RegexUse};
 use super::syntax::{self, Expr, ExprKind, MAX_DEPTH};
 use super::types::Type;
+use crate::budget::CompileBudget;
 
 /// How deep an expression may be together with the variables that it names, and those that they
 /// name.

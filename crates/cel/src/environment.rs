@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::check;
-use super::compile_budget::CompileBudget;
 use super::error::CompileError;
 use super::function::Overload;
-use super::library;
 use super::program::Program;
 use super::types::{ObjectType, Type};
+use super::{check, library};
+use crate::budget::CompileBudget;
 
 /// A minor version of Kubernetes 1: which libraries there are, and what its cel-go makes of them.
 ///

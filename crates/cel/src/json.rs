@@ -29,23 +29,17 @@ pub mod pointer;
 mod replace;
 mod same;
 mod scan;
-mod tape;
 mod text;
 mod tree;
-mod walk;
-mod write;
 
 pub use bytes::{escape_bytes, restore_bytes};
 pub use diff::diff;
-pub use document::Document;
+pub use document::{Document, Kind};
 pub use node::{Entries, Items, Node};
 pub use replace::replaced;
-pub use tape::Kind;
-pub use text::plain_end;
-pub use text::{StringWriter, write_string};
+pub use same::{Children, Descendants};
+pub use text::{ObjectWriter, StringWriter, plain_end, write_list, write_string};
 pub use tree::{Tree, TreeList, TreeMap};
-pub use walk::{Children, Descendants};
-pub use write::{ObjectWriter, write_list};
 
 /// The longest text that is read, in bytes.
 pub const MAX_TEXT: usize = 1 << 30;

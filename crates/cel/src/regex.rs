@@ -9,34 +9,24 @@
 //! the search, in time linear in the text for every pattern. Compiling and searching ask
 //! the caller's [`Meter`] before each bounded piece of work whether to continue.
 
-mod cache;
+mod atom;
 mod class;
-mod error;
-mod escape;
 mod factor;
-mod group;
-mod hir;
-mod literal;
 mod parser;
-mod ranges;
-mod repetition;
 mod search;
-#[cfg(test)]
-mod tests;
 mod tree;
-mod unicode;
-
-pub(crate) use cache::compiled;
-pub use error::{Code, Error, Fault};
-pub use parser::Meter;
-pub use search::Stopped;
 
 use std::sync::{Arc, OnceLock};
 
-use regex_automata::nfa::thompson::{self, WhichCaptures};
+use regex_automata::nfa::thompson;
+use regex_automata::nfa::thompson::WhichCaptures;
 use regex_syntax::hir::Hir;
-
 use search::Automaton;
+
+pub(crate) use search::compiled;
+
+pub use parser::Meter;
+pub use search::Stopped;
 
 /// How many bytes the automaton of a pattern may have: 1,000 times `\pL`, or
 /// 100,000 characters, fit.
@@ -128,8 +118,8 @@ impl Regex {
 
     fn with(pattern: &str, keep: Keep, most: usize, meter: Meter<'_>) -> Result<Self, Fault> {
         let (forward, states) = on_deep_stack(pattern, || {
-            let hir = hir::of(&parser::parse(pattern, &mut *meter)?);
-            let forward = automaton(&hir::anywhere(hir), false, keep, most);
+            let hir = tree::of(&parser::parse(pattern, &mut *meter)?);
+            let forward = automaton(&tree::anywhere(hir), false, keep, most);
             let forward = forward.ok_or_else(|| Code::TooLarge.of(pattern))?;
             let states = forward.states();
             Ok((forward, states))
@@ -153,7 +143,7 @@ impl Regex {
         let made = on_deep_stack(&self.pattern, || {
             // It was parsed before.
             let tree = parser::parse(&self.pattern, &mut *meter).ok()?;
-            automaton(&hir::of(&tree), true, self.keep, most)
+            automaton(&tree::of(&tree), true, self.keep, most)
         });
         let made = Arc::new(made.ok_or(Stopped)?);
         if !meter(made.states().saturating_mul(COMPILE)) {
@@ -288,3 +278,83 @@ fn automaton(pattern: &Hir, backward: bool, keep: Keep, most: usize) -> Option<A
         .build_from_hir(pattern);
     Automaton::new(nfa.ok()?, backward, keep)
 }
+
+// Errors in patterns, with Go's messages.
+
+/// Why a pattern does not compile.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("error parsing regexp: {code}: `{part}`")]
+pub struct Error {
+    /// What is wrong.
+    pub code: Code,
+    /// The part of the pattern that is.
+    pub part: String,
+}
+
+/// What can be wrong with a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Code {
+    /// No such range or class of characters.
+    #[error("invalid character class range")]
+    CharRange,
+    /// No such escape.
+    #[error("invalid escape sequence")]
+    Escape,
+    /// A group without a name, or of a bad one.
+    #[error("invalid named capture")]
+    NamedCapture,
+    /// No such flag or group.
+    #[error("invalid or unsupported Perl syntax")]
+    PerlSyntax,
+    /// A repetition of a repetition, without a group.
+    #[error("invalid nested repetition operator")]
+    NestedRepetition,
+    /// More than 1,000, or turned round.
+    #[error("invalid repeat count")]
+    RepeatCount,
+    /// A class without an end.
+    #[error("missing closing ]")]
+    MissingBracket,
+    /// A group without an end.
+    #[error("missing closing )")]
+    MissingParenthesis,
+    /// A repetition of nothing.
+    #[error("missing argument to repetition operator")]
+    MissingArgument,
+    /// A backslash at the end.
+    #[error("trailing backslash at end of expression")]
+    TrailingBackslash,
+    /// The end of no group.
+    #[error("unexpected )")]
+    UnexpectedParenthesis,
+    /// Nested more than 1,000 deep.
+    #[error("expression nests too deeply")]
+    TooDeep,
+    /// More than an automaton may have.
+    #[error("expression too large")]
+    TooLarge,
+}
+
+/// Why compiling ended without a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// The pattern is wrong.
+    Refused(Error),
+    /// The caller had enough of it.
+    Stopped,
+}
+
+// === impl Code ===
+
+impl Code {
+    /// This is wrong with `part`.
+    pub(crate) fn of(self, part: &str) -> Fault {
+        Fault::Refused(Error {
+            code: self,
+            part: part.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

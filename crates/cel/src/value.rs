@@ -5,39 +5,34 @@
 //! value never copies a list, a map or text.
 
 mod equal;
-mod key;
-mod list;
 mod map;
-mod opaque;
 mod printed;
 mod quantity;
 mod semver;
-mod text;
 mod time;
 mod url;
 mod zone;
 
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::authorize::{AccessAnswer, AccessCheck};
 use crate::json;
+use crate::library::formats::NamedFormat;
+use crate::types::Type;
 
-pub use key::Key;
-pub(crate) use key::exact_int;
-pub use list::List;
-pub use map::{Entries, Map, Object};
-pub use opaque::Opaque;
-pub(crate) use opaque::address_bytes;
+pub use equal::Key;
+pub use map::{Entries, List, Map, Object};
 pub use quantity::{Quantity, QuantityFault};
 pub use semver::{Semver, SemverFault};
-pub use text::{Bytes, Text};
-pub(crate) use time::Civil;
 pub use time::{Duration, Timestamp};
 pub use url::{UrlFault, UrlValue};
+
+pub(crate) use equal::{Work, compare, equal, exact_int, is_incomparable, steps_of_order};
+pub(crate) use time::Civil;
 pub(crate) use zone::{missing as missing_zone, offset as zone_offset};
-
-pub(crate) use equal::{Work, compare, equal, is_incomparable, steps_of_order};
-
-use super::types::Type;
 
 /// A value of CEL.
 #[derive(Debug, Clone)]
@@ -265,5 +260,183 @@ impl From<bool> for Value<'_> {
 impl From<i64> for Value<'_> {
     fn from(value: i64) -> Self {
         Self::Int(value)
+    }
+}
+
+// Values of the libraries.
+
+/// A value of a library.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Opaque<'a> {
+    /// An amount of a resource.
+    Quantity(Arc<Quantity>),
+    /// An amount that `add` or `sub` made. Kubernetes holds it by a pointer, and so
+    /// finds nothing equal to it.
+    ComputedQuantity(Arc<Quantity>),
+    /// A URL.
+    Url(Arc<UrlValue>),
+    /// An IP address.
+    Ip(IpAddr),
+    /// A network address: an address and how many of its first bits count.
+    Cidr(IpAddr, u8),
+    /// A version.
+    Semver(Arc<Semver>),
+    /// A named format of text.
+    Format(&'static NamedFormat),
+    /// A question to the authorizer, as far as it is put.
+    Check(Arc<AccessCheck<'a>>),
+    /// The authorizer's answer.
+    Decision(Arc<AccessAnswer>),
+}
+
+// === impl Opaque ===
+
+impl<'a> Opaque<'a> {
+    /// How many bytes one takes, beside its text.
+    pub(crate) const BYTES: usize = 256;
+
+    /// The name of its type.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Quantity(_) | Self::ComputedQuantity(_) => "kubernetes.Quantity",
+            Self::Url(_) => "kubernetes.URL",
+            Self::Ip(_) => "net.IP",
+            Self::Cidr(..) => "net.CIDR",
+            Self::Semver(_) => "kubernetes.Semver",
+            Self::Format(_) => "kubernetes.NamedFormat",
+            Self::Check(check) => check.type_name(),
+            Self::Decision(_) => "kubernetes.authorization.Decision",
+        }
+    }
+
+    /// The same value with nothing borrowed; none if it cannot be without.
+    pub(crate) fn into_owned(self) -> Option<Opaque<'static>> {
+        Some(match self {
+            Self::Quantity(quantity) => Opaque::Quantity(quantity),
+            Self::ComputedQuantity(quantity) => Opaque::ComputedQuantity(quantity),
+            Self::Url(url) => Opaque::Url(url),
+            Self::Ip(ip) => Opaque::Ip(ip),
+            Self::Cidr(ip, bits) => Opaque::Cidr(ip, bits),
+            Self::Semver(semver) => Opaque::Semver(semver),
+            Self::Format(format) => Opaque::Format(format),
+            Self::Decision(answer) => Opaque::Decision(answer),
+            Self::Check(_) => return None,
+        })
+    }
+
+    /// The amount that it is, if it is one.
+    pub(crate) fn quantity(&self) -> Option<&Quantity> {
+        match self {
+            Self::Quantity(quantity) | Self::ComputedQuantity(quantity) => Some(quantity),
+            _ => None,
+        }
+    }
+
+    /// Whether both are equal; none if such values cannot be compared.
+    pub(crate) fn equals(&self, other: &Self) -> Option<bool> {
+        match (self, other) {
+            (Self::Quantity(own) | Self::ComputedQuantity(own), Self::Quantity(other)) => {
+                Some(own.compare(other).is_eq())
+            }
+            (Self::Url(own), Self::Url(other)) => Some(own == other),
+            (Self::Ip(own), Self::Ip(other)) => Some(own == other),
+            (Self::Cidr(own, bits), Self::Cidr(other, other_bits)) => {
+                Some(own == other && bits == other_bits)
+            }
+            (Self::Semver(own), Self::Semver(other)) => Some(own.compare(other).is_eq()),
+            (Self::Format(own), Self::Format(other)) => Some(own.name == other.name),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes of an address.
+pub(crate) const fn address_bytes(ip: &IpAddr) -> u64 {
+    match ip {
+        IpAddr::V4(_) => 4,
+        IpAddr::V6(_) => 16,
+    }
+}
+
+// Text and bytes, borrowed or shared.
+
+/// Text.
+#[derive(Debug, Clone)]
+pub enum Text<'a> {
+    /// Of somebody else.
+    Borrowed(&'a str),
+    /// Its own.
+    Shared(Arc<str>),
+}
+
+/// Bytes.
+#[derive(Debug, Clone)]
+pub enum Bytes<'a> {
+    /// Of somebody else.
+    Borrowed(&'a [u8]),
+    /// Their own.
+    Shared(Arc<[u8]>),
+}
+
+impl<'a> Text<'a> {
+    /// How many bytes a text of its own takes beside what it says.
+    pub(crate) const BYTES: usize = 32;
+
+    /// Whether it is its own and of nobody else.
+    pub(crate) fn is_unshared(&self) -> bool {
+        matches!(self, Self::Shared(text) if Arc::strong_count(text) == 1)
+    }
+
+    /// The part of the text that `part` finds in it, borrowed if it can be.
+    pub(crate) fn part(&self, part: impl for<'t> FnOnce(&'t str) -> &'t str) -> Text<'a> {
+        match self {
+            Self::Borrowed(text) => Text::Borrowed(part(text)),
+            Self::Shared(text) => Text::Shared(part(text).into()),
+        }
+    }
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Borrowed(text) => text,
+            Self::Shared(text) => text,
+        }
+    }
+}
+
+impl<'a> From<Cow<'a, str>> for Text<'a> {
+    fn from(text: Cow<'a, str>) -> Self {
+        match text {
+            Cow::Borrowed(text) => Self::Borrowed(text),
+            Cow::Owned(text) => Self::Shared(text.into()),
+        }
+    }
+}
+
+impl From<String> for Text<'_> {
+    fn from(text: String) -> Self {
+        Self::Shared(text.into())
+    }
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl From<Vec<u8>> for Bytes<'_> {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Shared(bytes.into())
     }
 }

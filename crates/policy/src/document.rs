@@ -16,7 +16,6 @@ mod decode;
 mod json;
 mod layout;
 mod node;
-mod packed;
 mod stream;
 mod unreadable;
 mod write;
@@ -25,8 +24,7 @@ mod yaml;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use node::{Entry, Node, Value};
-pub use packed::PackedDocument;
+pub use node::{Entry, Node, PackedDocument, Value};
 pub use write::to_yaml;
 
 use unreadable::Unreadable;

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use super::{CheckedExpr, Checker};
 use crate::activation::Activation;
-use crate::budget::Budget;
-use crate::compile_budget::Exhaustion;
+use crate::budget::{Budget, Exhaustion};
 use crate::environment::Version;
 use crate::error::{CompileError, brief};
 use crate::function::{Cost, Overload};
-use crate::library::{self, Prepared};
+use crate::library::Prepared;
 use crate::program::{Attribute, AttributeBase, Call, InSet, Node, Program};
-use crate::regex::{self, Fault, Regex, RegexUse};
+use crate::regex::{Fault, Regex, RegexUse};
 use crate::syntax::{Expr, ExprKind, ItemExpr, Literal};
 use crate::types::Type;
 use crate::value::{Entries, Key, List, Value, exact_int};
+use crate::{library, regex};
 
 /// Functions of one constant that are worked out when they are compiled, and
 /// so cost nothing (cel-go `overloads.IsTypeConversionFunction`).

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::Document;
-use super::tape::{Kind, TapeToken, WIDE};
+use super::document::{Kind, TapeToken, WIDE};
 use super::text::{is_same, unescape};
 
 /// A value of a [`Document`]: a handle that costs nothing to copy.

@@ -6,13 +6,13 @@
 //! ignored.
 
 mod application;
-mod budget;
-mod operation;
 
-use super::{Kind, Node, Tree, write_list};
+use std::borrow::Cow;
+
 use application::Application;
-pub use budget::{MAX_COPIED, PatchBudget};
-pub use operation::{Error, PatchOperation};
+
+use super::tree::Extent;
+use super::{Kind, Node, ObjectWriter, Tree, write_list};
 
 /// A list of operations, each of which is one. Reading them takes no memory.
 #[derive(Debug, Clone, Copy)]
@@ -77,4 +77,195 @@ impl<'d> Patch<'d> {
         // All of them were read before.
         self.0.items().filter_map(|item| PatchOperation::read(item).ok())
     }
+}
+
+// One operation of a patch, and why it may not apply.
+
+/// One operation.
+#[derive(Debug, Clone)]
+pub struct PatchOperation<'d> {
+    /// `add`, `remove`, `replace`, `move`, `copy` or `test`.
+    pub op: Cow<'d, str>,
+    /// A JSON Pointer to what is changed.
+    pub path: Cow<'d, str>,
+    /// Where `move` and `copy` take the value from.
+    pub from: Option<Cow<'d, str>>,
+    /// The value of `add`, `replace` and `test`.
+    pub value: Option<Node<'d>>,
+}
+
+/// Why a patch does not apply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A `test` found another value: the patch as a whole must not apply.
+    #[error("testing value {path} failed: test failed")]
+    TestFailed {
+        /// The path tested.
+        path: String,
+    },
+    /// What the path leads through is not there.
+    #[error("{op} operation does not apply: doc is missing path: \"{path}\": missing value")]
+    MissingPath {
+        /// The operation.
+        op: String,
+        /// The path.
+        path: String,
+    },
+    /// What is to be removed is not there.
+    #[error("error in {op} for path: '{path}': Unable to remove nonexistent key: {key}: missing value")]
+    MissingKey {
+        /// The operation.
+        op: String,
+        /// The path.
+        path: String,
+        /// Its last step.
+        key: String,
+    },
+    /// A list has no such item.
+    #[error(
+        "error in {op} for path: '{path}': Unable to access invalid index: {key}: invalid index referenced"
+    )]
+    Index {
+        /// The operation.
+        op: String,
+        /// The path.
+        path: String,
+        /// Its last step.
+        key: String,
+    },
+    /// `move` or `copy` says not from where.
+    #[error("{op} operation failed to decode from: operation, missing from field: missing value")]
+    MissingFrom {
+        /// The operation.
+        op: String,
+    },
+    /// The whole document can only become a map or a list.
+    #[error("replace operation value must be object or array")]
+    ScalarDocument,
+    /// No such operation.
+    #[error("Unexpected kind: {op}")]
+    UnknownOperation {
+        /// What it was called.
+        op: String,
+    },
+    /// The patch is no list of maps, or a member of one is no text.
+    #[error("cannot decode the patch: {expected} expected")]
+    Malformed {
+        /// What should have stood there.
+        expected: &'static str,
+    },
+    /// The patch nests, copies or shifts more than it may, or all patches to an object together do.
+    #[error("the patch is too large: it may not {what}")]
+    TooLarge {
+        /// Which bound it breaks.
+        what: &'static str,
+    },
+}
+
+// === impl PatchOperation ===
+
+impl<'d> PatchOperation<'d> {
+    pub(crate) fn read(node: Node<'d>) -> Result<Self, Error> {
+        if node.kind() != Kind::Object {
+            return Err(Error::Malformed { expected: "a map" });
+        }
+        let text = |name| match node.get(name) {
+            None => Ok(None),
+            Some(value) if value.is_null() => Ok(None),
+            Some(value) => value
+                .as_str()
+                .map(Some)
+                .ok_or(Error::Malformed { expected: "text" }),
+        };
+        Ok(Self {
+            op: text("op")?.unwrap_or(Cow::Borrowed("unknown")),
+            path: text("path")?.ok_or(Error::Malformed { expected: "a path" })?,
+            from: text("from")?,
+            value: node.get("value"),
+        })
+    }
+
+    pub(crate) fn write(&self, out: &mut String) {
+        ObjectWriter::write(out, |fields| {
+            fields.text("op", &self.op);
+            if let Some(from) = &self.from {
+                fields.text("from", from);
+            }
+            fields.text("path", &self.path);
+            if let Some(value) = self.value {
+                fields.json("value", value.raw());
+            }
+        });
+    }
+
+    pub(crate) fn value(&self) -> Tree<'d> {
+        self.value.map_or(Tree::Null, Tree::Node)
+    }
+}
+
+// What patches may take.
+
+/// The most bytes that the `copy` operations of one patch may add, as the API server's
+/// `JSONPatchMaxCopyBytes`.
+pub const MAX_COPIED: usize = 3 << 20;
+
+/// The most memory, in bytes, that patches may take for notes of what they change.
+const MAX_NOTES: usize = 32 << 20;
+
+/// The most notes that patches may shift and copy.
+const MAX_SHIFTED: usize = 100_000_000;
+
+/// What one note of a change takes, in bytes, with the map or list that it opens.
+const NOTE: usize = 256;
+
+/// What the patches to one object may still take, all of them together.
+#[derive(Debug, Clone)]
+pub struct PatchBudget {
+    copied: usize,
+    notes: usize,
+    shifted: usize,
+}
+
+// === impl PatchBudget ===
+
+impl PatchBudget {
+    /// One of which nothing was taken yet. `copy` operations may add [`MAX_COPIED`] bytes.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            copied: MAX_COPIED,
+            notes: MAX_NOTES,
+            shifted: MAX_SHIFTED,
+        }
+    }
+
+    /// Takes the copy of a value.
+    pub(crate) fn copy(&mut self, extent: Extent) -> Result<(), Error> {
+        self.note(extent.notes)?;
+        self.copied = left(self.copied, extent.bytes, "copy more than 3 MiB")?;
+        Ok(())
+    }
+
+    /// Takes so many notes of changes.
+    pub(crate) fn note(&mut self, notes: usize) -> Result<(), Error> {
+        self.notes = left(self.notes, notes.saturating_mul(NOTE), "change so much")?;
+        Ok(())
+    }
+
+    /// Takes the work of so many notes.
+    pub(crate) fn shift(&mut self, notes: usize) -> Result<(), Error> {
+        self.shifted = left(self.shifted, notes, "shift so many items")?;
+        Ok(())
+    }
+}
+
+impl Default for PatchBudget {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn left(of: usize, taken: usize, what: &'static str) -> Result<usize, Error> {
+    of.checked_sub(taken).ok_or(Error::TooLarge { what })
 }

@@ -9,15 +9,14 @@
 //! sixteen bytes at once, and what API servers write behind a key is compared as a word.
 
 mod index;
-mod scalar;
-mod shape;
-mod string;
 
 use std::mem;
 
-use super::tape::{Kind, Tape, TapeToken, WIDE};
+use index::shape;
+
+use super::document::{Kind, Tape, TapeToken, WIDE};
+use super::text::plain_end;
 use super::{Error, MAX_DEPTH, MAX_TEXT, MAX_TOKENS};
-use shape::shape;
 
 /// A list or map that is still open.
 #[derive(Clone, Copy)]
@@ -357,5 +356,110 @@ impl Scanner<'_> {
             at += 1;
         }
         at
+    }
+}
+
+// Numbers, `true`, `false` and `null`.
+
+impl Scanner<'_> {
+    #[inline(never)]
+    pub(crate) fn scalar(&mut self, start: usize) -> Result<usize, Error> {
+        let (kind, end) = match self.byte(start) {
+            b'-' | b'0'..=b'9' => (Kind::Number, self.number(start)?),
+            b't' => (Kind::Bool, self.literal(start, "true")?),
+            b'f' => (Kind::Bool, self.literal(start, "false")?),
+            b'n' => (Kind::Null, self.literal(start, "null")?),
+            _ => return Err(expected(start, "a value")),
+        };
+        self.leaf(kind, start, end)?;
+        Ok(end)
+    }
+
+    fn number(&self, start: usize) -> Result<usize, Error> {
+        let mut at = start + usize::from(self.byte(start) == b'-');
+        at = match self.byte(at) {
+            b'0' => at + 1,
+            _ => self.digits(at)?,
+        };
+        if self.byte(at) == b'.' {
+            at = self.digits(at + 1)?;
+        }
+        if matches!(self.byte(at), b'e' | b'E') {
+            at += 1;
+            at += usize::from(matches!(self.byte(at), b'+' | b'-'));
+            at = self.digits(at)?;
+        }
+        Ok(at)
+    }
+
+    fn digits(&self, mut at: usize) -> Result<usize, Error> {
+        let is_digit = |at| self.byte(at).is_ascii_digit();
+        if !is_digit(at) {
+            return Err(expected(at, "a digit"));
+        }
+        while is_digit(at) {
+            at += 1;
+        }
+        Ok(at)
+    }
+
+    fn literal(&self, start: usize, word: &'static str) -> Result<usize, Error> {
+        let rest = self.bytes.get(start..).unwrap_or_default();
+        if rest.starts_with(word.as_bytes()) {
+            Ok(start + word.len())
+        } else {
+            Err(expected(start, word))
+        }
+    }
+}
+
+// Strings: where they end, and whether their escapes are ones.
+
+impl Scanner<'_> {
+    #[inline(always)]
+    pub(crate) fn string(&mut self, start: usize, is_key: bool) -> Result<usize, Error> {
+        let end = plain_end(self.bytes, start + 1);
+        if self.byte(end) != b'"' {
+            return self.escaped(start, end, is_key);
+        }
+        self.text(start, end + 1, false)?;
+        Ok(end + 1)
+    }
+
+    /// A string that is plain up to `at` and no further, or does not end.
+    #[inline(never)]
+    fn escaped(&mut self, start: usize, mut at: usize, is_key: bool) -> Result<usize, Error> {
+        let mut is_ambiguous = false;
+        loop {
+            match self.byte(at) {
+                b'"' => break,
+                b'\\' => {
+                    let length = self.escape(at)?;
+                    // What a letter stands for has this one spelling and the one by number.
+                    is_ambiguous |= length > 2 || self.byte(at + 1) == b'/';
+                    at = plain_end(self.bytes, at + length);
+                }
+                END if at >= self.bytes.len() => return Err(expected(at, "`\"`")),
+                _ => return Err(expected(at, "no control character in a string")),
+            }
+        }
+        self.frame.maybe_repeated |= is_key && is_ambiguous;
+        self.text(start, at + 1, true)?;
+        Ok(at + 1)
+    }
+
+    /// How long the escape here is.
+    fn escape(&self, at: usize) -> Result<usize, Error> {
+        match self.byte(at + 1) {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(2),
+            b'u' if self
+                .bytes
+                .get(at + 2..at + 6)
+                .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) =>
+            {
+                Ok(6)
+            }
+            _ => Err(expected(at, "a known escape")),
+        }
     }
 }

@@ -1,12 +1,15 @@
 //! A JSON value that can be changed and keeps the text of unchanged parts.
 
 mod list;
-mod map;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::document::WIDE;
+use super::text::write_string;
+use super::{Entries, Kind, Node};
 
 pub use list::TreeList;
-pub use map::TreeMap;
-
-use super::{Kind, Node};
 
 /// A value of which some parts may be new.
 ///
@@ -111,5 +114,193 @@ impl Extent {
         self.levels = self.levels.max(1 + within.levels);
         self.notes += within.notes;
         self.bytes += within.bytes;
+    }
+}
+
+// A map that is being changed: as it was read, and what differs.
+
+/// A map with changes. New keys come last, in the order added.
+#[derive(Debug, Clone)]
+pub struct TreeMap<'d> {
+    read: Node<'d>,
+    /// One for each key that was changed.
+    notes: Vec<Note<'d>>,
+    /// Where the note of each key is; kept only once there are many.
+    index: HashMap<Cow<'d, str>, usize>,
+    /// How many keys were added so far, also those that were removed since.
+    added: usize,
+    len: usize,
+}
+
+/// What became of one key.
+#[derive(Debug, Clone)]
+struct Note<'d> {
+    key: Cow<'d, str>,
+    /// `None`: it was removed.
+    value: Option<Tree<'d>>,
+    /// As the how manieth it was added; 0: it stands where it was read.
+    added: usize,
+}
+
+// === impl TreeMap ===
+
+impl<'d> TreeMap<'d> {
+    pub(crate) fn of(read: Node<'d>) -> Self {
+        Self {
+            read,
+            notes: Vec::new(),
+            index: HashMap::new(),
+            added: 0,
+            len: read.len(),
+        }
+    }
+
+    /// The value at `key`.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Cow<'_, Tree<'d>>> {
+        match self.note(key) {
+            Some(note) => note.value.as_ref().map(Cow::Borrowed),
+            None => self.read.get(key).map(|node| Cow::Owned(Tree::Node(node))),
+        }
+    }
+
+    /// The value at `key`, to change it.
+    pub fn get_mut(&mut self, key: &Cow<'d, str>) -> Option<&mut Tree<'d>> {
+        let position = match self.position(key) {
+            Some(position) => position,
+            None => {
+                let value = Tree::Node(self.read.get(key)?);
+                self.push(key.clone(), Some(value), 0)
+            }
+        };
+        self.notes.get_mut(position)?.value.as_mut()
+    }
+
+    /// Sets the value at `key`; a new key comes last.
+    pub fn insert(&mut self, key: Cow<'d, str>, value: Tree<'d>) {
+        if let Some(old) = self.get_mut(&key) {
+            *old = value;
+            return;
+        }
+        self.added += 1;
+        self.len += 1;
+        let added = self.added;
+        match self
+            .position(&key)
+            .and_then(|position| self.notes.get_mut(position))
+        {
+            Some(note) => (note.value, note.added) = (Some(value), added),
+            None => drop(self.push(key, Some(value), added)),
+        }
+    }
+
+    /// Takes out the value at `key`.
+    pub fn remove(&mut self, key: &Cow<'d, str>) -> Option<Tree<'d>> {
+        self.get_mut(key)?;
+        let position = self.position(key)?;
+        self.len -= 1;
+        self.notes.get_mut(position)?.value.take()
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The keys and values, in order.
+    pub fn entries(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, Tree<'d>>)> {
+        let read = self
+            .read_entries()
+            .filter_map(|(key, value)| match self.note(&key) {
+                None => Some((key, Cow::Owned(Tree::Node(value)))),
+                Some(note) if note.added == 0 => Some((key, Cow::Borrowed(note.value.as_ref()?))),
+                Some(_) => None,
+            });
+        let mut added: Vec<&Note<'_>> = self.notes.iter().filter(|note| note.added > 0).collect();
+        added.sort_unstable_by_key(|note| note.added);
+        let added = added.into_iter().filter_map(|note| {
+            let value = note.value.as_ref()?;
+            Some((Cow::Borrowed(note.key.as_ref()), Cow::Borrowed(value)))
+        });
+        read.chain(added)
+    }
+
+    pub(crate) fn extent(&self) -> Extent {
+        let mut extent = Extent::of(self.read.raw().len());
+        for note in &self.notes {
+            extent.add(note.extent());
+            // It stands in what was read, too.
+            let old = self.read.get(&note.key).map_or(0, |old| old.raw().len());
+            extent.bytes = extent.bytes.saturating_sub(old);
+        }
+        extent
+    }
+
+    pub(crate) fn write(&self, out: &mut String) {
+        out.push('{');
+        for (position, (key, value)) in self.entries().enumerate() {
+            if position > 0 {
+                out.push(',');
+            }
+            write_string(out, &key);
+            out.push(':');
+            value.write(out);
+        }
+        out.push('}');
+    }
+
+    fn read_entries(&self) -> Entries<'d> {
+        self.read.entries()
+    }
+
+    fn note(&self, key: &str) -> Option<&Note<'d>> {
+        self.notes.get(self.position(key)?)
+    }
+
+    fn position(&self, key: &str) -> Option<usize> {
+        if self.index.is_empty() {
+            return self.notes.iter().position(|note| note.key == key);
+        }
+        self.index.get(key).copied()
+    }
+
+    fn push(&mut self, key: Cow<'d, str>, value: Option<Tree<'d>>, added: usize) -> usize {
+        let position = self.notes.len();
+        if position == WIDE {
+            let keys = self.notes.iter().map(|note| note.key.clone());
+            self.index = keys.zip(0..).collect();
+        }
+        if position >= WIDE {
+            self.index.insert(key.clone(), position);
+        }
+        if position == 0 {
+            // Most have one.
+            self.notes.reserve_exact(1);
+        }
+        self.notes.push(Note { key, value, added });
+        position
+    }
+}
+
+// === impl Note ===
+
+impl Note<'_> {
+    fn extent(&self) -> Extent {
+        /// Quotes, colon and comma.
+        const MARKS: usize = 4;
+        /// What a byte takes at most as an escape.
+        const ESCAPE: usize = 6;
+        let mut extent = self.value.as_ref().map_or(Extent::of(0), Tree::extent);
+        if self.added > 0 {
+            extent.bytes += MARKS + ESCAPE * self.key.len();
+        }
+        extent
     }
 }

@@ -1,10 +1,10 @@
 //! Sets of characters: brackets, `\d` and its like, `\pL`, `[:alpha:]`.
 
-use super::error::{Code, Fault};
-use super::escape;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use super::parser::{Parser, skip, until};
-use super::ranges::Ranges;
-use super::unicode;
+use super::{Code, Fault, atom};
 
 /// How many ranges are gathered before they are put in order.
 const MANY: usize = 1 << 12;
@@ -124,7 +124,7 @@ impl<'p> Parser<'p, '_> {
         };
         let (name, inverse) = name.strip_prefix('^').map_or((name, false), |name| (name, true));
         negated ^= inverse;
-        let Some(class) = unicode::class(name) else {
+        let Some(class) = class(name) else {
             return Err(Code::CharRange.of(until(rest, after)));
         };
         let mut ranges = class.ranges;
@@ -140,7 +140,7 @@ impl<'p> Parser<'p, '_> {
 fn class_character<'p>(whole: &str, rest: &'p str) -> Result<(u32, &'p str), Fault> {
     match rest.chars().next() {
         None => Err(Code::MissingBracket.of(whole)),
-        Some('\\') => escape::character(rest),
+        Some('\\') => atom::character(rest),
         Some(character) => Ok((u32::from(character), skip(rest, character.len_utf8()))),
     }
 }
@@ -165,4 +165,242 @@ const fn posix(name: &str) -> Option<&'static [(u32, u32)]> {
         _ => return None,
     };
     Some(ranges)
+}
+
+// Sets of characters.
+
+/// The last character.
+pub(crate) const LAST: u32 = 0x10_FFFF;
+
+/// Ranges of characters, both ends included. Surrogates may be among them,
+/// which no text has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Ranges(Vec<(u32, u32)>);
+
+// === impl Ranges ===
+
+impl Ranges {
+    /// These ranges.
+    pub(crate) fn new(ranges: impl IntoIterator<Item = (u32, u32)>) -> Self {
+        Self(ranges.into_iter().collect())
+    }
+
+    /// How many ranges there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn as_slice(&self) -> &[(u32, u32)] {
+        &self.0
+    }
+
+    pub(crate) fn add(&mut self, low: u32, high: u32) {
+        if let Some((first, last)) = self.0.last_mut()
+            && *first <= low
+            && low <= last.saturating_add(1)
+        {
+            *last = high.max(*last);
+            return;
+        }
+        self.0.push((low, high));
+    }
+
+    pub(crate) fn add_all(&mut self, ranges: &[(u32, u32)]) {
+        for (low, high) in ranges {
+            self.add(*low, *high);
+        }
+    }
+
+    /// Adds a range and what case folding holds for the same as one of it.
+    pub(crate) fn add_folded(&mut self, low: u32, high: u32) {
+        self.add(low, high);
+        for (character, orbit) in orbits_within(low, high) {
+            for other in orbit {
+                if *other != character {
+                    self.add(*other, *other);
+                }
+            }
+        }
+    }
+
+    /// In order, without overlaps.
+    pub(crate) fn tidy(mut self) -> Self {
+        self.0.sort_unstable();
+        let mut tidy = Self::default();
+        tidy.add_all(&self.0);
+        tidy
+    }
+
+    /// Every other character; of a tidy set.
+    pub(crate) fn negated(&self) -> Self {
+        let mut negated = Self::default();
+        let mut next = 0;
+        for (low, high) in &self.0 {
+            if next < *low {
+                negated.add(next, low - 1);
+            }
+            next = high + 1;
+        }
+        if next <= LAST {
+            negated.add(next, LAST);
+        }
+        negated
+    }
+
+    pub(crate) fn contains(&self, character: u32) -> bool {
+        self.0
+            .iter()
+            .any(|(low, high)| (*low..=*high).contains(&character))
+    }
+
+    /// The ranges as characters that text can have: without surrogates.
+    pub(crate) fn characters(&self) -> impl Iterator<Item = (char, char)> + '_ {
+        let halves = |&(low, high): &(u32, u32)| {
+            let below = (low, high.min(0xD7FF));
+            let above = (low.max(0xE000), high);
+            [below, above].into_iter().filter(|(low, high)| low <= high)
+        };
+        let ranges = self.0.iter().flat_map(halves);
+        ranges.filter_map(|(low, high)| Some((char::from_u32(low)?, char::from_u32(high)?)))
+    }
+}
+
+// The Unicode tables of Go's regular expressions, out of `unicode.txt`.
+
+static TABLES: LazyLock<Tables> = LazyLock::new(|| Tables::read(include_str!("unicode.txt")));
+
+#[derive(Default)]
+struct Tables {
+    classes: HashMap<&'static str, Class>,
+    aliases: HashMap<&'static str, &'static str>,
+    /// Each character that folds, in order, with where its orbit is.
+    folding: Vec<(u32, usize)>,
+    orbits: Vec<Vec<u32>>,
+}
+
+/// The characters that a name in `\p{…}` stands for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Class {
+    pub(crate) ranges: Ranges,
+    /// What case folding adds, if it adds anything.
+    pub(crate) fold: Option<Ranges>,
+}
+
+/// The class of this name, as Go looks it up: letters of any case, without
+/// spaces, hyphens and underscores.
+pub(crate) fn class(name: &str) -> Option<Class> {
+    let name = canonical(name);
+    let tables = &*TABLES;
+    match name.as_str() {
+        "Any" => {
+            let any = Ranges::new([(0, LAST)]);
+            Some(Class {
+                fold: Some(any.clone()),
+                ranges: any,
+            })
+        }
+        "Assigned" => tables.classes.get("Cn").map(|unassigned| Class {
+            ranges: unassigned.ranges.negated(),
+            fold: None,
+        }),
+        // The long s and the Kelvin sign fold to ASCII letters.
+        "Ascii" => Some(Class {
+            ranges: Ranges::new([(0, 0x7F)]),
+            fold: Some(Ranges::new([(0x17F, 0x17F), (0x212A, 0x212A)])),
+        }),
+        name => {
+            let named = tables.classes.get(name);
+            named
+                .or_else(|| tables.classes.get(tables.aliases.get(name)?))
+                .cloned()
+        }
+    }
+}
+
+/// The characters that case folding holds for the same as this one, itself
+/// among them; empty if there is no other.
+pub(crate) fn orbit(character: u32) -> &'static [u32] {
+    orbits_within(character, character)
+        .next()
+        .map_or(&[], |(_, orbit)| orbit)
+}
+
+/// The characters from `low` to `high` that fold, each with its orbit.
+pub(crate) fn orbits_within(low: u32, high: u32) -> impl Iterator<Item = (u32, &'static [u32])> {
+    let tables = &*TABLES;
+    let start = tables.folding.partition_point(|(character, _)| *character < low);
+    let folding = tables.folding.get(start..).unwrap_or_default();
+    folding
+        .iter()
+        .take_while(move |(character, _)| *character <= high)
+        .filter_map(|(character, orbit)| Some((*character, tables.orbits.get(*orbit)?.as_slice())))
+}
+
+fn canonical(name: &str) -> String {
+    let kept = name
+        .chars()
+        .filter(|character| !matches!(character, '_' | '-' | ' '));
+    let cased = kept.enumerate().map(|(position, character)| match position {
+        0 => character.to_ascii_uppercase(),
+        _ => character.to_ascii_lowercase(),
+    });
+    cased.collect()
+}
+
+// === impl Tables ===
+
+impl Tables {
+    /// Reads the lines of `unicode.txt`; its head says what they are.
+    fn read(text: &'static str) -> Self {
+        let mut tables = Self::default();
+        for line in text.lines() {
+            let mut words = line.split(' ');
+            let kind = words.next().unwrap_or_default();
+            if kind == "orbit" {
+                tables.add_orbit(words.filter_map(number).collect());
+                continue;
+            }
+            let Some(name) = words.next() else { continue };
+            match kind {
+                "class" => tables.classes.entry(name).or_default().ranges = ranges(words),
+                "fold" => tables.classes.entry(name).or_default().fold = Some(ranges(words)),
+                "alias" => {
+                    tables.aliases.insert(name, words.next().unwrap_or_default());
+                }
+                _ => {}
+            }
+        }
+        tables.folding.sort_unstable();
+        tables
+    }
+
+    fn add_orbit(&mut self, orbit: Vec<u32>) {
+        let position = self.orbits.len();
+        self.folding
+            .extend(orbit.iter().map(|character| (*character, position)));
+        self.orbits.push(orbit);
+    }
+}
+
+fn ranges(words: std::str::Split<'_, char>) -> Ranges {
+    let mut ranges = Ranges::default();
+    for word in words {
+        let (range, step) = word.split_once('/').unwrap_or((word, "1"));
+        let (low, high) = range.split_once('-').unwrap_or((range, range));
+        let (Some(low), Some(high), Some(step)) = (number(low), number(high), number(step)) else {
+            continue;
+        };
+        if step == 1 {
+            ranges.add(low, high);
+            continue;
+        }
+        for character in (low..=high).step_by(step as usize) {
+            ranges.add(character, character);
+        }
+    }
+    ranges
+}
+
+fn number(text: &str) -> Option<u32> {
+    u32::from_str_radix(text, 16).ok()
 }

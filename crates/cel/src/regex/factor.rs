@@ -1,9 +1,9 @@
 //! Alternatives: common prefixes are factored out, and adjacent single characters become
 //! a set, as in Go.
 
-use super::error::Fault;
+use super::Fault;
+use super::class::{LAST, Ranges};
 use super::parser::{Flags, Parser, opened};
-use super::ranges::{LAST, Ranges};
 use super::tree::{Excess, Node, Tree};
 
 /// How deep beginnings may be nested. Each level makes the tree two higher, so

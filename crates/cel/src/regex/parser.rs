@@ -13,11 +13,9 @@
 //! Trees are built in the same order and shape as in Go, because Go's limits for size and
 //! height depend on that shape.
 
-use super::error::{Code, Fault};
-use super::factor;
-use super::ranges::Ranges;
-use super::repetition;
+use super::class::Ranges;
 use super::tree::{Excess, Look, Node, Repeat, Tree};
+use super::{Code, Fault, atom, factor};
 
 /// How many ranges of characters a pattern may hold: 1,600 times `\pL`. The
 /// automaton of more would be refused anyway.
@@ -147,7 +145,7 @@ impl<'p> Parser<'p, '_> {
             '*' => return self.repeat(Repeat::simple(0, None), rest, after, repeated),
             '+' => return self.repeat(Repeat::simple(1, None), rest, after, repeated),
             '?' => return self.repeat(Repeat::simple(0, Some(1)), rest, after, repeated),
-            '{' => match repetition::count(after) {
+            '{' => match atom::count(after) {
                 Some((bounds, after)) => return self.counted(bounds, rest, after, repeated),
                 None => {
                     self.literal('{')?;

@@ -3,8 +3,7 @@
 mod operand;
 
 use super::lexer::{Lexer, Spanned, Token};
-use super::tree::{Expr, ExprKind};
-use super::{MAX_DEPTH, MAX_LENGTH, MAX_NESTING, position};
+use super::{Expr, ExprKind, MAX_DEPTH, MAX_LENGTH, MAX_NESTING, position};
 use crate::error::CompileError;
 
 /// Parses an expression.

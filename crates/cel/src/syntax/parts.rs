@@ -1,8 +1,8 @@
 //! Parts of the object of an admission request that an expression copies or compares.
 
 use super::parser::parse;
-use super::tree::{Expr, ExprKind, Literal};
 use super::uses::children;
+use super::{Expr, ExprKind, Literal};
 use crate::error::CompileError;
 
 /// A part of `object` or `oldObject`: the steps to it.

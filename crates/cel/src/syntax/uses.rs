@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use super::lexer::{Lexer, Token};
 use super::parser::parse;
-use super::position;
-use super::tree::{Expr, ExprKind, Literal};
+use super::{Expr, ExprKind, Literal, position};
 use crate::error::CompileError;
 
 /// One use of a variable, with the fields that are selected from it.

@@ -3,8 +3,7 @@
 
 use std::fmt::Write;
 
-use super::opaque::Opaque;
-use super::{Duration, Timestamp, Value};
+use super::{Duration, Opaque, Timestamp, Value};
 use crate::authorize::CheckStage;
 
 /// How deep a value is printed: what is nested deeper, a message does not need.

@@ -1,14 +1,13 @@
 //! Resource quantities: `500m`, `1.5Gi`, `12e6` (apimachinery
 //! `pkg/api/resource/quantity.go`).
 
-mod canonical;
 mod decimal;
-mod parse;
+mod text;
 
 use std::cmp::Ordering;
 
 use decimal::Decimal;
-pub use parse::QuantityFault;
+pub use text::QuantityFault;
 
 /// An amount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +35,7 @@ impl Quantity {
     ///
     /// What is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, QuantityFault> {
-        parse::quantity(text)
+        text::quantity(text)
     }
 
     /// The amount in `text` as Kubernetes writes it: `1` of `1000m`, `1536Mi` of `1.5Gi`.
@@ -46,7 +45,7 @@ impl Quantity {
     /// What is wrong with the text.
     pub fn canonical(text: &str) -> Result<String, QuantityFault> {
         let amount = Self::parse(text)?;
-        Ok(canonical::written(&amount, text).unwrap_or_else(|| text.to_owned()))
+        Ok(text::written(&amount, text).unwrap_or_else(|| text.to_owned()))
     }
 
     /// How two amounts compare.

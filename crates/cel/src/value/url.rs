@@ -1,10 +1,7 @@
 //! URLs as Go reads them (`net/url`).
 
-mod parse;
-
 use std::collections::HashMap;
-
-use parse::{UrlPart, parse, unescape};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::quote::quote;
 
@@ -163,6 +160,250 @@ fn split_port(host: &str) -> (&str, &str) {
 
 fn is_port(port: &str) -> bool {
     port.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+// From text to a URL.
+
+/// Where percent signs are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UrlPart {
+    Path,
+    Host,
+    /// Behind the address in brackets.
+    Zone,
+    User,
+    Query,
+    Fragment,
+}
+
+/// What was read, or Go's words for what is wrong.
+type UrlResult<T> = Result<T, String>;
+
+/// Reads all but the fragment; as what stands in a request, or any reference.
+pub(crate) fn parse(text: &str, request: bool) -> UrlResult<UrlValue> {
+    if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
+        return Err("net/url: invalid control character in URL".into());
+    }
+    if text.is_empty() && request {
+        return Err("empty url".into());
+    }
+    let mut url = UrlValue {
+        scheme: String::new(),
+        opaque: String::new(),
+        user: None,
+        host: String::new(),
+        escaped_path: String::new(),
+        query: None,
+        fragment: String::new(),
+    };
+    if text == "*" {
+        url.escaped_path = "*".into();
+        return Ok(url);
+    }
+    let (scheme, rest) = scheme(text)?;
+    url.scheme = scheme.to_ascii_lowercase();
+    let (rest, query) = match rest.split_once('?') {
+        Some((rest, query)) => (rest, Some(query.to_owned())),
+        None => (rest, None),
+    };
+    url.query = query;
+    if !rest.starts_with('/') {
+        if !scheme.is_empty() {
+            url.opaque = rest.into();
+            return Ok(url);
+        }
+        if request {
+            return Err("invalid URI for request".into());
+        }
+        if rest.split('/').next().unwrap_or_default().contains(':') {
+            return Err("first path segment in URL cannot contain colon".into());
+        }
+    }
+    let mut path = rest;
+    if (!scheme.is_empty() || !request && !rest.starts_with("///"))
+        && let Some(authority) = rest.strip_prefix("//")
+    {
+        let end = authority.find('/').unwrap_or(authority.len());
+        let (authority, after) = authority.split_at(end);
+        path = after;
+        (url.user, url.host) = parse_authority(&url.scheme, authority)?;
+    }
+    url.escaped_path = escaped_path(path)?;
+    Ok(url)
+}
+
+/// The scheme, if there is one, and what follows its colon.
+fn scheme(text: &str) -> UrlResult<(&str, &str)> {
+    let is_scheme = |(position, byte): (usize, u8)| {
+        byte.is_ascii_alphabetic() || position > 0 && (byte.is_ascii_digit() || b"+-.".contains(&byte))
+    };
+    let length = text
+        .bytes()
+        .enumerate()
+        .take_while(|next| is_scheme(*next))
+        .count();
+    let (scheme, rest) = text.split_at_checked(length).unwrap_or(("", text));
+    match rest.strip_prefix(':') {
+        Some(_) if scheme.is_empty() => Err("missing protocol scheme".into()),
+        Some(rest) => Ok((scheme, rest)),
+        None => Ok(("", text)),
+    }
+}
+
+fn parse_authority(scheme: &str, authority: &str) -> UrlResult<(Option<String>, String)> {
+    let Some((user, host)) = authority.rsplit_once('@') else {
+        return Ok((None, parse_host(scheme, authority)?));
+    };
+    let host = parse_host(scheme, host)?;
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte);
+    if !user.bytes().all(fits) {
+        return Err("net/url: invalid userinfo".into());
+    }
+    let (name, password) = user.split_once(':').unwrap_or((user, ""));
+    unescape(name, UrlPart::User)?;
+    unescape(password, UrlPart::User)?;
+    Ok((Some(user.into()), host))
+}
+
+fn parse_host(scheme: &str, host: &str) -> UrlResult<String> {
+    if host.rfind('[').is_some_and(|at| at > 0) {
+        return Err("invalid IP-literal".into());
+    }
+    if let Some(literal) = host.strip_prefix('[') {
+        return parse_literal(literal);
+    }
+    // What follows the first colon is the port, in http and https.
+    let port = if matches!(scheme, "http" | "https") {
+        host.find(':')
+    } else {
+        host.rfind(':')
+    };
+    check_port(port.and_then(|at| host.get(at..)).unwrap_or_default())?;
+    unescape(host, UrlPart::Host)
+}
+
+/// An address in brackets, the first of which is passed.
+fn parse_literal(literal: &str) -> UrlResult<String> {
+    let (address, port) = literal.rsplit_once(']').ok_or("missing ']' in host")?;
+    check_port(port)?;
+    let (host, zone) = address.split_at(address.find("%25").unwrap_or(address.len()));
+    let address = unescape(host, UrlPart::Host)? + &unescape(zone, UrlPart::Zone)?;
+    let (host, zone) = match address.split_once('%') {
+        Some((host, zone)) => (host, Some(zone)),
+        None => (&*address, None),
+    };
+    if zone.is_none() && host.parse::<Ipv4Addr>().is_ok() {
+        return Err("invalid IP-literal".into());
+    }
+    if host.parse::<Ipv6Addr>().is_err() || zone == Some("") {
+        return Err(format!(
+            "invalid host: ParseAddr({}): unable to parse IP",
+            quoted(address.as_bytes())
+        ));
+    }
+    Ok(format!("[{address}]{port}"))
+}
+
+/// What follows a host: nothing, or a colon and digits.
+fn check_port(port: &str) -> UrlResult<()> {
+    if port.is_empty() || port.strip_prefix(':').is_some_and(is_port) {
+        return Ok(());
+    }
+    Err(format!("invalid port {} after host", quoted(port.as_bytes())))
+}
+
+/// The path as it is written, if that can be read back, or else escaped.
+fn escaped_path(path: &str) -> UrlResult<String> {
+    let unescaped = unescape_bytes(path, UrlPart::Path)?;
+    let readable = path
+        .bytes()
+        .all(|byte| b"!$&'()*+,;=:@[]%".contains(&byte) || !must_escape(byte));
+    if readable {
+        return Ok(path.into());
+    }
+    let mut escaped = String::with_capacity(path.len());
+    for byte in unescaped {
+        if must_escape(byte) {
+            escaped.push_str(&format!("%{byte:02X}"));
+        } else {
+            escaped.push(char::from(byte));
+        }
+    }
+    Ok(escaped)
+}
+
+/// Whether a byte of a path is written with a percent sign.
+fn must_escape(byte: u8) -> bool {
+    !(byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte))
+}
+
+/// The text with its percent signs read.
+pub(crate) fn unescape(text: &str, part: UrlPart) -> UrlResult<String> {
+    unescape_bytes(text, part).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn unescape_bytes(text: &str, part: UrlPart) -> UrlResult<Vec<u8>> {
+    let in_host = matches!(part, UrlPart::Host | UrlPart::Zone);
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        let (next, after) = match byte {
+            b'%' => (escaped(rest, part)?, after.get(2..).unwrap_or_default()),
+            b'+' if part == UrlPart::Query => (b' ', after),
+            byte if in_host && *byte < 0x80 && !is_of_host(*byte) => {
+                return Err(format!("invalid character {} in host name", quoted(&[*byte])));
+            }
+            byte => (*byte, after),
+        };
+        bytes.push(next);
+        rest = after;
+    }
+    Ok(bytes)
+}
+
+/// The byte that `%` and two digits at the start of `text` stand for.
+fn escaped(text: &[u8], part: UrlPart) -> UrlResult<u8> {
+    let sequence = text.get(..3).unwrap_or(text);
+    let refused = || format!("invalid URL escape {}", quoted(sequence));
+    let [_, high, low] = sequence else {
+        return Err(refused());
+    };
+    let value = hex(*high).zip(hex(*low)).map(|(high, low)| high * 16 + low);
+    let value = value.ok_or_else(refused)?;
+    let fits = match part {
+        // What may stand in a host by itself is not escaped there.
+        UrlPart::Host => value >= 0x80 || value == b'%',
+        UrlPart::Zone => matches!(value, b'%' | b' ') || is_of_host(value),
+        _ => true,
+    };
+    if fits { Ok(value) } else { Err(refused()) }
+}
+
+/// Whether a byte may stand in a host.
+fn is_of_host(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"".contains(&byte)
+}
+
+fn hex(byte: u8) -> Option<u8> {
+    char::from(byte)
+        .to_digit(16)
+        .and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// In quotes as Go writes them: what is no UTF-8 by the numbers of its bytes.
+fn quoted(bytes: &[u8]) -> String {
+    let mut out = String::from("\"");
+    for chunk in bytes.utf8_chunks() {
+        let mut valid = String::new();
+        quote(&mut valid, chunk.valid());
+        let inner = valid.strip_prefix('"').and_then(|valid| valid.strip_suffix('"'));
+        out.push_str(inner.unwrap_or_default());
+        for byte in chunk.invalid() {
+            out.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    out.push('"');
+    out
 }
 
 #[cfg(test)]

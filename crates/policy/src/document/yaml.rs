@@ -18,28 +18,21 @@
 //! ([`MAX_DEPTH`](super::MAX_DEPTH) limits the depth of the tree), and the repetition by
 //! aliases is limited.
 
-mod block;
 mod builder;
 mod collection;
 mod cursor;
-mod indicator;
-mod number;
 mod parser;
 mod property;
-mod quoted;
 mod resolve;
+mod scalar;
 mod scanner;
 #[cfg(test)]
 mod tests;
-mod timestamp;
-mod token;
-mod tree;
 
 use super::unreadable::Reason;
 use super::{Node, Unreadable};
 
-pub(crate) use number::normal;
-pub(crate) use resolve::{Scalar, resolve};
+pub(crate) use resolve::{Scalar, normal, resolve};
 
 /// Reads the one document in `text`; `None` where there is nothing but comments.
 /// Lines are counted from `line`, that of its beginning.

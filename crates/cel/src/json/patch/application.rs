@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::budget::PatchBudget;
-use super::operation::{Error, PatchOperation};
+use super::{Error, PatchBudget, PatchOperation};
 use crate::json::{Kind, MAX_OPENED, Node, Tree};
 
 pub(crate) struct Application<'d, 'b> {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Frame, Scanner, small};
-use crate::json::tape::{TapeToken, WIDE, Wide};
+use crate::json::document::{TapeToken, WIDE, Wide};
 use crate::json::text::unescape;
 
 impl Scanner<'_> {
@@ -105,5 +105,45 @@ impl Scanner<'_> {
 
     fn token(&self, token: u32) -> Option<TapeToken> {
         self.tape.tokens.get(token as usize).copied()
+    }
+}
+
+// A quick comparison of keys that distinguishes most of them without reading them.
+
+/// A number below 64 for the string from `start` to `end`, quotes included:
+/// equal strings have equal ones, others seldom.
+#[inline(always)]
+pub(crate) fn shape(bytes: &[u8], start: usize, end: usize) -> usize {
+    let byte = |at: usize| bytes.get(at).copied().map_or(0, usize::from);
+    let length = end - start;
+    let (first, middle, last) = (
+        byte(start + 1),
+        byte(start + length / 2),
+        byte(end.wrapping_sub(2)),
+    );
+    (length ^ (first << 1) ^ (middle << 3) ^ (last << 2)) & 63
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_strings_have_equal_shapes_wherever_they_stand() {
+        for length in 2..40 {
+            let string = format!("\"{}\"", "k".repeat(length - 2));
+            let texts = [
+                "{string}",
+                "{string}:1",
+                "{string}:1,\"other\":[1,2,3,4]",
+                " \"x\":2, {string}",
+            ];
+            let shapes = texts.map(|text| {
+                let text = text.replace("{string}", &string);
+                let start = text.find(&string).unwrap();
+                shape(text.as_bytes(), start, start + length)
+            });
+            assert_eq!(shapes, [shapes[0]; 4], "{string}");
+        }
     }
 }

@@ -2,9 +2,7 @@
 
 use super::{Parse, Parser, SyntaxFault};
 use crate::syntax::lexer::Token;
-use crate::syntax::literal;
-use crate::syntax::names::RESERVED;
-use crate::syntax::tree::{EntryExpr, Expr, ExprKind, FieldExpr, ItemExpr, Literal};
+use crate::syntax::{EntryExpr, Expr, ExprKind, FieldExpr, ItemExpr, Literal, RESERVED, lexer};
 
 impl Parser<'_> {
     pub(crate) fn primary(&mut self) -> Parse {
@@ -97,8 +95,8 @@ impl Parser<'_> {
         let token = self.advance()?;
         let lexeme = self.lexeme(token);
         let literal = match token.token {
-            Token::Bytes => literal::bytes(lexeme).map(Literal::Bytes),
-            _ => literal::string(lexeme).map(Literal::String),
+            Token::Bytes => lexer::bytes(lexeme).map(Literal::Bytes),
+            _ => lexer::string(lexeme).map(Literal::String),
         };
         let literal = literal.map_err(|message| SyntaxFault {
             at: token.from,

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use super::calendar::{Civil, civil_from_days, days_from_civil, days_in};
-use super::duration::Duration;
-use super::{DAY, SECOND};
+use super::{Civil, DAY, Duration, SECOND, civil_from_days, days_from_civil, days_in};
 
 /// `0001-01-01T00:00:00Z`, in seconds since 1970.
 const FIRST: i64 = -62_135_596_800;

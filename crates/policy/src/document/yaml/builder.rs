@@ -11,9 +11,9 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use super::super::node::column_number;
 use super::super::unreadable::Reason;
 use super::super::{Entry, MAX_DEPTH, Node, Unreadable, Value as NodeValue};
-use super::number;
-use super::resolve::{self, Scalar as Meaning};
-use super::tree::{Kind, Scalar, Tree, Value};
+use super::parser::{Kind, Scalar, Tree, Value};
+use super::resolve;
+use super::resolve::Scalar as Meaning;
 
 /// The most bytes of text that aliases may repeat.
 const MOST_REPEATED: usize = 64 << 20;
@@ -167,7 +167,7 @@ impl<'t> Builder<'t> {
             Meaning::Bool(value) => NodeValue::Bool(value),
             Meaning::Int(integer) => NodeValue::Number(integer.into()),
             Meaning::Uint(integer) => NodeValue::Number(integer.into()),
-            Meaning::Float(float) => match number::normal(float) {
+            Meaning::Float(float) => match resolve::normal(float) {
                 Some(number) => NodeValue::Number(number),
                 None => return Err(error(value, "infinity and `.nan` cannot be represented in JSON")),
             },
@@ -274,7 +274,7 @@ impl<'t> Builder<'t> {
             Meaning::Text | Meaning::Timestamp => self.text(value, scalar)?,
             Meaning::Bool(value) => value.to_string(),
             Meaning::Int(integer) => integer.to_string(),
-            Meaning::Float(float) => number::key(float),
+            Meaning::Float(float) => resolve::key(float),
             Meaning::Null => return Err(error(value, "`null` cannot be a key; put text in quotes")),
             Meaning::Uint(_) => {
                 return Err(error(value, "the key is a number beyond 2^63; put it in quotes"));

@@ -3,9 +3,8 @@
 
 use super::super::{MAX_DEPTH, Unreadable};
 use super::cursor::Mark;
-use super::parser::Parser;
-use super::token::Token;
-use super::tree::Kind;
+use super::parser::{Kind, Parser};
+use super::scanner::Token;
 
 type Result<T> = std::result::Result<T, Unreadable>;
 

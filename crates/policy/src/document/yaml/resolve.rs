@@ -1,7 +1,6 @@
 //! Resolves scalars to values, by YAML 1.1 as in go-yaml v2 (`resolve.go`).
 
-use super::number;
-use super::timestamp;
+use serde_json::Number;
 
 /// A scalar's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,15 +60,218 @@ fn untagged(text: &str, may_be_timestamp: bool) -> Scalar {
         ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Scalar::Float(f64::INFINITY),
         "-.inf" | "-.Inf" | "-.INF" => Scalar::Float(f64::NEG_INFINITY),
         _ => match text.as_bytes().first() {
-            Some(b'.') => number::fraction(text).map_or(Scalar::Text, Scalar::Float),
+            Some(b'.') => fraction(text).map_or(Scalar::Text, Scalar::Float),
             Some(b'0'..=b'9' | b'+' | b'-') => {
-                if may_be_timestamp && timestamp::is_timestamp(text) {
+                if may_be_timestamp && is_timestamp(text) {
                     return Scalar::Timestamp;
                 }
-                number::number(text)
+                number_or_text(text)
             }
             _ => Scalar::Text,
         },
+    }
+}
+
+// Dates and times. They stay text; recognizing them matters only for the tag
+// `!!timestamp`.
+
+/// Whether `text` is one of the forms that go-yaml takes: `2001-12-14`, with a
+/// time after `T` or `t` and then a zone, or with one after a space and no zone.
+pub(crate) fn is_timestamp(text: &str) -> bool {
+    let mut rest = Rest(text);
+    let Some(year) = rest.digits(4, 4) else {
+        return false;
+    };
+    let date = (|| {
+        rest.literal("-")?;
+        let month = rest.digits(1, 2)?;
+        rest.literal("-")?;
+        let day = rest.digits(1, 2)?;
+        is_day(year, month, day).then_some(())
+    })();
+    date.is_some() && (rest.0.is_empty() || rest.time().is_some_and(|()| rest.0.is_empty()))
+}
+
+/// What of the text has not been read.
+struct Rest<'t>(&'t str);
+
+// === impl Rest ===
+
+impl Rest<'_> {
+    fn literal(&mut self, literal: &str) -> Option<()> {
+        self.0 = self.0.strip_prefix(literal)?;
+        Some(())
+    }
+
+    fn digits(&mut self, least: usize, most: usize) -> Option<u32> {
+        let count = self.0.bytes().take(most).take_while(u8::is_ascii_digit).count();
+        let (digits, rest) = self.0.split_at_checked(count).filter(|_| count >= least)?;
+        self.0 = rest;
+        digits.parse().ok()
+    }
+
+    fn time(&mut self) -> Option<()> {
+        let has_zone = self.literal(" ").is_none();
+        if has_zone {
+            self.literal("T").or_else(|| self.literal("t"))?;
+        }
+        self.digits(1, 2).filter(|hour| *hour < 24)?;
+        self.literal(":")?;
+        self.digits(1, 2).filter(|minute| *minute < 60)?;
+        self.literal(":")?;
+        self.digits(1, 2).filter(|second| *second < 60)?;
+        let fraction = self.0.strip_prefix(['.', ',']).unwrap_or_default();
+        if fraction.starts_with(|first: char| first.is_ascii_digit()) {
+            self.0 = fraction.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        }
+        if has_zone { self.zone() } else { Some(()) }
+    }
+
+    fn zone(&mut self) -> Option<()> {
+        if self.literal("Z").is_some() {
+            return Some(());
+        }
+        self.literal("+").or_else(|| self.literal("-"))?;
+        self.digits(2, 2).filter(|hours| *hours <= 24)?;
+        self.literal(":")?;
+        self.digits(2, 2).filter(|minutes| *minutes <= 60)?;
+        Some(())
+    }
+}
+
+const fn is_day(year: u32, month: u32, day: u32) -> bool {
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let days = match month {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 if is_leap => 29,
+        2 => 28,
+        _ => 0,
+    };
+    day >= 1 && day <= days
+}
+
+// Numbers as Go's `strconv` reads and writes them.
+
+/// What begins with a digit or a sign: a number, or text.
+pub(crate) fn number_or_text(text: &str) -> Scalar {
+    let plain = text.replace('_', "");
+    if let Some(integer) = integer(&plain) {
+        return integer;
+    }
+    if is_decimal(&plain)
+        && let Some(float) = float(&plain)
+    {
+        return Scalar::Float(float);
+    }
+    // A sign behind the prefix is a slip of go-yaml's.
+    let signed = plain
+        .strip_prefix("0b")
+        .and_then(|digits| i64::from_str_radix(digits, 2).ok());
+    signed.map_or(Scalar::Text, Scalar::Int)
+}
+
+/// An integer whose prefix says its base; a leading 0 alone means 8.
+fn integer(text: &str) -> Option<Scalar> {
+    let (sign, digits) = match text.as_bytes().first()? {
+        b'-' => ("-", text.get(1..)?),
+        b'+' => ("+", text.get(1..)?),
+        _ => ("", text),
+    };
+    let (base, digits) = match digits.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (16, digits.get(2..)?),
+        [b'0', b'o' | b'O', ..] => (8, digits.get(2..)?),
+        [b'0', b'b' | b'B', ..] => (2, digits.get(2..)?),
+        [b'0', _, ..] => (8, digits.get(1..)?),
+        _ => (10, digits),
+    };
+    // The parser of a number would take a second sign.
+    if !digits.starts_with(|first: char| first.is_digit(base)) {
+        return None;
+    }
+    let magnitude = u64::from_str_radix(digits, base).ok()?;
+    match (sign, i64::try_from(magnitude)) {
+        ("-", Ok(value)) => Some(Scalar::Int(-value)),
+        ("-", Err(_)) => (magnitude == i64::MIN.unsigned_abs()).then_some(Scalar::Int(i64::MIN)),
+        (_, Ok(value)) => Some(Scalar::Int(value)),
+        ("", Err(_)) => Some(Scalar::Uint(magnitude)),
+        _ => None,
+    }
+}
+
+/// Digits with a point or an exponent or both.
+fn is_decimal(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
+        None => (unsigned, None),
+    };
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let has_digits = !(whole.is_empty() && fraction.is_empty());
+    let exponent_fits = exponent.is_none_or(|exponent| {
+        let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        !digits.is_empty() && are_digits(digits)
+    });
+    has_digits && are_digits(whole) && are_digits(fraction) && exponent_fits
+}
+
+/// What begins with a point: `_` may stand between digits.
+pub(crate) fn fraction(text: &str) -> Option<f64> {
+    let bytes = text.as_bytes();
+    let is_digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
+    let mut underscores = text.match_indices('_');
+    let separate = underscores.all(|(at, _)| is_digit(at.checked_sub(1)) && is_digit(Some(at + 1)));
+    if separate {
+        float(&text.replace('_', ""))
+    } else {
+        None
+    }
+}
+
+/// A decimal number; `None` for what is none, or too large.
+pub(crate) fn float(text: &str) -> Option<f64> {
+    if !is_decimal(text) {
+        return None;
+    }
+    text.parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+/// The number as JSON has it after Go wrote it and read it again: a whole one
+/// is an integer. `None` where JSON has none.
+pub(crate) fn normal(value: f64) -> Option<Number> {
+    if value == value.trunc() && value.abs() < 1e21 {
+        let digits = value.to_string();
+        if let Ok(integer) = digits.parse::<i64>() {
+            return Some(integer.into());
+        }
+        if let Ok(integer) = digits.parse::<u64>() {
+            return Some(integer.into());
+        }
+    }
+    Number::from_f64(value)
+}
+
+/// A number that is a mapping's key, as text. Go writes it with the precision of 32 bits.
+pub(crate) fn key(value: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, reason = "as Go does")]
+    let value = value as f32;
+    if value.is_nan() {
+        return ".nan".to_owned();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { ".inf" } else { "-.inf" }.to_owned();
+    }
+    let scientific = format!("{value:e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..6).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{mantissa}e{sign}{:02}", exponent.abs())
+        }
+        _ => value.to_string(),
     }
 }
 
@@ -219,6 +421,41 @@ mod tests {
             ("timestamp", "12"),
         ] {
             assert!(tagged(tag, text).is_err(), "{tag} {text}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_integers() {
+        for (value, expected) in [
+            (1000.0, "1000"),
+            (-0.0, "0"),
+            (1e18, "1000000000000000000"),
+            (1_234_567_890_123_456_789.0, "1234567890123456800"),
+            (1e19, "10000000000000000000"),
+            (0.5, "0.5"),
+        ] {
+            assert_eq!(normal(value).unwrap().to_string(), expected);
+        }
+        assert_eq!(normal(1e21).and_then(|number| number.as_f64()), Some(1e21));
+        assert_eq!(normal(f64::NAN), None);
+        assert_eq!(normal(f64::INFINITY), None);
+    }
+
+    #[test]
+    fn keys_are_written_as_go_writes_them() {
+        for (value, expected) in [
+            (1.1, "1.1"),
+            (1000.0, "1000"),
+            (0.0001, "0.0001"),
+            (0.00001, "1e-05"),
+            (100_000.0, "100000"),
+            (1e6, "1e+06"),
+            (1_234_567.5, "1.2345675e+06"),
+            (1e300, ".inf"),
+            (-1e300, "-.inf"),
+            (f64::NAN, ".nan"),
+        ] {
+            assert_eq!(key(value), expected);
         }
     }
 }

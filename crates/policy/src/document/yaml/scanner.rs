@@ -5,9 +5,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::super::Unreadable;
 use super::cursor::{Cursor, Mark};
-use super::token::{Located, Token};
+use crate::document::Unreadable;
+use crate::document::layout::Layout;
 
 /// The most characters of a key that no `?` announces.
 const LONGEST_KEY: usize = 1024;
@@ -282,4 +282,54 @@ impl<'t> Scanner<'t> {
 
 fn no_colon(mark: Mark) -> Unreadable {
     mark.error("a key without `:` after it, on the same line")
+}
+
+// The tokens of a YAML text.
+
+/// A token and the place where it begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Located {
+    pub(crate) token: Token,
+    pub(crate) mark: Mark,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Token {
+    StreamEnd,
+    /// `%YAML 1.1`
+    Version {
+        major: u8,
+        minor: u8,
+    },
+    /// `%TAG !h! prefix`
+    TagDirective {
+        handle: String,
+        prefix: String,
+    },
+    DocumentStart,
+    DocumentEnd,
+    BlockSequenceStart,
+    BlockMappingStart,
+    BlockEnd,
+    FlowSequenceStart,
+    FlowSequenceEnd,
+    FlowMappingStart,
+    FlowMappingEnd,
+    BlockEntry,
+    FlowEntry,
+    Key,
+    Value,
+    Alias(String),
+    Anchor(String),
+    Tag {
+        handle: String,
+        suffix: String,
+    },
+    Scalar {
+        text: String,
+        /// Whether it is neither quoted nor a block.
+        plain: bool,
+        /// Where its characters stand.
+        layout: Layout,
+    },
 }

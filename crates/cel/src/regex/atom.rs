@@ -1,0 +1,342 @@
+//! Escapes: characters after a backslash.
+
+use super::class::LAST;
+use super::parser::{Entry, Flags, Parser, skip, until};
+use super::tree::{Look, Node, Repeat, Tree};
+use super::{Code, Fault, class};
+
+impl<'p> Parser<'p, '_> {
+    /// Reads what begins with a backslash, outside brackets; gives what is left.
+    pub(crate) fn escaped(&mut self, rest: &'p str) -> Result<&'p str, Fault> {
+        let after = skip(rest, 2);
+        match rest.as_bytes().get(1) {
+            Some(b'A') => return self.look(Look::TextStart, after),
+            Some(b'z') => return self.look(Look::TextEnd, after),
+            Some(b'b') => return self.look(Look::WordBoundary, after),
+            Some(b'B') => return self.look(Look::NoWordBoundary, after),
+            // Any byte: Go takes none of a character's.
+            Some(b'C') => return Err(Code::Escape.of(until(rest, after))),
+            Some(b'Q') => return self.quoted(after),
+            _ => {}
+        }
+        if let Some((ranges, after)) = self.escaped_class(rest)? {
+            self.push_class(ranges)?;
+            return Ok(after);
+        }
+        let (code, after) = character(rest)?;
+        self.literal_code(code)?;
+        Ok(after)
+    }
+
+    /// `\Q…\E`: everything up to the end stands for itself.
+    fn quoted(&mut self, text: &'p str) -> Result<&'p str, Fault> {
+        let (quoted, after) = text.split_once("\\E").unwrap_or((text, ""));
+        for character in quoted.chars() {
+            self.work(1)?;
+            self.literal(character)?;
+        }
+        Ok(after)
+    }
+}
+
+/// The character that an escape stands for, which may be the number of a
+/// surrogate, and what is left.
+pub(crate) fn character(rest: &str) -> Result<(u32, &str), Fault> {
+    let mut characters = rest.chars();
+    characters.next();
+    let Some(escaped) = characters.next() else {
+        return Err(Code::TrailingBackslash.of(""));
+    };
+    let after = characters.as_str();
+    let code = match escaped {
+        '1'..='7' if !after.starts_with(is_octal) => None,
+        '0'..='7' => return Ok(octal(escaped, after)),
+        'x' => return hexadecimal(rest, after),
+        'a' => Some(7),
+        'f' => Some(0xC),
+        'n' => Some(0xA),
+        'r' => Some(0xD),
+        't' => Some(9),
+        'v' => Some(0xB),
+        other if other.is_ascii() && !other.is_ascii_alphanumeric() => Some(u32::from(other)),
+        _ => None,
+    };
+    match code {
+        Some(code) => Ok((code, after)),
+        None => Err(Code::Escape.of(until(rest, after))),
+    }
+}
+
+const fn is_octal(character: char) -> bool {
+    matches!(character, '0'..='7')
+}
+
+/// Up to three octal digits, the first of which is `first`.
+fn octal(first: char, after: &str) -> (u32, &str) {
+    let more = after.bytes().take(2).take_while(u8::is_ascii_digit);
+    let more = more.take_while(|digit| *digit < b'8').count();
+    let digits = std::iter::once(first).chain(after.chars().take(more));
+    let code = digits.fold(0, |code, digit| code * 8 + digit.to_digit(8).unwrap_or_default());
+    (code, skip(after, more))
+}
+
+/// `\x41` or `\x{41}`; `after` is what follows the x.
+fn hexadecimal<'p>(rest: &'p str, after: &'p str) -> Result<(u32, &'p str), Fault> {
+    let mut characters = after.chars();
+    let refused = |left: &str| Code::Escape.of(until(rest, left));
+    let Some(first) = characters.next() else {
+        return Err(refused(""));
+    };
+    if first != '{' {
+        let second = characters.next();
+        let left = characters.as_str();
+        return match (first.to_digit(16), second.and_then(|second| second.to_digit(16))) {
+            (Some(first), Some(second)) => Ok((first * 16 + second, left)),
+            _ => Err(refused(left)),
+        };
+    }
+    let mut code = None;
+    while let Some(next) = characters.next() {
+        let left = characters.as_str();
+        if next == '}' {
+            return code.map(|code| (code, left)).ok_or_else(|| refused(left));
+        }
+        let digit = next.to_digit(16).ok_or_else(|| refused(left))?;
+        let longer = code.unwrap_or(0) * 16 + digit;
+        if longer > LAST {
+            return Err(refused(left));
+        }
+        code = Some(longer);
+    }
+    Err(refused(""))
+}
+
+// Groups that begin with `(?`: named groups, flags, non-capturing groups.
+
+impl<'p> Parser<'p, '_> {
+    /// Reads what begins with `(?`; gives what is left.
+    pub(crate) fn group(&mut self, rest: &'p str) -> Result<&'p str, Fault> {
+        let python = rest.starts_with("(?P<") && rest.len() > 4;
+        let perl = rest.starts_with("(?<") && rest.len() > 3;
+        if python || perl {
+            return self.named(rest, if perl { 3 } else { 4 });
+        }
+        self.flagged(rest)
+    }
+
+    /// `(?P<name>` or `(?<name>`, whose name begins at `start`.
+    fn named(&mut self, rest: &'p str, start: usize) -> Result<&'p str, Fault> {
+        let Some(end) = rest.find('>') else {
+            return Err(Code::NamedCapture.of(rest));
+        };
+        let name = rest.get(start..end).unwrap_or_default();
+        let after = skip(rest, end + 1);
+        let word = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
+        if name.is_empty() || !name.bytes().all(word) {
+            return Err(Code::NamedCapture.of(until(rest, after)));
+        }
+        self.work(end)?;
+        self.open(true)?;
+        Ok(after)
+    }
+
+    /// `(?i)`, `(?i-s:` and the like.
+    fn flagged(&mut self, rest: &'p str) -> Result<&'p str, Fault> {
+        let mut flags = self.flags;
+        let mut off = false;
+        // Whether a flag has come since the start or the minus.
+        let mut any = false;
+        let mut characters = skip(rest, 2).chars();
+        while let Some(character) = characters.next() {
+            match character {
+                'i' | 'm' | 's' | 'U' => {
+                    *flag(&mut flags, character) = !off;
+                    any = true;
+                }
+                '-' if !off => (off, any) = (true, false),
+                ':' | ')' if any || !off => {
+                    if character == ':' {
+                        self.open(false)?;
+                    }
+                    self.flags = flags;
+                    return Ok(characters.as_str());
+                }
+                _ => return Err(Code::PerlSyntax.of(until(rest, characters.as_str()))),
+            }
+        }
+        Err(Code::PerlSyntax.of(rest))
+    }
+}
+
+const fn flag(flags: &mut Flags, named: char) -> &mut bool {
+    match named {
+        'i' => &mut flags.fold,
+        'm' => &mut flags.lines,
+        's' => &mut flags.dot_all,
+        _ => &mut flags.lazy,
+    }
+}
+
+// Characters, and how those that stand side by side become one literal.
+
+impl Parser<'_, '_> {
+    pub(crate) fn literal(&mut self, character: char) -> Result<(), Fault> {
+        self.literal_code(u32::from(character))
+    }
+
+    /// A character by its number, which may be that of a surrogate.
+    pub(crate) fn literal_code(&mut self, code: u32) -> Result<(), Fault> {
+        let smallest = || class::orbit(code).iter().copied().min();
+        let code = if self.flags.fold { smallest() } else { None }.unwrap_or(code);
+        self.push(Tree::new(Node::Literal(vec![code], self.flags)))
+    }
+
+    /// Puts a tree on the stack. A class of one character, or of the two cases
+    /// of one, becomes a literal.
+    pub(crate) fn push(&mut self, mut tree: Tree) -> Result<(), Fault> {
+        self.weigh(tree.weight())?;
+        if let Some(literal) = self.as_literal(&tree) {
+            if self.merge_literals(Some(literal)) {
+                return Ok(());
+            }
+            tree = Tree::new(Node::Literal(vec![literal.0], literal.1));
+        } else {
+            self.merge_literals(None);
+        }
+        self.check(&tree)?;
+        self.stack.push(Entry::Tree(tree));
+        Ok(())
+    }
+
+    fn as_literal(&self, tree: &Tree) -> Option<(u32, Flags)> {
+        let Node::Class(ranges) = &tree.node else {
+            return None;
+        };
+        let with = |fold| Flags { fold, ..self.flags };
+        let pair = |first, second| {
+            let orbit = class::orbit(first);
+            orbit.len() == 2 && orbit.contains(&second)
+        };
+        match ranges.as_slice() {
+            [(low, high)] if low == high => Some((*low, with(false))),
+            [(low, high)] if low + 1 == *high && pair(*low, *high) => Some((*low, with(true))),
+            [(one, same), (other, also)] if one == same && other == also && pair(*one, *other) => {
+                Some((*one, with(true)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Joins the two literals on top of the stack, if they are such. What is
+    /// `next` then replaces the second; the result says whether it does.
+    pub(crate) fn merge_literals(&mut self, next: Option<(u32, Flags)>) -> bool {
+        let [.., Entry::Tree(below), Entry::Tree(top)] = self.stack.as_mut_slice() else {
+            return false;
+        };
+        let (Node::Literal(text, flags), Node::Literal(more, other)) = (&mut below.node, &mut top.node)
+        else {
+            return false;
+        };
+        if flags.fold != other.fold {
+            return false;
+        }
+        text.append(more);
+        below.measure();
+        match next {
+            Some((character, flags)) => {
+                *top = Tree::new(Node::Literal(vec![character], flags));
+                true
+            }
+            None => {
+                self.stack.pop();
+                false
+            }
+        }
+    }
+}
+
+// What repeats the tree before it: `*`, `+`, `?`, `{2,3}`.
+
+impl<'p> Parser<'p, '_> {
+    pub(crate) fn counted(
+        &mut self,
+        bounds: (Option<u32>, Option<Option<u32>>),
+        rest: &'p str,
+        after: &'p str,
+        repeated: Option<&'p str>,
+    ) -> Result<(&'p str, Option<&'p str>), Fault> {
+        let refused = || Code::RepeatCount.of(until(rest, after));
+        let (Some(min), Some(max)) = bounds else {
+            return Err(refused());
+        };
+        if min > 1000 || max.is_some_and(|max| max > 1000 || max < min) {
+            return Err(refused());
+        }
+        let repeat = Repeat {
+            min,
+            max,
+            lazy: false,
+            counted: true,
+        };
+        self.repeat(repeat, rest, after, repeated)
+    }
+
+    /// Repeats what is on top of the stack.
+    pub(crate) fn repeat(
+        &mut self,
+        repeat: Repeat,
+        rest: &'p str,
+        mut after: &'p str,
+        repeated: Option<&'p str>,
+    ) -> Result<(&'p str, Option<&'p str>), Fault> {
+        let other = after.strip_prefix('?');
+        after = other.unwrap_or(after);
+        if let Some(repeated) = repeated {
+            return Err(Code::NestedRepetition.of(until(repeated, after)));
+        }
+        let Some(Entry::Tree(inner)) = self.stack.pop_if(|entry| matches!(entry, Entry::Tree(_))) else {
+            return Err(Code::MissingArgument.of(until(rest, after)));
+        };
+        let repeat = Repeat {
+            lazy: self.flags.lazy != other.is_some(),
+            ..repeat
+        };
+        let tree = Tree::new(Node::Repeat(repeat, Box::new(inner)));
+        self.check(&tree)?;
+        let several = repeat.min >= 2 || repeat.max.is_some_and(|max| max >= 2);
+        if several && !tree.repeats_within(1000) {
+            return Err(Code::RepeatCount.of(until(rest, after)));
+        }
+        self.stack.push(Entry::Tree(tree));
+        Ok((after, Some(rest)))
+    }
+}
+
+/// The bounds of a count (`2}`, `2,}`, `2,3}`), and what follows; none if it is
+/// no count, but text. A bound that is not there is too large a number.
+#[expect(
+    clippy::type_complexity,
+    reason = "two bounds, the second of which may be open"
+)]
+pub(crate) fn count(text: &str) -> Option<((Option<u32>, Option<Option<u32>>), &str)> {
+    let (min, rest) = integer(text)?;
+    if let Some(rest) = rest.strip_prefix('}') {
+        return Some(((min, min.map(Some)), rest));
+    }
+    let rest = rest.strip_prefix(',')?;
+    if let Some(rest) = rest.strip_prefix('}') {
+        return Some(((min, Some(None)), rest));
+    }
+    let (max, rest) = integer(rest)?;
+    Some(((min, max.map(Some)), rest.strip_prefix('}')?))
+}
+
+/// A number without leading zeros; none inside if it is too large.
+fn integer(text: &str) -> Option<(Option<u32>, &str)> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = text.split_at_checked(digits)?;
+    if number.is_empty() || number.len() > 1 && number.starts_with('0') {
+        return None;
+    }
+    Some((number.parse().ok(), rest))
+}
