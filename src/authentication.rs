@@ -20,9 +20,6 @@ mod authorization_header;
 mod build;
 mod caller;
 mod certificate;
-mod crypto;
-mod digest;
-mod entry;
 #[cfg(test)]
 mod fixtures;
 mod jwks;
@@ -42,10 +39,10 @@ pub use certificate::PeerCertificate;
 use crate::config::{ClientCertificate, Config, Disk, Files};
 use authorization_header::AuthorizationHeader;
 use build::Table;
+use caller::{Fields, KnownCaller, NamedField, Proof};
 use certificate::{CertificateJudgement, ClientCa, Names, Window};
-use digest::{Digester, Purpose};
-use entry::{Fields, KnownCaller, NamedField, Proof};
 use portcullis_policy::field::Faults;
+use rotation::{Digester, Purpose};
 
 /// Knows the callers of one configuration.
 pub struct Authenticator {
@@ -79,7 +76,7 @@ pub struct Credentials<'r> {
 }
 
 /// How long a certificate that was not trusted is taken to be so still.
-const DISTRUST: Duration = Duration::from_secs(1);
+const UNTRUSTED_CACHE_TIME: Duration = Duration::from_secs(1);
 
 // === impl Authenticator ===
 
@@ -176,7 +173,7 @@ impl Authenticator {
         let presented = self.presented(credentials.authorization, now);
         let mut incomplete = false;
         for (proofs, others) in [(certified, &*presented.proofs), (&*presented.proofs, certified)] {
-            match entry::name(&self.entries, proofs, others, now) {
+            match caller::name(&self.entries, proofs, others, now) {
                 NamedField::Caller(outcome) => return outcome,
                 NamedField::Incomplete => incomplete = true,
                 NamedField::Nobody => {}
@@ -240,7 +237,7 @@ impl Authenticator {
             until: until.map_or(window.until, |until| window.until.min(until)),
             ..window
         };
-        let alone = match entry::name(&self.entries, &proofs, &[], now) {
+        let alone = match caller::name(&self.entries, &proofs, &[], now) {
             NamedField::Caller(outcome) => Some(outcome),
             NamedField::Incomplete | NamedField::Nobody => None,
         };
@@ -262,7 +259,7 @@ impl Authenticator {
             generation: self.generation,
             window: Window {
                 from: now,
-                until: now + DISTRUST,
+                until: now + UNTRUSTED_CACHE_TIME,
             },
             is_of_ca: once.is_some(),
             distrust: Some(expired.map_or(CredentialFault::Untrusted, |window| {

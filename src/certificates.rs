@@ -7,20 +7,23 @@
 //!                                                      └─▶ Reminders: the log, at 30, 7 and 1 days
 //! ```
 
-mod collect;
 mod fit;
-mod reminders;
-mod time;
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
+use openssl::asn1::{Asn1Time, Asn1TimeRef};
+use openssl::error::ErrorStack;
+use openssl::x509::X509;
 
-pub use collect::of_configuration;
+use crate::config::kubeconfig::{self, client};
+use crate::config::{Config, Files};
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
 pub use fit::misfits;
-pub use reminders::Reminders;
-pub use time::{rfc3339, system_time};
 
 /// When a certificate expires; for a file with several, the earliest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +83,7 @@ impl Expiry {
         let end = rfc3339(self.at);
         let message = match self.at.duration_since(now) {
             Err(_) => format!("the certificate is expired since {end}"),
-            Ok(left) if left <= NOTICE => format!("the certificate ends in {}, on {end}", time::days(left)),
+            Ok(left) if left <= NOTICE => format!("the certificate ends in {}, on {end}", days(left)),
             Ok(_) => return None,
         };
         let message = format!("{message}: renew it (`portcullis init DIR --renew`, where `init` made it)");
@@ -94,6 +97,233 @@ pub fn warnings(expiries: &[Expiry], now: SystemTime) -> Faults {
     let mut faults = Faults::new();
     faults.extend(expiries.iter().filter_map(|expiry| expiry.warning(now)));
     faults
+}
+
+/// When each certificate ends that `config` names, in its own files and in the
+/// kubeconfigs that it names. What cannot be read is left out: whoever uses it
+/// reports that.
+#[must_use]
+pub fn of_configuration(config: &Config, files: &dyn Files) -> Vec<Expiry> {
+    let mut collector = Collector {
+        files,
+        found: Vec::new(),
+    };
+    collector.own(config);
+    collector.callers(config);
+    collector.upstreams(config);
+    for entry in &config.authorization.webhooks {
+        collector.context(&entry.kubeconfig, Use::Upstream);
+    }
+    for entry in &config.clusters {
+        collector.context(&entry.kubeconfig, Use::Cluster);
+    }
+    collector.found
+}
+
+struct Collector<'c> {
+    files: &'c dyn Files,
+    found: Vec<Expiry>,
+}
+
+// === impl Collector ===
+
+impl Collector<'_> {
+    fn own(&mut self, config: &Config) {
+        let tls = &config.server.tls;
+        self.file(&tls.certificate, Use::Server, &["server", "tls", "certificate"]);
+        if let Some(authorities) = &tls.client_ca {
+            self.file(authorities, Use::ClientCa, &["server", "tls", "clientCA"]);
+        }
+        if let Some(tls) = config.console.as_ref().and_then(|console| console.tls.as_ref()) {
+            self.file(&tls.certificate, Use::Server, &["console", "tls", "certificate"]);
+        }
+    }
+
+    fn callers(&mut self, config: &Config) {
+        for path in config.caller_kubeconfigs() {
+            let (kubeconfig, _) = kubeconfig::read(self.files, path);
+            for user in &kubeconfig.users {
+                self.pem(
+                    user.certificate.as_deref(),
+                    path,
+                    &user.name,
+                    Use::Caller,
+                    &user.place,
+                );
+            }
+            self.authorities(&kubeconfig.clusters, path, Use::Caller);
+        }
+    }
+
+    fn upstreams(&mut self, config: &Config) {
+        let of_clusters = config
+            .clusters
+            .iter()
+            .filter_map(|entry| entry.upstreams.as_ref());
+        for access in [&config.upstreams.access].into_iter().chain(of_clusters) {
+            if let Some(bundle) = &access.ca_bundle {
+                self.file(bundle, Use::Upstream, &["upstreams", "caBundle"]);
+            }
+            if let Some(path) = &access.kubeconfig {
+                let (hosts, _) = client::by_host(self.files, path);
+                for user in &hosts.users {
+                    self.user(user, path, Use::Upstream);
+                }
+            }
+        }
+    }
+
+    /// The server and the user of a current context.
+    fn context(&mut self, path: &Path, used_for: Use) {
+        let (Some(context), _, _) = client::of_context(self.files, path) else {
+            return;
+        };
+        if let Some(user) = &context.user {
+            self.user(user, path, used_for);
+        }
+        self.authorities(std::slice::from_ref(&context.cluster), path, used_for);
+    }
+
+    fn user(&mut self, user: &client::ClientUser, path: &Path, used_for: Use) {
+        let pem = user.certificate.as_ref().map(|pair| pair.certificate.as_slice());
+        self.pem(pem, path, &user.name, used_for, &user.place);
+    }
+
+    /// The authorities of a kubeconfig's servers: one series, of the first that ends.
+    fn authorities(&mut self, clusters: &[client::Cluster], path: &Path, used_for: Use) {
+        let ends = |cluster: &client::Cluster| {
+            let at = cluster.authorities.as_deref().and_then(first_end)?;
+            Some((at, cluster.place.clone()))
+        };
+        let first = clusters.iter().filter_map(ends).min_by_key(|(at, _)| *at);
+        if let Some((at, place)) = first {
+            self.push(at, path, "", used_for, place);
+        }
+    }
+
+    fn file(&mut self, file: &Path, used_for: Use, path: &[&str]) {
+        let place = Place {
+            file: Some(file.to_string_lossy().into()),
+            path: path
+                .iter()
+                .fold(FieldPath::root(), |path, field| path.field(field)),
+            ..Place::default()
+        };
+        let pem = self.files.read(file).ok();
+        self.pem(pem.as_deref(), file, "", used_for, &place);
+    }
+
+    fn pem(&mut self, pem: Option<&[u8]>, file: &Path, name: &str, used_for: Use, place: &Place) {
+        if let Some(at) = pem.and_then(first_end) {
+            self.push(at, file, name, used_for, place.clone());
+        }
+    }
+
+    fn push(&mut self, at: SystemTime, file: &Path, name: &str, used_for: Use, place: Place) {
+        self.found.push(Expiry {
+            file: file.to_owned(),
+            name: name.to_owned(),
+            used_for,
+            at,
+            place,
+        });
+    }
+}
+
+/// The earliest `notAfter` of the certificates in `pem`.
+fn first_end(pem: &[u8]) -> Option<SystemTime> {
+    let certificates = X509::stack_from_pem(pem).ok()?;
+    certificates
+        .iter()
+        .filter_map(|certificate| system_time(certificate.not_after()).ok())
+        .min()
+}
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Reminds once at 30, 7 and 1 days before a certificate ends, and once it has.
+#[derive(Debug, Default)]
+pub struct Reminders(HashMap<Certificate, ReminderStage>);
+
+type Certificate = (PathBuf, String, Use);
+
+/// How near the end is. The later, the greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ReminderStage {
+    Far,
+    Month,
+    Week,
+    Day,
+    Over,
+}
+
+// === impl Reminders ===
+
+impl Reminders {
+    /// Whom to remind of at `now`: those that came a stage nearer to their end since
+    /// the last call, or that are new and near. A renewed certificate begins anew.
+    pub fn due<'e>(&mut self, expiries: &'e [Expiry], now: SystemTime) -> Vec<&'e Expiry> {
+        let mut stages = HashMap::new();
+        let mut due = Vec::new();
+        for expiry in expiries {
+            let certificate = (expiry.file.clone(), expiry.name.clone(), expiry.used_for);
+            let stage = ReminderStage::of(expiry.at, now);
+            let before = self.0.get(&certificate).copied().unwrap_or(ReminderStage::Far);
+            if stage > before {
+                due.push(expiry);
+            }
+            // Several of one name: the one that ends first counts.
+            let kept = stages.entry(certificate).or_insert(stage);
+            *kept = stage.max(*kept);
+        }
+        self.0 = stages;
+        due
+    }
+}
+
+// === impl ReminderStage ===
+
+impl ReminderStage {
+    fn of(end: SystemTime, now: SystemTime) -> Self {
+        match end.duration_since(now) {
+            Err(_) => Self::Over,
+            Ok(left) if left <= DAY => Self::Day,
+            Ok(left) if left <= 7 * DAY => Self::Week,
+            Ok(left) if left <= 30 * DAY => Self::Month,
+            Ok(_) => Self::Far,
+        }
+    }
+}
+
+const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
+
+/// A certificate's time as everybody else's. A moment before 1970 becomes 1970.
+///
+/// # Errors
+///
+/// OpenSSL cannot read it.
+pub fn system_time(time: &Asn1TimeRef) -> Result<SystemTime, ErrorStack> {
+    let since = Asn1Time::from_unix(0)?.diff(time)?;
+    let seconds = i64::from(since.days) * SECONDS_PER_DAY.cast_signed() + i64::from(since.secs);
+    Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
+
+/// `2027-01-31T00:00:00Z`.
+#[must_use]
+pub fn rfc3339(time: SystemTime) -> String {
+    OffsetDateTime::from(time)
+        .format(&Rfc3339)
+        .unwrap_or_else(|_| "a time that cannot be written".to_owned())
+}
+
+/// `3 days`, `1 day`, `5 hours`; rounded down.
+pub(crate) fn days(left: Duration) -> String {
+    let (count, unit) = match left.as_secs() {
+        seconds if seconds >= SECONDS_PER_DAY => (seconds / SECONDS_PER_DAY, "day"),
+        seconds => (seconds / 3600, "hour"),
+    };
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {unit}{plural}")
 }
 
 #[cfg(test)]

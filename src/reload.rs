@@ -12,21 +12,16 @@
 //! set of manifests, callers and certificates, whose revision is in its decision log
 //! line. If any file of a set has a fault, the set is not used at all.
 
-mod faults_by_cluster;
 mod files;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod held_back;
 mod index;
-mod inspection;
-mod interest;
 mod inventory;
-mod key_folders;
+mod job;
 mod last_good;
 mod load;
-mod overwritten;
 mod own_thread;
-mod removal;
 mod source;
 mod trial;
 mod watch;
@@ -53,7 +48,7 @@ use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
 
 use files::{ManifestFiles, Revision};
 use index::IndexBasis;
-use last_good::{Saver, Unsaved};
+use last_good::{PendingSave, Saver};
 
 pub use files::{applied_manifests, read_manifest, read_manifests};
 pub use inventory::{Change, LoadedObjects, Restriction};
@@ -64,7 +59,7 @@ pub use source::{
     SourceStatus, Watched, WatchedPart,
 };
 pub use trial::Trial;
-pub use watch::{LIMIT, ReloadAttempt, ReloadObserver, Reloader, Trigger, log};
+pub use watch::{RELOAD_TIMEOUT, ReloadAttempt, ReloadObserver, Reloader, Trigger, log};
 
 /// Everything that a request is judged by, as it was at one moment.
 pub struct Snapshot {
@@ -94,7 +89,7 @@ pub struct Snapshot {
     basis: IndexBasis,
     base: Arc<Base>,
     /// To be saved once it is in force.
-    unsaved: Option<Unsaved>,
+    unsaved: Option<PendingSave>,
 }
 
 /// What the files said, for when only what is beside them changes.

@@ -41,7 +41,7 @@ pub use settings::{USER_AGENT, UpstreamCredentials, credentials_of};
 
 /// The most time that a call may take, whoever allows it more: as in
 /// `apiserver/pkg/util/webhook/authentication.go`.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+pub const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The webhooks of one set of manifests, ready to be called. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -90,14 +90,16 @@ struct KnownUpstreams {
 
 /// How much earlier than the caller the gateway gives up: a tenth of the time
 /// that it has, but no longer than it takes to answer.
-const MARGIN: Duration = Duration::from_millis(100);
+const MAX_MARGIN: Duration = Duration::from_millis(100);
 
 /// When calls for a caller that gives up at `deadline` must have ended, so that
 /// the answer is on its way in time; the caller's time runs from `since` on.
 #[must_use]
 pub fn end_of_calls(since: Instant, deadline: Instant) -> Instant {
     let allowed = deadline.saturating_duration_since(since);
-    deadline.checked_sub(MARGIN.min(allowed / 10)).unwrap_or(deadline)
+    deadline
+        .checked_sub(MAX_MARGIN.min(allowed / 10))
+        .unwrap_or(deadline)
 }
 
 /// Every file that `upstreams` of `config` is or would be read from.
@@ -183,7 +185,7 @@ impl Upstreams {
             failed(&"it is not among the manifests in force, or its `upstreams` have faults")
         })?;
         let limits = CallLimits {
-            timeout: timeout.min(TIMEOUT),
+            timeout: timeout.min(MAX_CALL_TIMEOUT),
             own_timeout: webhook.timeout,
             failure_policy: webhook.failure_policy,
             reply_bytes: self.settings.reply_bytes,

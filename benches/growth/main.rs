@@ -110,7 +110,7 @@ fn row(size: &Size) {
     let reloader = Reloader::start(
         std::sync::Arc::clone(&state),
         setup.configuration(),
-        reload::LIMIT,
+        reload::RELOAD_TIMEOUT,
         observer,
     );
     let reloader = reloader.expect("a thread");
@@ -120,7 +120,7 @@ fn row(size: &Size) {
     for round in 0..CHANGES {
         let (taken, used, is_reloaded) = measured(|| {
             setup.change(round);
-            reloads.recv_timeout(reload::LIMIT).expect("a reload")
+            reloads.recv_timeout(reload::RELOAD_TIMEOUT).expect("a reload")
         });
         assert!(is_reloaded, "the change was refused");
         in_force += taken;

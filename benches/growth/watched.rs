@@ -72,7 +72,7 @@ pub(crate) fn row(size: &Size) {
     for round in 0..CHANGES {
         let (taken, _, ()) = measured(|| {
             servers.change(round * 7 % clusters, round);
-            refreshed.recv_timeout(reload::LIMIT).expect("a refresh");
+            refreshed.recv_timeout(reload::RELOAD_TIMEOUT).expect("a refresh");
         });
         in_force += taken;
         // What is saved is saved after a second.
@@ -126,7 +126,12 @@ fn begin(setup: &Setup, source: &Arc<Clusters>) -> (Arc<ReloadState>, Reloader, 
             let _ = ended.send(());
         }
     });
-    let reloader = Reloader::start(Arc::clone(&state), configuration, reload::LIMIT, observer);
+    let reloader = Reloader::start(
+        Arc::clone(&state),
+        configuration,
+        reload::RELOAD_TIMEOUT,
+        observer,
+    );
     let reloader = reloader.expect("a thread");
     state.follow(reloader.trigger()).expect("threads");
     (state, reloader, refreshed)

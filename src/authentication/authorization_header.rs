@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 use super::caller::{AuthenticationMethod, CredentialFault};
 
 /// No credential is longer: a service account's token has some 1,500 bytes.
-pub(crate) const MAX_BYTES: usize = 32 * 1024;
+pub(crate) const MAX_CREDENTIAL_BYTES: usize = 32 * 1024;
 
 /// What the header holds.
 #[derive(PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(crate) fn parse(header: &[u8]) -> Result<AuthorizationHeader<'_>, Complaint>
 /// Whether a header can carry `credential` after its scheme.
 pub(crate) fn is_credential(credential: &[u8]) -> bool {
     !credential.is_empty()
-        && credential.len() <= MAX_BYTES
+        && credential.len() <= MAX_CREDENTIAL_BYTES
         && !credential
             .iter()
             .any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control())
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_credential_has_a_greatest_length() {
-        let longest = [b"Bearer ".as_slice(), &[b'a'; MAX_BYTES]].concat();
+        let longest = [b"Bearer ".as_slice(), &[b'a'; MAX_CREDENTIAL_BYTES]].concat();
         assert!(parse(&longest).is_ok());
         assert_eq!(
             reported(&[longest.as_slice(), b"a"].concat()),

@@ -8,16 +8,12 @@ use std::time::SystemTime;
 
 use openssl::x509::X509;
 
-use super::Authenticator;
-use super::authorization_header;
-use super::caller::AuthenticationMethod;
+use super::caller::{AuthenticationMethod, Fields, KnownCaller, Proof};
 use super::certificate::{ClientCa, Names};
-use super::crypto;
-use super::digest::{Digest, Digester, Purpose};
-use super::entry::{Fields, KnownCaller, Proof};
 use super::jwks::IssuerKeys;
 use super::jwt::{self, Issuer};
-use super::rotation::{Credential, HeldCredentials, Users};
+use super::rotation::{Credential, Digest, Digester, HeldCredentials, Purpose, Users};
+use super::{Authenticator, authorization_header, jwks};
 use crate::certificates::system_time;
 use crate::config::kubeconfig::{self, User};
 use crate::config::{CallerEntry, Config, Files, Jwt, one_cluster};
@@ -312,7 +308,7 @@ impl Builder<'_> {
 
     /// The keys of every entry with `jwt`.
     fn issuers(&mut self) {
-        crypto::install();
+        jwks::install();
         let config = self.config;
         let mut issuers = Vec::new();
         for (position, entry) in config.callers.iter().enumerate() {

@@ -12,8 +12,7 @@ use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
 use openssl::x509::{GeneralNameRef, X509, X509NameRef, X509PurposeId, X509Ref, X509StoreContext};
 
-use super::caller::{Caller, CredentialFault, Refusal};
-use super::entry::Proof;
+use super::caller::{Caller, CredentialFault, Proof, Refusal};
 use crate::certificates::system_time;
 use crate::config::ClientCertificate;
 

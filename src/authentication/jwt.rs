@@ -17,11 +17,10 @@ use moka::sync::Cache;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::caller::{AuthenticationMethod, TokenFault};
+use super::caller::{AuthenticationMethod, Fields, Proof, TokenFault};
 use super::certificate::Window;
-use super::digest::Digest;
-use super::entry::{Fields, Proof};
 use super::jwks::IssuerKeys;
+use super::rotation::Digest;
 use crate::config::Jwt;
 
 /// What the tokens of all issuers prove.
@@ -49,7 +48,7 @@ pub(crate) struct CheckedToken {
     pub(crate) proofs: Vec<Proof>,
     /// If there is no proof, why.
     pub(crate) fault: TokenFault,
-    /// When a check would find the same; at most [`REMEMBERED`] long.
+    /// When a check would find the same; at most [`MAX_TOKEN_CACHE_TIME`] long.
     window: Window,
 }
 
@@ -58,24 +57,24 @@ pub(crate) struct CheckedToken {
 type ClaimsOutcome = (Result<Map<String, Value>, TokenFault>, Window);
 
 /// Longer tokens are not looked at.
-const MAX_BYTES: usize = 16 * 1024;
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
 /// How long a token is not checked again. A key that is taken away counts at
 /// once: with its file the whole authenticator changes, and this memory with it.
-const REMEMBERED: Duration = Duration::from_secs(10);
+const MAX_TOKEN_CACHE_TIME: Duration = Duration::from_secs(10);
 
 /// How many tokens of each sort are remembered.
-const CAPACITY: u64 = 1024;
+const MAX_CACHED_TOKENS: u64 = 1024;
 
 // === impl Tokens ===
 
 impl Tokens {
     pub(crate) fn new(issuers: Vec<Issuer>) -> Self {
-        super::crypto::install();
+        super::jwks::install();
         let cache = || {
             Cache::builder()
-                .max_capacity(CAPACITY)
-                .time_to_live(REMEMBERED)
+                .max_capacity(MAX_CACHED_TOKENS)
+                .time_to_live(MAX_TOKEN_CACHE_TIME)
                 .build()
         };
         Self {
@@ -120,7 +119,7 @@ impl Tokens {
     fn check_anew(&self, token: &[u8], now: SystemTime) -> CheckedToken {
         let mut window = Window {
             from: now,
-            until: now + REMEMBERED,
+            until: now + MAX_TOKEN_CACHE_TIME,
         };
         let nothing = |fault| CheckedToken {
             proofs: Vec::new(),
@@ -156,7 +155,7 @@ fn unverified(token: &[u8]) -> Result<(Header, String), TokenFault> {
         #[serde(borrow)]
         iss: Cow<'t, str>,
     }
-    if token.len() > MAX_BYTES {
+    if token.len() > MAX_TOKEN_BYTES {
         return Err(TokenFault::Malformed);
     }
     let header = decode_header(token).map_err(|_| TokenFault::Malformed)?;

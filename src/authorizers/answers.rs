@@ -1,21 +1,23 @@
-//! The answer cache of one authorizer. Identical requests in flight cause one call.
+//! The review for an authorizer, and the cache of its answers. Identical requests in flight cause one
+//! call.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 
-use super::question::CacheKey;
+use portcullis_policy::authorization::SubjectAccessReviewVersion;
 use portcullis_policy::authorization::authorizer::Opinion;
-use portcullis_policy::engine::Decision;
+use portcullis_policy::engine::{Attributes, Decision, Requirement, Target};
 
 /// How many bytes of questions and answers are kept.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_CACHE_BYTES: u64 = 16 << 20;
 
 /// What an answer takes beside its texts.
-const OVERHEAD: usize = 256;
+const ANSWER_OVERHEAD_BYTES: usize = 256;
 
 /// What came of a question.
 pub(crate) type Answer = Result<Opinion, String>;
@@ -80,12 +82,12 @@ struct Landing {
 impl AnswerCache {
     pub(crate) fn new(lifetimes: Lifetimes) -> Arc<Self> {
         let weigh = |key: &CacheKey, kept: &Kept| {
-            u32::try_from(key.len() + kept.opinion.reason.len() + OVERHEAD).unwrap_or(u32::MAX)
+            u32::try_from(key.len() + kept.opinion.reason.len() + ANSWER_OVERHEAD_BYTES).unwrap_or(u32::MAX)
         };
         let longest = lifetimes.authorized.max(lifetimes.unauthorized);
         let kept = moka::sync::Cache::builder()
             .weigher(weigh)
-            .max_capacity(MOST_BYTES)
+            .max_capacity(MAX_CACHE_BYTES)
             .time_to_live(longest.unwrap_or_default());
         Arc::new(Self {
             lifetimes,
@@ -198,6 +200,93 @@ impl SharedDeadline {
         let mut end = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *end = deadline.max(*end);
     }
+}
+
+/// From this size on an answer is not kept: the size of what users choose, all
+/// of it. kube-apiserver counts the attributes alone.
+const MAX_CACHED_BYTES: usize = 10_000;
+
+/// The largest key, groups included.
+const MAX_KEY_BYTES: usize = 64 << 10;
+
+/// One question, in words.
+#[derive(Debug)]
+pub(crate) struct AuthorizerQuestion {
+    pub(crate) key: Option<CacheKey>,
+    attributes: Attributes<'static>,
+}
+
+/// What makes two questions one: the cluster they come from, and the whole spec
+/// in v1. No digest, with which somebody could find another that collides.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct CacheKey(Arc<[u8]>);
+
+// === impl AuthorizerQuestion ===
+
+impl AuthorizerQuestion {
+    pub(crate) fn new(attributes: &Attributes<'_>, key: Option<CacheKey>) -> Self {
+        let attributes = attributes.clone().into_owned();
+        Self { key, attributes }
+    }
+
+    pub(crate) fn into_attributes(self) -> Attributes<'static> {
+        self.attributes
+    }
+
+    /// The body in which it is asked.
+    pub(crate) fn body(&self, version: SubjectAccessReviewVersion) -> Bytes {
+        version.encode(&self.attributes).into()
+    }
+}
+
+// === impl CacheKey ===
+
+impl CacheKey {
+    /// The key of a question, unless it is too large to be kept.
+    pub(crate) fn new(cluster: &str, attributes: &Attributes<'_>) -> Option<Self> {
+        if chosen(attributes) >= MAX_CACHED_BYTES {
+            return None;
+        }
+        let mut key = cluster.as_bytes().to_vec();
+        // No cluster's name and no JSON holds this byte.
+        key.push(0);
+        key.extend(SubjectAccessReviewVersion::V1.encode_spec(attributes));
+        (key.len() <= MAX_KEY_BYTES).then(|| Self(key.into()))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// How many bytes of a question its user chose.
+fn chosen(attributes: &Attributes<'_>) -> usize {
+    let target = match &attributes.target {
+        Target::NonResource { path, verb } => path.len() + verb.len(),
+        Target::Resource(resource) => {
+            let texts = [
+                &resource.namespace,
+                &resource.verb,
+                &resource.group,
+                &resource.version,
+                &resource.resource,
+                &resource.subresource,
+                &resource.name,
+            ];
+            let selectors = resource.selectors.field.iter().chain(&resource.selectors.label);
+            texts.iter().map(|text| text.len()).sum::<usize>() + selectors.map(requirement).sum::<usize>()
+        }
+    };
+    let extra = attributes.user.extra.iter();
+    target
+        + extra
+            .map(|(key, values)| key.len() + values.iter().map(|value| value.len() + 1).sum::<usize>())
+            .sum::<usize>()
+}
+
+fn requirement(requirement: &Requirement<'_>) -> usize {
+    let values = requirement.values.iter().map(|value| value.len() + 1);
+    requirement.key.len() + requirement.operator.as_str().len() + values.sum::<usize>()
 }
 
 #[cfg(test)]

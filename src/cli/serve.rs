@@ -246,8 +246,13 @@ fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Re
         }
         ReloadAttempt::Failed(_) => metrics.reload(Outcome::Failure, SystemTime::now()),
     });
-    Reloader::start(Arc::clone(state), path.to_owned(), reload::LIMIT, observer)
-        .map_err(|error| Error::Serve(error.into()))
+    Reloader::start(
+        Arc::clone(state),
+        path.to_owned(),
+        reload::RELOAD_TIMEOUT,
+        observer,
+    )
+    .map_err(|error| Error::Serve(error.into()))
 }
 
 /// SIGHUP reads the files and opens the log anew.

@@ -3,27 +3,24 @@
 mod digest;
 mod manifest_files;
 mod set_files;
-mod stamp;
-mod trail;
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::held_back::FaultsByCluster;
 use crate::config::files::{FolderRule, FolderWalk, MANIFEST_BYTES, describe};
 use crate::config::{FileScope, ManifestPath};
-use crate::reload::faults_by_cluster::FaultsByCluster;
-use digest::MOST_BYTES;
-pub(crate) use digest::{Fingerprint, Revision, fingerprint};
+use digest::MAX_MANIFEST_BYTES;
+pub(crate) use digest::{FileTimes, Fingerprint, Revision, fingerprint};
 pub(crate) use manifest_files::ManifestFiles;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest::Source;
 pub(crate) use set_files::{SetFiles, SetNames};
-pub(crate) use stamp::FileTimes;
 
 /// How many files and folders one path of manifests may lead to: links can make
 /// a tree of a few folders that never ends.
-const MOST_FILES: usize = 100_000;
+const MAX_FILES: usize = 100_000;
 
 /// How much is read.
 #[derive(Debug, Clone, Copy)]
@@ -37,8 +34,8 @@ struct ReadLimits {
 impl Default for ReadLimits {
     fn default() -> Self {
         Self {
-            files: MOST_FILES,
-            bytes: MOST_BYTES,
+            files: MAX_FILES,
+            bytes: MAX_MANIFEST_BYTES,
         }
     }
 }
@@ -62,7 +59,7 @@ pub fn read_manifests(paths: &[ManifestPath]) -> (Vec<Source>, Faults) {
 ///
 /// What cannot be read on the way.
 pub fn applied_manifests(path: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
-    let mut walk = FolderWalk::new(FileScope::Anywhere, FolderRule::All, path, MOST_FILES);
+    let mut walk = FolderWalk::new(FileScope::Anywhere, FolderRule::All, path, MAX_FILES);
     if walk.errors.is_empty() {
         Ok(walk.files)
     } else {

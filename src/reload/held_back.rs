@@ -1,17 +1,18 @@
-//! Whose files have faults, and what of them is held back.
+//! Which cluster's files have faults, and what of them is held back.
 //!
 //! Files that hold for one cluster alone may be written by its administrators. Where they are
 //! faulty, or would make those of everybody so, that cluster's last good files stay in force, and
 //! everything else takes effect: what one writes costs nobody else a change.
 
-use super::faults_by_cluster::FaultsByCluster;
+use std::collections::BTreeMap;
+
 use super::files::ManifestFiles;
 use crate::config::HeldBack;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{ObjectSet, Options};
 
 /// The objects of some files, as far as they are not held back.
-pub(crate) struct SettledFiles {
+pub(crate) struct UsableFiles {
     pub(crate) files: ManifestFiles,
     /// `None` where they are faulty all the same.
     pub(crate) objects: Option<ObjectSet>,
@@ -20,7 +21,7 @@ pub(crate) struct SettledFiles {
 }
 
 /// Files, and what may stand in for those of a cluster.
-struct Settling<'s> {
+struct UsableFilesFinder<'s> {
     files: &'s ManifestFiles,
     earlier: &'s ManifestFiles,
     known: Option<&'s ObjectSet>,
@@ -35,11 +36,11 @@ pub(crate) fn settle(
     (earlier, known): (Option<&ManifestFiles>, Option<&ObjectSet>),
     options: &Options,
     held: &mut HeldBack,
-) -> SettledFiles {
+) -> UsableFiles {
     let mut settled = match earlier {
         Some(earlier) => {
             unreadable.hold(held);
-            let settling = Settling {
+            let settling = UsableFilesFinder {
                 files,
                 earlier,
                 known,
@@ -47,7 +48,7 @@ pub(crate) fn settle(
             };
             settling.settle(held)
         }
-        None => SettledFiles::new(files.clone(), known, options),
+        None => UsableFiles::new(files.clone(), known, options),
     };
     let mut faults = unreadable.together();
     faults.append(settled.faults);
@@ -58,12 +59,12 @@ pub(crate) fn settle(
             faults.append(of_cluster);
         }
     }
-    SettledFiles { faults, ..settled }
+    UsableFiles { faults, ..settled }
 }
 
-// === impl SettledFiles ===
+// === impl UsableFiles ===
 
-impl SettledFiles {
+impl UsableFiles {
     fn new(files: ManifestFiles, known: Option<&ObjectSet>, options: &Options) -> Self {
         let (objects, faults) = ObjectSet::new(files.objects(), options, known);
         Self {
@@ -74,10 +75,10 @@ impl SettledFiles {
     }
 }
 
-// === impl Settling ===
+// === impl UsableFilesFinder ===
 
-impl Settling<'_> {
-    fn settle(&self, held: &mut HeldBack) -> SettledFiles {
+impl UsableFilesFinder<'_> {
+    fn settle(&self, held: &mut HeldBack) -> UsableFiles {
         let whole = self.without(held);
         if whole.objects.is_some() {
             return whole;
@@ -91,16 +92,16 @@ impl Settling<'_> {
     }
 
     /// The objects where the last good files of those that are held back stand in.
-    fn without(&self, held: &HeldBack) -> SettledFiles {
+    fn without(&self, held: &HeldBack) -> UsableFiles {
         let files = self
             .files
             .with_earlier(&held.keys().cloned().collect(), self.earlier);
-        SettledFiles::new(files, self.known, self.options)
+        UsableFiles::new(files, self.known, self.options)
     }
 
     /// Holds back the clusters whose files make faults of everybody's, by what they say or no
     /// longer say. Whether there are any.
-    fn accuse(&self, faulty: &SettledFiles, held: &mut HeldBack) -> bool {
+    fn accuse(&self, faulty: &UsableFiles, held: &mut HeldBack) -> bool {
         let suspects = faulty.files.clusters_unlike(self.earlier);
         let mut accused = held.clone();
         accused.extend(
@@ -119,6 +120,41 @@ impl Settling<'_> {
         }
         *held = accused;
         true
+    }
+}
+
+/// Faults, by the cluster in whose own files they are; under `None` those of everybody's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FaultsByCluster(BTreeMap<Option<String>, Faults>);
+
+// === impl FaultsByCluster ===
+
+impl FaultsByCluster {
+    /// Those of this cluster.
+    pub(crate) fn of(&mut self, cluster: Option<&str>) -> &mut Faults {
+        self.0.entry(cluster.map(str::to_owned)).or_default()
+    }
+
+    /// All of them.
+    pub(crate) fn together(self) -> Faults {
+        let mut all = Faults::new();
+        self.0.into_values().for_each(|faults| all.append(faults));
+        all
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.values().all(Faults::is_empty)
+    }
+
+    /// Moves the faults of clusters that have errors to `held`.
+    pub(crate) fn hold(&mut self, held: &mut HeldBack) {
+        let is_faulty =
+            |cluster: &Option<String>, faults: &mut Faults| cluster.is_some() && faults.has_errors();
+        for (cluster, faults) in self.0.extract_if(.., is_faulty) {
+            held.entry(cluster.unwrap_or_default())
+                .or_default()
+                .append(faults);
+        }
     }
 }
 

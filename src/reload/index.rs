@@ -17,7 +17,7 @@ use portcullis_policy::manifest::{
 };
 
 /// What decides, and what it was made of.
-pub(crate) struct Indexed {
+pub(crate) struct SnapshotIndex {
     pub(crate) policies: Policies,
     pub(crate) admission: AdmissionPolicies,
     pub(crate) basis: IndexBasis,
@@ -34,14 +34,14 @@ pub(crate) struct IndexBasis {
 
 /// What was indexed before.
 #[derive(Clone, Copy)]
-pub(crate) struct IndexedBefore<'o> {
+pub(crate) struct EarlierIndex<'o> {
     policies: &'o Policies,
     admission: &'o AdmissionPolicies,
     basis: &'o IndexBasis,
     own: &'o ObjectSet,
 }
 
-impl<'o> From<&'o Snapshot> for IndexedBefore<'o> {
+impl<'o> From<&'o Snapshot> for EarlierIndex<'o> {
     fn from(snapshot: &'o Snapshot) -> Self {
         Self {
             policies: &snapshot.policies,
@@ -55,7 +55,7 @@ impl<'o> From<&'o Snapshot> for IndexedBefore<'o> {
 /// The configurations of webhooks of each cluster, and under `None` those of all.
 type WebhooksByCluster = BTreeMap<Option<String>, Arc<[Arc<ValidatedObject>]>>;
 
-impl Indexed {
+impl SnapshotIndex {
     /// Of `own` objects and those that are `watched`; where that is known, at the price of what
     /// became different since `earlier`. It decides the same in either case.
     ///
@@ -65,12 +65,12 @@ impl Indexed {
         config: &Config,
         own: &ObjectSet,
         watched: Vec<Arc<Watched>>,
-        earlier: Option<IndexedBefore<'_>>,
+        earlier: Option<EarlierIndex<'_>>,
     ) -> Self {
         let cluster_scoped = watched
             .iter()
             .map(|watched| (watched.cluster.clone(), watched.cluster_scoped.clone()));
-        let indexing = Indexing {
+        let indexing = Indexer {
             options: manifest::Options {
                 cluster_scoped: cluster_scoped.collect(),
                 ..options(config, None)
@@ -119,7 +119,7 @@ impl IndexBasis {
 type IndexParts = (Policies, AdmissionPolicies, WebhooksByCluster);
 
 /// What is indexed.
-struct Indexing<'o> {
+struct Indexer<'o> {
     options: manifest::Options,
     settings: AdmissionSettings,
     own: &'o ObjectSet,
@@ -135,7 +135,7 @@ struct IndexDifference<'o> {
     clusters: BTreeSet<&'o str>,
 }
 
-impl<'o> Indexing<'o> {
+impl<'o> Indexer<'o> {
     fn anew(&self) -> IndexParts {
         let objects = source::together(self.own, self.watched);
         let webhooks = webhooks_by_cluster(&objects);
@@ -150,7 +150,7 @@ impl<'o> Indexing<'o> {
     }
 
     /// `None` where it is simpler to index anew.
-    fn after(&self, earlier: IndexedBefore<'o>) -> Option<IndexParts> {
+    fn after(&self, earlier: EarlierIndex<'o>) -> Option<IndexParts> {
         if !self.has_settings(&earlier.basis.settings) {
             return None;
         }
@@ -167,7 +167,7 @@ impl<'o> Indexing<'o> {
     /// with `None`, all may.
     fn admission_after(
         &self,
-        earlier: IndexedBefore<'_>,
+        earlier: EarlierIndex<'_>,
         touched: &BTreeSet<Option<&str>>,
     ) -> (AdmissionPolicies, WebhooksByCluster) {
         let (mut admission, mut by_cluster) = (earlier.admission.clone(), earlier.basis.webhooks.clone());
@@ -241,7 +241,7 @@ impl<'o> Indexing<'o> {
 
     /// `None` where files changed and have an object that is beside them too, so that it matters
     /// which of them holds.
-    fn difference(&self, earlier: IndexedBefore<'o>) -> Option<IndexDifference<'o>> {
+    fn difference(&self, earlier: EarlierIndex<'o>) -> Option<IndexDifference<'o>> {
         let mut of_files = self.own.since(earlier.own);
         let is_of_files = !of_files.added.is_empty() || !of_files.removed.is_empty();
         let (mut beside, clusters) = self.beside(&earlier.basis.watched);

@@ -59,7 +59,7 @@ struct Manifest {
 
 /// A set that is to be saved once it is in force.
 #[derive(Debug)]
-pub(crate) struct Unsaved {
+pub(crate) struct PendingSave {
     path: PathBuf,
     content: Vec<u8>,
 }
@@ -71,13 +71,13 @@ pub(crate) struct Saver(Arc<Mutex<WaitingSave>>);
 
 #[derive(Debug, Default)]
 struct WaitingSave {
-    next: Option<Unsaved>,
+    next: Option<PendingSave>,
     is_saving: bool,
 }
 
 /// A set as it was saved.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Saved {
+pub(crate) struct LastGoodSet {
     /// Names what was in force.
     pub(crate) revision: String,
     /// The text of the configuration.
@@ -130,9 +130,9 @@ pub enum Error {
     },
 }
 
-// === impl Unsaved ===
+// === impl PendingSave ===
 
-impl Unsaved {
+impl PendingSave {
     /// The set of `config` and `sources`; `None` where the configuration wants none saved.
     pub(crate) fn new(
         config: &Config,
@@ -178,7 +178,7 @@ impl Unsaved {
 
 impl Saver {
     /// Saves the set soon.
-    pub(crate) fn save(&self, unsaved: Unsaved) {
+    pub(crate) fn save(&self, unsaved: PendingSave) {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.next = Some(unsaved);
         if waiting.is_saving {
@@ -250,7 +250,7 @@ impl Manifest {
 }
 
 /// The set saved at `path`.
-pub(crate) fn read(path: &Path) -> Result<Saved, Error> {
+pub(crate) fn read(path: &Path) -> Result<LastGoodSet, Error> {
     let unreadable = |source| Error::Unreadable {
         path: path.to_owned(),
         source,
@@ -262,7 +262,7 @@ pub(crate) fn read(path: &Path) -> Result<Saved, Error> {
     })
 }
 
-fn parse(content: &[u8]) -> Result<Saved, &'static str> {
+fn parse(content: &[u8]) -> Result<LastGoodSet, &'static str> {
     let end = content
         .iter()
         .position(|byte| *byte == b'\n')
@@ -277,7 +277,7 @@ fn parse(content: &[u8]) -> Result<Saved, &'static str> {
         return Err("its digest does not match");
     }
     let texts: Texts = serde_json::from_slice(texts).map_err(|_| "its texts cannot be read")?;
-    Ok(Saved {
+    Ok(LastGoodSet {
         revision: header.revision,
         configuration: texts.configuration,
         cluster_files: texts.clusters.into_iter().map(ClusterFile::from).collect(),
@@ -319,7 +319,7 @@ mod tests {
             sha256: hexadecimal(&sha256(&texts)),
         };
         let content = [&serde_json::to_vec(&header).unwrap(), b"\n".as_slice(), &texts].concat();
-        Unsaved {
+        PendingSave {
             path: path.clone(),
             content,
         }

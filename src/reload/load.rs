@@ -5,17 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::faults_by_cluster::FaultsByCluster;
 use super::files::{self, FileTimes, ManifestFiles, Revision};
-use super::held_back::{self, SettledFiles};
-use super::index::Indexed;
-use super::last_good::{self, Unsaved};
-use super::overwritten;
+use super::held_back::{self, FaultsByCluster, UsableFiles};
+use super::index::SnapshotIndex;
+use super::last_good::{self, PendingSave};
 use super::own_thread::on_own_thread;
-use super::removal;
 use super::source::{ManifestSource, Watched};
-use super::{Base, Snapshot};
-use super::{key_folders, writable};
+use super::{Base, Snapshot, inventory, writable};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::certificates;
@@ -92,7 +88,7 @@ fn load_bounded(
     before: Option<&Snapshot>,
     load: impl Fn(HeldBack) -> (Option<Snapshot>, Faults),
 ) -> (Option<Snapshot>, Faults) {
-    let beyond = |snapshot: &Snapshot| before.map(|before| removal::faults(before, snapshot));
+    let beyond = |snapshot: &Snapshot| before.map(|before| inventory::removal_faults(before, snapshot));
     let (snapshot, mut faults) = load(HeldBack::new());
     let Some(mut found) = snapshot.as_ref().and_then(beyond) else {
         return (snapshot, faults);
@@ -183,7 +179,7 @@ impl StandIns {
         }
     }
 
-    fn saved(saved: last_good::Saved) -> Self {
+    fn saved(saved: last_good::LastGoodSet) -> Self {
         Self {
             cluster_files: saved.cluster_files,
             manifests: ManifestFiles::of_sources(saved.manifests, Version::NEWEST),
@@ -304,7 +300,7 @@ pub fn policies(
     let (objects, found) = manifest::read(&sources, &options(config, Some(now)));
     faults.append(found);
     let objects = objects.filter(|_| !faults.has_errors());
-    let indexed = objects.map(|own| Indexed::new(config, &own, source.objects(config), None));
+    let indexed = objects.map(|own| SnapshotIndex::new(config, &own, source.objects(config), None));
     (
         indexed.map(|indexed| (indexed.policies, indexed.admission)),
         faults,
@@ -343,18 +339,18 @@ pub(crate) fn reload_files(
         files,
     };
     let snapshot = with_base(current, Arc::new(base), source.objects(config));
-    if !removal::faults(current, &snapshot).is_empty() {
+    if !inventory::removal_faults(current, &snapshot).is_empty() {
         return None;
     }
     faults.append(snapshot.upstreams.warnings(config));
-    let unsaved = Unsaved::new(config, snapshot.base.files.sources(), &snapshot.revision);
+    let unsaved = PendingSave::new(config, snapshot.base.files.sources(), &snapshot.revision);
     Some((Snapshot { unsaved, ..snapshot }, faults))
 }
 
 /// `current` with what `base` and `watched` have in place of what it has of them.
 fn with_base(current: &Snapshot, base: Arc<Base>, watched: Vec<Arc<Watched>>) -> Snapshot {
     let revision = base.revision.clone().with(&watched).name();
-    let indexed = Indexed::new(&current.config, &base.objects, watched, Some(current.into()));
+    let indexed = SnapshotIndex::new(&current.config, &base.objects, watched, Some(current.into()));
     let upstreams = current
         .upstreams
         .with(indexed.basis.webhooks(), Some(&current.upstreams));
@@ -386,12 +382,12 @@ fn assemble(
     now: SystemTime,
     (faults, held): (&mut Faults, &mut HeldBack),
 ) -> Option<Snapshot> {
-    faults.append(writable::faults(&config));
-    faults.append(key_folders::faults(&config));
+    faults.append(writable::unwritable_faults(&config));
+    faults.append(writable::key_folder_faults(&config));
     let known = (parts.earlier, previous.map(|previous| &previous.base.objects));
     let options = options(&config, Some(now));
     let settled = held_back::settle(&parts.files, parts.unreadable, known, &options, held);
-    let SettledFiles {
+    let UsableFiles {
         files,
         objects,
         faults: found,
@@ -422,7 +418,7 @@ fn assemble(
     read.extend(authorizers.files().iter().cloned());
     read.extend(upstream::files(&config));
     read.extend(config.files());
-    faults.append(overwritten::prevent(&mut config, &read, held));
+    faults.append(writable::prevent_overwriting(&mut config, &read, held));
     for (cluster, found) in of_source.of_clusters {
         held.entry(cluster).or_default().append(found);
     }
@@ -437,14 +433,14 @@ fn assemble(
         files,
     };
     let revision = base.revision.clone().with(&watched).name();
-    let indexed = Indexed::new(&config, &base.objects, watched, previous.map(Into::into));
+    let indexed = SnapshotIndex::new(&config, &base.objects, watched, previous.map(Into::into));
     let upstreams = upstreams.with(
         indexed.basis.webhooks(),
         previous.map(|previous| &previous.upstreams),
     );
     faults.append(upstreams.warnings(&config));
     Some(Snapshot {
-        unsaved: Unsaved::new(&config, base.files.sources(), &revision),
+        unsaved: PendingSave::new(&config, base.files.sources(), &revision),
         revision,
         policies: indexed.policies,
         admission: indexed.admission,

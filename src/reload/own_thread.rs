@@ -10,10 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 /// Longer than freed pages rest (`purge_delay`).
-const REST: Duration = Duration::from_millis(1500);
+const PURGE_WAIT: Duration = Duration::from_millis(1500);
 
 /// How many threads have to end after that.
-const ENDS: usize = 8;
+const THREAD_ENDS: usize = 8;
 
 /// What `load` gives; without a thread to be had, it is called here.
 pub(crate) fn on_own_thread<T: Send>(load: impl Fn() -> T + Sync) -> T {
@@ -31,8 +31,8 @@ pub(crate) fn on_own_thread<T: Send>(load: impl Fn() -> T + Sync) -> T {
 }
 
 fn tidy() {
-    thread::sleep(REST);
-    for _ in 0..ENDS {
+    thread::sleep(PURGE_WAIT);
+    for _ in 0..THREAD_ENDS {
         // The end of a thread that has allocated nothing is none to the allocator.
         let ended = thread::Builder::new().spawn(|| drop(black_box(vec![0u8; 64])));
         // That it ended is all there is to know.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::Snapshot;
-use super::index::Indexed;
+use super::index::SnapshotIndex;
 use super::load::options;
 use crate::config::Config;
 use portcullis_policy::authorization::Policies;
@@ -59,7 +59,7 @@ impl Snapshot {
         let mut watched = self.basis.watched.clone();
         watched.retain(|watched| is_seen(Some(&watched.cluster), only));
         let earlier = only.is_none().then(|| self.into());
-        let indexed = Indexed::new(&self.config, &set, watched, earlier);
+        let indexed = SnapshotIndex::new(&self.config, &set, watched, earlier);
         let trial = Trial {
             policies: indexed.policies,
             admission: indexed.admission,

@@ -6,14 +6,13 @@
 //! changed). SIGHUP requests a reload.
 //!
 //! ```text
-//! events ─▶ due? ─▶ inspection, on a thread of its own ─▶ ended: put in force, or keep
+//! events ─▶ due? ─▶ job, on a thread of its own ─▶ ended: put in force, or keep
 //!             ▲                  └── not within the limit: reported, and the next may begin
 //!             └──────────────────────────────┘
 //! ```
 
-mod due;
 mod event;
-mod report;
+pub(crate) mod schedule;
 mod worker;
 
 use std::io;
@@ -25,12 +24,11 @@ use std::time::Duration;
 
 use super::ReloadState;
 use event::WatchEvent;
-pub use event::{ReloadAttempt, ReloadObserver, Trigger};
-pub use report::log;
+pub use event::{ReloadAttempt, ReloadObserver, Trigger, log};
 use worker::ReloadWorker;
 
 /// How long a reload may take before it is reported, and no longer holds up the next.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Keeps a [`ReloadState`] up to date on a thread of its own, until dropped.
 pub struct Reloader {
@@ -42,7 +40,7 @@ pub struct Reloader {
 
 impl Reloader {
     /// Starts to watch the files behind `state`, whose configuration is at `path`.
-    /// A reload that takes longer than `limit` ([`LIMIT`]) is reported to
+    /// A reload that takes longer than `limit` ([`RELOAD_TIMEOUT`]) is reported to
     /// `observer` as one that failed; it takes effect when it ends all the same,
     /// unless a later one has.
     ///

@@ -17,12 +17,8 @@ mod addresses;
 mod authorization;
 mod connect;
 mod error;
-mod media_type;
 mod pool;
 mod reply;
-mod resolution;
-mod runtime;
-mod tls;
 mod url;
 
 use std::sync::Arc;
@@ -38,10 +34,9 @@ use tokio::time::{Instant, timeout_at};
 
 pub use addresses::Addresses;
 pub use authorization::ClientAuthorization;
-pub use connect::{ClientHandshakeError, TlsClient, TlsConnection};
+pub use connect::{ClientHandshakeError, ClientIdentity, TlsClient, TlsConnection, trust_system};
 pub use error::{Error, InvalidSettings};
 pub use pool::UsedConnection;
-pub use tls::{ClientIdentity, trust_system};
 pub use url::Url;
 
 use connect::Connector;
@@ -173,7 +168,7 @@ impl Client {
                 .await
                 .unwrap_or(Err(Error::Timeout(bounds.timeout)))
         };
-        runtime::run(call).await?
+        pool::run(call).await?
     }
 
     async fn exchange(

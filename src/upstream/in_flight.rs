@@ -11,7 +11,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
 /// Which part of all calls may be one user's.
-const SHARE: usize = 4;
+const USER_PARTS: usize = 4;
 
 /// For whom a webhook is called: the user of the request, in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -108,7 +108,7 @@ impl InFlight {
 
     /// Counts a call of a requester, whose entry is locked meanwhile.
     fn count(&self, held: Entry<'_, u64, usize>) -> Result<(), Full> {
-        let share = (self.limit / SHARE).max(1);
+        let share = (self.limit / USER_PARTS).max(1);
         match held {
             Entry::Occupied(held) if *held.get() >= share => Err(Full::Requester {
                 share,

@@ -18,10 +18,10 @@ use portcullis_policy::field::{Fault, FaultKind, Place};
 /// That there was no connection in time counts for the breaker only if there was
 /// this long, or half of the webhook's own timeout: others before it may have left
 /// it hardly any time.
-const FAIR: Duration = Duration::from_secs(1);
+const MIN_CONNECT_TIME: Duration = Duration::from_secs(1);
 
 /// How long connecting may take while the breaker is open.
-const CONNECT_DESPITE_OPEN: Duration = Duration::from_secs(1);
+const OPEN_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One webhook.
 #[derive(Debug)]
@@ -251,7 +251,7 @@ impl CallLimits {
         Bounds {
             timeout: self.timeout,
             connect: if is_despite_open {
-                CONNECT_DESPITE_OPEN
+                OPEN_CONNECT_TIMEOUT
             } else {
                 self.timeout
             },
@@ -262,7 +262,7 @@ impl CallLimits {
 
     /// Whether there is time enough to connect.
     fn are_fair(self) -> bool {
-        self.timeout >= FAIR.min(self.own_timeout / 2)
+        self.timeout >= MIN_CONNECT_TIME.min(self.own_timeout / 2)
     }
 }
 

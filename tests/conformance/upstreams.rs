@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use portcullis::config::kubeconfig::client::{ByHost, by_host};
 use portcullis::config::{self, Files, HeldBack};
-use portcullis::upstream::{Registered, TIMEOUT, USER_AGENT, Upstreams};
-use portcullis_policy::engine::admission::FailurePolicy;
-use portcullis_policy::engine::admission::Reinvocation;
+use portcullis::upstream::{MAX_CALL_TIMEOUT, Registered, USER_AGENT, Upstreams};
 use portcullis_policy::engine::admission::matching::Constraints;
 use portcullis_policy::engine::admission::webhook::{ClientConfig, Webhook, WebhookTarget};
+use portcullis_policy::engine::admission::{FailurePolicy, Reinvocation};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
@@ -140,7 +139,11 @@ fn credential_kinds(case: &Case<'_>) -> Result<(), Mismatch> {
         &user.certificate.is_some(),
         &expect["cert"].as_bool().unwrap(),
     )?;
-    case.same("timeout", &json!(TIMEOUT.as_secs()), &expect["timeoutSeconds"])?;
+    case.same(
+        "timeout",
+        &json!(MAX_CALL_TIMEOUT.as_secs()),
+        &expect["timeoutSeconds"],
+    )?;
     case.same("user agent", &Some(USER_AGENT), &expect["userAgent"].as_str())
 }
 

@@ -4,7 +4,7 @@ use futures_util::future::{join_all, ready};
 use tokio::sync::Notify;
 
 use super::*;
-use portcullis_policy::engine::{Attributes, Target, User};
+use portcullis_policy::engine::{Attributes, Operator, ResourceAttributes, Selectors, Target, User};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -88,7 +88,7 @@ fn what_is_kept_is_bounded_in_bytes() {
         answers.put(key, opinion(Decision::Allow), now);
     }
     answers.kept.run_pending_tasks();
-    assert!(answers.kept.weighted_size() <= MOST_BYTES);
+    assert!(answers.kept.weighted_size() <= MAX_CACHE_BYTES);
     assert!(answers.kept.entry_count() > 100, "and still keeps some");
 }
 
@@ -182,4 +182,58 @@ fn an_error_is_told_to_all_who_wait_and_not_kept() {
     });
     assert_eq!(answers.get(&key("u"), Instant::now()), None);
     assert!(answers.flights().by_key.is_empty());
+}
+
+fn listing(name: &str, values: &[&str], extra: &str) -> Attributes<'static> {
+    Attributes {
+        user: User {
+            name: "u".into(),
+            extra: vec![("k".into(), vec![extra.to_owned().into()])],
+            ..User::default()
+        },
+        target: Target::Resource(Box::new(ResourceAttributes {
+            name: name.to_owned().into(),
+            selectors: Selectors {
+                label: vec![Requirement {
+                    key: "a".into(),
+                    operator: Operator::In,
+                    values: values.iter().map(|value| (*value).to_owned().into()).collect(),
+                }],
+                field: Vec::new(),
+            },
+            ..ResourceAttributes::default()
+        })),
+    }
+}
+
+#[test]
+fn what_a_user_makes_large_is_not_kept() {
+    let long = "x".repeat(MAX_CACHED_BYTES);
+    assert!(CacheKey::new("c", &listing("n", &["v"], "e")).is_some());
+    assert_eq!(CacheKey::new("c", &listing(&long, &["v"], "e")), None);
+    assert_eq!(CacheKey::new("c", &listing("n", &[&long], "e")), None);
+    assert_eq!(CacheKey::new("c", &listing("n", &["v"], &long)), None);
+    let many = vec![""; MAX_CACHED_BYTES];
+    assert_eq!(
+        CacheKey::new("c", &listing("n", &many, "e")),
+        None,
+        "empty values count"
+    );
+}
+
+#[test]
+fn a_large_key_is_not_kept_either() {
+    let mut many = listing("n", &["v"], "e");
+    many.user.groups = vec!["group".into(); MAX_KEY_BYTES / 8];
+    assert_eq!(CacheKey::new("c", &many), None);
+    many.user.groups.truncate(1000);
+    assert!(CacheKey::new("c", &many).is_some());
+}
+
+#[test]
+fn clusters_and_questions_are_told_apart() {
+    let key = |cluster: &str, name: &str| CacheKey::new(cluster, &listing(name, &["v"], "e"));
+    assert_eq!(key("a", "n"), key("a", "n"));
+    assert_ne!(key("a", "n"), key("b", "n"));
+    assert_ne!(key("a", "n"), key("a", "m"));
 }

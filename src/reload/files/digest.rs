@@ -1,19 +1,21 @@
-//! Digests that identify a set of files.
+//! Digests that identify a set of files. A file is not read again if its file system says that it was
+//! not written since.
 
 use std::collections::BTreeSet;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use openssl::sha::{Sha256, sha256};
 
 use super::manifest_files::ManifestFiles;
-use super::stamp::FileStamp;
-use crate::config::files::{MANIFEST_BYTES, read};
+use crate::config::files::{MANIFEST_BYTES, observed, read};
 use crate::reload::source::Watched;
 
 /// The most bytes of all manifests together.
-pub(crate) const MOST_BYTES: usize = 512 << 20;
+pub(crate) const MAX_MANIFEST_BYTES: usize = 512 << 20;
 
 /// The files of a set, each with a digest of its content. Two are equal where the files and
 /// what they say are, whenever that was read.
@@ -51,7 +53,7 @@ impl Fingerprint {
             });
         }
         let bytes: usize = seen.iter().filter_map(|seen| Some(seen.content?.1)).sum();
-        (bytes <= MOST_BYTES).then(|| Self(seen.into()))
+        (bytes <= MAX_MANIFEST_BYTES).then(|| Self(seen.into()))
     }
 }
 
@@ -69,7 +71,7 @@ impl PartialEq for Fingerprint {
 /// is beyond the bytes of a set, the stamp alone. Files that are as `earlier` saw them
 /// are not read.
 pub(crate) fn fingerprint(files: &[PathBuf], earlier: &Fingerprint, now: SystemTime) -> Fingerprint {
-    fingerprint_within(MOST_BYTES, files, earlier, now)
+    fingerprint_within(MAX_MANIFEST_BYTES, files, earlier, now)
 }
 
 fn fingerprint_within(
@@ -150,6 +152,58 @@ fn part(digest: &mut Sha256, bytes: &[u8]) {
     digest.update(bytes);
 }
 
+/// A file that was written so shortly before it was read may be written again with the same
+/// times: those of some file systems have a granularity of two seconds. git calls an index
+/// with such files racy.
+const GRANULARITY: Duration = Duration::from_secs(2);
+
+/// Whether the times of files are believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileTimes {
+    /// A file that has those of before was not written.
+    Believed,
+    /// Every file is read: somebody asks for it.
+    Ignored,
+}
+
+/// Device, inode, size, and when content and inode were changed last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileStamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl FileStamp {
+    /// The stamp of what `path` leads to, at the moment `now`; `None` where there is nothing, or
+    /// where it was written so lately that it may be written again without another stamp.
+    pub(crate) fn of(path: &Path, now: SystemTime) -> Option<Self> {
+        let metadata = observed(path, || fs::metadata(path)).ok()?;
+        Self::at(&metadata, now)
+    }
+
+    fn at(metadata: &Metadata, now: SystemTime) -> Option<Self> {
+        let stamp = Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        };
+        let settled = now
+            .checked_sub(GRANULARITY)?
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .ok()?;
+        let settled = (
+            i64::try_from(settled.as_secs()).ok()?,
+            i64::from(settled.subsec_nanos()),
+        );
+        (stamp.modified < settled && stamp.changed < settled).then_some(stamp)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -170,5 +224,36 @@ mod tests {
         assert!(look(&before) == before);
         fs::write(&files[1], "after").unwrap();
         assert!(look(&before) != before);
+    }
+
+    #[test]
+    fn what_was_just_written_has_no_stamp_and_other_content_has_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.yaml");
+        fs::write(&path, "a: 1\n").unwrap();
+        let first = fs::metadata(&path).unwrap();
+        let written = first.modified().unwrap();
+        assert_eq!(FileStamp::at(&first, written + Duration::from_secs(1)), None);
+        // A clock behind the file system's.
+        assert_eq!(FileStamp::at(&first, written - Duration::from_secs(60)), None);
+        let later = written + Duration::from_secs(3);
+        let stamp = FileStamp::at(&first, later).unwrap();
+        assert_eq!(FileStamp::at(&fs::metadata(&path).unwrap(), later), Some(stamp));
+        // The same size, in the same inode.
+        fs::write(&path, "a: 2\n").unwrap();
+        let second = fs::metadata(&path).unwrap();
+        assert_ne!(
+            FileStamp::at(&second, written + Duration::from_secs(60)),
+            Some(stamp)
+        );
+        // The same size and time, behind a link that leads elsewhere now.
+        fs::write(folder.path().join("b.yaml"), "a: 3\n").unwrap();
+        let link = folder.path().join("link.yaml");
+        std::os::unix::fs::symlink("b.yaml", &link).unwrap();
+        let third = fs::metadata(&link).unwrap();
+        assert_ne!(
+            FileStamp::at(&third, written + Duration::from_secs(60)),
+            Some(stamp)
+        );
     }
 }

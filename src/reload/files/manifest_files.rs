@@ -2,20 +2,19 @@
 //! and one that says the same not parsed again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::SystemTime;
+use std::{io, thread};
 
 use openssl::sha::sha256;
 
-use super::stamp::{FileStamp, FileTimes};
+use super::digest::{FileStamp, FileTimes};
 use super::{ReadLimits, each_manifest, text};
 use crate::config::files::MANIFEST_BYTES;
 use crate::config::{Config, FileScope, ManifestPath};
-use crate::reload::faults_by_cluster::FaultsByCluster;
+use crate::reload::held_back::FaultsByCluster;
 use portcullis_cel::Version;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{Source, SourceObjects};
@@ -52,7 +51,7 @@ enum FoundFile<'e> {
 }
 
 /// The most threads that parse files.
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 
 /// The files of an earlier set.
 struct EarlierFiles<'e> {
@@ -294,7 +293,7 @@ impl FoundFile<'_> {
 fn in_parallel<T: Send, R: Send>(all: Vec<T>, finish: impl Fn(T) -> R + Sync) -> Vec<R> {
     let threads = thread::available_parallelism()
         .map_or(1, usize::from)
-        .min(MOST_THREADS);
+        .min(MAX_THREADS);
     let next = Mutex::new(all.into_iter().enumerate());
     let work = || {
         let mut done = Vec::new();

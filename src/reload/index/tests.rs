@@ -8,8 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::reload::source::WatchedPart;
-use portcullis_cel::Version;
-use portcullis_cel::json;
+use portcullis_cel::{Version, json};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::document;
@@ -222,7 +221,7 @@ fn test_options(config: &Config) -> manifest::Options {
     }
 }
 
-fn told(indexed: &Indexed) -> Vec<String> {
+fn told(indexed: &SnapshotIndex) -> Vec<String> {
     let mut told = Vec::new();
     for cluster in CLUSTERS.into_iter().chain(["other"]) {
         told.extend(told_for(indexed, cluster));
@@ -238,7 +237,7 @@ fn told(indexed: &Indexed) -> Vec<String> {
 }
 
 /// What decides requests from a cluster.
-fn told_for(indexed: &Indexed, cluster: &str) -> Vec<String> {
+fn told_for(indexed: &SnapshotIndex, cluster: &str) -> Vec<String> {
     let mut told = vec![cluster.to_owned()];
     told.extend(told_of(indexed.policies.for_cluster(cluster)));
     told.extend(indexed.admission.for_cluster(cluster).contents(&["team"]));
@@ -287,19 +286,19 @@ proptest! {
     fn changes_beside_a_shared_base_give_the_set_of_a_load_from_nothing(steps in vec(step(), 1..10)) {
         let config = configuration();
         let options = test_options(&config);
-        let (mut world, mut before) = (World::default(), None::<(Indexed, ObjectSet)>);
+        let (mut world, mut before) = (World::default(), None::<(SnapshotIndex, ObjectSet)>);
         for step in &steps {
             world.take(step);
             let Some(own) = world.own(&options) else { continue };
             let watched = || world.watched.values().cloned().collect();
-            let earlier = before.as_ref().map(|(indexed, own)| IndexedBefore {
+            let earlier = before.as_ref().map(|(indexed, own)| EarlierIndex {
                 policies: &indexed.policies,
                 admission: &indexed.admission,
                 basis: &indexed.basis,
                 own,
             });
-            let indexed = Indexed::new(&config, &own, watched(), earlier);
-            let anew = Indexed::new(&config, &own, watched(), None);
+            let indexed = SnapshotIndex::new(&config, &own, watched(), earlier);
+            let anew = SnapshotIndex::new(&config, &own, watched(), None);
             prop_assert_eq!(told(&indexed), told(&anew));
             before = Some((indexed, own));
         }
@@ -310,17 +309,17 @@ proptest! {
         let config = configuration();
         let options = test_options(&config);
         let mut world = World::default();
-        let mut before = None::<(Indexed, ObjectSet)>;
+        let mut before = None::<(SnapshotIndex, ObjectSet)>;
         for step in &steps {
             world.take(step);
             let Some(own) = world.own(&options) else { continue };
-            let earlier = before.as_ref().map(|(indexed, own)| IndexedBefore {
+            let earlier = before.as_ref().map(|(indexed, own)| EarlierIndex {
                 policies: &indexed.policies,
                 admission: &indexed.admission,
                 basis: &indexed.basis,
                 own,
             });
-            let indexed = Indexed::new(&config, &own, world.watched.values().cloned().collect(), earlier);
+            let indexed = SnapshotIndex::new(&config, &own, world.watched.values().cloned().collect(), earlier);
             before = Some((indexed, own));
         }
         // Faulty files are as if nothing had been said.
@@ -328,7 +327,7 @@ proptest! {
         for (number, cluster) in CLUSTERS.into_iter().enumerate() {
             let alone = world.of_one_cluster(number);
             let Some(own) = alone.own(&options) else { continue };
-            let alone = Indexed::new(&config, &own, alone.watched.values().cloned().collect(), None);
+            let alone = SnapshotIndex::new(&config, &own, alone.watched.values().cloned().collect(), None);
             prop_assert_eq!(told_for(&indexed, cluster), told_for(&alone, cluster));
         }
     }
@@ -343,15 +342,15 @@ proptest! {
             world.take(&Step::Watched(cluster, vec![4, 8, 12], true, false));
         }
         let own = world.own(&options).unwrap();
-        let first = Indexed::new(&config, &own, world.watched.values().cloned().collect(), None);
+        let first = SnapshotIndex::new(&config, &own, world.watched.values().cloned().collect(), None);
         world.take(&Step::Watched(0, objects, true, false));
-        let earlier = IndexedBefore {
+        let earlier = EarlierIndex {
             policies: &first.policies,
             admission: &first.admission,
             basis: &first.basis,
             own: &own,
         };
-        let then = Indexed::new(&config, &own, world.watched.values().cloned().collect(), Some(earlier));
+        let then = SnapshotIndex::new(&config, &own, world.watched.values().cloned().collect(), Some(earlier));
         for cluster in &CLUSTERS[1..] {
             let sets = [&first, &then].map(|indexed| indexed.policies.for_cluster(cluster));
             prop_assert!(Arc::ptr_eq(sets[0], sets[1]));

@@ -1,10 +1,14 @@
-//! Messages to and from the reloading thread.
+//! Messages to and from the reloading thread, and what is logged of reloads.
 
+use std::path::PathBuf;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
-use super::due::Requested;
-use crate::reload::inspection::Inspected;
+use super::schedule::ReloadRequest;
+use crate::config::{self, HeldBack};
+use crate::reload::job::ReloadResult;
 use crate::reload::{ReloadFailure, ReloadState, Restriction};
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
 
 /// Called with each attempt that was made.
 pub type ReloadObserver = Box<dyn Fn(ReloadAttempt<'_>) + Send>;
@@ -28,9 +32,9 @@ pub struct Trigger(pub(crate) Sender<WatchEvent>);
 
 pub(crate) enum WatchEvent {
     /// Something is to be done.
-    Requested(Requested),
-    /// The inspection of this number ended; without result if it broke off.
-    Ended(u64, Option<Box<Inspected>>),
+    ReloadRequest(ReloadRequest),
+    /// The job of this number ended; without result if it broke off.
+    Ended(u64, Option<Box<ReloadResult>>),
     /// The reloader is dropped.
     Stop,
 }
@@ -40,16 +44,86 @@ pub(crate) enum WatchEvent {
 impl Trigger {
     /// Loads the files again soon, changed or not.
     pub fn reload(&self) {
-        self.request(Requested::FORCED);
+        self.request(ReloadRequest::FORCED);
     }
 
     /// Puts what the [`ManifestSource`](crate::reload::ManifestSource) has now beside the files, soon.
     pub fn refresh(&self) {
-        self.request(Requested::BESIDE);
+        self.request(ReloadRequest::BESIDE);
     }
 
-    pub(crate) fn request(&self, requested: Requested) {
+    pub(crate) fn request(&self, requested: ReloadRequest) {
         // An error means that the reloader has stopped: nothing to ask any more.
-        let _ = self.0.send(WatchEvent::Requested(requested));
+        let _ = self.0.send(WatchEvent::ReloadRequest(requested));
+    }
+}
+
+/// What a reload that takes longer than `limit` still waits for.
+pub(crate) fn hanging(limit: Duration) -> Vec<Fault> {
+    let pending = config::files::pending();
+    if pending.is_empty() {
+        let message = format!("the reload has not finished after {limit:?}; it takes effect when it does");
+        return vec![fault(message)];
+    }
+    let of = |path: PathBuf| Fault {
+        place: Place::of_file(&path),
+        ..fault(format!(
+            "the reload has not finished after {limit:?} and is reading this file: check its file system"
+        ))
+    };
+    pending.into_iter().map(of).collect()
+}
+
+pub(crate) fn fault(message: String) -> Fault {
+    Fault::error(Place::default(), FaultKind::Unreadable, message)
+}
+
+/// Logs the faults of files that were read, and whose files are not in force as they are.
+pub fn log(faults: &Faults, held_back: &HeldBack) {
+    for fault in faults.iter() {
+        match fault.severity {
+            Severity::Error => tracing::error!("{fault}"),
+            Severity::Warning => tracing::warn!("{fault}"),
+        }
+    }
+    for (cluster, faults) in held_back {
+        tracing::error!(
+            cluster,
+            faults = faults.len(),
+            "the cluster's own files have faults: its last good ones stay in force, everything else takes effect"
+        );
+    }
+}
+
+/// Each by name: whoever removed a restriction by mistake finds it in the log.
+pub(crate) fn warn_of_vanished(restrictions: &[Restriction]) {
+    for restriction in restrictions {
+        let policy = restriction.in_cluster();
+        match restriction.kind {
+            "ValidatingAdmissionPolicy" => {
+                tracing::warn!(policy, "a validating policy is no longer in force")
+            }
+            _ => tracing::warn!(policy, "a Deny is no longer in force"),
+        }
+    }
+}
+
+/// Sockets are bound and queues made once.
+pub(crate) fn warn_of_restart(old: &config::Config, new: &config::Config) {
+    let console = |config: &config::Config| config.console.clone();
+    let address = |config| console(config).map(|console| console.address);
+    let max_decisions = |config| console(config).map(|console| console.max_decisions);
+    let has_tls = |config| console(config).map(|console| console.tls.is_some());
+    let changed = [
+        ("server.address", old.server.address != new.server.address),
+        ("admin.address", old.admin.address != new.admin.address),
+        ("console.address", address(old) != address(new)),
+        ("console.maxDecisions", max_decisions(old) != max_decisions(new)),
+        ("console.tls", has_tls(old) != has_tls(new)),
+        ("limits", old.limits != new.limits),
+        ("decisionLog", old.decision_log != new.decision_log),
+    ];
+    for (field, _) in changed.into_iter().filter(|(_, changed)| *changed) {
+        tracing::warn!("{field} changed: it takes effect at the next start");
     }
 }

@@ -5,28 +5,30 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::due::{Requested, Schedule};
-use super::event::{ReloadAttempt, ReloadObserver, Trigger, WatchEvent};
-use super::report::{fault, hanging, log, warn_of_restart, warn_of_vanished};
+use super::event::{
+    ReloadAttempt, ReloadObserver, Trigger, WatchEvent, fault, hanging, log, warn_of_restart,
+    warn_of_vanished,
+};
+use super::schedule::{ReloadRequest, Schedule};
 use crate::certificates::Reminders;
 use crate::config::HeldBack;
 use crate::reload::files::Fingerprint;
-use crate::reload::inspection::{Inspected, Inspection, InspectionExtent, Loaded, Watches};
+use crate::reload::job::{LoadedSnapshot, ReloadExtent, ReloadJob, ReloadResult, Watches};
 use crate::reload::{ReloadFailure, ReloadState, Restriction, load};
 use portcullis_policy::field::{Fault, Faults};
 
 /// How much longer than its last rebuild took the thread rests before the next:
 /// a cluster that changes all the time must not cost a processor.
-const REST: u32 = 4;
+const REST_FACTOR: u32 = 4;
 
 /// The longest such rest.
-const LONGEST_REST: Duration = Duration::from_millis(400);
+const MAX_REST: Duration = Duration::from_millis(400);
 
-/// How many inspections may hang, each with its thread, before no more are begun.
-const MOST_HANGING: usize = 8;
+/// How many jobs may hang, each with its thread, before no more are begun.
+const MAX_HANGING: usize = 8;
 
 /// How many before polls begin none, so that there are some left for who asks.
-const MOST_HANGING_POLLS: usize = MOST_HANGING / 2;
+const MAX_HANGING_POLLS: usize = MAX_HANGING / 2;
 
 /// What the thread works with.
 pub(crate) struct ReloadWorker {
@@ -35,21 +37,21 @@ pub(crate) struct ReloadWorker {
     path: PathBuf,
     observer: ReloadObserver,
     limit: Duration,
-    /// With the inspection while one runs.
+    /// With the job while one runs.
     watches: Option<Watches>,
     reminders: Reminders,
-    /// What the files said at the last inspection, good or bad.
+    /// What the files said at the last job, good or bad.
     last: Fingerprint,
-    running: Vec<RunningInspection>,
-    /// The number of the inspection begun last.
+    running: Vec<RunningReload>,
+    /// The number of the job begun last.
     begun: u64,
-    /// The number of the newest inspection of which the result was taken.
+    /// The number of the newest job of which the result was taken.
     applied: u64,
     schedule: Schedule,
 }
 
-/// An inspection that has not ended.
-struct RunningInspection {
+/// A job that has not ended.
+struct RunningReload {
     number: u64,
     since: Instant,
     /// Whether what is beside the files changed too.
@@ -85,10 +87,10 @@ impl ReloadWorker {
     }
 
     pub(crate) fn begin_to_watch(&mut self) {
-        let mut inspection = self.inspection(InspectionExtent::Everything);
+        let mut job = self.job(ReloadExtent::Everything);
         let current = Arc::clone(&self.state.current());
-        self.last = inspection.look(&current, false);
-        self.watches = Some(inspection.watches);
+        self.last = job.fingerprint(&current, false);
+        self.watches = Some(job.watches);
         // Whoever loaded the files has logged what they warn of.
         self.reminders.due(&current.expiries, SystemTime::now());
     }
@@ -118,23 +120,21 @@ impl ReloadWorker {
             };
             match received {
                 Ok(WatchEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(WatchEvent::Requested(requested)) => self.schedule.request(requested, Instant::now()),
-                Ok(WatchEvent::Ended(number, inspected)) => {
-                    self.ended(number, inspected.map(|inspected| *inspected))
-                }
+                Ok(WatchEvent::ReloadRequest(requested)) => self.schedule.request(requested, Instant::now()),
+                Ok(WatchEvent::Ended(number, result)) => self.ended(number, result.map(|result| *result)),
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
 
-    /// When something is to be done; `None` while it must wait for an inspection.
+    /// When something is to be done; `None` while it must wait for a job.
     fn act_at(&self) -> Option<Instant> {
         let is_busy = self.running.iter().any(|running| !running.is_reported);
-        if is_busy || self.running.len() >= MOST_HANGING {
+        if is_busy || self.running.len() >= MAX_HANGING {
             return None;
         }
         let poll_interval = self.state.current().config.reload.poll_interval;
-        let polls = self.running.len() < MOST_HANGING_POLLS;
+        let polls = self.running.len() < MAX_HANGING_POLLS;
         let poll = self.schedule.poll_at(poll_interval).filter(|_| polls);
         poll.into_iter().chain(self.schedule.requested_at()).min()
     }
@@ -148,30 +148,30 @@ impl ReloadWorker {
             self.refresh();
         } else {
             let extent = match requested {
-                Requested { is_forced: true, .. } => InspectionExtent::Forced,
-                _ if is_polled => InspectionExtent::Everything,
-                _ => InspectionExtent::Touched,
+                ReloadRequest { is_forced: true, .. } => ReloadExtent::Forced,
+                _ if is_polled => ReloadExtent::Everything,
+                _ => ReloadExtent::Changed,
             };
             self.begin(requested, extent, now);
         }
     }
 
-    // === inspections ===
+    // === jobs ===
 
-    fn begin(&mut self, requested: Requested, extent: InspectionExtent, now: Instant) {
-        if extent != InspectionExtent::Touched {
+    fn begin(&mut self, requested: ReloadRequest, extent: ReloadExtent, now: Instant) {
+        if extent != ReloadExtent::Changed {
             self.schedule.looked(now);
         }
         self.begun += 1;
         let number = self.begun;
         let events = self.trigger.0.clone();
-        let inspection = self.inspection(extent);
-        let begun = inspection.spawn(move |inspected| {
+        let job = self.job(extent);
+        let begun = job.spawn(move |result| {
             // Who has stopped needs no result.
-            let _ = events.send(WatchEvent::Ended(number, inspected.map(Box::new)));
+            let _ = events.send(WatchEvent::Ended(number, result.map(Box::new)));
         });
         match begun {
-            Ok(()) => self.running.push(RunningInspection {
+            Ok(()) => self.running.push(RunningReload {
                 number,
                 since: now,
                 is_beside: requested.is_beside,
@@ -184,10 +184,10 @@ impl ReloadWorker {
         }
     }
 
-    fn inspection(&mut self, extent: InspectionExtent) -> Inspection {
+    fn job(&mut self, extent: ReloadExtent) -> ReloadJob {
         let trigger = self.trigger.clone();
-        let changed = move || trigger.request(Requested::CHANGED);
-        Inspection {
+        let changed = move || trigger.request(ReloadRequest::CHANGED);
+        ReloadJob {
             state: Arc::clone(&self.state),
             path: self.path.clone(),
             watches: self.watches.take().unwrap_or_else(|| Watches::new(changed)),
@@ -196,12 +196,12 @@ impl ReloadWorker {
         }
     }
 
-    fn ended(&mut self, number: u64, inspected: Option<Inspected>) {
+    fn ended(&mut self, number: u64, result: Option<ReloadResult>) {
         let place = self.running.iter().position(|running| running.number == number);
         let Some(running) = place.map(|place| self.running.swap_remove(place)) else {
             return;
         };
-        let Some(inspected) = inspected else {
+        let Some(result) = result else {
             let message = "the reload panicked; please report this bug".to_owned();
             return self.fail(vec![fault(message)], false);
         };
@@ -210,14 +210,14 @@ impl ReloadWorker {
             return;
         }
         self.applied = number;
-        self.last = inspected.seen;
-        self.watches = Some(inspected.watches);
-        let is_loaded = inspected.loaded.is_some();
-        if let Some(loaded) = inspected.loaded {
+        self.last = result.seen;
+        self.watches = Some(result.watches);
+        let is_loaded = result.loaded.is_some();
+        if let Some(loaded) = result.loaded {
             self.put_in_force(loaded);
         } else if running.is_reported {
             // It was reported to have failed; only a whole one shows that all is well.
-            self.schedule.request(Requested::FORCED, Instant::now());
+            self.schedule.request(ReloadRequest::FORCED, Instant::now());
         }
         // What changed beside the files meanwhile may have come too late for it.
         if running.is_reported || running.is_beside && !is_loaded {
@@ -225,8 +225,8 @@ impl ReloadWorker {
         }
     }
 
-    fn put_in_force(&self, loaded: Loaded) {
-        let Loaded { at, snapshot, faults } = loaded;
+    fn put_in_force(&self, loaded: LoadedSnapshot) {
+        let LoadedSnapshot { at, snapshot, faults } = loaded;
         let Some(snapshot) = snapshot else {
             let failure = ReloadFailure {
                 at,
@@ -275,7 +275,7 @@ impl ReloadWorker {
         });
     }
 
-    // === inspections that hang ===
+    // === jobs that hang ===
 
     fn report_at(&self) -> Option<Instant> {
         let waiting = self.running.iter().filter(|running| !running.is_reported);
@@ -290,9 +290,9 @@ impl ReloadWorker {
             running.is_reported |= running.since + self.limit <= now;
         }
         self.fail(hanging(self.limit), true);
-        if self.running.len() >= MOST_HANGING {
+        if self.running.len() >= MAX_HANGING {
             tracing::error!(
-                "{MOST_HANGING} reloads hang, and no more are started until one ends: repair the \
+                "{MAX_HANGING} reloads hang, and no more are started until one ends: repair the \
                  file system, or restart the gateway"
             );
         }
@@ -305,7 +305,7 @@ impl ReloadWorker {
         let start = Instant::now();
         let current = self.state.current();
         let snapshot = load::refresh(&current, self.state.source());
-        let rest = (start.elapsed() * REST).min(LONGEST_REST);
+        let rest = (start.elapsed() * REST_FACTOR).min(MAX_REST);
         self.schedule.rest_until(Instant::now() + rest);
         let Some(snapshot) = snapshot.filter(|new| new.revision != current.revision) else {
             return;

@@ -1,8 +1,18 @@
 //! Address resolution, and which addresses may be dialled.
+//!
+//! A name is resolved once for all calls that wait for it, and the addresses are kept for a while. A
+//! query to name servers cannot be cancelled, and holds a thread until they answer. Were each call to
+//! query again when the one before has given up, a single name whose servers are silent would soon hold
+//! all threads, and calls to other webhooks would find none.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use ipnet::IpNet;
 
 use super::Error;
@@ -175,155 +185,41 @@ async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// How long what a name led to is believed.
+const CACHE_TIME: Duration = Duration::from_secs(5);
 
-    fn resolve(addresses: &Addresses, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(addresses.resolve(host, port))
-    }
+/// What is being found out, for everybody who waits for it.
+pub(crate) type Resolving = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, Error>>>;
 
-    fn address(text: &str) -> SocketAddr {
-        text.parse().unwrap()
-    }
+/// The addresses of one name.
+#[derive(Default)]
+pub(crate) struct Resolution(Mutex<Option<(Instant, Resolving)>>);
 
-    #[test]
-    fn a_service_is_where_the_map_says() {
-        let addresses = Addresses {
-            fixed: BTreeMap::from([("hooks.infra.svc:443".to_owned(), address("127.0.0.1:9443"))]),
-            ..Addresses::default()
-        };
-        assert_eq!(
-            resolve(&addresses, "Hooks.infra.svc", 443),
-            Ok(vec![address("127.0.0.1:9443")])
-        );
-        assert_eq!(resolve(&addresses, "::1", 443), Ok(vec![address("[::1]:443")]));
-    }
+// === impl Resolution ===
 
-    #[test]
-    fn addresses_outside_the_list_are_refused_however_they_are_found() {
-        let addresses = Addresses {
-            fixed: BTreeMap::from([("a.b.svc:443".to_owned(), address("192.0.2.1:443"))]),
-            allowed: Some(vec!["10.0.0.0/8".parse().unwrap()]),
-            ..Addresses::default()
-        };
-        for (host, refused) in [
-            ("a.b.svc", "192.0.2.1:443"),
-            ("192.0.2.2", "192.0.2.2:443"),
-            ("::ffff:192.0.2.2", "[::ffff:192.0.2.2]:443"),
-        ] {
-            assert_eq!(
-                resolve(&addresses, host, 443),
-                Err(Error::Forbidden(address(refused))),
-                "{host}"
-            );
+impl Resolution {
+    /// What the name led to a moment ago, or what `resolve` is finding out or, if nobody is
+    /// at it, begins to: it goes on when nobody waits for it any more. Failures are not kept.
+    pub(crate) fn get<F>(&self, resolve: impl FnOnce() -> F) -> Resolving
+    where
+        F: Future<Output = Result<Vec<SocketAddr>, Error>> + Send + 'static,
+    {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((begun, resolving)) = &*last
+            && match resolving.peek() {
+                None => true,
+                Some(Ok(_)) => begun.elapsed() < CACHE_TIME,
+                Some(Err(_)) => false,
+            }
+        {
+            return resolving.clone();
         }
-        assert!(resolve(&addresses, "10.1.2.3", 443).is_ok());
-        assert!(resolve(&addresses, "::ffff:10.1.2.3", 443).is_ok());
-    }
-
-    #[test]
-    fn others_reach_this_host_only_where_it_is_named() {
-        let addresses = |fixed: &[(&str, &str)], allowed: Option<&[&str]>| Addresses {
-            fixed: fixed
-                .iter()
-                .map(|(name, to)| ((*name).to_owned(), address(to)))
-                .collect(),
-            allowed: allowed.map(|all| all.iter().map(|one| one.parse().unwrap()).collect()),
-            own: vec![address("127.0.0.1:8443")],
-            is_guarded: true,
-        };
-        let free = addresses(&[], None);
-        for host in [
-            "127.0.0.1",
-            "127.8.8.8",
-            "localhost",
-            "LOCALHOST",
-            "::1",
-            "0.0.0.0",
-            "0.0.0.1",
-            "::",
-            "::ffff:127.0.0.1",
-            "::ffff:0.0.0.0",
-            "::127.0.0.1",
-            "64:ff9b::7f00:1",
-            "169.254.169.254",
-            "::ffff:169.254.169.254",
-            "fe80::1",
-            "febf::1",
-        ] {
-            let found = resolve(&free, host, 443);
-            assert!(matches!(found, Err(Error::OnThisHost(_))), "{host}: {found:?}");
-            // A network that holds everything names nothing.
-            let wide = addresses(&[], Some(&["0.0.0.0/0", "::/0"]));
-            let found = resolve(&wide, host, 443);
-            assert!(matches!(found, Err(Error::OnThisHost(_))), "{host}: {found:?}");
-        }
-        for host in [
-            "10.0.0.1",
-            "192.0.2.1",
-            "2001:db8::1",
-            "fd00::1",
-            "64:ff9b::a00:1",
-        ] {
-            assert!(resolve(&free, host, 443).is_ok(), "{host}");
-        }
-        let named = addresses(&[("hook.svc:443", "127.0.0.1:9443")], None);
-        assert!(resolve(&named, "hook.svc", 443).is_ok());
-        // The name is not the address.
-        assert!(matches!(
-            resolve(&named, "127.0.0.1", 9443),
-            Err(Error::OnThisHost(_))
-        ));
-        let listed = addresses(&[], Some(&["127.0.0.0/8", "169.254.1.1/32", "::1/128"]));
-        for (host, expected) in [
-            ("127.0.0.1", true),
-            ("169.254.1.1", true),
-            ("::1", true),
-            ("10.0.0.1", false),
-        ] {
-            assert_eq!(resolve(&listed, host, 443).is_ok(), expected, "{host}");
-        }
-        assert!(matches!(
-            resolve(&listed, "169.254.169.254", 443),
-            Err(Error::OnThisHost(_))
-        ));
-        // Never itself, whoever names it.
-        for addresses in [&listed, &addresses(&[("me.svc:443", "127.0.0.1:8443")], None)] {
-            let found = [
-                resolve(addresses, "127.0.0.1", 8443),
-                resolve(addresses, "me.svc", 443),
-            ];
-            assert!(
-                found.iter().any(|found| matches!(found, Err(Error::Itself(_)))),
-                "{found:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_gateway_is_not_called_by_itself() {
-        let listening = |own: &str| Addresses {
-            own: vec![address(own)],
-            ..Addresses::default()
-        };
-        for (own, host, port) in [
-            ("127.0.0.1:8443", "127.0.0.1", 8443),
-            ("127.0.0.1:8443", "0.0.0.0", 8443),
-            ("127.0.0.1:8443", "::ffff:127.0.0.1", 8443),
-            ("0.0.0.0:8443", "127.0.0.1", 8443),
-            ("[::]:8443", "127.0.0.1", 8443),
-        ] {
-            let found = resolve(&listening(own), host, port);
-            assert!(matches!(found, Err(Error::Itself(_))), "{own} {host}: {found:?}");
-        }
-        for (own, host, port) in [
-            ("127.0.0.1:8443", "127.0.0.1", 8444),
-            ("127.0.0.1:8443", "127.0.0.2", 8443),
-            ("0.0.0.0:8443", "192.0.2.1", 8443),
-        ] {
-            assert!(resolve(&listening(own), host, port).is_ok(), "{own} {host}");
-        }
+        let resolving = resolve().boxed().shared();
+        drop(tokio::spawn(resolving.clone()));
+        *last = Some((Instant::now(), resolving.clone()));
+        resolving
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,10 +15,10 @@ use crate::config::{FileScope, Files, Secret};
 
 /// How long a token is used before its file is looked at again; the same as the
 /// leeway of client-go's tokens (`transport/token_source.go`).
-const FRESH: Duration = Duration::from_secs(10);
+const TOKEN_LEEWAY: Duration = Duration::from_secs(10);
 
 /// The least time between two looks, however often a webhook refuses the token.
-const AGAIN: Duration = Duration::from_secs(1);
+const MIN_READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The `Authorization` header of each request.
 #[derive(Debug, Clone, Default)]
@@ -83,7 +83,7 @@ impl ClientAuthorization {
     pub fn token_file((path, scope): (&Path, &FileScope), token: &Secret) -> Result<Self, InvalidSettings> {
         let current = Current {
             header: bearer(token.reveal())?,
-            due: Instant::now() + FRESH,
+            due: Instant::now() + TOKEN_LEEWAY,
             looked: None,
             is_looking: false,
         };
@@ -121,7 +121,7 @@ impl TokenFile {
         let (header, is_due) = self.with(|current| {
             let is_due = current.due <= now && !current.is_looking;
             if is_due {
-                current.due = now + FRESH;
+                current.due = now + TOKEN_LEEWAY;
                 current.looked = Some(now);
                 current.is_looking = true;
             }
@@ -160,7 +160,9 @@ impl TokenFile {
 
     fn refused(&self, now: Instant) {
         self.with(|current| {
-            let soon = current.looked.map_or(now, |looked| now.max(looked + AGAIN));
+            let soon = current
+                .looked
+                .map_or(now, |looked| now.max(looked + MIN_READ_INTERVAL));
             current.due = current.due.min(soon);
         });
     }
@@ -291,7 +293,7 @@ mod tests {
         else {
             panic!("a file was given");
         };
-        let later = Instant::now() + 2 * FRESH;
+        let later = Instant::now() + 2 * TOKEN_LEEWAY;
         file.with(|current| current.is_looking = true);
         assert_eq!(wait(file.header(later)), "Bearer old");
         assert_eq!(file.look(), "Bearer new");

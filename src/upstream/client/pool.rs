@@ -1,4 +1,5 @@
-//! The open connections to one webhook.
+//! The open connections to one webhook, and the threads on which all calls are made: a few, started with
+//! the first call and kept until the process ends.
 //!
 //! ```text
 //! take ─▶ one call ─▶ reply ─▶ verified by the caller ─▶ release: idle, or ended
@@ -9,7 +10,8 @@
 //! is used by one call at a time, until its reply has been verified, and again only if that reply
 //! named its question. hyper ends an idle connection over which anything comes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -20,25 +22,26 @@ use hyper::header::{HOST, HeaderValue};
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::task::AbortHandle;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout, timeout_at};
 
+use super::Error;
 use super::connect::Connector;
-use super::{Error, runtime};
 
 /// How long an idle connection is kept: as Go's default transport does.
-const MAX_IDLE: Duration = Duration::from_secs(90);
+const MAX_IDLE_TIME: Duration = Duration::from_secs(90);
 
 /// Idle connections to one webhook; client-go keeps 25.
 const MAX_IDLE_CONNECTIONS: usize = 64;
 
 /// Silence after which an HTTP/2 connection is probed, and how long it may take
 /// to answer; as `apimachinery/pkg/util/net/http.go` has them.
-const PING: Duration = Duration::from_secs(30);
-const PONG: Duration = Duration::from_secs(15);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long a server that replied may take to read the rest of the request.
-const MAX_UNREAD: Duration = Duration::from_millis(500);
+const MAX_UNREAD_TIME: Duration = Duration::from_millis(500);
 
 type Body = Full<Bytes>;
 type Sent = Result<Response<Incoming>, TrySendError<Request<Body>>>;
@@ -136,8 +139,8 @@ impl ConnectionPool {
         }
         let (sender, driver) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .keep_alive_interval(PING)
-            .keep_alive_timeout(PONG)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
             .handshake(stream)
             .await?;
         drop(tokio::spawn(driver));
@@ -158,7 +161,8 @@ impl OpenConnections {
             return Some(Connection::Http2(Arc::clone(shared)));
         }
         let mut idle = std::iter::from_fn(|| unused.idle.pop());
-        let usable = idle.find(|idle| idle.connection.sender.is_ready() && idle.since.elapsed() < MAX_IDLE);
+        let usable =
+            idle.find(|idle| idle.connection.sender.is_ready() && idle.since.elapsed() < MAX_IDLE_TIME);
         usable.map(|idle| Connection::Http1(idle.connection))
     }
 
@@ -185,14 +189,14 @@ impl OpenConnections {
         }
         unused.idle.push(IdleConnection { connection, since });
         if !std::mem::replace(&mut unused.is_swept, true) {
-            runtime::spawn(sweep(Arc::downgrade(self)));
+            spawn(sweep(Arc::downgrade(self)));
         }
     }
 
     /// Ends what was idle for too long; whether anything is left.
     fn end_old(&self) -> bool {
         let mut unused = self.unused();
-        unused.idle.retain(|idle| idle.since.elapsed() < MAX_IDLE);
+        unused.idle.retain(|idle| idle.since.elapsed() < MAX_IDLE_TIME);
         unused.is_swept = !unused.idle.is_empty();
         unused.is_swept
     }
@@ -205,7 +209,7 @@ impl OpenConnections {
 /// Ends connections that are idle for too long, for as long as there are any.
 async fn sweep(open: Weak<OpenConnections>) {
     loop {
-        sleep(MAX_IDLE / 2).await;
+        sleep(MAX_IDLE_TIME / 2).await;
         if !open.upgrade().is_some_and(|open| open.end_old()) {
             return;
         }
@@ -248,7 +252,7 @@ impl UsedConnection {
         let Some((Connection::Http1(connection), _)) = &mut self.0 else {
             return;
         };
-        let ready = timeout(MAX_UNREAD, connection.sender.ready()).await;
+        let ready = timeout(MAX_UNREAD_TIME, connection.sender.ready()).await;
         if !matches!(ready, Ok(Ok(()))) {
             self.0 = None;
         }
@@ -288,4 +292,48 @@ impl std::fmt::Debug for UsedConnection {
 fn in_origin_form(uri: &Uri) -> Uri {
     let path = uri.path_and_query().cloned();
     path.unwrap_or_else(|| PathAndQuery::from_static("/")).into()
+}
+
+/// Threads that wait for what cannot be awaited: name servers and files.
+const BLOCKING_THREADS: usize = 64;
+
+static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+
+/// Ends its task when dropped.
+struct Task<T>(JoinHandle<T>);
+
+/// Runs `call` there. It ends when the caller stops waiting.
+pub(crate) async fn run<T: Send + 'static>(
+    call: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Error> {
+    let runtime = RUNTIME.get_or_init(start).as_ref().ok_or(Error::Runtime)?;
+    let mut task = Task(runtime.spawn(call));
+    (&mut task.0).await.map_err(|_| Error::Runtime)
+}
+
+/// Does `work` there; nobody waits for it.
+pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
+    if let Some(runtime) = RUNTIME.get_or_init(start) {
+        drop(runtime.spawn(work));
+    }
+}
+
+fn start() -> Option<Runtime> {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    Builder::new_multi_thread()
+        .worker_threads(cores.clamp(2, 4))
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("upstream")
+        .enable_all()
+        .build()
+        .inspect_err(|error| tracing::error!(%error, "cannot start the threads that call webhooks"))
+        .ok()
+}
+
+// === impl Task ===
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }

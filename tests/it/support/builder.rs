@@ -90,7 +90,7 @@ impl Builder {
             reload: "1h",
             upstreams: "{}".to_owned(),
             source: Arc::new(FilesAlone),
-            reload_limit: reload::LIMIT,
+            reload_limit: reload::RELOAD_TIMEOUT,
             more_callers: "",
             clusters: "[]".to_owned(),
             paths: "[policies]",

@@ -11,7 +11,7 @@ use std::{io, thread};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::files::{self, FileTimes, Fingerprint, SetFiles, SetNames};
-use super::interest::{Interest, Touched};
+use super::watch::schedule::{ChangedNames, Interest};
 use super::{ReloadState, Snapshot, load};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
@@ -23,21 +23,21 @@ use portcullis_policy::field::Faults;
 const ROUNDS: usize = 3;
 
 /// What it works with.
-pub(crate) struct Inspection {
+pub(crate) struct ReloadJob {
     pub(crate) state: Arc<ReloadState>,
     /// The configuration.
     pub(crate) path: PathBuf,
     pub(crate) watches: Watches,
     /// What the files said at the last one, good or bad.
     pub(crate) last: Fingerprint,
-    pub(crate) extent: InspectionExtent,
+    pub(crate) extent: ReloadExtent,
 }
 
-/// How much an inspection looks at.
+/// How much a job reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum InspectionExtent {
+pub(crate) enum ReloadExtent {
     /// What the watches told of, as far as that is all there can be.
-    Touched,
+    Changed,
     /// Every file.
     Everything,
     /// Every file, which are loaded although they say the same.
@@ -45,16 +45,16 @@ pub(crate) enum InspectionExtent {
 }
 
 /// What it came to.
-pub(crate) struct Inspected {
+pub(crate) struct ReloadResult {
     pub(crate) watches: Watches,
     /// What the files say now.
     pub(crate) seen: Fingerprint,
     /// What they were loaded to, if they were.
-    pub(crate) loaded: Option<Loaded>,
+    pub(crate) loaded: Option<LoadedSnapshot>,
 }
 
 /// A set that was loaded, or why there is none.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedSnapshot {
     pub(crate) at: SystemTime,
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) faults: Faults,
@@ -65,19 +65,19 @@ pub(crate) struct Watches {
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
     interest: Arc<Mutex<Interest>>,
-    /// Of the last look at everything.
+    /// As they were when everything was read last.
     names: SetNames,
 }
 
-// === impl Inspection ===
+// === impl ReloadJob ===
 
-impl Inspection {
+impl ReloadJob {
     /// Runs it, and has `ended` called with what it came to; `None` if it broke off.
     ///
     /// # Errors
     ///
     /// The operating system refused a thread.
-    pub(crate) fn spawn(self, ended: impl FnOnce(Option<Inspected>) + Send + 'static) -> io::Result<()> {
+    pub(crate) fn spawn(self, ended: impl FnOnce(Option<ReloadResult>) + Send + 'static) -> io::Result<()> {
         let run = move || ended(catch_unwind(AssertUnwindSafe(|| self.run())).ok());
         thread::Builder::new()
             .name("reload-files".to_owned())
@@ -86,17 +86,17 @@ impl Inspection {
     }
 
     /// Loads the files if they changed.
-    fn run(mut self) -> Inspected {
+    fn run(mut self) -> ReloadResult {
         let current = Arc::clone(&self.state.current());
         let touched = self.watches.take_touched();
-        let inspected = match touched {
-            Touched::Names(names) if self.extent == InspectionExtent::Touched => {
-                self.look_at(&names, &current)
+        let result = match touched {
+            ChangedNames::Names(names) if self.extent == ReloadExtent::Changed => {
+                self.read_changed(&names, &current)
             }
             _ => None,
         };
-        let (seen, loaded) = inspected.unwrap_or_else(|| self.look_at_everything(&current));
-        Inspected {
+        let (seen, loaded) = result.unwrap_or_else(|| self.read_everything(&current));
+        ReloadResult {
             watches: self.watches,
             seen,
             loaded,
@@ -104,14 +104,14 @@ impl Inspection {
     }
 
     /// Loads what has these names and says something else than before, and nothing else. `None`
-    /// where more must be looked at.
+    /// where more must be read.
     ///
-    /// What is written meanwhile is told of again.
-    fn look_at(
+    /// The watches report again what is written meanwhile.
+    fn read_changed(
         &self,
         names: &BTreeSet<PathBuf>,
         current: &Snapshot,
-    ) -> Option<(Fingerprint, Option<Loaded>)> {
+    ) -> Option<(Fingerprint, Option<LoadedSnapshot>)> {
         // After a failure the whole is to be reported, and what is in force is not what was seen.
         if self.state.last_failure().is_some() || !current.held_back.is_empty() {
             return None;
@@ -124,14 +124,14 @@ impl Inspection {
         }
         let (snapshot, faults) = load::reload_files(current, self.state.source(), &files, at)?;
         let snapshot = Some(snapshot);
-        Some((seen, Some(Loaded { at, snapshot, faults })))
+        Some((seen, Some(LoadedSnapshot { at, snapshot, faults })))
     }
 
     /// Loads everything, and once more where files changed while they were read or the new set
     /// names other files.
-    fn look_at_everything(&mut self, current: &Snapshot) -> (Fingerprint, Option<Loaded>) {
+    fn read_everything(&mut self, current: &Snapshot) -> (Fingerprint, Option<LoadedSnapshot>) {
         let last = self.last.clone();
-        let is_forced = self.extent == InspectionExtent::Forced;
+        let is_forced = self.extent == ReloadExtent::Forced;
         let times = if is_forced {
             // Who asks for a reload may know of a file system whose times do not tell.
             self.last = Fingerprint::none();
@@ -140,14 +140,14 @@ impl Inspection {
             FileTimes::Believed
         };
         let was_faulty = self.state.last_failure().is_some() || !current.held_back.is_empty();
-        let mut seen = self.look(current, was_faulty);
+        let mut seen = self.fingerprint(current, was_faulty);
         let mut loaded = None;
         if is_forced || seen != last {
             for _ in 0..ROUNDS {
                 let at = SystemTime::now();
                 let (snapshot, faults) = load::reload(&self.path, self.state.source(), current, times, at);
-                let after = self.look(snapshot.as_ref().unwrap_or(current), snapshot.is_none());
-                loaded = Some(Loaded { at, snapshot, faults });
+                let after = self.fingerprint(snapshot.as_ref().unwrap_or(current), snapshot.is_none());
+                loaded = Some(LoadedSnapshot { at, snapshot, faults });
                 if after == seen {
                     break;
                 }
@@ -158,7 +158,7 @@ impl Inspection {
     }
 
     /// Reads what the files say now, and watches the folders they are in.
-    pub(crate) fn look(&mut self, snapshot: &Snapshot, is_faulty: bool) -> Fingerprint {
+    pub(crate) fn fingerprint(&mut self, snapshot: &Snapshot, is_faulty: bool) -> Fingerprint {
         // Anew: what a faulty configuration names must be noticed, too, when it is mended.
         let (examined, _) = config::examine(&self.path);
         let config = examined.config.as_ref().unwrap_or(&snapshot.config);
@@ -215,7 +215,7 @@ impl Watches {
     }
 
     /// What was touched since this was asked for last.
-    fn take_touched(&self) -> Touched {
+    fn take_touched(&self) -> ChangedNames {
         self.interest().take_touched()
     }
 

@@ -76,8 +76,8 @@ impl WatchedSet {
             watches: Some(watches),
             last: Fingerprint::none(),
         };
-        let mut first = world.inspection(InspectionExtent::Everything);
-        world.last = first.look(&world.state.current(), false);
+        let mut first = world.job(ReloadExtent::Everything);
+        world.last = first.fingerprint(&world.state.current(), false);
         first.watches.take_touched();
         world.watches = Some(first.watches);
         world
@@ -87,8 +87,8 @@ impl WatchedSet {
         self.folder.path().join(name)
     }
 
-    fn inspection(&mut self, extent: InspectionExtent) -> Inspection {
-        Inspection {
+    fn job(&mut self, extent: ReloadExtent) -> ReloadJob {
+        ReloadJob {
             state: Arc::clone(&self.state),
             path: self.path("portcullis.yaml"),
             watches: self.watches.take().unwrap(),
@@ -97,28 +97,28 @@ impl WatchedSet {
         }
     }
 
-    /// The watches tell of `names`, or, without any, it is time to look at everything. How many
-    /// files and folders are looked at then, and whether anything was loaded.
-    fn inspect(&mut self, names: &[&str]) -> (usize, bool) {
+    /// The watches tell of `names`, or, without any, everything is to be read. How many
+    /// files and folders are read then, and whether anything was loaded.
+    fn reload(&mut self, names: &[&str]) -> (usize, bool) {
         let mut event = notify::Event::new(EventKind::Modify(ModifyKind::Any));
         event.paths = names.iter().map(|name| self.path(name)).collect();
-        let inspection = if names.is_empty() {
-            self.inspection(InspectionExtent::Everything)
+        let job = if names.is_empty() {
+            self.job(ReloadExtent::Everything)
         } else {
-            self.inspection(InspectionExtent::Touched)
+            self.job(ReloadExtent::Changed)
         };
-        inspection.watches.interest().note(&event);
+        job.watches.interest().note(&event);
         let before = observed_by_this_thread();
-        let inspected = inspection.run();
+        let result = job.run();
         let observed = observed_by_this_thread() - before;
-        (self.watches, self.last) = (Some(inspected.watches), inspected.seen);
-        let is_loaded = inspected.loaded.is_some();
-        match inspected.loaded {
-            Some(Loaded {
+        (self.watches, self.last) = (Some(result.watches), result.seen);
+        let is_loaded = result.loaded.is_some();
+        match result.loaded {
+            Some(LoadedSnapshot {
                 snapshot: Some(snapshot),
                 ..
             }) => self.state.replace(snapshot, Change::default()),
-            Some(Loaded { at, faults, .. }) => self.state.keep(ReloadFailure {
+            Some(LoadedSnapshot { at, faults, .. }) => self.state.keep(ReloadFailure {
                 at,
                 faults: Arc::new(faults),
                 is_hanging: false,
@@ -155,13 +155,13 @@ fn told(snapshot: &Snapshot) -> Vec<String> {
 
 #[test]
 fn a_change_in_one_cluster_reads_its_file_and_leaves_the_sets_of_others() {
-    let looks = [3, 30].map(|clusters| {
+    let reads = [3, 30].map(|clusters| {
         let mut world = WatchedSet::new(clusters);
         let before = Arc::clone(&world.state.current());
         // As an editor does it.
         fs::write(world.path("clusters/1/4913"), manifest("two", 3)).unwrap();
         fs::rename(world.path("clusters/1/4913"), world.path("clusters/1/two.yaml")).unwrap();
-        let (looks, is_loaded) = world.inspect(&["clusters/1/4913", "clusters/1/two.yaml"]);
+        let (reads, is_loaded) = world.reload(&["clusters/1/4913", "clusters/1/two.yaml"]);
         assert!(is_loaded);
         let after = Arc::clone(&world.state.current());
         assert_eq!(Some(told(&after)), world.anew());
@@ -171,20 +171,20 @@ fn a_change_in_one_cluster_reads_its_file_and_leaves_the_sets_of_others() {
             assert_eq!(Arc::ptr_eq(before, after), cluster != "c1", "{cluster}");
         }
         assert!(Arc::ptr_eq(&before.authenticator, &after.authenticator));
-        assert!(!world.inspect(&["clusters/1/two.yaml"]).1);
-        looks
+        assert!(!world.reload(&["clusters/1/two.yaml"]).1);
+        reads
     });
-    assert_eq!(looks[0], looks[1]);
-    assert!(looks[0] <= 10, "{looks:?}");
+    assert_eq!(reads[0], reads[1]);
+    assert!(reads[0] <= 10, "{reads:?}");
 }
 
 #[test]
 fn what_led_nowhere_is_told_of_with_the_next_change() {
     let mut world = WatchedSet::new(1);
     symlink("nothing", world.path("set/b.yaml")).unwrap();
-    world.inspect(&["set/b.yaml"]);
+    world.reload(&["set/b.yaml"]);
     fs::write(world.path("set/a.yaml"), manifest("a", 3)).unwrap();
-    world.inspect(&["set/a.yaml"]);
+    world.reload(&["set/a.yaml"]);
     assert!(world.state.last_failure().is_some());
 }
 
@@ -293,14 +293,14 @@ proptest! {
     fn whatever_changes_in_files_gives_the_set_of_a_load_from_nothing(steps in vec(step(), 1..12)) {
         let mut world = WatchedSet::new(2);
         fs::create_dir(world.path("set/sub")).unwrap();
-        world.inspect(&["set/sub"]);
-        let mut looking_at_everything = WatchedSet::of(Arc::clone(&world.folder));
+        world.reload(&["set/sub"]);
+        let mut reading_everything = WatchedSet::of(Arc::clone(&world.folder));
         for (number, step) in steps.into_iter().enumerate() {
             let names = step.take(world.folder.path(), number);
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            world.inspect(&names);
-            looking_at_everything.inspect(&[]);
-            let [ours, theirs] = [&world, &looking_at_everything]
+            world.reload(&names);
+            reading_everything.reload(&[]);
+            let [ours, theirs] = [&world, &reading_everything]
                 .map(|world| (world.state.last_failure().is_some(), told(&world.state.current())));
             prop_assert_eq!(&ours, &theirs, "{:?}", step);
             // A link that leads nowhere is found with the next change.
