@@ -45,7 +45,7 @@ pub struct Authorizers {
 impl Authorizers {
     /// Reads the kubeconfigs of `config`'s entries. An entry that is as it was
     /// in `previous`, credentials included, keeps its connections and its
-    /// answers; those of any other begin anew.
+    /// answers; those of any other start afresh.
     ///
     /// What is returned is complete only where there is no error among the faults.
     #[must_use]
@@ -172,7 +172,7 @@ impl Authorizers {
 
 impl Pending {
     /// Asks on, until somebody allows or denies. An authorizer whose answer is
-    /// not there in time for `deadline` comes to its failurePolicy. The end, and
+    /// not there in time for `deadline` is decided by its failurePolicy. The end, and
     /// what it was about.
     pub async fn ask(self, deadline: Instant, trace: &ReviewTrace) -> (ConsultationEnd, Attributes<'static>) {
         let Self {
@@ -211,7 +211,7 @@ impl ConsultationEnd {
     }
 }
 
-/// What one authorizer comes to.
+/// The result of one authorizer.
 async fn opinion(
     entry: &Arc<WebhookAuthorizer>,
     question: &AuthorizerQuestion,

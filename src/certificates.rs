@@ -100,7 +100,7 @@ pub fn warnings(expiries: &[Expiry], now: SystemTime) -> Faults {
 }
 
 /// When each certificate ends that `config` names, in its own files and in the
-/// kubeconfigs that it names. What cannot be read is left out: whoever uses it
+/// kubeconfigs that it names. What cannot be read is left out: the code that uses it
 /// reports that.
 #[must_use]
 pub fn of_configuration(config: &Config, files: &dyn Files) -> Vec<Expiry> {
@@ -261,7 +261,7 @@ enum ReminderStage {
 
 impl Reminders {
     /// Whom to remind of at `now`: those that came a stage nearer to their end since
-    /// the last call, or that are new and near. A renewed certificate begins anew.
+    /// the last call, or that are new and near. A renewed certificate starts from the beginning.
     pub fn due<'e>(&mut self, expiries: &'e [Expiry], now: SystemTime) -> Vec<&'e Expiry> {
         let mut stages = HashMap::new();
         let mut due = Vec::new();

@@ -39,7 +39,7 @@ pub use client::Reply;
 pub use in_flight::Requester;
 pub use settings::{USER_AGENT, UpstreamCredentials, credentials_of};
 
-/// The most time that a call may take, whoever allows it more: as in
+/// The most time that a call may take, even where its webhook has more: as in
 /// `apiserver/pkg/util/webhook/authentication.go`.
 pub const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -197,7 +197,7 @@ impl Upstreams {
         })
     }
 
-    /// Counts calls in `metrics` from now on, and ends the series of whoever is
+    /// Counts calls in `metrics` from now on, and ends the series of webhooks that are
     /// neither here nor among `others`. The recorders of those, in their order.
     pub fn observe<'o>(
         &'o self,

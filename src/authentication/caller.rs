@@ -35,7 +35,7 @@ pub enum Refusal {
     /// Nobody is known by what was shown: 401.
     #[error("unauthorized: {cause}")]
     Unauthenticated {
-        /// The last credential that was looked at.
+        /// The last credential that was checked.
         method: AuthenticationMethod,
         /// What was wrong with it; for the log, not for the caller.
         cause: CredentialFault,
@@ -179,7 +179,7 @@ impl Refusal {
         }
     }
 
-    /// What was looked at: the label `method` of the failure.
+    /// What was checked: the label `method` of the failure.
     #[must_use]
     pub const fn method(&self) -> AuthenticationMethod {
         match self {
@@ -190,7 +190,7 @@ impl Refusal {
         }
     }
 
-    /// What the caller gets: nothing that helps to guess. Whoever has the key
+    /// What the caller gets: nothing that helps to guess. A client that has the key
     /// of a certificate of the client CA may know that its time is over.
     #[must_use]
     pub fn message(&self) -> Cow<'static, str> {

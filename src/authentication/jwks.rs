@@ -148,7 +148,7 @@ fn key(value: serde_json::Value, allowed: &[Algorithm]) -> Result<IssuerKey, &'s
     })
 }
 
-/// What a key of this type can do. A shared secret can do nothing: whoever
+/// What a key of this type can do. A shared secret can do nothing: a party that
 /// holds it could make tokens, and none of our algorithms uses one.
 fn usable(parameters: &AlgorithmParameters) -> Result<&'static [Algorithm], &'static str> {
     match parameters {

@@ -56,7 +56,7 @@ pub(crate) struct CheckedToken {
 /// of time in which that holds as far as the token's own times say.
 type ClaimsOutcome = (Result<Map<String, Value>, TokenFault>, Window);
 
-/// Longer tokens are not looked at.
+/// Longer tokens are rejected unread.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
 /// How long a token is not checked again. A key that is taken away counts at
@@ -223,7 +223,7 @@ impl Issuer {
         rules.set_issuer(&[&self.rules.issuer]);
         rules.set_audience(&self.rules.audiences);
         rules.set_required_spec_claims(&["exp", "iss", "aud"]);
-        // Times are looked at below, against the request's own clock.
+        // Times are checked below, against the request's own clock.
         rules.validate_exp = false;
         rules.validate_nbf = false;
         decode(token, key, &rules)

@@ -141,7 +141,7 @@ impl WebhookAuthorizer {
         self.rules.relevance(attributes, deadline)
     }
 
-    /// What it comes to without being asked; `None` where it is passed over.
+    /// Its result without a call; `None` where it does not apply.
     pub(crate) fn settled(&self, relevance: &Relevance) -> Option<Opinion> {
         match relevance {
             Relevance::Failed(error) => Some(self.failed(error)),
@@ -254,7 +254,7 @@ impl Backoff {
 impl Callee {
     /// Asks about `body` until there is an answer, an error that will not go away, or nobody
     /// whom the next attempt could still serve.
-    /// It is a part of the trace of `parent`: of whoever asked first.
+    /// It is a part of the trace of `parent`: of the first request.
     pub(crate) async fn ask(
         self,
         body: Bytes,

@@ -13,7 +13,7 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// A warning for each host by which a kubeconfig of callers reaches the gateway and
 /// that the server's certificate is not for, and for each authority by which it would
-/// not be trusted. When certificates end is not looked at here.
+/// not be trusted. When certificates end is not checked here.
 #[must_use]
 pub fn misfits(config: &Config, files: &dyn Files) -> Faults {
     let mut faults = Faults::new();

@@ -93,7 +93,7 @@ pub(crate) fn warn_of_unknown_cluster(path: &Path, cluster: &str) {
 }
 
 /// What the configuration at `path` decides by, with what is saved of its
-/// clusters. Keys, certificates and callers are not looked at.
+/// clusters. Keys, certificates and callers are not read.
 pub(crate) fn of_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) {
     let (config, mut faults) = config::load(path);
     let Some(config) = config else {

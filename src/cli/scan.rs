@@ -38,7 +38,7 @@ use report::ScanReport;
 
 /// Judge objects that exist, or the manifests of a change, by the admission policies.
 ///
-/// Each object is judged as if it were created now, by nobody in particular: what depends on the
+/// Each object is judged as if it were created now, by a user without a name: what depends on the
 /// user or on an object before is skipped, and said to be. Workloads are also judged as the Pods
 /// that they would make. Webhooks are not called. Without `-f`, the objects are those of a cluster.
 #[derive(Debug, clap::Args)]

@@ -255,7 +255,7 @@ fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Re
     .map_err(|error| Error::Serve(error.into()))
 }
 
-/// SIGHUP reads the files and opens the log anew.
+/// SIGHUP reads the files and opens the log again.
 fn hang_up(trigger: &Trigger, decision_log: Option<&DecisionLog>) {
     trigger.reload();
     if let Some(log) = decision_log {

@@ -45,7 +45,7 @@ pub(crate) struct Suggest {
     with_sensitive: bool,
     #[command(flatten)]
     widening: Widening,
-    /// The cluster whose decisions are looked at [default: that of the log]
+    /// The cluster whose decisions are counted [default: that of the log]
     #[arg(long)]
     cluster: Option<String>,
     /// The configuration of the gateway, to say what decided nothing.

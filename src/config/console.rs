@@ -15,7 +15,7 @@ pub struct Console {
     /// Its certificate; with one, only callers whose `endpoints` hold `console` see anything.
     /// Client certificates are those of `server.tls.clientCA`, as for reviews.
     pub tls: Option<Tls>,
-    /// How many decisions are kept to be looked at.
+    /// How many decisions are kept for the console.
     pub max_decisions: usize,
 }
 

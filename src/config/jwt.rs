@@ -29,7 +29,7 @@ pub struct Jwt {
     pub claims: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What `algorithms` may name. HMAC is not among them: whoever can check such a
+/// What `algorithms` may name. HMAC is not among them: a program that can check such a
 /// token can make one.
 const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("RS256", Algorithm::RS256),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::section::Section;
 
-/// When files are looked at again, beside watching them and SIGHUP.
+/// When files are read again, besides watching them and SIGHUP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reload {
     /// The time from one look to the next.

@@ -18,7 +18,7 @@ impl Secret {
         Self(Zeroizing::new(secret.into()))
     }
 
-    /// The secret itself. Whoever asks sees to it that it is not written anywhere.
+    /// The secret itself. The caller must not write it anywhere.
     #[must_use]
     pub fn reveal(&self) -> &[u8] {
         &self.0

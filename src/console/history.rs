@@ -166,7 +166,7 @@ fn difference(start: [u64; 3], end: [u64; 3]) -> [u64; 3] {
     difference
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure to be looked at")]
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 const fn as_f64(count: u64) -> f64 {
     count as f64
 }

@@ -27,7 +27,7 @@ pub(crate) const AFTER: &str = "after";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveStream {
     filter: DecisionFilter,
-    /// The last decision that was looked at.
+    /// The last decision that was read.
     position: u64,
 }
 
@@ -63,7 +63,7 @@ impl LiveStream {
         self.filter.query().encode()
     }
 
-    /// The last decision that was looked at.
+    /// The last decision that was read.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
@@ -119,9 +119,9 @@ pub(crate) struct NewestFirst {
 pub(crate) struct LiveBatch {
     denials: Vec<DecisionRow>,
     others: Vec<DecisionRow>,
-    /// How many were not shown, or not looked at.
+    /// How many were not shown, or not read.
     skipped: u64,
-    /// The last decision that was looked at.
+    /// The last decision that was read.
     pub(crate) last: u64,
 }
 
@@ -197,7 +197,7 @@ impl LiveBatch {
         let others = rows(slice, filter, MAX_ROWS_BY_REPRESENTATION, |decision| {
             decision != Decision::Deny
         });
-        // Those that are gone already were not looked at: how many of them met a filter nobody knows.
+        // Those that are gone already were not read: how many of them met a filter nobody knows.
         let gone = slice.first().saturating_sub(seen + 1);
         Self {
             skipped: denials.left_out + others.left_out + gone,
@@ -227,7 +227,7 @@ impl LiveBatch {
     }
 }
 
-/// One event; each line of its data begins anew.
+/// One event; each line of its data has the field's name.
 fn push(events: &mut String, name: &str, data: &str) {
     events.push_str(&format!("event: {name}\n"));
     for line in data.split(['\n', '\r']).filter(|line| !line.trim().is_empty()) {

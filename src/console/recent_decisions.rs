@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Lines are copied one behind the other into chunks. A full chunk is sealed: from then on
-//! it is shared with whoever reads, and only counted. So a push is one short critical
+//! readers share it, and it is only counted. So a push is one short critical
 //! section without allocation for each line, and readers work outside of it.
 
 use std::collections::VecDeque;

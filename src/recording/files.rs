@@ -41,7 +41,7 @@ pub(crate) struct RecordingFiles {
     /// How old what is in them may become.
     max_age: Duration,
     open: Option<OpenFile>,
-    /// What all files take, and when that was last looked at.
+    /// What all files take, and when that was last read.
     total: u64,
     looked: SystemTime,
 }

@@ -59,7 +59,7 @@ impl SnapshotIndex {
     /// Of `own` objects and those that are `watched`; where that is known, at the price of what
     /// became different since `earlier`. It decides the same in either case.
     ///
-    /// Warnings are not asked for: whoever calls has told them, or they are those of the last
+    /// Without warnings: the caller has reported them, or they are those of the last
     /// reload.
     pub(crate) fn new(
         config: &Config,
@@ -149,7 +149,7 @@ impl<'o> Indexer<'o> {
         (manifests.policies, admission, webhooks)
     }
 
-    /// `None` where it is simpler to index anew.
+    /// `None` where it is simpler to index everything.
     fn after(&self, earlier: EarlierIndex<'o>) -> Option<IndexParts> {
         if !self.has_settings(&earlier.basis.settings) {
             return None;

@@ -92,7 +92,7 @@ impl LoadedObjects {
 // === impl Change ===
 
 impl Change {
-    /// What `difference` comes to: an object that says the same as before is none of it, wherever
+    /// What `difference` changes: an object that says the same as before is none of it, wherever
     /// it stands now.
     pub(crate) fn of(difference: &SetDifference<'_>) -> Self {
         let (after, before) = (by_key(&difference.added), by_key(&difference.removed));

@@ -19,7 +19,7 @@ use crate::config::{self, Config};
 use crate::upstream;
 use portcullis_policy::field::Faults;
 
-/// How often a set is loaded anew because it changed under the last load.
+/// How often a set is loaded again because it changed under the last load.
 const ROUNDS: usize = 3;
 
 /// What it works with.
@@ -159,7 +159,7 @@ impl ReloadJob {
 
     /// Reads what the files say now, and watches the folders they are in.
     pub(crate) fn fingerprint(&mut self, snapshot: &Snapshot, is_faulty: bool) -> Fingerprint {
-        // Anew: what a faulty configuration names must be noticed, too, when it is mended.
+        // Again: what a faulty configuration names must be noticed, too, when it is mended.
         let (examined, _) = config::examine(&self.path);
         let config = examined.config.as_ref().unwrap_or(&snapshot.config);
         let mut found = self.files(config, snapshot, is_faulty);

@@ -289,7 +289,7 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
 }
 
 /// What the manifests of `config` and `source` decide by, as [`load`] puts them
-/// together. Keys, certificates and callers are not looked at. Blocks.
+/// together. Keys, certificates and callers are not read. Blocks.
 #[must_use]
 pub fn policies(
     config: &Config,

@@ -223,7 +223,7 @@ impl ManifestSource for FilesAlone {
 }
 
 /// `own` and what is `watched` beside it, to be one set. The same object cannot
-/// hold twice: that of the files does, since whoever may write to the API
+/// hold twice: that of the files does, since users who may write to the API
 /// server must not take away what the gateway's own files say.
 pub(crate) fn together<'o>(own: &'o ObjectSet, watched: &'o [Arc<Watched>]) -> Vec<&'o Arc<ValidatedObject>> {
     let mut clusters: HashMap<&ObjectIdentity, BTreeSet<Option<&str>>> = HashMap::new();

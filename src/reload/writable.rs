@@ -196,7 +196,7 @@ fn overwritten_faults(config: &Config, read: &BTreeSet<PathBuf>) -> (Faults, Hel
     (faults, held)
 }
 
-/// Those of the gateway's administrator first: whoever comes later is at fault.
+/// Those of the gateway's administrator first: the later of two is at fault.
 fn written(config: &Config) -> Vec<WrittenFiles> {
     let root = |fields: [&str; 2]| {
         let path = fields

@@ -178,7 +178,7 @@ fn describe_left_out(counts: LeftOutCounts) -> String {
 }
 
 /// What is in force, what the last reload changed, and whether newer files were refused. Objects
-/// are `named` to whoever asks from this machine alone.
+/// are `named` in answers to this machine alone.
 fn in_force(shared: &Shared, named: bool) -> String {
     let mut text = format!("revision {} is in force\n", shared.state.current().revision);
     if let Some(change) = shared.state.last_change() {

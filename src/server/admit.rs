@@ -130,7 +130,7 @@ impl Job {
     }
 
     /// Takes the memory of the review, which it keeps to the end. Where there is none, the
-    /// review is refused: whoever takes all of it must not have the API server pass over it.
+    /// review is refused: a cluster that takes all of it must not have the API server ignore the policy.
     pub(crate) fn hold(&self, shared: &Shared) -> Result<(), JobStep> {
         let review = self.review.review();
         let memory = MemoryOf {

@@ -1,4 +1,4 @@
-//! What of a request's head is looked at, whichever version of HTTP it came in.
+//! What is read of a request's head, for either version of HTTP.
 //!
 //! HTTP/1.1 and HTTP/2 come from crates with different types for the same fields. Both
 //! are read once, field by field, into a [`RequestHead`]: what follows knows neither.

@@ -52,7 +52,7 @@ pub(crate) struct ReviewRequest {
     pub(crate) body: Bytes,
     /// Its place.
     pub(crate) permit: Permit,
-    /// What is told of how long each part of it took.
+    /// How long each part of it took, for traces.
     pub(crate) trace: ReviewTrace,
 }
 

@@ -86,7 +86,7 @@ impl DecisionLog {
         self.0.push(parts);
     }
 
-    /// Has a file opened anew before the next line, after it was moved away.
+    /// Has a file opened again before the next line, after it was moved away.
     pub fn reopen(&self) {
         self.0.reopen();
     }

@@ -20,7 +20,7 @@ use portcullis_policy::explain::lines::one_line;
 pub const FILTER_VARIABLE: &str = "PORTCULLIS_LOG";
 
 /// What the libraries tell of their threads interests nobody, and what kube
-/// tells of a failure is told once, by whoever asked.
+/// says of a failure is logged once, by the code that called it.
 const DEFAULT_FILTER: &str = "kube_runtime=off,kube_client=off,portcullis=info,warn";
 
 /// How events look: `text` (absent) or `json`.

@@ -28,7 +28,7 @@ use families::Families;
 use labels::{ByLabel, ConfiguredNames, OTHER, SeriesLabels, label_pairs, label_values};
 use portcullis_policy::engine::{CauseKind, Decision, Time};
 
-/// The decisions that admission comes to.
+/// The decisions that admission makes.
 const ADMISSION_DECISIONS: [Decision; 2] = [Decision::Allow, Decision::Deny];
 
 /// The recorders of one gateway.

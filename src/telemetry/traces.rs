@@ -11,7 +11,7 @@
 //!
 //! Whether a request is traced is decided by the caller's `traceparent`
 //! (<https://www.w3.org/TR/trace-context/>), and without one by `tracing.sampleRatio`. A trace
-//! begins only once the caller is authenticated, so strangers cause none. Whoever is called
+//! begins only once the caller is authenticated, so unauthenticated clients cause none. A webhook that is called
 //! gets a `traceparent` of the same trace, so that it decides as the caller did.
 
 mod export;
@@ -181,7 +181,7 @@ impl ReviewTrace {
         self.live.is_some()
     }
 
-    /// The header that belongs to the request which `span` is about: with it, whoever is called
+    /// The header that belongs to the request which `span` is about: with it, a webhook that is called
     /// continues this trace, or knows that the caller does not want to see it. None if the
     /// caller said nothing and this request was not chosen.
     #[must_use]

@@ -20,7 +20,7 @@ pub(crate) trait BatchWriter<B>: Send + 'static {
     /// Writes `batch`, which holds so many items, and leaves it empty. How many were lost.
     fn write(&mut self, batch: &mut B, items: u64) -> u64;
 
-    /// Makes the file or pipe anew, once this was asked for.
+    /// Opens the file or pipe again, once this was asked for.
     fn reopen(&mut self) {}
 
     /// There is nothing to write at the moment. After how long to be told so again, if ever.
@@ -103,7 +103,7 @@ impl<B: Default + Send + 'static> WriteQueue<B> {
         self.queue.push(bytes, add);
     }
 
-    /// Has the sink made anew before the next item.
+    /// Has the sink opened again before the next item.
     pub(crate) fn reopen(&self) {
         self.queue.state().reopen = true;
     }
@@ -263,7 +263,7 @@ pub(crate) struct LineQueueSettings {
 /// What a sink failed at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteFailure {
-    /// Being made anew: the one before stays.
+    /// Being opened again: the one before stays.
     Reopen,
     /// Being written: the lines are lost.
     Write,
@@ -313,7 +313,7 @@ impl LineQueue {
         });
     }
 
-    /// Has the sink made anew before the next line.
+    /// Has the sink opened again before the next line.
     pub(crate) fn reopen(&self) {
         self.0.reopen();
     }

@@ -93,7 +93,7 @@ impl Upstream {
             breaker,
             recorder: OnceLock::new(),
         };
-        // The series are those of the id, whoever it is.
+        // The series are those of the id.
         if let Some(recorder) = before.iter().find_map(|before| before.recorder.get()) {
             built.record_to(recorder.clone());
         }

@@ -30,7 +30,7 @@ impl Post for Script {
 
 const ALLOWS: Result<&str, Error> = Ok(r#"{"status":{"allowed":true}}"#);
 
-/// What asking comes to while somebody waits for `time_limit`, and how often it was asked.
+/// The result of asking for a request that waits for `time_limit`, and how often it was asked.
 fn ask(replies: &[Result<&'static str, Error>], deadline: Duration) -> (Answer, usize) {
     let script = Arc::new(Script {
         replies: Mutex::new(replies.iter().cloned().collect()),

@@ -18,7 +18,7 @@ use crate::cli::{Error, init, output};
 /// The gateway's configuration, by whose presence a set-up is known.
 pub(crate) const CONFIGURATION: &str = "portcullis.yaml";
 
-/// The certificates of a set-up: where each is, with its key, and who signs anew.
+/// The certificates of a set-up: where each is, with its key, and who signs new ones.
 pub(crate) const SERVER: KeyFiles = KeyFiles("pki/server.crt", "pki/server.key");
 pub(crate) const AUTHORIZATION: KeyFiles = KeyFiles("pki/authorization.crt", "pki/authorization.key");
 pub(crate) const ADMISSION: KeyFiles = KeyFiles("pki/admission.crt", "pki/admission.key");
@@ -77,7 +77,7 @@ pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
         "README.md",
         filling.fill(include_str!("templates/README.md")),
     ));
-    // Whoever keeps this folder in git keeps its secrets out of it.
+    // Secrets stay out of git where this folder is kept in it.
     files.push(File::open(".gitignore", "*.key\n"));
     let mut configuration = filling.fill(include_str!("templates/portcullis.yaml"));
     for line in include_str!("templates/console.yaml").lines() {

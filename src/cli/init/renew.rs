@@ -1,9 +1,9 @@
 //! `init --renew` and `init --renew-ca`: newer certificates where the older ones are.
 //!
 //! ```text
-//! --renew             ca/ca.* signs server, authorization, admission anew
+//! --renew             ca/ca.* signs new certificates for server, authorization, admission
 //! --renew-ca, first   ca/next.* is made; pki/ca.crt and the registrations trust both
-//! --renew-ca, second  ca/next.* signs anew, and becomes ca/ca.*
+//! --renew-ca, second  ca/next.* signs all of them, and becomes ca/ca.*
 //! ```
 //!
 //! Each file is replaced whole, so nobody reads half of one. Both authorities stay
@@ -30,7 +30,7 @@ use crate::config::files::{CONFIGURATION_BYTES, read_text};
 /// The authority to come, between the two runs of `--renew-ca`.
 const NEXT: KeyFiles = KeyFiles("ca/next.crt", "ca/next.key");
 
-/// Whoever trusts by `pki/ca.crt` has read it again after this time: API servers do so
+/// Programs that trust `pki/ca.crt` have read it again after this time: API servers do so
 /// every five minutes (1.36 and later).
 const READ_AGAIN: Duration = Duration::from_secs(600);
 

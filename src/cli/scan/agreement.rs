@@ -1,4 +1,4 @@
-//! Tests that a scan says what `admit` says, whoever asks and whatever was there before,
+//! Tests that a scan says what `admit` says, for every user and every state before,
 //! or that it cannot say.
 
 use proptest::prelude::*;
@@ -176,7 +176,7 @@ fn authorization_policy(effect: &str) -> Value {
     })
 }
 
-/// An exception from the first policy, for nobody in particular or for some.
+/// An exception from the first policy, for every user or for some.
 fn exception(subjects: bool) -> Value {
     let subjects = if subjects {
         json!([{"kind": "Group", "name": "dba"}])

@@ -31,7 +31,7 @@ pub(crate) struct SuggestedRoles {
     pub(crate) sensitive: Vec<Value>,
 }
 
-/// How much was looked at.
+/// How much was read.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Seen {
     pub(crate) files: usize,
@@ -67,8 +67,8 @@ const UNSEEN: &str = "\
 ";
 
 const NEVER_ASKED: &str = "\
-# The API server never asks about system:masters, and only if all of these hold. Whoever is
-# left out is in no log, and keeps what it has:
+# The API server never asks about system:masters, and only if all of these hold. Users who
+# are left out are in no log, and keep what they have:
 ";
 
 const NOTHING: &str = "\

@@ -161,7 +161,7 @@ const OTHERS_WRITE: u32 = 0o022;
 pub(crate) enum KeyFolderOwner {
     /// Root, and the user as whom this program runs: it writes keys there.
     Own,
-    /// Anybody: whoever owns it manages the keys.
+    /// Any user: its owner manages the keys.
     Any,
 }
 
@@ -261,7 +261,7 @@ mod tests {
             assert!(scope.place(&path(name)).is_err(), "{name}");
         }
         let placed = scope.place(&path("east/deep/new")).unwrap();
-        // The folder gives way to a link after it was looked at.
+        // The folder gives way to a link after it was checked.
         fs::rename(path("east/deep"), path("east/moved")).unwrap();
         symlink(path("west"), path("east/deep")).unwrap();
         fs::write(placed.path(), "mine").unwrap();

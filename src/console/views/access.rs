@@ -35,7 +35,7 @@ struct WhoCanForm<'q> {
     namespace: &'q str,
 }
 
-/// Whoever may, a page at a time.
+/// The users who may, a page at a time.
 #[derive(Debug)]
 struct WhoCanTable {
     /// What is odd about the question, and who is not listed.

@@ -22,7 +22,7 @@ pub(crate) const MAX_MANIFEST_BYTES: usize = 512 << 20;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fingerprint(Arc<[Arc<SeenFile>]>);
 
-/// A file that was looked at.
+/// A file as it was found.
 #[derive(Debug, Clone)]
 struct SeenFile {
     path: PathBuf,

@@ -37,7 +37,7 @@ pub(crate) struct ManifestFile {
     objects: Arc<SourceObjects>,
 }
 
-/// A file that was looked at.
+/// A file as it was found.
 enum FoundFile<'e> {
     /// It was not written since.
     Same(&'e Arc<ManifestFile>),
@@ -59,7 +59,7 @@ struct EarlierFiles<'e> {
     times: FileTimes,
     /// What expressions are compiled for.
     version: Version,
-    /// When they are looked at.
+    /// When they are read.
     now: SystemTime,
 }
 
@@ -96,7 +96,7 @@ impl ManifestFiles {
     }
 
     /// These files where those at `paths`, which are among them, were written since; nothing else
-    /// is looked at. `None` where one of them is not, or cannot be read.
+    /// is read. `None` where one of them is not, or cannot be read.
     pub(crate) fn after(&self, paths: &BTreeSet<PathBuf>, config: &Config, now: SystemTime) -> Option<Self> {
         let (keeps_texts, version) = (config.reload.last_good.is_some(), config.admission.cel_version);
         let mut after = self.0.clone();

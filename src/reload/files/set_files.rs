@@ -237,7 +237,7 @@ fn is_no_link(file: &Path) -> bool {
 }
 
 /// What each of `files` leads to, as far as that is known. Of those that are no links, each folder
-/// is looked at once.
+/// is read once.
 fn real_paths(files: &[PathBuf]) -> Vec<Option<PathBuf>> {
     let mut folders: HashMap<&Path, Option<PathBuf>> = HashMap::new();
     let mut found = Vec::with_capacity(files.len());

@@ -191,7 +191,7 @@ fn what_led_nowhere_is_told_of_with_the_next_change() {
 /// What somebody does with files.
 #[derive(Debug, Clone)]
 enum FileStep {
-    /// Writes it anew.
+    /// Writes it again.
     Write(usize, usize),
     /// Puts another in its place.
     Rename(usize, usize),

@@ -95,7 +95,7 @@ pub fn log(faults: &Faults, held_back: &HeldBack) {
     }
 }
 
-/// Each by name: whoever removed a restriction by mistake finds it in the log.
+/// Each by name: an administrator who removed a restriction by mistake finds it in the log.
 pub(crate) fn warn_of_vanished(restrictions: &[Restriction]) {
     for restriction in restrictions {
         let policy = restriction.in_cluster();

@@ -37,7 +37,7 @@ pub(crate) struct Schedule {
     requested: ReloadRequest,
     /// The first and the last request of these.
     since: Option<(Instant, Instant)>,
-    /// When the files were last looked at.
+    /// When the files were last read.
     looked: Instant,
     /// Before this nothing is done for changes.
     rested: Instant,
@@ -79,7 +79,7 @@ impl ReloadRequest {
 // === impl Schedule ===
 
 impl Schedule {
-    /// Nothing is requested; the files were looked at `now`.
+    /// Nothing is requested; the files were read `now`.
     pub(crate) const fn new(now: Instant) -> Self {
         Self {
             requested: ReloadRequest {
@@ -154,7 +154,7 @@ pub(crate) enum ChangedNames {
     Names(BTreeSet<PathBuf>),
 }
 
-/// Where more names than these were touched, everything is looked at.
+/// Where more names than these were touched, everything is read.
 const MAX_TOUCHED: usize = 1_000;
 
 // === impl Interest ===

@@ -91,7 +91,7 @@ impl ReloadWorker {
         let current = Arc::clone(&self.state.current());
         self.last = job.fingerprint(&current, false);
         self.watches = Some(job.watches);
-        // Whoever loaded the files has logged what they warn of.
+        // Warnings were logged when the files were loaded.
         self.reminders.due(&current.expiries, SystemTime::now());
     }
 

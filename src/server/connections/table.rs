@@ -60,7 +60,7 @@ struct TableEntry {
 // === impl AcceptLimits ===
 
 impl From<ConnectionLimits> for AcceptLimits {
-    /// All for whoever comes.
+    /// All in common.
     fn from(connections: ConnectionLimits) -> Self {
         Self {
             connections,
@@ -283,7 +283,7 @@ pub(crate) enum Stage {
 pub(crate) enum PeerStanding {
     /// Nobody, so far.
     Stranger,
-    /// Whoever has the key of a certificate of the client CA.
+    /// A client that has the key of a certificate of the client CA.
     OfAuthority,
     /// A caller.
     Caller,

@@ -1,6 +1,6 @@
 //! Which requests are answered: of whom, from which page, and to which name.
 //!
-//! Without TLS the console listens on loopback alone and trusts whoever is on this machine.
+//! Without TLS the console listens on loopback alone and trusts every user of this machine.
 //! A browser is on this machine, too, and shows pages of others. Three checks keep those out:
 //! the name in `Host` must be one of loopback, so that no foreign name that was made to lead
 //! here (DNS rebinding) is of the same origin as the console; `Origin`, where there is one,

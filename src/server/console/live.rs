@@ -32,10 +32,10 @@ const TICK_INTERVAL: Duration = Duration::from_millis(500);
 /// So many looks without an event, then a comment tells whether the browser is still there.
 const QUIET_TICKS: u32 = 30;
 
-/// How long a stream lasts before the browser must ask anew, and show its credentials.
+/// How long a stream lasts before the browser must connect again, and show its credentials.
 const MAX_STREAM_TIME: Duration = Duration::from_secs(600);
 
-/// The first thing that is sent: how long a browser waits before it connects anew.
+/// The first thing that is sent: how long a browser waits before it connects again.
 const OPENING: &str = "retry: 2000\n\n";
 
 /// The last thing for the oldest of too many: the page connects no more.
@@ -133,7 +133,7 @@ impl LiveStreams {
     /// Takes a place, if need be that of the oldest stream of those who have the most.
     fn enter(&self, visible: &VisibleClusters) -> Rc<Cell<bool>> {
         let mut open = self.open.borrow_mut();
-        // Those that have ended are held by nobody else.
+        // Nothing else holds those that have ended.
         open.retain(|stream| Rc::strong_count(&stream.is_replaced) > 1);
         while open.len() >= MAX_STREAMS {
             let count = |of: &VisibleClusters| open.iter().filter(|stream| stream.visible == *of).count();

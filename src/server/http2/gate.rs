@@ -43,7 +43,7 @@ enum Arrival {
     Unknown,
     /// There may be some.
     Possible,
-    /// There were none in this turn: whoever drives the connection is woken by the next.
+    /// There were none in this turn: the task that drives the connection is woken by the next.
     Exhausted,
 }
 
@@ -69,7 +69,7 @@ impl Allowance {
         self.blocks.set(blocks);
     }
 
-    /// The connection is polled anew: what has arrived meanwhile is read.
+    /// The connection is polled again: what has arrived meanwhile is read.
     pub(crate) fn begin_turn(&self) {
         self.arrival.set(Arrival::Possible);
     }
@@ -180,7 +180,7 @@ impl<IO: AsyncRead + Unpin> Gate<IO> {
 
 impl<IO: AsyncRead + Unpin> AsyncRead for Gate<IO> {
     /// Once the allowance is used up, `Pending` without a promise to wake
-    /// anybody: whoever drives the connection grants more and comes again.
+    /// anybody: the task that drives the connection grants more and polls again.
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

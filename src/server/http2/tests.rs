@@ -251,7 +251,7 @@ async fn in_one_turn_nothing_is_read_after_there_was_nothing() {
     assert_eq!(pass(&mut gate).unwrap(), PREFACE);
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     client.write_all(&settings).await.unwrap();
-    assert_eq!(pass(&mut gate).unwrap(), 0, "it was looked at already");
+    assert_eq!(pass(&mut gate).unwrap(), 0, "it was checked already");
     allowance.begin_turn();
     assert_eq!(pass(&mut gate).unwrap(), settings.len());
 }

@@ -13,14 +13,14 @@ use std::hash::{BuildHasher, RandomState};
 pub struct TraceParent {
     pub(crate) trace: u128,
     pub(crate) span: u64,
-    /// Whoever sends the request sends its own spans of this trace.
+    /// The sender of the request sends its own spans of this trace.
     pub(crate) is_sampled: bool,
 }
 
 // === impl TraceParent ===
 
 impl TraceParent {
-    /// Reads the value of the header; `None` if it is none, which starts a trace anew. Of later
+    /// Reads the value of the header; `None` if it is none, which starts a new trace. Of later
     /// versions, only what version 00 has is read, as they promise.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         let text = str::from_utf8(value).ok()?;

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::InvalidSettings;
 use crate::config::{FileScope, Files, Secret};
 
-/// How long a token is used before its file is looked at again; the same as the
+/// How long a token is used before its file is read again; the same as the
 /// leeway of client-go's tokens (`transport/token_source.go`).
 const TOKEN_LEEWAY: Duration = Duration::from_secs(10);
 
@@ -43,9 +43,9 @@ pub struct TokenFile {
 #[derive(Debug)]
 struct Current {
     header: HeaderValue,
-    /// When the file is to be looked at again.
+    /// When the file is to be read again.
     due: Instant,
-    /// When it was looked at last, if ever.
+    /// When it was read last, if ever.
     looked: Option<Instant>,
     /// Somebody looks.
     is_looking: bool,

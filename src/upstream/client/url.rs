@@ -109,7 +109,7 @@ impl Url {
 
 /// `path` as client-go sends it: as Go's `path.Join("/", path)` leaves it (no
 /// empty segment, no `.` and `..`, no slash at the end), decoded and encoded
-/// anew. `None` where `%` is not followed by a number.
+/// again. `None` where `%` is not followed by a number.
 fn clean(path: &str) -> Option<String> {
     let decoded = decode(path.as_bytes())?;
     let mut segments: Vec<&[u8]> = Vec::new();

@@ -56,7 +56,7 @@ fn made_up_tokens_do_not_push_out_good_ones() {
         .jwts
         .check(good.as_bytes(), digest(&good), at(11))
         .unwrap();
-    assert!(!Arc::ptr_eq(&first, &later), "checked anew after ten seconds");
+    assert!(!Arc::ptr_eq(&first, &later), "checked again after ten seconds");
     assert!(authenticator.jwts.remembered() <= 1024 + 1);
     assert!(
         Tokens::new(Vec::new())

@@ -44,7 +44,7 @@ fn a_token_of_each_algorithm_names_its_subject() {
 #[test]
 fn a_signature_that_lacks_its_leading_zero_is_refused() {
     let authenticator = world_of(", algorithms: [PS256]", &jwks()).build();
-    // Each signature is salted anew: about one in 256 begins with a zero.
+    // Each signature has a salt of its own: about one in 256 begins with a zero.
     for _ in 0..20_000 {
         let token = with_header(&json!({"alg": "PS256", "kid": "rsa"}), rsa_key());
         let (message, signature) = token.rsplit_once('.').unwrap();

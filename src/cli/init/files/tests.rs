@@ -99,7 +99,7 @@ fn examples_come_only_when_asked_for() {
     assert!(policies(Examples::InShadow) >= 12);
 }
 
-/// Only for development is it on: whoever is on the machine sees it.
+/// It is on only for development: every user of the machine sees it.
 #[test]
 fn a_console_is_one_comment_away() {
     let configured = text(&SetUp::development(), CONFIGURATION);

@@ -115,7 +115,7 @@ fn others_reach_this_host_only_where_it_is_named() {
         resolve(&listed, "169.254.169.254", 443),
         Err(Error::OnThisHost(_))
     ));
-    // Never itself, whoever names it.
+    // Never itself, under any name.
     for addresses in [&listed, &addresses(&[("me.svc:443", "127.0.0.1:8443")], None)] {
         let found = [
             resolve(addresses, "127.0.0.1", 8443),
