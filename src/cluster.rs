@@ -19,6 +19,8 @@ mod definition;
 mod discovered;
 mod evidence;
 mod failure;
+#[cfg(test)]
+mod fixtures;
 mod follow;
 mod kind;
 mod live;

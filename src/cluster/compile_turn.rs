@@ -17,6 +17,14 @@ impl CompileTurn {
 }
 
 #[cfg(test)]
+impl CompileTurn {
+    /// Holds the turn, as what compiles does.
+    pub(crate) async fn begin(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.0.lock().await
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::sync::{Arc, mpsc};
     use std::time::Duration;

@@ -1,6 +1,7 @@
 //! Requests to an API server, and their answers, whose size is bounded by who reads them.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -9,6 +10,7 @@ use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use super::failure::in_words;
 use super::split::{Envelope, Part, SplitError, Splitter};
@@ -20,9 +22,17 @@ const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// The most bytes of what is quoted of such an answer.
 const MAX_MESSAGE_BYTES: usize = 512;
 
+/// How long an answer may take that is collected as a whole, however steadily it comes: one of the
+/// largest takes seconds.
+const MAX_ANSWER_TIME: Duration = Duration::from_secs(300);
+
 /// Asks one API server.
 #[derive(Clone)]
-pub(crate) struct ApiServer(Client);
+pub(crate) struct ApiServer {
+    client: Client,
+    /// [`MAX_ANSWER_TIME`].
+    max_answer_time: Duration,
+}
 
 /// A request.
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +105,10 @@ pub(crate) struct SplitAnswer {
 
 impl ApiServer {
     pub(crate) const fn new(client: Client) -> Self {
-        Self(client)
+        Self {
+            client,
+            max_answer_time: MAX_ANSWER_TIME,
+        }
     }
 
     /// What is at `path`, as JSON of at most so many bytes.
@@ -111,7 +124,8 @@ impl ApiServer {
 
     /// What the API server answers, in at most so many bytes.
     pub(crate) async fn ask(&self, request: &ApiRequest<'_>, max_bytes: usize) -> Result<Bytes, ApiError> {
-        collect(self.begin(request).await?, max_bytes).await
+        let collected = async { collect(self.begin(request).await?, max_bytes).await };
+        self.in_time(collected).await
     }
 
     /// The list or the watch at `path`, with objects of at most so many bytes.
@@ -121,12 +135,17 @@ impl ApiServer {
         envelope: Envelope,
         max_object_bytes: usize,
     ) -> Result<SplitAnswer, ApiError> {
-        let body = self.begin(&ApiRequest::get(path, JSON)).await?;
+        let body = self.in_time(self.begin(&ApiRequest::get(path, JSON))).await?;
         Ok(SplitAnswer {
             body,
             splitter: Splitter::new(envelope, max_object_bytes),
             unread: Bytes::new(),
         })
+    }
+
+    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+        let answered = timeout(self.max_answer_time, answer).await;
+        answered.map_err(|_| ApiError::TooLong("the answer", self.max_answer_time.as_secs()))?
     }
 
     async fn begin(&self, request: &ApiRequest<'_>) -> Result<Body, ApiError> {
@@ -137,7 +156,7 @@ impl ApiServer {
             .header(header, value)
             .body(Body::from(request.body.to_vec()));
         let built = built.map_err(kube::Error::HttpError)?;
-        let answer = self.0.send(built).await?;
+        let answer = self.client.send(built).await?;
         if answer.status().is_success() {
             return Ok(answer.into_body());
         }
@@ -278,6 +297,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::fixtures::{api_server, block_on, endless_server};
 
     #[test]
     fn what_refuses_a_request_is_told_in_a_few_words() {
@@ -288,6 +308,38 @@ mod tests {
         assert_eq!(page.message, "the answer is 404 Not Found, without a reason");
         let long = json!({"message": "x".repeat(50_000)}).to_string();
         assert!(Refusal::of(StatusCode::NOT_FOUND, long.as_bytes()).message.len() <= MAX_MESSAGE_BYTES);
+    }
+
+    #[test]
+    fn an_answer_is_bounded_in_bytes() {
+        block_on(async {
+            let server = api_server(|_| (StatusCode::OK, json!("x".repeat(98))));
+            let request = ApiRequest::get("/version", JSON);
+            assert_eq!(server.ask(&request, 100).await.unwrap().len(), 100);
+            let asked = server.ask(&request, 99).await;
+            assert!(matches!(asked, Err(ApiError::TooLarge(99))));
+        });
+    }
+
+    #[test]
+    fn an_answer_that_never_ends_is_given_up() {
+        for status in [StatusCode::OK, StatusCode::FORBIDDEN] {
+            block_on(async {
+                let max_answer_time = Duration::from_millis(20);
+                let server = ApiServer {
+                    max_answer_time,
+                    ..endless_server(status)
+                };
+                let asked = server.ask(&ApiRequest::get("/version", JSON), 100).await;
+                assert!(
+                    matches!(asked, Err(ApiError::TooLong("the answer", _))),
+                    "{status}"
+                );
+                let begun = server.split("/api/v1/pods", Envelope::List, 100).await;
+                // What is split has the deadline of who reads it.
+                assert_eq!(begun.is_ok(), status == StatusCode::OK);
+            });
+        }
     }
 
     #[test]

@@ -102,7 +102,10 @@ impl Watch {
             return Ok(());
         }
         let definitions = self.store.newest(&WatchedKind::definitions());
-        let evidence = evidence::of_absence(self.reach.server(), &self.kind, definitions).await?;
+        let evidence = evidence::of_absence(self.reach.server(), &self.kind, definitions);
+        let evidence = timeout(self.max_list_time, evidence).await;
+        let too_long = |_| ApiError::TooLong("the list of definitions", self.max_list_time.as_secs());
+        let evidence = evidence.map_err(too_long)??;
         match self.store.not_served(&self.kind, &evidence) {
             Ok(changed) => self.changed(changed),
             Err(doubt) => {
@@ -369,58 +372,27 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{Ready, ready};
-    use std::task::{Context, Poll};
+    use std::sync::Mutex;
 
-    use http::{Request, Response};
-    use kube::Client;
-    use kube::client::Body;
-    use serde_json::json;
-    use tower_service::Service;
+    use http::{StatusCode, Uri};
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::cluster::bounded::SpokenProtocol;
-    use crate::cluster::requests::ApiServer;
+    use crate::cluster::fixtures::{TestAnswer, api_server, block_on};
     use portcullis_cel::Version;
 
-    /// An API server whose lists have always one more page.
-    struct EndlessLists;
+    const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-    impl Service<Request<Body>> for EndlessLists {
-        type Response = Response<Body>;
-        type Error = std::io::Error;
-        type Future = Ready<Result<Self::Response, Self::Error>>;
-
-        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn call(&mut self, request: Request<Body>) -> Self::Future {
-            let group_version = "rbac.authorization.k8s.io/v1";
-            let answer = if request.uri().path().ends_with("/clusterroles") {
-                json!({
-                    "kind": "ClusterRoleList",
-                    "apiVersion": group_version,
-                    "metadata": {"resourceVersion": "1", "continue": "more"},
-                    "items": [{"metadata": {"name": "a"}, "rules": []}],
-                })
-            } else {
-                json!({
-                    "kind": "APIResourceList",
-                    "groupVersion": group_version,
-                    "resources": [{"name": "clusterroles", "kind": "ClusterRole", "verbs": ["list", "watch"]}],
-                })
-            };
-            ready(Ok(Response::new(Body::from(answer.to_string().into_bytes()))))
-        }
+    fn roles() -> WatchedKind {
+        WatchedKind::of_object(RBAC, "ClusterRole")
     }
 
-    fn watch(max_list_time: Duration) -> Watch {
+    fn watch(max_list_time: Duration, answer: impl Fn(&Uri) -> TestAnswer + Send + 'static) -> Watch {
         let reporter = Reporter::new("east", Arc::default());
-        let server = ApiServer::new(Client::new(EndlessLists, "default"));
-        let reach = SharedReach::new(server, SpokenProtocol::default(), reporter.clone());
+        let reach = SharedReach::new(api_server(answer), SpokenProtocol::default(), reporter.clone());
         Watch {
-            kind: WatchedKind::of_object("rbac.authorization.k8s.io/v1", "ClusterRole"),
+            kind: roles(),
             reach: Arc::new(reach),
             labels: None,
             store: Arc::new(Store::new("east", None, Version::NEWEST)),
@@ -429,16 +401,235 @@ mod tests {
         }
     }
 
+    fn ok(answer: Value) -> TestAnswer {
+        (StatusCode::OK, answer)
+    }
+
+    /// What is served of RBAC.
+    fn resources() -> TestAnswer {
+        let verbs = ["list", "watch"];
+        let roles = json!({"name": "clusterroles", "kind": "ClusterRole", "verbs": verbs});
+        ok(json!({"kind": "APIResourceList", "groupVersion": RBAC, "resources": [roles]}))
+    }
+
+    fn role(name: &str, version: &str) -> Value {
+        json!({
+            "metadata": {"name": name, "resourceVersion": version},
+            "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}],
+        })
+    }
+
+    /// A list of version 100.
+    fn list(items: &[Value], next: &str) -> TestAnswer {
+        let metadata = json!({"resourceVersion": "100", "continue": next});
+        ok(json!({"kind": "ClusterRoleList", "apiVersion": RBAC, "metadata": metadata, "items": items}))
+    }
+
+    fn is_list(uri: &Uri) -> bool {
+        uri.path().ends_with("/clusterroles")
+    }
+
+    fn is_watch(uri: &Uri) -> bool {
+        uri.query().is_some_and(|query| query.contains("watch=true"))
+    }
+
+    fn not_found() -> TestAnswer {
+        (StatusCode::NOT_FOUND, json!("default backend - 404"))
+    }
+
+    /// One whose store has a role, which was listed at version 100.
+    fn with_a_role(answer: impl Fn(&Uri) -> TestAnswer + Send + 'static) -> Watch {
+        let watch = watch(MAX_LIST_TIME, answer);
+        let text = role("a", "1").to_string();
+        let name = (String::new(), "a".to_owned());
+        let received = ReceivedObject::new(&watch.kind, RBAC, name.clone(), text.as_bytes());
+        let mut listing = watch.store.begin_list(&watch.kind);
+        watch.store.list(&watch.kind, &mut listing, name, received);
+        let evidence = ListEvidence {
+            version: Some(100),
+            no_server: None,
+        };
+        watch.store.end_list(&watch.kind, listing, &evidence);
+        watch
+    }
+
+    /// Follows until there is a doubt, or until that ends.
+    async fn doubt(watch: &Watch) -> String {
+        let doubted = async {
+            while watch.store.status().doubts.is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let mut failures = RecentFailures::default();
+        tokio::select! {
+            _ = watch.follow(&mut failures) => {}
+            () = doubted => {}
+        }
+        watch.store.status().doubts.concat()
+    }
+
     #[test]
     fn a_list_that_never_ends_is_given_up() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
-        let error = runtime.block_on(async {
-            let watch = watch(Duration::from_millis(20));
+        let error = block_on(async {
+            let watch = watch(Duration::from_millis(20), |uri| match is_list(uri) {
+                true => list(&[role("a", "1")], "more"),
+                false => resources(),
+            });
             watch.follow(&mut RecentFailures::default()).await.unwrap_err()
         });
         assert!(matches!(error, ApiError::TooLong("the list", _)), "{error}");
+    }
+
+    #[test]
+    fn definitions_whose_list_never_ends_are_no_evidence() {
+        let error = block_on(async {
+            let server = |uri: &Uri| match uri.path() {
+                "/api" => ok(json!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": ""}}]})),
+                "/apis" => {
+                    let names = ["apps", "rbac.authorization.k8s.io", "apiextensions.k8s.io"];
+                    let groups = names.map(|name| json!({"metadata": {"name": name}}));
+                    ok(json!({"kind": "APIGroupDiscoveryList", "items": groups}))
+                }
+                "/apis/apiextensions.k8s.io/v1" => {
+                    let definitions = json!({"name": "customresourcedefinitions",
+                        "kind": "CustomResourceDefinition", "verbs": ["list", "watch"]});
+                    ok(json!({"kind": "APIResourceList", "resources": [definitions]}))
+                }
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" => ok(json!({
+                    "kind": "CustomResourceDefinitionList", "apiVersion": "apiextensions.k8s.io/v1",
+                    "metadata": {"resourceVersion": "1", "continue": "more"}, "items": [],
+                })),
+                _ => not_found(),
+            };
+            let watch = watch(Duration::from_millis(20), server);
+            watch.follow(&mut RecentFailures::default()).await.unwrap_err()
+        });
+        assert!(
+            matches!(error, ApiError::TooLong("the list of definitions", _)),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_list_that_is_not_found_is_no_empty_list() {
+        for paths in ["the list", "everything"] {
+            let doubt = block_on(async {
+                let watch = with_a_role(move |uri| match is_list(uri) || paths == "everything" {
+                    true => not_found(),
+                    false => resources(),
+                });
+                doubt(&watch).await
+            });
+            let expected = "ClusterRole.rbac.authorization.k8s.io: it is not served, 1 of its objects are known, and `/api`";
+            assert!(doubt.starts_with(expected), "{paths}: {doubt}");
+        }
+    }
+
+    #[test]
+    fn an_empty_list_of_what_lists_no_groups_is_not_believed() {
+        let doubt = block_on(async {
+            let watch = with_a_role(|uri| match uri.path() {
+                "/api" | "/apis" => not_found(),
+                _ if is_watch(uri) => ok(json!({})),
+                _ if is_list(uri) => list(&[], ""),
+                _ => resources(),
+            });
+            doubt(&watch).await
+        });
+        assert!(
+            doubt.contains("the list is empty where 1 objects are known, and `/api`"),
+            "{doubt}"
+        );
+    }
+
+    #[test]
+    fn an_event_that_is_older_than_what_is_known_is_not_believed() {
+        for (sort, version) in [
+            ("MODIFIED", "99"),
+            ("ADDED", "99"),
+            ("DELETED", "99"),
+            ("BOOKMARK", "99"),
+        ] {
+            let (error, has_role) = block_on(async {
+                let watch = with_a_role(move |uri| match is_list(uri) {
+                    true if is_watch(uri) => ok(json!({"type": sort, "object": role("a", version)})),
+                    true => list(&[role("a", "1")], ""),
+                    false => resources(),
+                });
+                let error = watch.follow(&mut RecentFailures::default()).await.unwrap_err();
+                (error.to_string(), watch.store.has_any(&watch.kind))
+            });
+            let expected =
+                "the watch of ClusterRole.rbac.authorization.k8s.io: version 99 is older than what is known";
+            assert!(error.ends_with(expected), "{sort}: {error}");
+            assert!(has_role, "{sort}");
+        }
+    }
+
+    #[test]
+    fn what_fails_to_be_followed_is_not_up_to_date() {
+        block_on(async {
+            let watch = with_a_role(|_| (StatusCode::INTERNAL_SERVER_ERROR, json!("no")));
+            let minute = Duration::from_secs(60);
+            let failed = async {
+                while watch.store.outdated_at(Instant::now() + minute).is_empty() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let mut failures = RecentFailures::default();
+            let error = watch.follow(&mut failures).await.unwrap_err();
+            assert!(watch.store.outdated_at(Instant::now() + minute).is_empty());
+            tokio::select! {
+                () = watch.failed(&error, &mut failures) => {}
+                () = failed => {}
+            }
+            let outdated = watch.store.outdated_at(Instant::now() + minute);
+            assert!(outdated.len() == 1 && outdated[0].contains("500"), "{outdated:?}");
+        });
+    }
+
+    #[test]
+    fn an_object_of_which_too_much_is_written_is_left_out() {
+        let left_out = block_on(async {
+            let mut large = role("large", "2");
+            large["metadata"]["annotations"] = json!({"a": "x".repeat(2 << 20)});
+            let watch = watch(MAX_LIST_TIME, move |uri| match is_list(uri) {
+                true => list(&[large.clone(), role("small", "3")], ""),
+                false => resources(),
+            });
+            let served = ServedKind::find(watch.reach.server(), &watch.kind).await.unwrap();
+            watch.list(&served.unwrap()).await.unwrap();
+            watch.store.status().left_out.rbac
+        });
+        assert_eq!(left_out, 1);
+    }
+
+    #[test]
+    fn what_has_expressions_waits_for_its_turn() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_time()
+            .build()
+            .unwrap();
+        let order = Mutex::new(Vec::new());
+        runtime.block_on(async {
+            let mut policies = watch(MAX_LIST_TIME, |_| not_found());
+            policies.kind =
+                WatchedKind::of_object("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy");
+            let reach = Arc::clone(&policies.reach);
+            let roles = Watch {
+                reach,
+                ..watch(MAX_LIST_TIME, |_| not_found())
+            };
+            let turn = policies.reach.compile_turn().begin().await;
+            let waiting = policies.in_turn(|| order.lock().unwrap().push("policies"));
+            let going_on = async {
+                roles.in_turn(|| order.lock().unwrap().push("roles")).await;
+                drop(turn);
+            };
+            // The first is polled first.
+            tokio::join!(waiting, going_on);
+        });
+        assert_eq!(*order.lock().unwrap(), ["roles", "policies"]);
     }
 }

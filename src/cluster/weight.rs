@@ -184,4 +184,37 @@ mod tests {
             assert_eq!(count_values(text.as_bytes()), expected, "{text}");
         }
     }
+
+    #[test]
+    fn an_object_is_bounded_in_bytes_and_values_as_it_is_written_and_as_it_is_read() {
+        let binding = WatchedKind::of_object("rbac.authorization.k8s.io/v1", "RoleBinding");
+        let map = WatchedKind::of_object("v1", "ConfigMap");
+        for (kind, bytes, values) in [(binding, 512 << 10, 50_000), (map, 3 << 20, 100_000)] {
+            assert_eq!(kind.max_written_bytes(), 2 * bytes, "{kind}");
+            assert!(
+                kind.check_bytes(bytes).is_ok() && kind.check_bytes(bytes + 1).is_err(),
+                "{kind}"
+            );
+            assert!(
+                kind.check_values(values, 1).is_ok() && kind.check_values(values + 1, 1).is_err(),
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_object_takes_memory_for_its_values_too() {
+        for kind in ["RoleBinding", "ConfigMap", "AuthorizationPolicy"] {
+            let group = match kind {
+                "RoleBinding" => "rbac.authorization.k8s.io/v1",
+                "ConfigMap" => "v1",
+                _ => "portcullis.dev/v1alpha1",
+            };
+            let kind = WatchedKind::of_object(group, kind);
+            assert!(
+                content_bytes(&kind, 20_000, 10_000) > 10_000 * 60 + 2 * 20_000,
+                "{kind}"
+            );
+        }
+    }
 }

@@ -35,6 +35,14 @@ impl Store {
     }
 }
 
+#[cfg(test)]
+impl Store {
+    /// What is reported as not up to date at `now`.
+    pub(crate) fn outdated_at(&self, now: Instant) -> Vec<String> {
+        self.known().outdated(now)
+    }
+}
+
 // === impl StoredKinds ===
 
 impl StoredKinds {

@@ -8,14 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::absence::{Doubt, ListEvidence};
 use super::left_out::{self, LeftOutObjects};
+use super::schema::MAX_DEFINITIONS;
 use super::{ReadObject, Store, StoredKinds, SyncProgress};
 use crate::cluster::kind::{WatchPurpose, WatchedKind};
 use crate::cluster::object::{Name, ReceivedObject};
 use crate::cluster::weight::LeftOutReason;
 use portcullis_cel::Version;
-
-/// How many definitions of custom resources are taken. Of those beyond, nothing is known.
-const MAX_DEFINITIONS: usize = 10_000;
 
 /// A list that is not at its end.
 #[derive(Default)]
@@ -210,16 +208,14 @@ impl StoredKinds {
         }
         let definitions = std::mem::take(&mut listing.definitions);
         let names: BTreeSet<Name> = definitions.keys().cloned().collect();
-        let mut changed = false;
+        // First, so that what goes makes room for what comes.
+        let mut changed = is_whole && self.keep_definitions(&names);
         for definition in definitions.into_values() {
             changed |= self.define(cluster, &definition);
         }
         if let Some(objects) = self.kinds.get_mut(kind) {
             (objects.progress, objects.known) = (SyncProgress::Listed, true);
         }
-        match is_whole {
-            true => changed | self.define_all(cluster, &names),
-            false => changed | self.settle(cluster),
-        }
+        changed | self.settle(cluster)
     }
 }

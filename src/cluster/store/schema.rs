@@ -17,6 +17,9 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 /// Kubernetes itself allows its servers before it calls a new one established.
 const TAKES_EFFECT: Duration = Duration::from_secs(10);
 
+/// How many definitions of custom resources are taken. Of those beyond, nothing is known.
+pub(crate) const MAX_DEFINITIONS: usize = 10_000;
+
 /// The definitions that are known, by name.
 pub(crate) struct Definitions {
     known: BTreeMap<Name, CustomDefinition>,
@@ -191,7 +194,8 @@ impl StoredKinds {
             return self.undefine(cluster, &name);
         };
         let before = self.definitions.known.get(&name);
-        if before == Some(&definition) {
+        let is_beyond = before.is_none() && self.definitions.known.len() >= MAX_DEFINITIONS;
+        if is_beyond || before == Some(&definition) {
             return false;
         }
         let is_new = before.map(|before| &before.resource) != Some(&definition.resource);
@@ -208,11 +212,11 @@ impl StoredKinds {
         self.settle(cluster) | gone.is_some()
     }
 
-    /// Definitions but for `names` are gone, and all are known. Whether what holds changed.
-    pub(crate) fn define_all(&mut self, cluster: &Arc<str>, names: &BTreeSet<Name>) -> bool {
+    /// Definitions but for `names` are gone. Whether there were any.
+    pub(crate) fn keep_definitions(&mut self, names: &BTreeSet<Name>) -> bool {
         let before = self.definitions.known.len();
         self.definitions.known.retain(|name, _| names.contains(name));
-        self.settle(cluster) | (self.definitions.known.len() != before)
+        self.definitions.known.len() != before
     }
 
     /// Takes what was withheld, as far as it may be. Whether what holds changed.

@@ -296,3 +296,86 @@ fn parameters_of_a_kind_that_is_not_served_are_unknown() {
         Ok(false)
     );
 }
+
+/// A store whose parameters of `kind` were listed.
+fn with_parameters(kind: &WatchedKind, all: Vec<ReceivedObject>) -> Store {
+    let store = mk_store();
+    let mut kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(true, false).into_iter().collect();
+    kinds.insert(kind.clone());
+    store.keep(&kinds);
+    assert!(matches!(
+        store.list_of(kind, all, Some(100)),
+        ListOutcome::Taken { doubt: None, .. }
+    ));
+    store
+}
+
+#[test]
+fn parameters_are_unknown_while_their_list_is_doubted() {
+    let limits = WatchedKind::of_object("example.com/v1", "Limit");
+    let all = |count: usize| -> Vec<ReceivedObject> {
+        let limit = |number: usize| json!({"metadata": {"name": format!("l-{number}"), "namespace": "n"}});
+        (0..count)
+            .map(|number| received(&limits, limit(number)))
+            .collect()
+    };
+    let is_known = |store: &Store| !store.watched(None, false).unknown.parameters.is_empty();
+    for (count, version) in [(1, 101), (300, 99)] {
+        let store = with_parameters(&limits, all(300));
+        assert!(is_known(&store));
+        assert!(doubted(&store.list_of(&limits, all(count), Some(version))));
+        assert!(!is_known(&store), "of version {version}");
+        store.list_of(&limits, all(300), Some(101));
+        assert!(is_known(&store));
+    }
+}
+
+#[test]
+fn what_was_saved_in_part_is_not_all_that_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("east.json");
+    let limits = WatchedKind::of_object("example.com/v1", "Limit");
+    for is_whole in [true, false] {
+        let store = with_parameters(&limits, Vec::new());
+        let limit = received(&limits, json!({"metadata": {"name": "a", "namespace": "n"}}));
+        store.put(&limits, limit);
+        if !is_whole {
+            let name = ("n".to_owned(), "b".to_owned());
+            store.apply(&limits, name, Err(LeftOutReason::NoRoom { bytes: 1 }));
+        }
+        SnapshotSaver::new(path.clone(), FileScope::Anywhere, "east")
+            .save(&store.unsaved(true))
+            .unwrap();
+        let saved = saved::read((&path, &FileScope::Anywhere), "east").unwrap();
+        let store = Store::new("east", saved, Version::NEWEST);
+        let known = store.watched(None, false).unknown.parameters.len();
+        assert_eq!(
+            (names(&store), known),
+            (vec!["Limit/n/a".to_owned()], usize::from(is_whole))
+        );
+    }
+}
+
+#[test]
+fn a_kind_that_is_not_served_is_asked_for_again_while_that_is_doubted() {
+    let store = mk_store();
+    let contradicted = AbsenceEvidence::Contradicted("it lists no groups".to_owned());
+    assert!(store.not_served(&kind(POLICIES), &contradicted).is_err());
+    assert!(!store.is_absent(&kind(POLICIES)));
+    store
+        .not_served(&kind(POLICIES), &AbsenceEvidence::Proven)
+        .unwrap();
+    assert!(store.is_absent(&kind(POLICIES)));
+}
+
+#[test]
+fn what_was_left_out_of_a_kind_goes_with_the_kind() {
+    let store = mk_store();
+    let name = (String::new(), "a".to_owned());
+    store.apply(&kind(POLICIES), name, Err(LeftOutReason::NoRoom { bytes: 1 }));
+    assert_eq!(store.status().left_out.policies, 1);
+    store
+        .not_served(&kind(POLICIES), &AbsenceEvidence::Proven)
+        .unwrap();
+    assert_eq!(store.status().left_out.policies, 0);
+}

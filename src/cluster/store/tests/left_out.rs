@@ -1,6 +1,7 @@
 //! Objects that are too large, or for which there is no room.
 
 use super::*;
+use crate::cluster::fixtures::logged;
 use crate::cluster::memory::{OBJECT_BYTES, WatchedMemory};
 
 fn binding(name: &str, subjects: usize) -> Value {
@@ -274,4 +275,133 @@ fn what_expressions_are_compiled_to_takes_room_as_long_as_the_object_holds() {
     }
     assert!(store.delete(&policies, &received.name));
     assert!(put(&store, &policies, &policy("small", "Deny", 1)));
+}
+
+/// Takes a list that has these, and what may be too large among them.
+fn list(store: &Store, kind: &WatchedKind, all: &[Value]) -> bool {
+    let mut listing = store.begin_list(kind);
+    for value in all {
+        store.list(kind, &mut listing, name_of(value), read(kind, value));
+    }
+    match store.end_list(kind, listing, &ListEvidence::default()) {
+        ListOutcome::Taken { changed, doubt: None } => changed,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_grant_that_a_list_has_too_large_grants_nothing() {
+    let store = mk_store();
+    put(&store, &bindings(), &binding("a", 1));
+    put(&store, &bindings(), &binding("b", 1));
+    assert!(list(
+        &store,
+        &bindings(),
+        &[binding("a", TOO_MANY), binding("b", 1)]
+    ));
+    assert_eq!(names(&store), ["RoleBinding/team/b"]);
+}
+
+#[test]
+fn what_becomes_of_parameters_that_are_left_out_is_a_change() {
+    let limits = WatchedKind::of_object("example.com/v1", "Limit");
+    let store = mk_store();
+    let limit = |name: &str, values: usize| json!({"metadata": {"name": name, "namespace": "n"}, "data": vec![0; values]});
+    list(&store, &limits, &[limit("a", 1)]);
+    assert!(!list(&store, &limits, &[limit("a", 1)]));
+    assert!(
+        list(&store, &limits, &[limit("a", 1), limit("new", 200_000)]),
+        "a list has one"
+    );
+    assert!(!list(&store, &limits, &[limit("a", 1), limit("new", 200_000)]));
+    assert!(list(&store, &limits, &[limit("a", 1)]), "and has it no more");
+    assert!(put(&store, &limits, &limit("new", 200_000)), "an event has one");
+}
+
+#[test]
+fn each_object_that_is_left_out_is_logged_once() {
+    let store = mk_store();
+    let large = |names: &[&str]| -> Vec<Value> { names.iter().map(|name| binding(name, TOO_MANY)).collect() };
+    let lines = logged(|| {
+        list(&store, &bindings(), &large(&["a"]));
+        list(&store, &bindings(), &large(&["a", "b"]));
+        put(&store, &bindings(), &binding("c", TOO_MANY));
+    });
+    let expected = [
+        "RoleBinding/team/a: ",
+        "RoleBinding/team/b: ",
+        "RoleBinding/team/c: ",
+    ];
+    assert_eq!(lines.len(), expected.len(), "{lines:?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(
+            line.contains("ERROR") && line.contains(expected) && line.contains("left out"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn of_many_objects_that_a_list_leaves_out_some_are_named_in_the_log() {
+    let store = mk_store();
+    let lines = logged(|| {
+        let mut listing = store.begin_list(&bindings());
+        for number in 0..500 {
+            let name = ("team".to_owned(), format!("b-{number}"));
+            let reason = LeftOutReason::NoRoom { bytes: 1 };
+            store.list(&bindings(), &mut listing, name, Err(reason));
+        }
+        store.end_list(&bindings(), listing, &ListEvidence::default());
+    });
+    assert_eq!(lines.len(), 11, "{lines:?}");
+    assert!(
+        lines[10].contains("objects are left out, more than are named here")
+            && lines[10].contains("objects=500")
+    );
+}
+
+#[test]
+fn a_definition_that_is_too_large_is_none() {
+    let store = mk_store();
+    let definition = |scope: &str| {
+        let version = json!({"name": "v1", "served": true, "storage": true});
+        json!({"metadata": {"name": "limits.example.com"}, "spec": {
+            "group": "example.com", "names": {"kind": "Limit", "plural": "limits"}, "scope": scope, "versions": [version],
+        }})
+    };
+    let definitions = WatchedKind::definitions();
+    assert!(put(&store, &definitions, &definition("Cluster")));
+    assert_eq!(store.watched(None, false).cluster_scoped.iter().count(), 1);
+    let name = name_of(&definition("Cluster"));
+    assert!(store.apply(
+        &definitions,
+        name,
+        Err(LeftOutReason::TooLarge { bytes: 2, max: 1 })
+    ));
+    assert_eq!(store.watched(None, false).cluster_scoped.iter().count(), 0);
+}
+
+#[test]
+fn no_more_definitions_are_known_than_are_bounded() {
+    let store = mk_store();
+    let definitions = WatchedKind::definitions();
+    let definition = |number: usize| {
+        let version = json!({"name": "v1", "served": true, "storage": true});
+        let names = json!({"kind": format!("K{number}"), "plural": format!("k{number}")});
+        json!({"metadata": {"name": format!("k{number}.example.com")}, "spec": {
+            "group": "example.com", "names": names, "scope": "Cluster", "versions": [version],
+        }})
+    };
+    let known = |store: &Store| store.watched(None, false).custom_resources.iter().count();
+    let all: Vec<Value> = (0..10_500).map(definition).collect();
+    list(&store, &definitions, &all);
+    assert_eq!(known(&store), 10_000);
+    assert!(
+        !put(&store, &definitions, &definition(20_000)),
+        "an event adds none"
+    );
+    assert_eq!(known(&store), 10_000);
+    store.accept_absence();
+    list(&store, &definitions, &[definition(20_000)]);
+    assert_eq!(known(&store), 1, "what goes makes room");
 }
