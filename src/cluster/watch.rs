@@ -30,6 +30,10 @@ const RELIST: Duration = Duration::from_secs(30 * 60);
 const ABSENT: Duration = Duration::from_secs(5);
 
 /// How long a kind is left alone whose list is not believed.
+const NOT_BELIEVED: Duration = Duration::from_secs(10);
+
+/// After so long a kind is listed again of which a list lacked objects that are known: they may
+/// be there again, or have changed meanwhile.
 const DOUBTED: Duration = Duration::from_secs(60);
 
 /// How often it is looked whether there is room for what was left out.
@@ -48,6 +52,13 @@ pub(crate) struct Watch {
     pub(crate) reporter: Reporter,
     /// How long one of its lists may take.
     pub(crate) max_list_time: Duration,
+}
+
+/// A list whose objects are in force.
+struct TakenList {
+    version: String,
+    /// After so long the kind is listed again.
+    holds_for: Duration,
 }
 
 /// Why a watch does not go on from where it is.
@@ -84,9 +95,9 @@ impl Watch {
         let listed = timeout(self.max_list_time, self.list(&served)).await;
         let too_long = |_| ApiError::TooLong("the list", self.max_list_time.as_secs());
         match listed.map_err(too_long)? {
-            Ok(Some(version)) => self.watch(&served, version, failures).await,
+            Ok(Some(listed)) => self.watch(&served, listed, failures).await,
             Ok(None) => {
-                sleep(DOUBTED).await;
+                sleep(NOT_BELIEVED).await;
                 Ok(())
             }
             // What was served a moment ago is not any more.
@@ -119,8 +130,8 @@ impl Watch {
         Ok(())
     }
 
-    /// The version that the list is of; `None` where it is not believed.
-    async fn list(&self, served: &ServedKind) -> Result<Option<String>, ApiError> {
+    /// The list that was taken; `None` where it is not believed.
+    async fn list(&self, served: &ServedKind) -> Result<Option<TakenList>, ApiError> {
         let (mut listing, mut from) = (self.store.begin_list(&self.kind), String::new());
         let (server, max_bytes) = (self.reach.server(), self.kind.max_written_bytes());
         let version = loop {
@@ -151,13 +162,14 @@ impl Watch {
         self.reporter.listed();
         Ok(match outcome {
             ListOutcome::Taken { changed, doubt } => {
-                if let Some(doubt) = doubt {
+                if let Some(doubt) = &doubt {
                     self.doubted(&doubt.to_string());
                 }
                 self.changed(changed);
-                Some(version)
+                let holds_for = if doubt.is_some() { DOUBTED } else { RELIST };
+                Some(TakenList { version, holds_for })
             }
-            ListOutcome::Older(doubt) => {
+            ListOutcome::NotBelieved(doubt) => {
                 self.doubted(&doubt.to_string());
                 self.store
                     .is_not_followed(&self.kind, &doubt.to_string(), Instant::now());
@@ -213,14 +225,14 @@ impl Watch {
         labels.filter(|_| self.kind.role == WatchPurpose::Selected)
     }
 
-    /// Watches what comes after `version`, until the kind is to be listed again.
+    /// Watches what comes after a list, until the kind is to be listed again.
     async fn watch(
         &self,
         served: &ServedKind,
-        mut version: String,
+        listed: TakenList,
         failures: &mut RecentFailures,
     ) -> Result<(), ApiError> {
-        let relist = Timer::now() + RELIST;
+        let (mut version, relist) = (listed.version, Timer::now() + listed.holds_for);
         while Timer::now() < relist {
             let asked = self.reach.watch();
             let server = self.reach.server();

@@ -63,6 +63,8 @@ pub(crate) enum Behaviour {
     AnotherEtcd,
     /// Watches have expired, and lists are empty, as new as they should be.
     EmptyLists,
+    /// Lists are empty and of a version far ahead, and no groups are served: it is no API server.
+    EmptyListsWithoutGroups,
 }
 
 /// One request.

@@ -339,6 +339,20 @@ fn lists_that_lack_what_was_known_take_nothing_away() {
 }
 
 #[test]
+fn what_answers_in_place_of_an_api_server_does_not_outlast_it() {
+    let fleet = Fleet::denying(0);
+    fleet.servers.behave(0, Behaviour::EmptyListsWithoutGroups);
+    until("it is doubted", || fleet.doubts(0) > 0.0);
+    assert!(fleet.denies(0, "mallory") && fleet.allows(0, "somebody-3"));
+    fleet.servers.put(0, &deny("somebody-3"));
+    fleet.servers.behave(0, Behaviour::Serves);
+    until("what changed meanwhile is taken", || {
+        fleet.denies(0, "somebody-3")
+    });
+    until("nothing is doubted", || fleet.doubts(0) == 0.0);
+}
+
+#[test]
 fn an_object_that_is_too_large_is_left_out_and_its_kind_goes_on() {
     let fleet = Fleet::denying(0);
     let mut large = binding("large", "large");

@@ -26,7 +26,7 @@ pub(crate) struct Doubt(pub(crate) String);
 pub(crate) struct ListEvidence {
     /// Of which version it is, as far as versions can be compared.
     pub(crate) version: Option<u64>,
-    /// Why the server that answered is no API server, where the list is empty.
+    /// Why the server that answered is no API server, where the list is empty and objects are known.
     pub(crate) no_server: Option<String>,
 }
 
@@ -148,13 +148,13 @@ impl StoredKinds {
         if gone == 0 {
             return None;
         }
-        if let Some(before) = self.kinds.get(kind).and_then(|objects| objects.doubt.as_ref()) {
-            return Some(before.clone());
-        }
-        if let Some(why) = evidence.no_server.as_ref().filter(|_| listing.objects == 0) {
+        if let Some(why) = &evidence.no_server {
             return Some(Doubt(format!(
                 "the list is empty where {known} objects are known, and {why}"
             )));
+        }
+        if let Some(before) = self.kinds.get(kind).and_then(|objects| objects.doubt.as_ref()) {
+            return Some(before.clone());
         }
         let is_much = gone > MANY && gone * 2 > known;
         is_much.then(|| {

@@ -35,8 +35,8 @@ pub(crate) enum ListOutcome {
     /// What it says holds, and where there is a doubt what it lacks does too; whether that changed
     /// anything.
     Taken { changed: bool, doubt: Option<Doubt> },
-    /// What was known before holds, and nothing of it.
-    Older(Doubt),
+    /// What was known before holds, and nothing of it: it is older, or of no API server.
+    NotBelieved(Doubt),
 }
 
 // === impl Listing ===
@@ -131,18 +131,18 @@ impl Store {
             && !accepts
         {
             let older = format!("the list is of version {version}, and {newest} is known");
-            let doubt = Doubt(older);
-            let objects = known.kinds.entry(kind.clone()).or_default();
-            objects.doubt = Some(doubt.clone());
-            objects.known &= kind.role != WatchPurpose::Parameter;
-            return ListOutcome::Older(doubt);
+            return known.do_not_believe(kind, Doubt(older));
         }
         let doubt = known.doubt_about(kind, &listing, evidence);
-        if let Some(doubt) = doubt.as_ref().filter(|_| accepts) {
-            let cluster = &*self.cluster;
-            tracing::warn!(cluster, %kind, %doubt, "absence accepted");
-        }
-        let doubt = doubt.filter(|_| !accepts);
+        let doubt = match doubt {
+            Some(doubt) if evidence.no_server.is_some() => return known.do_not_believe(kind, doubt),
+            Some(doubt) if accepts => {
+                let cluster = &*self.cluster;
+                tracing::warn!(cluster, %kind, %doubt, "absence accepted");
+                None
+            }
+            doubt => doubt,
+        };
         let is_compiled_otherwise = listing.cel_version != known.cel_version;
         let objects = known.kinds.entry(kind.clone()).or_default();
         objects.newest = evidence.version.or(objects.newest);
@@ -195,6 +195,14 @@ impl Store {
 // === impl StoredKinds ===
 
 impl StoredKinds {
+    /// Nothing of a list of `kind` holds, not even its version.
+    fn do_not_believe(&mut self, kind: &WatchedKind, doubt: Doubt) -> ListOutcome {
+        let objects = self.kinds.entry(kind.clone()).or_default();
+        objects.doubt = Some(doubt.clone());
+        objects.known &= kind.role != WatchPurpose::Parameter;
+        ListOutcome::NotBelieved(doubt)
+    }
+
     /// The same of definitions.
     fn take_definitions(
         &mut self,

@@ -28,6 +28,9 @@ use super::{Asked, Behaviour, Identity, KINDS, StoredKind};
 type Body = BoxBody<Bytes, std::io::Error>;
 type Clusters = Arc<[StoredCluster]>;
 
+/// No cluster has this version.
+const FAR_AHEAD: u64 = 1 << 60;
+
 /// A page of no limit.
 const WHOLE: usize = usize::MAX;
 
@@ -116,7 +119,8 @@ async fn respond(clusters: &Clusters, request: &Request<Incoming>, connection: u
     if behaviour == Behaviour::Hangs {
         return std::future::pending().await;
     }
-    if behaviour == Behaviour::NotFound {
+    let lacks_groups = behaviour == Behaviour::EmptyListsWithoutGroups && matches!(path, "api" | "apis");
+    if behaviour == Behaviour::NotFound || lacks_groups {
         return page_not_found();
     }
     if let Some(resources) = discovery(path, behaviour) {
@@ -199,6 +203,7 @@ impl Watched {
             Behaviour::EndlessBodies => answer(200, endless(self.head(1, None), ",".into())),
             Behaviour::AnotherEtcd => self.empty_list(1),
             Behaviour::EmptyLists => self.empty_list(self.cluster().version()),
+            Behaviour::EmptyListsWithoutGroups => self.empty_list(FAR_AHEAD),
             Behaviour::DefinitionDeleted if self.kind.kind == "CustomResourceDefinition" => {
                 self.empty_list(self.cluster().version())
             }
@@ -265,7 +270,9 @@ impl Watched {
         match behaviour {
             Behaviour::EndsWatches => answer(200, whole(Bytes::new())),
             Behaviour::WrongEvents => answer(200, whole(wrong_events().into())),
-            Behaviour::AnotherEtcd | Behaviour::EmptyLists => answer(200, whole(expired().into())),
+            Behaviour::AnotherEtcd | Behaviour::EmptyLists | Behaviour::EmptyListsWithoutGroups => {
+                answer(200, whole(expired().into()))
+            }
             Behaviour::EndlessEvents => {
                 let lines = stream::iter(0..).map(move |index| {
                     let line = event("ADDED", &self.invented(index));

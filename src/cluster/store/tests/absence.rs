@@ -21,7 +21,7 @@ fn with_roles(count: usize) -> Store {
 fn doubted(outcome: &ListOutcome) -> bool {
     matches!(
         outcome,
-        ListOutcome::Taken { doubt: Some(_), .. } | ListOutcome::Older(_)
+        ListOutcome::Taken { doubt: Some(_), .. } | ListOutcome::NotBelieved(_)
     )
 }
 
@@ -63,7 +63,7 @@ fn what_is_older_than_what_is_known_is_not_believed() {
     other.push(mk_role("revoked", "get"));
     assert!(matches!(
         store.list_of(&kind(ROLES), other, Some(99)),
-        ListOutcome::Older(_)
+        ListOutcome::NotBelieved(_)
     ));
     assert_eq!(store.watched(None, false).digest, before);
     let doubts = store.status().doubts;
@@ -78,7 +78,7 @@ fn what_is_older_than_what_is_known_is_not_believed() {
     );
     assert!(matches!(
         store.list_of(&kind(ROLES), roles(3), Some(100)),
-        ListOutcome::Older(_)
+        ListOutcome::NotBelieved(_)
     ));
 }
 
@@ -91,8 +91,19 @@ fn an_empty_list_of_what_is_no_api_server_is_not_believed() {
     };
     let listing = store.begin_list(&kind(ROLES));
     let outcome = store.end_list(&kind(ROLES), listing, &evidence(Some("it lists no groups")));
-    assert!(doubted(&outcome));
+    assert!(matches!(outcome, ListOutcome::NotBelieved(_)), "{outcome:?}");
     assert_eq!(names(&store), ["ClusterRole/role-0"]);
+    assert_eq!(store.newest(&kind(ROLES)), Some(100), "nor is its version");
+    store.accept_absence();
+    let listing = store.begin_list(&kind(ROLES));
+    let outcome = store.end_list(&kind(ROLES), listing, &evidence(Some("it lists no groups")));
+    assert!(
+        doubted(&outcome),
+        "an administrator confirms what an API server says"
+    );
+    let store = with_roles(1);
+    let listing = store.begin_list(&kind(ROLES));
+    store.end_list(&kind(ROLES), listing, &evidence(Some("it lists no groups")));
     // In doubt, an empty list of a server that is one is no evidence either.
     let listing = store.begin_list(&kind(ROLES));
     assert!(doubted(&store.end_list(&kind(ROLES), listing, &evidence(None))));
@@ -153,7 +164,7 @@ fn an_administrator_confirms_absence_once() {
     assert!(
         matches!(
             store.list_of(&kind(ROLES), Vec::new(), Some(5)),
-            ListOutcome::Older(_)
+            ListOutcome::NotBelieved(_)
         ),
         "it was saved"
     );
