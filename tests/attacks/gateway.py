@@ -60,11 +60,39 @@ def kubeconfig(token):
     })
 
 
+def control_group(limit):
+    """A control group with so many bytes of memory, below the own one; None where none can be made."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, file = Path("/sys/fs/cgroup"), "memory.max"
+        elif "memory" in controllers.split(","):
+            root, file = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+        else:
+            continue
+        own = root / path.lstrip("/")
+        for parent in (own, *(above for above in own.parents if root in (above, *above.parents))):
+            group = parent / f"portcullis-{os.getpid()}-{time.monotonic_ns()}"
+            try:
+                group.mkdir()
+            except OSError:
+                continue
+            # Only the kernel makes this file: elsewhere, no memory is limited.
+            if (group / file).exists():
+                (group / file).write_text(str(limit))
+                return group
+            group.rmdir()
+    return None
+
+
 class Gateway:
     """`portcullis serve`, until it is left."""
 
-    def __init__(self, program, *, connections=None, descriptors=None, unread_log=False, more=None, environment=None):
-        """`more`: sections of the configuration in place of the usual ones."""
+    def __init__(self, program, *, connections=None, descriptors=None, unread_log=False, more=None, environment=None,
+                 memory_limit=None):
+        """`more`: sections of the configuration in place of the usual ones. `memory_limit`: bytes that
+        the process may have, where `control_group` can see to that."""
+        self.group = control_group(memory_limit) if memory_limit else None
         self.environment = environment or {}
         self.folder = Path(tempfile.mkdtemp(prefix="portcullis-"))
         self.port, self.admin = free_port(), free_port()
@@ -92,15 +120,21 @@ class Gateway:
             **(more or {}),
         }
         (self.set_up / "gateway.yaml").write_text(json.dumps(config))
-        self.descriptors, self.unread_log = descriptors, unread_log
+        self.descriptors, self.unread_log, self.process = descriptors, unread_log, None
 
     def __enter__(self):
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def start(self):
         """Returns as soon as it is ready."""
         def limit():
+            if self.group:
+                (self.group / "cgroup.procs").write_text("0")
             if self.descriptors:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptors, self.descriptors))
         environment = {**os.environ, **self.environment}
@@ -123,8 +157,11 @@ class Gateway:
             time.sleep(0.05)
 
     def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+        if self.group:
+            self.group.rmdir()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def probe(self, path, timeout=10):
@@ -133,6 +170,14 @@ class Gateway:
                 return answer.status
         except urllib.error.HTTPError as error:
             return error.code
+
+    def readiness(self):
+        """What is said of it in detail."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/readyz?verbose", timeout=10) as answer:
+                return answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
 
     def metrics(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=10) as answer:

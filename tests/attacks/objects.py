@@ -5,7 +5,7 @@ import threading
 import time
 
 from strangers import at_once, summary
-from users import ask
+from users import ask, verdict
 from webhook import Webhook
 from wire import pod
 
@@ -34,13 +34,38 @@ spec: {policyName: multiplies}
 """
 
 
+def doubled(start, by):
+    """An expression that doubles what it starts with forty times."""
+    steps = "".join(f".map(a{number}, {by.replace('IT', f'a{number}')})" for number in range(40))
+    return f"{start}{steps}[0].size() == 0"
+
+
+# What grows that way; each is 600 characters or so.
+EXPRESSIONS = {
+    "lists": doubled("[[object.metadata.name]]", "IT + IT"),
+    "texts": doubled("[object.metadata.name]", "IT + IT"),
+    "maps": doubled("[[{'a': object.metadata.name}]]", "IT + IT"),
+    "replaced": doubled("[object.metadata.name]", "IT.replace('', IT)"),
+}
+
+CONCATENATIONS = {
+    "apiVersion": "v1", "kind": "List", "items": [{
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": f"concatenates-{name}"}, "spec": {
+            "matchConstraints": {"resourceRules": [
+                {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]},
+            "matchConditions": [{"name": "its", "expression": f"request.userInfo.username == 'concatenates-{name}'"}],
+            "validations": [{"expression": expression}]},
+    } for name, expression in EXPRESSIONS.items()] + [{
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": f"concatenates-{name}"},
+        "spec": {"policyName": f"concatenates-{name}", "validationActions": ["Deny"]},
+    } for name in EXPRESSIONS]}
+
+
 def with_manifests(gateway, name, text):
     (gateway.set_up / "policies" / name).write_text(text)
-    successes = 'portcullis_reloads_total{result="success"}'
-    before = gateway.metric(successes) or 0
-    gateway.reload()
-    while (gateway.metric(successes) or 0) <= before:
-        time.sleep(0.1)
+    gateway.reload_and_wait()
 
 
 def review_of(user, volumes):
@@ -54,7 +79,7 @@ def mutated(gateway, body):
     response = review["response"]
     if not response["allowed"]:
         return f"refused {response['status']['code']}"
-    return f"patched, {len(response.get('patch', '')) // 1024} KiB"
+    return "patched" if response.get("patch") else "admitted as it is"
 
 
 def volumes(gateway):
@@ -69,11 +94,39 @@ def volumes(gateway):
         others.append(mutated(gateway, review_of("jane", '[{"name":"v"}]')))
         time.sleep(0.2)
     webhook.stop()
-    broken = [f"jane: {other}" for other in set(others) if not other.startswith("patched")]
+    broken = [f"jane: {other}" for other in set(others) if other != "patched"]
     broken += [f"mallory: {result}" for result in set(results) if result.startswith("HTTP")]
-    if not any(result.startswith("patched") for result in results):
+    if "patched" not in results:
         broken.append("none of the pods was admitted")
     return {"pods": summary(results), "of jane meanwhile": summary(others), "broken": broken}
+
+
+def large_patch(gateway):
+    """a dozen Pods at once, which a webhook changes by a patch of 10 MB, Ignore"""
+    webhook = Webhook()
+    webhook.serve(gateway)
+    with_manifests(gateway, "injector.json", webhook.injector(gateway))
+    body, results, others = review_of("large-mallory", '[{"name":"v"}]'), [], []
+    flood = threading.Thread(target=lambda: results.extend(at_once(12, lambda _: mutated(gateway, body))), daemon=True)
+    flood.start()
+    while flood.is_alive():
+        others.append(mutated(gateway, review_of("jane", '[{"name":"v"}]')))
+        time.sleep(0.2)
+    webhook.stop()
+    broken = [f"jane: {other}" for other in set(others) if other != "patched"]
+    broken += [f"mallory: {result}" for result in set(results) if not str(result).startswith("refused")]
+    return {"pods": summary(results), "of jane meanwhile": summary(others), "broken": broken}
+
+
+def concatenated(gateway):
+    """a dozen reviews at once for each of four policies that double lists, texts and maps forty times"""
+    with_manifests(gateway, "concatenates.json", json.dumps(CONCATENATIONS))
+    found, broken = {}, []
+    for name in EXPRESSIONS:
+        results = at_once(12, lambda _: verdict(gateway, "", pod(f"concatenates-{name}"), timeout=10))
+        found[name] = summary(results)
+        broken += [f"{name}: {result}" for result in set(results) if not str(result).startswith("refused")]
+    return {**found, "broken": broken}
 
 
 def multiplied(gateway):
@@ -102,4 +155,4 @@ def recorded(gateway):
 
 recorded.gateway = {"more": {"recording": {"folder": "recordings"}}}
 
-ATTACKS = [volumes, multiplied, recorded]
+ATTACKS = [volumes, large_patch, multiplied, concatenated, recorded]

@@ -19,7 +19,7 @@ def ask(gateway, path, body, token=DEFAULT_TOKEN, timeout=40):
 
 
 def verdict(gateway, name, body, timeout=30):
-    status, review = ask(gateway, f"/validate/{name}?timeout={timeout}s", body)
+    status, review = ask(gateway, f"/validate{'/' * bool(name)}{name}?timeout={timeout}s", body)
     if status != 200:
         return f"HTTP {status}"
     response = review["response"]
@@ -234,10 +234,7 @@ def conditions(gateway):
     policy = own_policy([f"{doubled} != {doubled}"] * 8, "costly")["request"]["object"]
     policy["spec"]["subjects"][0]["name"] = "mallory"
     (gateway.set_up / "policies" / "costly.json").write_text(json.dumps(policy))
-    before = gateway.metric('portcullis_reloads_total{result="success"}') or 0
-    gateway.reload()
-    while (gateway.metric('portcullis_reloads_total{result="success"}') or 0) <= before:
-        time.sleep(0.1)
+    gateway.reload_and_wait()
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
         "user": "mallory", "nonResourceAttributes": {"path": "/x", "verb": "get"}}}
 

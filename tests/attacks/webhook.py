@@ -15,12 +15,15 @@ from wire import reset
 # What an injector of sidecars adds.
 INJECTED = base64.b64encode(b'[{"op":"add","path":"/spec/volumes/-","value":{"name":"more"}}]').decode()
 
+# The same in 10 MB.
+LARGE = base64.b64encode(b'[{"op":"add","path":"/spec/volumes","value":[' + b",".join([b"{}"] * 3_300_000) + b"]}]").decode()
+
 
 class Webhook:
-    """Serves until it is left. `slow` is answered late, `dropper` not at all."""
+    """Serves until it is left. `slow` is answered late, `dropper` not at all, `large` with a large patch."""
 
     def __init__(self, slow=20):
-        self.port, self.slow, self.calls = free_port(), slow, []
+        self.port, self.slow, self.calls, self.credentials = free_port(), slow, [], []
 
     def serve(self, gateway):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -38,11 +41,12 @@ class Webhook:
                 review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 user, name = review["request"]["userInfo"]["username"], review["request"]["name"]
                 outer.calls.append((user, name))
+                outer.credentials.append(self.headers["Authorization"])
                 if not outer.is_answering(self, user):
                     return
                 response = {"uid": review["request"]["uid"], "allowed": name not in ("bad", "evil")}
-                if self.path == "/inject":
-                    response |= {"patchType": "JSONPatch", "patch": INJECTED}
+                if self.path.startswith("/inject?"):
+                    response |= {"patchType": "JSONPatch", "patch": LARGE if user.startswith("large") else INJECTED}
                 reply = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
                                     "response": response}).encode()
                 self.send_response(200)
