@@ -77,7 +77,7 @@ fuzz SECONDS *TARGETS:
 fuzz-smoke *TARGETS:
     fuzz/run smoke {{ TARGETS }}
 
-# Attack the built program over loopback (takes five minutes)
+# Attack the built program over loopback (takes ten minutes)
 attacks *NAMES:
     cargo build --locked --release
     tests/attacks/run target/release/portcullis {{ NAMES }}

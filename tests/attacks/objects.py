@@ -5,6 +5,7 @@ import threading
 import time
 
 from strangers import at_once, summary
+from tenants import within
 from users import ask, verdict
 from webhook import Webhook
 from wire import pod
@@ -143,12 +144,12 @@ def recorded(gateway):
     wide = "[" + ",".join(['{"kind":"Secret","data":0}'] * 13_000) + "]"
     dropped = "portcullis_recording_dropped_total"
     for object in (nested, wide) * 10:
-        status, review = ask(gateway, "/validate?timeout=10s", review_of("jane", object))
+        status, review = ask(gateway, "/validate?timeout=10s", review_of("recorded", object))
         assert status == 200 and review["response"]["allowed"], review
-    lines = lambda: sum(path.read_bytes().count(b"\n") - 1 for path in (gateway.set_up / "recordings").iterdir())
-    deadline = time.monotonic() + 20
-    while lines() + (gateway.metric(dropped) or 0) < 20 and time.monotonic() < deadline:
-        time.sleep(0.1)
+
+    def lines():
+        return sum(path.read_bytes().count(b'"username":"recorded"') for path in (gateway.set_up / "recordings").iterdir())
+    within(20, lambda: lines() + (gateway.metric(dropped) or 0) >= 20)
     broken = [] if lines() >= 10 else [f"{lines()} lines"]
     return {"lines": lines(), "dropped": gateway.metric(dropped) or 0, "broken": broken}
 
