@@ -40,7 +40,7 @@ use crate::config::{ClientCertificate, Config, Disk, Files};
 use authorization_header::AuthorizationHeader;
 use build::Table;
 use caller::{Fields, KnownCaller, NamedField, Proof};
-use certificate::{CertificateJudgement, ClientCa, Names, Window};
+use certificate::{CertificateJudgement, ClientCa, Names, ValidityWindow};
 use portcullis_policy::field::Faults;
 use rotation::{Digester, Purpose};
 
@@ -233,7 +233,7 @@ impl Authenticator {
             .iter()
             .filter_map(|proof| proof.until.filter(|until| now <= *until))
             .min();
-        let window = Window {
+        let window = ValidityWindow {
             until: until.map_or(window.until, |until| window.until.min(until)),
             ..window
         };
@@ -257,7 +257,7 @@ impl Authenticator {
         let expired = once.filter(|window| window.until < now);
         CertificateJudgement {
             generation: self.generation,
-            window: Window {
+            window: ValidityWindow {
                 from: now,
                 until: now + UNTRUSTED_CACHE_TIME,
             },

@@ -82,7 +82,7 @@ enum CommandResult {
 
 /// Why a command could not run. Each message says what to do about it.
 #[derive(Debug, thiserror::Error)]
-enum Error {
+enum CommandError {
     /// The arguments cannot be combined.
     #[error("{0}")]
     Usage(String),
@@ -110,7 +110,7 @@ enum Error {
     Output(std::io::Error),
 }
 
-impl Error {
+impl CommandError {
     fn file(verb: &'static str, path: &std::path::Path, source: std::io::Error) -> Self {
         Self::File {
             verb,
@@ -196,7 +196,9 @@ pub fn main() -> ExitCode {
         Ok(CommandResult::Success) => ExitCode::SUCCESS,
         Ok(CommandResult::Failure) => ExitCode::from(1),
         // No message for `portcullis ... | head`, which closes the pipe early.
-        Err(Error::Output(source)) if source.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::from(2),
+        Err(CommandError::Output(source)) if source.kind() == std::io::ErrorKind::BrokenPipe => {
+            ExitCode::from(2)
+        }
         Err(error) => {
             output::complain_in_lines(&error.in_words());
             ExitCode::from(2)

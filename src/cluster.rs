@@ -16,7 +16,6 @@ mod compile_turn;
 mod condition;
 mod contents;
 mod definition;
-mod discovered;
 mod evidence;
 mod failure;
 #[cfg(test)]
@@ -26,8 +25,6 @@ mod kind;
 mod live;
 mod memory;
 mod object;
-mod own_user;
-mod pace;
 mod reach;
 mod reporter;
 mod requests;
@@ -40,11 +37,10 @@ mod watch;
 mod weight;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::{Path, PathBuf};
-use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use std::{io, ptr};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::{Sender, channel};
@@ -103,13 +99,13 @@ struct FollowedCluster {
     reporter: Reporter,
     /// How its requests wait as long as nothing is known of it.
     awaited: AwaitedCluster,
-    followed: Option<Followed>,
+    followed: Option<WatchTask>,
     /// The admission set whose parameters are followed.
     parameters_of: Weak<AdmissionSet>,
 }
 
 /// What a running task was started with.
-struct Followed {
+struct WatchTask {
     entry: ClusterEntry,
     context: Arc<Context>,
     wanted: Sender<BTreeSet<WatchedKind>>,
@@ -275,7 +271,7 @@ impl FollowedCluster {
                 until: Instant::now() + MAX_AWAITED,
                 own_user: context_of(entry)
                     .0
-                    .and_then(|context| own_user::of_context(&context)),
+                    .and_then(|context| reach::of_context(&context)),
             },
             followed: None,
             parameters_of: Weak::new(),
@@ -305,7 +301,7 @@ impl FollowedCluster {
             );
             return self.want(wanted);
         };
-        let as_before = |followed: &Followed| *followed.context == context && followed.follows(entry);
+        let as_before = |followed: &WatchTask| *followed.context == context && followed.follows(entry);
         if self.followed.as_ref().is_some_and(as_before) {
             return self.want(wanted);
         }
@@ -326,7 +322,7 @@ impl FollowedCluster {
         let (wanted, receiver) = channel(wanted);
         // What was followed before ends first.
         self.followed = None;
-        self.followed = Some(Followed {
+        self.followed = Some(WatchTask {
             entry: entry.clone(),
             context,
             wanted,
@@ -345,9 +341,9 @@ impl FollowedCluster {
     }
 }
 
-// === impl Followed ===
+// === impl WatchTask ===
 
-impl Followed {
+impl WatchTask {
     fn follows(&self, entry: &ClusterEntry) -> bool {
         self.entry.selector == entry.selector
             && self.entry.cache_file == entry.cache_file
@@ -356,7 +352,7 @@ impl Followed {
     }
 }
 
-impl Drop for Followed {
+impl Drop for WatchTask {
     fn drop(&mut self) {
         self.task.abort();
     }

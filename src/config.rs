@@ -64,7 +64,7 @@ pub use upstreams::{Breaker, UpstreamAccess, Upstreams};
 use clusters::ReadFolder;
 use portcullis_policy::document::{self, Document};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
-use section::{Reading, Section};
+use section::{ReadContext, Section};
 
 /// `apiVersion` of the file.
 pub const API_VERSION: &str = "config.portcullis.dev/v1alpha1";
@@ -139,7 +139,7 @@ pub fn load_from(files: &dyn Files, path: &Path) -> (Option<Config>, Faults) {
 
 /// As much of a configuration as its faults leave.
 #[derive(Debug, Default)]
-pub struct Examined {
+pub struct PartialConfig {
     /// The configuration with what is faulty left out; `None` where the listener is at fault.
     pub config: Option<Config>,
     /// Where its manifests are, as far as that can be read.
@@ -149,24 +149,24 @@ pub struct Examined {
 /// Like [`load`], but with faults, too, there is what can be made of the rest: so that one run
 /// reports the faults of everything that the configuration names. Never to be served.
 #[must_use]
-pub fn examine(path: &Path) -> (Examined, Faults) {
+pub fn examine(path: &Path) -> (PartialConfig, Faults) {
     let (config, faults) = load(path);
     if let Some(config) = config {
         let manifests = config.manifests.clone();
         let config = Some(config);
-        return (Examined { config, manifests }, faults);
+        return (PartialConfig { config, manifests }, faults);
     }
     (examine_faulty(path).unwrap_or_default(), faults)
 }
 
-fn examine_faulty(path: &Path) -> Option<Examined> {
+fn examine_faulty(path: &Path) -> Option<PartialConfig> {
     let text = String::from_utf8(Disk.read(path).ok()?).ok()?;
     let absolute = std::path::absolute(path).ok()?;
     // Sections keep their places, for faults that are found later.
     let documents = document::parse(Some(&path.display().to_string()), &text).ok()?;
-    let reading = Reading::new(documents.first()?, absolute.parent()?);
+    let reading = ReadContext::new(documents.first()?, absolute.parent()?);
     let root = reading.root(&FIELDS);
-    Some(Examined {
+    Some(PartialConfig {
         config: sections(path, &text, &root, &clusters::read_folder),
         manifests: manifests::manifests(&root),
     })
@@ -186,7 +186,7 @@ pub fn last_good(path: &Path) -> Result<Option<PathBuf>, Fault> {
     let (Some(document), Some(folder)) = (documents.first(), absolute.parent()) else {
         return Ok(None);
     };
-    let reading = Reading::new(document, folder);
+    let reading = ReadContext::new(document, folder);
     Ok(reload::reload(&reading.root(&FIELDS)).last_good)
 }
 
@@ -279,7 +279,7 @@ fn resolve(
     folder: &Path,
     read_folder: ReadFolder<'_>,
 ) -> (Option<Config>, Faults) {
-    let reading = Reading::new(document, folder);
+    let reading = ReadContext::new(document, folder);
     let config = sections(file, text, &reading.root(&FIELDS), read_folder);
     let faults = reading.into_faults();
     (config.filter(|_| !faults.has_errors()), faults)

@@ -52,7 +52,7 @@ use last_good::{PendingSave, Saver};
 
 pub use files::{applied_manifests, read_manifest, read_manifests};
 pub use inventory::{Change, LoadedObjects, Restriction};
-pub use last_good::Error as LastGoodError;
+pub use last_good::LastGoodError;
 pub use load::{admission_settings, check, last_good, load, policies};
 pub use source::{
     AwaitedAnswer, AwaitedCluster, FilesAlone, LeftOutCounts, ManifestSource, Origin, SourceFiles,

@@ -82,7 +82,7 @@ const MAX_FLUSH_TIME: Duration = Duration::from_secs(2);
 /// Why the gateway does not serve.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ServerError {
     /// An address cannot be listened at.
     #[error("cannot listen at `{address}`: {}", describe(.source))]
     Bind {
@@ -123,14 +123,14 @@ impl Server {
     /// takes a new start.
     ///
     /// # Errors
-    /// [`Error::Bind`] with the address that is taken or not this machine's.
-    pub fn bind(gateway: Gateway) -> Result<Self, Error> {
+    /// [`ServerError::Bind`] with the address that is taken or not this machine's.
+    pub fn bind(gateway: Gateway) -> Result<Self, ServerError> {
         let (server, admin, console) = {
             let config = &gateway.state.current().config;
             let console = config.console.as_ref().map(|console| console.address);
             (config.server.address, config.admin.address, console)
         };
-        let bind = |address| accept::bind(address).map_err(|source| Error::Bind { address, source });
+        let bind = |address| accept::bind(address).map_err(|source| ServerError::Bind { address, source });
         let (reviews, admin, console) = (bind(server)?, bind(admin)?, console.map(bind).transpose()?);
         let addresses = ListenAddresses {
             server: reviews.local_addr()?,
@@ -157,12 +157,12 @@ impl Server {
     /// as nothing is in flight, after `server.shutdownTimeout` at the latest. Blocks.
     ///
     /// # Errors
-    /// [`Error::Serve`] when a server cannot be started or ends by itself.
-    pub fn run(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    /// [`ServerError::Serve`] when a server cannot be started or ends by itself.
+    pub fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
         System::new().block_on(self.serve(stop))
     }
 
-    async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
         let Self {
             reviews,
             admin,
@@ -251,8 +251,8 @@ fn limits(state: &Arc<ReloadState>, affordable: usize) -> impl Fn() -> AcceptLim
 }
 
 /// Why listening has ended.
-fn by_itself(ended: io::Result<()>) -> Error {
-    Error::Serve(
+fn by_itself(ended: io::Result<()>) -> ServerError {
+    ServerError::Serve(
         ended
             .err()
             .unwrap_or_else(|| io::Error::other("a listener ended by itself")),

@@ -52,7 +52,7 @@ pub struct Upstreams {
 
 /// A webhook of a set of manifests.
 #[derive(Debug, Clone, Copy)]
-pub struct Registered<'w> {
+pub struct ConfiguredWebhook<'w> {
     /// The webhook.
     pub webhook: &'w Arc<Webhook>,
     /// The only cluster that it holds for; `None`: every cluster.
@@ -61,7 +61,7 @@ pub struct Registered<'w> {
     pub is_watched: bool,
 }
 
-impl<'w> Registered<'w> {
+impl<'w> ConfiguredWebhook<'w> {
     /// One in files, for every cluster.
     #[must_use]
     pub const fn everywhere(webhook: &'w Arc<Webhook>) -> Self {
@@ -131,7 +131,7 @@ impl Upstreams {
     #[must_use]
     pub fn with<'w>(
         &self,
-        webhooks: impl IntoIterator<Item = Registered<'w>>,
+        webhooks: impl IntoIterator<Item = ConfiguredWebhook<'w>>,
         previous: Option<&Self>,
     ) -> Self {
         let mut known = KnownUpstreams::default();

@@ -34,7 +34,7 @@ pub(crate) struct CertificateJudgement {
     /// Whose judgement it is.
     pub(crate) generation: u64,
     /// When it holds.
-    pub(crate) window: Window,
+    pub(crate) window: ValidityWindow,
     /// Whether the certificate leads to the client CA, in its time or not.
     pub(crate) is_of_ca: bool,
     /// Why it proves nothing; `None` if it may.
@@ -47,7 +47,7 @@ pub(crate) struct CertificateJudgement {
 
 /// A span of time, ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Window {
+pub(crate) struct ValidityWindow {
     pub(crate) from: SystemTime,
     pub(crate) until: SystemTime,
 }
@@ -109,9 +109,9 @@ impl PeerCertificate {
     }
 }
 
-// === impl Window ===
+// === impl ValidityWindow ===
 
-impl Window {
+impl ValidityWindow {
     /// As good as for ever: from 1970 into the 26th century.
     pub(crate) fn always() -> Self {
         Self {
@@ -165,13 +165,13 @@ impl ClientCa {
         leaf: &X509Ref,
         intermediates: &[X509],
         now: SystemTime,
-    ) -> Result<Window, String> {
+    ) -> Result<ValidityWindow, String> {
         self.chain(leaf, intermediates, Some(now))
             .unwrap_or_else(|error| Err(error.to_string()))
     }
 
     /// Like [`verify`](Self::verify), at any time.
-    pub(crate) fn verify_timeless(&self, leaf: &X509Ref, intermediates: &[X509]) -> Option<Window> {
+    pub(crate) fn verify_timeless(&self, leaf: &X509Ref, intermediates: &[X509]) -> Option<ValidityWindow> {
         let window = self.chain(leaf, intermediates, None);
         window.ok().and_then(Result::ok)
     }
@@ -181,7 +181,7 @@ impl ClientCa {
         leaf: &X509Ref,
         intermediates: &[X509],
         now: Option<SystemTime>,
-    ) -> Result<Result<Window, String>, ErrorStack> {
+    ) -> Result<Result<ValidityWindow, String>, ErrorStack> {
         let store = self.store(now)?;
         let mut untrusted = Stack::new()?;
         for certificate in intermediates {
@@ -192,9 +192,9 @@ impl ClientCa {
                 return Ok(Err(context.error().error_string().to_owned()));
             }
             let chain = context.chain().into_iter().flatten();
-            let first = Window::of(leaf)?;
+            let first = ValidityWindow::of(leaf)?;
             chain
-                .map(Window::of)
+                .map(ValidityWindow::of)
                 .try_fold(first, |all, one| one.map(|one| all.intersect(one)))
                 .map(Ok)
         })

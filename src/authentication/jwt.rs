@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::caller::{AuthenticationMethod, Fields, Proof, TokenFault};
-use super::certificate::Window;
+use super::certificate::ValidityWindow;
 use super::jwks::IssuerKeys;
 use super::rotation::Digest;
 use crate::config::Jwt;
@@ -49,12 +49,12 @@ pub(crate) struct CheckedToken {
     /// If there is no proof, why.
     pub(crate) fault: TokenFault,
     /// When a check would find the same; at most [`MAX_TOKEN_CACHE_TIME`] long.
-    window: Window,
+    window: ValidityWindow,
 }
 
 /// The claims of a token that met an entry, or why it does not, with the span
 /// of time in which that holds as far as the token's own times say.
-type ClaimsOutcome = (Result<Map<String, Value>, TokenFault>, Window);
+type ClaimsOutcome = (Result<Map<String, Value>, TokenFault>, ValidityWindow);
 
 /// Longer tokens are rejected unread.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
@@ -117,7 +117,7 @@ impl Tokens {
     }
 
     fn check_anew(&self, token: &[u8], now: SystemTime) -> CheckedToken {
-        let mut window = Window {
+        let mut window = ValidityWindow {
             from: now,
             until: now + MAX_TOKEN_CACHE_TIME,
         };
@@ -193,23 +193,23 @@ impl Issuer {
     fn check(&self, token: &[u8], header: &Header, now: SystemTime) -> ClaimsOutcome {
         let claims = match self.verified(token, header) {
             Ok(claims) => claims,
-            Err(fault) => return (Err(fault), Window::always()),
+            Err(fault) => return (Err(fault), ValidityWindow::always()),
         };
         let window = match validity(&claims, self.rules.leeway) {
             Ok(window) => window,
-            Err(fault) => return (Err(fault), Window::always()),
+            Err(fault) => return (Err(fault), ValidityWindow::always()),
         };
         if now < window.from {
-            let before = Window {
+            let before = ValidityWindow {
                 until: window.from - Duration::from_nanos(1),
-                ..Window::always()
+                ..ValidityWindow::always()
             };
             return (Err(TokenFault::NotYetValid), before);
         }
         if now > window.until {
-            let after = Window {
+            let after = ValidityWindow {
                 from: window.until + Duration::from_nanos(1),
-                ..Window::always()
+                ..ValidityWindow::always()
             };
             return (Err(TokenFault::Expired), after);
         }
@@ -267,7 +267,7 @@ fn holds(wanted: &Value, claim: &Value) -> bool {
 
 /// From `nbf` to `exp`, and the leeway on both sides. Without `exp` a token
 /// would be good for ever: that is none.
-fn validity(claims: &Map<String, Value>, leeway: Duration) -> Result<Window, TokenFault> {
+fn validity(claims: &Map<String, Value>, leeway: Duration) -> Result<ValidityWindow, TokenFault> {
     let time = |name| {
         claims
             .get(name)
@@ -282,7 +282,7 @@ fn validity(claims: &Map<String, Value>, leeway: Duration) -> Result<Window, Tok
         None => UNIX_EPOCH,
     };
     let from = from.checked_sub(leeway).unwrap_or(UNIX_EPOCH).max(UNIX_EPOCH);
-    Ok(Window {
+    Ok(ValidityWindow {
         from,
         until: until.checked_add(leeway).ok_or(TokenFault::Malformed)?,
     })

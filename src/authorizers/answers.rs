@@ -40,8 +40,8 @@ pub(crate) struct Lifetimes {
 #[derive(Debug)]
 pub(crate) struct AnswerCache {
     lifetimes: Lifetimes,
-    kept: moka::sync::Cache<CacheKey, Kept>,
-    flights: Mutex<Flights>,
+    kept: moka::sync::Cache<CacheKey, CachedAnswer>,
+    flights: Mutex<CallsInFlight>,
 }
 
 /// A question's answer, or the way to it.
@@ -52,26 +52,26 @@ pub(crate) enum CacheLookup {
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
+struct CachedAnswer {
     opinion: Opinion,
     until: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Flights {
+struct CallsInFlight {
     count: u64,
-    by_key: HashMap<CacheKey, Underway>,
+    by_key: HashMap<CacheKey, SharedCall>,
 }
 
 #[derive(Debug)]
-struct Underway {
+struct SharedCall {
     number: u64,
     flight: WeakShared<BoxFuture<'static, Answer>>,
     shared_deadline: Arc<SharedDeadline>,
 }
 
 /// Takes a flight off the list, at its end or when nobody waits any more.
-struct Landing {
+struct FlightGuard {
     answers: Arc<AnswerCache>,
     key: CacheKey,
     number: u64,
@@ -81,7 +81,7 @@ struct Landing {
 
 impl AnswerCache {
     pub(crate) fn new(lifetimes: Lifetimes) -> Arc<Self> {
-        let weigh = |key: &CacheKey, kept: &Kept| {
+        let weigh = |key: &CacheKey, kept: &CachedAnswer| {
             u32::try_from(key.len() + kept.opinion.reason.len() + ANSWER_OVERHEAD_BYTES).unwrap_or(u32::MAX)
         };
         let longest = lifetimes.authorized.max(lifetimes.unauthorized);
@@ -109,7 +109,7 @@ impl AnswerCache {
             Decision::Deny | Decision::NoOpinion => self.lifetimes.unauthorized,
         };
         if let Some(until) = lifetime.and_then(|lifetime| now.checked_add(lifetime)) {
-            self.kept.insert(key, Kept { opinion, until });
+            self.kept.insert(key, CachedAnswer { opinion, until });
         }
     }
 
@@ -136,7 +136,7 @@ impl AnswerCache {
         let number = flights.count;
         let shared_deadline = Arc::new(SharedDeadline(Mutex::new(deadline)));
         let flight = self.flight(key.clone(), number, ask(Arc::clone(&shared_deadline)));
-        let underway = flight.downgrade().map(|flight| Underway {
+        let underway = flight.downgrade().map(|flight| SharedCall {
             number,
             flight,
             shared_deadline,
@@ -148,7 +148,7 @@ impl AnswerCache {
     }
 
     fn flight(self: &Arc<Self>, key: CacheKey, number: u64, asking: BoxFuture<'static, Answer>) -> Flight {
-        let landing = Landing {
+        let landing = FlightGuard {
             answers: Arc::clone(self),
             key,
             number,
@@ -166,17 +166,17 @@ impl AnswerCache {
         flight.boxed().shared()
     }
 
-    fn flights(&self) -> MutexGuard<'_, Flights> {
+    fn flights(&self) -> MutexGuard<'_, CallsInFlight> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl Landing ===
+// === impl FlightGuard ===
 
-impl Drop for Landing {
+impl Drop for FlightGuard {
     fn drop(&mut self) {
         let mut flights = self.answers.flights();
-        let is_own = |underway: &Underway| underway.number == self.number;
+        let is_own = |underway: &SharedCall| underway.number == self.number;
         if flights.by_key.get(&self.key).is_some_and(is_own) {
             flights.by_key.remove(&self.key);
         }

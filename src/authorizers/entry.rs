@@ -15,7 +15,7 @@ use crate::config::{AuthorizerEntry, Config, FileScope, Files, Secret};
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::client::{
-    Addresses, Bounds, Client, ClientIdentity, Error, InvalidSettings, Reply, Settings, Url,
+    Addresses, Bounds, CallError, Client, ClientIdentity, InvalidSettings, Reply, Settings, Url,
 };
 use crate::upstream::credentials_of;
 use portcullis_policy::authorization::SubjectAccessReviewVersion;
@@ -215,7 +215,7 @@ pub(crate) trait Post: std::fmt::Debug + Send + Sync {
         body: Bytes,
         bounds: Bounds,
         parent: Option<TraceParent>,
-    ) -> BoxFuture<'static, Result<Reply, Error>>;
+    ) -> BoxFuture<'static, Result<Reply, CallError>>;
 }
 
 /// How often, and after which pauses, a question is put again
@@ -314,10 +314,10 @@ impl Callee {
 }
 
 /// What `DefaultShouldRetry` retries, except for `Retry-After`, which is ignored here.
-const fn is_transient(error: &Error) -> bool {
+const fn is_transient(error: &CallError) -> bool {
     match error {
-        Error::Reset | Error::ContentType => true,
-        Error::Status(status) => *status == 429 || *status >= 500 && *status != 503,
+        CallError::Reset | CallError::ContentType => true,
+        CallError::Status(status) => *status == 429 || *status >= 500 && *status != 503,
         _ => false,
     }
 }
@@ -330,7 +330,7 @@ impl Post for Client {
         body: Bytes,
         bounds: Bounds,
         parent: Option<TraceParent>,
-    ) -> BoxFuture<'static, Result<Reply, Error>> {
+    ) -> BoxFuture<'static, Result<Reply, CallError>> {
         let client = self.clone();
         Box::pin(async move { client.post(body, bounds, parent).await })
     }

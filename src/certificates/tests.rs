@@ -65,9 +65,9 @@ fn mk_kubeconfig(user: &str, days: i64) -> Vec<u8> {
 }
 
 /// A configuration with all that it names, on a disk.
-struct World(TempDir);
+struct CertificateWorld(TempDir);
 
-impl World {
+impl CertificateWorld {
     fn new() -> Self {
         let world = Self(tempfile::tempdir().unwrap());
         let bundle = [mk_certificate(90, &[]), mk_certificate(80, &[])].concat();
@@ -103,7 +103,7 @@ impl World {
 
 #[test]
 fn every_certificate_that_a_configuration_names_is_found_once() {
-    let world = World::new();
+    let world = CertificateWorld::new();
     let found = of_configuration(&world.configuration(), &Disk);
     let found: Vec<_> = found
         .iter()
@@ -188,7 +188,7 @@ fn a_renewed_certificate_gets_new_warnings() {
 
 /// What is said of a server's certificate for these names beside a kubeconfig.
 fn misfits_of(names: &[&str], kubeconfig: &str) -> Vec<String> {
-    let world = World::new();
+    let world = CertificateWorld::new();
     world.write("server.crt", mk_certificate(90, names));
     world.write("callers.kubeconfig", kubeconfig);
     world.misfits()
@@ -250,7 +250,7 @@ fn a_ca_that_did_not_sign_the_server_s_certificate_is_reported() {
             STANDARD.encode(authority)
         )
     };
-    let world = World::new();
+    let world = CertificateWorld::new();
     let own = mk_certificate(90, &["gateway.example.com"]);
     world.write("server.crt", &own);
     let found = |authority: &[u8]| {

@@ -3,7 +3,7 @@
 
 use super::output::{self, Format, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
-use super::{CommandResult, Error};
+use super::{CommandError, CommandResult};
 use portcullis_policy::authorization::{OpenTarget, PolicySet, Within};
 use portcullis_policy::engine::User;
 use portcullis_policy::explain::what_can::WhatCanQuestion;
@@ -75,7 +75,7 @@ Examples:
 // === impl WhoCan ===
 
 impl WhoCan {
-    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let format = self.output.output;
         let mut question = self.question()?;
         let loaded = self.files.load(PolicyPurpose::Authorization)?;
@@ -98,7 +98,7 @@ impl WhoCan {
         Ok(CommandResult::Success)
     }
 
-    fn question(&self) -> Result<WhoCanQuestion, Error> {
+    fn question(&self) -> Result<WhoCanQuestion, CommandError> {
         let name = self.name.as_deref();
         let place = self.place.is_named().then(|| self.place.within(None));
         WhoCanQuestion::new(&self.verb, &self.target, name, place).map_err(|odd| {
@@ -108,7 +108,7 @@ impl WhoCan {
                     "name a verb and a resource, such as `get pods`, or a verb and a path"
                 }
             };
-            Error::Usage(message.to_owned())
+            CommandError::Usage(message.to_owned())
         })
     }
 
@@ -170,7 +170,7 @@ enum WhatCanFormat {
 // === impl WhatCan ===
 
 impl WhatCan {
-    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let loaded = self.files.load(PolicyPurpose::Authorization)?;
         let set = loaded.policies.for_cluster(&self.files.cluster);
         let user = User {

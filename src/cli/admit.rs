@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::output::{self, Format, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
-use super::{CommandResult, Error, authorize};
+use super::{CommandError, CommandResult, authorize};
 use crate::config::files;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::{Operation, Phase};
@@ -70,7 +70,7 @@ enum PhaseArgument {
 // === impl Admit ===
 
 impl Admit {
-    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let format = self.output.output;
         let answers = self.answers.as_deref().map(recorded_answers).transpose()?;
         let answers = answers.unwrap_or_default();
@@ -90,7 +90,7 @@ impl Admit {
             recorder: None,
         };
         match (review, &self.review, &self.manifests.filename) {
-            (Some(_), ..) if self.manifests.is_any_named() => Err(Error::Usage(
+            (Some(_), ..) if self.manifests.is_any_named() => Err(CommandError::Usage(
                 "a review says itself what is done by whom: `--operation`, `--user` and the like are for `-f`".to_owned(),
             )),
             (Some(review), Some(path), _) => {
@@ -102,7 +102,7 @@ impl Admit {
                 let reviews = self.manifests.reviews(path, || self.files.documents())?;
                 answer_all(format, &asked, reviews)
             }
-            _ => Err(Error::Usage(
+            _ => Err(CommandError::Usage(
                 "name an AdmissionReview with `--review`, or manifests with `-f`".to_owned(),
             )),
         }
@@ -116,31 +116,35 @@ impl Admit {
         }
     }
 
-    fn refuse_unknown_names(&self, loaded: &LoadedPolicies, answers: &RecordedAnswers) -> Result<(), Error> {
+    fn refuse_unknown_names(
+        &self,
+        loaded: &LoadedPolicies,
+        answers: &RecordedAnswers,
+    ) -> Result<(), CommandError> {
         let cluster = &self.files.cluster;
         if let Some(name) = answers.foreign(loaded.admission.for_cluster(cluster)).next() {
-            return Err(Error::Usage(format!("there is no webhook `{name}`")));
+            return Err(CommandError::Usage(format!("there is no webhook `{name}`")));
         }
         match &self.policy {
-            Some(name) if !loaded.has_policy(cluster, self.phases(), name) => Err(Error::Usage(format!(
-                "there is no policy or webhook configuration `{name}` for this endpoint"
-            ))),
+            Some(name) if !loaded.has_policy(cluster, self.phases(), name) => Err(CommandError::Usage(
+                format!("there is no policy or webhook configuration `{name}` for this endpoint"),
+            )),
             _ => Ok(()),
         }
     }
 }
 
-fn answer(asked: &OfflineReview<'_>, path: &Path, review: &[u8]) -> Result<Answered, Error> {
+fn answer(asked: &OfflineReview<'_>, path: &Path, review: &[u8]) -> Result<Answered, CommandError> {
     asked
         .answer(review)
-        .map_err(|error| Error::Usage(format!("cannot answer `{}`: {error}", path.display())))
+        .map_err(|error| CommandError::Usage(format!("cannot answer `{}`: {error}", path.display())))
 }
 
-fn recorded_answers(path: &Path) -> Result<RecordedAnswers, Error> {
+fn recorded_answers(path: &Path) -> Result<RecordedAnswers, CommandError> {
     let text = files::read_text(path, files::CONFIGURATION_BYTES);
-    let text = text.map_err(|source| Error::file("read", path, source))?;
+    let text = text.map_err(|source| CommandError::file("read", path, source))?;
     let path = path.display().to_string();
-    RecordedAnswers::of_text(&path, &text).map_err(|faults| Error::Faulty { path, faults })
+    RecordedAnswers::of_text(&path, &text).map_err(|faults| CommandError::Faulty { path, faults })
 }
 
 fn result(answered: &Answered) -> CommandResult {
@@ -155,7 +159,7 @@ fn answer_all(
     format: Format,
     asked: &OfflineReview<'_>,
     ReviewsOfManifests { reviews, notes }: ReviewsOfManifests,
-) -> Result<CommandResult, Error> {
+) -> Result<CommandResult, CommandError> {
     let mut objects = Vec::new();
     for about in reviews {
         let answered = answer(asked, Path::new(&about.file), about.review.as_bytes())?;
@@ -232,27 +236,27 @@ impl ManifestArguments {
         &self,
         path: &Path,
         definitions: impl FnOnce() -> Vec<Document>,
-    ) -> Result<ReviewsOfManifests, Error> {
+    ) -> Result<ReviewsOfManifests, CommandError> {
         let objects = read(path)?;
         let old = match (self.operation, &self.old) {
             (Some(OperationArgument::Update), Some(old)) => read(old)?,
             (Some(OperationArgument::Update), None) => {
                 let message = "an UPDATE needs the objects as they were before: add `--old FILE`";
-                return Err(Error::Usage(message.to_owned()));
+                return Err(CommandError::Usage(message.to_owned()));
             }
             (_, Some(_)) => {
                 let message = "`--old` is for `--operation UPDATE`; of a DELETE, `-f` has the objects";
-                return Err(Error::Usage(message.to_owned()));
+                return Err(CommandError::Usage(message.to_owned()));
             }
             (_, None) => Vec::new(),
         };
         let reviews = self.request().reviews(&objects, &old, definitions);
-        let mut found = reviews.map_err(|faults| Error::Faulty {
+        let mut found = reviews.map_err(|faults| CommandError::Faulty {
             path: path.display().to_string(),
             faults,
         })?;
         if found.reviews.is_empty() {
-            return Err(Error::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "there is no manifest in `{}`",
                 path.display()
             )));
@@ -303,10 +307,10 @@ impl OperationArgument {
 }
 
 /// Every object of a file, lists taken apart.
-fn read(path: &Path) -> Result<Vec<Document>, Error> {
+fn read(path: &Path) -> Result<Vec<Document>, CommandError> {
     let bytes = authorize::read(path)?;
-    let invalid = |error| Error::file("read", path, std::io::Error::other(error));
+    let invalid = |error| CommandError::file("read", path, std::io::Error::other(error));
     let text = String::from_utf8(bytes).map_err(invalid)?;
     let path = path.display().to_string();
-    objects::read(&path, text).map_err(|faults| Error::Faulty { path, faults })
+    objects::read(&path, text).map_err(|faults| CommandError::Faulty { path, faults })
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::output::{self, Format, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
-use super::{CommandResult, Error};
+use super::{CommandError, CommandResult};
 use crate::config::files;
 use portcullis_policy::api::SubjectAccessReview;
 use portcullis_policy::document;
@@ -84,7 +84,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 // === impl Authorize ===
 
 impl Authorize {
-    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let format = self.output.output;
         let Self {
             files,
@@ -97,7 +97,7 @@ impl Authorize {
         if let Some(review) = review {
             let bytes = read_review(&review)?;
             let review = SubjectAccessReview::decode(&bytes).map_err(|error| {
-                Error::Usage(format!(
+                CommandError::Usage(format!(
                     "cannot decide `{}`: {}",
                     review.display(),
                     error.message()
@@ -125,7 +125,7 @@ fn decide(
     loaded: &LoadedPolicies,
     cluster: &str,
     (attributes, now): (&Attributes<'_>, Time),
-) -> Result<CommandResult, Error> {
+) -> Result<CommandResult, CommandError> {
     let answer = AuthorizationAnswer::new(loaded, cluster, attributes, now);
     if format == Format::Text {
         answer
@@ -141,7 +141,7 @@ fn decide(
 }
 
 /// The review in `path`, which may be YAML, as JSON. JSON is passed on as it is.
-pub(crate) fn read_review(path: &Path) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_review(path: &Path) -> Result<Vec<u8>, CommandError> {
     let bytes = read(path)?;
     if bytes.trim_ascii_start().starts_with(b"{") {
         return Ok(bytes);
@@ -153,14 +153,14 @@ pub(crate) fn read_review(path: &Path) -> Result<Vec<u8>, Error> {
     let documents = document::parse(Some(&name), text).map_err(|fault| {
         let mut faults = Faults::new();
         faults.push(fault);
-        Error::Faulty {
+        CommandError::Faulty {
             path: name.clone(),
             faults,
         }
     })?;
     match documents.as_slice() {
         [review] => Ok(review.root().to_json().to_string().into_bytes()),
-        several => Err(Error::Usage(format!(
+        several => Err(CommandError::Usage(format!(
             "`{name}` has {} documents: write one review",
             several.len()
         ))),
@@ -168,13 +168,13 @@ pub(crate) fn read_review(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 /// What `path` holds; `-` is standard input.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
     let bytes = if path == Path::new("-") {
         files::read_rest(std::io::stdin().lock(), 0, files::MANIFEST_BYTES)
     } else {
         files::read(path, files::MANIFEST_BYTES)
     };
-    bytes.map_err(|source| Error::file("read", path, source))
+    bytes.map_err(|source| CommandError::file("read", path, source))
 }
 
 // === impl Flags ===
@@ -202,7 +202,7 @@ impl Flags {
 }
 
 /// Misfits, with the flags that they are about.
-fn usage(misfits: &[Misfit]) -> Error {
+fn usage(misfits: &[Misfit]) -> CommandError {
     let flag = |field| match field {
         "labelSelector" => "-l",
         "fieldSelector" => "--field-selector",
@@ -216,5 +216,5 @@ fn usage(misfits: &[Misfit]) -> Error {
         .iter()
         .map(|misfit| format!("{}: {}", flag(misfit.field), misfit.message))
         .collect();
-    Error::Usage(lines.join("; "))
+    CommandError::Usage(lines.join("; "))
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::output::{self, Format, Output};
-use super::{CommandResult, Error, loading, sarif};
+use super::{CommandError, CommandResult, loading, sarif};
 use crate::{config, reload};
 use portcullis_policy::document;
 use portcullis_policy::explain::Lines;
@@ -93,14 +93,14 @@ struct FaultReport<'a> {
 // === impl Check ===
 
 impl Check {
-    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         for path in &self.paths {
             loading::readable(path)?;
         }
         let paths = loading::applied(&self.paths)?;
         if self.migrate {
             let format = self.output.output.plain().ok_or_else(|| {
-                Error::Usage("`--migrate` prints text or JSON: leave out `-o sarif`".to_owned())
+                CommandError::Usage("`--migrate` prints text or JSON: leave out `-o sarif`".to_owned())
             })?;
             return run(self.config.as_deref(), &paths, format);
         }
@@ -110,7 +110,7 @@ impl Check {
             loading::faults_of_configuration(&loading::configuration(self.config.as_deref())?, &paths)
         };
         if !paths.is_empty() && !faults.has_errors() && !loading::has_objects(&paths) {
-            return Err(Error::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "nothing was checked: there is no object in `{}`",
                 loading::shown(&self.paths)
             )));
@@ -125,7 +125,7 @@ impl Check {
     }
 }
 
-fn report(format: CheckFormat, faults: &Faults) -> Result<(), Error> {
+fn report(format: CheckFormat, faults: &Faults) -> Result<(), CommandError> {
     let Some(format) = format.plain() else {
         return output::print_json(&log(faults));
     };
@@ -212,7 +212,11 @@ fn location(place: &Place) -> Option<Value> {
 }
 
 /// Prints the modern equivalents of what stands in the manifests of `config` and in `paths`.
-pub(crate) fn run(config: Option<&Path>, paths: &[PathBuf], format: Format) -> Result<CommandResult, Error> {
+pub(crate) fn run(
+    config: Option<&Path>,
+    paths: &[PathBuf],
+    format: Format,
+) -> Result<CommandResult, CommandError> {
     let mut manifests = loading::everywhere(paths);
     let mut faults = Faults::new();
     if config.is_some() || paths.is_empty() {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::output::{self, Format, Output};
-use super::{CommandResult, Error, loading};
+use super::{CommandError, CommandResult, loading};
 use crate::{config, reload};
 use portcullis_convert::{Conversion, Remark};
 use portcullis_policy::authorization::NeverDeny;
@@ -42,7 +42,7 @@ Examples:
 // === impl Convert ===
 
 impl Convert {
-    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let format = self.output.output;
         let never_deny = self.never_deny()?;
         for path in &self.files {
@@ -56,12 +56,12 @@ impl Convert {
             .collect();
         if faults.has_errors() {
             let path = loading::shown(&self.files);
-            return Err(Error::Faulty { path, faults });
+            return Err(CommandError::Faulty { path, faults });
         }
         report(&portcullis_convert::convert(&documents, &never_deny), format)
     }
 
-    fn never_deny(&self) -> Result<NeverDeny, Error> {
+    fn never_deny(&self) -> Result<NeverDeny, CommandError> {
         let Some(path) = &self.config else {
             return Ok(NeverDeny::default());
         };
@@ -70,12 +70,12 @@ impl Convert {
         let path = path.display().to_string();
         match config.filter(|_| !faults.has_errors()) {
             Some(config) => Ok(config.authorization.never_deny),
-            None => Err(Error::Faulty { path, faults }),
+            None => Err(CommandError::Faulty { path, faults }),
         }
     }
 }
 
-fn report(all: &Conversion, format: Format) -> Result<CommandResult, Error> {
+fn report(all: &Conversion, format: Format) -> Result<CommandResult, CommandError> {
     for remark in &all.notes {
         output::complain(format_args!("{}: note: {}", remark.place, remark.text));
     }

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use serde::Serialize;
 
 use super::output::{self, Format, Output};
-use super::{Arguments, CommandResult, Error};
+use super::{Arguments, CommandError, CommandResult};
 
 /// The groups, by what somebody wants to do.
 const GROUPS: [(&str, &[&str]); 5] = [
@@ -75,7 +75,7 @@ struct ManReport {
 }
 
 impl Completion {
-    pub(crate) fn run(self, mut arguments: clap::Command) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self, mut arguments: clap::Command) -> Result<CommandResult, CommandError> {
         let name = arguments.get_name().to_owned();
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut arguments, name, &mut script);
@@ -85,8 +85,8 @@ impl Completion {
 }
 
 impl Man {
-    pub(crate) fn run(self, arguments: clap::Command) -> Result<CommandResult, Error> {
-        let failed = |source| Error::file("write", &self.folder, source);
+    pub(crate) fn run(self, arguments: clap::Command) -> Result<CommandResult, CommandError> {
+        let failed = |source| CommandError::file("write", &self.folder, source);
         std::fs::create_dir_all(&self.folder).map_err(failed)?;
         let arguments = arguments.disable_help_subcommand(true);
         clap_mangen::generate_to(arguments.clone(), &self.folder).map_err(failed)?;

@@ -28,7 +28,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::output::{self, Format, Output};
-use super::{CommandResult, Error};
+use super::{CommandError, CommandResult};
 use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
 use host::{Host, Namespace};
 use portcullis_policy::explain::Lines;
@@ -100,11 +100,11 @@ pub(crate) struct File {
 // === impl Init ===
 
 impl Init {
-    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let format = self.output.output;
         let named: PathBuf = self.directory.components().collect();
         if let Some(why) = unsafe_for_keys(&named, KeyFolderOwner::Own) {
-            return Err(Error::Usage(why));
+            return Err(CommandError::Usage(why));
         }
         let directory = absolute(&named)?;
         if self.renew || self.renew_ca {
@@ -146,7 +146,7 @@ impl Init {
         Ok(CommandResult::Success)
     }
 
-    fn renew(&self, directory: &Path, format: Format) -> Result<CommandResult, Error> {
+    fn renew(&self, directory: &Path, format: Format) -> Result<CommandResult, CommandError> {
         let now = SystemTime::now();
         check_folders(directory, [files::SERVER.1, files::AUTHORITY.1])?;
         let renewed = if self.renew {
@@ -174,13 +174,13 @@ impl Init {
 /// # Errors
 ///
 /// A file of that name exists, cannot be written, or no key can be made.
-pub(crate) fn write(directory: &Path, set_up: &SetUp<'_>) -> Result<Vec<&'static str>, Error> {
+pub(crate) fn write(directory: &Path, set_up: &SetUp<'_>) -> Result<Vec<&'static str>, CommandError> {
     let files = files::compose(directory, set_up, now())?;
     refuse_to_overwrite(directory, &files)?;
     check_folders(directory, files.iter().map(|file| file.path))?;
     for file in &files {
         let path = directory.join(file.path);
-        create(&path, file).map_err(|source| Error::file("write", &path, source))?;
+        create(&path, file).map_err(|source| CommandError::file("write", &path, source))?;
     }
     Ok(files.into_iter().map(|file| file.path).collect())
 }
@@ -191,10 +191,10 @@ pub(crate) fn write(directory: &Path, set_up: &SetUp<'_>) -> Result<Vec<&'static
 /// # Errors
 ///
 /// The working directory is not known.
-pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, CommandError> {
     match path.canonicalize() {
         Ok(path) => Ok(path),
-        Err(_) => std::path::absolute(path).map_err(|source| Error::file("find", path, source)),
+        Err(_) => std::path::absolute(path).map_err(|source| CommandError::file("find", path, source)),
     }
 }
 
@@ -203,20 +203,23 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
 /// # Errors
 ///
 /// One of the folders is a link, or others may write to it.
-fn check_folders(directory: &Path, files: impl IntoIterator<Item = &'static str>) -> Result<(), Error> {
+fn check_folders(
+    directory: &Path,
+    files: impl IntoIterator<Item = &'static str>,
+) -> Result<(), CommandError> {
     let folders = files.into_iter().filter_map(|file| Path::new(file).parent());
     let folders: BTreeSet<PathBuf> = folders
         .map(|folder| directory.join(folder).components().collect())
         .collect();
     for folder in folders {
         if let Some(why) = unsafe_for_keys(&folder, KeyFolderOwner::Own) {
-            return Err(Error::Usage(why));
+            return Err(CommandError::Usage(why));
         }
     }
     Ok(())
 }
 
-fn refuse_to_overwrite(directory: &Path, files: &[File]) -> Result<(), Error> {
+fn refuse_to_overwrite(directory: &Path, files: &[File]) -> Result<(), CommandError> {
     let there: Vec<&str> = files
         .iter()
         .map(|file| file.path)
@@ -225,7 +228,7 @@ fn refuse_to_overwrite(directory: &Path, files: &[File]) -> Result<(), Error> {
     if there.is_empty() {
         return Ok(());
     }
-    Err(Error::Usage(format!(
+    Err(CommandError::Usage(format!(
         "`{}` already has {}: name another folder, or move these away first",
         directory.display(),
         there.join(", "),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Error, output};
+use super::{CommandError, output};
 use crate::cluster::Clusters;
 use crate::config::{self, ManifestPath, files};
 use crate::reload;
@@ -22,11 +22,11 @@ pub(crate) const DEVELOPMENT: &str = ".portcullis/portcullis.yaml";
 /// # Errors
 ///
 /// The file named cannot be read, or none is named and there is no such set-up.
-pub(crate) fn configuration(named: Option<&Path>) -> Result<PathBuf, Error> {
+pub(crate) fn configuration(named: Option<&Path>) -> Result<PathBuf, CommandError> {
     match named {
         Some(path) => regular(path).map(|()| path.to_owned()),
         None if Path::new(DEVELOPMENT).is_file() => Ok(PathBuf::from(DEVELOPMENT)),
-        None => Err(Error::Usage(format!(
+        None => Err(CommandError::Usage(format!(
             "set a configuration with `--config FILE`; `{} init DIR` creates one",
             output::program()
         ))),
@@ -38,11 +38,11 @@ pub(crate) fn configuration(named: Option<&Path>) -> Result<PathBuf, Error> {
 /// # Errors
 ///
 /// It cannot be opened, or is a folder.
-pub(crate) fn regular(path: &Path) -> Result<(), Error> {
+pub(crate) fn regular(path: &Path) -> Result<(), CommandError> {
     readable(path)?;
     if path.is_dir() {
         let folder = std::io::Error::from(std::io::ErrorKind::IsADirectory);
-        return Err(Error::file("read", path, folder));
+        return Err(CommandError::file("read", path, folder));
     }
     Ok(())
 }
@@ -52,12 +52,13 @@ pub(crate) fn regular(path: &Path) -> Result<(), Error> {
 /// # Errors
 ///
 /// It cannot be opened.
-pub(crate) fn readable(path: &Path) -> Result<(), Error> {
+pub(crate) fn readable(path: &Path) -> Result<(), CommandError> {
     if path.is_dir() {
         return Ok(());
     }
     let read = files::read(path, files::MANIFEST_BYTES);
-    read.map(drop).map_err(|source| Error::file("read", path, source))
+    read.map(drop)
+        .map_err(|source| CommandError::file("read", path, source))
 }
 
 /// What manifests come from beside files.
@@ -167,11 +168,11 @@ pub(crate) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
 /// # Errors
 ///
 /// A path cannot be read.
-pub(crate) fn applied(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn applied(paths: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     let mut files = Vec::new();
     for path in paths {
         let found = reload::applied_manifests(path);
-        let found = found.map_err(|(path, source)| Error::file("read", &path, source))?;
+        let found = found.map_err(|(path, source)| CommandError::file("read", &path, source))?;
         if found.is_empty() {
             files.push(path.clone());
         }

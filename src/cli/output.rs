@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::Error;
+use super::CommandError;
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::lines::{is_escaped, one_line};
 
@@ -36,7 +36,7 @@ pub(crate) struct Output<F: clap::ValueEnum + Default + Send + Sync + 'static> {
 /// # Errors
 ///
 /// Standard output takes no more.
-pub(crate) fn print(format: Format, words: &Lines, value: &impl Serialize) -> Result<(), Error> {
+pub(crate) fn print(format: Format, words: &Lines, value: &impl Serialize) -> Result<(), CommandError> {
     match format {
         Format::Text => write(words.as_str()),
         Format::Json => print_json(value),
@@ -48,13 +48,13 @@ pub(crate) fn print(format: Format, words: &Lines, value: &impl Serialize) -> Re
 /// # Errors
 ///
 /// Standard output takes no more.
-pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
     let mut out = stdout();
     let written = serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from);
     written
         .and_then(|()| writeln!(out))
         .and_then(|()| out.flush())
-        .map_err(Error::Output)
+        .map_err(CommandError::Output)
 }
 
 /// Writes lines for people, or a document for programs.
@@ -62,11 +62,11 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
 /// # Errors
 ///
 /// Standard output takes no more.
-pub(crate) fn write(text: &str) -> Result<(), Error> {
+pub(crate) fn write(text: &str) -> Result<(), CommandError> {
     let mut out = stdout();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
-        .map_err(Error::Output)
+        .map_err(CommandError::Output)
 }
 
 /// Whether people read standard output as it is written.

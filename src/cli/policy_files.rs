@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use super::{Error, loading, output};
+use super::{CommandError, loading, output};
 use crate::cluster::{LiveCluster, LivePurpose};
 use crate::config::{self, DEFAULT_CLUSTER};
 use crate::reload;
@@ -44,12 +44,12 @@ impl PolicyFiles {
     /// # Errors
     ///
     /// A file cannot be read or has a fault; a cluster cannot be asked.
-    pub(crate) fn load(&self, purpose: PolicyPurpose) -> Result<LoadedPolicies, Error> {
+    pub(crate) fn load(&self, purpose: PolicyPurpose) -> Result<LoadedPolicies, CommandError> {
         if self.is_live() {
             if self.names_files() {
                 let message = "the policies are read from files or from a cluster: name `--config` or \
                                `--manifests`, or `--kubeconfig` and `--context`";
-                return Err(Error::Usage(message.to_owned()));
+                return Err(CommandError::Usage(message.to_owned()));
             }
             let purpose = match purpose {
                 PolicyPurpose::Authorization => LivePurpose::Authorization,
@@ -77,7 +77,7 @@ impl PolicyFiles {
     /// # Errors
     ///
     /// A file cannot be read or has a fault.
-    pub(crate) fn load_files(&self) -> Result<LoadedPolicies, Error> {
+    pub(crate) fn load_files(&self) -> Result<LoadedPolicies, CommandError> {
         if self.manifests.is_empty() {
             let path = loading::configuration(self.config.as_deref())?;
             loading::warn_of_unknown_cluster(&path, &self.cluster);
@@ -115,8 +115,8 @@ impl PolicyFiles {
 fn valid(
     path: &str,
     (loaded, faults): (Option<LoadedPolicies>, portcullis_policy::field::Faults),
-) -> Result<LoadedPolicies, Error> {
-    loaded.ok_or_else(|| Error::Faulty {
+) -> Result<LoadedPolicies, CommandError> {
+    loaded.ok_or_else(|| CommandError::Faulty {
         path: path.to_owned(),
         faults,
     })
@@ -144,8 +144,8 @@ impl LiveArguments {
     /// # Errors
     ///
     /// There is none, or it does not answer.
-    pub(crate) fn connect(&self) -> Result<LiveCluster, Error> {
-        LiveCluster::connect(self.kubeconfig.as_deref(), self.context.as_deref()).map_err(Error::from)
+    pub(crate) fn connect(&self) -> Result<LiveCluster, CommandError> {
+        LiveCluster::connect(self.kubeconfig.as_deref(), self.context.as_deref()).map_err(CommandError::from)
     }
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn live_policies(
     name: &str,
     purpose: LivePurpose,
     now: Time,
-) -> Result<LoadedPolicies, Error> {
+) -> Result<LoadedPolicies, CommandError> {
     if let Some(why) = other_version(cluster) {
         output::complain(format_args!("warning: {why}"));
     }

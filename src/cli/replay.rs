@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 use regex_automata::hybrid::regex::Regex;
 
 use super::output::{self, Output, ProgressLine};
-use super::{CommandResult, Error, loading};
+use super::{CommandError, CommandResult, loading};
 use crate::config::files;
 use crate::recording::{PREFIX, RecordLine, RecordingError, RecordingHeader};
-use decide::Deciding;
+use decide::ReplayDecider;
 use portcullis_cel::json::Document;
 use portcullis_policy::engine::Time;
 use portcullis_policy::explain::LoadedPolicies;
@@ -77,9 +77,9 @@ enum ReplayFormat {
     Junit,
 }
 
-fn expression(text: &str) -> Result<Regex, Error> {
+fn expression(text: &str) -> Result<Regex, CommandError> {
     let wrong = |error| {
-        Error::Usage(format!(
+        CommandError::Usage(format!(
             "`--allow-changes {text}` is no regular expression: {error}"
         ))
     };
@@ -89,7 +89,7 @@ fn expression(text: &str) -> Result<Regex, Error> {
 // === impl Replay ===
 
 impl Replay {
-    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let allowed = self.allow_changes.as_deref().map(expression).transpose()?;
         let new = self.new_policies()?;
         let old = self.baseline.as_deref().map(configured).transpose()?;
@@ -117,7 +117,9 @@ impl Replay {
         report.print(self.output.output)?;
         if report.is_empty() {
             let recordings = loading::shown(&self.recordings);
-            return Err(Error::Usage(format!("no review of `{recordings}` was decided")));
+            return Err(CommandError::Usage(format!(
+                "no review of `{recordings}` was decided"
+            )));
         }
         Ok(if report.is_failure() {
             CommandResult::Failure
@@ -126,7 +128,7 @@ impl Replay {
         })
     }
 
-    fn new_policies(&self) -> Result<LoadedPolicies, Error> {
+    fn new_policies(&self) -> Result<LoadedPolicies, CommandError> {
         if self.manifests.is_empty() {
             return configured(&loading::configuration(self.config.as_deref())?);
         }
@@ -145,9 +147,9 @@ impl Replay {
         new: &LoadedPolicies,
         old: Option<&LoadedPolicies>,
         replayed: &Replayed<Box<ChangeExample>>,
-    ) -> Result<ReviewComparison<Box<ChangeExample>>, Error> {
+    ) -> Result<ReviewComparison<Box<ChangeExample>>, CommandError> {
         let recorded = RecordLine::read(document).map_err(|error| file.unreadable(&error))?;
-        let deciding = |policies| Deciding {
+        let deciding = |policies| ReplayDecider {
             policies,
             recorded: &recorded,
             now: self.at.unwrap_or(recorded.time),
@@ -173,14 +175,17 @@ impl Replay {
     }
 }
 
-fn configured(path: &Path) -> Result<LoadedPolicies, Error> {
+fn configured(path: &Path) -> Result<LoadedPolicies, CommandError> {
     loading::regular(path)?;
     valid(&shown(path), loading::of_configuration(path))
 }
 
-fn valid(path: &str, (loaded, faults): (Option<LoadedPolicies>, Faults)) -> Result<LoadedPolicies, Error> {
+fn valid(
+    path: &str,
+    (loaded, faults): (Option<LoadedPolicies>, Faults),
+) -> Result<LoadedPolicies, CommandError> {
     let path = path.to_owned();
-    loaded.ok_or(Error::Faulty { path, faults })
+    loaded.ok_or(CommandError::Faulty { path, faults })
 }
 
 fn shown(path: &Path) -> String {
@@ -206,17 +211,17 @@ const BUFFER: usize = 1 << 20;
 /// # Errors
 ///
 /// One cannot be read, or a folder has none.
-fn recording_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+fn recording_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     let mut files = Vec::new();
     for path in named {
         if !path.is_dir() {
             files.push(path.clone());
             continue;
         }
-        let mut within = recordings_of(path).map_err(|source| Error::file("read", path, source))?;
+        let mut within = recordings_of(path).map_err(|source| CommandError::file("read", path, source))?;
         if within.is_empty() {
             let path = path.display();
-            return Err(Error::Usage(format!("there is no recording in `{path}`")));
+            return Err(CommandError::Usage(format!("there is no recording in `{path}`")));
         }
         within.sort();
         files.append(&mut within);
@@ -252,11 +257,11 @@ impl RecordingFile {
     /// # Errors
     ///
     /// It cannot be read, or is no recording, or one of a later version.
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+    pub(crate) fn open(path: &Path) -> Result<Self, CommandError> {
         let reader: Box<dyn BufRead> = if path == Path::new("-") {
             Box::new(BufReader::with_capacity(BUFFER, io::stdin()))
         } else {
-            let file = files::open(path).map_err(|source| Error::file("read", path, source))?;
+            let file = files::open(path).map_err(|source| CommandError::file("read", path, source))?;
             Box::new(BufReader::with_capacity(BUFFER, file))
         };
         let mut file = Self {
@@ -281,7 +286,7 @@ impl RecordingFile {
     /// # Errors
     ///
     /// It cannot be read.
-    pub(crate) fn advance(&mut self) -> Result<bool, Error> {
+    pub(crate) fn advance(&mut self) -> Result<bool, CommandError> {
         self.read()?;
         // Recordings may be put one behind the other.
         while self.buffer.starts_with(HEADER) {
@@ -303,7 +308,7 @@ impl RecordingFile {
     /// # Errors
     ///
     /// It is no JSON.
-    pub(crate) fn document(&self) -> Result<Option<Document<'_>>, Error> {
+    pub(crate) fn document(&self) -> Result<Option<Document<'_>>, CommandError> {
         match Document::parse_bytes(&self.buffer) {
             Ok(document) => Ok(Some(document)),
             Err(_) if self.buffer.windows(HEADER.len()).any(|part| part == HEADER) => Ok(None),
@@ -311,17 +316,17 @@ impl RecordingFile {
         }
     }
 
-    fn check_header(&self) -> Result<(), Error> {
+    fn check_header(&self) -> Result<(), CommandError> {
         let header = RecordingHeader::read(&self.buffer);
         header.map(drop).map_err(|error| self.unreadable(&error))
     }
 
-    fn read(&mut self) -> Result<(), Error> {
+    fn read(&mut self) -> Result<(), CommandError> {
         self.buffer.clear();
         self.line += 1;
         let mut line = io::Read::take(&mut self.reader, MAX_LINE_BYTES);
         let read = line.read_until(b'\n', &mut self.buffer);
-        let read = read.map_err(|source| Error::file("read", &self.path, source))?;
+        let read = read.map_err(|source| CommandError::file("read", &self.path, source))?;
         if read as u64 == MAX_LINE_BYTES {
             let error = RecordingError::TooLong {
                 max_bytes: MAX_LINE_BYTES,
@@ -332,8 +337,8 @@ impl RecordingFile {
     }
 
     /// That this line cannot be used.
-    pub(crate) fn unreadable(&self, error: &RecordingError) -> Error {
-        Error::Usage(format!(
+    pub(crate) fn unreadable(&self, error: &RecordingError) -> CommandError {
+        CommandError::Usage(format!(
             "cannot replay `{}`, line {}: {error}",
             self.path.display(),
             self.line

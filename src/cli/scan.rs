@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::output::{self, Output};
 use super::policy_files::{At, PolicyFiles};
-use super::{CommandResult, Error, loading};
+use super::{CommandError, CommandResult, loading};
 use crate::cluster::LiveCluster;
 use formats::OpenReports;
 use input::{InputPart, ScanInput};
@@ -96,7 +96,7 @@ enum ScanFormat {
 const BATCH: usize = 256;
 
 impl Scan {
-    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let report = ScanReport::new(self.output.output, OpenReports::new(self.at.time()));
         if self.filename.is_empty() || self.files.is_live() {
             let cluster = self.files.live.connect()?;
@@ -115,8 +115,8 @@ impl Scan {
     fn run_on_files(
         &self,
         mut report: ScanReport,
-        judge: impl FnOnce(&ScanInput) -> Result<ObjectJudge, Error>,
-    ) -> Result<CommandResult, Error> {
+        judge: impl FnOnce(&ScanInput) -> Result<ObjectJudge, CommandError>,
+    ) -> Result<CommandResult, CommandError> {
         let input = ScanInput::of(&self.filename)?;
         let judge = judge(&input)?;
         report.skipped(&judge.not_asked())?;
@@ -136,12 +136,16 @@ impl Scan {
         let is_sound = report.finish()?;
         if faults.has_errors() {
             let path = loading::shown(&self.filename);
-            return Err(Error::Faulty { path, faults });
+            return Err(CommandError::Faulty { path, faults });
         }
         Ok(result(is_sound))
     }
 
-    fn run_on_cluster(&self, mut report: ScanReport, cluster: &LiveCluster) -> Result<CommandResult, Error> {
+    fn run_on_cluster(
+        &self,
+        mut report: ScanReport,
+        cluster: &LiveCluster,
+    ) -> Result<CommandResult, CommandError> {
         let judge = self.judge_by(cluster, None)?;
         let (place, mut reports) = (self.place(cluster), OpenReports::new(self.at.time()));
         report.skipped(&judge.not_asked())?;
@@ -154,7 +158,11 @@ impl Scan {
 
     /// What judges by the policies of files or else of `cluster`, and by the Namespaces and
     /// parameters of the cluster.
-    fn judge_by(&self, cluster: &LiveCluster, input: Option<&ScanInput>) -> Result<ObjectJudge, Error> {
+    fn judge_by(
+        &self,
+        cluster: &LiveCluster,
+        input: Option<&ScanInput>,
+    ) -> Result<ObjectJudge, CommandError> {
         let loaded = if self.files.names_files() {
             self.files.load_files()?
         } else {
@@ -184,10 +192,10 @@ impl Scan {
         &self,
         mut loaded: LoadedPolicies,
         input: Option<&ScanInput>,
-        elsewhere: impl FnOnce(&[ParamKind]) -> Result<Surrounding, Error>,
-    ) -> Result<ObjectJudge, Error> {
+        elsewhere: impl FnOnce(&[ParamKind]) -> Result<Surrounding, CommandError>,
+    ) -> Result<ObjectJudge, CommandError> {
         let cluster = self.files.cluster.clone();
-        let shared = || Error::Usage("the policies cannot be changed for a scan".to_owned());
+        let shared = || CommandError::Usage("the policies cannot be changed for a scan".to_owned());
         let set = loaded.admission.for_cluster_mut(&cluster).ok_or_else(shared)?;
         let wanted: Vec<ParamKind> = set.param_kinds().cloned().collect();
         let [namespaces, parameters] = elsewhere(&wanted)?;

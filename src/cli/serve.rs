@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::output::{self, Format, Output};
-use super::{CommandResult, Error, loading};
+use super::{CommandError, CommandResult, loading};
 use crate::config::{Config, LogPath};
 use crate::reload::{
     self, LastGoodError, ManifestSource, ReloadAttempt, ReloadFailure, ReloadState, Reloader, Snapshot,
@@ -79,10 +79,11 @@ impl Serve {
         }
     }
 
-    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let format = self.output.output;
-        let metrics = Arc::new(Metrics::new().map_err(|error| Error::Serve(error.into()))?);
-        let _log = logging::start(metrics.log_dropped()).map_err(|error| Error::Usage(error.to_string()))?;
+        let metrics = Arc::new(Metrics::new().map_err(|error| CommandError::Serve(error.into()))?);
+        let _log =
+            logging::start(metrics.log_dropped()).map_err(|error| CommandError::Usage(error.to_string()))?;
         let path = match &self.config {
             Some(path) => loading::regular(path).map(|()| path.clone())?,
             None if self.is_without_command => development::set_up(format)?,
@@ -90,7 +91,7 @@ impl Serve {
         };
         let now = SystemTime::now();
         let source = loading::source_accepting_absence(self.accept_absence.iter().cloned().collect());
-        let Some(start) = Start::read(&path, &*source, now) else {
+        let Some(start) = GatewayStart::read(&path, &*source, now) else {
             return Ok(CommandResult::Failure);
         };
         self.check_clusters(&start.snapshot.config)?;
@@ -98,7 +99,7 @@ impl Serve {
             None => metrics.loaded(now),
             Some(_) => metrics.not_loaded(),
         }
-        let Start { snapshot, failure } = start;
+        let GatewayStart { snapshot, failure } = start;
         let decision_log = open_log(
             snapshot.config.decision_log.as_ref().map(|log| &log.path),
             &metrics,
@@ -111,15 +112,15 @@ impl Serve {
         let reloader = reloader(&state, &path, &metrics)?;
         state
             .follow(reloader.trigger())
-            .map_err(|error| Error::Serve(error.into()))?;
+            .map_err(|error| CommandError::Serve(error.into()))?;
         let gateway = Gateway {
             state,
             metrics,
             decision_log: decision_log.clone(),
         };
-        let server = Server::bind(gateway).map_err(|error| Error::Serve(error.into()))?;
+        let server = Server::bind(gateway).map_err(|error| CommandError::Serve(error.into()))?;
         let addresses = server.addresses();
-        let announcement = Announcement {
+        let announcement = StartMessage {
             format,
             config: path,
             addresses,
@@ -141,7 +142,9 @@ impl Serve {
                 }
             }
         };
-        server.run(stop).map_err(|error| Error::Serve(error.into()))?;
+        server
+            .run(stop)
+            .map_err(|error| CommandError::Serve(error.into()))?;
         tracing::info!("stopped");
         Ok(CommandResult::Success)
     }
@@ -150,11 +153,11 @@ impl Serve {
 impl Serve {
     /// Each `--accept-absence` names a cluster that is watched: a misspelt name would confirm
     /// nothing.
-    fn check_clusters(&self, config: &Config) -> Result<(), Error> {
+    fn check_clusters(&self, config: &Config) -> Result<(), CommandError> {
         for name in &self.accept_absence {
             if !config.clusters.iter().any(|entry| entry.name == *name) {
                 let message = format!("--accept-absence: `{name}` is no cluster of `clusters`");
-                return Err(Error::Usage(message));
+                return Err(CommandError::Usage(message));
             }
             tracing::warn!(
                 cluster = name,
@@ -167,15 +170,15 @@ impl Serve {
 }
 
 /// What a gateway begins with.
-struct Start {
+struct GatewayStart {
     snapshot: Snapshot,
     /// Why the files on disk are not in force, where the last good set is.
     failure: Option<ReloadFailure>,
 }
 
-// === impl Start ===
+// === impl GatewayStart ===
 
-impl Start {
+impl GatewayStart {
     /// What the files say or, beside faulty ones, what was last in force. Where there is neither,
     /// the faults are printed.
     fn read(path: &Path, source: &dyn ManifestSource, now: SystemTime) -> Option<Self> {
@@ -194,7 +197,7 @@ impl Start {
                     tracing::error!(%error, "cannot start with the last good set either");
                 }
                 let path = path.display().to_string();
-                output::complain_in_lines(&Error::Faulty { path, faults }.in_words());
+                output::complain_in_lines(&CommandError::Faulty { path, faults }.in_words());
                 None
             }
         }
@@ -219,7 +222,7 @@ impl Start {
     }
 }
 
-fn open_log(path: Option<&LogPath>, metrics: &Metrics) -> Result<Option<DecisionLog>, Error> {
+fn open_log(path: Option<&LogPath>, metrics: &Metrics) -> Result<Option<DecisionLog>, CommandError> {
     let Some(path) = path else { return Ok(None) };
     let destination = match path {
         LogPath::Stdout => Destination::Stdout,
@@ -227,13 +230,13 @@ fn open_log(path: Option<&LogPath>, metrics: &Metrics) -> Result<Option<Decision
     };
     let log = DecisionLog::open(destination, metrics.decision_log_dropped());
     log.map(Some).map_err(|source| match path {
-        LogPath::Stdout => Error::Output(source),
-        LogPath::File(path) => Error::file("write", path, source),
+        LogPath::Stdout => CommandError::Output(source),
+        LogPath::File(path) => CommandError::file("write", path, source),
     })
 }
 
 /// Keeps `state` up to date, and counts how that goes.
-fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Result<Reloader, Error> {
+fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Result<Reloader, CommandError> {
     let metrics = Arc::clone(metrics);
     let observer = Box::new(move |attempt: ReloadAttempt<'_>| match attempt {
         ReloadAttempt::Reloaded(_) => metrics.reload(Outcome::Success, SystemTime::now()),
@@ -252,7 +255,7 @@ fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Re
         reload::RELOAD_TIMEOUT,
         observer,
     )
-    .map_err(|error| Error::Serve(error.into()))
+    .map_err(|error| CommandError::Serve(error.into()))
 }
 
 /// SIGHUP reads the files and opens the log again.
@@ -264,14 +267,14 @@ fn hang_up(trigger: &Trigger, decision_log: Option<&DecisionLog>) {
 }
 
 /// Where the gateway serves, and of a development set-up what to try.
-struct Announcement {
+struct StartMessage {
     format: Format,
     config: PathBuf,
     addresses: ListenAddresses,
     development: bool,
 }
 
-impl Announcement {
+impl StartMessage {
     /// Prints it. A gateway that serves does not stop for a closed standard output.
     fn make(&self) {
         let serving = Serving {

@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::output::{self, Format, Output};
-use super::{CommandResult, Error, loading};
+use super::{CommandError, CommandResult, loading};
 use crate::config::{self, DEFAULT_CLUSTER};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::authorizer::Authorizer;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::logged::LoggedDecision;
-use report::{LogLine, Seen, SuggestReport, SuggestedRoles};
-use unused::{Causes, Unused};
+use report::{LogLine, LogTotals, SuggestReport, SuggestedRoles};
+use unused::{Causes, UnusedObjects};
 use usage::{AllowedRequests, LeftOut, UsedNames, UsedResource, UserUsage, Widening};
 
 /// Suggest the least RBAC that allows what a decision log shows.
@@ -65,12 +65,12 @@ Examples:
 
 /// What was gathered from the logs.
 #[derive(Debug, Default)]
-struct Gathered {
+struct LogEvidence {
     /// By cluster.
     usage: BTreeMap<String, AllowedRequests>,
     causes: BTreeMap<String, Causes>,
     left_out: BTreeMap<LeftOut, (usize, LogLine)>,
-    seen: Seen,
+    seen: LogTotals,
 }
 
 /// So many broken lines are named one by one.
@@ -79,9 +79,9 @@ const MOST_NAMED: usize = 10;
 // === impl Suggest ===
 
 impl Suggest {
-    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let format = self.output.output;
-        let mut gathered = Gathered::default();
+        let mut gathered = LogEvidence::default();
         for path in &self.logs {
             self.gather(path, &mut gathered)?;
         }
@@ -98,7 +98,7 @@ impl Suggest {
             .unwrap_or_default();
         let unused = self
             .loaded()?
-            .map(|loaded| Unused::of(&loaded, &cluster, &causes, &asked));
+            .map(|loaded| UnusedObjects::of(&loaded, &cluster, &causes, &asked));
         let report = SuggestReport {
             roles: self.suggested(&usage),
             seen: gathered.seen,
@@ -111,7 +111,7 @@ impl Suggest {
         Ok(CommandResult::Success)
     }
 
-    fn gather(&self, path: &Path, gathered: &mut Gathered) -> Result<(), Error> {
+    fn gather(&self, path: &Path, gathered: &mut LogEvidence) -> Result<(), CommandError> {
         let file = path.display().to_string();
         let mut broken = 0_usize;
         let mut lines = 0_usize;
@@ -137,7 +137,7 @@ impl Suggest {
             output::complain(format_args!("warning: {file}: {more} more lines were skipped"));
         }
         if lines == 0 && broken > 0 {
-            return Err(Error::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "`{file}` is not a decision log: name the file of `decisionLog.path`"
             )));
         }
@@ -146,7 +146,12 @@ impl Suggest {
         Ok(())
     }
 
-    fn take(&self, line: &LoggedDecision<'_>, place: LogLine, gathered: &mut Gathered) -> Result<(), Error> {
+    fn take(
+        &self,
+        line: &LoggedDecision<'_>,
+        place: LogLine,
+        gathered: &mut LogEvidence,
+    ) -> Result<(), CommandError> {
         let cluster = line.cluster.to_string();
         if self.cluster.as_ref().is_some_and(|chosen| *chosen != cluster) {
             return Ok(());
@@ -164,7 +169,7 @@ impl Suggest {
             gathered.left_out.entry(reason).or_insert((0, place)).0 += 1;
         }
         if usage.is_full() {
-            return Err(Error::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "the logs have more than {} different requests: name fewer of them, or set `--max-names`",
                 usage::MOST_REQUESTS
             )));
@@ -172,12 +177,12 @@ impl Suggest {
         Ok(())
     }
 
-    fn nothing_read(&self) -> Error {
+    fn nothing_read(&self) -> CommandError {
         let of = self
             .cluster
             .as_ref()
             .map(|cluster| format!(" of the cluster `{cluster}`"));
-        Error::Usage(format!(
+        CommandError::Usage(format!(
             "there is no decision{} in `{}`",
             of.unwrap_or_default(),
             loading::shown(&self.logs)
@@ -185,14 +190,14 @@ impl Suggest {
     }
 
     /// The cluster named, or the only one of the logs.
-    fn chosen_cluster(&self, gathered: &Gathered) -> Result<String, Error> {
+    fn chosen_cluster(&self, gathered: &LogEvidence) -> Result<String, CommandError> {
         if let Some(cluster) = &self.cluster {
             return Ok(cluster.clone());
         }
         let clusters: BTreeSet<&str> = gathered.usage.keys().map(String::as_str).collect();
         if clusters.len() > 1 {
             let clusters = Vec::from_iter(clusters).join("`, `");
-            return Err(Error::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "the logs have decisions for the clusters `{clusters}`: choose one by `--cluster`"
             )));
         }
@@ -200,7 +205,7 @@ impl Suggest {
         Ok(only.unwrap_or(DEFAULT_CLUSTER).to_owned())
     }
 
-    fn loaded(&self) -> Result<Option<LoadedPolicies>, Error> {
+    fn loaded(&self) -> Result<Option<LoadedPolicies>, CommandError> {
         let (paths, (loaded, faults)) = match &self.config {
             Some(config) => {
                 let config = loading::configuration(Some(config))?;
@@ -217,7 +222,7 @@ impl Suggest {
                 )
             }
         };
-        let loaded = loaded.ok_or(Error::Faulty { path: paths, faults })?;
+        let loaded = loaded.ok_or(CommandError::Faulty { path: paths, faults })?;
         Ok(Some(loaded))
     }
 

@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use super::output::{self, Format, Output};
 use super::policy_files::At;
-use super::{CommandResult, Error, loading};
+use super::{CommandError, CommandResult, loading};
 use crate::reload;
 use coverage::{Coverage, CoverageReport};
 use portcullis_policy::document::{self, Document};
@@ -67,11 +67,11 @@ Examples:
   portcullis test policies --run '^guard/' -v
   portcullis test policies --coverage --fail-under 80 --junit results.xml";
 
-fn regex(text: &str) -> Result<Regex, Error> {
+fn regex(text: &str) -> Result<Regex, CommandError> {
     Regex::new(text).map_err(|error| {
         let reason = std::error::Error::source(&error).map(ToString::to_string);
         let reason = reason.unwrap_or_else(|| error.to_string());
-        Error::Usage(format!("`--run {text}` is no regular expression: {reason}"))
+        CommandError::Usage(format!("`--run {text}` is no regular expression: {reason}"))
     })
 }
 
@@ -95,7 +95,7 @@ struct TestReport<'a> {
 // === impl Test ===
 
 impl Test {
-    pub(crate) fn run(self) -> Result<CommandResult, Error> {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let format = self.output.output;
         let mut faults = Faults::new();
         let documents = documents(&self.paths, &mut faults)?;
@@ -145,14 +145,14 @@ impl Test {
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Error> {
-    std::fs::write(path, text).map_err(|source| Error::file("write", path, source))
+fn write(path: &Path, text: &str) -> Result<(), CommandError> {
+    std::fs::write(path, text).map_err(|source| CommandError::file("write", path, source))
 }
 
-fn nothing_to_run(paths: &[PathBuf], cases: usize) -> Error {
+fn nothing_to_run(paths: &[PathBuf], cases: usize) -> CommandError {
     let paths: Vec<String> = paths.iter().map(|path| format!("`{}`", path.display())).collect();
     let paths = paths.join(", ");
-    Error::Usage(if cases == 0 {
+    CommandError::Usage(if cases == 0 {
         format!("there are no documents of kind PolicyTest in {paths}")
     } else {
         format!("`--run` matches none of the {cases} cases in {paths}")
@@ -205,7 +205,7 @@ pub(crate) const API_VERSION: &str = "portcullis.dev/v1alpha1";
 /// # Errors
 ///
 /// A path cannot be read.
-pub(crate) fn documents(paths: &[PathBuf], faults: &mut Faults) -> Result<Vec<Document>, Error> {
+pub(crate) fn documents(paths: &[PathBuf], faults: &mut Faults) -> Result<Vec<Document>, CommandError> {
     let mut suites = Vec::new();
     for path in paths {
         loading::readable(path)?;

@@ -34,7 +34,7 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Passes requests on, watches not too often, and bounds what is answered.
 #[derive(Debug, Clone)]
-pub(crate) struct Bounded<S> {
+pub(crate) struct BoundedService<S> {
     inner: S,
     silence: Duration,
     protocol: SpokenProtocol,
@@ -53,12 +53,12 @@ pub(crate) struct SpokenProtocol(Arc<AtomicBool>);
 #[derive(Debug)]
 pub(crate) struct BoundedBody<B> {
     body: B,
-    silence: Silence,
+    silence: IdleTimeout,
 }
 
 /// Ends an answer that stays silent.
 #[derive(Debug)]
-struct Silence {
+struct IdleTimeout {
     most: Duration,
     /// Begun by whoever waits first.
     end: Option<Pin<Box<Sleep>>>,
@@ -66,7 +66,7 @@ struct Silence {
 
 /// Why an answer is not read to its end.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error<E> {
+pub(crate) enum BodyError<E> {
     /// Nothing comes.
     #[error("the API server's answer does not go on: nothing came for {0:?}")]
     Silent(Duration),
@@ -75,9 +75,9 @@ pub(crate) enum Error<E> {
     Body(#[from] E),
 }
 
-// === impl Bounded ===
+// === impl BoundedService ===
 
-impl<S> Bounded<S> {
+impl<S> BoundedService<S> {
     pub(crate) fn new(inner: S) -> Self {
         Self {
             inner,
@@ -93,7 +93,7 @@ impl<S> Bounded<S> {
     }
 }
 
-impl<S, T> Service<Request<T>> for Bounded<S>
+impl<S, T> Service<Request<T>> for BoundedService<S>
 where
     S: Service<Request<T>, Response = Response<Incoming>> + Clone + Send + 'static,
     T: Send + 'static,
@@ -125,7 +125,7 @@ where
                 sleep(pause).await;
             }
             let answering = timeout(most, ready.call(request)).await;
-            let silent = |_| Error::<hyper::Error>::Silent(most);
+            let silent = |_| BodyError::<hyper::Error>::Silent(most);
             let response = answering.map_err(silent)?.map_err(Into::into)?;
             protocol.note(response.version());
             let most = if is_watch {
@@ -135,7 +135,7 @@ where
             };
             Ok(response.map(|body| BoundedBody {
                 body,
-                silence: Silence { most, end: None },
+                silence: IdleTimeout { most, end: None },
             }))
         })
     }
@@ -182,7 +182,7 @@ impl WatchPace {
 
 impl<B: Body<Data = Bytes> + Unpin> Body for BoundedBody<B> {
     type Data = Bytes;
-    type Error = Error<B::Error>;
+    type Error = BodyError<B::Error>;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
@@ -190,16 +190,16 @@ impl<B: Body<Data = Bytes> + Unpin> Body for BoundedBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
             ready!(self.silence.poll_end(context));
-            return Poll::Ready(Some(Err(Error::Silent(self.silence.most))));
+            return Poll::Ready(Some(Err(BodyError::Silent(self.silence.most))));
         };
         self.silence.end = None;
-        Poll::Ready(frame.map(|frame| frame.map_err(Error::Body)))
+        Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Body)))
     }
 }
 
-// === impl Silence ===
+// === impl IdleTimeout ===
 
-impl Silence {
+impl IdleTimeout {
     /// Ready when it has lasted for too long.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let most = self.most;
@@ -217,9 +217,9 @@ mod tests {
     #[test]
     fn an_answer_that_does_not_go_on_ends() {
         /// One frame, and then nothing.
-        struct Stuck(Option<Bytes>);
+        struct StuckBody(Option<Bytes>);
 
-        impl Body for Stuck {
+        impl Body for StuckBody {
             type Data = Bytes;
             type Error = std::convert::Infallible;
 
@@ -238,8 +238,8 @@ mod tests {
             .unwrap();
         runtime.block_on(async {
             let mut body = BoundedBody {
-                body: Stuck(Some(Bytes::from_static(b"begun"))),
-                silence: Silence {
+                body: StuckBody(Some(Bytes::from_static(b"begun"))),
+                silence: IdleTimeout {
                     most: Duration::from_millis(1),
                     end: None,
                 },
@@ -247,7 +247,7 @@ mod tests {
             let mut next =
                 async || std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
             assert!(next().await.unwrap().is_ok());
-            assert!(matches!(next().await, Some(Err(Error::Silent(_)))));
+            assert!(matches!(next().await, Some(Err(BodyError::Silent(_)))));
         });
     }
 
@@ -291,7 +291,7 @@ mod tests {
             .build()
             .unwrap();
         let _entered = runtime.enter();
-        let mut bounded = Bounded::new(Counting::default());
+        let mut bounded = BoundedService::new(Counting::default());
         // Another watch is to begin in an hour.
         let an_hour = Duration::from_secs(3_600);
         bounded.watches.next("/roles", Instant::now() + an_hour);

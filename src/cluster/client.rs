@@ -1,7 +1,10 @@
-//! A client of one API server.
+//! A client of one API server, and new connections to it.
 
-mod connect;
-
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{self, Poll};
 use std::time::Duration;
 
 use hyper::Uri;
@@ -20,14 +23,12 @@ use openssl::ssl::{ConnectConfiguration, SslVerifyMode};
 use openssl::x509::X509;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::X509CheckFlags;
-
-use connect::ApiServerConnector;
 use tower_service::Service;
 
-use super::bounded::{Bounded, BoxError, SpokenProtocol};
+use super::bounded::{BoundedService, BoxError, SpokenProtocol};
 use crate::config::Secret;
 use crate::config::kubeconfig::client::{ClientUser, Context, KeyPair};
-use crate::upstream::client::{ClientIdentity, InvalidSettings, TlsClient, trust_system};
+use crate::upstream::client::{ClientIdentity, InvalidSettings, TlsClient, TlsConnection, trust_system};
 
 /// A connection may be silent for this long. A watch over HTTP/1.1 ends before; over HTTP/2 pings
 /// are answered.
@@ -46,7 +47,7 @@ const PROTOCOLS: &[u8] = b"\x02h2\x08http/1.1";
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum ClientError {
     /// The server is no address.
     #[error("`server`: {0}")]
     Server(String),
@@ -70,7 +71,7 @@ pub(crate) enum Error {
     OpenSsl(#[from] ErrorStack),
 }
 
-impl From<kube::Error> for Error {
+impl From<kube::Error> for ClientError {
     fn from(error: kube::Error) -> Self {
         Self::Client(Box::new(error))
     }
@@ -83,12 +84,12 @@ impl From<kube::Error> for Error {
 /// # Errors
 ///
 /// What in `context` cannot be used.
-pub(crate) fn config(context: &Context) -> Result<Config, Error> {
+pub(crate) fn config(context: &Context) -> Result<Config, ClientError> {
     let cluster = &context.cluster;
     let server = cluster
         .server
         .parse()
-        .map_err(|error| Error::Server(format!("{error}")))?;
+        .map_err(|error| ClientError::Server(format!("{error}")))?;
     let mut config = Config::new(server);
     config.root_cert = cluster.authorities.as_deref().map(authority).transpose()?;
     config.tls_server_name.clone_from(&cluster.server_name);
@@ -108,7 +109,7 @@ pub(crate) fn config(context: &Context) -> Result<Config, Error> {
 /// # Errors
 ///
 /// What in `context` cannot be used, or a token's file that cannot be read.
-pub(crate) fn of_context(context: &Context) -> Result<(Client, SpokenProtocol), Error> {
+pub(crate) fn of_context(context: &Context) -> Result<(Client, SpokenProtocol), ClientError> {
     let config = config(context)?;
     let identity = context.user.as_ref().and_then(|user| user.certificate.as_ref());
     let identity = identity.map(|pair| ClientIdentity {
@@ -130,7 +131,7 @@ pub(crate) fn of_context(context: &Context) -> Result<(Client, SpokenProtocol), 
 /// # Errors
 ///
 /// A token's file cannot be read.
-pub(crate) fn client(config: &Config) -> Result<Client, Error> {
+pub(crate) fn client(config: &Config) -> Result<Client, ClientError> {
     let authorities = trusted(config)?;
     let mut tls = config.openssl_ssl_connector_builder()?;
     if authorities.is_empty() {
@@ -158,7 +159,7 @@ pub(crate) fn client(config: &Config) -> Result<Client, Error> {
 }
 
 /// A client whose connections `connector` makes.
-fn over<C>(connector: C, config: &Config) -> Result<(Client, SpokenProtocol), Error>
+fn over<C>(connector: C, config: &Config) -> Result<(Client, SpokenProtocol), ClientError>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Read + Write + Connection + Send + Unpin,
@@ -174,7 +175,7 @@ where
         .http2_keep_alive_interval(PING)
         .http2_keep_alive_timeout(PONG)
         .build::<_, Body>(connector);
-    let bounded = Bounded::new(http);
+    let bounded = BoundedService::new(http);
     let protocol = bounded.protocol();
     let builder = ClientBuilder::new(bounded, config.default_namespace.clone());
     let base = config.base_uri_layer();
@@ -185,10 +186,10 @@ where
     Ok((client, protocol))
 }
 
-fn trusted(config: &Config) -> Result<Vec<X509>, Error> {
+fn trusted(config: &Config) -> Result<Vec<X509>, ClientError> {
     let certificates = config.root_cert.iter().flatten();
     certificates
-        .map(|der| X509::from_der(der).map_err(|_| Error::Authority))
+        .map(|der| X509::from_der(der).map_err(|_| ClientError::Authority))
         .collect()
 }
 
@@ -216,16 +217,16 @@ fn expect(ssl: &mut ConnectConfiguration, name: &str) -> Result<(), ErrorStack> 
     }
 }
 
-fn authority(pem: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-    let certificates = X509::stack_from_pem(pem).map_err(|_| Error::Authority)?;
+fn authority(pem: &[u8]) -> Result<Vec<Vec<u8>>, ClientError> {
+    let certificates = X509::stack_from_pem(pem).map_err(|_| ClientError::Authority)?;
     if certificates.is_empty() {
-        return Err(Error::Authority);
+        return Err(ClientError::Authority);
     }
     let der = certificates.iter().map(|certificate| certificate.to_der());
-    der.collect::<Result<_, _>>().map_err(|_| Error::Authority)
+    der.collect::<Result<_, _>>().map_err(|_| ClientError::Authority)
 }
 
-fn auth_info(user: &ClientUser) -> Result<AuthInfo, Error> {
+fn auth_info(user: &ClientUser) -> Result<AuthInfo, ClientError> {
     let mut auth_info = AuthInfo::default();
     if let Some(KeyPair { certificate, key }) = &user.certificate {
         fits(certificate, key)?;
@@ -244,19 +245,89 @@ fn auth_info(user: &ClientUser) -> Result<AuthInfo, Error> {
     Ok(auth_info)
 }
 
-fn fits(certificate: &[u8], key: &Secret) -> Result<(), Error> {
-    let chain = X509::stack_from_pem(certificate).map_err(|_| Error::Certificate)?;
+fn fits(certificate: &[u8], key: &Secret) -> Result<(), ClientError> {
+    let chain = X509::stack_from_pem(certificate).map_err(|_| ClientError::Certificate)?;
     // What OpenSSL says of a key could quote it.
-    let key = PKey::private_key_from_pem(key.reveal()).map_err(|_| Error::Key("not a private key in PEM"))?;
+    let key =
+        PKey::private_key_from_pem(key.reveal()).map_err(|_| ClientError::Key("not a private key in PEM"))?;
     let leaf = chain.first().and_then(|leaf| leaf.public_key().ok());
     if leaf.is_some_and(|leaf| leaf.public_eq(&key)) {
         Ok(())
     } else {
-        Err(Error::Key("not the key of the certificate"))
+        Err(ClientError::Key("not the key of the certificate"))
     }
 }
 
 /// A secret that was read from text.
 fn text(secret: &Secret) -> String {
     String::from_utf8_lossy(secret.reveal()).into_owned()
+}
+
+/// Connects over TLS, whatever the scheme of the URL.
+#[derive(Clone)]
+pub(crate) struct ApiServerConnector {
+    tcp: HttpConnector,
+    tls: Arc<TlsClient>,
+    /// The name in the certificate, where it is not the host of the URL.
+    server_name: Option<Arc<str>>,
+}
+
+// === impl ApiServerConnector ===
+
+impl ApiServerConnector {
+    pub(crate) fn new(tls: TlsClient, server_name: Option<&str>) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        Self {
+            tcp,
+            tls: Arc::new(tls),
+            server_name: server_name.map(Arc::from),
+        }
+    }
+}
+
+impl Service<Uri> for ApiServerConnector {
+    type Response = TlsConnection;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<TlsConnection, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut task::Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.tcp.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, url: Uri) -> Self::Future {
+        let name = self.server_name.clone().unwrap_or_else(|| host(&url).into());
+        let tls = Arc::clone(&self.tls);
+        let dialling = self.tcp.call(url);
+        Box::pin(async move {
+            let stream = dialling.await?.into_inner();
+            Ok(tls.connect(stream, &name).await?)
+        })
+    }
+}
+
+/// An address of IPv6 without its brackets.
+fn host(url: &Uri) -> &str {
+    let host = url.host().unwrap_or_default();
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    inner
+        .filter(|inner| inner.parse::<IpAddr>().is_ok())
+        .unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_that_a_certificate_must_have_is_the_host() {
+        for (url, expected) in [
+            ("https://api.example.com:6443/c/1", "api.example.com"),
+            ("https://[2001:db8::1]:6443", "2001:db8::1"),
+            ("https://10.0.0.1", "10.0.0.1"),
+        ] {
+            assert_eq!(host(&Uri::from_static(url)), expected);
+        }
+    }
 }

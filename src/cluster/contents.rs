@@ -13,7 +13,7 @@ use portcullis_policy::manifest::ValidatedObject;
 
 /// An object without fault, as one cluster has it.
 #[derive(Debug)]
-pub(crate) struct Good {
+pub(crate) struct ValidObject {
     pub(crate) content: Arc<GoodContent>,
     pub(crate) object: Arc<ValidatedObject>,
     pub(crate) charge: Charge,
@@ -74,12 +74,12 @@ impl SharedContents {
         cluster: &Arc<str>,
         version: Version,
         (room, charge): (&ClusterRoom, Charge),
-    ) -> Result<Good, (RefusedObject, Charge)> {
+    ) -> Result<ValidObject, (RefusedObject, Charge)> {
         let known = self.known().find(&received);
         if let Some(content) = known
             && let Some(object) = &content.object
         {
-            return Ok(Good {
+            return Ok(ValidObject {
                 object: Arc::new(object.of_cluster(Arc::clone(cluster))),
                 content,
                 charge,
@@ -95,7 +95,7 @@ impl SharedContents {
         if content.object.is_some() {
             self.known().note(&content);
         }
-        Ok(Good {
+        Ok(ValidObject {
             content,
             object,
             charge,
@@ -103,9 +103,9 @@ impl SharedContents {
     }
 }
 
-// === impl Good ===
+// === impl ValidObject ===
 
-impl Good {
+impl ValidObject {
     /// Takes what its expressions are compiled to as well, in place of an object that takes
     /// `before`; `false` where there is no room.
     pub(crate) fn try_take_compiled(&mut self, before: usize) -> bool {
@@ -175,7 +175,7 @@ mod tests {
         ReceivedObject::new(&kind, "rbac.authorization.k8s.io/v1", name, text.as_bytes()).unwrap()
     }
 
-    fn read(contents: &SharedContents, cluster: &str, received: ReceivedObject) -> Good {
+    fn read(contents: &SharedContents, cluster: &str, received: ReceivedObject) -> ValidObject {
         let memory = WatchedMemory::default().cluster();
         let room = memory.room(RoomPurpose::Rbac);
         let charge = room.try_take("", received.bytes, false, 0).unwrap();

@@ -5,10 +5,11 @@
 //! among its CustomResourceDefinitions.
 
 use super::definition::{self, CustomDefinition};
-use super::discovered::{ACCEPT, DiscoveredGroup, DiscoveredGroups, DiscoveredVersion};
 use super::kind::WatchedKind;
 use super::requests::{ApiError, ApiServer};
-use super::served::{AfterPage, ServedKind, comparable};
+use super::served::{
+    ACCEPT, AfterPage, DiscoveredGroup, DiscoveredGroups, DiscoveredVersion, ServedKind, comparable,
+};
 use super::store::AbsenceEvidence;
 
 /// The most bytes of a list of all groups, and of one definition.

@@ -1,4 +1,5 @@
-//! One reading of a cluster, for commands that ask once and end.
+//! One reading of a cluster, for commands that ask once and end: its policies as they are now, and any
+//! objects.
 //!
 //! ```text
 //! kubeconfig, as kubectl finds it ─▶ client ─▶ discovery ─▶ lists, a page at a time ─▶ objects
@@ -8,22 +9,24 @@
 //! proxies, as kubectl does.
 
 mod access;
-mod discovery;
-mod policies;
-#[cfg(test)]
-mod tests;
 
 use std::path::Path;
+use std::sync::Arc;
 
-use access::ApiAccess;
-pub use access::LiveError;
-pub use discovery::ServedResource;
-pub use policies::{LivePolicies, LivePurpose};
 use serde_json::{Map, Value, json};
 use tokio::runtime::{Builder, Runtime};
 
+use super::kind::{WatchPurpose, WatchedKind};
+use super::object::{ReceivedObject, name_of};
+use access::ApiAccess;
 use portcullis_cel::Version;
+use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::engine::admission::ParamKind;
+use portcullis_policy::engine::groups::ADMISSION;
+use portcullis_policy::field::Faults;
+use portcullis_policy::manifest::ValidatedObject;
+
+pub use access::{ListedPlace, LiveError, ServedResource};
 
 /// A cluster that can be asked.
 ///
@@ -36,17 +39,8 @@ pub struct LiveCluster {
     minor_version: Option<u32>,
 }
 
-/// Where objects are listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListedPlace<'n> {
-    /// In the whole cluster.
-    Everywhere,
-    /// In one namespace.
-    Namespace(&'n str),
-}
-
 /// How many objects come at once.
-const PAGE: usize = 500;
+const PAGE_OBJECTS: usize = 500;
 
 /// Who writes reports, to the API server.
 const FIELD_MANAGER: &str = "portcullis";
@@ -67,8 +61,8 @@ impl LiveCluster {
             .map_err(|error| LiveError::Kubeconfig(error.to_string()))?;
         let (access, namespace, resources, minor_version) = runtime.block_on(async {
             let (access, namespace) = ApiAccess::new(kubeconfig, context).await?;
-            let resources = discovery::resources(&access).await?;
-            let minor_version = discovery::minor_version(&access).await;
+            let resources = access::resources(&access).await?;
+            let minor_version = access::minor_version(&access).await;
             Ok::<_, LiveError>((access, namespace, resources, minor_version))
         })?;
         Ok(Self {
@@ -122,7 +116,9 @@ impl LiveCluster {
         let path = resource.path(place);
         let mut from = String::new();
         loop {
-            let page = self.runtime.block_on(self.access.page(&path, PAGE, &from));
+            let page = self
+                .runtime
+                .block_on(self.access.page(&path, PAGE_OBJECTS, &from));
             let page = page.map_err(|error| error.listing(resource))?;
             let items = page.items.into_iter();
             take(items.map(|item| typed(item, resource)).collect())?;
@@ -218,3 +214,91 @@ fn typed(item: Value, resource: &ServedResource) -> Value {
     }
     Value::Object(object)
 }
+
+/// What is read.
+pub struct LivePolicies {
+    /// The objects without fault.
+    pub objects: Vec<Arc<ValidatedObject>>,
+    /// What is wrong with the others, which count as absent.
+    pub faults: Faults,
+    /// The custom resources without namespace.
+    pub cluster_scoped: ClusterScoped,
+}
+
+/// What policies are needed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LivePurpose {
+    /// Who may do what: RBAC and AuthorizationPolicies.
+    Authorization,
+    /// Which objects are admitted: policies, webhooks and exceptions.
+    Admission,
+    /// Both: expressions may ask who may do what.
+    Both,
+}
+
+impl LiveCluster {
+    /// The policies for `purpose`, with Namespaces, as those of `cluster`.
+    ///
+    /// # Errors
+    ///
+    /// A kind that is served cannot be listed.
+    pub fn policies(&self, cluster: &str, purpose: LivePurpose) -> Result<LivePolicies, LiveError> {
+        let name: Arc<str> = cluster.into();
+        let mut found = LivePolicies {
+            objects: Vec::new(),
+            faults: Faults::new(),
+            cluster_scoped: ClusterScoped::default(),
+        };
+        for resource in self.resources().iter().filter(|resource| !resource.is_namespaced) {
+            found.cluster_scoped.add(&resource.group, &resource.resource);
+        }
+        let kinds = WatchedKind::fixed(true, true).into_iter();
+        for kind in kinds.filter(|kind| purpose.needs(kind)) {
+            let Some(resource) = self.served(&kind) else {
+                continue;
+            };
+            let api_version = resource.api_version();
+            self.list(resource, ListedPlace::Everywhere, |page| {
+                for value in page {
+                    let (called, text) = (name_of(&value), value.to_string());
+                    drop(value);
+                    let received = ReceivedObject::new(&kind, &api_version, called.clone(), text.as_bytes());
+                    let read = received.map(|object| object.read(&name, self.cel_version()));
+                    match read {
+                        Ok(Ok(read)) => found.objects.push(read.object),
+                        Ok(Err(refused)) => found.faults.append(refused.faults),
+                        Err(reason) => found.faults.append(reason.faults(&name, &kind, &called)),
+                    }
+                }
+                Ok::<_, LiveError>(())
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// In the best version that is taken.
+    fn served(&self, kind: &WatchedKind) -> Option<&ServedResource> {
+        kind.versions.iter().find_map(|version| {
+            let api_version = kind.api_version(version);
+            let mut resources = self.resources().iter();
+            resources.find(|resource| resource.is(&api_version, &kind.kind))
+        })
+    }
+}
+
+impl LivePurpose {
+    fn needs(self, kind: &WatchedKind) -> bool {
+        let is_admission = kind.group == ADMISSION || kind.role == WatchPurpose::Exception;
+        if kind.role == WatchPurpose::Definition {
+            return false;
+        }
+        match self {
+            Self::Authorization => !is_admission,
+            Self::Admission => is_admission || kind.group.is_empty(),
+            Self::Both => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -43,14 +43,14 @@ pub(crate) struct ReceivedObject {
     /// Names the content.
     pub(crate) digest: [u8; 32],
     /// Of Portcullis' own kinds only.
-    pub(crate) noted: Noted,
+    pub(crate) noted: ServerMetadata,
     /// How many bytes of memory its content takes.
     pub(crate) bytes: usize,
 }
 
 /// What an API server notes of an object beside what it says. It decides nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Noted {
+pub(crate) struct ServerMetadata {
     pub(crate) uid: String,
     pub(crate) generation: i64,
     /// The condition that its status has.
@@ -124,9 +124,9 @@ impl ReceivedObject {
             .map(|value| value.to_string())
             .map_err(|error| error.to_string());
         let noted = if kind.is_own() {
-            Noted::of(written)
+            ServerMetadata::of(written)
         } else {
-            Noted::default()
+            ServerMetadata::default()
         };
         Ok(Self {
             noted,
@@ -141,7 +141,7 @@ impl ReceivedObject {
         Self {
             name,
             digest: sha256(said.as_bytes()),
-            noted: Noted::default(),
+            noted: ServerMetadata::default(),
             bytes: said.len(),
             text,
         }
@@ -158,7 +158,7 @@ impl ReceivedObject {
             name,
             text: Ok(text.into()),
             digest,
-            noted: Noted::default(),
+            noted: ServerMetadata::default(),
             bytes: text.len(),
         }
     }
@@ -211,9 +211,9 @@ impl StoredText {
     }
 }
 
-// === impl Noted ===
+// === impl ServerMetadata ===
 
-impl Noted {
+impl ServerMetadata {
     pub(crate) const NOTHING: Self = Self {
         uid: String::new(),
         generation: 0,

@@ -1,15 +1,23 @@
-//! What the watches of one API server share when it cannot be reached: one attempt at a time.
+//! What the watches of one API server share: one attempt at a time while it cannot be reached, the name
+//! of their own user, as far as the credentials say so, and how fast objects are taken, so that an API
+//! server whose lists or events never end leaves the processors to the others.
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use openssl::nid::Nid;
+use openssl::x509::X509;
+use serde::Deserialize;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::bounded::SpokenProtocol;
 use super::compile_turn::CompileTurn;
-use super::pace::Pace;
 use super::reporter::Reporter;
 use super::requests::{ApiRequest, ApiServer, JSON};
+use crate::config::kubeconfig::client::{ClientUser, Context};
 
 /// The shortest and the longest wait after a failure.
 const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
@@ -29,7 +37,7 @@ const MAX_VERSION_BYTES: usize = 64 << 10;
 pub(crate) struct SharedReach {
     server: ApiServer,
     protocol: SpokenProtocol,
-    pace: Pace,
+    pace: RequestRate,
     reporter: Reporter,
     /// Whoever has it makes the attempt.
     attempt: Mutex<()>,
@@ -52,7 +60,7 @@ impl SharedReach {
         Self {
             server,
             protocol,
-            pace: Pace::new(Instant::now()),
+            pace: RequestRate::new(Instant::now()),
             reporter,
             attempt: Mutex::default(),
             compile_turn: CompileTurn::default(),
@@ -130,9 +138,83 @@ fn wait(failures: u32) -> Duration {
     shortest.saturating_mul(1 << failures.min(10)).min(longest)
 }
 
+#[derive(Deserialize)]
+struct Claims {
+    sub: String,
+}
+
+/// The common name of its certificate, the subject of its token, or the name that comes with its
+/// password; `None` where the API server alone knows, as with a token that says nothing.
+pub(crate) fn of_context(context: &Context) -> Option<String> {
+    let user = context.user.as_ref()?;
+    // In the order in which an API server looks at them.
+    of_certificate(user).or_else(|| of_password_or_token(user))
+}
+
+fn of_certificate(user: &ClientUser) -> Option<String> {
+    let certificate = X509::from_pem(&user.certificate.as_ref()?.certificate).ok()?;
+    let mut names = certificate.subject_name().entries_by_nid(Nid::COMMONNAME);
+    names.next()?.data().to_string().ok()
+}
+
+fn of_password_or_token(user: &ClientUser) -> Option<String> {
+    let Some(bearer) = &user.bearer else {
+        return Some(user.basic.as_ref()?.username.clone());
+    };
+    let payload = bearer.token.reveal().split(|byte| *byte == b'.').nth(1)?;
+    let payload = URL_SAFE_NO_PAD.decode(payload).ok()?;
+    let Claims { sub } = serde_json::from_slice(&payload).ok()?;
+    Some(sub)
+}
+
+/// What is taken at once, in bytes: 100,000 bindings.
+const BURST: f64 = 512.0 * 1_048_576.0;
+
+/// What is taken in a second beyond that.
+const RATE: f64 = 16.0 * 1_048_576.0;
+
+/// What an object costs besides its bytes.
+const OBJECT: f64 = 4_096.0;
+
+/// What a cluster may send at once.
+#[derive(Debug)]
+pub(crate) struct RequestRate(std::sync::Mutex<PaceState>);
+
+#[derive(Debug)]
+struct PaceState {
+    left: f64,
+    /// When it was so much.
+    at: Instant,
+}
+
+impl RequestRate {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self(std::sync::Mutex::new(PaceState { left: BURST, at: now }))
+    }
+
+    /// How long to wait after an object of so many bytes that came `now`.
+    #[expect(clippy::cast_precision_loss, reason = "no object has 2^52 bytes")]
+    pub(crate) fn delay(&self, bytes: usize, now: Instant) -> Duration {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = now.saturating_duration_since(state.at).as_secs_f64();
+        state.left = (state.left + passed * RATE).min(BURST) - OBJECT - bytes as f64;
+        state.at = now;
+        Duration::from_secs_f64((-state.left / RATE).max(0.0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use openssl::asn1::Asn1Time;
+    use openssl::hash::MessageDigest;
+    use openssl::pkey::PKey;
+    use openssl::x509::X509NameBuilder;
+
     use super::*;
+    use crate::config::Disk;
+    use crate::config::kubeconfig::client::of_context as read;
 
     #[test]
     fn waits_grow_up_to_a_bound() {
@@ -148,5 +230,94 @@ mod tests {
         let mut wait_at = |seconds| failures.wait(start + Duration::from_secs(seconds)).as_millis();
         assert_eq!([0, 1, 50].map(&mut wait_at), [250, 500, 1000]);
         assert_eq!([110, 169, 170].map(&mut wait_at), [250, 500, 1000]);
+    }
+
+    /// The user of a kubeconfig whose user has this field.
+    fn own_user(user: &str) -> Option<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let text = format!(
+            "apiVersion: v1
+    kind: Config
+    clusters: [{{name: c, cluster: {{server: 'https://localhost'}}}}]
+    users: [{{name: u, user: {{{user}}}}}]
+    contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
+    current-context: x
+    "
+        );
+        std::fs::write(&path, text).unwrap();
+        of_context(&context(&path))
+    }
+
+    fn context(path: &Path) -> Context {
+        let (context, _, faults) = read(&Disk, path);
+        context.unwrap_or_else(|| panic!("{faults}"))
+    }
+
+    /// A certificate and key, in base64 of PEM.
+    fn identity(name: &str) -> [String; 2] {
+        let key = PKey::ec_gen("P-256").unwrap();
+        let mut subject = X509NameBuilder::new().unwrap();
+        subject.append_entry_by_text("O", "system:masters").unwrap();
+        subject.append_entry_by_text("CN", name).unwrap();
+        let mut certificate = X509::builder().unwrap();
+        certificate.set_subject_name(&subject.build()).unwrap();
+        certificate.set_pubkey(&key).unwrap();
+        let [begin, end] = [0, 1].map(|days| Asn1Time::days_from_now(days).unwrap());
+        certificate.set_not_before(&begin).unwrap();
+        certificate.set_not_after(&end).unwrap();
+        certificate.sign(&key, MessageDigest::sha256()).unwrap();
+        let pem = [
+            certificate.build().to_pem().unwrap(),
+            key.private_key_to_pem_pkcs8().unwrap(),
+        ];
+        pem.map(|pem| base64::engine::general_purpose::STANDARD.encode(pem))
+    }
+
+    #[test]
+    fn the_credentials_name_the_user() {
+        let payload =
+            URL_SAFE_NO_PAD.encode(r#"{"sub":"system:serviceaccount:portcullis:gateway","aud":["a"]}"#);
+        let [certificate, key] = identity("gateway");
+        for (user, expected) in [
+            (
+                format!("client-certificate-data: {certificate}, client-key-data: {key}"),
+                Some("gateway"),
+            ),
+            (
+                format!("token: e30.{payload}.c2ln"),
+                Some("system:serviceaccount:portcullis:gateway"),
+            ),
+            ("username: joe, password: secret".to_owned(), Some("joe")),
+            ("token: opaque".to_owned(), None),
+            ("token: a.b.c".to_owned(), None),
+        ] {
+            assert_eq!(own_user(&user).as_deref(), expected, "{user}");
+        }
+    }
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn what_comes_beyond_the_burst_is_delayed() {
+        let start = Instant::now();
+        let pace = RequestRate::new(start);
+        let mut at = start;
+        let mut taken = |mib: usize| {
+            for _ in 0..mib {
+                at += pace.delay(MIB - 4_096, at);
+            }
+            at.duration_since(start).as_secs_f64().round()
+        };
+        assert_eq!([512, 160, 320].map(&mut taken), [0.0, 10.0, 30.0]);
+    }
+
+    #[test]
+    fn small_objects_are_delayed_by_their_number_and_a_pause_makes_up_for_it() {
+        let start = Instant::now();
+        let pace = RequestRate::new(start);
+        let delays = (0..140_000).map(|_| pace.delay(0, start));
+        assert!(delays.last().is_some_and(|last| last > Duration::from_secs(2)));
+        assert_eq!(pace.delay(0, start + Duration::from_secs(60)), Duration::ZERO);
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Reporter {
     cluster: Arc<str>,
     signal: Arc<Signal>,
     failures: Arc<AtomicU64>,
-    news: Arc<Mutex<News>>,
+    news: Arc<Mutex<ReportedFailures>>,
     saver: Arc<Notify>,
     status: Arc<StatusNews>,
 }
@@ -36,7 +36,7 @@ struct StatusNews {
 
 /// What was said last about each kind, and of the connection, and when.
 #[derive(Default)]
-struct News(BTreeMap<String, (String, Instant)>);
+struct ReportedFailures(BTreeMap<String, (String, Instant)>);
 
 /// After so long without it, what was said before is news again.
 const FORGOTTEN: Duration = Duration::from_secs(60);
@@ -146,9 +146,9 @@ impl Reporter {
     }
 }
 
-// === impl News ===
+// === impl ReportedFailures ===
 
-impl News {
+impl ReportedFailures {
     /// Of a connection that is gone, each attempt says something else of the same.
     fn is_new(&mut self, about: &str, said: &str, now: Instant) -> bool {
         let before = self.0.insert(about.to_owned(), (said.to_owned(), now));
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_same_failure_is_told_once_until_it_was_gone_for_a_while() {
-        let mut news = News::default();
+        let mut news = ReportedFailures::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         assert!(news.is_new("Role", "forbidden", at(0)));

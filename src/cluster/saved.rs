@@ -80,7 +80,7 @@ struct SavedMetadata {
 
 /// Why a saved set is not used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum CacheFileError {
     /// It cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
@@ -184,30 +184,36 @@ fn write(path: &Path, cluster: &str, objects: &SavedObjects, digest: &[u8; 32]) 
 /// # Errors
 ///
 /// There is one, and nothing in it can be used.
-pub(crate) fn read((path, scope): (&Path, &FileScope), cluster: &str) -> Result<Option<RestoredSet>, Error> {
+pub(crate) fn read(
+    (path, scope): (&Path, &FileScope),
+    cluster: &str,
+) -> Result<Option<RestoredSet>, CacheFileError> {
     let content = match scope.read(path, LONGEST) {
         Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let text = String::from_utf8(content).map_err(|_| Error::Damaged("it is not UTF-8"))?;
+    let text = String::from_utf8(content).map_err(|_| CacheFileError::Damaged("it is not UTF-8"))?;
     let (saved, digest) = parse(&text, cluster)?;
     Ok(Some(changes::with_changes((path, scope), saved, digest)?))
 }
 
 /// The objects, and their digest.
-fn parse(text: &str, cluster: &str) -> Result<(RestoredSet, [u8; 32]), Error> {
-    let (header, objects) = text.split_once('\n').ok_or(Error::Damaged("it ends too early"))?;
-    let header: SavedHeader = serde_json::from_str(header).map_err(|_| Error::Damaged("its first line"))?;
+fn parse(text: &str, cluster: &str) -> Result<(RestoredSet, [u8; 32]), CacheFileError> {
+    let (header, objects) = text
+        .split_once('\n')
+        .ok_or(CacheFileError::Damaged("it ends too early"))?;
+    let header: SavedHeader =
+        serde_json::from_str(header).map_err(|_| CacheFileError::Damaged("its first line"))?;
     if header.api_version != API_VERSION || header.kind != KIND {
-        return Err(Error::Damaged("it has another version"));
+        return Err(CacheFileError::Damaged("it has another version"));
     }
     if header.cluster != cluster {
-        return Err(Error::Elsewhere(header.cluster));
+        return Err(CacheFileError::Elsewhere(header.cluster));
     }
     let digest = digest(&header.kinds, objects.as_bytes());
     if header.sha256 != hexadecimal(&digest) {
-        return Err(Error::Damaged("its digest does not match"));
+        return Err(CacheFileError::Damaged("its digest does not match"));
     }
     let objects: Vec<_> = objects
         .lines()
@@ -215,7 +221,7 @@ fn parse(text: &str, cluster: &str) -> Result<(RestoredSet, [u8; 32]), Error> {
         .collect::<Option<_>>()
         .unwrap_or_default();
     if objects.len() != header.objects {
-        return Err(Error::Damaged("an object is missing"));
+        return Err(CacheFileError::Damaged("an object is missing"));
     }
     let kinds = header.kinds.into_iter().map(|kind| (kind.watched(), kind));
     let kinds = kinds.collect();
@@ -315,12 +321,12 @@ mod tests {
             assert_ne!(damage, text);
             fs::write(&path, &damage).unwrap();
             let error = read((&path, &FileScope::Anywhere), "east").unwrap_err();
-            assert!(matches!(error, Error::Damaged(_)), "{damage}: {error}");
+            assert!(matches!(error, CacheFileError::Damaged(_)), "{damage}: {error}");
         }
         fs::write(&path, [0xff, 0xfe]).unwrap();
         assert!(matches!(
             read((&path, &FileScope::Anywhere), "east"),
-            Err(Error::Damaged(_))
+            Err(CacheFileError::Damaged(_))
         ));
     }
 
@@ -328,7 +334,7 @@ mod tests {
     fn a_set_of_another_cluster_is_not_used() {
         let (_folder, path) = saved();
         assert!(
-            matches!(read((&path, &FileScope::Anywhere), "west"), Err(Error::Elsewhere(east)) if east == "east")
+            matches!(read((&path, &FileScope::Anywhere), "west"), Err(CacheFileError::Elsewhere(east)) if east == "east")
         );
     }
 }

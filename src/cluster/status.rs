@@ -16,7 +16,7 @@ use super::condition::InForceCondition;
 use super::kind::WatchedKind;
 use super::reporter::Reporter;
 use super::requests::{ApiError, ApiRequest, ApiServer};
-use super::store::{Store, Wanted};
+use super::store::{DesiredCondition, Store};
 use portcullis_policy::engine::Time;
 
 /// Who the fields of the condition belong to (server-side apply).
@@ -74,7 +74,7 @@ impl StatusWriter {
     }
 
     /// Writes what is not written, as far as the API server lets it be.
-    async fn write_all(&mut self, all: Vec<Wanted>) -> WriteOutcome {
+    async fn write_all(&mut self, all: Vec<DesiredCondition>) -> WriteOutcome {
         let keys: BTreeSet<_> = all.iter().map(key).collect();
         self.settled.retain(|key, _| keys.contains(key));
         for wanted in all {
@@ -94,7 +94,7 @@ impl StatusWriter {
         WriteOutcome::Settled
     }
 
-    async fn write(&self, wanted: &Wanted) -> WriteOutcome {
+    async fn write(&self, wanted: &DesiredCondition) -> WriteOutcome {
         let patch = patch(wanted, SystemTime::now()).to_string();
         let path = path(wanted);
         let request = ApiRequest {
@@ -137,12 +137,12 @@ impl StatusWriter {
     }
 }
 
-fn key(wanted: &Wanted) -> (WatchedKind, String) {
+fn key(wanted: &DesiredCondition) -> (WatchedKind, String) {
     (wanted.kind.clone(), wanted.name.clone())
 }
 
 /// Where the status of the object is.
-fn path(wanted: &Wanted) -> String {
+fn path(wanted: &DesiredCondition) -> String {
     let plural = match wanted.kind.kind.as_str() {
         "AdmissionException" => "admissionexceptions",
         _ => "authorizationpolicies",
@@ -156,7 +156,7 @@ fn api_version(kind: &WatchedKind) -> String {
 }
 
 /// Of this very object: one that was deleted and made anew meanwhile is refused.
-fn patch(wanted: &Wanted, now: SystemTime) -> Value {
+fn patch(wanted: &DesiredCondition, now: SystemTime) -> Value {
     let now = Time::from(whole_seconds(now)).to_string();
     json!({
         "apiVersion": api_version(&wanted.kind),

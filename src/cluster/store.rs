@@ -15,9 +15,7 @@
 
 mod absence;
 mod freshness;
-mod held_objects;
 mod in_force;
-mod left_out;
 mod listing;
 mod recompile;
 mod schema;
@@ -27,25 +25,23 @@ mod withheld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::contents::{Good, SharedContents};
+use super::contents::{SharedContents, ValidObject};
 use super::kind::{WatchPurpose, WatchedKind};
 use super::memory::{Charge, ClusterMemory, ClusterRoom};
-use super::object::{Name, Noted, ReceivedObject, RefusedObject};
+use super::object::{Name, ReceivedObject, RefusedObject, ServerMetadata};
 use super::saved::{RestoredSet, SavedKind};
 use super::weight::LeftOutReason;
 use crate::reload::Origin;
 use absence::Doubt;
-use freshness::Outdated;
-use held_objects::HeldObjects;
-use left_out::LeftOutObjects;
+use freshness::StaleSince;
 use portcullis_cel::Version;
 use portcullis_policy::field::Faults;
 use schema::Definitions;
-use views::LastWatched;
-use withheld::Withheld;
+use views::{HeldObjects, LastWatched};
+use withheld::{LeftOutObjects, WithheldVersion};
 
 pub(crate) use absence::{AbsenceEvidence, ListEvidence};
-pub(crate) use in_force::{Standing, Wanted};
+pub(crate) use in_force::{DesiredCondition, Standing};
 pub(crate) use listing::{ListOutcome, Listing};
 
 /// What is known of one cluster. Shared by its watches and whoever reads it.
@@ -86,7 +82,7 @@ struct KindObjects {
     /// Why what is not listed holds all the same.
     doubt: Option<Doubt>,
     /// Since when what holds may not be what the API server has.
-    outdated: Option<Outdated>,
+    outdated: Option<StaleSince>,
     /// How many lists were begun.
     lists: u32,
     /// What was saved of it besides its objects.
@@ -108,22 +104,22 @@ enum SyncProgress {
 /// What is held of one object.
 #[derive(Default)]
 struct HeldObject {
-    good: Option<Good>,
-    newest: Newest,
+    good: Option<ValidObject>,
+    newest: LatestVersion,
     /// None where nothing is.
-    noted: Option<Box<Noted>>,
+    noted: Option<Box<ServerMetadata>>,
     /// The last list that had it.
     listed: u32,
 }
 
 /// What became of the last version received.
 #[derive(Default)]
-enum Newest {
+enum LatestVersion {
     /// It holds.
     #[default]
     Good,
     Faulty(Box<ObjectFault>),
-    Withheld(Box<Withheld>),
+    Withheld(Box<WithheldVersion>),
 }
 
 /// Why the last version received does not hold.
@@ -137,9 +133,9 @@ struct ObjectFault {
 
 /// An object that was read.
 struct ReadObject {
-    outcome: Result<Good, (RefusedObject, Charge)>,
+    outcome: Result<ValidObject, (RefusedObject, Charge)>,
     digest: [u8; 32],
-    noted: Noted,
+    noted: ServerMetadata,
 }
 
 // === impl Store ===
@@ -286,7 +282,7 @@ impl Store {
     }
 
     fn leave_out(&self, kind: &WatchedKind, name: Name, reason: LeftOutReason) -> bool {
-        left_out::log(&self.cluster, kind, &name, reason);
+        withheld::log(&self.cluster, kind, &name, reason);
         let mut known = self.changing();
         if kind.role == WatchPurpose::Definition {
             return known.undefine(&self.cluster, &name);
@@ -339,7 +335,7 @@ impl Store {
         received: ReceivedObject,
         version: Version,
         charge: Charge,
-    ) -> Result<Good, (RefusedObject, Charge)> {
+    ) -> Result<ValidObject, (RefusedObject, Charge)> {
         let room: &ClusterRoom = self.memory.room(kind.room());
         self.contents
             .read(received, &self.cluster, version, (room, charge))
@@ -468,9 +464,9 @@ impl HeldObject {
     fn bytes(&self) -> usize {
         let good = self.good.as_ref().map(|good| &good.charge);
         let newest = match &self.newest {
-            Newest::Good => None,
-            Newest::Faulty(fault) => fault.charge.as_ref(),
-            Newest::Withheld(withheld) => Some(withheld.charge()),
+            LatestVersion::Good => None,
+            LatestVersion::Faulty(fault) => fault.charge.as_ref(),
+            LatestVersion::Withheld(withheld) => Some(withheld.charge()),
         };
         good.into_iter().chain(newest).map(Charge::bytes).sum()
     }
@@ -478,36 +474,36 @@ impl HeldObject {
     /// Whether the last version received does not hold.
     fn has_faults(&self) -> bool {
         match &self.newest {
-            Newest::Good => false,
-            Newest::Faulty(_) => true,
-            Newest::Withheld(withheld) => withheld.why().is_some(),
+            LatestVersion::Good => false,
+            LatestVersion::Faulty(_) => true,
+            LatestVersion::Withheld(withheld) => withheld.why().is_some(),
         }
     }
 
     /// Whether the last version received is this one.
     fn is_of(&self, received: &ReceivedObject) -> bool {
         match (&self.newest, &self.good) {
-            (Newest::Faulty(fault), _) => fault.digest == received.digest,
-            (Newest::Withheld(withheld), _) => withheld.is_of(received),
-            (Newest::Good, Some(good)) => good.content.digest == received.digest,
-            (Newest::Good, None) => false,
+            (LatestVersion::Faulty(fault), _) => fault.digest == received.digest,
+            (LatestVersion::Withheld(withheld), _) => withheld.is_of(received),
+            (LatestVersion::Good, Some(good)) => good.content.digest == received.digest,
+            (LatestVersion::Good, None) => false,
         }
     }
 
-    fn note(&mut self, noted: Noted) {
-        self.noted = (noted != Noted::NOTHING).then(|| Box::new(noted));
+    fn note(&mut self, noted: ServerMetadata) {
+        self.noted = (noted != ServerMetadata::NOTHING).then(|| Box::new(noted));
     }
 
     /// What the API server notes besides it.
-    fn noted(&self) -> &Noted {
-        static NOTHING: Noted = Noted::NOTHING;
+    fn noted(&self) -> &ServerMetadata {
+        static NOTHING: ServerMetadata = ServerMetadata::NOTHING;
         self.noted.as_deref().unwrap_or(&NOTHING)
     }
 
     /// Keeps the version before, and why.
     fn refuse(&mut self, cluster: &str, digest: [u8; 32], refused: RefusedObject, charge: Option<Charge>) {
         log_faults(cluster, self.good.is_some(), &refused.faults);
-        self.newest = Newest::Faulty(Box::new(ObjectFault {
+        self.newest = LatestVersion::Faulty(Box::new(ObjectFault {
             digest,
             refused,
             charge,
@@ -515,9 +511,9 @@ impl HeldObject {
     }
 }
 
-// === impl Newest ===
+// === impl LatestVersion ===
 
-impl Newest {
+impl LatestVersion {
     /// Why it does not hold, if it does not.
     fn faults(&self, cluster: &Arc<str>, kind: &WatchedKind, name: &Name) -> Option<Faults> {
         match self {

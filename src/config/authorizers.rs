@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::section::{ListItem, Reading, Section};
+use super::section::{ListItem, ReadContext, Section};
 use super::{Disk, Files as _, files};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::authorizer::Authorizer;
@@ -75,7 +75,7 @@ pub fn check(file: &str, text: &str, folder: &Path, types: AuthorizerTypes<'_>) 
         Err(fault) => faults.push(fault),
         Ok(documents) => {
             for document in &documents {
-                let reading = Reading::new(document, folder);
+                let reading = ReadContext::new(document, folder);
                 let root = reading.root(&["apiVersion", "kind", "authorizers"]);
                 if root.items("authorizers").is_empty() {
                     root.fault("authorizers", FaultKind::Required, "at least one authorizer");
@@ -129,7 +129,7 @@ fn read_beside(file: &Path, cel_version: Version) -> (Vec<AuthorizerEntry>, Faul
     let Some(document) = documents.first() else {
         return (Vec::new(), Faults::new());
     };
-    let reading = Reading::new(document, folder);
+    let reading = ReadContext::new(document, folder);
     let entries = authorizers(&reading.foreign_root(), "authorizers", types);
     (entries, reading.into_faults())
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::files::{self, FileScope, FolderRule, FolderWalk, describe};
-use super::section::{ListItem, Reading, Section};
+use super::section::{ListItem, ReadContext, Section};
 use super::upstreams::{self, UpstreamAccess};
 use portcullis_policy::document::{self, Node, Value};
 use portcullis_policy::engine::{LabelExpression, LabelSelector};
@@ -315,7 +315,7 @@ fn entry(file: &ClusterFile, add: &mut impl FnMut(&Section<'_>)) -> Faults {
         ));
         return faults;
     };
-    let reading = Reading::of_tenant(document, file.path.parent().unwrap_or(Path::new("/")));
+    let reading = ReadContext::of_tenant(document, file.path.parent().unwrap_or(Path::new("/")));
     add(&reading.root(&FIELDS));
     faults.append(reading.into_faults());
     faults

@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 use super::files::Files;
 use super::secret::Secret;
-use super::section::{Reading, Section};
+use super::section::{ReadContext, Section};
 use portcullis_policy::document;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
@@ -71,7 +71,7 @@ fn open(files: &dyn Files, path: &Path, act: impl FnOnce(&Section<'_>)) -> Fault
     match document::parse(Some(&path.display().to_string()), text).as_deref() {
         Err(fault) => faults.push(fault.clone()),
         Ok([document]) => {
-            let reading = Reading::new(document, path.parent().unwrap_or(path));
+            let reading = ReadContext::new(document, path.parent().unwrap_or(path));
             let root = reading.foreign_root();
             type_meta(&root);
             act(&root);

@@ -37,7 +37,7 @@ const RENAMED: [(&str, &str); 8] = [
 ];
 
 /// One run over one document.
-pub(crate) struct Reading<'d> {
+pub(crate) struct ReadContext<'d> {
     document: &'d Document,
     /// Relative paths of the document start here.
     folder: &'d Path,
@@ -48,14 +48,14 @@ pub(crate) struct Reading<'d> {
 
 /// A mapping, or nothing where the document has none.
 pub(crate) struct Section<'r> {
-    reading: &'r Reading<'r>,
+    reading: &'r ReadContext<'r>,
     path: FieldPath,
     node: Option<&'r Node>,
 }
 
-// === impl Reading ===
+// === impl ReadContext ===
 
-impl<'d> Reading<'d> {
+impl<'d> ReadContext<'d> {
     pub(crate) fn new(document: &'d Document, folder: &'d Path) -> Self {
         Self {
             document,
@@ -129,7 +129,7 @@ impl<'d> Reading<'d> {
 
 impl<'r> Section<'r> {
     /// `fields`: those that may be there; `None`: any.
-    fn new(reading: &'r Reading<'r>, path: FieldPath, node: &'r Node, fields: Option<&[&str]>) -> Self {
+    fn new(reading: &'r ReadContext<'r>, path: FieldPath, node: &'r Node, fields: Option<&[&str]>) -> Self {
         #[cfg(test)]
         note_fields(&path, fields);
         match &node.value {
@@ -318,7 +318,7 @@ fn note_fields(path: &FieldPath, fields: Option<&[&str]>) {
 
 /// One item of a list.
 pub(crate) struct ListItem<'r> {
-    reading: &'r Reading<'r>,
+    reading: &'r ReadContext<'r>,
     path: FieldPath,
     node: &'r Node,
 }

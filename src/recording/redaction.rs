@@ -21,7 +21,7 @@ use marks::{Marks, Pattern};
 use portcullis_cel::json::{Document, Kind, Node, escape_bytes, pointer, replaced, write_string};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::engine::admission::{GroupVersionResource, Request};
-use removed::Removed;
+use removed::RemovedTexts;
 
 /// What stands where something was removed.
 const MARKER: &str = "<redacted>";
@@ -49,7 +49,7 @@ pub(crate) struct TooManyPlaces;
 pub(crate) struct Redaction {
     /// What is never written of its objects.
     patterns: Vec<Pattern>,
-    removed: Removed,
+    removed: RemovedTexts,
     /// Where something was removed from the line, as JSON Pointers.
     places: Vec<String>,
 }

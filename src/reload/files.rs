@@ -101,7 +101,7 @@ fn each_manifest<T>(
     let mut faults = FaultsByCluster::default();
     let mut found: Vec<Vec<T>> = paths.iter().map(|_| Vec::new()).collect();
     let mut read_all = |cluster: Option<&str>, bytes: usize| {
-        let mut room = Room::new(bytes);
+        let mut room = ByteBudget::new(bytes);
         let of_cluster = paths.iter().zip(&mut found);
         for (entry, found) in of_cluster.filter(|(entry, _)| entry.cluster.as_deref() == cluster) {
             let faults = faults.of(cluster);
@@ -132,13 +132,13 @@ fn each_manifest<T>(
 }
 
 /// How many bytes some files may still have together.
-struct Room {
+struct ByteBudget {
     whole: usize,
     left: usize,
     is_exceeded: bool,
 }
 
-impl Room {
+impl ByteBudget {
     const fn new(bytes: usize) -> Self {
         Self {
             whole: bytes,

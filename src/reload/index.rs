@@ -8,7 +8,7 @@ use super::Snapshot;
 use super::load::{admission_settings, options};
 use super::source::{self, AwaitedCluster, Watched};
 use crate::config::Config;
-use crate::upstream::Registered;
+use crate::upstream::ConfiguredWebhook;
 use portcullis_policy::authorization::Policies;
 use portcullis_policy::engine::admission::matching::CustomResources;
 use portcullis_policy::engine::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
@@ -101,13 +101,13 @@ impl SnapshotIndex {
 
 impl IndexBasis {
     /// Every webhook.
-    pub(crate) fn webhooks(&self) -> impl Iterator<Item = Registered<'_>> {
+    pub(crate) fn webhooks(&self) -> impl Iterator<Item = ConfiguredWebhook<'_>> {
         let configurations = self
             .webhooks
             .values()
             .flat_map(|configurations| configurations.iter());
         configurations.flat_map(|configuration| {
-            configuration.webhooks().iter().map(|webhook| Registered {
+            configuration.webhooks().iter().map(|webhook| ConfiguredWebhook {
                 webhook,
                 cluster: configuration.cluster(),
                 is_watched: configuration.is_watched(),

@@ -34,7 +34,7 @@ struct Header {
 /// The texts that a set was read from.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Texts {
+struct SavedTexts {
     configuration: String,
     /// Those of the folder that `clusters` names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -91,7 +91,7 @@ pub(crate) struct LastGoodSet {
 /// Why there is no last good set to serve.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum LastGoodError {
     /// The configuration names no `reload.lastGood`, or is not there.
     #[error("the configuration names no `reload.lastGood`")]
     NotConfigured,
@@ -140,7 +140,7 @@ impl PendingSave {
         revision: &str,
     ) -> Option<Self> {
         let path = config.reload.last_good.clone()?;
-        let texts = Texts {
+        let texts = SavedTexts {
             configuration: config.text.to_string(),
             clusters: config
                 .cluster_folder
@@ -250,13 +250,13 @@ impl Manifest {
 }
 
 /// The set saved at `path`.
-pub(crate) fn read(path: &Path) -> Result<LastGoodSet, Error> {
-    let unreadable = |source| Error::Unreadable {
+pub(crate) fn read(path: &Path) -> Result<LastGoodSet, LastGoodError> {
+    let unreadable = |source| LastGoodError::Unreadable {
         path: path.to_owned(),
         source,
     };
     let content = files::read(path, MAX_BYTES).map_err(unreadable)?;
-    parse(&content).map_err(|reason| Error::Corrupt {
+    parse(&content).map_err(|reason| LastGoodError::Corrupt {
         path: path.to_owned(),
         reason,
     })
@@ -276,7 +276,7 @@ fn parse(content: &[u8]) -> Result<LastGoodSet, &'static str> {
     if header.sha256 != hexadecimal(&sha256(texts)) {
         return Err("its digest does not match");
     }
-    let texts: Texts = serde_json::from_slice(texts).map_err(|_| "its texts cannot be read")?;
+    let texts: SavedTexts = serde_json::from_slice(texts).map_err(|_| "its texts cannot be read")?;
     Ok(LastGoodSet {
         revision: header.revision,
         configuration: texts.configuration,
@@ -299,7 +299,7 @@ mod tests {
     fn mk_saved() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state/last-good");
-        let texts = Texts {
+        let texts = SavedTexts {
             configuration: "kind: GatewayConfiguration\n".into(),
             clusters: vec![SavedClusterFile {
                 file: "/etc/p/clusters.d/east.yaml".into(),
@@ -371,13 +371,16 @@ mod tests {
         ] {
             assert_ne!(corrupt, text);
             fs::write(&path, &corrupt).unwrap();
-            assert!(matches!(read(&path), Err(Error::Corrupt { .. })), "{corrupt}");
+            assert!(
+                matches!(read(&path), Err(LastGoodError::Corrupt { .. })),
+                "{corrupt}"
+            );
         }
         fs::remove_file(&path).unwrap();
-        assert!(matches!(read(&path), Err(Error::Unreadable { .. })));
+        assert!(matches!(read(&path), Err(LastGoodError::Unreadable { .. })));
         assert!(matches!(
             read(Path::new("/dev/zero")),
-            Err(Error::Unreadable { .. })
+            Err(LastGoodError::Unreadable { .. })
         ));
     }
 }

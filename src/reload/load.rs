@@ -215,7 +215,7 @@ pub fn last_good(
     path: &Path,
     source: &dyn ManifestSource,
     now: SystemTime,
-) -> Result<Snapshot, last_good::Error> {
+) -> Result<Snapshot, last_good::LastGoodError> {
     on_own_thread(|| last_good_here(path, source, now))
 }
 
@@ -223,13 +223,13 @@ fn last_good_here(
     path: &Path,
     source: &dyn ManifestSource,
     now: SystemTime,
-) -> Result<Snapshot, last_good::Error> {
-    let unknown = |_| last_good::Error::Unknown {
+) -> Result<Snapshot, last_good::LastGoodError> {
+    let unknown = |_| last_good::LastGoodError::Unknown {
         path: path.to_owned(),
     };
     let file = config::last_good(path)
         .map_err(unknown)?
-        .ok_or(last_good::Error::NotConfigured)?;
+        .ok_or(last_good::LastGoodError::NotConfigured)?;
     let saved = last_good::read(&file)?;
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = absolute.parent().unwrap_or(&absolute);
@@ -254,7 +254,7 @@ fn last_good_here(
                 ..snapshot
             })
         }
-        None => Err(last_good::Error::Faulty { path: file, faults }),
+        None => Err(last_good::LastGoodError::Faulty { path: file, faults }),
     }
 }
 

@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-use super::connections::{AcceptLimits, BEYOND_MAX, Connections, Tracked};
+use super::connections::{AcceptLimits, BEYOND_MAX, Connections, TrackedConnection};
 
 /// How long to wait when the system has nothing to accept with.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
@@ -23,10 +23,10 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A connection that was accepted.
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
-    pub(crate) tracked: Tracked,
+    pub(crate) tracked: TrackedConnection,
 }
 
 /// Accepts connections within `limits` of the moment and has `serve` take them,
@@ -35,7 +35,7 @@ pub(crate) async fn accept(
     listener: std::net::TcpListener,
     connections: &Arc<Connections>,
     limits: impl Fn() -> AcceptLimits,
-    mut serve: impl FnMut(Accepted) -> io::Result<()>,
+    mut serve: impl FnMut(AcceptedConnection) -> io::Result<()>,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
@@ -45,7 +45,7 @@ pub(crate) async fn accept(
         match listener.accept().await {
             Ok((stream, peer)) => {
                 if let Some(tracked) = connections.add(peer.ip(), limits()) {
-                    serve(Accepted {
+                    serve(AcceptedConnection {
                         stream,
                         peer,
                         tracked,

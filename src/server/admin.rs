@@ -33,7 +33,7 @@ use actix_web::{App, HttpRequest, HttpResponse};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-use super::accept::{self, Accepted};
+use super::accept::{self, AcceptedConnection};
 use super::connection::Connection;
 use super::connections::Connections;
 use super::gateway::Shared;
@@ -329,8 +329,8 @@ async fn serve(shared: Data<Shared>, listener: TcpListener) {
     };
     let http1 = Rc::new(http1);
     let connections = Connections::new(None);
-    let serve = |accepted: Accepted| {
-        let Accepted {
+    let serve = |accepted: AcceptedConnection| {
+        let AcceptedConnection {
             stream,
             peer,
             tracked,

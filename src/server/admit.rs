@@ -28,7 +28,7 @@ use futures_util::future::join_all;
 use memchr::memmem::Finder;
 
 use super::gateway::Shared;
-use super::pool::{Size, Unfinished};
+use super::pool::{JobError, JobSize};
 use super::receive::ReviewRequest;
 use super::respond::Rejection;
 use crate::upstream::{Requester, end_of_calls};
@@ -162,9 +162,9 @@ impl Job {
         let (deadline, phase) = (asked.received.deadline, asked.phase);
         let cluster = Arc::clone(&asked.received.caller.cluster);
         let size = if asked.received.body.len() > LARGE_BYTES {
-            Size::Large
+            JobSize::Large
         } else {
-            Size::Small
+            JobSize::Small
         };
         let work = move |is_over: &dyn Fn() -> bool| {
             // Whose it is can be told once it is read.
@@ -238,7 +238,7 @@ impl Job {
         while !left.is_empty() {
             let job = Arc::clone(self);
             let encode = move |_: &dyn Fn() -> bool| job.questions(left);
-            let encoding = self.run(shared, Size::Small, encode);
+            let encoding = self.run(shared, JobSize::Small, encode);
             let (questions, still_left) = encoding.await?;
             returned.extend(self.put(questions, &user).await);
             left = still_left;
@@ -267,7 +267,7 @@ impl Job {
             let step = job.step(&of_step, chain.clone(), answers.clone(), is_over);
             step.ok_or((chain, answers))
         };
-        match self.run(shared, Size::Small, work).await? {
+        match self.run(shared, JobSize::Small, work).await? {
             Ok(step) => Ok(step),
             Err((chain, answers)) => self.step_anew(shared, chain, answers).await,
         }
@@ -283,9 +283,9 @@ impl Job {
         let (job, of_step) = (Arc::clone(self), shared.clone());
         let work = move |is_over: &dyn Fn() -> bool| job.step(&of_step, chain, answers, is_over);
         let size = if is_judged(&self.review.review().request) {
-            Size::Compiling
+            JobSize::Compiling
         } else {
-            Size::Large
+            JobSize::Large
         };
         let step = self.run(shared, size, work).await?;
         step.ok_or(Rejection::TooLate)
@@ -295,9 +295,9 @@ impl Job {
     async fn run<T: Send + 'static>(
         &self,
         shared: &Shared,
-        size: Size,
+        size: JobSize,
         work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
-    ) -> Result<T, Unfinished> {
+    ) -> Result<T, JobError> {
         let received = &self.asked.received;
         let pool = &shared.pool;
         pool.run(size, &received.caller.cluster, received.deadline, work)

@@ -18,7 +18,7 @@ use actix_web::web::{Bytes, Data};
 
 use super::counters::CountingObserver;
 use super::gateway::{DecisionRecorder, Shared};
-use super::pool::Size;
+use super::pool::JobSize;
 use super::receive::ReviewRequest;
 use super::respond::Rejection;
 use crate::authorizers::{ConsultationEnd, ConsultationStep, Pending};
@@ -115,13 +115,13 @@ async fn answer_in_pool(
 ) -> Result<Bytes, Rejection> {
     let (deadline, cluster) = (received.deadline, Arc::clone(&received.caller.cluster));
     let end = end_of_calls(Instant::now(), deadline);
-    for size in [Size::Small, Size::Large] {
+    for size in [JobSize::Small, JobSize::Large] {
         let of_job = shared.clone();
         let work = move |is_over: &dyn Fn() -> bool| {
             // What nobody waits for any more is always in vain.
             let attempt = DecisionAttempt {
                 is_over: &|_| is_over() || Instant::now() >= end,
-                is_in_vain: &|| size == Size::Small || is_over(),
+                is_in_vain: &|| size == JobSize::Small || is_over(),
                 counted,
             };
             decide(&of_job, &received, attempt).map(|step| (step, received))

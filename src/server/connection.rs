@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connections::{Stage, Tracked};
+use super::connections::{ConnectionStage, TrackedConnection};
 use crate::authentication::PeerCertificate;
 
 /// How long the head of a request may take from its first byte to its last.
@@ -15,7 +15,7 @@ pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    tracked: Tracked,
+    tracked: TrackedConnection,
     /// The client's address.
     pub(crate) peer: SocketAddr,
     /// The certificate that the client sent. What it is worth is judged for each request.
@@ -35,7 +35,7 @@ pub(crate) struct AnsweringRequest(Rc<Connection>);
 impl Connection {
     /// A connection whose handshake, if it has any, is complete.
     pub(crate) fn new(
-        tracked: Tracked,
+        tracked: TrackedConnection,
         peer: SocketAddr,
         certificate: Option<PeerCertificate>,
         head: Duration,
@@ -61,7 +61,7 @@ impl Connection {
     }
 
     /// How far the connection's end has come.
-    pub(crate) fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> ConnectionStage {
         self.tracked.status().stage()
     }
 

@@ -29,7 +29,7 @@ use crate::telemetry::metrics::{ConnectionState, IntGauge};
 
 pub(crate) use table::AcceptLimits;
 use table::PeerStanding;
-pub(crate) use table::{ConnectionStatus, Stage};
+pub(crate) use table::{ConnectionStage, ConnectionStatus};
 use table::{ConnectionTable, milliseconds};
 
 /// How long a TLS handshake may take.
@@ -59,7 +59,7 @@ pub(crate) struct Connections {
 
 /// A connection that counts until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Tracked {
+pub(crate) struct TrackedConnection {
     connections: Arc<Connections>,
     number: u64,
     status: Arc<ConnectionStatus>,
@@ -82,11 +82,15 @@ impl Connections {
 
     /// A connection from `address` that was just accepted. Another may be
     /// closed for it; `None` if there is no room for it.
-    pub(crate) fn add(self: &Arc<Self>, address: IpAddr, limits: impl Into<AcceptLimits>) -> Option<Tracked> {
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        address: IpAddr,
+        limits: impl Into<AcceptLimits>,
+    ) -> Option<TrackedConnection> {
         let now = self.now.load(Ordering::Relaxed);
         let (number, status) = self.table().add(address, limits.into(), HANDSHAKE_TIMEOUT, now)?;
         self.count(ConnectionState::Handshake, 1);
-        Some(Tracked {
+        Some(TrackedConnection {
             connections: Arc::clone(self),
             number,
             status,
@@ -119,7 +123,7 @@ impl Connections {
     }
 
     /// Has every connection, those to come too, go on to `stage`.
-    pub(crate) fn advance(&self, stage: Stage) {
+    pub(crate) fn advance(&self, stage: ConnectionStage) {
         self.table().advance(stage);
     }
 
@@ -146,9 +150,9 @@ impl Connections {
     }
 }
 
-// === impl Tracked ===
+// === impl TrackedConnection ===
 
-impl Tracked {
+impl TrackedConnection {
     /// What its task follows.
     pub(crate) const fn status(&self) -> &Arc<ConnectionStatus> {
         &self.status
@@ -191,7 +195,7 @@ impl Tracked {
     }
 }
 
-impl Drop for Tracked {
+impl Drop for TrackedConnection {
     fn drop(&mut self) {
         self.connections.count(self.state.get(), -1);
         self.connections.table().remove(self.number);

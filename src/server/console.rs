@@ -33,7 +33,7 @@ use tokio::net::TcpStream;
 use tokio::runtime;
 use tokio::time::MissedTickBehavior;
 
-use super::accept::{self, Accepted};
+use super::accept::{self, AcceptedConnection};
 use super::connection::Connection;
 use super::connections::Connections;
 use super::gateway::Shared;
@@ -159,7 +159,7 @@ where
     let http1 = http1::service::<IO, _, _>(Rc::new(app)).await;
     let http1 = Rc::new(http1.ok_or_else(|| io::Error::other("HTTP/1.1 cannot be served"))?);
     let connections = Connections::new(None);
-    let serve = |accepted: Accepted| {
+    let serve = |accepted: AcceptedConnection| {
         let opening = open(accepted.stream);
         let status = Arc::clone(accepted.tracked.status());
         let http1 = Rc::clone(&http1);

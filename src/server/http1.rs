@@ -24,7 +24,7 @@ use futures_util::FutureExt as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::{Connection, HEAD_TIMEOUT};
-use super::connections::Stage;
+use super::connections::ConnectionStage;
 use super::head::RequestHead;
 use super::respond::{self, Rejection, Reply, ReplyField};
 
@@ -155,7 +155,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Stream<IO> {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.connection.stage() >= Stage::Ending {
+        if this.connection.stage() >= ConnectionStage::Ending {
             return Poll::Ready(Ok(()));
         }
         let before = into.filled().len();

@@ -38,7 +38,7 @@ use http::{Method, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::Connection;
-use super::connections::Stage;
+use super::connections::ConnectionStage;
 use super::head::RequestHead;
 use super::respond::Reply;
 use exchange::{ExchangeOutcome, Exchanges, Link};
@@ -206,15 +206,15 @@ struct Tally {
 impl Tally {
     /// Has the client go elsewhere once the gateway drains, and at once when
     /// nothing is in flight any more.
-    fn follow<IO>(&mut self, stage: Stage, h2: &mut H2<Gate<IO>, Bytes>)
+    fn follow<IO>(&mut self, stage: ConnectionStage, h2: &mut H2<Gate<IO>, Bytes>)
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
-        if stage >= Stage::Draining && !self.is_draining {
+        if stage >= ConnectionStage::Draining && !self.is_draining {
             self.is_draining = true;
             h2.graceful_shutdown();
         }
-        if stage >= Stage::Ending && !self.is_ended {
+        if stage >= ConnectionStage::Ending && !self.is_ended {
             self.is_ended = true;
             h2.abrupt_shutdown(Reason::NO_ERROR);
         }

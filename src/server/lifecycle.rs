@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::connections::{Connections, Stage};
+use super::connections::{ConnectionStage, Connections};
 use super::limits::Limiter;
 
 /// How long a draining gateway stays although nothing is in flight: requests
@@ -71,12 +71,12 @@ impl Lifecycle {
     /// Fails readiness from now on, and has clients look for other connections.
     pub(crate) fn drain(&self) {
         self.phase.store(2, Ordering::Release);
-        self.connections.advance(Stage::Draining);
+        self.connections.advance(ConnectionStage::Draining);
     }
 
     /// Ends every connection and waits for that, `limit` at most.
     pub(crate) async fn close(&self, limit: Duration) {
-        self.connections.advance(Stage::Ending);
+        self.connections.advance(ConnectionStage::Ending);
         let start = Instant::now();
         while self.connections.len() > 0 && start.elapsed() < limit {
             sleep(POLL_INTERVAL).await;

@@ -36,7 +36,7 @@ pub(crate) struct Pool {
 
 /// What is known of a job before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Size {
+pub(crate) enum JobSize {
     /// It may be done in a short while, and stops where it is not.
     Small,
     /// It may take as long as there is time.
@@ -47,7 +47,7 @@ pub(crate) enum Size {
 
 /// Why a job did not come to an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unfinished {
+pub(crate) enum JobError {
     /// Its deadline passed, before it began or while it ran.
     TooLate,
     /// It broke off.
@@ -85,11 +85,11 @@ impl Pool {
     /// Nobody waits beyond `deadline`.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
-        size: Size,
+        size: JobSize,
         cluster: &Arc<str>,
         deadline: Instant,
         work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
-    ) -> Result<T, Unfinished> {
+    ) -> Result<T, JobError> {
         let (answer, answered) = oneshot::channel();
         let is_closing = Arc::clone(&self.is_closing);
         let job = move || {
@@ -103,15 +103,15 @@ impl Pool {
             }
         };
         let queue = match size {
-            Size::Small => &self.small,
-            Size::Large => &self.large,
-            Size::Compiling => &self.compiling,
+            JobSize::Small => &self.small,
+            JobSize::Large => &self.large,
+            JobSize::Compiling => &self.compiling,
         };
         queue.push(cluster, Box::new(job));
         match timeout_at(deadline.into(), answered).await {
             Ok(Ok(result)) => Ok(result),
-            Ok(Err(_)) if Instant::now() < deadline => Err(Unfinished::Broken),
-            Ok(Err(_)) | Err(_) => Err(Unfinished::TooLate),
+            Ok(Err(_)) if Instant::now() < deadline => Err(JobError::Broken),
+            Ok(Err(_)) | Err(_) => Err(JobError::TooLate),
         }
     }
 }
@@ -125,9 +125,9 @@ impl Drop for Pool {
     }
 }
 
-// === impl Size ===
+// === impl JobSize ===
 
-impl Size {
+impl JobSize {
     /// When a job that begins now is to stop.
     fn end(self, deadline: Instant) -> Instant {
         match self {
@@ -186,7 +186,7 @@ mod tests {
         let (begin, begun) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         block_on(async {
-            let mut waiting = Box::pin(pool.run(Size::Large, &EAST, much_later(), move |is_over| {
+            let mut waiting = Box::pin(pool.run(JobSize::Large, &EAST, much_later(), move |is_over| {
                 begin.send(()).unwrap();
                 while !is_over() {
                     thread::yield_now();
@@ -204,10 +204,10 @@ mod tests {
         let pool = Pool::start("test", 1).unwrap();
         block_on(async {
             let broken: Result<u8, _> = pool
-                .run(Size::Small, &EAST, much_later(), |_| panic!("on purpose"))
+                .run(JobSize::Small, &EAST, much_later(), |_| panic!("on purpose"))
                 .await;
-            assert_eq!(broken, Err(Unfinished::Broken));
-            assert_eq!(pool.run(Size::Small, &EAST, much_later(), |_| 7).await, Ok(7));
+            assert_eq!(broken, Err(JobError::Broken));
+            assert_eq!(pool.run(JobSize::Small, &EAST, much_later(), |_| 7).await, Ok(7));
         });
     }
 
@@ -216,16 +216,16 @@ mod tests {
         let pool = Pool::start("test", 1).unwrap();
         let (release, held) = mpsc::channel::<()>();
         block_on(async {
-            let mut holding = Box::pin(pool.run(Size::Large, &EAST, much_later(), move |_| held.recv()));
+            let mut holding = Box::pin(pool.run(JobSize::Large, &EAST, much_later(), move |_| held.recv()));
             assert!(futures_util::poll!(&mut holding).is_pending());
             let soon = Instant::now() + Duration::from_millis(20);
             let waited = pool
-                .run(Size::Large, &EAST, soon, |_| panic!("it never begins"))
+                .run(JobSize::Large, &EAST, soon, |_| panic!("it never begins"))
                 .await;
-            assert_eq!(waited, Err::<(), _>(Unfinished::TooLate));
+            assert_eq!(waited, Err::<(), _>(JobError::TooLate));
             drop(release);
             assert!(holding.await.is_ok(), "and takes no thread later either");
-            assert_eq!(pool.run(Size::Large, &EAST, much_later(), |_| 7).await, Ok(7));
+            assert_eq!(pool.run(JobSize::Large, &EAST, much_later(), |_| 7).await, Ok(7));
         });
     }
 
@@ -241,7 +241,7 @@ mod tests {
             end.send(()).unwrap();
         };
         // Which of the two comes first at the deadline, its end or the timer, is left to chance.
-        let _either = block_on(pool.run(Size::Large, &EAST, soon, work));
+        let _either = block_on(pool.run(JobSize::Large, &EAST, soon, work));
         ended.recv().unwrap();
     }
 
@@ -256,11 +256,11 @@ mod tests {
         block_on(async {
             // Each has its while among the small ones, then a thread of the others.
             for _ in 0..4 {
-                assert_eq!(pool.run(Size::Small, &EAST, much_later(), spin).await, Ok(()));
+                assert_eq!(pool.run(JobSize::Small, &EAST, much_later(), spin).await, Ok(()));
             }
-            let mut large = Box::pin(pool.run(Size::Large, &EAST, much_later(), spin));
+            let mut large = Box::pin(pool.run(JobSize::Large, &EAST, much_later(), spin));
             assert!(futures_util::poll!(&mut large).is_pending());
-            assert_eq!(pool.run(Size::Small, &EAST, much_later(), |_| 7).await, Ok(7));
+            assert_eq!(pool.run(JobSize::Small, &EAST, much_later(), |_| 7).await, Ok(7));
             assert!(futures_util::poll!(&mut large).is_pending());
         });
     }
@@ -274,7 +274,7 @@ mod tests {
             }
         };
         block_on(async {
-            for size in [Size::Compiling, Size::Large] {
+            for size in [JobSize::Compiling, JobSize::Large] {
                 let held = |_| Box::pin(pool.run(size, &EAST, much_later(), spin));
                 let mut held: Vec<_> = (0..4).map(held).collect();
                 for held in &mut held {

@@ -3,7 +3,7 @@
 use actix_web::web::Bytes;
 use thiserror::Error;
 
-use super::pool::Unfinished;
+use super::pool::JobError;
 use crate::authentication::Refusal;
 use portcullis_policy::api::{AdmissionReviewError, Status, SubjectAccessReviewError};
 use portcullis_policy::engine::StatusReason;
@@ -84,11 +84,11 @@ pub(crate) enum Rejection {
     Review(#[from] SubjectAccessReviewError),
 }
 
-impl From<Unfinished> for Rejection {
-    fn from(unfinished: Unfinished) -> Self {
+impl From<JobError> for Rejection {
+    fn from(unfinished: JobError) -> Self {
         match unfinished {
-            Unfinished::TooLate => Self::TooLate,
-            Unfinished::Broken => Self::Internal,
+            JobError::TooLate => Self::TooLate,
+            JobError::Broken => Self::Internal,
         }
     }
 }

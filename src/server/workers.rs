@@ -23,9 +23,9 @@ use tokio::runtime;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio_openssl::SslStream;
 
-use super::accept::Accepted;
+use super::accept::AcceptedConnection;
 use super::connection::{Connection, HEAD_TIMEOUT};
-use super::connections::Tracked;
+use super::connections::TrackedConnection;
 use super::gateway::Shared;
 use super::head::RequestHead;
 use super::http2::{self, Timeouts};
@@ -53,7 +53,7 @@ struct WorkerJob {
 /// What goes with the stream.
 struct WorkerParts {
     peer: std::net::SocketAddr,
-    tracked: Tracked,
+    tracked: TrackedConnection,
     load: Load,
 }
 
@@ -71,7 +71,7 @@ impl Workers {
     }
 
     /// Has the worker with the fewest connections serve this one.
-    pub(crate) fn serve(&self, accepted: Accepted) -> io::Result<()> {
+    pub(crate) fn serve(&self, accepted: AcceptedConnection) -> io::Result<()> {
         let load = |worker: &&Worker| worker.connections.load(Ordering::Relaxed);
         let worker = self.0.iter().min_by_key(load);
         worker.ok_or(io::ErrorKind::NotFound)?.take(accepted)
@@ -110,8 +110,8 @@ impl Worker {
         })
     }
 
-    fn take(&self, accepted: Accepted) -> io::Result<()> {
-        let Accepted {
+    fn take(&self, accepted: AcceptedConnection) -> io::Result<()> {
+        let AcceptedConnection {
             stream,
             peer,
             tracked,
@@ -201,7 +201,7 @@ where
 }
 
 /// Tells what the handshake has proven.
-fn prove(tracked: &Tracked, certificate: Option<&PeerCertificate>, shared: &Shared) {
+fn prove(tracked: &TrackedConnection, certificate: Option<&PeerCertificate>, shared: &Shared) {
     let (authenticator, now) = (&shared.state.current().authenticator, SystemTime::now());
     tracked.handshake_done(certificate.is_some_and(|certificate| authenticator.knows(certificate, now)));
     if let Some(cluster) = certificate.and_then(|certificate| authenticator.cluster_of(certificate, now)) {

@@ -29,7 +29,7 @@ pub const FORMAT_VARIABLE: &str = "PORTCULLIS_LOG_FORMAT";
 /// Why logging cannot start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum LoggingError {
     /// [`FILTER_VARIABLE`] is not a filter.
     #[error(
         "{FILTER_VARIABLE}=`{value}` is not a log filter, such as `info` or \
@@ -73,7 +73,7 @@ struct LogWriter {
 ///
 /// # Errors
 /// When the environment asks for something that is not there, or no thread can be started.
-pub fn start(dropped: IntCounter) -> Result<Log, Error> {
+pub fn start(dropped: IntCounter) -> Result<Log, LoggingError> {
     let filter = filter(env::var(FILTER_VARIABLE).ok().as_deref())?;
     let json = is_json(env::var(FORMAT_VARIABLE).ok().as_deref())?;
     let settings = LineQueueSettings {
@@ -127,7 +127,7 @@ fn is_coloured(no_color: Option<&str>, terminal: bool) -> bool {
 /// fill the log with it. Only a filter that names such a target gets it.
 const UNAUTHENTICATED_TARGETS: [&str; 2] = ["actix_http", "h2"];
 
-fn filter(value: Option<&str>) -> Result<EnvFilter, Error> {
+fn filter(value: Option<&str>) -> Result<EnvFilter, LoggingError> {
     let value = value.filter(|value| !value.is_empty()).unwrap_or(DEFAULT_FILTER);
     let is_named = |target: &str| {
         let mut targets = value.split([',', '=', '[']).map(str::trim);
@@ -137,17 +137,17 @@ fn filter(value: Option<&str>) -> Result<EnvFilter, Error> {
     let mut with_ours: Vec<String> = ours.map(|target| format!("{target}=off")).collect();
     with_ours.push(value.to_owned());
     let with_ours = with_ours.join(",");
-    EnvFilter::try_new(with_ours).map_err(|source| Error::Filter {
+    EnvFilter::try_new(with_ours).map_err(|source| LoggingError::Filter {
         value: value.to_owned(),
         source,
     })
 }
 
-fn is_json(value: Option<&str>) -> Result<bool, Error> {
+fn is_json(value: Option<&str>) -> Result<bool, LoggingError> {
     match value {
         None | Some("" | "text") => Ok(false),
         Some("json") => Ok(true),
-        Some(other) => Err(Error::Format(other.to_owned())),
+        Some(other) => Err(LoggingError::Format(other.to_owned())),
     }
 }
 

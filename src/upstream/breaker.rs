@@ -37,7 +37,7 @@ enum BreakerState {
 
 /// A call that may be made. Dropped before its end, it shows nothing.
 #[derive(Debug)]
-pub(crate) struct Attempt {
+pub(crate) struct CallAttempt {
     breaker: Breaker,
     role: AttemptRole,
 }
@@ -94,7 +94,7 @@ impl Breaker {
 
     /// A call at `now`, if one may be made. One whose failure would let the
     /// request pass ([`FailurePolicy::Ignore`]) always may.
-    pub(crate) fn attempt(&self, policy: FailurePolicy, now: Instant) -> Option<Attempt> {
+    pub(crate) fn attempt(&self, policy: FailurePolicy, now: Instant) -> Option<CallAttempt> {
         let mut state = self.state();
         let role = match (*state, policy) {
             (BreakerState::Closed { .. }, _) => AttemptRole::Usual,
@@ -108,7 +108,7 @@ impl Breaker {
             (BreakerState::Open { .. } | BreakerState::HalfOpen { .. }, FailurePolicy::Fail) => return None,
         };
         drop(state);
-        Some(Attempt {
+        Some(CallAttempt {
             breaker: self.clone(),
             role,
         })
@@ -154,9 +154,9 @@ impl Breaker {
     }
 }
 
-// === impl Attempt ===
+// === impl CallAttempt ===
 
-impl Attempt {
+impl CallAttempt {
     /// Whether the webhook is called although it was not there the last times.
     pub(crate) fn is_despite_open(&self) -> bool {
         self.role == AttemptRole::DespiteOpen
@@ -170,7 +170,7 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for CallAttempt {
     fn drop(&mut self) {
         if self.role == AttemptRole::Probe {
             self.breaker
@@ -194,7 +194,7 @@ mod tests {
     }
 
     /// A call whose failure refuses the request.
-    fn enter(breaker: &Breaker, now: Instant) -> Option<Attempt> {
+    fn enter(breaker: &Breaker, now: Instant) -> Option<CallAttempt> {
         breaker.attempt(FailurePolicy::Fail, now)
     }
 

@@ -35,7 +35,7 @@ use tokio::time::{Instant, timeout_at};
 pub use addresses::Addresses;
 pub use authorization::ClientAuthorization;
 pub use connect::{ClientHandshakeError, ClientIdentity, TlsClient, TlsConnection, trust_system};
-pub use error::{Error, InvalidSettings};
+pub use error::{CallError, InvalidSettings};
 pub use pool::UsedConnection;
 pub use url::Url;
 
@@ -158,7 +158,7 @@ impl Client {
         body: Bytes,
         bounds: Bounds,
         parent: Option<TraceParent>,
-    ) -> Result<Reply, Error> {
+    ) -> Result<Reply, CallError> {
         let now = Instant::now();
         let deadline = now + bounds.timeout;
         let connected_by = deadline.min(now + bounds.connect);
@@ -166,7 +166,7 @@ impl Client {
         let call = async move {
             timeout_at(deadline, client.exchange(body, bounds, connected_by, parent))
                 .await
-                .unwrap_or(Err(Error::Timeout(bounds.timeout)))
+                .unwrap_or(Err(CallError::Timeout(bounds.timeout)))
         };
         pool::run(call).await?
     }
@@ -177,7 +177,7 @@ impl Client {
         bounds: Bounds,
         connected_by: Instant,
         parent: Option<TraceParent>,
-    ) -> Result<Reply, Error> {
+    ) -> Result<Reply, CallError> {
         let request = self.request(body, bounds.announced, parent).await?;
         let connect = (connected_by, bounds.connect.min(bounds.timeout));
         let (response, mut connection) = self.connections.pool.send(&request, connect).await?;
@@ -194,7 +194,7 @@ impl Client {
         body: Bytes,
         announced: Duration,
         parent: Option<TraceParent>,
-    ) -> Result<Request<Full<Bytes>>, Error> {
+    ) -> Result<Request<Full<Bytes>>, CallError> {
         let connections = &self.connections;
         let mut request = Request::post(connections.settings.url.with_timeout(announced))
             .header(CONTENT_TYPE, "application/json")
@@ -210,7 +210,7 @@ impl Client {
         }
         request
             .body(Full::new(body))
-            .map_err(|error| Error::Exchange(error.to_string()))
+            .map_err(|error| CallError::Exchange(error.to_string()))
     }
 }
 

@@ -86,7 +86,10 @@ fn build(
     let config = config_in(folder, section);
     let (read, faults) = Upstreams::read(&config, None, &mut HeldBack::new());
     assert_eq!(faults.to_string(), "");
-    let built = read.with(webhooks.iter().copied().map(Registered::everywhere), previous);
+    let built = read.with(
+        webhooks.iter().copied().map(ConfiguredWebhook::everywhere),
+        previous,
+    );
     assert_eq!(built.warnings(&config).to_string(), "");
     built
 }
@@ -173,7 +176,7 @@ fn connections_go_on_when_a_reload_leaves_them_as_they_are() {
     let mut trusts_more = pair.authority.pem();
     trusts_more.extend(Authority::new("more").pem());
     let changed = webhook("hook", pair.webhook.client.target.clone(), trusts_more);
-    let third = second.with([Registered::everywhere(&changed)], Some(&second));
+    let third = second.with([ConfiguredWebhook::everywhere(&changed)], Some(&second));
     call(&third, &changed).unwrap();
     let shown: Vec<(usize, String)> = pair
         .server
@@ -274,7 +277,7 @@ fn a_webhook_that_cannot_be_called_is_a_warning_and_fails() {
     let config = config_in(no_files().path(), section);
     let upstreams = Upstreams::read(&config, None, &mut HeldBack::new())
         .0
-        .with([Registered::everywhere(&webhook)], None);
+        .with([ConfiguredWebhook::everywhere(&webhook)], None);
     assert_eq!(
         upstreams.warnings(&config).to_string(),
         "webhook/config/hook: warning: Invalid value: the CA bundle has no certificate in PEM, \

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::breaker::{Attempt, Breaker, Reachability, Transition};
-use super::client::{Bounds, Client, Error, InvalidSettings, Reply};
+use super::breaker::{Breaker, CallAttempt, Reachability, Transition};
+use super::client::{Bounds, CallError, Client, InvalidSettings, Reply};
 use super::in_flight::{Full, InFlight, Requester};
 use super::settings::CallSettings;
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
@@ -49,7 +49,7 @@ pub(crate) enum FailedCall {
     BreakerOpen,
     /// The call failed.
     #[error(transparent)]
-    Call(#[from] Error),
+    Call(#[from] CallError),
 }
 
 /// What holds for one call.
@@ -163,7 +163,7 @@ impl Upstream {
             ),
             None => None,
         };
-        let is_despite_open = attempt.as_ref().is_some_and(Attempt::is_despite_open);
+        let is_despite_open = attempt.as_ref().is_some_and(CallAttempt::is_despite_open);
         let result = client.post(body, limits.bounds(is_despite_open), parent).await;
         let end = Instant::now();
         let outcome = if result.is_ok() {
@@ -178,7 +178,7 @@ impl Upstream {
         Ok(result?)
     }
 
-    fn log(&self, transition: Option<Transition>, error: Option<&Error>) {
+    fn log(&self, transition: Option<Transition>, error: Option<&CallError>) {
         let webhook = &self.id;
         match (transition, error) {
             (None, _) => return,
@@ -222,24 +222,26 @@ fn connect<'b>(
 /// what a proxy says in its place (503), shows that it is not there: a webhook that
 /// drops the connection, hangs or errs may do so about this one request, and what one
 /// user sends must not cut it off from all.
-fn reachability<R>(result: &Result<R, Error>, is_fair: bool) -> Reachability {
+fn reachability<R>(result: &Result<R, CallError>, is_fair: bool) -> Reachability {
     match result {
-        Ok(_) | Err(Error::TooLarge(_) | Error::ContentType | Error::Encoding) => Reachability::Reachable,
-        Err(Error::Resolve { .. } | Error::Dial { .. } | Error::Tls(_) | Error::Status(503)) => {
-            Reachability::Unreachable
+        Ok(_) | Err(CallError::TooLarge(_) | CallError::ContentType | CallError::Encoding) => {
+            Reachability::Reachable
         }
-        Err(Error::Connect(_)) if is_fair => Reachability::Unreachable,
-        Err(Error::Status(_)) => Reachability::Reachable,
+        Err(
+            CallError::Resolve { .. } | CallError::Dial { .. } | CallError::Tls(_) | CallError::Status(503),
+        ) => Reachability::Unreachable,
+        Err(CallError::Connect(_)) if is_fair => Reachability::Unreachable,
+        Err(CallError::Status(_)) => Reachability::Reachable,
         // Of a connection that was open already, these say nothing.
         Err(
-            Error::Connect(_)
-            | Error::Exchange(_)
-            | Error::Reset
-            | Error::Timeout(_)
-            | Error::Runtime
-            | Error::Forbidden(_)
-            | Error::OnThisHost(_)
-            | Error::Itself(_),
+            CallError::Connect(_)
+            | CallError::Exchange(_)
+            | CallError::Reset
+            | CallError::Timeout(_)
+            | CallError::Runtime
+            | CallError::Forbidden(_)
+            | CallError::OnThisHost(_)
+            | CallError::Itself(_),
         ) => Reachability::Unknown,
     }
 }
@@ -288,38 +290,38 @@ mod tests {
     fn only_what_is_not_there_counts_for_the_breaker() {
         use Reachability::{Reachable, Unknown, Unreachable};
         let address = ([127, 0, 0, 1], 1).into();
-        let connect = || Error::Connect(Duration::from_secs(1));
+        let connect = || CallError::Connect(Duration::from_secs(1));
         for (error, expected) in [
             (
-                Error::Resolve {
+                CallError::Resolve {
                     host: "a".into(),
                     reason: "b".into(),
                 },
                 Unreachable,
             ),
             (
-                Error::Dial {
+                CallError::Dial {
                     address,
                     reason: "refused".into(),
                 },
                 Unreachable,
             ),
-            (Error::Tls("expired".into()), Unreachable),
+            (CallError::Tls("expired".into()), Unreachable),
             (connect(), Unreachable),
-            (Error::Status(503), Unreachable),
-            (Error::Status(302), Reachable),
-            (Error::Status(400), Reachable),
-            (Error::Status(429), Reachable),
-            (Error::Status(500), Reachable),
-            (Error::TooLarge(1), Reachable),
-            (Error::Encoding, Reachable),
-            (Error::ContentType, Reachable),
-            (Error::Reset, Unknown),
-            (Error::Exchange("unexpected end".into()), Unknown),
-            (Error::Timeout(Duration::from_secs(1)), Unknown),
-            (Error::Itself(address), Unknown),
-            (Error::Forbidden(address), Unknown),
-            (Error::OnThisHost(address), Unknown),
+            (CallError::Status(503), Unreachable),
+            (CallError::Status(302), Reachable),
+            (CallError::Status(400), Reachable),
+            (CallError::Status(429), Reachable),
+            (CallError::Status(500), Reachable),
+            (CallError::TooLarge(1), Reachable),
+            (CallError::Encoding, Reachable),
+            (CallError::ContentType, Reachable),
+            (CallError::Reset, Unknown),
+            (CallError::Exchange("unexpected end".into()), Unknown),
+            (CallError::Timeout(Duration::from_secs(1)), Unknown),
+            (CallError::Itself(address), Unknown),
+            (CallError::Forbidden(address), Unknown),
+            (CallError::OnThisHost(address), Unknown),
         ] {
             assert_eq!(reachability::<()>(&Err(error.clone()), true), expected, "{error}");
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use portcullis::config::kubeconfig::client::{ByHost, by_host};
 use portcullis::config::{self, Files, HeldBack};
-use portcullis::upstream::{MAX_CALL_TIMEOUT, Registered, USER_AGENT, Upstreams};
+use portcullis::upstream::{ConfiguredWebhook, MAX_CALL_TIMEOUT, USER_AGENT, Upstreams};
 use portcullis_policy::engine::admission::matching::Constraints;
 use portcullis_policy::engine::admission::webhook::{ClientConfig, Webhook, WebhookTarget};
 use portcullis_policy::engine::admission::{FailurePolicy, Reinvocation};
@@ -197,7 +197,7 @@ fn call(target: WebhookTarget, ca_bundle: Vec<u8>, timeout: Duration) -> Result<
     });
     let upstreams = Upstreams::read(&config, None, &mut HeldBack::new())
         .0
-        .with([Registered::everywhere(&webhook)], None);
+        .with([ConfiguredWebhook::everywhere(&webhook)], None);
     let called = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()

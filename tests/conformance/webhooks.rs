@@ -12,7 +12,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use portcullis::config::{self, HeldBack};
-use portcullis::upstream::{Registered, Upstreams};
+use portcullis::upstream::{ConfiguredWebhook, Upstreams};
 use portcullis_cel::json::{Document, patch};
 use portcullis_policy::api::{AdmissionReview, ReviewVersion, ask, verify};
 use portcullis_policy::authorization::PolicySet;
@@ -116,7 +116,7 @@ fn call_within(
     *LIVE.next.lock().unwrap() = answer(&serde_json::from_slice(&question).unwrap());
     let upstreams = {
         let mut before = LIVE.upstreams.lock().unwrap();
-        *before = before.with([Registered::everywhere(&call.webhook)], Some(&before));
+        *before = before.with([ConfiguredWebhook::everywhere(&call.webhook)], Some(&before));
         before.clone()
     };
     let called = upstreams.call(("default", &call.webhook), question, timeout, None, None);

@@ -8,12 +8,17 @@ use portcullis_policy::engine::Decision;
 /// Answers one after the other what it was given, the last again and again.
 #[derive(Debug)]
 struct Script {
-    replies: Mutex<VecDeque<Result<&'static str, Error>>>,
+    replies: Mutex<VecDeque<Result<&'static str, CallError>>>,
     asked: AtomicUsize,
 }
 
 impl Post for Script {
-    fn post(&self, _: Bytes, _: Bounds, _: Option<TraceParent>) -> BoxFuture<'static, Result<Reply, Error>> {
+    fn post(
+        &self,
+        _: Bytes,
+        _: Bounds,
+        _: Option<TraceParent>,
+    ) -> BoxFuture<'static, Result<Reply, CallError>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let mut script = self.replies.lock().unwrap();
         let next = match script.len() {
@@ -28,10 +33,10 @@ impl Post for Script {
     }
 }
 
-const ALLOWS: Result<&str, Error> = Ok(r#"{"status":{"allowed":true}}"#);
+const ALLOWS: Result<&str, CallError> = Ok(r#"{"status":{"allowed":true}}"#);
 
 /// The result of asking for a request that waits for `time_limit`, and how often it was asked.
-fn ask(replies: &[Result<&'static str, Error>], deadline: Duration) -> (Answer, usize) {
+fn ask(replies: &[Result<&'static str, CallError>], deadline: Duration) -> (Answer, usize) {
     let script = Arc::new(Script {
         replies: Mutex::new(replies.iter().cloned().collect()),
         asked: AtomicUsize::default(),
@@ -60,12 +65,12 @@ const LONG: Duration = Duration::from_secs(3600);
 #[test]
 fn what_passes_is_asked_again() {
     for error in [
-        Error::Reset,
-        Error::Status(429),
-        Error::Status(500),
-        Error::Status(501),
-        Error::Status(502),
-        Error::Status(504),
+        CallError::Reset,
+        CallError::Status(429),
+        CallError::Status(500),
+        CallError::Status(501),
+        CallError::Status(502),
+        CallError::Status(504),
     ] {
         let (answer, asked) = ask(&[Err(error.clone()), ALLOWS], LONG);
         assert_eq!(answer.unwrap().decision, Decision::Allow, "{error}");
@@ -79,15 +84,15 @@ fn what_passes_is_asked_again() {
 #[test]
 fn what_does_not_pass_is_asked_once() {
     for error in [
-        Error::Status(207),
-        Error::Status(302),
-        Error::Status(401),
-        Error::Status(404),
-        Error::Status(503),
-        Error::Timeout(LONG),
-        Error::Tls("bad certificate".into()),
-        Error::Exchange("end of file".into()),
-        Error::TooLarge(1),
+        CallError::Status(207),
+        CallError::Status(302),
+        CallError::Status(401),
+        CallError::Status(404),
+        CallError::Status(503),
+        CallError::Timeout(LONG),
+        CallError::Tls("bad certificate".into()),
+        CallError::Exchange("end of file".into()),
+        CallError::TooLarge(1),
     ] {
         let (answer, asked) = ask(&[Err(error.clone()), ALLOWS], LONG);
         assert_eq!(answer, Err(error.to_string()));
@@ -100,7 +105,7 @@ fn what_does_not_pass_is_asked_once() {
 
 #[test]
 fn nothing_is_asked_again_for_nobody() {
-    let (answer, asked) = ask(&[Err(Error::Status(500)), ALLOWS], Duration::ZERO);
+    let (answer, asked) = ask(&[Err(CallError::Status(500)), ALLOWS], Duration::ZERO);
     assert!(answer.is_err());
     assert_eq!(asked, 1);
 }

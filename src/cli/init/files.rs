@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::File;
 use super::host::{Host, Namespace};
 use super::pki::{Authority, Pair, Usage};
-use crate::cli::{Error, init, output};
+use crate::cli::{CommandError, init, output};
 
 /// The gateway's configuration, by whose presence a set-up is known.
 pub(crate) const CONFIGURATION: &str = "portcullis.yaml";
@@ -42,7 +42,7 @@ pub(crate) struct KeyFiles(pub(crate) &'static str, pub(crate) &'static str);
 /// # Errors
 ///
 /// No key or certificate can be made.
-pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<Vec<File>, Error> {
+pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<Vec<File>, CommandError> {
     let names = with_loopback(set_up.hosts);
     let authority = Authority::new("portcullis-ca", now)?;
     let ca = authority.pair()?;
@@ -108,7 +108,7 @@ fn for_the_api_server(
     directory: &Path,
     set_up: &SetUp<'_>,
     hosts: &[Host],
-    filling: &Filling<'_>,
+    filling: &TemplateValues<'_>,
 ) -> Vec<File> {
     let mut files = vec![
         File::open(
@@ -133,7 +133,7 @@ fn for_the_api_server(
 }
 
 /// The registrations: to be applied, or to be read by the API server from its disk.
-fn registrations(is_static: bool, filling: &Filling<'_>) -> Vec<File> {
+fn registrations(is_static: bool, filling: &TemplateValues<'_>) -> Vec<File> {
     let mutating = filling.fill(include_str!("templates/mutating.yaml"));
     let validating = filling.fill(include_str!("templates/validating.yaml"));
     if !is_static {
@@ -151,7 +151,7 @@ fn registrations(is_static: bool, filling: &Filling<'_>) -> Vec<File> {
 }
 
 /// What `kubectl apply -k` installs; `files` are those of the set-up so far.
-fn in_cluster(filling: &Filling<'_>, files: &[File]) -> [File; 3] {
+fn in_cluster(filling: &TemplateValues<'_>, files: &[File]) -> [File; 3] {
     let policies: String = files
         .iter()
         .filter(|file| file.path.starts_with("policies/"))
@@ -205,12 +205,12 @@ fn admission_kubeconfig(directory: &Path, hosts: &[Host]) -> String {
 }
 
 /// Fills the templates of one set-up.
-pub(crate) struct Filling<'a> {
+pub(crate) struct TemplateValues<'a> {
     directory: &'a Path,
     values: Vec<(&'static str, String)>,
 }
 
-impl<'a> Filling<'a> {
+impl<'a> TemplateValues<'a> {
     /// `values`: what each name stands for. A value is not itself a template, but those
     /// of names further back may stand in it.
     pub(crate) const fn new(directory: &'a Path, values: Vec<(&'static str, String)>) -> Self {
@@ -267,7 +267,7 @@ pub(crate) fn listen(hosts: &[Host]) -> String {
 }
 
 /// What the templates of `set_up` leave open.
-fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host], ca: &Pair) -> Filling<'a> {
+fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host], ca: &Pair) -> TemplateValues<'a> {
     let listed: Vec<String> = hosts.iter().map(|host| format!("`{host}`")).collect();
     let host = hosts.first().map(ToString::to_string).unwrap_or_default();
     let name = if set_up.is_static {
@@ -302,7 +302,7 @@ fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host], ca: &Pai
         ("listen", listen(hosts)),
         ("ca", STANDARD.encode(&ca.certificate)),
     ];
-    Filling::new(directory, values)
+    TemplateValues::new(directory, values)
 }
 
 /// What the registrations leave out by what is asked.

@@ -23,7 +23,7 @@ use super::files::{
 use super::host::Host;
 use super::pki::{Authority, Usage, hosts_of};
 use super::{File, create};
-use crate::cli::{Error, output};
+use crate::cli::{CommandError, output};
 use crate::config;
 use crate::config::files::{CONFIGURATION_BYTES, read_text};
 
@@ -42,7 +42,7 @@ const REGISTRATIONS: [&str; 3] = [
 ];
 
 /// What was written, and what is to be done now.
-pub(crate) struct Renewed {
+pub(crate) struct RenewalResult {
     pub(crate) files: Vec<&'static str>,
     pub(crate) next: String,
 }
@@ -52,13 +52,17 @@ pub(crate) struct Renewed {
 /// # Errors
 ///
 /// A file of the set-up is missing or cannot be written, or no key can be made.
-pub(crate) fn renew(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Renewed, Error> {
+pub(crate) fn renew(
+    directory: &Path,
+    hosts: &[Host],
+    now: SystemTime,
+) -> Result<RenewalResult, CommandError> {
     let authority = authority(directory, AUTHORITY, now)?;
     let files = issue(directory, &authority, hosts)?;
     let next = "next: copy pki/ to the same path on each API server's machine. API servers read it \
                 again within five minutes, the gateway does so at once; the old certificates are \
                 accepted until they expire.\n";
-    Ok(Renewed {
+    Ok(RenewalResult {
         files,
         next: next.to_owned(),
     })
@@ -70,10 +74,14 @@ pub(crate) fn renew(directory: &Path, hosts: &[Host], now: SystemTime) -> Result
 ///
 /// Those of [`renew`]; the second run comes before everybody can have read what the
 /// first one wrote.
-pub(crate) fn renew_authority(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Renewed, Error> {
+pub(crate) fn renew_authority(
+    directory: &Path,
+    hosts: &[Host],
+    now: SystemTime,
+) -> Result<RenewalResult, CommandError> {
     match age(&directory.join(NEXT.0), now) {
         None => trust_both(directory, now),
-        Some(age) if age < READ_AGAIN => Err(Error::Usage(format!(
+        Some(age) if age < READ_AGAIN => Err(CommandError::Usage(format!(
             "the new CA was created {} seconds ago, and API servers that do not trust it yet would \
              reject the gateway: copy pki/ to each API server's machine, apply the registrations \
              again, and wait until {} seconds have passed",
@@ -84,7 +92,7 @@ pub(crate) fn renew_authority(directory: &Path, hosts: &[Host], now: SystemTime)
     }
 }
 
-fn trust_both(directory: &Path, now: SystemTime) -> Result<Renewed, Error> {
+fn trust_both(directory: &Path, now: SystemTime) -> Result<RenewalResult, CommandError> {
     let current = read(directory, AUTHORITY.0)?;
     let next = Authority::new(&format!("portcullis-ca-{}", seconds(now)), seconds(now))?.pair()?;
     let before = read(directory, TRUSTED)?;
@@ -100,13 +108,13 @@ fn trust_both(directory: &Path, now: SystemTime) -> Result<Renewed, Error> {
                 apply the registrations again (kubectl apply -f webhooks.yaml; static manifests: copy \
                 static/, replacing each file by mv), restart API servers before 1.36, and run this command \
                 again in ten minutes or later.\n";
-    Ok(Renewed {
+    Ok(RenewalResult {
         files,
         next: next.to_owned(),
     })
 }
 
-fn sign_by_next(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Renewed, Error> {
+fn sign_by_next(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<RenewalResult, CommandError> {
     let authority = authority(directory, NEXT, now)?;
     let mut files = issue(directory, &authority, hosts)?;
     // The certificate last: as long as it is there, this can be run again.
@@ -124,18 +132,18 @@ fn sign_by_next(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Ren
     }
     for gone in [NEXT.1, NEXT.0] {
         let path = directory.join(gone);
-        fs::remove_file(&path).map_err(|source| Error::file("remove", &path, source))?;
+        fs::remove_file(&path).map_err(|source| CommandError::file("remove", &path, source))?;
     }
     let next = "the new CA signs from now on; the old one stays trusted until the next \
                 `--renew-ca`.\n\nnext: copy pki/ to the same path on each API server's machine.\n";
-    Ok(Renewed {
+    Ok(RenewalResult {
         files,
         next: next.to_owned(),
     })
 }
 
 /// Writes `trusted` where `before` is trusted: into `pki/ca.crt`, and the registrations.
-fn trust(directory: &Path, before: &[u8], trusted: Vec<u8>) -> Result<Vec<&'static str>, Error> {
+fn trust(directory: &Path, before: &[u8], trusted: Vec<u8>) -> Result<Vec<&'static str>, CommandError> {
     let (old, new) = (STANDARD.encode(before), STANDARD.encode(&trusted));
     let mut files = vec![TRUSTED];
     replace(directory, &File::open(TRUSTED, trusted))?;
@@ -158,7 +166,7 @@ fn trust(directory: &Path, before: &[u8], trusted: Vec<u8>) -> Result<Vec<&'stat
 
 /// A new certificate and key for each part of the set-up. The server's is for the hosts
 /// of the one before, and for `hosts`.
-fn issue(directory: &Path, authority: &Authority, hosts: &[Host]) -> Result<Vec<&'static str>, Error> {
+fn issue(directory: &Path, authority: &Authority, hosts: &[Host]) -> Result<Vec<&'static str>, CommandError> {
     let mut names = hosts_of(&read(directory, SERVER.0)?)?;
     names.extend(
         hosts
@@ -181,18 +189,18 @@ fn issue(directory: &Path, authority: &Authority, hosts: &[Host]) -> Result<Vec<
     Ok(files)
 }
 
-fn authority(directory: &Path, place: KeyFiles, now: SystemTime) -> Result<Authority, Error> {
+fn authority(directory: &Path, place: KeyFiles, now: SystemTime) -> Result<Authority, CommandError> {
     let (certificate, key) = (read(directory, place.0)?, read(directory, place.1)?);
     Ok(Authority::from_pem(&certificate, &key, seconds(now))?)
 }
 
-fn read(directory: &Path, path: &str) -> Result<Vec<u8>, Error> {
+fn read(directory: &Path, path: &str) -> Result<Vec<u8>, CommandError> {
     let file = directory.join(path);
     config::files::read(&file, CONFIGURATION_BYTES).map_err(|source| {
         if source.kind() != std::io::ErrorKind::NotFound {
-            return Error::file("read", &file, source);
+            return CommandError::file("read", &file, source);
         }
-        Error::Usage(format!(
+        CommandError::Usage(format!(
             "`{}` does not exist: restore the folders `ca` and `pki` of the set-up where `init` \
              created them. Without them it cannot be renewed: create a new one in another folder",
             file.display()
@@ -201,7 +209,7 @@ fn read(directory: &Path, path: &str) -> Result<Vec<u8>, Error> {
 }
 
 /// Puts `file` in the place of the one that is there, whole.
-fn replace(directory: &Path, file: &File) -> Result<(), Error> {
+fn replace(directory: &Path, file: &File) -> Result<(), CommandError> {
     let path = directory.join(file.path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.new"));
@@ -209,7 +217,7 @@ fn replace(directory: &Path, file: &File) -> Result<(), Error> {
     let _gone = fs::remove_file(&beside);
     create(&beside, file)
         .and_then(|()| fs::rename(&beside, &path))
-        .map_err(|source| Error::file("write", &path, source))
+        .map_err(|source| CommandError::file("write", &path, source))
 }
 
 /// How long ago a file was written; `None` where there is none.

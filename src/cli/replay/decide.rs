@@ -20,7 +20,7 @@ use portcullis_policy::manifest::Surroundings;
 const OWN_GROUP: &str = "portcullis.dev";
 
 /// A review, and what decides it.
-pub(crate) struct Deciding<'a> {
+pub(crate) struct ReplayDecider<'a> {
     pub(crate) policies: &'a LoadedPolicies,
     pub(crate) recorded: &'a RecordLine<'a>,
     pub(crate) now: Time,
@@ -47,9 +47,9 @@ pub(crate) fn recorded_decision(line: &RecordLine<'_>) -> ReplayDecision {
     })
 }
 
-// === impl Deciding ===
+// === impl ReplayDecider ===
 
-impl Deciding<'_> {
+impl ReplayDecider<'_> {
     /// # Errors
     ///
     /// What is recorded is no review.
@@ -169,7 +169,7 @@ impl AdmissionReplay<'_> {
     /// The outcome, or on what it depends that is not known.
     fn run(
         mut self,
-        deciding: &Deciding<'_>,
+        deciding: &ReplayDecider<'_>,
         phase: Phase,
         only: Option<&str>,
         request: &Request<'_>,

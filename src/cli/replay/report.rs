@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::{RecordingFile, ReplayFormat};
 use crate::cli::test::escaped;
-use crate::cli::{Error, output};
+use crate::cli::{CommandError, output};
 use crate::config::Endpoint;
 use crate::recording::RecordLine;
 use portcullis_cel::json::{Document, patch};
@@ -82,7 +82,7 @@ impl ReplayReport {
         self.changes.iter().any(|change| !change.allowed)
     }
 
-    pub(crate) fn print(&self, format: ReplayFormat) -> Result<(), Error> {
+    pub(crate) fn print(&self, format: ReplayFormat) -> Result<(), CommandError> {
         for file in &self.cut {
             super::note(format_args!(
                 "the last line of `{file}` is cut off, as when a process is killed: it is left out"

@@ -17,7 +17,7 @@ use super::judge::ObjectJudge;
 use super::report::ScanReport;
 use super::{Scan, in_order};
 use crate::cli::output::ProgressLine;
-use crate::cli::{Error, authorize, loading, output};
+use crate::cli::{CommandError, authorize, loading, output};
 use crate::cluster::{ListedPlace, LiveCluster, ServedResource};
 use crate::reload;
 use portcullis_cel::json;
@@ -58,17 +58,18 @@ impl ScanInput {
     /// # Errors
     ///
     /// A path leads nowhere or cannot be read, or none of them to a manifest.
-    pub(crate) fn of(paths: &[PathBuf]) -> Result<Self, Error> {
+    pub(crate) fn of(paths: &[PathBuf]) -> Result<Self, CommandError> {
         let mut parts = Vec::new();
         for path in paths {
             if path == Path::new(STDIN) {
                 if parts.iter().any(|part| matches!(part, InputPart::Text(_))) {
-                    return Err(Error::Usage(
+                    return Err(CommandError::Usage(
                         "standard input can be read once: name `-` once".into(),
                     ));
                 }
                 let text = String::from_utf8(authorize::read(path)?);
-                let text = text.map_err(|error| Error::file("read", path, std::io::Error::other(error)))?;
+                let text =
+                    text.map_err(|error| CommandError::file("read", path, std::io::Error::other(error)))?;
                 parts.push(InputPart::Text(text));
                 continue;
             }
@@ -182,7 +183,7 @@ pub(crate) fn judge_cluster(
     cluster: &LiveCluster,
     place: ListedPlace<'_>,
     (report, reports): (&mut ScanReport, &mut OpenReports),
-) -> Result<(), Error> {
+) -> Result<(), CommandError> {
     let mut progress = ProgressLine::new();
     let mut judged = 0_u64;
     let set = judge.loaded.admission.for_cluster(&judge.cluster);
@@ -242,7 +243,7 @@ fn scanned<'c>(
 pub(crate) fn surroundings(
     cluster: &LiveCluster,
     kinds: &[ParamKind],
-) -> Result<[Vec<std::sync::Arc<json::Document<'static>>>; 2], Error> {
+) -> Result<[Vec<std::sync::Arc<json::Document<'static>>>; 2], CommandError> {
     let parsed = |objects: Vec<Value>| {
         let documents = objects
             .iter()
@@ -270,7 +271,7 @@ pub(crate) fn write_reports(
     cluster: &LiveCluster,
     place: ListedPlace<'_>,
     reports: &OpenReports,
-) -> Result<(), Error> {
+) -> Result<(), CommandError> {
     let objects = reports.objects();
     for object in &objects {
         cluster.apply(object)?;
@@ -295,7 +296,7 @@ pub(crate) fn write_reports(
         let own = page.iter().filter(|report| name(report, "name") == NAME);
         let namespaces = own.map(|report| name(report, "namespace"));
         stale.extend(namespaces.filter(|namespace| !written.contains(namespace)));
-        Ok::<_, Error>(())
+        Ok::<_, CommandError>(())
     })?;
     for namespace in stale {
         cluster.delete(served, (&namespace, NAME))?;

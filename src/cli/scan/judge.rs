@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::report::{ScanFinding, ScanOutcome};
-use super::tape::{PolicyJudgement, ScanTape};
+use super::tape::{PolicyJudgement, PolicyResultRecorder};
 use portcullis_policy::document::{Document, Node};
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::engine::{CauseKind, Time};
@@ -69,7 +69,7 @@ impl ObjectJudge {
             .root()
             .get("metadata")
             .and_then(|metadata| metadata.get("uid")?.as_str());
-        let reported = Reported::new(&about, api_version, uid.unwrap_or_default());
+        let reported = ScanSubject::new(&about, api_version, uid.unwrap_or_default());
         let judgements = self.judgements(&about, self.phases);
         judged.findings.extend(reported.findings(judgements, ""));
         if let Some(pod) = pod_of(&object.root().to_json(), &about.namespace) {
@@ -104,7 +104,7 @@ impl ObjectJudge {
     }
 
     fn judgements(&self, about: &ReviewOfManifest, phases: &'static [Phase]) -> Vec<PolicyJudgement> {
-        let (tape, answers) = (ScanTape::default(), RecordedAnswers::default());
+        let (tape, answers) = (PolicyResultRecorder::default(), RecordedAnswers::default());
         let asked = OfflineReview {
             loaded: &self.loaded,
             cluster: &self.cluster,
@@ -171,9 +171,9 @@ fn without_mutation(mut judgement: PolicyJudgement) -> PolicyJudgement {
 }
 
 /// The object as results name it.
-struct Reported(ScanFinding);
+struct ScanSubject(ScanFinding);
 
-impl Reported {
+impl ScanSubject {
     fn new(about: &ReviewOfManifest, api_version: &str, uid: &str) -> Self {
         Self(ScanFinding {
             file: about.file.as_str().into(),

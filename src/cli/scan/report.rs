@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::ScanFormat;
 use super::formats::{self, JunitReport, OpenReports};
-use crate::cli::{Error, output};
+use crate::cli::{CommandError, output};
 use portcullis_policy::explain::authorization::object;
 use portcullis_policy::explain::lines::one_line;
 
@@ -62,11 +62,11 @@ impl ScanReport {
     /// # Errors
     ///
     /// Standard output takes no more.
-    pub(crate) fn skipped(&mut self, findings: &[ScanFinding]) -> Result<(), Error> {
+    pub(crate) fn skipped(&mut self, findings: &[ScanFinding]) -> Result<(), CommandError> {
         let mut findings = findings.iter();
         findings
             .try_for_each(|finding| self.finding(finding))
-            .map_err(Error::Output)
+            .map_err(CommandError::Output)
     }
 
     /// Takes the findings about one object.
@@ -74,7 +74,7 @@ impl ScanReport {
     /// # Errors
     ///
     /// Standard output takes no more.
-    pub(crate) fn object(&mut self, findings: &[ScanFinding]) -> Result<(), Error> {
+    pub(crate) fn object(&mut self, findings: &[ScanFinding]) -> Result<(), CommandError> {
         self.objects += 1;
         if let (ReportForm::Junit(junit), Some(first)) = (&mut self.form, findings.first()) {
             junit.object(first, findings);
@@ -82,7 +82,7 @@ impl ScanReport {
         findings
             .iter()
             .try_for_each(|finding| self.finding(finding))
-            .map_err(Error::Output)
+            .map_err(CommandError::Output)
     }
 
     fn finding(&mut self, finding: &ScanFinding) -> io::Result<()> {
@@ -128,8 +128,8 @@ impl ScanReport {
     /// # Errors
     ///
     /// Standard output takes no more.
-    pub(crate) fn flush(&mut self) -> Result<(), Error> {
-        self.out.flush().map_err(Error::Output)
+    pub(crate) fn flush(&mut self) -> Result<(), CommandError> {
+        self.out.flush().map_err(CommandError::Output)
     }
 
     /// Ends the report. True if nothing would be refused.
@@ -137,9 +137,9 @@ impl ScanReport {
     /// # Errors
     ///
     /// Standard output takes no more.
-    pub(crate) fn finish(mut self) -> Result<bool, Error> {
+    pub(crate) fn finish(mut self) -> Result<bool, CommandError> {
         let summary = self.summary;
-        self.end().map_err(Error::Output)?;
+        self.end().map_err(CommandError::Output)?;
         Ok(summary.is_sound())
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct PolicyJudgement {
 
 /// All that was taken down.
 #[derive(Debug, Default)]
-pub(crate) struct Judgements {
+pub(crate) struct PolicyResults {
     /// Of ValidatingAdmissionPolicies, in their order.
     pub(crate) validating: Vec<PolicyJudgement>,
     /// The MutatingAdmissionPolicies of which nobody knows what they do to the object.
@@ -38,13 +38,13 @@ pub(crate) struct Judgements {
 
 /// The recorder of one object's run.
 #[derive(Debug, Default)]
-pub(crate) struct ScanTape(RefCell<TapeState>);
+pub(crate) struct PolicyResultRecorder(RefCell<TapeState>);
 
 #[derive(Debug, Default)]
 struct TapeState {
     mutates: bool,
     open: Option<PolicyRun>,
-    judgements: Judgements,
+    judgements: PolicyResults,
     /// By policy: the exceptions that do not apply, because they are for some subjects.
     for_subjects: BTreeMap<String, BTreeSet<String>>,
 }
@@ -67,17 +67,17 @@ struct PolicyRun {
     decided: Vec<PolicyJudgement>,
 }
 
-// === impl ScanTape ===
+// === impl PolicyResultRecorder ===
 
-impl ScanTape {
-    pub(crate) fn into_judgements(self) -> Judgements {
+impl PolicyResultRecorder {
+    pub(crate) fn into_judgements(self) -> PolicyResults {
         let mut state = self.0.into_inner();
         state.close();
         state.judgements
     }
 }
 
-impl Recorder for ScanTape {
+impl Recorder for PolicyResultRecorder {
     fn record(&self, step: TraceStep<'_>) {
         let mut state = self.0.borrow_mut();
         match step {
@@ -147,7 +147,7 @@ impl TapeState {
     }
 }
 
-impl Judgements {
+impl PolicyResults {
     /// Adds what a policy makes of the object with one parameter to what it makes of it with
     /// others.
     fn add(&mut self, judgement: PolicyJudgement) {

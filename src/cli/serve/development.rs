@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use crate::cli::output::{self, Format};
-use crate::cli::{Error, init, loading};
+use crate::cli::{CommandError, init, loading};
 use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
 use crate::server::ListenAddresses;
 use portcullis_policy::explain::Lines;
@@ -16,10 +16,10 @@ use portcullis_policy::explain::Lines;
 /// # Errors
 ///
 /// There is none; its folder is a link, or others may write to it.
-pub(crate) fn existing() -> Result<PathBuf, Error> {
+pub(crate) fn existing() -> Result<PathBuf, CommandError> {
     found()?.ok_or_else(|| {
         let portcullis = output::program();
-        Error::Usage(format!(
+        CommandError::Usage(format!(
             "nothing says what to serve: name a configuration by `--config FILE`, make one by \
              `{portcullis} init DIR`, or run `{portcullis}` alone, which makes a development set-up in \
              `.portcullis/` and serves it"
@@ -27,12 +27,12 @@ pub(crate) fn existing() -> Result<PathBuf, Error> {
     })
 }
 
-fn found() -> Result<Option<PathBuf>, Error> {
+fn found() -> Result<Option<PathBuf>, CommandError> {
     let configuration = PathBuf::from(loading::DEVELOPMENT);
     let folder = configuration.parent().unwrap_or(Path::new(""));
     // Another's would be served with the keys that are in it.
     if let Some(why) = unsafe_for_keys(folder, KeyFolderOwner::Own) {
-        return Err(Error::Usage(why));
+        return Err(CommandError::Usage(why));
     }
     Ok(configuration.is_file().then_some(configuration))
 }
@@ -43,7 +43,7 @@ fn found() -> Result<Option<PathBuf>, Error> {
 ///
 /// It cannot be made, or could not be served; its folder is a link, or others may write to it; a
 /// folder that an interrupted start left behind is named.
-pub(crate) fn set_up(format: Format) -> Result<PathBuf, Error> {
+pub(crate) fn set_up(format: Format) -> Result<PathBuf, CommandError> {
     if let Some(configuration) = found()? {
         return Ok(configuration);
     }
@@ -66,10 +66,10 @@ pub(crate) fn set_up(format: Format) -> Result<PathBuf, Error> {
 const PORTS: [u16; 3] = [8443, 9090, 9091];
 
 /// Refuses to make a set-up that could not be served.
-fn check_ports() -> Result<(), Error> {
+fn check_ports() -> Result<(), CommandError> {
     for port in PORTS {
         if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-            return Err(Error::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "cannot listen on 127.0.0.1:{port}: {error}: stop the program that does, or let `{} init \
                  DIR` make a set-up whose configuration you give other addresses",
                 output::program()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::unused::Unused;
+use super::unused::UnusedObjects;
 use super::usage::LeftOut;
 use portcullis_policy::document;
 use portcullis_policy::engine::Time;
@@ -14,11 +14,11 @@ use portcullis_policy::explain::Lines;
 /// Everything that is said.
 pub(crate) struct SuggestReport {
     pub(crate) roles: SuggestedRoles,
-    pub(crate) seen: Seen,
+    pub(crate) seen: LogTotals,
     pub(crate) left_out: BTreeMap<LeftOut, (usize, LogLine)>,
     /// The matchConditions of the API server's own webhooks, as far as they are known.
     pub(crate) never_asked: Vec<String>,
-    pub(crate) unused: Option<Unused>,
+    pub(crate) unused: Option<UnusedObjects>,
     /// Whether what is sensitive is suggested like the rest.
     pub(crate) with_sensitive: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) struct SuggestedRoles {
 
 /// How much was read.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Seen {
+pub(crate) struct LogTotals {
     pub(crate) files: usize,
     pub(crate) lines: usize,
     /// Lines that could not be read.
@@ -81,9 +81,9 @@ const SENSITIVE: &str = "\
 # comments; take away the `# ` of those that are needed.
 ";
 
-// === impl Seen ===
+// === impl LogTotals ===
 
-impl Seen {
+impl LogTotals {
     /// Adds the time of a line.
     pub(crate) fn time(&mut self, time: &str) {
         let Some(parsed) = Time::parse(time) else {
@@ -163,7 +163,7 @@ impl SuggestReport {
         lines
     }
 
-    fn unused_in_words(&self, unused: &Unused, lines: &mut Lines) {
+    fn unused_in_words(&self, unused: &UnusedObjects, lines: &mut Lines) {
         lines.line("");
         lines.line("# What decided no request of the log,");
         lines.line(format_args!("# {}.", self.seen.period()));

@@ -26,7 +26,7 @@ const PATHS: [&str; 3] = ["/metrics", "/metrics/x", "/debug/"];
 
 /// A request by the places of its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Asked {
+enum GeneratedRequest {
     Resource {
         user: usize,
         verb: usize,
@@ -41,7 +41,7 @@ enum Asked {
     },
 }
 
-impl Asked {
+impl GeneratedRequest {
     fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for user in 0..USERS.len() {
@@ -171,7 +171,7 @@ fn report(lines: &str, widening: Widening, with_sensitive: bool) -> SuggestRepor
     let log: PathBuf = folder.path().join("decisions.log");
     std::fs::write(&log, lines).unwrap();
     let command = suggest(widening);
-    let mut gathered = Gathered::default();
+    let mut gathered = LogEvidence::default();
     command.gather(&log, &mut gathered).unwrap();
     let cluster = command.chosen_cluster(&gathered).unwrap();
     SuggestReport {
@@ -184,11 +184,11 @@ fn report(lines: &str, widening: Widening, with_sensitive: bool) -> SuggestRepor
     }
 }
 
-fn text_of(lines: impl Iterator<Item = Asked>) -> String {
+fn text_of(lines: impl Iterator<Item = GeneratedRequest>) -> String {
     lines.map(|asked| format!("{}\n", asked.line())).collect()
 }
 
-fn allowed_by(text: &str) -> BTreeSet<Asked> {
+fn allowed_by(text: &str) -> BTreeSet<GeneratedRequest> {
     let source = Source {
         file: "suggested.yaml".into(),
         text: text.into(),
@@ -197,16 +197,16 @@ fn allowed_by(text: &str) -> BTreeSet<Asked> {
     let (manifests, faults) = manifest::load(&[source], &Options::default());
     let manifests = manifests.unwrap_or_else(|| panic!("{faults}\n{text}"));
     let set: &PolicySet = manifests.policies.for_cluster("default");
-    let is_allowed = |asked: &Asked| {
+    let is_allowed = |asked: &GeneratedRequest| {
         let decided = set.authorize(&asked.attributes(), Time::UNIX_EPOCH);
         decided.decision == Decision::Allow
     };
-    Asked::all().into_iter().filter(is_allowed).collect()
+    GeneratedRequest::all().into_iter().filter(is_allowed).collect()
 }
 
-fn implied_by(lines: &[Asked]) -> BTreeSet<Asked> {
-    let is_implied = |asked: &Asked| lines.iter().any(|line| line.implies(*asked));
-    Asked::all().into_iter().filter(is_implied).collect()
+fn implied_by(lines: &[GeneratedRequest]) -> BTreeSet<GeneratedRequest> {
+    let is_implied = |asked: &GeneratedRequest| lines.iter().any(|line| line.implies(*asked));
+    GeneratedRequest::all().into_iter().filter(is_implied).collect()
 }
 
 proptest! {
@@ -214,21 +214,21 @@ proptest! {
 
     #[test]
     fn a_suggestion_allows_what_was_asked_and_nothing_else(
-        lines in prop::collection::vec(prop::sample::select(Asked::all()), 0..24)
+        lines in prop::collection::vec(prop::sample::select(GeneratedRequest::all()), 0..24)
     ) {
         let text = text_of(lines.iter().copied());
         let whole = report(&text, Widening::default(), true).in_words().to_string();
         prop_assert!(!whole.contains('*'), "{}", whole);
         prop_assert_eq!(allowed_by(&whole), implied_by(&lines), "{}", whole);
 
-        let plain: Vec<Asked> = lines.iter().copied().filter(|asked| !asked.is_sensitive()).collect();
+        let plain: Vec<GeneratedRequest> = lines.iter().copied().filter(|asked| !asked.is_sensitive()).collect();
         let without = report(&text, Widening::default(), false).in_words().to_string();
         prop_assert_eq!(allowed_by(&without), implied_by(&plain), "{}", without);
     }
 
     #[test]
     fn what_is_commented_out_is_all_that_was_sensitive(
-        lines in prop::collection::vec(prop::sample::select(Asked::all()), 0..24)
+        lines in prop::collection::vec(prop::sample::select(GeneratedRequest::all()), 0..24)
     ) {
         let text = text_of(lines.iter().copied());
         let words = report(&text, Widening::default(), false).in_words().to_string();
@@ -247,7 +247,7 @@ proptest! {
 #[test]
 fn rules_are_widened_where_that_is_asked_for() {
     let pod = |namespace: &str, name: &str| {
-        let mut line = Asked::all()[0].line();
+        let mut line = GeneratedRequest::all()[0].line();
         line["attributes"]["namespace"] = namespace.into();
         line["attributes"]["name"] = name.into();
         format!("{line}\n")
@@ -283,7 +283,7 @@ fn rules_are_widened_where_that_is_asked_for() {
 #[test]
 fn what_cannot_be_allowed_exactly_is_left_out() {
     let changed = |change: &dyn Fn(&mut Value)| {
-        let mut line = Asked::all()[0].line();
+        let mut line = GeneratedRequest::all()[0].line();
         change(&mut line);
         format!("{line}\n")
     };
@@ -330,7 +330,7 @@ fn what_cannot_be_allowed_exactly_is_left_out() {
 
 #[test]
 fn what_a_policy_allowed_for_its_selector_is_no_grant() {
-    let mut line = Asked::all()[0].line();
+    let mut line = GeneratedRequest::all()[0].line();
     line["cause"]["kind"] = "AuthorizationPolicy".into();
     line["attributes"]["labelSelector"] = json!({"requirements": []});
     let mut usage = AllowedRequests::default();
@@ -356,7 +356,7 @@ fn a_users_name_stays_what_it_is() {
         "\u{85}",
         "system:serviceaccount:x",
     ] {
-        let mut line = Asked::all()[0].line();
+        let mut line = GeneratedRequest::all()[0].line();
         line["user"] = name.into();
         line["attributes"]["resource"] = "secrets".into();
         let text = format!("{line}\n");

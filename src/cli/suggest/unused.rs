@@ -19,13 +19,13 @@ pub(crate) struct Causes {
 
 /// What decided nothing, by object.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Unused {
+pub(crate) struct UnusedObjects {
     /// Bindings and policies of which nothing decided.
     pub(crate) objects: Vec<String>,
     /// Rules that decided nothing, of objects that decided something.
     pub(crate) rules: Vec<UnusedRule>,
     /// Bindings of which the log cannot tell, and why.
-    pub(crate) unseen: Vec<Unseen>,
+    pub(crate) unseen: Vec<UnreviewedBinding>,
 }
 
 /// A rule that decided nothing.
@@ -40,7 +40,7 @@ pub(crate) struct UnusedRule {
 
 /// A binding for somebody about whom the API server does not ask.
 #[derive(Debug, Serialize)]
-pub(crate) struct Unseen {
+pub(crate) struct UnreviewedBinding {
     pub(crate) object: String,
     pub(crate) subject: String,
 }
@@ -82,9 +82,9 @@ impl Causes {
     }
 }
 
-// === impl Unused ===
+// === impl UnusedObjects ===
 
-impl Unused {
+impl UnusedObjects {
     /// What of `loaded` is not among `causes`. `asked` are the API server's own authorization
     /// webhooks, as far as they are known.
     pub(crate) fn of(loaded: &LoadedPolicies, cluster: &str, causes: &Causes, asked: &[Authorizer]) -> Self {
@@ -112,7 +112,7 @@ impl Unused {
         };
         let unseen = binding.subjects.iter().find(|subject| is_unseen(subject, asked));
         if let Some(subject) = unseen {
-            self.unseen.push(Unseen {
+            self.unseen.push(UnreviewedBinding {
                 object: in_words(kind, &binding.namespace, &binding.name),
                 subject: in_words(subject.kind.as_str(), &subject.namespace, &subject.name),
             });

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::cli::Error;
+use crate::cli::CommandError;
 use crate::config::files;
 use portcullis_policy::explain::logged::LoggedDecision;
 
@@ -310,10 +310,10 @@ const MOST_BYTES: u64 = 1 << 20;
 /// The file cannot be read, or is compressed.
 pub(crate) fn read_log(
     path: &Path,
-    decision: &mut impl FnMut(u64, &LoggedDecision<'_>) -> Result<(), Error>,
+    decision: &mut impl FnMut(u64, &LoggedDecision<'_>) -> Result<(), CommandError>,
     broken: &mut impl FnMut(u64, &str),
-) -> Result<(), Error> {
-    let unreadable = |source| Error::file("read", path, source);
+) -> Result<(), CommandError> {
+    let unreadable = |source| CommandError::file("read", path, source);
     let mut input: Box<dyn BufRead> = if path == Path::new("-") {
         Box::new(BufReader::new(io::stdin()))
     } else {
@@ -330,7 +330,7 @@ pub(crate) fn read_log(
             break;
         }
         if number == 1 && line.starts_with(&[0x1f, 0x8b]) {
-            return Err(Error::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "`{}` is compressed: decompress it, such as by `gunzip -c FILE | portcullis suggest -`",
                 path.display()
             )));

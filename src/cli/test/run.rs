@@ -51,14 +51,14 @@ pub(crate) struct TestRun {
 }
 
 /// How a case was decided.
-enum Reached {
+enum CaseDecision {
     Access(Trace),
     Admission(Vec<Traced>),
     Nothing,
 }
 
 /// What is not as expected, the explanation, and what was reached.
-type Compared = (Vec<Difference>, String, Reached);
+type Compared = (Vec<Difference>, String, CaseDecision);
 
 // === impl TestRun ===
 
@@ -84,9 +84,9 @@ impl TestRun {
             let (outcome, reached) = decided(&loaded, &suite.file, case, case.at.unwrap_or(self.now));
             if let Some(coverage) = &mut coverage {
                 match reached {
-                    Reached::Access(trace) => coverage.note_access(&trace),
-                    Reached::Admission(trace) => coverage.note_admission(&trace),
-                    Reached::Nothing => {}
+                    CaseDecision::Access(trace) => coverage.note_access(&trace),
+                    CaseDecision::Admission(trace) => coverage.note_admission(&trace),
+                    CaseDecision::Nothing => {}
                 }
             }
             outcomes.push(outcome);
@@ -127,7 +127,7 @@ pub(crate) fn decide(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time
     decided(loaded, file, case, now).0
 }
 
-fn decided(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> (CaseOutcome, Reached) {
+fn decided(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> (CaseOutcome, CaseDecision) {
     let (differences, explanation, reached) = match &case.question {
         CaseQuestion::Access(asked) => access(loaded, &case.cluster, asked, now),
         CaseQuestion::Admission(asked) => admit(loaded, &case.cluster, asked, now),
@@ -147,7 +147,7 @@ fn decided(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> (Case
 fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) -> Compared {
     let foreign = none_of(case.opinions.foreign(&loaded.authorizers));
     if !foreign.is_empty() {
-        return (foreign, String::new(), Reached::Nothing);
+        return (foreign, String::new(), CaseDecision::Nothing);
     }
     let policies = loaded.policies.for_cluster(cluster);
     let (own, trace) = policies.explain(&case.attributes, now);
@@ -160,7 +160,7 @@ fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) 
     };
     let explanation = words.lines().to_string();
     let differences = differences(&case.expect, &consulted.authorization);
-    (differences, explanation, Reached::Access(trace))
+    (differences, explanation, CaseDecision::Access(trace))
 }
 
 /// Recorded answers of webhooks that are not there.
@@ -175,12 +175,12 @@ fn admit(loaded: &LoadedPolicies, cluster: &str, case: &AdmissionCase, now: Time
         && !loaded.has_policy(cluster, case.phases, name)
     {
         let none = Difference::new("policy".to_owned(), name.clone(), String::new());
-        return (vec![none], String::new(), Reached::Nothing);
+        return (vec![none], String::new(), CaseDecision::Nothing);
     }
     let policies = loaded.admission.for_cluster(cluster);
     let foreign = none_of(case.answers.foreign(policies));
     if !foreign.is_empty() {
-        return (foreign, String::new(), Reached::Nothing);
+        return (foreign, String::new(), CaseDecision::Nothing);
     }
     let asked = OfflineReview {
         loaded,
@@ -198,12 +198,12 @@ fn admit(loaded: &LoadedPolicies, cluster: &str, case: &AdmissionCase, now: Time
         Ok(answered) => {
             let explanation = AdmitInWords(&answered).lines().to_string();
             let differences = case.expect.differences(&answered);
-            (differences, explanation, Reached::Admission(answered.trace))
+            (differences, explanation, CaseDecision::Admission(answered.trace))
         }
         Err(error) => {
             let expected = "an AdmissionReview".to_owned();
             let wrong = Difference::new("review".to_owned(), expected, error.to_string());
-            (vec![wrong], String::new(), Reached::Nothing)
+            (vec![wrong], String::new(), CaseDecision::Nothing)
         }
     }
 }

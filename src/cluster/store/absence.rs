@@ -10,7 +10,7 @@ use std::fmt;
 
 use super::listing::Listing;
 use super::{Store, StoredKinds, SyncProgress};
-use crate::cluster::contents::Good;
+use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{WatchPurpose, WatchedKind};
 
 /// So many objects do not vanish at once between two lists, where they are more than half of
@@ -126,12 +126,12 @@ impl StoredKinds {
             .get(kind)
             .into_iter()
             .flat_map(|kind| kind.objects.iter());
-        let is_in_force = |good: &Good| kind.role != WatchPurpose::Selected || self.is_selected(good);
+        let is_in_force = |good: &ValidObject| kind.role != WatchPurpose::Selected || self.is_selected(good);
         held.filter(|(name, held)| held.good.as_ref().is_some_and(is_in_force) && is_meant(name, held.listed))
             .count()
     }
 
-    fn is_selected(&self, good: &Good) -> bool {
+    fn is_selected(&self, good: &ValidObject) -> bool {
         let last = self.last.as_ref();
         last.is_none_or(|last| last.selects(good))
     }

@@ -10,7 +10,7 @@ const OUTDATED_AFTER: Duration = Duration::from_secs(60);
 
 /// Since when a kind may be another in the API server, and why.
 #[derive(Debug, Clone)]
-pub(crate) struct Outdated {
+pub(crate) struct StaleSince {
     pub(crate) since: Instant,
     pub(crate) why: String,
 }
@@ -30,7 +30,7 @@ impl Store {
         if let Some(objects) = self.known().kinds.get_mut(kind) {
             let since = objects.outdated.as_ref().map_or(now, |outdated| outdated.since);
             let why = why.to_owned();
-            objects.outdated = Some(Outdated { since, why });
+            objects.outdated = Some(StaleSince { since, why });
         }
     }
 }
@@ -50,7 +50,7 @@ impl StoredKinds {
     pub(crate) fn outdated(&self, now: Instant) -> Vec<String> {
         let kinds = self.kinds.iter();
         let outdated = kinds.filter_map(|(kind, objects)| {
-            let Outdated { since, why } = objects.outdated.as_ref()?;
+            let StaleSince { since, why } = objects.outdated.as_ref()?;
             let age = now.saturating_duration_since(*since);
             let seconds = age.as_secs();
             (age >= OUTDATED_AFTER).then(|| format!("{kind}: for {seconds} s: {why}"))

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{HeldObject, Newest, Origin, Store, StoredKinds};
+use super::{HeldObject, LatestVersion, Origin, Store, StoredKinds};
 use crate::cluster::condition::{InForceCondition, NotedCondition};
 use crate::cluster::kind::{WatchPurpose, WatchedKind};
 use crate::cluster::object::Name;
@@ -24,7 +24,7 @@ pub(crate) struct Standing {
 
 /// The condition that an object is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct DesiredCondition {
     pub(crate) kind: WatchedKind,
     pub(crate) name: String,
     pub(crate) uid: String,
@@ -45,7 +45,7 @@ impl Store {
 
     /// The condition of each object at `now`, and when that is to be asked again because
     /// of the time. Nothing is said of a version that is still on its way.
-    pub(crate) fn conditions(&self, now: Time) -> (Vec<Wanted>, Option<Time>) {
+    pub(crate) fn conditions(&self, now: Time) -> (Vec<DesiredCondition>, Option<Time>) {
         let known = self.known();
         let (mut wanted, mut next) = (Vec::new(), None::<Time>);
         if known.origin != Origin::Live {
@@ -57,7 +57,7 @@ impl Store {
                     continue;
                 };
                 next = next.into_iter().chain(held.changes_after(now)).min();
-                wanted.push(Wanted {
+                wanted.push(DesiredCondition {
                     kind: kind.clone(),
                     name: name.1.clone(),
                     uid: held.noted().uid.clone(),
@@ -117,13 +117,13 @@ impl StoredKinds {
             ""
         };
         match &held.newest {
-            Newest::Faulty(fault) => {
+            LatestVersion::Faulty(fault) => {
                 return Some((false, "Faulty", format!("{}{but}", texts(&fault.refused.faults))));
             }
-            Newest::Withheld(withheld) => {
+            LatestVersion::Withheld(withheld) => {
                 return Some((false, "Withheld", format!("{}{but}", withheld.why()?)));
             }
-            Newest::Good => {}
+            LatestVersion::Good => {}
         }
         let good = held.good.as_ref()?;
         if self.standing.in_files.contains(good.object.identity()) {

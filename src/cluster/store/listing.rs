@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::absence::{Doubt, ListEvidence};
-use super::left_out::{self, LeftOutObjects};
 use super::schema::MAX_DEFINITIONS;
+use super::withheld::{self, LeftOutObjects};
 use super::{ReadObject, Store, StoredKinds, SyncProgress};
 use crate::cluster::kind::{WatchPurpose, WatchedKind};
 use crate::cluster::object::{Name, ReceivedObject};
@@ -176,7 +176,7 @@ impl Store {
         } = listing;
         changed |= kind.role == WatchPurpose::Parameter
             && (!objects.known || !is_whole || left_out.all() != objects.left_out.all());
-        left_out::log_new(cluster, kind, &left_out, &objects.left_out);
+        withheld::log_new(cluster, kind, &left_out, &objects.left_out);
         for name in left_out.names() {
             changed |= objects.objects.leave_out(name);
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::schema::SchemaState;
-use super::{HeldObject, Newest, Store, StoredKinds};
-use crate::cluster::contents::Good;
+use super::{HeldObject, LatestVersion, Store, StoredKinds};
+use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::{Name, ReceivedObject, RefusedObject};
 use portcullis_cel::Version;
@@ -54,9 +54,9 @@ impl HeldObject {
             Some((digest, good.compile_anew(cluster, version).err()?))
         });
         let refused = match &mut self.newest {
-            Newest::Good => refused,
-            Newest::Withheld(withheld) => withheld.compile_anew(cluster, version).err(),
-            Newest::Faulty(_) => None,
+            LatestVersion::Good => refused,
+            LatestVersion::Withheld(withheld) => withheld.compile_anew(cluster, version).err(),
+            LatestVersion::Faulty(_) => None,
         };
         if let Some((digest, refused)) = refused {
             self.refuse(cluster, digest, refused, None);
@@ -72,7 +72,7 @@ impl HeldObject {
         version: Version,
         schema: &SchemaState,
     ) {
-        let Newest::Faulty(fault) = &mut self.newest else {
+        let LatestVersion::Faulty(fault) = &mut self.newest else {
             return;
         };
         let Some(text) = fault.refused.text.as_deref() else {
@@ -82,7 +82,7 @@ impl HeldObject {
         match fault.charge.take() {
             // It is the version that holds.
             None => match received.read(&store.cluster, version) {
-                Ok(_) => self.newest = Newest::Good,
+                Ok(_) => self.newest = LatestVersion::Good,
                 Err(refused) => fault.refused = refused,
             },
             Some(charge) => match store.read_charged(kind, received, version, charge) {
@@ -96,9 +96,9 @@ impl HeldObject {
     }
 }
 
-// === impl Good ===
+// === impl ValidObject ===
 
-impl Good {
+impl ValidObject {
     /// Stays as it is where it has faults.
     ///
     /// # Errors

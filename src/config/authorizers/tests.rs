@@ -46,7 +46,7 @@ fn faults_of(entries: &str) -> String {
 fn read(folder: &Path, entry: &str) -> Vec<AuthorizerEntry> {
     let text = format!("authorizers: [{entry}]");
     let documents = document::parse(None, &text).unwrap();
-    let reading = Reading::new(&documents[0], folder);
+    let reading = ReadContext::new(&documents[0], folder);
     let read = authorizers(&reading.root(&["authorizers"]), "authorizers", ANY);
     assert_eq!(reading.into_faults().to_string(), "");
     read

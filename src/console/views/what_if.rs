@@ -59,7 +59,7 @@ struct Question {
 
 /// What is answered, by what is in force and then by what is on trial.
 #[derive(Default)]
-struct Answers {
+struct WhatIfAnswers {
     wrong: Vec<String>,
     requests: Vec<AuthorizationAnswer>,
     manifests: Vec<AdmissionAnswer>,
@@ -142,8 +142,8 @@ impl Question {
         })
     }
 
-    fn answers(&self, context: &ViewContext<'_>) -> Result<Answers, ViewError> {
-        let mut answers = Answers::default();
+    fn answers(&self, context: &ViewContext<'_>) -> Result<WhatIfAnswers, ViewError> {
+        let mut answers = WhatIfAnswers::default();
         let in_force = in_force(context.snapshot);
         let on_trial = if self.trial.is_empty() {
             None
@@ -193,9 +193,9 @@ impl Question {
     }
 }
 
-// === impl Answers ===
+// === impl WhatIfAnswers ===
 
-impl Answers {
+impl WhatIfAnswers {
     fn decisions(&self) -> Vec<DecisionView> {
         self.requests.iter().map(DecisionView::from).collect()
     }

@@ -27,7 +27,7 @@ const FILTER_BITS_PER_TEXT: usize = 16;
 
 /// Texts that were removed.
 #[derive(Debug, Default)]
-pub(crate) struct Removed {
+pub(crate) struct RemovedTexts {
     /// The texts one after the other, as far as they are looked for.
     bytes: Vec<u8>,
     /// Where each is, in their order once they are sorted. None begins as another.
@@ -38,9 +38,9 @@ pub(crate) struct Removed {
     filter: Vec<u64>,
 }
 
-// === impl Removed ===
+// === impl RemovedTexts ===
 
-impl Removed {
+impl RemovedTexts {
     /// Remembers every text in `node`, also what it is in base64, and what it is base64 of.
     pub(crate) fn add(&mut self, node: Node<'_>) {
         for text in node.descendants().filter(|node| node.kind() == Kind::String) {
@@ -156,10 +156,10 @@ mod tests {
     use super::*;
     use portcullis_cel::json::Document;
 
-    fn removed(texts: &[String]) -> Removed {
+    fn removed(texts: &[String]) -> RemovedTexts {
         let list = serde_json::to_string(texts).unwrap();
         let document = Document::parse(list).unwrap();
-        let mut removed = Removed::default();
+        let mut removed = RemovedTexts::default();
         removed.add(document.root());
         removed.sort();
         removed

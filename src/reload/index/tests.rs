@@ -86,14 +86,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// What the files say, and what is watched.
 #[derive(Default)]
-struct World {
+struct IndexWorld {
     files: BTreeMap<Option<usize>, Vec<usize>>,
     sources: BTreeMap<Option<usize>, Arc<SourceObjects>>,
     watched: BTreeMap<usize, Arc<Watched>>,
     objects: HashMap<(usize, usize), Arc<ValidatedObject>>,
 }
 
-impl World {
+impl IndexWorld {
     fn take(&mut self, step: &Step) {
         match step {
             Step::File(cluster, objects) => {
@@ -286,7 +286,7 @@ proptest! {
     fn changes_beside_a_shared_base_give_the_set_of_a_load_from_nothing(steps in vec(step(), 1..10)) {
         let config = configuration();
         let options = test_options(&config);
-        let (mut world, mut before) = (World::default(), None::<(SnapshotIndex, ObjectSet)>);
+        let (mut world, mut before) = (IndexWorld::default(), None::<(SnapshotIndex, ObjectSet)>);
         for step in &steps {
             world.take(step);
             let Some(own) = world.own(&options) else { continue };
@@ -308,7 +308,7 @@ proptest! {
     fn what_one_cluster_has_decides_for_no_other(steps in vec(step(), 1..10)) {
         let config = configuration();
         let options = test_options(&config);
-        let mut world = World::default();
+        let mut world = IndexWorld::default();
         let mut before = None::<(SnapshotIndex, ObjectSet)>;
         for step in &steps {
             world.take(step);
@@ -336,7 +336,7 @@ proptest! {
     fn a_change_in_one_cluster_leaves_the_sets_of_others_alone(objects in vec(0..OBJECTS.len(), 0..5)) {
         let config = configuration();
         let options = test_options(&config);
-        let mut world = World::default();
+        let mut world = IndexWorld::default();
         world.take(&Step::File(None, vec![0, 2, 6, 10]));
         for cluster in 0..CLUSTERS.len() {
             world.take(&Step::Watched(cluster, vec![4, 8, 12], true, false));

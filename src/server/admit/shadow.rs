@@ -20,7 +20,7 @@ use crate::reload::Snapshot;
 use crate::server::gateway::{DecisionRecorder, Shared};
 use crate::server::limits::memory::ReviewMemory;
 use crate::server::limits::{Capacity, Permit};
-use crate::server::pool::Size;
+use crate::server::pool::JobSize;
 use crate::server::receive::MAX_REQUEST_TIME;
 use crate::telemetry::decision_log::ShadowDecision;
 use portcullis_policy::api::OwnedAdmissionReview;
@@ -105,7 +105,7 @@ impl PendingShadows {
             let encoding = self
                 .shared
                 .pool
-                .run(Size::Large, &self.caller.cluster, soon(), encode);
+                .run(JobSize::Large, &self.caller.cluster, soon(), encode);
             let Ok((questions, still_left)) = encoding.await else {
                 return;
             };
@@ -127,7 +127,7 @@ impl PendingShadows {
             let comparing = self
                 .shared
                 .pool
-                .run(Size::Large, &self.caller.cluster, soon(), compare);
+                .run(JobSize::Large, &self.caller.cluster, soon(), compare);
             let Ok((decisions, calls)) = comparing.await else {
                 return;
             };

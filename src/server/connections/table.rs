@@ -43,7 +43,7 @@ pub(crate) struct ConnectionTable {
     of_clusters: HashMap<Arc<str>, BTreeSet<u64>>,
     /// How many are closed and not gone yet.
     closing: usize,
-    stage: Option<Stage>,
+    stage: Option<ConnectionStage>,
 }
 
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl ConnectionTable {
         }
         let number = self.next;
         self.next += 1;
-        let stage = self.stage.unwrap_or(Stage::Open);
+        let stage = self.stage.unwrap_or(ConnectionStage::Open);
         let status = Arc::new(ConnectionStatus::new(
             stage,
             now.saturating_add(milliseconds(handshake)),
@@ -169,12 +169,12 @@ impl ConnectionTable {
 
     /// Has every connection, those to come too, go on to `stage`. Nobody waits
     /// for the end of those without proof.
-    pub(crate) fn advance(&mut self, stage: Stage) {
+    pub(crate) fn advance(&mut self, stage: ConnectionStage) {
         self.stage = Some(stage);
         for entry in self.open.values() {
             entry.status.advance(stage);
         }
-        while stage >= Stage::Ending && self.close_oldest() {}
+        while stage >= ConnectionStage::Ending && self.close_oldest() {}
     }
 
     /// Whether more connections are on their way out than may be.
@@ -223,7 +223,7 @@ impl ConnectionTable {
             entry.is_closing = true;
             self.closing += 1;
         }
-        entry.status.advance(Stage::Closed);
+        entry.status.advance(ConnectionStage::Closed);
         self.forget(number);
     }
 
@@ -267,7 +267,7 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 
 /// How far a connection's end has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
+pub(crate) enum ConnectionStage {
     /// It stays.
     Open,
     /// What is in flight and what still comes is answered; clients are asked to go elsewhere.
@@ -303,9 +303,9 @@ pub(crate) struct ConnectionStatus {
     task: AtomicWaker,
 }
 
-// === impl Stage ===
+// === impl ConnectionStage ===
 
-impl Stage {
+impl ConnectionStage {
     const fn of(value: u8) -> Self {
         match value {
             0 => Self::Open,
@@ -320,7 +320,7 @@ impl Stage {
 
 impl ConnectionStatus {
     /// A connection whose handshake must be complete at `deadline`.
-    pub(crate) fn new(stage: Stage, deadline: u64) -> Self {
+    pub(crate) fn new(stage: ConnectionStage, deadline: u64) -> Self {
         Self {
             stage: AtomicU8::new(stage as u8),
             standing: AtomicU8::new(PeerStanding::Stranger as u8),
@@ -330,8 +330,8 @@ impl ConnectionStatus {
     }
 
     /// How far its end has come.
-    pub(crate) fn stage(&self) -> Stage {
-        Stage::of(self.stage.load(Ordering::Acquire))
+    pub(crate) fn stage(&self) -> ConnectionStage {
+        ConnectionStage::of(self.stage.load(Ordering::Acquire))
     }
 
     /// Whether its client is authenticated.
@@ -350,7 +350,7 @@ impl ConnectionStatus {
     }
 
     /// Has the connection's task go on to `stage`, if it is not there yet.
-    pub(crate) fn advance(&self, stage: Stage) {
+    pub(crate) fn advance(&self, stage: ConnectionStage) {
         self.stage.fetch_max(stage as u8, Ordering::AcqRel);
         self.task.wake();
     }
@@ -377,7 +377,7 @@ impl ConnectionStatus {
         let mut serving = pin!(serving);
         poll_fn(|context| {
             self.task.register(context.waker());
-            if self.stage() == Stage::Closed {
+            if self.stage() == ConnectionStage::Closed {
                 return Poll::Ready(());
             }
             serving.as_mut().poll(context)

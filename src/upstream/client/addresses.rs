@@ -15,7 +15,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use ipnet::IpNet;
 
-use super::Error;
+use super::CallError;
 use crate::config::{Config, UpstreamAccess};
 
 /// Where names lead. What is not said is looked up by the system's resolver.
@@ -82,7 +82,7 @@ impl Addresses {
     /// # Errors
     ///
     /// A name without address, or with none that may be dialled.
-    pub(crate) async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+    pub(crate) async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, CallError> {
         let named = self.named(host, port);
         let found = match named.or_else(|| literal(host, port)) {
             Some(address) => vec![address],
@@ -97,7 +97,7 @@ impl Addresses {
             }
         }
         if admitted.is_empty() {
-            return Err(refused.unwrap_or_else(|| Error::Resolve {
+            return Err(refused.unwrap_or_else(|| CallError::Resolve {
                 host: host.to_owned(),
                 reason: "there is none".to_owned(),
             }));
@@ -114,10 +114,10 @@ impl Addresses {
         self.fixed.get(&name).copied()
     }
 
-    fn admit(&self, address: SocketAddr, is_named: bool) -> Result<(), Error> {
+    fn admit(&self, address: SocketAddr, is_named: bool) -> Result<(), CallError> {
         let ip = reached(address.ip());
         if self.own.iter().any(|own| leads_to(ip, address.port(), *own)) {
-            return Err(Error::Itself(address));
+            return Err(CallError::Itself(address));
         }
         let networks = self.allowed.as_deref();
         let mut allowing = networks
@@ -125,10 +125,10 @@ impl Addresses {
             .iter()
             .filter(|network| network.contains(&ip));
         if self.is_guarded && !is_named && is_on_this_host(ip) && !allowing.clone().any(names_this_host) {
-            return Err(Error::OnThisHost(address));
+            return Err(CallError::OnThisHost(address));
         }
         if networks.is_some() && allowing.next().is_none() {
-            return Err(Error::Forbidden(address));
+            return Err(CallError::Forbidden(address));
         }
         Ok(())
     }
@@ -175,10 +175,10 @@ fn is_local(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
 
-async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, CallError> {
     match tokio::net::lookup_host((host, port)).await {
         Ok(found) => Ok(found.collect()),
-        Err(error) => Err(Error::Resolve {
+        Err(error) => Err(CallError::Resolve {
             host: host.to_owned(),
             reason: error.to_string(),
         }),
@@ -189,7 +189,7 @@ async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
 const CACHE_TIME: Duration = Duration::from_secs(5);
 
 /// What is being found out, for everybody who waits for it.
-pub(crate) type Resolving = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, Error>>>;
+pub(crate) type Resolving = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, CallError>>>;
 
 /// The addresses of one name.
 #[derive(Default)]
@@ -202,7 +202,7 @@ impl Resolution {
     /// at it, begins to: it goes on when nobody waits for it any more. Failures are not kept.
     pub(crate) fn get<F>(&self, resolve: impl FnOnce() -> F) -> Resolving
     where
-        F: Future<Output = Result<Vec<SocketAddr>, Error>> + Send + 'static,
+        F: Future<Output = Result<Vec<SocketAddr>, CallError>> + Send + 'static,
     {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((begun, resolving)) = &*last

@@ -37,11 +37,11 @@ pub enum ClientAuthorization {
 pub struct TokenFile {
     path: PathBuf,
     scope: FileScope,
-    current: Mutex<Current>,
+    current: Mutex<CachedToken>,
 }
 
 #[derive(Debug)]
-struct Current {
+struct CachedToken {
     header: HeaderValue,
     /// When the file is to be read again.
     due: Instant,
@@ -81,7 +81,7 @@ impl ClientAuthorization {
     ///
     /// A token that no header can hold.
     pub fn token_file((path, scope): (&Path, &FileScope), token: &Secret) -> Result<Self, InvalidSettings> {
-        let current = Current {
+        let current = CachedToken {
             header: bearer(token.reveal())?,
             due: Instant::now() + TOKEN_LEEWAY,
             looked: None,
@@ -167,7 +167,7 @@ impl TokenFile {
         });
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Current) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut CachedToken) -> T) -> T {
         act(&mut self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -29,7 +29,7 @@ use tokio::time::timeout;
 use tokio_openssl::SslStream;
 
 use super::addresses::Resolution;
-use super::{Error, InvalidSettings, Settings};
+use super::{CallError, InvalidSettings, Settings};
 use crate::config::Secret;
 
 /// How long one of several addresses may take before the next is tried.
@@ -77,16 +77,16 @@ impl Connector {
     }
 
     /// A new connection.
-    pub(crate) async fn connect(&self) -> Result<TlsConnection, Error> {
+    pub(crate) async fn connect(&self) -> Result<TlsConnection, CallError> {
         let addresses = self.resolve().await?;
         let stream = dial(&addresses).await?;
         let url = &self.settings.url;
         let name = self.settings.server_name.as_deref().unwrap_or(url.host());
         let connected = self.tls.connect(stream, name).await;
-        connected.map_err(|error| Error::Tls(error.to_string()))
+        connected.map_err(|error| CallError::Tls(error.to_string()))
     }
 
-    async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
+    async fn resolve(&self) -> Result<Vec<SocketAddr>, CallError> {
         let Settings { url, addresses, .. } = &self.settings;
         let resolve = || {
             let (addresses, host, port) = (Arc::clone(addresses), url.host().to_owned(), url.port());
@@ -97,8 +97,8 @@ impl Connector {
 }
 
 /// The first of `addresses` that answers; the last one's error if none does.
-async fn dial(addresses: &[SocketAddr]) -> Result<TcpStream, Error> {
-    let mut failure = Error::Runtime;
+async fn dial(addresses: &[SocketAddr]) -> Result<TcpStream, CallError> {
+    let mut failure = CallError::Runtime;
     for (index, address) in addresses.iter().enumerate() {
         let connecting = TcpStream::connect(address);
         let connected = if index + 1 == addresses.len() {
@@ -111,7 +111,7 @@ async fn dial(addresses: &[SocketAddr]) -> Result<TcpStream, Error> {
         match connected.and_then(ready) {
             Ok(stream) => return Ok(stream),
             Err(error) => {
-                failure = Error::Dial {
+                failure = CallError::Dial {
                     address: *address,
                     reason: error.to_string(),
                 };

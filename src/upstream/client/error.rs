@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Why a call got no reply. No text holds a credential or what the webhook sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum CallError {
     /// The name has no address.
     #[error("no address for `{host}`: {reason}")]
     Resolve {
@@ -95,9 +95,9 @@ pub enum InvalidSettings {
     OpenSsl(String),
 }
 
-// === impl Error ===
+// === impl CallError ===
 
-impl From<hyper::Error> for Error {
+impl From<hyper::Error> for CallError {
     fn from(error: hyper::Error) -> Self {
         if error.source().is_some_and(is_reset) {
             return Self::Reset;

@@ -26,7 +26,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout, timeout_at};
 
-use super::Error;
+use super::CallError;
 use super::connect::Connector;
 
 /// How long an idle connection is kept: as Go's default transport does.
@@ -55,10 +55,10 @@ pub(crate) struct ConnectionPool {
 }
 
 #[derive(Default)]
-struct OpenConnections(Mutex<Unused>);
+struct OpenConnections(Mutex<IdleConnections>);
 
 #[derive(Default)]
-struct Unused {
+struct IdleConnections {
     /// Of HTTP/1.1; the one that was used last is the last.
     idle: Vec<IdleConnection>,
     /// Of HTTP/2: every call may use it, at the same time.
@@ -105,7 +105,7 @@ impl ConnectionPool {
         &self,
         request: &Request<Body>,
         (connected_by, time_to_connect): (tokio::time::Instant, Duration),
-    ) -> Result<(Response<Incoming>, UsedConnection), Error> {
+    ) -> Result<(Response<Incoming>, UsedConnection), CallError> {
         while let Some(mut connection) = self.open.take() {
             match connection.send(request, &self.host).await {
                 Err(error) if error.message().is_some() => {} // It had ended, and nothing was sent.
@@ -113,7 +113,7 @@ impl ConnectionPool {
             }
         }
         let connecting = timeout_at(connected_by, self.connect()).await;
-        let mut connection = connecting.map_err(|_| Error::Connect(time_to_connect))??;
+        let mut connection = connecting.map_err(|_| CallError::Connect(time_to_connect))??;
         let sent = connection.send(request, &self.host).await;
         self.sent(sent, connection)
     }
@@ -122,7 +122,7 @@ impl ConnectionPool {
         &self,
         sent: Sent,
         connection: Connection,
-    ) -> Result<(Response<Incoming>, UsedConnection), Error> {
+    ) -> Result<(Response<Incoming>, UsedConnection), CallError> {
         let response = sent.map_err(TrySendError::into_error)?;
         Ok((
             response,
@@ -130,7 +130,7 @@ impl ConnectionPool {
         ))
     }
 
-    async fn connect(&self) -> Result<Connection, Error> {
+    async fn connect(&self) -> Result<Connection, CallError> {
         let stream = self.connector.connect().await?;
         if !stream.is_http2() {
             let (sender, driver) = http1::handshake(stream).await?;
@@ -201,7 +201,7 @@ impl OpenConnections {
         unused.is_swept
     }
 
-    fn unused(&self) -> MutexGuard<'_, Unused> {
+    fn unused(&self) -> MutexGuard<'_, IdleConnections> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -305,10 +305,10 @@ struct Task<T>(JoinHandle<T>);
 /// Runs `call` there. It ends when the caller stops waiting.
 pub(crate) async fn run<T: Send + 'static>(
     call: impl Future<Output = T> + Send + 'static,
-) -> Result<T, Error> {
-    let runtime = RUNTIME.get_or_init(start).as_ref().ok_or(Error::Runtime)?;
+) -> Result<T, CallError> {
+    let runtime = RUNTIME.get_or_init(start).as_ref().ok_or(CallError::Runtime)?;
     let mut task = Task(runtime.spawn(call));
-    (&mut task.0).await.map_err(|_| Error::Runtime)
+    (&mut task.0).await.map_err(|_| CallError::Runtime)
 }
 
 /// Does `work` there; nobody waits for it.

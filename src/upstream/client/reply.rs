@@ -11,7 +11,7 @@ use hyper::Response;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
-use super::Error;
+use super::CallError;
 
 /// What the body is collected in.
 enum Sink {
@@ -27,16 +27,16 @@ struct BoundedBuffer {
 }
 
 /// The body of `response`, of at most `limit` bytes once decompressed.
-pub(crate) async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, Error> {
+pub(crate) async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, CallError> {
     let status = response.status().as_u16();
     if !(200..=206).contains(&status) {
-        return Err(Error::Status(status));
+        return Err(CallError::Status(status));
     }
     if let Some(written) = response.headers().get(CONTENT_TYPE)
         && !written.is_empty()
         && !written.to_str().is_ok_and(is_sound)
     {
-        return Err(Error::ContentType);
+        return Err(CallError::ContentType);
     }
     let is_gzip = response
         .headers()
@@ -45,7 +45,7 @@ pub(crate) async fn read(response: Response<Incoming>, limit: usize) -> Result<B
     let mut body = response.into_body();
     let mut sink = Sink::new(is_gzip, limit);
     if body.size_hint().lower() > u64::try_from(limit).unwrap_or(u64::MAX) {
-        return Err(Error::TooLarge(limit));
+        return Err(CallError::TooLarge(limit));
     }
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
@@ -71,7 +71,7 @@ impl Sink {
         }
     }
 
-    fn write(&mut self, data: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, data: &[u8]) -> Result<(), CallError> {
         let written = match self {
             Self::Plain(bounded) => bounded.write_all(data),
             Self::Gzip(decoder) => decoder.write_all(data),
@@ -79,7 +79,7 @@ impl Sink {
         written.map_err(|_| self.failure())
     }
 
-    fn finish(mut self) -> Result<Bytes, Error> {
+    fn finish(mut self) -> Result<Bytes, CallError> {
         if let Self::Gzip(decoder) = &mut self
             && decoder.try_finish().is_err()
         {
@@ -88,12 +88,12 @@ impl Sink {
         Ok(std::mem::take(&mut self.bounded_mut().bytes).into())
     }
 
-    fn failure(&mut self) -> Error {
+    fn failure(&mut self) -> CallError {
         let bounded = self.bounded_mut();
         if bounded.is_exceeded {
-            Error::TooLarge(bounded.limit)
+            CallError::TooLarge(bounded.limit)
         } else {
-            Error::Encoding
+            CallError::Encoding
         }
     }
 
@@ -200,7 +200,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    fn collect(is_gzip: bool, limit: usize, data: &[u8]) -> Result<Bytes, Error> {
+    fn collect(is_gzip: bool, limit: usize, data: &[u8]) -> Result<Bytes, CallError> {
         let mut sink = Sink::new(is_gzip, limit);
         for chunk in data.chunks(7) {
             sink.write(chunk)?;
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_body_up_to_the_limit_is_taken() {
         assert_eq!(collect(false, 10, b"0123456789").unwrap(), "0123456789");
-        assert_eq!(collect(false, 9, b"0123456789"), Err(Error::TooLarge(9)));
+        assert_eq!(collect(false, 9, b"0123456789"), Err(CallError::TooLarge(9)));
         assert_eq!(collect(true, 10, &gzip(b"0123456789")).unwrap(), "0123456789");
     }
 
@@ -219,15 +219,15 @@ mod tests {
     fn the_limit_is_on_what_comes_out_of_gzip() {
         let bomb = gzip(&vec![0; 1 << 20]);
         assert!(bomb.len() < 2_000);
-        assert_eq!(collect(true, 100_000, &bomb), Err(Error::TooLarge(100_000)));
+        assert_eq!(collect(true, 100_000, &bomb), Err(CallError::TooLarge(100_000)));
     }
 
     #[test]
     fn damaged_gzip_is_no_reply() {
         let mut damaged = gzip(b"hello");
         damaged.truncate(12);
-        assert_eq!(collect(true, 100, &damaged), Err(Error::Encoding));
-        assert_eq!(collect(true, 100, b"plain text"), Err(Error::Encoding));
+        assert_eq!(collect(true, 100, &damaged), Err(CallError::Encoding));
+        assert_eq!(collect(true, 100, b"plain text"), Err(CallError::Encoding));
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn settings(url: &str, authorities: &[&[u8]]) -> Settings {
     }
 }
 
-fn reply_to(client: &Client, bounds: Bounds) -> Result<Reply, Error> {
+fn reply_to(client: &Client, bounds: Bounds) -> Result<Reply, CallError> {
     tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()
@@ -38,7 +38,7 @@ fn reply_to(client: &Client, bounds: Bounds) -> Result<Reply, Error> {
 }
 
 /// The body of a reply that names its question.
-fn post(client: &Client, bounds: Bounds) -> Result<Bytes, Error> {
+fn post(client: &Client, bounds: Bounds) -> Result<Bytes, CallError> {
     let reply = reply_to(client, bounds)?;
     reply.connection.release(true);
     Ok(reply.body)
@@ -146,7 +146,7 @@ fn a_connection_that_breaks_after_the_request_is_not_tried_again() {
     for cut in [&b""[..], b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{"] {
         let (webhook, client) = pair(|_| FakeAction::SendAndClose(cut.to_vec()));
         let result = post(&client, BOUNDS);
-        assert!(matches!(result, Err(Error::Exchange(_))), "{result:?}");
+        assert!(matches!(result, Err(CallError::Exchange(_))), "{result:?}");
         assert_eq!(webhook.received().len(), 1);
     }
 }
@@ -168,7 +168,7 @@ fn only_replies_of_200_to_206_count() {
         let result = post(&client, BOUNDS);
         assert_eq!(
             result,
-            expected.map(Bytes::from).map_err(Error::Status),
+            expected.map(Bytes::from).map_err(CallError::Status),
             "{status}"
         );
         assert_eq!(webhook.received().len(), 1, "{status} is asked once");
@@ -178,18 +178,18 @@ fn only_replies_of_200_to_206_count() {
 #[test]
 fn a_reply_is_bounded_whether_it_tells_its_length_or_not() {
     let (_webhook, client) = sends(ok(&[b' '; 1_001]));
-    assert_eq!(post(&client, BOUNDS), Err(Error::TooLarge(1_000)));
+    assert_eq!(post(&client, BOUNDS), Err(CallError::TooLarge(1_000)));
     let mut endless = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
     endless.extend_from_slice(&[b' '; 1_001]);
     let (_webhook, client) = sends(endless);
-    assert_eq!(post(&client, BOUNDS), Err(Error::TooLarge(1_000)));
+    assert_eq!(post(&client, BOUNDS), Err(CallError::TooLarge(1_000)));
 }
 
 #[test]
 fn what_is_not_http_is_no_reply() {
     let (_webhook, client) = pair(|_| FakeAction::SendAndClose(b"SSH-2.0-hello\r\n\r\n".to_vec()));
     let result = post(&client, BOUNDS);
-    assert!(matches!(result, Err(Error::Exchange(_))), "{result:?}");
+    assert!(matches!(result, Err(CallError::Exchange(_))), "{result:?}");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn the_deadline_ends_every_stage() {
         timeout: Duration::from_millis(300),
         ..BOUNDS
     };
-    let timed_out = Err(Error::Timeout(bounds.timeout));
+    let timed_out = Err(CallError::Timeout(bounds.timeout));
     let (_webhook, silent) = pair(|_| FakeAction::Hang);
     assert_eq!(post(&silent, bounds), timed_out);
     let (_webhook, slow) =
@@ -208,7 +208,7 @@ fn the_deadline_ends_every_stage() {
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", mute.local_addr().unwrap());
     let client = Client::new(settings(&url, &[]), ClientAuthorization::None).unwrap();
-    assert_eq!(post(&client, bounds), Err(Error::Connect(bounds.timeout)));
+    assert_eq!(post(&client, bounds), Err(CallError::Connect(bounds.timeout)));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn connecting_may_have_less_time_than_the_call() {
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", mute.local_addr().unwrap());
     let client = Client::new(settings(&url, &[]), ClientAuthorization::None).unwrap();
-    assert_eq!(post(&client, bounds), Err(Error::Connect(bounds.connect)));
+    assert_eq!(post(&client, bounds), Err(CallError::Connect(bounds.connect)));
     // Who is connected has the time of the call.
     let (webhook, client) = pair(|_| {
         std::thread::sleep(Duration::from_millis(600));
@@ -242,7 +242,7 @@ fn a_port_without_listener_refuses() {
     .unwrap();
     let result = post(&client, BOUNDS);
     assert!(
-        matches!(&result, Err(Error::Dial { address, .. }) if *address == closed),
+        matches!(&result, Err(CallError::Dial { address, .. }) if *address == closed),
         "{result:?}"
     );
 }
@@ -255,7 +255,7 @@ fn tls_failure(issued: &Identity, authorities: &[&[u8]]) -> String {
     )
     .unwrap();
     match post(&client, BOUNDS) {
-        Err(Error::Tls(reason)) => reason,
+        Err(CallError::Tls(reason)) => reason,
         other => panic!("{other:?}"),
     }
 }
@@ -322,7 +322,7 @@ fn a_service_is_asked_by_its_name_wherever_it_is() {
     let client = Client::new(elsewhere, ClientAuthorization::None).unwrap();
     let result = post(&client, BOUNDS);
     assert!(
-        matches!(&result, Err(Error::Tls(reason)) if reason.contains("hostname mismatch")),
+        matches!(&result, Err(CallError::Tls(reason)) if reason.contains("hostname mismatch")),
         "{result:?}"
     );
 }
@@ -337,7 +337,7 @@ fn a_common_name_is_no_name() {
     let webhook = FakeWebhook::start(&named, |_| FakeAction::Send(ok(b"{}")));
     let client = Client::new(of_service(&webhook, &own.pem()), ClientAuthorization::None).unwrap();
     let result = post(&client, BOUNDS);
-    assert!(matches!(result, Err(Error::Tls(_))), "{result:?}");
+    assert!(matches!(result, Err(CallError::Tls(_))), "{result:?}");
 }
 
 #[test]

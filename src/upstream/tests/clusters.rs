@@ -20,8 +20,8 @@ fn of_clusters(folder: &Path, east: &str) -> Config {
     config
 }
 
-fn registered<'w>(webhook: &'w Arc<Webhook>, cluster: &'w str, is_watched: bool) -> Registered<'w> {
-    Registered {
+fn registered<'w>(webhook: &'w Arc<Webhook>, cluster: &'w str, is_watched: bool) -> ConfiguredWebhook<'w> {
+    ConfiguredWebhook {
         webhook,
         cluster: Some(cluster),
         is_watched,
@@ -47,7 +47,7 @@ fn webhooks_of_a_cluster_use_its_own_credentials_and_addresses() {
     // The clusters have the very same webhook, and there is one of that name in files.
     let in_files = webhook("hook", pair.webhook.client.target.clone(), pair.authority.pem());
     let all = [
-        Registered::everywhere(&in_files),
+        ConfiguredWebhook::everywhere(&in_files),
         registered(&pair.webhook, "west", true),
         registered(&pair.webhook, "east", true),
         registered(&pair.webhook, "default", true),

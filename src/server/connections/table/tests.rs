@@ -28,7 +28,14 @@ fn the_oldest_connection_of_an_address_makes_way_for_its_newest() {
     let (_, other) = add(&mut table, 2, 0).unwrap();
     add(&mut table, 1, 0).unwrap();
     let stages = [&first, &second, &other].map(|status| status.stage());
-    assert_eq!(stages, [Stage::Closed, Stage::Open, Stage::Open]);
+    assert_eq!(
+        stages,
+        [
+            ConnectionStage::Closed,
+            ConnectionStage::Open,
+            ConnectionStage::Open
+        ]
+    );
 }
 
 #[test]
@@ -38,7 +45,15 @@ fn at_the_most_the_oldest_without_proof_is_closed_and_never_one_with_proof() {
     table.prove(opened[0].0, Some(&cluster()));
     add(&mut table, 5, 0).unwrap();
     let stages: Vec<_> = opened.iter().map(|(_, status)| status.stage()).collect();
-    assert_eq!(stages, [Stage::Open, Stage::Closed, Stage::Open, Stage::Open]);
+    assert_eq!(
+        stages,
+        [
+            ConnectionStage::Open,
+            ConnectionStage::Closed,
+            ConnectionStage::Open,
+            ConnectionStage::Open
+        ]
+    );
     for (number, _) in &opened[2..] {
         table.prove(*number, Some(&cluster()));
     }
@@ -83,7 +98,7 @@ fn what_is_overdue_is_closed() {
     table.prove(caller_number, Some(&cluster()));
     let closed = |table: &mut ConnectionTable, now| {
         table.sweep(now);
-        [&silent, &stranger, &caller].map(|status| status.stage() == Stage::Closed)
+        [&silent, &stranger, &caller].map(|status| status.stage() == ConnectionStage::Closed)
     };
     assert_eq!(closed(&mut table, 4_999), [false, false, false]);
     assert_eq!(closed(&mut table, 5_000), [true, false, false], "its handshake");
@@ -102,8 +117,11 @@ fn what_is_overdue_is_closed() {
 #[test]
 fn a_connection_that_begins_while_draining_knows() {
     let mut table = ConnectionTable::default();
-    table.advance(Stage::Draining);
-    assert_eq!(add(&mut table, 1, 0).unwrap().1.stage(), Stage::Draining);
+    table.advance(ConnectionStage::Draining);
+    assert_eq!(
+        add(&mut table, 1, 0).unwrap().1.stage(),
+        ConnectionStage::Draining
+    );
 }
 
 #[test]
@@ -127,7 +145,15 @@ fn connections_that_no_caller_has_used_make_way_for_others() {
     table.prove(opened[1].0, Some(&cluster()));
     add(&mut table, 5, 0).unwrap();
     let stages: Vec<_> = opened.iter().map(|(_, status)| status.stage()).collect();
-    assert_eq!(stages, [Stage::Open, Stage::Open, Stage::Closed, Stage::Open]);
+    assert_eq!(
+        stages,
+        [
+            ConnectionStage::Open,
+            ConnectionStage::Open,
+            ConnectionStage::Closed,
+            ConnectionStage::Open
+        ]
+    );
 }
 
 #[test]
@@ -147,10 +173,10 @@ fn one_cluster_s_connections_leave_the_others_their_part() {
     let stages: Vec<_> = of_east.iter().map(|(_, status)| status.stage()).collect();
     assert_eq!(
         stages[..6],
-        [Stage::Open; 6],
+        [ConnectionStage::Open; 6],
         "a quarter of 8 and the common half"
     );
-    assert_eq!(stages[6..], [Stage::Closed; 2], "the newest");
+    assert_eq!(stages[6..], [ConnectionStage::Closed; 2], "the newest");
     assert!(open(&mut table, &west).is_none(), "nobody has more than its part");
     for (number, _) in &of_east {
         table.remove(*number);

@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 
-fn resolve(addresses: &Addresses, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+fn resolve(addresses: &Addresses, host: &str, port: u16) -> Result<Vec<SocketAddr>, CallError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(addresses.resolve(host, port))
 }
@@ -41,7 +41,7 @@ fn addresses_outside_the_list_are_refused_however_they_are_found() {
     ] {
         assert_eq!(
             resolve(&addresses, host, 443),
-            Err(Error::Forbidden(address(refused))),
+            Err(CallError::Forbidden(address(refused))),
             "{host}"
         );
     }
@@ -80,11 +80,17 @@ fn others_reach_this_host_only_where_it_is_named() {
         "febf::1",
     ] {
         let found = resolve(&free, host, 443);
-        assert!(matches!(found, Err(Error::OnThisHost(_))), "{host}: {found:?}");
+        assert!(
+            matches!(found, Err(CallError::OnThisHost(_))),
+            "{host}: {found:?}"
+        );
         // A network that holds everything names nothing.
         let wide = addresses(&[], Some(&["0.0.0.0/0", "::/0"]));
         let found = resolve(&wide, host, 443);
-        assert!(matches!(found, Err(Error::OnThisHost(_))), "{host}: {found:?}");
+        assert!(
+            matches!(found, Err(CallError::OnThisHost(_))),
+            "{host}: {found:?}"
+        );
     }
     for host in [
         "10.0.0.1",
@@ -100,7 +106,7 @@ fn others_reach_this_host_only_where_it_is_named() {
     // The name is not the address.
     assert!(matches!(
         resolve(&named, "127.0.0.1", 9443),
-        Err(Error::OnThisHost(_))
+        Err(CallError::OnThisHost(_))
     ));
     let listed = addresses(&[], Some(&["127.0.0.0/8", "169.254.1.1/32", "::1/128"]));
     for (host, expected) in [
@@ -113,7 +119,7 @@ fn others_reach_this_host_only_where_it_is_named() {
     }
     assert!(matches!(
         resolve(&listed, "169.254.169.254", 443),
-        Err(Error::OnThisHost(_))
+        Err(CallError::OnThisHost(_))
     ));
     // Never itself, under any name.
     for addresses in [&listed, &addresses(&[("me.svc:443", "127.0.0.1:8443")], None)] {
@@ -122,7 +128,9 @@ fn others_reach_this_host_only_where_it_is_named() {
             resolve(addresses, "me.svc", 443),
         ];
         assert!(
-            found.iter().any(|found| matches!(found, Err(Error::Itself(_)))),
+            found
+                .iter()
+                .any(|found| matches!(found, Err(CallError::Itself(_)))),
             "{found:?}"
         );
     }
@@ -142,7 +150,10 @@ fn the_gateway_is_not_called_by_itself() {
         ("[::]:8443", "127.0.0.1", 8443),
     ] {
         let found = resolve(&listening(own), host, port);
-        assert!(matches!(found, Err(Error::Itself(_))), "{own} {host}: {found:?}");
+        assert!(
+            matches!(found, Err(CallError::Itself(_))),
+            "{own} {host}: {found:?}"
+        );
     }
     for (own, host, port) in [
         ("127.0.0.1:8443", "127.0.0.1", 8444),
@@ -186,8 +197,8 @@ fn a_failure_is_not_kept() {
     runtime.block_on(async {
         let resolution = Resolution::default();
         assert_eq!(
-            resolution.get(|| async { Err(Error::Runtime) }).await,
-            Err(Error::Runtime)
+            resolution.get(|| async { Err(CallError::Runtime) }).await,
+            Err(CallError::Runtime)
         );
         assert_eq!(resolution.get(|| async { Ok(Vec::new()) }).await, Ok(Vec::new()));
     });
