@@ -13,7 +13,7 @@ pub struct Reload {
     /// Where the configuration and manifests that were last in force are kept, for a start beside
     /// faulty ones; `None` for nowhere.
     pub last_good: Option<PathBuf>,
-    /// How many Denies and validating policies one change of the files may take away; `None`: any.
+    /// How many Denies, validating policies and webhooks one change of the files may take away; `None`: any.
     pub max_removed: Option<usize>,
 }
 

@@ -11,6 +11,7 @@ use super::Snapshot;
 use super::held_back::FaultsByCluster;
 use portcullis_policy::authorization::{Policies, PolicySet};
 use portcullis_policy::engine::CauseKind;
+use portcullis_policy::engine::admission::webhook::Webhook;
 use portcullis_policy::engine::admission::{
     AdmissionPolicies, AdmissionSet, Phase, PolicyBinding, ValidationAction,
 };
@@ -36,11 +37,11 @@ pub struct Change {
     pub vanished: Vec<Restriction>,
 }
 
-/// A policy that refuses requests: an AuthorizationPolicy of effect Deny in mode Enforce, or a
-/// ValidatingAdmissionPolicy that a binding has deny.
+/// What refuses requests: an AuthorizationPolicy of effect Deny in mode Enforce, a
+/// ValidatingAdmissionPolicy that a binding has deny, or a configuration of webhooks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Restriction {
-    /// `AuthorizationPolicy` or `ValidatingAdmissionPolicy`.
+    /// Of the object, such as `AuthorizationPolicy`.
     pub kind: &'static str,
     /// The only cluster that it held for; `None`: every cluster.
     pub cluster: Option<String>,
@@ -174,9 +175,21 @@ pub(crate) fn vanished(
     };
     let clusters = policies.clusters.keys().chain(policies_after.clusters.keys());
     let mut vanished = by_cluster(CauseKind::AuthorizationPolicy.as_str(), clusters, denies);
-    let clusters = admission.clusters.keys().chain(admission_after.clusters.keys());
+    let clusters = || admission.clusters.keys().chain(admission_after.clusters.keys());
     let kind = CauseKind::ValidatingAdmissionPolicy.as_str();
-    vanished.append(&mut by_cluster(kind, clusters, validations));
+    vanished.append(&mut by_cluster(kind, clusters(), validations));
+    for (kind, phase) in [
+        ("MutatingWebhookConfiguration", Phase::Mutate),
+        ("ValidatingWebhookConfiguration", Phase::Validate),
+    ] {
+        let webhooks = |cluster: Option<&str>| {
+            let of = |policies: &'_ AdmissionPolicies| {
+                Arc::clone(cluster.map_or(&policies.shared, |cluster| policies.for_cluster(cluster)))
+            };
+            vanished_webhooks(&of(admission), &of(admission_after), phase)
+        };
+        vanished.append(&mut by_cluster(kind, clusters(), webhooks));
+    }
     vanished
 }
 
@@ -220,6 +233,25 @@ fn vanished_validations(before: &Arc<AdmissionSet>, after: &Arc<AdmissionSet>) -
         .collect()
 }
 
+/// The names of the configurations of which a webhook is called no more.
+fn vanished_webhooks(
+    before: &Arc<AdmissionSet>,
+    after: &Arc<AdmissionSet>,
+    phase: Phase,
+) -> BTreeSet<String> {
+    if Arc::ptr_eq(before, after) {
+        return BTreeSet::new();
+    }
+    let still: HashSet<(&str, &str)> = after.webhooks(phase).map(|webhook| names_of(webhook)).collect();
+    let before = before.webhooks(phase).map(|webhook| names_of(webhook));
+    let gone = before.filter(|names| !still.contains(names));
+    gone.map(|(configuration, _)| configuration.to_owned()).collect()
+}
+
+fn names_of(webhook: &Webhook) -> (&str, &str) {
+    (&webhook.configuration, &webhook.name)
+}
+
 /// The names of the policies that a binding has deny.
 fn denying(set: &AdmissionSet) -> BTreeSet<&str> {
     let denies = |binding: &Arc<PolicyBinding>| binding.actions.contains(&ValidationAction::Deny);
@@ -257,7 +289,7 @@ fn message(removed: &[Restriction], most: usize) -> String {
     let names: Vec<String> = removed.iter().take(MAX_NAMES).map(ToString::to_string).collect();
     let more = if removed.len() > MAX_NAMES { ", …" } else { "" };
     format!(
-        "the files would take away {} Denies and validating policies ({}{more}), and one change may take away \
+        "the files would take away {} Denies, validating policies and webhooks ({}{more}), and one change may take away \
          {most}: put them back or, if they are to go, raise this number",
         removed.len(),
         names.join(", ")
@@ -379,6 +411,36 @@ mod tests {
         assert_eq!(vanished(&all, &one), ["AuthorizationPolicy/d"]);
         let (_, none) = mk_set(&[]);
         assert_eq!(vanished(&one, &none), ["AuthorizationPolicy/east/d"]);
+    }
+
+    /// A configuration of validating webhooks with these names.
+    fn mk_webhooks(name: &str, webhooks: &[&str]) -> String {
+        let webhook = |name: &&str| {
+            format!(
+                "  - {{name: {name}.example.com, clientConfig: {{url: 'https://127.0.0.1:1'}}, sideEffects: None, admissionReviewVersions: [v1], rules: [{{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}}]}}\n"
+            )
+        };
+        let webhooks: String = webhooks.iter().map(webhook).collect();
+        format!(
+            "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {{name: {name}}}\nwebhooks:\n{webhooks}"
+        )
+    }
+
+    #[test]
+    fn a_webhook_that_is_called_no_more_has_vanished() {
+        let before =
+            mk_webhooks("fewer", &["a", "b"]) + &mk_webhooks("gone", &["a"]) + &mk_webhooks("kept", &["a"]);
+        let after = mk_webhooks("fewer", &["b", "c"]) + &mk_webhooks("kept", &["b", "a"]);
+        let (_, shared) = mk_set(&[mk_source(before.clone(), None)]);
+        let (_, without) = mk_set(&[mk_source(after, None)]);
+        let expected = ["fewer", "gone"].map(|name| format!("ValidatingWebhookConfiguration/{name}"));
+        assert_eq!(vanished(&shared, &without), expected);
+        assert!(vanished(&shared, &shared).is_empty());
+        let (_, of_east) = mk_set(&[mk_source(before, Some("east"))]);
+        let (_, none) = mk_set(&[]);
+        let expected =
+            ["fewer", "gone", "kept"].map(|name| format!("ValidatingWebhookConfiguration/east/{name}"));
+        assert_eq!(vanished(&of_east, &none), expected);
     }
 
     #[test]

@@ -226,7 +226,7 @@ fn count(faults: &Faults) -> String {
 
 fn describe_change(change: &Change, named: bool) -> String {
     let mut text = format!("the last reload: {}\n", change.describe(named));
-    const REMOVED: &str = "Denies and validating policies that are no longer in force";
+    const REMOVED: &str = "Denies, validating policies and webhooks that are no longer in force";
     match change.vanished.as_slice() {
         [] => {}
         vanished if named => {

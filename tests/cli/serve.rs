@@ -238,7 +238,7 @@ fn metrics_and_readiness_say_whether_the_files_on_disk_are_in_force_and_what_cha
     until("the mended files", || successful(1));
     until("the Deny is gone", || {
         get(&admin, "/readyz?verbose").contains(
-            "Denies and validating policies that are no longer in force: AuthorizationPolicy/joe-may-not\n",
+            "Denies, validating policies and webhooks that are no longer in force: AuthorizationPolicy/joe-may-not\n",
         )
     });
 }

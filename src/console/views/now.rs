@@ -46,7 +46,7 @@ pub(crate) struct NowView {
 #[serde(rename_all = "camelCase")]
 struct ChangeView {
     summary: String,
-    /// Denies and validating policies that are no longer in force.
+    /// Denies, validating policies and webhooks that are no longer in force.
     removed_restrictions: Vec<String>,
 }
 

@@ -145,7 +145,7 @@ impl Families {
             cluster_watch_failures: make.counters("cluster_watch_failures_total", &["cluster"],
                 "Lists and watches of the cluster that failed.")?,
             restrictions_removed: make.counters("restrictions_removed_total", &["kind"],
-                "Denies and validating policies that were in force and are no longer.")?,
+                "Denies, validating policies and webhooks that were in force and are no longer.")?,
             cluster_file_faults: make.gauges("cluster_file_faults", &["cluster"],
                 "Faults in the files that hold for the cluster alone: the last good ones are in force.")?,
             build_info: make.gauges("build_info", &["version"],
