@@ -238,12 +238,12 @@ mod tests {
         let path = folder.path().join("kubeconfig");
         let text = format!(
             "apiVersion: v1
-    kind: Config
-    clusters: [{{name: c, cluster: {{server: 'https://localhost'}}}}]
-    users: [{{name: u, user: {{{user}}}}}]
-    contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
-    current-context: x
-    "
+kind: Config
+clusters: [{{name: c, cluster: {{server: 'https://localhost'}}}}]
+users: [{{name: u, user: {{{user}}}}}]
+contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
+current-context: x
+"
         );
         std::fs::write(&path, text).unwrap();
         of_context(&context(&path))

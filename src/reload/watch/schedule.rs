@@ -268,14 +268,14 @@ mod tests {
 
     /// Watches a cluster, whose objects it saves, and has a decision log.
     const CONFIGURATION: &str = r"
-    apiVersion: config.portcullis.dev/v1alpha1
-    kind: GatewayConfiguration
-    server: {address: '127.0.0.1:0', tls: {certificate: s.crt, privateKey: s.key, clientCA: ca.crt}}
-    callers: [{clientCertificate: {commonNames: [api]}}]
-    manifests: []
-    decisionLog: {path: decisions.json}
-    clusters: [{name: east, kubeconfig: east.kubeconfig, cacheFile: saved/east.json}]
-    ";
+apiVersion: config.portcullis.dev/v1alpha1
+kind: GatewayConfiguration
+server: {address: '127.0.0.1:0', tls: {certificate: s.crt, privateKey: s.key, clientCA: ca.crt}}
+callers: [{clientCertificate: {commonNames: [api]}}]
+manifests: []
+decisionLog: {path: decisions.json}
+clusters: [{name: east, kubeconfig: east.kubeconfig, cacheFile: saved/east.json}]
+";
 
     #[test]
     fn only_events_that_can_change_the_set_matter() {
