@@ -273,9 +273,9 @@ fn the_readme_says_how_to_get_what_a_release_has() {
     let archive = project::text(&project::path("deploy/release/archive"));
     assert!(archive.contains("name=portcullis-$version-linux-$architecture\n"));
     assert!(archive.contains(r#">"$name.sha256""#));
-    assert!(readme.contains("/portcullis-VERSION-linux-amd64.{tar.gz,sha256}\n"));
-    assert!(readme.contains("$ portcullis-VERSION-linux-amd64/portcullis\n"));
+    assert!(readme.contains("/portcullis-$VERSION-linux-amd64.{tar.gz,sha256}\"\n"));
+    assert!(readme.contains("$ \"portcullis-$VERSION-linux-amd64/portcullis\"\n"));
     let release = project::text(&project::path(".github/workflows/release.yml"));
-    assert!(release.contains("IMAGE: ghcr.io/") && readme.contains("ghcr.io/OWNER/portcullis:VERSION"));
+    assert!(release.contains("IMAGE: ghcr.io/") && readme.contains("ghcr.io/$OWNER/portcullis:$VERSION"));
     assert!(release.contains("dist/*.tar.gz") && release.contains("dist/*.sha256"));
 }
