@@ -15,7 +15,6 @@ mod conversion;
 mod deny;
 mod gatekeeper;
 mod kyverno;
-mod sound;
 
 pub use conversion::{Conversion, Remark};
 use gatekeeper::Templates;
@@ -32,7 +31,7 @@ pub fn convert(documents: &[Document], never_deny: &NeverDeny) -> Conversion {
     let mut made: Vec<Conversion> = Vec::new();
     for document in documents {
         made.push(if is_template(document) {
-            let of_template = sound::checked(document, templates.convert(document));
+            let of_template = conversion::checked(document, templates.convert(document));
             if !of_template.refusals.is_empty() {
                 templates.refused(document);
             }
@@ -44,7 +43,10 @@ pub fn convert(documents: &[Document], never_deny: &NeverDeny) -> Conversion {
     let mut all = Conversion::default();
     for (document, of_template) in documents.iter().zip(made) {
         all.append(of_template);
-        all.append(sound::checked(document, of_one(document, &templates, never_deny)));
+        all.append(conversion::checked(
+            document,
+            of_one(document, &templates, never_deny),
+        ));
     }
     all
 }

@@ -3,12 +3,9 @@
 
 pub mod admission;
 mod attributes;
-mod deadline;
 mod decision;
-mod evaluation;
 pub mod groups;
 mod label_selector;
-mod label_syntax;
 pub mod selector;
 mod status_reason;
 pub mod text;
@@ -17,12 +14,10 @@ mod time;
 pub use attributes::{
     Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
 };
-pub use deadline::Deadline;
-pub use decision::{Cause, CauseKind, Decision};
-pub use evaluation::PolicyResult;
+pub use decision::{Cause, CauseKind, Decision, PolicyResult};
 pub use label_selector::{
     LabelExpression, LabelSelector, LabelSelectorFault, NAMESPACE_NAME_LABEL, Selected,
 };
-pub(crate) use label_syntax::{is_label_key, is_label_value, label_key_faults, label_value_faults};
+pub(crate) use label_selector::{is_label_key, is_label_value, label_key_faults, label_value_faults};
 pub use status_reason::StatusReason;
-pub use time::{Time, Validity};
+pub use time::{Deadline, Time, Validity};

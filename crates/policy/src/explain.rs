@@ -11,21 +11,60 @@
 pub mod access;
 pub mod admission;
 pub mod authorization;
-pub mod authorizers;
-pub mod kinds;
 pub mod lines;
 pub mod logged;
 pub mod manifests;
 pub mod objects;
-mod policies;
 pub mod recorded;
 pub mod replayed;
 pub mod request;
-mod table;
 pub mod what_can;
 pub mod who_can;
 pub mod written_review;
 
-pub use lines::Lines;
-pub use policies::LoadedPolicies;
-pub use table::TextTable;
+use crate::authorization::Policies;
+use crate::authorization::authorizer::Authorizer;
+use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
+use crate::manifest;
+use portcullis_cel::Version;
+
+pub use lines::{Lines, TextTable};
+
+// All that decides.
+
+/// All that decides.
+pub struct LoadedPolicies {
+    pub policies: Policies,
+    /// Those of `authorization.webhooks`.
+    pub authorizers: Vec<Authorizer>,
+    pub admission: AdmissionPolicies,
+    /// That of the context of a kubeconfig.
+    pub namespace: Option<String>,
+}
+
+impl LoadedPolicies {
+    /// What `manifests` decide by, without a configuration beside them.
+    pub fn of_manifests(manifests: manifest::Manifests) -> Self {
+        Self::of_manifests_for(manifests, Version::default())
+    }
+
+    /// The same where expressions are compiled for `cel_version`.
+    pub fn of_manifests_for(manifests: manifest::Manifests, cel_version: Version) -> Self {
+        let settings = AdmissionSettings {
+            cel_version,
+            ..AdmissionSettings::default()
+        };
+        Self {
+            admission: manifests.admission(&settings),
+            policies: manifests.policies,
+            authorizers: Vec::new(),
+            namespace: None,
+        }
+    }
+
+    /// Whether one of the phases has a policy of this name.
+    pub fn has_policy(&self, cluster: &str, phases: &[Phase], name: &str) -> bool {
+        let policies = self.admission.for_cluster(cluster);
+        phases.iter().any(|phase| policies.has(*phase, name))
+    }
+}

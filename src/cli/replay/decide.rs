@@ -9,11 +9,10 @@ use portcullis_policy::engine::admission::trace::Recorder;
 use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer};
 use portcullis_policy::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
 use portcullis_policy::engine::{Decision, Time};
-use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{StepRecorder, StepsInWords};
-use portcullis_policy::explain::authorization::InWords;
-use portcullis_policy::explain::authorizers::{self, Consulted, Opinions};
+use portcullis_policy::explain::authorization::{Consulted, InWords, Opinions};
 use portcullis_policy::explain::replayed::{KnownDecision, ReplayDecision};
+use portcullis_policy::explain::{LoadedPolicies, authorization};
 use portcullis_policy::manifest::Surroundings;
 
 /// The group of the gateway's own kinds, which are judged as a whole.
@@ -69,7 +68,8 @@ impl ReplayDecider<'_> {
         let authorizers = self.policies.authorizers.as_slice();
         let authorization = if own.decision == Decision::NoOpinion && !authorizers.is_empty() {
             let opinions = Opinions::of(self.recorded.opinions()?);
-            let consulted = authorizers::consult(policies, &review.attributes, own, (authorizers, &opinions));
+            let consulted =
+                authorization::consult(policies, &review.attributes, own, (authorizers, &opinions));
             if let Some(name) = consulted.unanswered().next() {
                 let why = format!("the authorizer {name} would be asked, and no answer is recorded");
                 return Ok(ReplayDecision::Unknown(why));
@@ -105,7 +105,7 @@ impl ReplayDecider<'_> {
         let (own, trace) = policies.explain(&review.attributes, self.now);
         let opinions = Opinions::of(self.recorded.opinions()?);
         let webhooks = (self.policies.authorizers.as_slice(), &opinions);
-        let consulted: Consulted = authorizers::consult(policies, &review.attributes, own, webhooks);
+        let consulted: Consulted = authorization::consult(policies, &review.attributes, own, webhooks);
         let words = InWords {
             consulted: &consulted,
             trace: &trace,

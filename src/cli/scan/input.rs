@@ -23,7 +23,7 @@ use crate::reload;
 use portcullis_cel::json;
 use portcullis_policy::document::{Document, Node};
 use portcullis_policy::engine::admission::{AdmissionSet, ParamKind};
-use portcullis_policy::explain::kinds::CustomKinds;
+use portcullis_policy::explain::objects::CustomKinds;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest;
 

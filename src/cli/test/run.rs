@@ -12,8 +12,7 @@ use portcullis_policy::authorization::{Authorization, Trace};
 use portcullis_policy::engine::Time;
 use portcullis_policy::explain::admission::{AdmitInWords, OfflineReview, Traced};
 use portcullis_policy::explain::authorization::{InWords, object};
-use portcullis_policy::explain::authorizers;
-use portcullis_policy::explain::{Lines, LoadedPolicies};
+use portcullis_policy::explain::{Lines, LoadedPolicies, authorization};
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest;
 
@@ -152,7 +151,7 @@ fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) 
     let policies = loaded.policies.for_cluster(cluster);
     let (own, trace) = policies.explain(&case.attributes, now);
     let webhooks = (loaded.authorizers.as_slice(), &case.opinions);
-    let consulted = authorizers::consult(policies, &case.attributes, own, webhooks);
+    let consulted = authorization::consult(policies, &case.attributes, own, webhooks);
     let words = InWords {
         consulted: &consulted,
         trace: &trace,

@@ -13,7 +13,7 @@ use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::engine::{Attributes, Decision, Time};
 use portcullis_policy::explain::admission::PHASES;
-use portcullis_policy::explain::authorizers::Opinions;
+use portcullis_policy::explain::authorization::Opinions;
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::explain::request::RequestArguments;
 use portcullis_policy::explain::written_review::WrittenReview;

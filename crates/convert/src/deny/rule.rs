@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::expressions::{any, bracketed, is_one_of, text, texts};
-use super::operations::{self, ConvertedOperation, includes};
-use super::subjects;
+use super::operations::{ConvertedOperation, includes};
+use super::{any, bracketed, is_one_of, operations, text, texts};
 use crate::conversion::Conversion;
 use portcullis_policy::authorization::matching::{
     ClusterScoped, NamespacePattern, ResourcePattern, Wildcard,
@@ -79,13 +78,13 @@ impl RuleParts {
 
     /// Whom the policy is about.
     pub(crate) fn add_subjects(&mut self, policy: &AuthorizationPolicy, never_deny: &NeverDeny) {
-        if let Some(among) = subjects::among(&policy.subjects) {
+        if let Some(among) = super::among(&policy.subjects) {
             self.condition("subjects", among);
         }
-        if let Some(outside) = subjects::outside(&policy.exclude_subjects) {
+        if let Some(outside) = super::outside(&policy.exclude_subjects) {
             self.condition("exclude-subjects", outside);
         }
-        self.condition("never-deny", subjects::exempt(policy, never_deny));
+        self.condition("never-deny", super::exempt(policy, never_deny));
     }
 
     /// A matchCondition of a name that no other has.

@@ -6,14 +6,15 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::sound;
-use portcullis_policy::document::{self, Document};
+use crate::conversion;
+use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::engine::{Decision, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::OfflineReview;
 use portcullis_policy::explain::recorded::RecordedAnswers;
-use portcullis_policy::manifest::{self, Options, Source};
+use portcullis_policy::manifest::{Options, Source};
+use portcullis_policy::{document, manifest};
 use requests::{Admitted, requests};
 
 const NAMESPACES: &str = "
@@ -41,7 +42,7 @@ fn loaded(texts: &[&str]) -> LoadedPolicies {
 fn converted(policy: &Value) -> Conversion {
     let text = policy.to_string();
     let document: Document = document::parse(Some("deny.yaml"), &text).unwrap().remove(0);
-    sound::checked(&document, convert(&document, &NeverDeny::default()))
+    conversion::checked(&document, convert(&document, &NeverDeny::default()))
 }
 
 fn yaml(made: &Conversion) -> String {

@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-use super::spec::{KyvernoPolicy, WrittenOperations, spec_path};
+use super::{KyvernoPolicy, WrittenOperations, spec_path};
 use portcullis_cel::{VariableUse, plain_or_values, variable_uses};
 use portcullis_policy::field::FieldPath;
 

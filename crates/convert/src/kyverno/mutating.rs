@@ -7,10 +7,8 @@
 
 use serde_json::{Value, json};
 
-use super::autogen::{self, Controllers};
-use super::expressions;
-use super::patches;
-use super::spec::{KyvernoPolicy, spec_path};
+use super::autogen::Controllers;
+use super::{KyvernoPolicy, autogen, expressions, spec_path};
 use crate::conversion::{self, Conversion};
 use portcullis_cel::{made_objects, patch_paths, variable_uses};
 use portcullis_policy::document::Document;
@@ -142,10 +140,10 @@ fn refuse_patches(policy: &mut KyvernoPolicy<'_>, spec: &Value, remedy: &str) {
             .field("jsonPatch")
             .field("expression");
         for path in patch_paths(text).unwrap_or_default() {
-            let lacking = kinds.iter().find(|kind| !patches::may_have(kind, &path));
+            let lacking = kinds.iter().find(|kind| !super::may_have(kind, &path));
             let who = match lacking {
                 Some(kind) => format!("a {}", kind.kind),
-                None if has_wildcard(spec) && !patches::may_all_have(&path) => "each object".to_owned(),
+                None if has_wildcard(spec) && !super::may_all_have(&path) => "each object".to_owned(),
                 None => continue,
             };
             let what = match path.is_whole {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::sound;
+use crate::conversion;
 use portcullis_policy::document;
 
 fn converted(kind: &str, spec: &Value) -> Conversion {
@@ -12,7 +12,7 @@ fn converted(kind: &str, spec: &Value) -> Conversion {
     let document = document::parse(Some("p.yaml"), &policy.to_string())
         .unwrap()
         .remove(0);
-    sound::checked(&document, convert(&document, kind))
+    conversion::checked(&document, convert(&document, kind))
 }
 
 fn rules(resources: &[&str], operations: &[&str]) -> Value {

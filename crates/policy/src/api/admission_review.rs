@@ -16,24 +16,22 @@
 mod ask;
 #[cfg(test)]
 mod fixtures;
-mod owned;
 mod reply;
 mod verify;
 
-#[cfg(test)]
-mod tests;
-
 use std::borrow::Cow;
 
-pub use ask::ask;
-pub use owned::OwnedAdmissionReview;
-pub use verify::{verify, verify_decoded};
+use self_cell::self_cell;
 
 use super::text::excerpt;
 use crate::engine::User;
-pub use crate::engine::admission::webhook::ReviewVersion;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Outcome, Request};
-use portcullis_cel::json::{self, Document, Kind, Node};
+use portcullis_cel::json;
+use portcullis_cel::json::{Document, Kind, Node};
+
+pub use crate::engine::admission::webhook::ReviewVersion;
+pub use ask::ask;
+pub use verify::{verify, verify_decoded};
 
 /// A question in any of the versions, decoded.
 #[derive(Debug, Clone)]
@@ -289,3 +287,56 @@ fn texts<'r>(list: Option<Node<'r>>, field: &'static str) -> Result<Vec<Cow<'r, 
         Some(_) => Err(wrong),
     }
 }
+
+// An AdmissionReview that keeps its own text.
+
+self_cell! {
+    /// A review together with its text: read once, and then the same to all who look at
+    /// it, however long that takes. Looking cannot fail.
+    pub struct OwnedAdmissionReview {
+        owner: Document<'static>,
+        #[covariant]
+        dependent: AdmissionReview,
+    }
+
+    impl {Debug}
+}
+
+impl OwnedAdmissionReview {
+    /// Reads the review in `body`, whose bytes are not copied where they are text.
+    ///
+    /// # Errors
+    ///
+    /// As [`AdmissionReview::decode`], and [`AdmissionReviewError::Malformed`].
+    pub fn read(body: Vec<u8>) -> Result<Self, AdmissionReviewError> {
+        Self::try_new(document(body)?, |document| AdmissionReview::decode(document))
+    }
+
+    /// The review.
+    #[must_use]
+    pub fn review(&self) -> &AdmissionReview<'_> {
+        self.borrow_dependent()
+    }
+
+    /// How long its text is.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.borrow_owner().text().len()
+    }
+
+    /// How many bytes of memory it holds: its text and the index of it.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.borrow_owner().bytes()
+    }
+}
+
+fn document(body: Vec<u8>) -> Result<Document<'static>, json::Error> {
+    match String::from_utf8(body) {
+        Ok(text) => Document::parse(text),
+        Err(error) => Document::parse_bytes(error.as_bytes()).map(Document::into_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests;

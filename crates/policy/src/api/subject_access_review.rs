@@ -16,26 +16,22 @@
 //! Go's `encoding/json`.
 
 mod ask;
-mod error;
 #[cfg(test)]
 mod hostile;
-mod reply;
 mod validate;
 mod wire;
 
-#[cfg(test)]
-mod tests;
-
 use std::borrow::Cow;
 
-use super::text;
-use crate::authorization::SubjectAccessReviewVersion;
-use crate::engine::{Attributes, RawSelectors, ResourceAttributes, Selectors, Target, User};
-use crate::field::Faults;
 use wire::{Raw, RawResource, RawSpec};
 
-pub use error::SubjectAccessReviewError;
-pub use reply::SubjectAccessReviewReply;
+use super::text;
+use crate::authorization::{AuthorizationReason, SubjectAccessReviewVersion};
+use crate::engine::{Attributes, Decision, RawSelectors, ResourceAttributes, Selectors, Target, User};
+use crate::field::Faults;
+use portcullis_cel::json;
+use portcullis_cel::json::{StringWriter, write_string};
+
 pub use wire::{AuthorizerReply, ReplyError};
 
 /// A question in either version, decoded.
@@ -189,3 +185,93 @@ impl SubjectAccessReviewVersion {
             .find(|version| version.as_str() == api_version)
     }
 }
+
+// Errors of decoding a SubjectAccessReview.
+
+/// What is wrong with a review's bytes. Each is the sender's fault: HTTP 400.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubjectAccessReviewError {
+    /// Not JSON, or a field of the wrong type.
+    #[error("the body cannot be read as a SubjectAccessReview")]
+    Malformed(#[from] json::Error),
+    /// Another kind, or none.
+    #[error("expected kind `SubjectAccessReview`, found `{found}`")]
+    Kind {
+        /// The kind in the body; cut when long.
+        found: String,
+    },
+    /// A version that is not served, or none.
+    #[error(
+        "expected apiVersion `authorization.k8s.io/v1` or `authorization.k8s.io/v1beta1`, found `{found}`"
+    )]
+    Version {
+        /// The apiVersion in the body; cut when long.
+        found: String,
+    },
+    /// A review that the API server itself would refuse.
+    #[error("{0}")]
+    Refused(Faults),
+}
+
+impl SubjectAccessReviewError {
+    /// The message for the sender: the error, and of malformed JSON also where and what.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::Malformed(source) => format!("{self}: {source}"),
+            _ => self.to_string(),
+        }
+    }
+}
+
+// The answer to a SubjectAccessReview, as the API server's client reads it.
+//
+// The client uses only `status` (`apiserver/plugin/pkg/authorizer/webhook/webhook.go`);
+// kind and apiVersion, if present, must be those of its request.
+
+/// What goes back for one review.
+#[derive(Debug, Clone, Copy)]
+pub struct SubjectAccessReviewReply<'a> {
+    /// The version asked.
+    pub version: SubjectAccessReviewVersion,
+    /// `allowed` for Allow, `denied` for Deny, neither for NoOpinion; never both.
+    pub decision: Decision,
+    /// What decided; empty is left out.
+    pub reason: &'a AuthorizationReason<'a>,
+    /// What went wrong on the way without preventing an answer; empty is left out.
+    pub evaluation_error: &'a str,
+}
+
+impl SubjectAccessReviewReply<'_> {
+    /// Appends the JSON body.
+    pub fn encode(&self, out: &mut String) {
+        out.push_str(match self.version {
+            SubjectAccessReviewVersion::V1 => {
+                r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":"#
+            }
+            SubjectAccessReviewVersion::V1beta1 => {
+                r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","status":{"allowed":"#
+            }
+        });
+        out.push_str(match self.decision {
+            Decision::Allow => "true",
+            Decision::Deny => r#"false,"denied":true"#,
+            Decision::NoOpinion => "false",
+        });
+        if !self.reason.is_empty() {
+            out.push_str(r#","reason":""#);
+            // Writing to a String cannot fail.
+            let _infallible = self.reason.write(&mut StringWriter(out));
+            out.push('"');
+        }
+        if !self.evaluation_error.is_empty() {
+            out.push_str(r#","evaluationError":"#);
+            write_string(out, self.evaluation_error);
+        }
+        out.push_str("}}");
+    }
+}
+
+#[cfg(test)]
+mod tests;

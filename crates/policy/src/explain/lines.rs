@@ -5,7 +5,8 @@
 //! the program, or give a command to the CI service that reads the log.
 
 use std::borrow::Cow;
-use std::fmt::{self, Display, Write as _};
+use std::fmt;
+use std::fmt::{Display, Write as _};
 
 /// Lines of text. What is put into one stays in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -109,6 +110,44 @@ fn is_command(before: &str) -> bool {
         .ends_with("##")
 }
 
+// Tables in text: columns as wide as they need to be, two blanks between them.
+
+/// Rows below a heading.
+pub struct TextTable {
+    rows: Vec<Vec<String>>,
+}
+
+impl TextTable {
+    pub fn new(heading: &[&str]) -> Self {
+        Self {
+            rows: vec![heading.iter().map(|&cell| cell.to_owned()).collect()],
+        }
+    }
+
+    /// Adds a row. Each cell is [one line](one_line).
+    pub fn row(&mut self, cells: Vec<String>) {
+        let cells = cells.iter().map(|cell| one_line(cell).into_owned());
+        self.rows.push(cells.collect());
+    }
+
+    /// The rows, one a line.
+    #[must_use]
+    pub fn in_words(&self) -> Lines {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let line = |row: &Vec<String>| {
+            let cells = row.iter().zip(&widths);
+            let line: String = cells.map(|(cell, width)| format!("{cell:width$}  ")).collect();
+            line.trim_end().to_owned()
+        };
+        self.rows.iter().map(line).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,5 +182,16 @@ mod tests {
         lines.line("a\n::error::b");
         lines.each("  ", "c\n::d\n");
         assert_eq!(lines.as_str(), "a\\n::error::b\n  c\n  \\u{3a}:d\n");
+    }
+
+    #[test]
+    fn columns_are_aligned_and_lines_end_with_text() {
+        let mut table = TextTable::new(&["A", "LONG", "B"]);
+        table.row(vec!["wide".to_owned(), "-".to_owned(), String::new()]);
+        table.row(vec!["é".to_owned(), String::new(), "b".to_owned()]);
+        assert_eq!(
+            table.in_words().as_str(),
+            "A     LONG  B\nwide  -\né           b\n"
+        );
     }
 }

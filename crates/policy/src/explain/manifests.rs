@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::kinds::{CustomKinds, ServedAs};
-use super::objects::{fault, group_and_version, required, set_namespace, text, written_text};
+use super::objects::{
+    CustomKinds, ServedAs, fault, group_and_version, required, set_namespace, text, written_text,
+};
 use super::written_review::{WrittenKind, WrittenResource, WrittenReview, WrittenUser};
 use crate::document::Document;
 use crate::engine::admission::Operation;

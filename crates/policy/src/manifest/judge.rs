@@ -7,8 +7,8 @@ use super::object::{Content, ManifestObject};
 use super::{Compilation, lint, namespace, object};
 use crate::authorization::PolicySet;
 use crate::document::{Document, Node};
-use crate::engine::admission::judge::{Judge, Judgement};
 use crate::engine::admission::{AdmissionSet, Operation, Request, StatusCause};
+use crate::engine::admission::{Judge, Judgement};
 use crate::engine::{Deadline, Time, groups};
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
 

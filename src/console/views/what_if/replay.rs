@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::console::recent_decisions::DecisionSlice;
 use portcullis_policy::engine::{Attributes, Decision, Time};
-use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::authorizers::{self, Opinions};
+use portcullis_policy::explain::authorization::Opinions;
 use portcullis_policy::explain::logged::LoggedDecision;
 use portcullis_policy::explain::replayed::{
     ChangeGroup, KnownDecision, ReplayDecision, Replayed, ReviewComparison, UnknownReason, target_in_words,
 };
+use portcullis_policy::explain::{LoadedPolicies, authorization};
 
 /// The most decisions that are shown one by one.
 const MAX_CHANGES: usize = 200;
@@ -138,7 +138,7 @@ fn decide(loaded: &LoadedPolicies, cluster: &str, asked: &Attributes<'_>, now: T
         return ReplayDecision::Known(KnownDecision::of_authorization(&own));
     }
     let nothing = Opinions::default();
-    let consulted = authorizers::consult(policies, asked, own, (&loaded.authorizers, &nothing));
+    let consulted = authorization::consult(policies, asked, own, (&loaded.authorizers, &nothing));
     if let Some(name) = consulted.unanswered().next() {
         let why = format!("the authorizer {name} would be asked, and its answer is not kept");
         return ReplayDecision::Unknown(why);

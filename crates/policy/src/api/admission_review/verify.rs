@@ -10,23 +10,23 @@
 //! `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`; the checks before
 //! it are those of `client-go`'s decoder.
 
-mod rejection;
-mod response;
-
 #[cfg(test)]
 mod hostile;
-#[cfg(test)]
-mod tests;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use response::Response;
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
-use super::{AdmissionReviewError, ReviewVersion, excerpt, map, text};
+use super::{AdmissionReviewError, ReviewVersion, excerpt, flag, map, text};
 use crate::api::text::utf8;
-use crate::engine::admission::Phase;
+use crate::engine::StatusReason;
 use crate::engine::admission::webhook::{Call, CallFailure, WebhookReply};
-use portcullis_cel::json::{self, Document, Kind, Node};
+use crate::engine::admission::{Denial, Phase, StatusCause, StatusDetails};
+use portcullis_cel::json;
+use portcullis_cel::json::{Document, Kind, Node};
 
 /// The only kind of a reply.
 const KIND: &str = "AdmissionReview";
@@ -202,3 +202,286 @@ impl<'r> ReplyHeader<'r> {
 const fn wrong(field: &'static str, expected: &'static str) -> AdmissionReviewError {
     AdmissionReviewError::Field { field, expected }
 }
+
+// The Status with which a webhook refuses (`ToStatusErr` of
+// `apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`).
+
+/// No refusal has a lower code.
+const LOWEST_CODE: i32 = 400;
+
+/// A refusal in v1 and v1beta1: its message names the webhook.
+pub(crate) fn denial(webhook: &str, status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
+    let mut denial = read(status)?;
+    let denied = format!("admission webhook {webhook:?} denied the request");
+    denial.message = match (denial.message.as_str(), denial.reason.as_ref()) {
+        ("", "") => format!("{denied} without explanation"),
+        ("", why) | (why, _) => format!("{denied}: {why}"),
+    };
+    denial.code = denial.code.max(LOWEST_CODE);
+    Ok(denial)
+}
+
+/// A refusal in v1alpha1: passed on as it is, and without Status an error of the
+/// server (`plugin/pkg/admission/webhook/admission.go` of Kubernetes 1.7). A
+/// code that would mean success is raised all the same.
+pub(crate) fn verbatim(webhook: &str, status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
+    let mut denial = read(status)?;
+    if status.is_none() {
+        denial.message = format!("admission webhook {webhook:?} denied the request without explanation");
+    }
+    denial.code = match denial.code {
+        0 => StatusReason::InternalError.code().into(),
+        code => code.max(LOWEST_CODE),
+    };
+    Ok(denial)
+}
+
+fn read(status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
+    let mut denial = Denial {
+        status: Denial::FAILURE.into(),
+        reason: "".into(),
+        code: 0,
+        message: String::new(),
+        details: StatusDetails::default(),
+    };
+    let Some(status) = status else {
+        return Ok(denial);
+    };
+    map(status.get("metadata"), "status.metadata")?;
+    text(status.get("kind"), "status.kind")?;
+    text(status.get("apiVersion"), "status.apiVersion")?;
+    let said = text(status.get("status"), "status.status")?;
+    if !matches!(said.as_ref(), "" | "Success") {
+        denial.status = said.into_owned().into();
+    }
+    denial.reason = text(status.get("reason"), "status.reason")?.into_owned().into();
+    denial.code = number(status, "code", "status.code")?;
+    denial.message = text(status.get("message"), "status.message")?.into_owned();
+    if let Some(written) = map(status.get("details"), "status.details")? {
+        denial.details = details(written)?;
+    }
+    Ok(denial)
+}
+
+fn details(node: Node<'_>) -> Result<StatusDetails, AdmissionReviewError> {
+    let text = |name, field| text(node.get(name), field).map(|text| text.into_owned());
+    Ok(StatusDetails {
+        name: text("name", "status.details.name")?,
+        group: text("group", "status.details.group")?,
+        kind: text("kind", "status.details.kind")?,
+        uid: text("uid", "status.details.uid")?,
+        causes: causes(node)?,
+        retry_after_seconds: number(node, "retryAfterSeconds", "status.details.retryAfterSeconds")?,
+    })
+}
+
+/// All are read, and the first are kept.
+fn causes(details: Node<'_>) -> Result<Vec<StatusCause>, AdmissionReviewError> {
+    const WRONG: AdmissionReviewError = wrong("status.details.causes", "a list of maps");
+    let Some(causes) = details.get("causes").filter(|causes| !causes.is_null()) else {
+        return Ok(Vec::new());
+    };
+    if causes.kind() != Kind::Array {
+        return Err(WRONG);
+    }
+    let mut kept = Vec::new();
+    for cause in causes.items() {
+        let cause = match cause.kind() {
+            Kind::Null => StatusCause::default(),
+            Kind::Object => StatusCause {
+                reason: text(cause.get("reason"), "status.details.causes.reason")?.into_owned(),
+                message: text(cause.get("message"), "status.details.causes.message")?.into_owned(),
+                field: text(cause.get("field"), "status.details.causes.field")?.into_owned(),
+            },
+            _ => return Err(WRONG),
+        };
+        if kept.len() < WebhookReply::MAX_CAUSES {
+            kept.push(cause);
+        }
+    }
+    Ok(kept)
+}
+
+/// An `int32`; 0 where there is none.
+fn number(node: Node<'_>, name: &str, field: &'static str) -> Result<i32, AdmissionReviewError> {
+    match node.get(name).filter(|value| !value.is_null()) {
+        None => Ok(0),
+        Some(value) => value
+            .as_i64()
+            .and_then(|number| number.try_into().ok())
+            .ok_or(wrong(field, "a number of 32 bits")),
+    }
+}
+
+// `AdmissionResponse`: its fields, and which patch goes with which version.
+
+/// As Go reads base64: padded, and the bits that no byte takes may be anything.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
+
+/// The only type of patch there is.
+const JSON_PATCH: &str = "JSONPatch";
+
+pub(crate) struct Response<'r> {
+    pub(crate) uid: Cow<'r, str>,
+    patch: Vec<u8>,
+    /// `None` where there is none, which is not the same as an empty one.
+    patch_type: Option<Cow<'r, str>>,
+    /// Everything but patch and patchType.
+    pub(crate) reply: WebhookReply,
+}
+
+// === impl Response ===
+
+impl<'r> Response<'r> {
+    /// `response`, of v1 and v1beta1.
+    pub(crate) fn read(call: &Call, node: Node<'r>) -> Result<Self, AdmissionReviewError> {
+        let is_allowed = flag(node.get("allowed"), "response.allowed")?;
+        // Read in any case: a field of the wrong type spoils the whole reply.
+        let denial = denial(&call.webhook.name, map(node.get("status"), "response.status")?)?;
+        let patch_type = node.get("patchType").filter(|value| !value.is_null());
+        Ok(Self {
+            uid: text(node.get("uid"), "response.uid")?,
+            patch: bytes(node.get("patch"))?,
+            patch_type: patch_type
+                .map(|_| text(node.get("patchType"), "response.patchType"))
+                .transpose()?,
+            reply: WebhookReply {
+                denial: (!is_allowed).then_some(denial),
+                warnings: warnings(node)?,
+                audit_annotations: annotations(node)?,
+                ..WebhookReply::default()
+            },
+        })
+    }
+
+    /// `status`, of v1alpha1. Where there is none, nothing is allowed.
+    pub(crate) fn read_alpha(call: &Call, node: Option<Node<'r>>) -> Result<Self, AdmissionReviewError> {
+        let (is_allowed, status) = match node {
+            None => (false, None),
+            Some(node) => (
+                flag(node.get("allowed"), "status.allowed")?,
+                map(node.get("status"), "status.status")?,
+            ),
+        };
+        let denial = verbatim(&call.webhook.name, status)?;
+        Ok(Self {
+            uid: Cow::Borrowed(""),
+            patch: Vec::new(),
+            patch_type: None,
+            reply: WebhookReply {
+                denial: (!is_allowed).then_some(denial),
+                ..WebhookReply::default()
+            },
+        })
+    }
+
+    /// The rules of v1: patch and patchType both or neither, and only to mutate.
+    fn with_patch_of_its_type(self, phase: Phase) -> Result<WebhookReply, Invalid> {
+        let has_patch = !self.patch.is_empty();
+        match (phase, self.patch_type) {
+            (Phase::Mutate, None) if has_patch => Err(Invalid::PatchAlone),
+            (Phase::Mutate, Some(_)) if !has_patch => Err(Invalid::PatchTypeAlone),
+            (Phase::Mutate, Some(patch_type)) if patch_type.is_empty() => Err(Invalid::EmptyPatchType),
+            (Phase::Validate, _) if has_patch => Err(Invalid::PatchOfValidating),
+            (Phase::Validate, Some(_)) => Err(Invalid::PatchTypeOfValidating),
+            (_, patch_type) => Ok(WebhookReply {
+                patch: has_patch.then(|| self.patch.into()),
+                patch_type: patch_type.unwrap_or_default().into_owned(),
+                ..self.reply
+            }),
+        }
+    }
+
+    /// The rules of v1beta1: whatever its type, a patch is a JSON Patch; that of
+    /// a validating webhook is passed over.
+    pub(crate) fn with_json_patch(self, phase: Phase) -> WebhookReply {
+        if phase == Phase::Validate || self.patch.is_empty() {
+            return self.reply;
+        }
+        WebhookReply {
+            patch: Some(self.patch.into()),
+            patch_type: JSON_PATCH.to_owned(),
+            ..self.reply
+        }
+    }
+}
+
+/// `[]byte` as Go reads it: base64, in which line ends do not count, or a list
+/// of numbers.
+fn bytes(node: Option<Node<'_>>) -> Result<Vec<u8>, AdmissionReviewError> {
+    const WRONG: AdmissionReviewError = wrong("response.patch", "base64");
+    let Some(node) = node else {
+        return Ok(Vec::new());
+    };
+    match node.kind() {
+        Kind::Null => Ok(Vec::new()),
+        Kind::Array => node
+            .items()
+            .map(|item| {
+                item.as_u64()
+                    .and_then(|byte| u8::try_from(byte).ok())
+                    .ok_or(WRONG)
+            })
+            .collect(),
+        _ => {
+            let mut text = node.as_str().ok_or(WRONG)?;
+            if text.contains(['\r', '\n']) {
+                text.to_mut()
+                    .retain(|character| !matches!(character, '\r' | '\n'));
+            }
+            BASE64.decode(text.as_bytes()).map_err(|_| WRONG)
+        }
+    }
+}
+
+/// All are read, and the first are kept: a reply may have millions.
+fn warnings(node: Node<'_>) -> Result<Vec<String>, AdmissionReviewError> {
+    const WRONG: AdmissionReviewError = wrong("response.warnings", "a list of text");
+    let Some(written) = node.get("warnings").filter(|written| !written.is_null()) else {
+        return Ok(Vec::new());
+    };
+    if written.kind() != Kind::Array {
+        return Err(WRONG);
+    }
+    let (mut warnings, mut bytes) = (Vec::new(), 0);
+    for item in written.items() {
+        let text = match item.kind() {
+            Kind::Null => "".into(),
+            _ => item.as_str().ok_or(WRONG)?,
+        };
+        bytes += text.len();
+        if warnings.len() < WebhookReply::MAX_WARNINGS && bytes <= WebhookReply::MAX_WARNING_BYTES {
+            warnings.push(text.into_owned());
+        }
+    }
+    Ok(warnings)
+}
+
+/// All are read, and the first are kept.
+fn annotations(node: Node<'_>) -> Result<BTreeMap<String, String>, AdmissionReviewError> {
+    const FIELD: &str = "response.auditAnnotations";
+    const WRONG: AdmissionReviewError = wrong(FIELD, "a map of text");
+    /// What an annotation takes besides its texts.
+    const ENTRY: usize = 64;
+    let Some(written) = map(node.get("auditAnnotations"), FIELD)? else {
+        return Ok(BTreeMap::new());
+    };
+    let (mut annotations, mut bytes) = (BTreeMap::new(), 0);
+    for (key, value) in written.entries() {
+        let value = match value.kind() {
+            Kind::Null => "".into(),
+            _ => value.as_str().ok_or(WRONG)?,
+        };
+        bytes += ENTRY + key.len() + value.len();
+        if bytes <= WebhookReply::MAX_ANNOTATION_BYTES {
+            annotations.insert(key.into_owned(), value.into_owned());
+        }
+    }
+    Ok(annotations)
+}
+
+#[cfg(test)]
+mod tests;

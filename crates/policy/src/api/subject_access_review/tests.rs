@@ -1,6 +1,7 @@
 //! Reviews valid, odd and hostile.
 
 mod refused;
+mod reply;
 
 use serde_json::{Value, json};
 

@@ -6,7 +6,6 @@
 //! pointer. (`encoding/json`, `sigs.k8s.io/json`.)
 
 mod answer;
-mod echo;
 mod object;
 mod reader;
 

@@ -16,27 +16,23 @@
 //! object that the configuration names are checked; the API server has validated the
 //! rest.
 
-mod atomic;
 mod check;
 mod configuration;
 mod decode;
 mod error;
 mod item;
 mod merge;
-mod names;
 mod schema;
-mod type_meta;
 
 use super::GroupVersionKind;
 use portcullis_cel::Value;
 use portcullis_cel::json::{Document, Node, Tree};
 
-pub use configuration::configuration;
+pub use check::check_type_meta;
+pub use configuration::{configuration, type_names};
 pub use decode::{Decoded, Reading, decode};
 pub use error::{DecodeError, Error, FieldMismatch, FieldMismatches, MAX_CONFIGURATION, MAX_LEVELS};
-pub use names::type_names;
 pub use schema::Schemas;
-pub use type_meta::check_type_meta;
 
 /// The object as JSON, with what `configuration`, the value of an expression,
 /// says of it.

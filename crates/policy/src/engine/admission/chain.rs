@@ -16,10 +16,7 @@
 //! Facts: `apiserver/pkg/admission/{chain,reinvocation}.go`, and below
 //! `plugin/webhook` `{mutating,validating}/dispatcher.go`.
 
-mod annotations;
 mod ask;
-mod judged;
-mod managed_fields;
 mod mutating;
 mod objection;
 mod patch;
@@ -27,15 +24,13 @@ mod shadow;
 mod validating;
 
 use super::authorizer::{AuthorizerVariables, RequestAuthorizer};
-use super::phase::Phase;
-use super::run::{Run, RunContext};
+use super::run::{Phase, Run, RunContext};
 use super::webhook::{Call, WebhookAnswer};
 use super::{AdmissionSet, Outcome, Request, status};
 
-use judged::judged;
 use mutating::Mutating;
 pub use shadow::{Comparison, compare};
-use validating::Validating;
+use validating::{Validating, judged};
 
 /// One run. A copy of one that rests goes on from there, too.
 #[derive(Debug, Clone)]

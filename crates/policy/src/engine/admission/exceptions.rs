@@ -8,10 +8,7 @@
 //! Only denials by validation are excused, never an error, a warning, an audit annotation
 //! or a mutation. Each denial of a request needs its own exception.
 
-mod applies;
-mod excused;
-mod excuses;
-mod not_excused;
+mod matcher;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,9 +18,7 @@ use super::policy::CompiledMatchCondition;
 use crate::authorization::Subject;
 use crate::engine::Time;
 
-pub use excused::Excused;
-pub(crate) use excuses::{Excuses, note, publish};
-pub use not_excused::NotExcused;
+pub(crate) use matcher::{Excuses, note, publish};
 
 /// An AdmissionException (`portcullis.dev/v1alpha1`).
 #[derive(Debug)]
@@ -119,5 +114,52 @@ impl Exceptions {
     /// Every one, those too that may excuse nothing.
     pub(crate) fn all(&self) -> &[Arc<Exception>] {
         &self.all
+    }
+}
+
+// A denial that an exception excused.
+
+/// Denials of one policy or webhook that an exception excused.
+#[derive(Debug, Clone)]
+pub struct Excused {
+    /// The exception.
+    pub exception: Arc<Exception>,
+    /// The policy, or `configuration/webhook`.
+    pub policy: String,
+}
+
+// Why an exception does not excuse a denial.
+
+/// Why an exception that names a policy does not excuse its denial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NotExcused {
+    /// Its `notAfter` has passed.
+    Ended,
+    /// None of its `subjects` asks.
+    Subjects,
+    /// Its `namespaceSelector` does not select the namespace, or there is none, or it is not known.
+    Namespace,
+    /// Its `objectSelector` does not select the object.
+    Object,
+    /// None of its `resourceRules` is about such a request, or one of `excludeResourceRules` is.
+    Rules,
+    /// One of its `matchConditions` is false or has no result.
+    Conditions,
+}
+
+impl NotExcused {
+    /// Why, in words.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ended => "its `notAfter` has passed",
+            Self::Subjects => "none of its `subjects` asks",
+            Self::Namespace => {
+                "its `namespaceSelector` selects no namespace that is known and of this request"
+            }
+            Self::Object => "its `objectSelector` does not select the object",
+            Self::Rules => "none of its `resourceRules` is about such a request",
+            Self::Conditions => "one of its `matchConditions` is false or has no result",
+        }
     }
 }

@@ -5,27 +5,26 @@
 
 mod dispatcher;
 mod initialize;
-mod state;
 
 use std::sync::Arc;
 
-use super::apply::{self, Reading};
+use super::apply::Reading;
 use super::changes::{ChangeError, ChangedObject};
-use super::conditions::{self, MatchConditions};
+use super::conditions::MatchConditions;
 use super::environment::{Expression, ExpressionEnvironment};
 use super::evaluation::Evaluated;
 use super::policy::Applicability;
-use super::reinvocation::Reinvocation;
 use super::run::RunContext;
-use super::to_json;
 use super::trace::PolicyExpression;
 use super::variables::Inputs;
+use super::webhook::Reinvocation;
+use super::{apply, conditions, to_json};
 use crate::engine::Deadline;
-use portcullis_cel::json::patch::{self, PatchBudget};
-use portcullis_cel::json::{self, Document, Node, write_string};
-use portcullis_cel::{Map, Value, cost};
+use portcullis_cel::json::patch::PatchBudget;
+use portcullis_cel::json::{Document, Node, patch, write_string};
+use portcullis_cel::{Map, Value, cost, json};
 
-pub(crate) use state::MutationState;
+pub(crate) use dispatcher::MutationState;
 
 /// `MutatingAdmissionPolicy` (`api/admissionregistration/v1/types.go`).
 #[derive(Debug)]

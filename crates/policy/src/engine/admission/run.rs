@@ -1,9 +1,9 @@
 //! The options of a run, and the context that its parts share.
 
-use super::Request;
 use super::authorizer::{AccessChecker, AuthorizerVariables};
 use super::changes::{ChangeLimits, ObjectMemory};
-use super::judge::Judge;
+use super::denial::StatusCause;
+use super::request::Request;
 use super::trace::{Recorder, TraceStep};
 use crate::engine::{Deadline, Time};
 
@@ -77,4 +77,56 @@ impl<'r> Run<'r> {
             recorder.record(step());
         }
     }
+}
+
+// The phases of admission: validate and mutate.
+
+/// Which half of admission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Who may refuse: `/validate`.
+    Validate,
+    /// Who may change: `/mutate`.
+    Mutate,
+}
+
+impl Phase {
+    /// How many there are.
+    pub const COUNT: usize = 2;
+    /// Each once, in the order of [`index`](Self::index).
+    pub const ALL: [Self; Self::COUNT] = [Self::Validate, Self::Mutate];
+
+    /// The place among all.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// As paths, metrics and logs spell it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Validate => "validate",
+            Self::Mutate => "mutate",
+        }
+    }
+}
+
+// Validation of the gateway's own kinds when they are created or updated.
+
+/// Knows what may be written of the gateway's own kinds.
+pub trait Judge: Sync {
+    /// What is wrong with the object of `request` as at `now`; `None` where it is
+    /// of another kind, or nothing that is judged is done to it. Once the deadline has passed,
+    /// what is said means nothing.
+    fn judge(&self, request: &Request<'_>, now: Time, deadline: Deadline<'_>) -> Option<Judgement>;
+}
+
+/// What `check` would say of an object.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// Why it cannot be used; empty where it can.
+    pub faults: Vec<StatusCause>,
+    /// What it probably is not meant to do.
+    pub warnings: Vec<String>,
 }

@@ -2,13 +2,12 @@
 //!
 //! Recording does not change the run: a recorder only observes its steps.
 
-use super::GroupVersionResource;
-use super::decision::ValidationDecision;
 use super::exceptions::{Exception, NotExcused};
 use super::matching::Mismatch;
+use super::outcome::ValidationDecision;
 use super::policy::ValidationAction;
-use super::to_json;
 use super::webhook::{Call, Webhook, WebhookResult};
+use super::{GroupVersionResource, to_json};
 use crate::engine::CauseKind;
 use portcullis_cel::json::write_string;
 use portcullis_cel::{Activation, EvalError, Program, Value};

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use super::schema::{Lists, Maps, ScalarClass, SchemaType};
 use super::{Error, FieldMismatches, Schemas, item};
+use crate::engine::admission::GroupVersionKind;
+use crate::engine::admission::matching::is_own_group;
 use portcullis_cel::json::{Kind, Node};
 
 /// That every field of the patch is known and has a value of its type, and that
@@ -209,5 +211,105 @@ impl<'w, 's> Atomics<'w, 's> {
             self.value(of, value);
             self.path.truncate(back);
         }
+    }
+}
+
+// Which fields can only be replaced as a whole.
+
+impl Schemas<'_> {
+    /// Whether what stands at `path` in an object of `kind` can only be replaced as a whole, so that
+    /// a configuration must not name it. Through lists the path goes on with the fields of their
+    /// items. `None` where the kind has no such field.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownKind`].
+    pub fn is_atomic(&self, kind: &GroupVersionKind<'_>, path: &[&str]) -> Result<Option<bool>, Error> {
+        let mut of = self.of(kind)?;
+        for step in path {
+            while let Some((item, _)) = of.lists() {
+                if self.maps(of).is_some() {
+                    break;
+                }
+                of = item;
+            }
+            match self.maps(of).and_then(|maps| maps.key(step)) {
+                Some(field) => of = field,
+                None => return Ok(None),
+            }
+        }
+        let list = of.lists().is_some_and(|(_, lists)| *lists == Lists::Atomic);
+        let map = self.maps(of).is_some_and(|maps| maps.atomic);
+        Ok(Some(list || map))
+    }
+}
+
+// Which kind an object is after a patch.
+
+/// Checks that `after`, of `kind` before a patch, can be read as an object.
+///
+/// One of Kubernetes' own kinds stays of that kind and version, and need not say it. A custom
+/// resource says some kind: whether it is the right one, the API server finds when it stores it.
+///
+/// # Errors
+///
+/// With what an API server ends such a request: no failure policy is asked.
+pub fn check_type_meta(kind: &GroupVersionKind<'_>, after: Node<'_>) -> Result<(), String> {
+    if after.kind() != Kind::Object {
+        return Err("the object after the patch is no object".to_owned());
+    }
+    let version = match kind.group.as_ref() {
+        "" => kind.version.to_string(),
+        group => format!("{group}/{}", kind.version),
+    };
+    let is_own = is_own_group(&kind.group);
+    for (field, own) in [("apiVersion", version.as_str()), ("kind", kind.kind.as_ref())] {
+        let written = after.get(field).filter(|value| !value.is_null());
+        if written.is_some_and(|value| value.kind() != Kind::String) {
+            return Err(format!("couldn't get version/kind: {field} is no string"));
+        }
+        match written.and_then(Node::as_str).unwrap_or_default().as_ref() {
+            text if text == own => {}
+            "" if is_own || field == "apiVersion" => {}
+            "" => return Err("Object 'Kind' is missing".to_owned()),
+            other if is_own => {
+                return Err(format!(
+                    "the patch makes {field} {other:?} of {own:?}: unknown conversion"
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_replaced_as_a_whole_is_told_by_its_path() {
+        let kind = |kind: &'static str| GroupVersionKind {
+            group: if kind == "Pod" { "" } else { "apps" }.into(),
+            version: "v1".into(),
+            kind: kind.into(),
+        };
+        for (of, path, expected) in [
+            ("Pod", "spec.containers", Some(false)),
+            ("Pod", "spec.containers.args", Some(true)),
+            ("Pod", "spec.nodeSelector", Some(true)),
+            ("Pod", "spec.tolerations", Some(true)),
+            ("Pod", "spec.securityContext", Some(false)),
+            ("Pod", "metadata.labels", Some(false)),
+            ("Pod", "metadata.labels.a", Some(false)),
+            ("Deployment", "spec.template.spec.tolerations", Some(true)),
+            ("Deployment", "spec.replicas", Some(false)),
+            ("Deployment", "spec.nothing", None),
+        ] {
+            let path: Vec<&str> = path.split('.').collect();
+            let actual = Schemas::builtin().is_atomic(&kind(of), &path).unwrap();
+            assert_eq!(actual, expected, "{of} {path:?}");
+        }
+        assert!(Schemas::builtin().is_atomic(&kind("Widget"), &["spec"]).is_err());
     }
 }

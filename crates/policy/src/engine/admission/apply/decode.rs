@@ -13,18 +13,20 @@
 //! only where a policy's JSON Patch adds them (`jsonPatcher.Patch` of apiserver
 //! `pkg/admission/plugin/policy/mutating/patch/json_patch.go`).
 
-mod reading;
 mod scalar;
-mod walk;
 
 use std::collections::HashSet;
 
+use scalar::{encoded, zero};
+
+use super::MAX_LEVELS;
+use super::check::{is_type_meta, misfit};
 use super::error::{DecodeError, FieldMismatches};
-use super::schema::Schemas;
+use super::schema::{Field, Maps, Scalar, SchemaType, Schemas};
 use crate::engine::admission::GroupVersionKind;
-use portcullis_cel::json::Node;
-pub use reading::Reading;
-use walk::{Unknown, Walk};
+use portcullis_cel::json::{Kind, Node, write_string};
+
+pub use scalar::Reading;
 
 /// What became of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +81,307 @@ pub fn decode(
         text: (out != after.raw()).then_some(out),
         is_changed,
     })
+}
+
+// Reads an object part by part, and writes it.
+
+/// The most fields that are not known of which a note is made.
+const MAX_UNKNOWN: usize = 1_000;
+
+/// One object, as far as it was read.
+pub(crate) struct Walk<'s> {
+    schemas: &'s Schemas<'static>,
+    reading: Reading,
+    path: String,
+    /// The path without the places in lists: the items of a list are of one type.
+    shape: String,
+    level: usize,
+    /// What Go writes.
+    pub(crate) out: String,
+    pub(crate) is_changed: bool,
+    pub(crate) found: FieldMismatches,
+    pub(crate) unknown: Vec<Unknown>,
+}
+
+/// A field that the schema does not have.
+pub(crate) struct Unknown {
+    path: String,
+    pub(crate) shape: String,
+}
+
+// === impl Unknown ===
+
+impl Unknown {
+    pub(crate) fn into_path(self) -> String {
+        self.path.trim_start_matches('.').to_owned()
+    }
+}
+
+// === impl Walk ===
+
+impl<'s> Walk<'s> {
+    pub(crate) fn new(schemas: &'s Schemas<'static>, reading: Reading) -> Self {
+        Self {
+            schemas,
+            reading,
+            path: String::new(),
+            shape: String::new(),
+            level: 0,
+            out: String::new(),
+            is_changed: false,
+            found: FieldMismatches::default(),
+            unknown: Vec::new(),
+        }
+    }
+
+    /// Writes a value that is there.
+    pub(crate) fn value(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) {
+        if before.is_some_and(|before| before.raw() == after.raw()) {
+            return self.out.push_str(after.raw());
+        }
+        if after.is_null() {
+            return self.null(of, before);
+        }
+        let is_bytes = matches!(of, SchemaType::Scalar(Scalar::Bytes));
+        if let Some(message) = misfit(self.schemas, of, after).filter(|_| !is_bytes) {
+            return self.found.push(&self.path, message);
+        }
+        if self.level == MAX_LEVELS {
+            let message = format!("nested deeper than {MAX_LEVELS} levels");
+            return self.found.push(&self.path, message);
+        }
+        self.level += 1;
+        match of {
+            SchemaType::Scalar(scalar) => match encoded(*scalar, after, self.reading) {
+                Ok(text) => {
+                    let is_same = before.is_some_and(|before| before.raw() == text || before.same(after));
+                    self.is_changed |= !is_same;
+                    self.out.push_str(&text);
+                }
+                Err(message) => self.found.push(&self.path, message),
+            },
+            SchemaType::List(item, _) => self.list(item, before, after),
+            SchemaType::Map(value, _) => self.map(value, before, after),
+            SchemaType::Struct(..) => self.fields(of, before, after),
+            SchemaType::Deduced | SchemaType::Untyped => {
+                self.is_changed |= !before.is_some_and(|before| before.same(after));
+                self.out.push_str(after.raw());
+            }
+        }
+        self.level -= 1;
+    }
+
+    /// `null` where there must be something is the zero value.
+    fn null(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>) {
+        let start = self.out.len();
+        self.write_zero(of);
+        let written = self.out.get(start..).unwrap_or_default();
+        self.is_changed |= before.is_none_or(|before| before.raw() != written);
+    }
+
+    fn list(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) {
+        let before = before.filter(|before| before.kind() == Kind::Array);
+        self.is_changed |= before.map_or(0, Node::len) != after.len();
+        let mut old = before.into_iter().flat_map(Node::items);
+        self.out.push('[');
+        for (place, item) in after.items().enumerate() {
+            if place > 0 {
+                self.out.push(',');
+            }
+            let own = old.next();
+            self.within(&format!("[{place}]"), "[]", |walk| walk.value(of, own, item));
+        }
+        self.out.push(']');
+    }
+
+    fn map(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) {
+        let before = before.filter(|before| before.kind() == Kind::Object);
+        self.is_changed |= before.map_or(0, Node::len) != after.len();
+        self.out.push('{');
+        for (place, (key, value)) in after.entries().enumerate() {
+            if place > 0 {
+                self.out.push(',');
+            }
+            self.key(&key);
+            let own = before.and_then(|before| before.get(&key));
+            self.within(&format!(".{key}"), ".*", |walk| walk.value(of, own, value));
+        }
+        self.out.push('}');
+    }
+
+    /// A struct: what was written of it, and what Go writes in any case.
+    fn fields(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) {
+        let Some(maps) = self.schemas.maps(of) else {
+            return;
+        };
+        let before = before.filter(|before| before.kind() == Kind::Object);
+        // One that is there and empty is not the same as none: `emptyDir: {}`.
+        self.is_changed |= before.is_none();
+        self.out.push('{');
+        let start = self.out.len();
+        for (name, value) in after.entries() {
+            let own = before.and_then(|before| before.get(&name));
+            let shape = format!(".{name}");
+            self.within(&shape, &shape, |walk| {
+                walk.entry(maps, (&name, value), own, start)
+            });
+        }
+        for field in maps.fields() {
+            let own = before.and_then(|before| before.get(field.name));
+            if after.get(field.name).is_none() && (before.is_none() || own.is_some()) {
+                self.absent(field, own, start);
+            }
+        }
+        self.out.push('}');
+    }
+
+    fn entry(
+        &mut self,
+        maps: Maps<'s, 'static>,
+        (name, value): (&str, Node<'_>),
+        own: Option<Node<'_>>,
+        start: usize,
+    ) {
+        // Only here is the path that of a field of the whole.
+        let is_of_root = self.level == 1 && is_type_meta(name);
+        match maps.declared(name) {
+            _ if own.is_some_and(|own| own.raw() == value.raw()) => self.member(name, value.raw(), start),
+            // The object is of the kind that it was of, whether it says so or not.
+            Some(_) if is_of_root => self.member(name, own.unwrap_or(value).raw(), start),
+            Some(field) if value.is_null() => self.absent(field, own, start),
+            Some(field) => self.present(field, value, own, start),
+            None => {
+                self.note_unknown();
+                self.member(name, value.raw(), start);
+            }
+        }
+    }
+
+    /// A field that is written, unless it is empty.
+    fn present(&mut self, field: &'s Field<'static>, value: Node<'_>, own: Option<Node<'_>>, start: usize) {
+        let (was_changed, back) = (self.is_changed, self.out.len());
+        self.separate(start);
+        self.key(field.name);
+        let written = self.out.len();
+        self.value(&field.of, own, value);
+        let is_empty = self
+            .out
+            .get(written..)
+            .is_some_and(|text| is_empty(&field.of, text));
+        if field.omits_empty && !field.is_pointer && is_empty {
+            self.out.truncate(back);
+            self.is_changed = was_changed | own.is_some_and(|own| !is_empty_node(&field.of, own));
+        }
+    }
+
+    /// A field that is not written: Go may write it nevertheless.
+    fn absent(&mut self, field: &'s Field<'static>, own: Option<Node<'_>>, start: usize) {
+        let is_missed = |own: Node<'_>| !own.is_null() && (field.is_pointer || !self.is_zero(&field.of, own));
+        let is_missed = own.is_some_and(is_missed);
+        if self.level == 1 && is_type_meta(field.name) {
+            if let Some(own) = own {
+                self.member(field.name, own.raw(), start);
+            }
+            return;
+        }
+        self.is_changed |= is_missed;
+        if field.omits_empty {
+            return;
+        }
+        self.separate(start);
+        self.key(field.name);
+        if field.is_pointer {
+            self.out.push_str("null");
+        } else {
+            self.write_zero(&field.of);
+        }
+    }
+
+    /// The value that Go has before anything is read.
+    fn write_zero(&mut self, of: &'s SchemaType<'static>) {
+        match of {
+            SchemaType::Scalar(scalar) => self.out.push_str(zero(*scalar)),
+            SchemaType::Struct(..) if self.level < MAX_LEVELS => {
+                self.out.push('{');
+                let start = self.out.len();
+                self.level += 1;
+                for field in self.schemas.maps(of).map_or(&[][..], |maps| maps.fields()) {
+                    self.absent(field, None, start);
+                }
+                self.level -= 1;
+                self.out.push('}');
+            }
+            _ => self.out.push_str("null"),
+        }
+    }
+
+    /// Whether it is what Go has before anything is read.
+    fn is_zero(&self, of: &'s SchemaType<'static>, node: Node<'_>) -> bool {
+        let Some(maps) = self
+            .schemas
+            .maps(of)
+            .filter(|_| matches!(of, SchemaType::Struct(..)))
+        else {
+            return is_empty_node(of, node);
+        };
+        node.entries().all(|(name, value)| {
+            let is_zero = |field: &'s Field<'static>| !field.is_pointer && self.is_zero(&field.of, value);
+            value.is_null() || maps.declared(&name).is_some_and(is_zero)
+        })
+    }
+
+    fn member(&mut self, name: &str, raw: &str, start: usize) {
+        self.separate(start);
+        self.key(name);
+        self.out.push_str(raw);
+    }
+
+    /// Writes a comma unless nothing was written since `start`.
+    fn separate(&mut self, start: usize) {
+        if self.out.len() > start {
+            self.out.push(',');
+        }
+    }
+
+    fn key(&mut self, name: &str) {
+        write_string(&mut self.out, name);
+        self.out.push(':');
+    }
+
+    fn note_unknown(&mut self) {
+        if self.unknown.len() < MAX_UNKNOWN {
+            self.unknown.push(Unknown {
+                path: self.path.clone(),
+                shape: self.shape.clone(),
+            });
+        }
+    }
+
+    fn within(&mut self, step: &str, shape: &str, go: impl FnOnce(&mut Self)) {
+        let (path, back) = (self.path.len(), self.shape.len());
+        self.path.push_str(step);
+        self.shape.push_str(shape);
+        go(self);
+        self.path.truncate(path);
+        self.shape.truncate(back);
+    }
+}
+
+/// Whether Go takes what it wrote for empty.
+fn is_empty(of: &SchemaType<'_>, written: &str) -> bool {
+    match of {
+        SchemaType::Struct(..) => false,
+        SchemaType::Scalar(scalar) => written == zero(*scalar) || matches!(written, "\"\"" | "null"),
+        _ => matches!(written, "null" | "[]" | "{}"),
+    }
+}
+
+fn is_empty_node(of: &SchemaType<'_>, node: Node<'_>) -> bool {
+    match node.kind() {
+        Kind::Array => node.is_empty(),
+        Kind::Object => node.is_empty() && !matches!(of, SchemaType::Struct(..)),
+        _ => is_empty(of, node.raw()),
+    }
 }
 
 #[cfg(test)]

@@ -15,18 +15,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::annotations;
-use super::ask::{self, Matching};
-use super::managed_fields;
+use super::ask::Matching;
 use super::objection::{Objection, add_warnings_and_annotations, cause};
-use super::patch::{self, Patched};
+use super::patch::Patched;
+use super::{ask, objection, patch};
 use crate::engine::Cause;
 use crate::engine::admission::changes::ChangedObject;
 use crate::engine::admission::mutating::MutationState;
-use crate::engine::admission::reinvocation::{Reinvocable, Reinvocation};
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
-use crate::engine::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
+use crate::engine::admission::webhook::{
+    Call, Reinvocable, Reinvocation, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult,
+};
 use crate::engine::admission::webhooks::Listed;
 use crate::engine::admission::{AdmissionSet, Denial, Outcome, Phase, status};
 use portcullis_cel::json::{diff, patch as json_patch};
@@ -268,7 +268,7 @@ impl Mutating {
         let mut patched = patch::patched(call, reply, object, context.limits(), &mut self.policies.budget)?;
         if let Some(patched) = &mut patched {
             let is_first = !std::mem::replace(&mut self.policies.is_decoded, true);
-            patched.is_changed |= is_first && managed_fields::are_new(context.request);
+            patched.is_changed |= is_first && patch::are_new(context.request);
         }
         Ok(patched)
     }
@@ -298,8 +298,8 @@ impl Mutating {
         };
         context.run.record(|| TraceStep::Answered(&result));
         let is_changed = patched.as_ref().is_some_and(|patched| patched.is_changed);
-        annotations::mutation(&mut self.outcome.audit_annotations, at, webhook, is_changed);
-        annotations::paths(&mut self.outcome.audit_annotations, at, webhook, &result.changed);
+        objection::mutation(&mut self.outcome.audit_annotations, at, webhook, is_changed);
+        objection::paths(&mut self.outcome.audit_annotations, at, webhook, &result.changed);
         self.outcome.webhooks.push(result);
         if let Some(Patched { object, .. }) = patched {
             self.policies.record_change(context, &object);
@@ -308,7 +308,7 @@ impl Mutating {
         self.count(place, webhook, is_changed);
         let Some(objection) = objection else { return };
         if objection.is_ignored(webhook) {
-            annotations::failed_open(&mut self.outcome.audit_annotations, at, webhook);
+            objection::failed_open(&mut self.outcome.audit_annotations, at, webhook);
         }
         if let Some(denial) = objection.refusal(webhook) {
             self.refuse(denial, Some(cause));

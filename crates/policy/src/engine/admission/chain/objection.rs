@@ -2,15 +2,15 @@
 //! reply.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use super::annotations;
-use crate::engine::admission::phase::Phase;
 use crate::engine::admission::policy::FailurePolicy;
-use crate::engine::admission::status;
+use crate::engine::admission::run::Phase;
 use crate::engine::admission::webhook::{CallFailure, ReviewVersion, Verdict, Webhook, WebhookReply};
 use crate::engine::admission::webhooks::Listed;
-use crate::engine::admission::{Denial, Outcome};
-use crate::engine::{Cause, CauseKind};
+use crate::engine::admission::{Denial, Outcome, status};
+use crate::engine::{Cause, CauseKind, is_label_key};
+use portcullis_cel::json::{ObjectWriter, write_string};
 
 /// Why a webhook does not simply allow a request.
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ impl Objection {
 
 /// Passes on what the webhook says beside its verdict, also when it refuses.
 pub(crate) fn add_warnings_and_annotations(outcome: &mut Outcome, webhook: &Webhook, reply: &WebhookReply) {
-    annotations::own(&mut outcome.audit_annotations, webhook, &reply.audit_annotations);
+    own(&mut outcome.audit_annotations, webhook, &reply.audit_annotations);
     for warning in &reply.warnings {
         outcome.warnings.push(warning);
     }
@@ -93,4 +93,119 @@ pub(crate) fn cause(phase: Phase, listed: &Listed) -> Cause<'static> {
         name: Cow::Owned(listed.webhook.configuration.clone()),
         rule: Some(listed.position),
     }
+}
+
+// Audit annotations about webhooks.
+
+const MUTATION: &str = "mutation.webhook.admission.k8s.io";
+const MUTATION_FAILED_OPEN: &str = "failed-open.mutation.webhook.admission.k8s.io";
+const VALIDATION_FAILED_OPEN: &str = "failed-open.validating.webhook.admission.k8s.io";
+/// Which webhook changed what. The API server's own, `patch.webhook.…`, has the
+/// values too, and is written at the audit level Request alone; from outside
+/// there is only the level Metadata, where the data of Secrets must not go.
+const PATHS: &str = "paths.webhook.portcullis.dev";
+/// The longest value of [`PATHS`], in bytes.
+const PATHS_BYTES: usize = 4 << 10;
+
+/// What the annotations of one request may come to, in bytes, before those of
+/// webhooks themselves are dropped: each may send as much as its reply holds.
+pub(crate) const ALL_BYTES: usize = WebhookReply::MAX_ANNOTATION_BYTES;
+
+/// The annotations of one request, by key.
+pub(crate) type AuditAnnotations = BTreeMap<String, String>;
+
+/// That a webhook was to be asked, and whether it changed the object.
+pub(crate) fn mutation(
+    all: &mut AuditAnnotations,
+    (round, index): (usize, usize),
+    webhook: &Webhook,
+    mutated: bool,
+) {
+    let value = about(webhook, |fields| fields.flag("mutated", mutated));
+    add(all, key(MUTATION, round, index), value);
+}
+
+/// Which paths a webhook changed, if any; past the bound, how many more.
+pub(crate) fn paths(
+    all: &mut AuditAnnotations,
+    (round, index): (usize, usize),
+    webhook: &Webhook,
+    paths: &[String],
+) {
+    if paths.is_empty() {
+        return;
+    }
+    let value = about(webhook, |fields| {
+        let out = fields.key("paths");
+        let written = write_paths(out, paths);
+        if written < paths.len() {
+            fields.json("more", &(paths.len() - written).to_string());
+        }
+    });
+    add(all, key(PATHS, round, index), value);
+}
+
+/// Appends the paths as a list, as far as the bound allows; how many they are.
+fn write_paths(out: &mut String, paths: &[String]) -> usize {
+    out.push('[');
+    let mut written = 0;
+    for path in paths {
+        let back = out.len();
+        out.push_str(if written > 0 { "," } else { "" });
+        write_string(out, path);
+        if out.len() > PATHS_BYTES {
+            out.truncate(back);
+            break;
+        }
+        written += 1;
+    }
+    out.push(']');
+    written
+}
+
+/// That a mutating webhook could not be asked or believed, and was passed over.
+pub(crate) fn failed_open(all: &mut AuditAnnotations, (round, index): (usize, usize), webhook: &Webhook) {
+    add(all, key(MUTATION_FAILED_OPEN, round, index), webhook.name.clone());
+}
+
+/// The same of a validating webhook.
+pub(crate) fn validation_failed_open(all: &mut AuditAnnotations, index: usize, webhook: &Webhook) {
+    add(all, key(VALIDATION_FAILED_OPEN, 0, index), webhook.name.clone());
+}
+
+/// What the webhook itself wants written, under its name. What is then no
+/// qualified name with one slash is dropped, as is what is too much.
+pub(crate) fn own(all: &mut AuditAnnotations, webhook: &Webhook, annotations: &BTreeMap<String, String>) {
+    if annotations.is_empty() {
+        return;
+    }
+    let mut bytes: usize = all.iter().map(|(key, value)| key.len() + value.len()).sum();
+    for (name, value) in annotations {
+        let key = format!("{}/{name}", webhook.name);
+        let more = key.len() + value.len();
+        if !name.contains('/') && is_label_key(&key) && more <= ALL_BYTES.saturating_sub(bytes) {
+            bytes += more;
+            add(all, key, value.clone());
+        }
+    }
+}
+
+/// The first value of a key stays.
+fn add(all: &mut AuditAnnotations, key: String, value: String) {
+    all.entry(key).or_insert(value);
+}
+
+fn key(prefix: &str, round: usize, index: usize) -> String {
+    format!("{prefix}/round_{round}_index_{index}")
+}
+
+/// Which webhook it is, and what `more` writes of it.
+fn about(webhook: &Webhook, more: impl FnOnce(&mut ObjectWriter<'_>)) -> String {
+    let mut value = String::new();
+    ObjectWriter::write(&mut value, |fields| {
+        fields.text("configuration", &webhook.configuration);
+        fields.text("webhook", &webhook.name);
+        more(fields);
+    });
+    value
 }

@@ -10,16 +10,18 @@
 
 use std::sync::Arc;
 
-use super::annotations;
-use super::ask::{self, Matching};
+use super::ask::Matching;
 use super::objection::{Objection, add_warnings_and_annotations, cause};
-use crate::engine::Cause;
-use crate::engine::admission::exceptions::{self, Excuses};
+use super::{ask, objection};
+use crate::engine::admission::exceptions::Excuses;
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
 use crate::engine::admission::webhooks::Listed;
-use crate::engine::admission::{AdmissionSet, Outcome, Phase, status};
+use crate::engine::admission::{
+    AdmissionSet, Denial, Outcome, Phase, Request, Run, StatusCause, StatusDetails, exceptions, status,
+};
+use crate::engine::{Cause, StatusReason};
 
 /// What is known between the two steps.
 #[derive(Debug, Clone)]
@@ -180,7 +182,7 @@ impl Validating {
             return exceptions::note(&mut self.outcome.exceptions, excused);
         }
         if objection.is_ignored(&webhook) {
-            annotations::validation_failed_open(&mut self.outcome.audit_annotations, index, &webhook);
+            objection::validation_failed_open(&mut self.outcome.audit_annotations, index, &webhook);
         }
         if let (None, Some(denial)) = (&self.outcome.denial, objection.refusal(&webhook)) {
             self.outcome.denial = Some(denial);
@@ -194,5 +196,49 @@ impl Validating {
             None => Ok(()),
             Some(denial) => Err(Objection::Denial(Box::new(denial.clone()))),
         }
+    }
+}
+
+// The validation of the gateway's own kinds, as part of a run.
+
+/// What the judge says of a request, as the beginning of its outcome. A run that is
+/// limited to one policy or webhook configuration asks no judge.
+pub(crate) fn judged(request: &Request<'_>, run: Run<'_>) -> Outcome {
+    let mut outcome = Outcome::default();
+    let judge = run.judge.filter(|_| run.only.is_none());
+    let Some(judgement) = judge.and_then(|judge| judge.judge(request, run.now, run.deadline)) else {
+        return outcome;
+    };
+    for warning in &judgement.warnings {
+        outcome.warnings.push(warning);
+    }
+    if !judgement.faults.is_empty() {
+        outcome.denial = Some(invalid(request, judgement.faults));
+    }
+    outcome
+}
+
+/// `NewInvalid` of `apimachinery/pkg/api/errors`.
+fn invalid(request: &Request<'_>, causes: Vec<StatusCause>) -> Denial {
+    let (kind, name) = (&request.request_kind, &request.name);
+    let text = |cause: &StatusCause| format!("{}: {}", cause.field, cause.message);
+    let texts: Vec<String> = causes.iter().map(text).collect();
+    let faults = match texts.as_slice() {
+        [only] => only.clone(),
+        several => format!("[{}]", several.join(", ")),
+    };
+    Denial {
+        status: Denial::FAILURE.into(),
+        reason: StatusReason::Invalid.as_str().into(),
+        code: StatusReason::Invalid.code().into(),
+        message: format!("{}.{} \"{name}\" is invalid: {faults}", kind.kind, kind.group),
+        details: StatusDetails {
+            name: name.to_string(),
+            group: kind.group.to_string(),
+            kind: kind.kind.to_string(),
+            // What kubectl shows of an object that is invalid.
+            causes,
+            ..StatusDetails::default()
+        },
     }
 }

@@ -5,10 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::MatchError;
-use super::labels::{can_bear_labels, label};
 use crate::engine::admission::{Operation, Request};
 use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL as NAME_LABEL};
-use portcullis_cel::json::{Document, Node};
+use portcullis_cel::json::{Document, Kind, Node};
 
 /// Where Namespace objects come from: manifests, or the watch of a cluster.
 pub trait Namespaces: std::fmt::Debug + Send + Sync {
@@ -148,4 +147,36 @@ fn selects_by_name(
             name: name.to_owned(),
         }),
     }
+}
+
+// Labels of objects, for selectors.
+
+/// Whether `selector` selects the object that is to be or the one that is
+/// (`apiserver/pkg/admission/plugin/webhook/predicates/object/matcher.go`).
+///
+/// The empty selector selects everything, objects that cannot bear labels too;
+/// any other selects none of those.
+#[must_use]
+pub fn selects_object(
+    selector: &LabelSelector,
+    object: Option<Node<'_>>,
+    old_object: Option<Node<'_>>,
+) -> bool {
+    selector.is_empty()
+        || [object, old_object]
+            .into_iter()
+            .flatten()
+            .any(|object| can_bear_labels(object) && selector.matches(|key| label(object, key)))
+}
+
+/// Whether the object is one that can have labels.
+pub(crate) fn can_bear_labels(object: Node<'_>) -> bool {
+    object
+        .get("metadata")
+        .is_some_and(|metadata| metadata.kind() == Kind::Object)
+}
+
+/// The value of the label `key`.
+pub(crate) fn label<'o>(object: Node<'o>, key: &str) -> Option<Cow<'o, str>> {
+    object.get("metadata")?.get("labels")?.get(key)?.as_str()
 }

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use super::dispatcher::Pass;
-use super::state::{MutationState, PolicyRefusal};
+use super::dispatcher::{MutationState, Pass, PolicyRefusal};
 use crate::engine::StatusReason;
 use crate::engine::admission::changes::ChangedObject;
-use crate::engine::admission::initializers::{self, Installed};
+use crate::engine::admission::initializers::Installed;
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
-use crate::engine::admission::{AdmissionSet, Request};
+use crate::engine::admission::{AdmissionSet, Request, initializers};
 use portcullis_cel::json::{Document, Node, patch};
 
 impl AdmissionSet {

@@ -13,11 +13,9 @@ use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
-use super::audit::{Failures, PolicyAnnotations};
-use super::{Validated, ValidatingPolicy, ValidationDecision};
-use crate::engine::StatusReason;
+use super::{Failures, PolicyAnnotations, Validated, ValidatingPolicy, ValidationDecision};
 use crate::engine::admission::bound::Bound;
-use crate::engine::admission::exceptions::{self, Exception, Excuses};
+use crate::engine::admission::exceptions::{Exception, Excuses};
 use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
 use crate::engine::admission::matching::MatchedResource;
 use crate::engine::admission::namespace::RequestNamespace;
@@ -25,8 +23,8 @@ use crate::engine::admission::policy::{Applicability, FailurePolicy, PolicyBindi
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::{BindingDecision, TraceStep};
 use crate::engine::admission::variables::{Inputs, RequestView};
-use crate::engine::admission::{AdmissionSet, Outcome, PolicyEvaluation, status};
-use crate::engine::{Cause, CauseKind, PolicyResult};
+use crate::engine::admission::{AdmissionSet, Outcome, PolicyEvaluation, exceptions, status};
+use crate::engine::{Cause, CauseKind, PolicyResult, StatusReason};
 use portcullis_cel::json::Document;
 
 const KIND: CauseKind = CauseKind::ValidatingAdmissionPolicy;

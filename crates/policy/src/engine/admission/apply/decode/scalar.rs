@@ -6,7 +6,6 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
-use super::reading::Reading;
 use crate::engine::admission::apply::schema::Scalar;
 use portcullis_cel::json::{Kind, Node, write_string};
 use portcullis_cel::{Quantity, Timestamp};
@@ -149,4 +148,18 @@ fn quoted(text: &str) -> Cow<'static, str> {
     let mut out = String::with_capacity(text.len() + 2);
     write_string(&mut out, text);
     Cow::Owned(out)
+}
+
+// How objects are read.
+
+/// How an object that was changed is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// As JSON, in which a field that no API server had yet is an error.
+    Strict,
+    /// As JSON.
+    Lenient,
+    /// As values of an expression, which convert more freely: numbers that are too large wrap
+    /// (`FromUnstructured` of `apimachinery/pkg/runtime/converter.go`).
+    Values,
 }
