@@ -11,6 +11,7 @@
 #[path = "bounds/expressions.rs"]
 mod expressions;
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use peak_alloc::PeakAlloc;
@@ -34,8 +35,8 @@ const MAX_WHILE_COMPILING: usize = 100 << 20;
 /// with the request, and what compares or prints values.
 const MAX_WHILE_EVALUATING: usize = 48 << 20;
 
-/// What an expression may cost here: it is to meet other limits first.
-const COST: u64 = 5_000;
+/// What an expression may cost here: enough to meet the limit of bytes.
+const COST: u64 = 100_000;
 
 /// How many bytes `work` takes at most, beyond those that were taken before.
 fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
@@ -54,72 +55,107 @@ fn environment() -> Environment {
 
 /// What is wrong with how `expression` compiles, if anything is.
 fn overrun(environment: &Environment, expression: &str) -> Option<String> {
+    compiled(environment, expression).err()
+}
+
+/// What compiling `expression` says, which is nothing where it compiles.
+///
+/// # Errors
+///
+/// It takes more than it may, or says more.
+fn compiled(environment: &Environment, expression: &str) -> Result<String, String> {
     let budget = CompileBudget::new();
     let (compiled, peak) = peak(|| environment.compile_within(expression, &[], &budget));
     let kept = MAX_COMPILED_BYTES - budget.bytes();
-    let is_counted = |error: &portcullis_cel::CompileError| error.kind != CompileErrorKind::Interrupted;
     let shown: String = expression.chars().take(200).collect();
     let length = expression.len();
-    let fault = |what: String| Some(format!("{what}: {length} characters, {shown}"));
-    match &compiled {
+    let fault = |what: String| Err(format!("{what}: {length} characters, {shown}"));
+    match compiled {
         _ if peak > kept + MAX_WHILE_COMPILING => fault(format!("{peak} bytes, {kept} of them counted")),
         Err(error) if error.message.len() > 2100 => {
             fault(format!("a message of {} bytes", error.message.len()))
         }
-        Err(error) if !is_counted(error) => fault(error.to_string()),
+        Err(error) if error.kind == CompileErrorKind::Interrupted => fault(error.to_string()),
         // An expression that is no longer than some of policies must not take all.
-        Ok(_) if length < 1000 && MAX_COMPILE_STEPS - budget.steps() == MAX_COMPILE_STEPS => {
-            fault("it took all steps".to_owned())
-        }
-        _ => None,
+        Ok(_) if length < 1000 && budget.steps() == 0 => fault("it took all steps".to_owned()),
+        Ok(_) => Ok(String::new()),
+        Err(error) => Ok(error.message),
     }
 }
 
+/// What ends compiling.
+const TYPE: &str = "its type is too large";
+const STEPS: &str = "compiling takes too long";
+const BYTES: &str = "takes too much memory";
+
+/// What ends evaluating.
+const MEMORY: &str = "MemoryLimit";
+
+/// Each ends by the bound that is for it, or compiles.
 #[test]
 fn known_attacks_on_the_compiler_are_bounded() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let environment = environment();
-    let chain = |link: &str, count: usize| {
+    let chain = |first: &str, link: &str, count: usize| {
         let link = |number: usize| link.replace('@', &format!("a{number}"));
-        "[0]".to_owned() + &(0..count).map(link).collect::<String>()
+        first.to_owned() + &(0..count).map(link).collect::<String>()
     };
-    let row = |one: &str, sign: &str| vec![one; MAX_LENGTH / (one.len() + sign.len())].join(sign);
-    let many = |one: &str, count: usize| {
-        (0..count)
-            .map(|number| one.replace('@', &number.to_string()))
-            .collect()
-    };
-    let patterns: Vec<String> = many(r"''.matches('\\pL{9@}')", 1000);
-    let long = "a".repeat(50_000);
-    for expression in [
-        chain(".map(@,{@:@})", 40),
-        chain(".map(@,[@,{1:@}])", 190),
-        chain(".map(@,{@:@})", 30) + ".nothing",
-        format!("'%s'.format([{}])", chain(".map(@,{'a':@})", 190)),
-        row("[]==[]", "||"),
-        format!("[[]].all(a,{})", row("a==[]", "||")),
-        format!(
-            "[[]].all(a,[[]].all(b,a==b&&{}&&b==[]))",
-            &row("a==[]", "&&")[..90_000]
+    // With room for what is around it.
+    let row = |one: &str, sign: &str| vec![one; (MAX_LENGTH - 5000) / (one.len() + sign.len())].join(sign);
+    let patterns = (10..510).map(|number| format!(r"''.matches('\\pL{{{number}}}')"));
+    let patterns: Vec<String> = patterns.collect();
+    let long = "a".repeat(45_000);
+    let pairs = chain("[[]]", ".map(@,{@:@})", 9);
+    for (expression, expected) in [
+        (chain("[0]", ".map(@,{@:@})", 40), TYPE),
+        (chain("[[]]", ".map(@,{@:@})", 40), TYPE),
+        (chain("[[]]", ".map(@,optional.of({@:@}))", 40), TYPE),
+        (chain("[0]", ".map(@,{@:@})", 30) + ".nothing", TYPE),
+        // Each side is as large as one may be.
+        (format!("{pairs} == {pairs}"), TYPE),
+        // Deeper than the stack, a variable within another.
+        (
+            format!("[[]].all(a,[[]].all(b,a==b&&{}&&b==[]))", row("a==[]", "&&")),
+            TYPE,
         ),
-        format!("[0].map(x,[{}])", &row("-x", ",")[..90_000]),
-        format!("1 in [{}]", row("1", ",")),
-        format!(
-            "{}[{}]{}",
-            "dyn(".repeat(90),
-            &row("1", ",")[..90_001],
-            ")".repeat(90)
+        (
+            format!("'%s'.format([{}])", chain("[0]", ".map(@,{'a':@})", 190)),
+            "",
         ),
-        patterns.join("||"),
-        r"''.findAll('(\\pL|\\pN){400}')".to_owned(),
-        vec!["a".repeat(500); 190].join("."),
-        format!("[Object.{long}{{}}].map(a,{{a:a}}).map(a,{{a:a}}).map(a,{{a:a}}).map(a,{{a:a}}).nothing"),
-        format!("'{long}'.nothing({long})"),
-        format!("{{'a':1,'b':'{long}'}}"),
+        // What an overload that does not fit has bound is unbound again.
+        ("[].all(a,a+'b'=='c')".to_owned(), ""),
+        (row("[]==[]", "||"), ""),
+        (format!("[[]].all(a,{})", row("a==[]", "||")), ""),
+        (format!("[0].map(x,[{}])", row("-x", ",")), ""),
+        (format!("1 in [{}]", row("1", ",")), ""),
+        (
+            format!("{}[{}]{}", "dyn(".repeat(90), row("1", ","), ")".repeat(90)),
+            STEPS,
+        ),
+        (patterns.join("||"), STEPS),
+        (r"''.findAll('(\\pL|\\pN){400}')".to_owned(), STEPS),
+        (
+            vec!["a".repeat(500); 190].join("."),
+            "undeclared reference to 'aaa",
+        ),
+        (
+            format!(
+                "[Object.{long}{{}}].map(a,{{a:a}}).map(a,{{a:a}}).map(a,{{a:a}}).map(a,{{a:a}}).nothing"
+            ),
+            "type 'list(map(map(map(map(Object.aaa",
+        ),
+        (
+            format!("'{long}'.nothing({long})"),
+            "undeclared reference to 'aaa",
+        ),
+        (
+            format!("{{'a':1,'b':'{long}'}}"),
+            "expected type 'int' but found 'string'",
+        ),
     ] {
-        if let Some(fault) = overrun(&environment, &expression) {
-            panic!("{fault}");
-        }
+        let said = compiled(&environment, &expression).unwrap_or_else(|fault| panic!("{fault}"));
+        let is_expected = said.starts_with(expected) && said.is_empty() == expected.is_empty();
+        assert!(is_expected, "{said:.100} for {expression:.100}");
     }
 }
 
@@ -249,12 +285,37 @@ fn variables_that_name_each_other_nest_no_deeper_than_the_stack() {
 #[test]
 fn the_expressions_of_one_object_are_bounded_together() {
     let environment = environment();
+    let plain = vec!["object.a == 'b'"; 5000].join(" && ");
+    let costly = format!(
+        "{}[{}0]{}",
+        "dyn(".repeat(20),
+        "1,".repeat(20_000),
+        ")".repeat(20)
+    );
+    for (text, expected) in [(plain, BYTES), (costly, STEPS)] {
+        let budget = CompileBudget::new();
+        let ended = (0..200).map(|_| environment.compile_within(&text, &[], &budget));
+        let (count, error) = ended
+            .enumerate()
+            .find_map(|(count, compiled)| Some((count, compiled.err()?)))
+            .unwrap();
+        assert!(
+            count >= 2 && error.message.starts_with(expected),
+            "{count}: {error}"
+        );
+        let error = environment.compile_within("true", &[], &budget).unwrap_err();
+        assert_eq!(error.kind, CompileErrorKind::TooLarge);
+    }
+}
+
+#[test]
+fn the_automaton_of_a_constant_pattern_counts() {
     let budget = CompileBudget::new();
-    let text = vec!["object.a == 'b'"; 5000].join(" && ");
-    let compiled = (0..1000).take_while(|_| environment.compile_within(&text, &[], &budget).is_ok());
-    assert!((5..200).contains(&compiled.count()));
-    let error = environment.compile_within("true", &[], &budget).unwrap_err();
-    assert_eq!(error.kind, CompileErrorKind::TooLarge);
+    environment()
+        .compile_within(r"''.matches('\\pL{900}')", &[], &budget)
+        .unwrap();
+    let kept = MAX_COMPILED_BYTES - budget.bytes();
+    assert!(kept > 10 << 20, "{kept} bytes");
 }
 
 #[test]
@@ -279,8 +340,28 @@ fn a_deadline_ends_compiling() {
     }
 }
 
+/// Else the two below would find nothing.
+#[test]
+fn generated_expressions_meet_each_bound() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let environment = environment();
+    let mut unmet = BTreeSet::from([TYPE, STEPS, BYTES, MEMORY]);
+    for seed in 0..200 {
+        let expression = expressions::expression(seed);
+        let said = compiled(&environment, &expression).unwrap();
+        unmet.retain(|bound| !said.starts_with(bound));
+        if said.is_empty() && evaluate(&expression, COST).0 == Err(EvalError::MemoryLimit) {
+            unmet.remove(MEMORY);
+        }
+        if unmet.is_empty() {
+            return;
+        }
+    }
+    panic!("{unmet:?}");
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 50, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn evaluating_takes_bounded_memory(seed: u64) {

@@ -102,6 +102,19 @@ const LINKS: [&str; 32] = [
     ".map(@,[@]+[@]+[@])",
 ];
 
+/// Those that make a type or a value much larger, each time anew.
+const GROWING: [&str; 6] = [
+    ".map(@,{@:@})",
+    ".map(@,[{@:@},{@:@}])",
+    ".map(@,optional.of({@:@}))",
+    ".map(@,@+@)",
+    ".map(@,[@,@].flatten())",
+    ".map(@,[@,@,@].join())",
+];
+
+/// What they begin with.
+const SEEDS: [&str; 5] = ["[0]", "[[]]", "[lists.range(1000)]", "['0123456789']", "[texts]"];
+
 /// What is put around an expression, at `#`; `@` is a new name.
 const WRAPS: [&str; 16] = [
     "[#].all(@,#==@)",
@@ -155,12 +168,13 @@ impl Maker {
     }
 
     fn any(&mut self, depth: usize) -> String {
-        match self.numbers.below(7) {
+        match self.numbers.below(8) {
             0 if depth < 3 => self.row(depth),
             1 if depth < 3 => self.wrapped(depth),
             2 => self.pattern(),
             3 => self.brackets(),
             4 => self.selections(),
+            5 => self.growing(),
             _ => self.chain(depth),
         }
     }
@@ -178,6 +192,17 @@ impl Maker {
             if !only {
                 link = self.numbers.pick(&LINKS);
             }
+            let name = self.name();
+            text += &link.replace('@', &name);
+        }
+        text
+    }
+
+    /// A chain of one link that grows.
+    fn growing(&mut self) -> String {
+        let mut text = self.numbers.pick(&SEEDS).to_owned();
+        let link = self.numbers.pick(&GROWING);
+        for _ in 0..5 + self.numbers.below(30) {
             let name = self.name();
             text += &link.replace('@', &name);
         }
