@@ -16,8 +16,8 @@ use std::sync::{Mutex, PoisonError};
 
 use peak_alloc::PeakAlloc;
 use portcullis_cel::{
-    Activation, Budget, CompileBudget, CompileErrorKind, Environment, EvalError, MAX_COMPILE_STEPS,
-    MAX_COMPILED_BYTES, MAX_EVALUATION_BYTES, MAX_LENGTH, Type, Value, Version, json,
+    Activation, Budget, CompileBudget, CompileErrorKind, Environment, EvalError, MAX_COMPILED_BYTES,
+    MAX_EVALUATION_BYTES, MAX_LENGTH, Type, Value, Version, json,
 };
 use proptest::prelude::*;
 
