@@ -10,8 +10,9 @@
 //! Certificates and keys are files, referred to by path, so that [`renew`] can replace
 //! them while the gateway and the API server run.
 //!
-//! The example policies are those of `config/policies`, but in Shadow where they deny: an example
-//! is decided, logged and counted, and changes no answer. Their suites expect that.
+//! The example policies are those of `config/policies`. In a development set-up they are in force.
+//! Elsewhere those that deny are in Shadow, decided, logged and counted, and their suites expect
+//! that: there may be a cluster to lock out.
 
 mod files;
 mod host;

@@ -27,11 +27,16 @@ pub(crate) fn existing() -> Result<PathBuf, CommandError> {
     })
 }
 
+/// The folder of the development set-up.
+fn folder() -> &'static Path {
+    let configuration = Path::new(loading::DEVELOPMENT);
+    configuration.parent().unwrap_or(Path::new(""))
+}
+
 fn found() -> Result<Option<PathBuf>, CommandError> {
     let configuration = PathBuf::from(loading::DEVELOPMENT);
-    let folder = configuration.parent().unwrap_or(Path::new(""));
     // Another's would be served with the keys that are in it.
-    if let Some(why) = unsafe_for_keys(folder, KeyFolderOwner::Own) {
+    if let Some(why) = unsafe_for_keys(folder(), KeyFolderOwner::Own) {
         return Err(CommandError::Usage(why));
     }
     Ok(configuration.is_file().then_some(configuration))
@@ -48,8 +53,7 @@ pub(crate) fn set_up(format: Format) -> Result<PathBuf, CommandError> {
         return Ok(configuration);
     }
     check_ports()?;
-    let configuration = PathBuf::from(loading::DEVELOPMENT);
-    let folder = configuration.parent().unwrap_or(Path::new(""));
+    let folder = folder();
     let files = init::write(&init::absolute(folder)?, &init::SetUp::development())?;
     if format == Format::Text {
         let text = format!(
@@ -59,7 +63,7 @@ pub(crate) fn set_up(format: Format) -> Result<PathBuf, CommandError> {
         );
         output::print(format, &Lines::from_iter([text]), &())?;
     }
-    Ok(configuration)
+    Ok(PathBuf::from(loading::DEVELOPMENT))
 }
 
 /// Where a fresh development set-up listens.
