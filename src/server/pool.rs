@@ -5,9 +5,10 @@
 //!                    └── not done: from the beginning ─▶ large ─▶ a thread, until the deadline
 //! ```
 //!
-//! Workers never wait for these threads. Every job of the first kind has only a short
-//! time slice, so an expensive one does not delay cheap ones: it starts again on separate
-//! threads. Clusters take turns ([`queue`]). The queues are bounded by the permits that every
+//! Workers never wait for these threads. Every job of the first kind has only a short slice
+//! of processor time, so an expensive one does not delay cheap ones: it starts again on
+//! separate threads. A cheap one that waits for a busy processor spends none of its slice.
+//! Clusters take turns ([`queue`]). The queues are bounded by the permits that every
 //! job holds. No job waits beyond its deadline.
 
 mod queue;
@@ -18,12 +19,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
 use queue::JobQueue;
 
-/// How long a small job may run.
+/// The processor time of a small job.
 const SMALL_JOB_TIME: Duration = Duration::from_millis(20);
 
 /// The threads. They end soon after this is dropped.
@@ -77,8 +79,8 @@ impl Pool {
     }
 
     /// Runs `work` of `cluster` on one of the threads for its size, in the order of arrival
-    /// among those of the cluster. It may ask whether it is over: nobody waits for it any more, the deadline passed,
-    /// or a small one has had its while. It does not begin if it is over before.
+    /// among those of the cluster. It may ask whether it is over: nobody waits for it any more,
+    /// the deadline passed, or a small one has had its slice. It does not begin if it is over before.
     ///
     /// # Errors
     ///
@@ -93,9 +95,13 @@ impl Pool {
         let (answer, answered) = oneshot::channel();
         let is_closing = Arc::clone(&self.is_closing);
         let job = move || {
-            let end = size.end(deadline);
-            let is_over =
-                || answer.is_closed() || is_closing.load(Ordering::Relaxed) || Instant::now() >= end;
+            let slice = size.slice();
+            let is_over = || {
+                answer.is_closed()
+                    || is_closing.load(Ordering::Relaxed)
+                    || Instant::now() >= deadline
+                    || slice.as_ref().is_some_and(TimeSlice::is_over)
+            };
             if !is_over() {
                 let result = work(&is_over);
                 // Who has gone away meanwhile needs no answer.
@@ -128,13 +134,38 @@ impl Drop for Pool {
 // === impl JobSize ===
 
 impl JobSize {
-    /// When a job that begins now is to stop.
-    fn end(self, deadline: Instant) -> Instant {
-        match self {
-            Self::Small => deadline.min(Instant::now() + SMALL_JOB_TIME),
-            Self::Large | Self::Compiling => deadline,
+    /// The slice of a job that begins now on this thread.
+    fn slice(self) -> Option<TimeSlice> {
+        (self == Self::Small).then(TimeSlice::begin)
+    }
+}
+
+/// The processor time that a job may take from its thread.
+struct TimeSlice {
+    begun: Instant,
+    used_before: Duration,
+}
+
+// === impl TimeSlice ===
+
+impl TimeSlice {
+    fn begin() -> Self {
+        Self {
+            begun: Instant::now(),
+            used_before: thread_time(),
         }
     }
+
+    /// Asks the kernel only where so much time has passed at all.
+    fn is_over(&self) -> bool {
+        self.begun.elapsed() >= SMALL_JOB_TIME
+            && thread_time().saturating_sub(self.used_before) >= SMALL_JOB_TIME
+    }
+}
+
+/// The processor time that this thread has used.
+fn thread_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 /// Starts so many threads, of which so many serve one cluster at most.
@@ -246,6 +277,17 @@ mod tests {
     }
 
     #[test]
+    fn a_small_job_that_waits_for_a_processor_keeps_its_slice() {
+        let pool = Pool::start("test", 1).unwrap();
+        let wait = |is_over: &dyn Fn() -> bool| {
+            thread::sleep(2 * SMALL_JOB_TIME);
+            is_over()
+        };
+        let over = block_on(pool.run(JobSize::Small, &EAST, much_later(), wait));
+        assert_eq!(over, Ok(false));
+    }
+
+    #[test]
     fn costly_jobs_hold_up_no_small_one() {
         let pool = Pool::start("test", 1).unwrap();
         let spin = |is_over: &dyn Fn() -> bool| {
@@ -254,7 +296,7 @@ mod tests {
             }
         };
         block_on(async {
-            // Each has its while among the small ones, then a thread of the others.
+            // Each has its slice among the small ones, then a thread of the others.
             for _ in 0..4 {
                 assert_eq!(pool.run(JobSize::Small, &EAST, much_later(), spin).await, Ok(()));
             }
