@@ -175,11 +175,13 @@ impl ManifestSource for Clusters {
             clusters,
             ..
         } = &mut *known;
-        memory.limit(watched_bytes(config));
+        let max_bytes = watched_bytes(config);
+        memory.limit(max_bytes);
         let watched = |entry: &ClusterEntry| {
             let cluster = clusters.entry(entry.name.clone()).or_insert_with(|| {
                 let cel_version = config.admission.cel_version;
-                let new = FollowedCluster::new(entry, cel_version, &self.signal, (contents, memory));
+                let new =
+                    FollowedCluster::new(entry, (cel_version, max_bytes), &self.signal, (contents, memory));
                 if self.absence_accepted.contains(&entry.name) {
                     new.store.accept_absence();
                 }
@@ -253,11 +255,14 @@ impl FollowedCluster {
     /// With what was saved of it.
     fn new(
         entry: &ClusterEntry,
-        cel_version: Version,
+        (cel_version, max_bytes): (Version, usize),
         signal: &Arc<Signal>,
         (contents, memory): (&Arc<SharedContents>, &WatchedMemory),
     ) -> Self {
-        let saved = entry.cache_file.as_deref().and_then(|path| restore(entry, path));
+        let saved = entry
+            .cache_file
+            .as_deref()
+            .and_then(|path| restore(entry, path, max_bytes));
         Self {
             store: Arc::new(Store::sharing(
                 contents,
@@ -384,8 +389,8 @@ fn watched_bytes(config: &Config) -> usize {
     config.limits.watched_bytes.unwrap_or_else(half)
 }
 
-fn restore(entry: &ClusterEntry, path: &Path) -> Option<RestoredSet> {
-    let read = saved::read((path, &entry.scope), &entry.name);
+fn restore(entry: &ClusterEntry, path: &Path, max_bytes: usize) -> Option<RestoredSet> {
+    let read = saved::read((path, &entry.scope), &entry.name, max_bytes);
     read.unwrap_or_else(|error| {
         let (cluster, file) = (&entry.name, path.display());
         tracing::error!(cluster, %file, %error, "cannot use the cache file of the cluster");

@@ -24,6 +24,10 @@ const VERSION: &str = "v1alpha1";
 /// How many fields a message names.
 const NAMED: usize = 5;
 
+/// The most versions of a definition, and the most bytes of the schema of one.
+const MAX_VERSIONS: usize = 100;
+const MAX_SCHEMA_BYTES: usize = 1 << 20;
+
 const KEEPS: &str = "x-kubernetes-preserve-unknown-fields";
 
 /// The shipped definitions.
@@ -101,12 +105,20 @@ struct Present {}
 ///
 /// # Errors
 ///
-/// It is none.
+/// It is none, or has more versions than any has.
 pub(crate) fn reduced(text: &str) -> Result<Value, String> {
     let WrittenDefinition { spec } = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if spec.versions.len() > MAX_VERSIONS {
+        return Err(format!(
+            "{} versions: at most {MAX_VERSIONS}",
+            spec.versions.len()
+        ));
+    }
     let mut versions = Vec::new();
     for version in spec.versions {
-        let schema = version.schema.filter(|_| spec.group == PORTCULLIS);
+        let schema = version
+            .schema
+            .filter(|schema| spec.group == PORTCULLIS && schema.get().len() <= MAX_SCHEMA_BYTES);
         let schema: Option<Value> = schema.and_then(|schema| serde_json::from_str(schema.get()).ok());
         let (name, subresources) = (version.name, version.subresources);
         versions.push(json!({"name": name, "schema": schema, "subresources": subresources}));
@@ -135,6 +147,14 @@ impl CustomDefinition {
             resource: Arc::new(CustomResource::of(document.root())?),
             missing: None,
         })
+    }
+
+    /// How many bytes of memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let resource = &*self.resource;
+        let versions = resource.versions().map(|version| version.len() + 64);
+        let names = [&resource.group, &resource.resource, &resource.kind].map(String::len);
+        2 * (names.iter().sum::<usize>() + versions.sum::<usize>())
     }
 
     /// The same, with what its schema lacks.

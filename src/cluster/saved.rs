@@ -23,8 +23,9 @@ pub(crate) use changes::{SavedChanges, SnapshotSaver, UnsavedObjects};
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
 const KIND: &str = "ClusterSnapshot";
 
-/// A larger file is none that was written here.
-const LONGEST: usize = 1 << 30;
+/// What the objects of a cluster take as text is less than this part, as its divisor, of what they
+/// may take as objects: a file of more was not written here.
+const TEXT_SHARE: usize = 4;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -55,10 +56,12 @@ pub(crate) struct SavedKind {
     pub(crate) doubt: Option<String>,
 }
 
-/// What was saved.
-#[derive(Debug, Default)]
+/// An object as it was saved.
+pub(crate) type RestoredObject = (WatchedKind, Name, Result<ReceivedObject, LeftOutReason>);
+
+/// What was saved. Its objects are made one by one, since they take more memory than their text.
 pub(crate) struct RestoredSet {
-    pub(crate) objects: Vec<(WatchedKind, Name, Result<ReceivedObject, LeftOutReason>)>,
+    pub(crate) objects: Box<dyn Iterator<Item = RestoredObject>>,
     pub(crate) kinds: Vec<(WatchedKind, SavedKind)>,
 }
 
@@ -179,7 +182,8 @@ fn write(path: &Path, cluster: &str, objects: &SavedObjects, digest: &[u8; 32]) 
     })
 }
 
-/// The set of `cluster` at `path`; `None` where there is no file.
+/// The set of `cluster` at `path`, whose objects may take so many bytes of memory; `None` where
+/// there is no file.
 ///
 /// # Errors
 ///
@@ -187,19 +191,25 @@ fn write(path: &Path, cluster: &str, objects: &SavedObjects, digest: &[u8; 32]) 
 pub(crate) fn read(
     (path, scope): (&Path, &FileScope),
     cluster: &str,
+    memory: usize,
 ) -> Result<Option<RestoredSet>, CacheFileError> {
-    let content = match scope.read(path, LONGEST) {
+    let max_bytes = memory / TEXT_SHARE;
+    let content = match scope.read(path, max_bytes) {
         Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let text = String::from_utf8(content).map_err(|_| CacheFileError::Damaged("it is not UTF-8"))?;
-    let (saved, digest) = parse(&text, cluster)?;
-    Ok(Some(changes::with_changes((path, scope), saved, digest)?))
+    let (saved, digest) = parse(text, cluster)?;
+    Ok(Some(changes::with_changes(
+        (path, scope),
+        saved,
+        (digest, max_bytes),
+    )?))
 }
 
 /// The objects, and their digest.
-fn parse(text: &str, cluster: &str) -> Result<(RestoredSet, [u8; 32]), CacheFileError> {
+fn parse(text: String, cluster: &str) -> Result<(RestoredSet, [u8; 32]), CacheFileError> {
     let (header, objects) = text
         .split_once('\n')
         .ok_or(CacheFileError::Damaged("it ends too early"))?;
@@ -215,21 +225,25 @@ fn parse(text: &str, cluster: &str) -> Result<(RestoredSet, [u8; 32]), CacheFile
     if header.sha256 != hexadecimal(&digest) {
         return Err(CacheFileError::Damaged("its digest does not match"));
     }
-    let objects: Vec<_> = objects
-        .lines()
-        .map(object)
-        .collect::<Option<_>>()
-        .unwrap_or_default();
-    if objects.len() != header.objects {
+    let is_object = |line: &str| serde_json::from_str::<SavedHead>(line).is_ok();
+    let mut lines = objects.split_terminator('\n');
+    if !lines.all(is_object) || objects.split_terminator('\n').count() != header.objects {
         return Err(CacheFileError::Damaged("an object is missing"));
     }
     let kinds = header.kinds.into_iter().map(|kind| (kind.watched(), kind));
     let kinds = kinds.collect();
+    let mut next = text.len() - objects.len();
+    let lines = std::iter::from_fn(move || {
+        let (line, _) = text.get(next..)?.split_once('\n')?;
+        next += line.len() + 1;
+        Some(object(line))
+    });
+    let objects = Box::new(lines.flatten());
     Ok((RestoredSet { objects, kinds }, digest))
 }
 
 /// The object on one line.
-fn object(line: &str) -> Option<(WatchedKind, Name, Result<ReceivedObject, LeftOutReason>)> {
+fn object(line: &str) -> Option<RestoredObject> {
     let SavedHead {
         api_version,
         kind,
@@ -256,6 +270,8 @@ mod tests {
     const ROLE: &str = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"a","namespace":"n"},"rules":[]}"#;
     const LIMIT: &str = r#"{"apiVersion":"example.com/v2","kind":"Limit","max":3,"metadata":{"name":"b"}}"#;
 
+    const MEMORY: usize = 64 << 20;
+
     fn write_all(path: &Path, objects: &[&str]) {
         let mut saved = SavedObjects::default();
         objects.iter().for_each(|object| saved.add(object));
@@ -272,8 +288,10 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let (_folder, path) = saved();
-        let read = read((&path, &FileScope::Anywhere), "east").unwrap().unwrap();
-        let read = read.objects;
+        let read = read((&path, &FileScope::Anywhere), "east", MEMORY)
+            .unwrap()
+            .unwrap();
+        let read: Vec<_> = read.objects.collect();
         let kinds: Vec<String> = read.iter().map(|(kind, ..)| kind.to_string()).collect();
         assert_eq!(kinds, ["Role.rbac.authorization.k8s.io", "Limit.example.com"]);
         let texts: Vec<_> = read
@@ -297,9 +315,13 @@ mod tests {
     fn no_file_is_no_set() {
         let folder = tempfile::tempdir().unwrap();
         assert!(
-            read((&folder.path().join("absent"), &FileScope::Anywhere), "east")
-                .unwrap()
-                .is_none()
+            read(
+                (&folder.path().join("absent"), &FileScope::Anywhere),
+                "east",
+                MEMORY
+            )
+            .unwrap()
+            .is_none()
         );
     }
 
@@ -320,21 +342,34 @@ mod tests {
         for damage in damages {
             assert_ne!(damage, text);
             fs::write(&path, &damage).unwrap();
-            let error = read((&path, &FileScope::Anywhere), "east").unwrap_err();
-            assert!(matches!(error, CacheFileError::Damaged(_)), "{damage}: {error}");
+            let error = read((&path, &FileScope::Anywhere), "east", MEMORY).err();
+            assert!(
+                matches!(error, Some(CacheFileError::Damaged(_))),
+                "{damage}: {error:?}"
+            );
         }
         fs::write(&path, [0xff, 0xfe]).unwrap();
         assert!(matches!(
-            read((&path, &FileScope::Anywhere), "east"),
+            read((&path, &FileScope::Anywhere), "east", MEMORY),
             Err(CacheFileError::Damaged(_))
         ));
+    }
+
+    #[test]
+    fn a_file_of_more_than_objects_may_take_is_not_read() {
+        let (_folder, path) = saved();
+        let bytes = fs::read(&path).unwrap().len();
+        let read = |memory| read((&path, &FileScope::Anywhere), "east", memory);
+        assert!(read(TEXT_SHARE * bytes).is_ok());
+        let error = read(TEXT_SHARE * (bytes - 1)).err();
+        assert!(matches!(error, Some(CacheFileError::Read(_))), "{error:?}");
     }
 
     #[test]
     fn a_set_of_another_cluster_is_not_used() {
         let (_folder, path) = saved();
         assert!(
-            matches!(read((&path, &FileScope::Anywhere), "west"), Err(CacheFileError::Elsewhere(east)) if east == "east")
+            matches!(read((&path, &FileScope::Anywhere), "west", MEMORY), Err(CacheFileError::Elsewhere(east)) if east == "east")
         );
     }
 }

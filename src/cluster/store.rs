@@ -259,7 +259,10 @@ impl Store {
     ) -> bool {
         let received = match received {
             Ok(received) if kind.role == WatchPurpose::Definition => {
-                return self.changing().define(&self.cluster, &received);
+                return match self.read_definition(&received) {
+                    Ok(read) => self.changing().define(&self.cluster, &name, read),
+                    Err(reason) => self.leave_out(kind, name, reason),
+                };
             }
             Ok(received) if self.mark_known(kind, &received, None) => return false,
             received => received,
@@ -284,11 +287,9 @@ impl Store {
     fn leave_out(&self, kind: &WatchedKind, name: Name, reason: LeftOutReason) -> bool {
         withheld::log(&self.cluster, kind, &name, reason);
         let mut known = self.changing();
-        if kind.role == WatchPurpose::Definition {
-            return known.undefine(&self.cluster, &name);
-        }
+        let was_defined = kind.role == WatchPurpose::Definition && known.undefine(&self.cluster, &name);
         let objects = known.kinds.entry(kind.clone()).or_default();
-        let changed = objects.objects.leave_out(&name);
+        let changed = was_defined | objects.objects.leave_out(&name);
         objects.left_out.note(name, reason);
         // What is not known of parameters decides too.
         changed | (kind.role == WatchPurpose::Parameter)
@@ -360,15 +361,13 @@ impl Store {
     /// Forgets an object that is gone. Whether what holds changed.
     pub(crate) fn delete(&self, kind: &WatchedKind, name: &Name) -> bool {
         let mut known = self.changing();
-        if kind.role == WatchPurpose::Definition {
-            return known.undefine(&self.cluster, name);
-        }
+        let was_defined = kind.role == WatchPurpose::Definition && known.undefine(&self.cluster, name);
         let Some(objects) = known.kinds.get_mut(kind) else {
-            return false;
+            return was_defined;
         };
         let was_left_out = objects.left_out.remove(name);
         let gone = objects.objects.remove(name);
-        was_left_out | gone.is_some_and(|held| held.good.is_some())
+        was_defined | was_left_out | gone.is_some_and(|held| held.good.is_some())
     }
 
     /// Whether an object that was left out of this kind would be taken now.

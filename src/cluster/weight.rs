@@ -54,6 +54,7 @@ impl LeftOutReason {
             ..Place::default()
         };
         let means = match kind.room() {
+            _ if kind.role == WatchPurpose::Definition => "nothing is known of its resource",
             RoomPurpose::Rbac => "it grants nothing",
             RoomPurpose::Policies => "what it restricted before stays restricted, and nothing more",
             RoomPurpose::Parameters => "policies that take it as a parameter fail",
@@ -76,6 +77,8 @@ impl WatchedKind {
         match self.role {
             WatchPurpose::Parameter => RoomPurpose::Parameters,
             WatchPurpose::Base if self.group == RBAC || self.is_namespace() => RoomPurpose::Rbac,
+            // Nobody's parameters hide which resources have a namespace, nor do they hide a Deny.
+            WatchPurpose::Definition => RoomPurpose::Rbac,
             _ => RoomPurpose::Policies,
         }
     }

@@ -5,7 +5,7 @@
 //! (of the first line: of the set) and of this line's changes: lines of another set, or after
 //! one that was not written to its end, are not used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -15,7 +15,7 @@ use openssl::sha::Sha256;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{LONGEST, RestoredSet, SavedKind, SavedObjects, hexadecimal, object};
+use super::{RestoredSet, SavedKind, SavedObjects, hexadecimal, object};
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::Name;
 use crate::config::{CACHE_FILE_CHANGES, FileScope, files};
@@ -215,9 +215,9 @@ fn chained(before: &[u8; 32], text: &str) -> [u8; 32] {
 pub(crate) fn with_changes(
     (path, scope): (&Path, &FileScope),
     mut saved: RestoredSet,
-    mut digest: [u8; 32],
+    (mut digest, max_bytes): ([u8; 32], usize),
 ) -> io::Result<RestoredSet> {
-    let content = match scope.read(&beside(path), LONGEST) {
+    let content = match scope.read(&beside(path), max_bytes) {
         Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(saved),
         Err(error) => return Err(error),
@@ -236,8 +236,8 @@ pub(crate) fn with_changes(
             break;
         };
         for text in set {
-            if let Some((kind, name, received)) = object(text.get()) {
-                changed.insert((kind, name), Some(received));
+            if let Some((kind, name, _)) = object(text.get()) {
+                changed.insert((kind, name), Some(text));
             }
         }
         saved
@@ -249,11 +249,12 @@ pub(crate) fn with_changes(
         }
     }
     if !changed.is_empty() {
-        let is_same = |kind: &WatchedKind, name: &Name| !changed.contains_key(&(kind.clone(), name.clone()));
-        saved.objects.retain(|(kind, name, _)| is_same(kind, name));
-        let came = changed.into_iter();
-        let came = came.filter_map(|((kind, name), received)| Some((kind, name, received?)));
-        saved.objects.extend(came);
+        let came: Vec<_> = changed.values().flatten().cloned().collect();
+        let changed: BTreeSet<(WatchedKind, Name)> = changed.into_keys().collect();
+        let is_same = move |kind: &WatchedKind, name: &Name| !changed.contains(&(kind.clone(), name.clone()));
+        let same = saved.objects.filter(move |(kind, name, _)| is_same(kind, name));
+        let came = came.into_iter().filter_map(|text| object(text.get()));
+        saved.objects = Box::new(same.chain(came));
     }
     Ok(saved)
 }
@@ -293,8 +294,10 @@ mod tests {
     }
 
     fn texts(path: &Path) -> Vec<String> {
-        let read = read((path, &FileScope::Anywhere), "east").unwrap().unwrap();
-        let read = read.objects.into_iter();
+        let read = read((path, &FileScope::Anywhere), "east", 64 << 20)
+            .unwrap()
+            .unwrap();
+        let read = read.objects;
         let text = |received: crate::cluster::object::ReceivedObject| {
             let read = received.read(&"east".into(), Version::NEWEST).unwrap();
             read.text.get().into_owned()

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::absence::{Doubt, ListEvidence};
-use super::schema::MAX_DEFINITIONS;
+use super::schema::{MAX_DEFINITIONS, ReadDefinition};
 use super::withheld::{self, LeftOutObjects};
 use super::{ReadObject, Store, StoredKinds, SyncProgress};
 use crate::cluster::kind::{WatchPurpose, WatchedKind};
@@ -22,7 +22,7 @@ pub(crate) struct Listing {
     mark: u32,
     changed: BTreeMap<Name, ReadObject>,
     left_out: LeftOutObjects,
-    definitions: BTreeMap<Name, ReceivedObject>,
+    definitions: BTreeMap<Name, ReadDefinition>,
     /// What its expressions are compiled for.
     cel_version: Version,
     /// How many objects it has so far, those that were left out too.
@@ -95,7 +95,10 @@ impl Store {
         let received = match received {
             Ok(received) if kind.role == WatchPurpose::Definition => {
                 if listing.definitions.len() < MAX_DEFINITIONS {
-                    listing.definitions.insert(name, received);
+                    match self.read_definition(&received) {
+                        Ok(read) => drop(listing.definitions.insert(name, read)),
+                        Err(reason) => listing.left_out.note(name, reason),
+                    }
                 }
                 return;
             }
@@ -218,8 +221,8 @@ impl StoredKinds {
         let names: BTreeSet<Name> = definitions.keys().cloned().collect();
         // First, so that what goes makes room for what comes.
         let mut changed = is_whole && self.keep_definitions(&names);
-        for definition in definitions.into_values() {
-            changed |= self.define(cluster, &definition);
+        for (name, definition) in definitions {
+            changed |= self.define(cluster, &name, definition);
         }
         if let Some(objects) = self.kinds.get_mut(kind) {
             (objects.progress, objects.known) = (SyncProgress::Listed, true);

@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{StoredKinds, SyncProgress, log_faults};
+use super::{Store, StoredKinds, SyncProgress, log_faults};
 use crate::cluster::definition::{CustomDefinition, MissingFields};
 use crate::cluster::kind::WatchedKind;
+use crate::cluster::memory::{Charge, ContentCharge};
 use crate::cluster::object::{Name, ReceivedObject};
+use crate::cluster::weight::LeftOutReason;
 use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::engine::admission::matching::CustomResources;
+use portcullis_policy::engine::groups::PORTCULLIS;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// How long an API server may go on storing by a definition that was replaced: twice what
@@ -22,11 +25,27 @@ pub(crate) const MAX_DEFINITIONS: usize = 10_000;
 
 /// The definitions that are known, by name.
 pub(crate) struct Definitions {
-    known: BTreeMap<Name, CustomDefinition>,
+    known: BTreeMap<Name, HeldDefinition>,
     /// When one that drops fields was known last, by kind.
     dropped: BTreeMap<String, Instant>,
     /// [`TAKES_EFFECT`].
     pub(crate) takes_effect: Duration,
+}
+
+/// A definition, and the memory that it takes.
+pub(crate) struct HeldDefinition {
+    definition: CustomDefinition,
+    charge: Charge,
+    _content: ContentCharge,
+}
+
+/// What was received as a definition.
+pub(crate) enum ReadDefinition {
+    /// What is known of it already.
+    Same,
+    New(Box<HeldDefinition>),
+    /// It is none.
+    Invalid,
 }
 
 /// What is known of the API server's schema of one kind.
@@ -104,10 +123,18 @@ impl Default for Definitions {
 }
 
 impl Definitions {
-    fn insert(&mut self, name: Name, definition: CustomDefinition) {
-        let drops = |one: &CustomDefinition| one.missing.as_ref().is_some_and(|missing| missing.are_dropped);
-        let kind = definition.resource.kind.clone();
-        let before = self.known.insert(name, definition);
+    /// Those that are known.
+    fn iter(&self) -> impl Iterator<Item = &CustomDefinition> {
+        self.known.values().map(|held| &held.definition)
+    }
+
+    fn insert(&mut self, name: Name, held: HeldDefinition) {
+        let drops = |one: &HeldDefinition| {
+            let missing = one.definition.missing.as_ref();
+            missing.is_some_and(|missing| missing.are_dropped)
+        };
+        let kind = held.definition.resource.kind.clone();
+        let before = self.known.insert(name, held);
         if before.is_some_and(|before| drops(&before)) {
             self.dropped.insert(kind, Instant::now());
         }
@@ -120,19 +147,20 @@ impl Definitions {
 
     /// The resources without namespace.
     pub(crate) fn cluster_scoped(&self) -> ClusterScoped {
-        cluster_scoped(self.known.values())
+        cluster_scoped(self.iter())
     }
 
     /// What all of them say.
     pub(crate) fn custom_resources(&self) -> CustomResources {
-        let known = self.known.values();
-        known.map(|definition| Arc::clone(&definition.resource)).collect()
+        self.iter()
+            .map(|definition| Arc::clone(&definition.resource))
+            .collect()
     }
 
     fn schema(&self, kind: &WatchedKind) -> SchemaState {
         let dropped = self.dropped.get(&kind.kind);
         let is_recent = dropped.is_some_and(|at| at.elapsed() < self.takes_effect);
-        let mut definitions = self.known.values();
+        let mut definitions = self.iter();
         let own = definitions.find(|one| one.resource.group == kind.group && one.resource.kind == kind.kind);
         match own {
             None => SchemaState::Undefined,
@@ -149,7 +177,7 @@ impl Definitions {
     pub(crate) fn faults(&self, cluster: &Arc<str>) -> Vec<Faults> {
         let faulty = self.known.iter();
         faulty
-            .filter_map(|(name, one)| one.faults(cluster, name))
+            .filter_map(|(name, held)| held.definition.faults(cluster, name))
             .collect()
     }
 }
@@ -174,6 +202,42 @@ impl CustomDefinition {
     }
 }
 
+// === impl HeldDefinition ===
+
+impl HeldDefinition {
+    /// Whether it is of one of Portcullis' own kinds, or of another in their group.
+    fn is_own(&self) -> bool {
+        self.definition.resource.group == PORTCULLIS
+    }
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Reads a definition, unless there is no room for it.
+    pub(crate) fn read_definition(&self, received: &ReceivedObject) -> Result<ReadDefinition, LeftOutReason> {
+        let Some(definition) = received.definition() else {
+            return Ok(ReadDefinition::Invalid);
+        };
+        let bytes = definition.bytes();
+        let before = {
+            let known = self.known();
+            let held = known.definitions.known.get(&received.name);
+            if held.is_some_and(|held| held.definition == definition) {
+                return Ok(ReadDefinition::Same);
+            }
+            held.map_or(0, |held| held.charge.bytes())
+        };
+        let room = self.memory.room(WatchedKind::definitions().room());
+        let charge = room.try_take("", bytes, false, before);
+        Ok(ReadDefinition::New(Box::new(HeldDefinition {
+            definition,
+            charge: charge.ok_or(LeftOutReason::NoRoom { bytes })?,
+            _content: room.take_content(bytes),
+        })))
+    }
+}
+
 // === impl StoredKinds ===
 
 impl StoredKinds {
@@ -188,28 +252,36 @@ impl StoredKinds {
     }
 
     /// Takes a definition. Whether what holds changed.
-    pub(crate) fn define(&mut self, cluster: &Arc<str>, received: &ReceivedObject) -> bool {
-        let name = received.name.clone();
-        let Some(definition) = received.definition() else {
-            return self.undefine(cluster, &name);
+    pub(crate) fn define(&mut self, cluster: &Arc<str>, name: &Name, read: ReadDefinition) -> bool {
+        let kind = WatchedKind::definitions();
+        let was_left_out = self
+            .kinds
+            .get_mut(&kind)
+            .is_some_and(|objects| objects.left_out.remove(name));
+        let held = match read {
+            ReadDefinition::Same => return was_left_out,
+            ReadDefinition::Invalid => return self.undefine(cluster, name),
+            ReadDefinition::New(held) => held,
         };
-        let before = self.definitions.known.get(&name);
-        let is_beyond = before.is_none() && self.definitions.known.len() >= MAX_DEFINITIONS;
-        if is_beyond || before == Some(&definition) {
-            return false;
+        let definition = &held.definition;
+        let before = self.definitions.known.get(name);
+        if before.is_none() && self.definitions.known.len() >= MAX_DEFINITIONS {
+            return was_left_out;
         }
-        let is_new = before.map(|before| &before.resource) != Some(&definition.resource);
-        if let Some(faults) = definition.faults(cluster, &name) {
+        let is_new = before.map(|before| &before.definition.resource) != Some(&definition.resource);
+        let is_own = definition.resource.group == PORTCULLIS || before.is_some_and(HeldDefinition::is_own);
+        if let Some(faults) = definition.faults(cluster, name) {
             log_faults(cluster, true, &faults);
         }
-        self.definitions.insert(name, definition);
-        self.settle(cluster) | is_new
+        self.definitions.insert(name.clone(), *held);
+        (is_own && self.settle(cluster)) | is_new
     }
 
     /// Forgets a definition that is gone. Whether what holds changed.
     pub(crate) fn undefine(&mut self, cluster: &Arc<str>, name: &Name) -> bool {
         let gone = self.definitions.known.remove(name);
-        self.settle(cluster) | gone.is_some()
+        let is_own = gone.as_ref().is_some_and(HeldDefinition::is_own);
+        (is_own && self.settle(cluster)) | gone.is_some()
     }
 
     /// Definitions but for `names` are gone. Whether there were any.

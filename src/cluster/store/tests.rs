@@ -63,9 +63,7 @@ impl Store {
 fn saved_set(objects: Vec<(WatchedKind, ReceivedObject)>) -> RestoredSet {
     let objects = objects.into_iter();
     RestoredSet {
-        objects: objects
-            .map(|(kind, received)| (kind, received.name.clone(), Ok(received)))
-            .collect(),
+        objects: Box::new(objects.map(|(kind, received)| (kind, received.name.clone(), Ok(received)))),
         kinds: Vec::new(),
     }
 }

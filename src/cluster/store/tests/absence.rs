@@ -151,7 +151,7 @@ fn an_administrator_confirms_absence_once() {
     let begin = |accepts: bool| {
         let store = Store::new(
             "east",
-            saved::read((&path, &FileScope::Anywhere), "east").unwrap(),
+            saved::read((&path, &FileScope::Anywhere), "east", 64 << 20).unwrap(),
             Version::NEWEST,
         );
         if accepts {
@@ -197,7 +197,7 @@ fn a_doubt_outlives_a_restart() {
     saver.save(&store.unsaved(saver.wants_all())).unwrap();
     let store = Store::new(
         "east",
-        saved::read((&path, &FileScope::Anywhere), "east").unwrap(),
+        saved::read((&path, &FileScope::Anywhere), "east", 64 << 20).unwrap(),
         Version::NEWEST,
     );
     assert_eq!(store.status().doubts.len(), 1);
@@ -357,7 +357,7 @@ fn what_was_saved_in_part_is_not_all_that_there_is() {
         SnapshotSaver::new(path.clone(), FileScope::Anywhere, "east")
             .save(&store.unsaved(true))
             .unwrap();
-        let saved = saved::read((&path, &FileScope::Anywhere), "east").unwrap();
+        let saved = saved::read((&path, &FileScope::Anywhere), "east", 64 << 20).unwrap();
         let store = Store::new("east", saved, Version::NEWEST);
         let known = store.watched(None, false).unknown.parameters.len();
         assert_eq!(

@@ -405,3 +405,56 @@ fn no_more_definitions_are_known_than_are_bounded() {
     list(&store, &definitions, &[definition(20_000)]);
     assert_eq!(known(&store), 1, "what goes makes room");
 }
+
+fn widgets(at: usize, versions: usize) -> Value {
+    let version = |version: usize| json!({"name": format!("v{version}"), "served": true});
+    json!({"metadata": {"name": format!("w{at}.example.com")}, "spec": {
+        "group": "example.com", "scope": "Cluster", "names": {"plural": format!("w{at}"), "kind": "Widget"},
+        "versions": (0..versions).map(version).collect::<Vec<_>>(),
+    }})
+}
+
+#[test]
+fn definitions_take_room_and_beyond_it_nothing_is_known_of_their_resources() {
+    let definitions = WatchedKind::definitions();
+    let known = |store: &Store| store.watched(None, false).cluster_scoped.iter().count();
+    let (_memory, store) = mk_bounded(256);
+    let before = known(&store);
+    for at in 0..200 {
+        put(&store, &definitions, &widgets(at, 1));
+    }
+    let taken = known(&store) - before;
+    assert!((60..130).contains(&taken), "{taken} of 128 KiB");
+    assert_eq!(store.status().left_out.rbac, 200 - taken);
+    let fault = store.status().faults[0].to_string();
+    assert!(fault.contains("nothing is known of its resource"), "{fault}");
+    // One that goes makes room for another, and one that is too large does not stay as it was.
+    assert!(store.delete(&definitions, &name_of(&widgets(0, 1))));
+    assert!(put(&store, &definitions, &widgets(199, 1)));
+    assert!(put(&store, &definitions, &widgets(199, 90)));
+    assert_eq!(known(&store) - before, taken - 1);
+    // A list of the same takes nothing more.
+    let mut listing = store.begin_list(&definitions);
+    for at in 1..taken {
+        store.list(
+            &definitions,
+            &mut listing,
+            name_of(&widgets(at, 1)),
+            read(&definitions, &widgets(at, 1)),
+        );
+    }
+    store.end_list(&definitions, listing, &ListEvidence::default());
+    assert_eq!(store.status().left_out.rbac, 0);
+}
+
+#[test]
+fn a_definition_has_a_bounded_number_of_versions() {
+    let definitions = WatchedKind::definitions();
+    let store = mk_store();
+    assert!(put(&store, &definitions, &widgets(0, 100)));
+    assert!(
+        put(&store, &definitions, &widgets(0, 101)),
+        "nothing is known of it"
+    );
+    assert!(!put(&store, &definitions, &widgets(1, 101)));
+}

@@ -100,7 +100,7 @@ proptest! {
             let unsaved = store.unsaved(saver.wants_all());
             wholes += usize::from(matches!(unsaved, UnsavedObjects::All(_)));
             saver.save(&unsaved).unwrap();
-            let restored = Store::new("east", saved::read((&path, &FileScope::Anywhere), "east").unwrap(), Version::NEWEST);
+            let restored = Store::new("east", saved::read((&path, &FileScope::Anywhere), "east", 64 << 20).unwrap(), Version::NEWEST);
             prop_assert_eq!(held(&restored), held(&store));
         }
         let dropped = changes.iter().filter(|change| matches!(change, StoreChange::PoliciesLeft));
