@@ -5,9 +5,12 @@ use super::output::{self, Format, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
 use super::{CommandError, CommandResult};
 use portcullis_policy::authorization::{OpenTarget, PolicySet, Within};
-use portcullis_policy::engine::User;
+use portcullis_policy::engine::{Deadline, User};
 use portcullis_policy::explain::what_can::WhatCanQuestion;
 use portcullis_policy::explain::who_can::{OddQuestion, WhoCanQuestion};
+
+/// Why there is no answer to who may do something, or what somebody may do.
+const TOO_LONG: &str = "the answer is too long to be read: name a namespace, or ask for one object";
 
 /// `-n` and `-A`.
 #[derive(Debug, Clone, clap::Args)]
@@ -93,7 +96,8 @@ impl WhoCan {
                 ));
             }
         }
-        let answer = question.answer(set, self.at.time());
+        let answer = question.answer(set, self.at.time(), Deadline::NEVER);
+        let answer = answer.ok_or_else(|| CommandError::Usage(TOO_LONG.to_owned()))?;
         output::print(format, &answer.in_words(set), &answer.report())?;
         Ok(CommandResult::Success)
     }
@@ -183,7 +187,8 @@ impl WhatCan {
             within: self.place.within(loaded.namespace.as_deref()),
         };
         let now = self.at.time();
-        let answer = question.answer(set, now);
+        let too_long = || CommandError::Usage(TOO_LONG.to_owned());
+        let answer = question.answer(set, now, Deadline::NEVER).ok_or_else(too_long)?;
         let format = self.output.output;
         if question.is_never_asked() && format != WhatCanFormat::Json {
             output::complain("warning: an API server allows `system:masters` everything, without asking");
@@ -192,7 +197,9 @@ impl WhatCan {
         match format {
             WhatCanFormat::Text => output::write(answer.in_words(set).as_str())?,
             WhatCanFormat::Wide => {
-                let matrix = question.matrix(set, &answer, now);
+                let matrix = question
+                    .matrix(set, &answer, now, Deadline::NEVER)
+                    .ok_or_else(too_long)?;
                 output::write(matrix.in_words().as_str())?;
             }
             WhatCanFormat::Json => output::print_json(&report)?,

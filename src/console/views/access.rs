@@ -1,5 +1,7 @@
 //! `/who-can`: everybody who may do something; `/what-can`: everything that one user may do.
 
+use std::time::Instant;
+
 use askama::Template;
 
 use super::parameters::{ClusterChoice, Paging};
@@ -7,7 +9,7 @@ use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::page::{Page, PageFrame, Representation, ViewError};
 use crate::console::query::ViewQuery;
 use portcullis_policy::authorization::{Grantee, Permission, PolicySet, SubjectKind, Within};
-use portcullis_policy::engine::{Time, User};
+use portcullis_policy::engine::{Deadline, Time, User};
 use portcullis_policy::explain::access::{DenyNote, deny_notes, limits_in_words, object_and_rule};
 use portcullis_policy::explain::what_can::{
     AccessMatrix, VERBS, WhatCanAnswer, WhatCanQuestion, in_a_word, targets,
@@ -72,7 +74,10 @@ pub(crate) fn who_can(context: &ViewContext<'_>, request: &ViewRequest) -> Resul
         return Page::of(request.representation, &(), &page(None));
     }
     let question = form.question()?;
-    let answer = question.answer(set, Time::from(context.now));
+    let expired = || Instant::now() >= context.deadline;
+    let deadline = Deadline { expired: &expired };
+    let answer = question.answer(set, Time::from(context.now), deadline);
+    let answer = answer.ok_or(ViewError::TooLate)?;
     if request.representation == Representation::Json {
         return Page::of(request.representation, &answer.report(), &page(None));
     }
@@ -220,11 +225,14 @@ pub(crate) fn what_can(context: &ViewContext<'_>, request: &ViewRequest) -> Resu
         context.snapshot.policies.for_cluster(&clusters.chosen),
         Time::from(context.now),
     );
-    let answer = question.answer(set, now);
+    let expired = || Instant::now() >= context.deadline;
+    let deadline = Deadline { expired: &expired };
+    let answer = question.answer(set, now, deadline).ok_or(ViewError::TooLate)?;
     if is_json {
         return Page::of(request.representation, &answer.report(), &page(None));
     }
-    let matrix = question.matrix(set, &answer, now);
+    let matrix = question.matrix(set, &answer, now, deadline);
+    let matrix = matrix.ok_or(ViewError::TooLate)?;
     let mut tables = WhatCanTables::new(&answer, set, matrix, &request.query)?;
     if question.is_never_asked() {
         tables

@@ -9,7 +9,7 @@ use super::{Lines, TextTable};
 use crate::authorization::{
     AllowedShare, OpenRequest, OpenResource, OpenTarget, Permission, PolicySet, Within,
 };
-use crate::engine::{Time, User};
+use crate::engine::{Deadline, Time, User};
 use crate::manifest::built_in_resources;
 
 /// What may this user do there?
@@ -63,12 +63,17 @@ pub const VERBS: [&str; 8] = [
     "deletecollection",
 ];
 
+/// The most resources of a matrix.
+const MAX_MATRIX_ROWS: usize = 10_000;
+
 // === impl WhatCanQuestion ===
 
 impl WhatCanQuestion {
-    /// Everything that the user may do, at `now`.
-    pub fn answer(&self, set: &PolicySet, now: Time) -> WhatCanAnswer {
-        WhatCanAnswer(set.what_can(&self.user, &self.within, now))
+    /// Everything that the user may do, at `now`; `None` where it takes longer than until
+    /// `deadline`, or the answer is too long for anybody to read.
+    pub fn answer(&self, set: &PolicySet, now: Time, deadline: Deadline<'_>) -> Option<WhatCanAnswer> {
+        let permissions = set.what_can(&self.user, &self.within, now, deadline);
+        permissions.map(WhatCanAnswer)
     }
 
     /// Whether an API server allows the user everything, without asking.
@@ -77,8 +82,15 @@ impl WhatCanQuestion {
     }
 
     /// For each resource whether the user has each verb: those that Kubernetes serves, and those
-    /// that the user's rules name.
-    pub fn matrix(&self, set: &PolicySet, answer: &WhatCanAnswer, now: Time) -> AccessMatrix {
+    /// that the user's rules name; `None` where it takes longer than until `deadline`, or there are
+    /// more than 10,000.
+    pub fn matrix(
+        &self,
+        set: &PolicySet,
+        answer: &WhatCanAnswer,
+        now: Time,
+        deadline: Deadline<'_>,
+    ) -> Option<AccessMatrix> {
         let mut resources: BTreeSet<(String, String)> = built_in_resources()
             .map(|(group, resource)| (group.to_owned(), resource.to_owned()))
             .collect();
@@ -88,11 +100,22 @@ impl WhatCanQuestion {
                     .resources
                     .iter()
                     .filter(|resource| !resource.contains('*'));
-                resources.extend(named.map(|resource| (group.clone(), resource.clone())));
+                for resource in named {
+                    resources.insert((group.clone(), resource.clone()));
+                    if resources.len() > MAX_MATRIX_ROWS {
+                        return None;
+                    }
+                }
+                if deadline.has_passed() {
+                    return None;
+                }
             }
         }
         let mut matrix = AccessMatrix::default();
         for (group, resource) in &resources {
+            if deadline.has_passed() {
+                return None;
+            }
             let shares: Vec<AllowedShare> = VERBS
                 .iter()
                 .map(|verb| self.share(set, (verb, group, resource), now))
@@ -101,7 +124,7 @@ impl WhatCanQuestion {
                 matrix.rows.push((with_group(resource, group), shares));
             }
         }
-        matrix
+        Some(matrix)
     }
 
     fn share(&self, set: &PolicySet, (verb, group, resource): (&str, &str, &str), now: Time) -> AllowedShare {

@@ -6,7 +6,7 @@ use super::access::{ViaReport, deny_lines, limits_in_words, object_and_rule};
 use super::request::split_resource;
 use super::{Lines, TextTable};
 use crate::authorization::{Grantee, OpenRequest, OpenResource, OpenTarget, PolicySet, SubjectKind, Within};
-use crate::engine::{ResourceAttributes, Target, Time};
+use crate::engine::{Deadline, ResourceAttributes, Target, Time};
 use crate::manifest::odd_request;
 
 /// Who may do this?
@@ -97,9 +97,10 @@ impl WhoCanQuestion {
         Ok(Self { request })
     }
 
-    /// Who may, at `now`.
-    pub fn answer(&self, set: &PolicySet, now: Time) -> WhoCanAnswer {
-        WhoCanAnswer(set.who_can(&self.request, now))
+    /// Who may, at `now`; `None` where it takes longer than until `deadline`, or the answer is too
+    /// long for anybody to read.
+    pub fn answer(&self, set: &PolicySet, now: Time, deadline: Deadline<'_>) -> Option<WhoCanAnswer> {
+        set.who_can(&self.request, now, deadline).map(WhoCanAnswer)
     }
 
     /// The resource asked about, if its objects are in no namespace.

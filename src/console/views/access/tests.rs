@@ -80,9 +80,19 @@ fn the_form_asks_what_the_command_asks() {
                     ];
                     let query: ViewQuery = fields.into_iter().collect();
                     let form = WhoCanForm::new(&query).unwrap();
-                    let answer = json(&form.question().unwrap().answer(&set, now()));
+                    let answer = json(
+                        &form
+                            .question()
+                            .unwrap()
+                            .answer(&set, now(), Deadline::NEVER)
+                            .unwrap(),
+                    );
                     let expected = asked_by_the_command(verb, target, name, namespace);
-                    assert_eq!(answer, json(&expected.answer(&set, now())), "{fields:?}");
+                    assert_eq!(
+                        answer,
+                        json(&expected.answer(&set, now(), Deadline::NEVER).unwrap()),
+                        "{fields:?}"
+                    );
                     answers.insert(answer);
                 }
             }
@@ -100,7 +110,8 @@ fn a_subject_is_shown_with_its_rules_and_what_takes_them_away() {
         .unwrap()
         .question()
         .unwrap()
-        .answer(&set, now());
+        .answer(&set, now(), Deadline::NEVER)
+        .unwrap();
     let table = WhoCanTable::new(&answer, &set, Vec::new(), &query).unwrap();
     let names: Vec<(String, &str)> = table
         .rows
@@ -163,7 +174,8 @@ fn markup_in_names_of_who_can_is_text() {
         .unwrap()
         .question()
         .unwrap()
-        .answer(&set, now());
+        .answer(&set, now(), Deadline::NEVER)
+        .unwrap();
     let table = WhoCanTable::new(&answer, &set, vec!["<u>note</u>".into()], &query).unwrap();
     let page = WhoCanPage {
         frame: PageFrame::new("Who can", "/who-can", &"r".into()),
@@ -223,8 +235,8 @@ fn what_can_set() -> Arc<PolicySet> {
 fn tables(query: &ViewQuery) -> WhatCanTables {
     let (set, now) = (what_can_set(), Time::parse("2026-01-01T00:00:00Z").unwrap());
     let question = WhatCanForm::new(query).unwrap().question().unwrap();
-    let answer = question.answer(&set, now);
-    let matrix = question.matrix(&set, &answer, now);
+    let answer = question.answer(&set, now, Deadline::NEVER).unwrap();
+    let matrix = question.matrix(&set, &answer, now, Deadline::NEVER).unwrap();
     WhatCanTables::new(&answer, &set, matrix, query).unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::authorization::index::{BoundRole, IndexedPolicy};
 use crate::authorization::{Binding, PolicySet, ResourceRule, Rule};
-use crate::engine::{Time, User};
+use crate::engine::{Deadline, Time, User};
 
 use super::denies::{Applicability, ApplicableDenies};
 use super::grants::{self, GrantSource, GrantingRule};
@@ -13,7 +13,7 @@ use super::limits::{self, Openness};
 use super::open_request::{OpenRequest, Within};
 use super::query::{AccessQuery, GrantedRequests, NameSet, PolicyRulePlace};
 use super::requests::{RuleTerms, own_requests, shared_requests};
-use super::who_can::Via;
+use super::who_can::{MAX_ANSWER_ENTRIES, Via};
 
 /// A rule by which a user may do something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,11 +49,18 @@ impl PolicySet {
     /// The rules by which `user` may do something at `now`, in the order of decision. The
     /// user is exactly who is described: no group is added.
     ///
-    /// A rule of which Deny policies leave nothing is not listed.
+    /// A rule of which Deny policies leave nothing is not listed. `None` where it takes longer than
+    /// until `deadline`, or the answer has more than 2,000,000 words.
     #[must_use]
-    pub fn what_can(&self, user: &User<'_>, within: &Within, now: Time) -> Vec<Permission> {
+    pub fn what_can(
+        &self,
+        user: &User<'_>,
+        within: &Within,
+        now: Time,
+        deadline: Deadline<'_>,
+    ) -> Option<Vec<Permission>> {
         let denies = self.denies_for_user(user, now);
-        let mut found = Vec::new();
+        let (mut found, mut room) = (Vec::new(), MAX_ANSWER_ENTRIES);
         for BoundRole { binding, role } in self.bindings.all_of(user) {
             let is_elsewhere = match within {
                 Within::AnyNamespace => false,
@@ -67,8 +74,14 @@ impl PolicySet {
             for (number, rule) in rules.enumerate() {
                 let terms = RuleTerms::of_role(rule, binding);
                 let source = GrantSource::Binding(binding, &rule.resource_names);
-                if let Some(denied_by) = self.left(source, number, &terms, (within, &denies)) {
-                    found.push(of_binding(binding, rule, number, denied_by));
+                let left = self.left(source, number, &terms, (within, &denies, deadline));
+                if deadline.has_passed() {
+                    return None;
+                }
+                if let Some(denied_by) = left {
+                    let permission = of_binding(binding, rule, number, denied_by);
+                    room = room.checked_sub(permission.entries())?;
+                    found.push(permission);
                 }
             }
         }
@@ -78,12 +91,17 @@ impl PolicySet {
             let rule = rule.resource_rule();
             let source = GrantSource::Policy(indexed, rule);
             if indexed.policy.validity.contains(now)
-                && let Some(denied_by) = self.left(source, number, &terms, (within, &denies))
+                && let Some(denied_by) = self.left(source, number, &terms, (within, &denies, deadline))
             {
-                found.push(of_policy((indexed, rule), number, &terms, (within, denied_by)));
+                let permission = of_policy((indexed, rule), number, &terms, (within, denied_by));
+                room = room.checked_sub(permission.entries())?;
+                found.push(permission);
+            }
+            if deadline.has_passed() {
+                return None;
             }
         }
-        found
+        Some(found)
     }
 
     /// How much of `request` is allowed to `user` at `now`.
@@ -119,19 +137,19 @@ impl PolicySet {
     }
 
     /// The Deny policies that may take away some of what a rule allows; `None` where they
-    /// leave nothing of it.
+    /// leave nothing of it. After `deadline` neither is certain.
     fn left(
         &self,
         source: GrantSource<'_>,
         number: usize,
         terms: &RuleTerms<'_>,
-        (within, denies): (&Within, &ApplicableDenies<'_>),
+        (within, denies, deadline): (&Within, &ApplicableDenies<'_>, Deadline<'_>),
     ) -> Option<Vec<Arc<str>>> {
         let (mut is_left, mut touching) = (false, BTreeSet::new());
         for request in own_requests(terms, within, self) {
             let policies = denies.values().map(|(indexed, _)| *indexed);
             is_left |= self.is_left(&request, (source, number), policies, (denies, &mut touching));
-            if is_left {
+            if is_left || deadline.has_passed() {
                 break;
             }
         }
@@ -145,7 +163,7 @@ impl PolicySet {
                 "of a user only those are listed that may hold"
             );
             for request in shared_requests(terms, &indexed.policy, within, self) {
-                if touching.contains(place) {
+                if touching.contains(place) || deadline.has_passed() {
                     break;
                 }
                 let policies = std::iter::once(*indexed);
@@ -199,6 +217,21 @@ impl PolicySet {
         };
         touching.extend(effects.denied_by(denies));
         effects.leave_some(denies)
+    }
+}
+
+impl Permission {
+    /// How many words and names it has.
+    fn entries(&self) -> usize {
+        let words = [
+            &self.verbs,
+            &self.api_groups,
+            &self.resources,
+            &self.names,
+            &self.paths,
+        ];
+        let words: usize = words.into_iter().map(Vec::len).sum();
+        words + self.denied_by.len() + self.via.limits.len() + 1
     }
 }
 

@@ -5,13 +5,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::authorization::{PolicySet, Subject};
-use crate::engine::{CauseKind, Time};
+use crate::engine::{CauseKind, Deadline, Time};
 
 use super::grants::{GrantSource, GrantingRule};
 use super::limits;
 use super::open_request::OpenRequest;
 use super::query::{AccessQuery, DenyEffects};
 use super::subject_scope::SubjectScope;
+
+/// The most rules, names and words of an answer together. Who may do something, times what may take
+/// it away, is more than a process has memory for.
+pub(crate) const MAX_ANSWER_ENTRIES: usize = 2_000_000;
 
 /// A subject that may do what was asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,9 +58,11 @@ impl PolicySet {
     /// they may; it is listed with them where it may hold. A user may be in any group.
     /// `system:masters` is always listed and never denied: an API server does not ask.
     ///
-    /// Takes time linear in the bindings, the policies and the answer.
+    /// Takes time linear in the bindings, the policies and the answer. `None` where that is longer
+    /// than until `deadline`, or the answer has more than 2,000,000 entries.
     #[must_use]
-    pub fn who_can(&self, request: &OpenRequest, now: Time) -> Vec<Grantee> {
+    pub fn who_can(&self, request: &OpenRequest, now: Time, deadline: Deadline<'_>) -> Option<Vec<Grantee>> {
+        let mut room = MAX_ANSWER_ENTRIES;
         let request = request.clone().normalized(&self.cluster_scoped);
         let mut query = AccessQuery::new(self, &request, self.denies_in_force(now));
         let mut found = Found::new();
@@ -67,15 +73,22 @@ impl PolicySet {
             .chain(self.granted_by_policies(&request, now))
         {
             if let Some(effects) = query.effects(granting.granted, granting.source.rule()) {
-                note(&mut found, &request, &granting, &effects);
+                let noted = note(&mut found, &request, &granting, &effects);
+                room = room.checked_sub(noted)?;
+            }
+            if deadline.has_passed() {
+                return None;
             }
         }
-        let grantees = found.into_iter();
-        let mut grantees: Vec<Grantee> = grantees
-            .filter_map(|(scope, via)| self.grantee(&scope, via, now))
-            .collect();
+        let mut grantees = Vec::new();
+        for (scope, via) in found {
+            let grantee = self.grantee(&scope, via, now);
+            let denied_by = grantee.as_ref().map_or(0, |grantee| grantee.denied_by.len());
+            room = room.checked_sub(denied_by).filter(|_| !deadline.has_passed())?;
+            grantees.extend(grantee);
+        }
         grantees.sort_by(|one, other| one.place().cmp(&other.place()));
-        grantees
+        Some(grantees)
     }
 
     /// Those of `scope`, if something of what was found is left to them.
@@ -121,8 +134,13 @@ impl Grantee {
     }
 }
 
-/// Notes what a rule grants, with each of those to whom it does.
-fn note(found: &mut Found, request: &OpenRequest, granting: &GrantingRule<'_>, effects: &Rc<DenyEffects>) {
+/// Notes what a rule grants, with each of those to whom it does; how many these are.
+fn note(
+    found: &mut Found,
+    request: &OpenRequest,
+    granting: &GrantingRule<'_>,
+    effects: &Rc<DenyEffects>,
+) -> usize {
     let subjects: BTreeSet<SubjectScope> = match granting.source {
         GrantSource::Binding(binding, _) => {
             let subjects = binding.subjects.iter();
@@ -140,11 +158,13 @@ fn note(found: &mut Found, request: &OpenRequest, granting: &GrantingRule<'_>, e
             included.filter(|scope| !is_out(scope)).collect()
         }
     };
+    let count = subjects.len();
     for scope in subjects {
         let via = via(request, granting, &scope);
         let entry = found.entry(scope).or_default();
         entry.push((via, Rc::clone(effects)));
     }
+    count
 }
 
 fn via(request: &OpenRequest, granting: &GrantingRule<'_>, scope: &SubjectScope) -> Via {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::authorization::fixtures::*;
 use crate::authorization::{Criterion, Effect, FailurePolicy, Finding, Mode, Shadow, Subject};
-use crate::engine::{Decision, PolicyResult};
+use crate::engine::{Deadline, Decision, PolicyResult};
 
 mod conditions;
 mod cost;

@@ -275,3 +275,88 @@ fn each_of_thousands_of_policies_decides_where_it_applies() {
         }
     }
 }
+
+fn words_of(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|at| format!("{prefix}{at}")).collect()
+}
+
+#[test]
+fn what_a_user_can_is_given_up_at_the_deadline() {
+    // A million combinations, all of which are denied.
+    let product = crate::authorization::Rule {
+        verbs: words_of("v", 100).into(),
+        api_groups: words_of("g", 100).into(),
+        resources: words_of("r", 100).into(),
+        ..Default::default()
+    };
+    let set = set(Objects {
+        roles: vec![role("", "product", vec![product])],
+        bindings: vec![binding("", "b", "product", vec![Subject::user("u")])],
+        policies: vec![AuthorizationPolicy {
+            subjects: vec![Subject::user("u")],
+            resource_rules: vec![crate::authorization::ResourceRule {
+                api_groups: words(&["*"]),
+                ..rule(&["*"], &["*"])
+            }],
+            ..policy(Effect::Deny, "all")
+        }],
+        ..Objects::default()
+    });
+    let asked = std::cell::Cell::new(0);
+    let expired = || {
+        asked.set(asked.get() + 1);
+        asked.get() > 100
+    };
+    let within = crate::authorization::Within::AnyNamespace;
+    let answer = set.what_can(
+        &user("u", &[]),
+        &within,
+        Time::UNIX_EPOCH,
+        Deadline { expired: &expired },
+    );
+    assert_eq!(answer, None);
+    assert!(asked.get() < 110, "{}", asked.get());
+}
+
+#[test]
+fn an_answer_that_nobody_reads_is_not_made() {
+    let objects = |count: usize| Objects {
+        roles: vec![role("", "view", vec![allows(&["get"], &["pods"])])],
+        bindings: vec![binding(
+            "",
+            "b",
+            "view",
+            words_of("u", count).into_iter().map(Subject::user).collect(),
+        )],
+        policies: (0..count)
+            .map(|at| AuthorizationPolicy {
+                subjects: vec![Subject::group("g*")],
+                resource_rules: vec![crate::authorization::ResourceRule {
+                    names: vec![format!("n{at}")],
+                    ..rule(&["get"], &["pods"])
+                }],
+                ..policy(Effect::Deny, &format!("p{at:04}"))
+            })
+            .collect(),
+        ..Objects::default()
+    };
+    let request = crate::authorization::OpenRequest {
+        verb: "get".to_owned(),
+        target: crate::authorization::OpenTarget::Resource(crate::authorization::OpenResource {
+            group: String::new(),
+            resource: "pods".to_owned(),
+            subresource: String::new(),
+            name: None,
+            within: crate::authorization::Within::AnyNamespace,
+        }),
+    };
+    let who = |count| set(objects(count)).who_can(&request, Time::UNIX_EPOCH, Deadline::NEVER);
+    let few = who(20).unwrap();
+    assert_eq!((few.len(), few[1].denied_by.len()), (21, 20), "{:?}", few[1]);
+    assert_eq!(who(1_500), None);
+    let expired = Deadline { expired: &|| true };
+    assert_eq!(
+        set(objects(20)).who_can(&request, Time::UNIX_EPOCH, expired),
+        None
+    );
+}

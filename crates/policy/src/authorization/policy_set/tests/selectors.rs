@@ -227,7 +227,9 @@ fn what_is_in_no_namespace_is_listed_with_any_namespace() {
         ..policy(Effect::Allow, "a")
     }]);
     let within = crate::authorization::Within::Namespace("shop".into());
-    let listed = set.what_can(&user("jane", &[]), &within, Time::UNIX_EPOCH);
+    let listed = set
+        .what_can(&user("jane", &[]), &within, Time::UNIX_EPOCH, Deadline::NEVER)
+        .unwrap();
     assert_eq!(listed.len(), 1, "{listed:?}");
     let asked = asks(user("jane", &[]), "create nodes/scale");
     assert_eq!(set.authorize(&asked, Time::UNIX_EPOCH).decision, Decision::Allow);
@@ -246,7 +248,10 @@ fn lists_namespaces(set: &PolicySet) -> Vec<crate::authorization::Grantee> {
             within: Within::AnyNamespace,
         }),
     };
-    let grantees = set.who_can(&request, Time::UNIX_EPOCH).into_iter();
+    let grantees = set
+        .who_can(&request, Time::UNIX_EPOCH, Deadline::NEVER)
+        .unwrap()
+        .into_iter();
     grantees.filter(|grantee| !grantee.via.is_empty()).collect()
 }
 

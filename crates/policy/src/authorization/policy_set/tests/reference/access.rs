@@ -182,7 +182,7 @@ fn is_by(via: &Via, answer: &crate::authorization::Authorization<'_>) -> bool {
 
 fn check_who_can(objects: &Objects, open: &OpenRequest, now: Time) -> Result<(), TestCaseError> {
     let set = PolicySet::new(objects.clone(), &NeverDeny::default());
-    let listed = set.who_can(open, now);
+    let listed = set.who_can(open, now, Deadline::NEVER).unwrap();
     for target in requests(open, objects) {
         for user in everybody() {
             let asked = Attributes {
@@ -322,7 +322,7 @@ proptest! {
         let objects = Objects { roles, bindings, policies, namespaces, ..Objects::default() };
         let set = PolicySet::new(objects.clone(), &NeverDeny::default());
         let targets = requests(&open, &objects);
-        for grantee in set.who_can(&open, now).iter().filter(|grantee| grantee.subject.name != "system:masters") {
+        for grantee in set.who_can(&open, now, Deadline::NEVER).unwrap().iter().filter(|grantee| grantee.subject.name != "system:masters") {
             let is_allowed = members(grantee).into_iter().any(|user| targets.iter().any(|target| {
                 let asked = Attributes { user: user.clone(), target: target.clone() };
                 set.authorize(&asked, now).decision == Decision::Allow
@@ -342,7 +342,7 @@ proptest! {
     ) {
         let objects = Objects { roles, bindings, policies, namespaces, ..Objects::default() };
         let set = PolicySet::new(objects.clone(), &NeverDeny::default());
-        let listed = set.what_can(&user, &within, now);
+        let listed = set.what_can(&user, &within, now, Deadline::NEVER).unwrap();
         for mut open in opens {
             if let OpenTarget::Resource(asked) = &mut open.target {
                 asked.within = within.clone();
