@@ -16,7 +16,6 @@
 //! are accepted for another ten minutes. Every request is checked by the current
 //! authenticator, on existing connections too.
 
-mod authorization_header;
 mod build;
 mod caller;
 mod certificate;
@@ -37,10 +36,10 @@ pub use caller::{AuthenticationMethod, Caller, CredentialFault, Refusal, TokenFa
 pub use certificate::PeerCertificate;
 
 use crate::config::{ClientCertificate, Config, Disk, Files};
-use authorization_header::AuthorizationHeader;
 use build::Table;
 use caller::{Fields, KnownCaller, NamedField, Proof};
 use certificate::{CertificateJudgement, ClientCa, Names, ValidityWindow};
+use jwt::AuthorizationHeader;
 use portcullis_policy::field::Faults;
 use rotation::{Digester, Purpose};
 
@@ -184,7 +183,7 @@ impl Authenticator {
 
     /// What the header `Authorization` proves.
     fn presented(&self, header: Option<&[u8]>, now: SystemTime) -> HeaderProofs<'_> {
-        match authorization_header::parse(header.unwrap_or_default()) {
+        match jwt::parse(header.unwrap_or_default()) {
             Ok(AuthorizationHeader::Bearer(token)) => self.bearer(token, now),
             Ok(AuthorizationHeader::Basic(pair)) => {
                 let digest = self.digester.digest(Purpose::Basic, &pair);

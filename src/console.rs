@@ -15,7 +15,6 @@
 //! listener allows none.
 
 pub mod assets;
-mod context;
 #[cfg(test)]
 mod fixtures;
 mod history;
@@ -27,10 +26,9 @@ mod state;
 pub mod views;
 mod visible;
 
-pub use context::{ViewContext, ViewRequest};
 pub use history::{MetricsHistory, SAMPLE_INTERVAL};
 pub use live::LiveStream;
 pub use page::{Page, Representation, ViewError};
 pub use query::ViewQuery;
 pub use recent_decisions::{ClusterDecisions, DecisionSlice, KeptDecision, RecentDecisions};
-pub use state::{ConsoleState, VisibleClusters};
+pub use state::{ConsoleState, ViewContext, ViewRequest, VisibleClusters};

@@ -21,9 +21,7 @@ mod inventory;
 mod job;
 mod last_good;
 mod load;
-mod own_thread;
 mod source;
-mod trial;
 mod watch;
 mod writable;
 
@@ -52,13 +50,13 @@ use last_good::{PendingSave, Saver};
 
 pub use files::{applied_manifests, read_manifest, read_manifests};
 pub use inventory::{Change, LoadedObjects, Restriction};
+pub use job::Trial;
 pub use last_good::LastGoodError;
 pub use load::{admission_settings, check, last_good, load, policies};
 pub use source::{
     AwaitedAnswer, AwaitedCluster, FilesAlone, LeftOutCounts, ManifestSource, Origin, SourceFiles,
     SourceStatus, Watched, WatchedPart,
 };
-pub use trial::Trial;
 pub use watch::{RELOAD_TIMEOUT, ReloadAttempt, ReloadObserver, Reloader, Trigger, log};
 
 /// Everything that a request is judged by, as it was at one moment.

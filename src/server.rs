@@ -17,7 +17,6 @@ mod admin;
 mod admit;
 mod authorize;
 mod body;
-mod connection;
 mod connections;
 mod console;
 mod counters;

@@ -8,12 +8,12 @@ use std::time::SystemTime;
 
 use openssl::x509::X509;
 
+use super::Authenticator;
 use super::caller::{AuthenticationMethod, Fields, KnownCaller, Proof};
 use super::certificate::{ClientCa, Names};
-use super::jwks::IssuerKeys;
+use super::jwks::{self, IssuerKeys};
 use super::jwt::{self, Issuer};
 use super::rotation::{Credential, Digest, Digester, HeldCredentials, Purpose, Users};
-use super::{Authenticator, authorization_header, jwks};
 use crate::certificates::system_time;
 use crate::config::kubeconfig::{self, User};
 use crate::config::{CallerEntry, Config, Files, Jwt, one_cluster};
@@ -238,7 +238,7 @@ impl Builder<'_> {
         }
         for (field, token) in [("token", &user.token), ("tokenFile", &user.file_token)] {
             let Some(token) = token else { continue };
-            if authorization_header::is_credential(token.reveal()) {
+            if jwt::is_credential(token.reveal()) {
                 let digest = self.built.digester.digest(Purpose::Token, token.reveal());
                 credentials.push(Credential::Token(digest));
             } else {

@@ -9,13 +9,13 @@ use super::{CommandError, CommandResult, authorize};
 use crate::config::files;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::{Operation, Phase};
+use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{
     AdmitAllExplained, AdmitAllInWords, AdmitExplained, AdmitInWords, Answered, AnsweredObject,
     OfflineReview, PHASES,
 };
-use portcullis_policy::explain::manifests::{ADD_DEFINITION, ManifestRequest, ReviewsOfManifests};
+use portcullis_policy::explain::objects::{self, ADD_DEFINITION, ManifestRequest, ReviewsOfManifests};
 use portcullis_policy::explain::recorded::RecordedAnswers;
-use portcullis_policy::explain::{LoadedPolicies, objects};
 
 /// Answer an AdmissionReview, or what would be asked about a manifest, offline, and explain the
 /// answer.

@@ -25,7 +25,7 @@ use decide::ReplayDecider;
 use portcullis_cel::json::Document;
 use portcullis_policy::engine::Time;
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::replayed::{Replayed, ReviewComparison};
+use portcullis_policy::explain::recorded::{Replayed, ReviewComparison};
 use portcullis_policy::field::Faults;
 use report::{ChangeExample, ReplayReport};
 

@@ -20,9 +20,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::output::Output;
+use super::output::{self, Output};
 use super::policy_files::{At, PolicyFiles};
-use super::{CommandError, CommandResult, loading, output};
+use super::{CommandError, CommandResult, loading};
 use crate::cluster::LiveCluster;
 use formats::OpenReports;
 use input::{InputPart, ScanInput};
@@ -31,8 +31,7 @@ use portcullis_cel::json;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::ParamKind;
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::manifests::ManifestRequest;
-use portcullis_policy::explain::objects::ServedAs;
+use portcullis_policy::explain::objects::{ManifestRequest, ServedAs};
 use portcullis_policy::field::{Fault, Faults};
 use report::ScanReport;
 

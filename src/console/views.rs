@@ -16,8 +16,8 @@ mod what_if;
 #[cfg(test)]
 mod tests;
 
-use super::context::{ViewContext, ViewRequest};
 use super::page::{Page, ViewError};
+use super::state::{ViewContext, ViewRequest};
 
 /// The page at a path.
 ///

@@ -14,14 +14,12 @@
 //! redaction takes is a small multiple of the review.
 
 mod marks;
-mod removed;
 
 use crate::config::{PathStep, Redact};
-use marks::{Marks, Pattern};
+use marks::{Marks, Pattern, RemovedTexts};
 use portcullis_cel::json::{Document, Kind, Node, escape_bytes, pointer, replaced, write_string};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::engine::admission::{GroupVersionResource, Request};
-use removed::RemovedTexts;
 
 /// What stands where something was removed.
 const MARKER: &str = "<redacted>";

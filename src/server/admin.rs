@@ -33,8 +33,7 @@ use actix_web::{App, HttpRequest, HttpResponse};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-use super::accept::{self, AcceptedConnection};
-use super::connection::Connection;
+use super::accept::{self, AcceptedConnection, Connection};
 use super::connections::Connections;
 use super::gateway::Shared;
 use super::http1;

@@ -264,8 +264,8 @@ mod tests {
     use std::rc::Rc;
     use std::sync::Arc;
 
+    use super::super::accept;
     use super::*;
-    use crate::server::connection;
     use crate::server::limits::{Capacity, Limiter};
     use crate::telemetry::metrics::IntGauge;
 
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn json_is_told_by_the_headers() {
-        let connection = connection::stranger();
+        let connection = accept::stranger();
         let check = |content_type: &str, encoding: &str| {
             let fields = [("content-type", content_type), ("content-encoding", encoding)];
             let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());

@@ -13,7 +13,6 @@
 mod answer;
 mod guard;
 mod live;
-mod send;
 
 use std::future::Future;
 use std::net::TcpListener;
@@ -33,8 +32,7 @@ use tokio::net::TcpStream;
 use tokio::runtime;
 use tokio::time::MissedTickBehavior;
 
-use super::accept::{self, AcceptedConnection};
-use super::connection::Connection;
+use super::accept::{self, AcceptedConnection, Connection};
 use super::connections::Connections;
 use super::gateway::Shared;
 use super::http1;
@@ -43,10 +41,9 @@ use crate::authentication::PeerCertificate;
 use crate::config::ConnectionLimits;
 use crate::console::{ConsoleState, SAMPLE_INTERVAL};
 use crate::tls::{Handshake, TlsContext};
-use answer::{ConsoleService, CostlyViews, answer};
+use answer::{ConsoleService, CostlyViews, UnreadAnswers, answer};
 use guard::ConsoleGuard;
 use live::LiveStreams;
-use send::UnreadAnswers;
 
 /// Threads that make views: one for those that may take long, one for the others.
 const VIEW_THREADS: usize = 2;

@@ -7,7 +7,7 @@ use actix_web::web::BytesMut;
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::connection::{Connection, HEAD_TIMEOUT};
+use super::accept::{Connection, HEAD_TIMEOUT};
 use super::connections::Connections;
 use super::head::RequestHead;
 use super::http2::{self, StreamBody};

@@ -6,7 +6,7 @@
 use actix_web::dev::Url;
 use actix_web::http::Uri;
 
-use super::connection::Connection;
+use super::accept::Connection;
 use crate::telemetry::metrics::Phase;
 
 /// The parts of a head that the routes look at, borrowed from it.

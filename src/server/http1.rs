@@ -23,7 +23,7 @@ use actix_web::web::Bytes;
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connection::{Connection, HEAD_TIMEOUT};
+use super::accept::{Connection, HEAD_TIMEOUT};
 use super::connections::ConnectionStage;
 use super::head::RequestHead;
 use super::respond::{self, Rejection, Reply, ReplyField};

@@ -37,7 +37,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::connection::Connection;
+use super::accept::Connection;
 use super::connections::ConnectionStage;
 use super::head::RequestHead;
 use super::respond::Reply;

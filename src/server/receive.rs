@@ -15,8 +15,8 @@ use std::time::{Duration, Instant, SystemTime};
 use actix_web::web::Bytes;
 use futures_util::Stream;
 
+use super::accept::Connection;
 use super::body;
-use super::connection::Connection;
 use super::gateway::Shared;
 use super::head::RequestHead;
 use super::lifecycle::LifecyclePhase;

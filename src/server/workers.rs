@@ -23,8 +23,7 @@ use tokio::runtime;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio_openssl::SslStream;
 
-use super::accept::AcceptedConnection;
-use super::connection::{Connection, HEAD_TIMEOUT};
+use super::accept::{AcceptedConnection, Connection, HEAD_TIMEOUT};
 use super::connections::TrackedConnection;
 use super::gateway::Shared;
 use super::head::RequestHead;

@@ -15,17 +15,15 @@
 //! gets a `traceparent` of the same trace, so that it decides as the caller did.
 
 mod export;
-mod parent;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use export::{FinishedSpan, FinishedTrace, SpanQueue as SpanSink, SpanRole};
-use parent::random;
+use export::{FinishedSpan, FinishedTrace, SpanQueue as SpanSink, SpanRole, random};
 
-pub use parent::TraceParent;
+pub use export::TraceParent;
 
 use super::metrics::IntCounter;
 use crate::config::Tracing;

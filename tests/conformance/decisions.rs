@@ -2,11 +2,10 @@
 
 use portcullis_cel::Value as CelValue;
 use portcullis_policy::engine::StatusReason;
-use portcullis_policy::engine::admission::conditions::{MatchConditions, combine};
 use portcullis_policy::engine::admission::validating::{
     AnnotationValue, PolicyTexts, ValidationDecision, annotate, decide,
 };
-use portcullis_policy::engine::admission::{Evaluated, FailurePolicy, Warnings};
+use portcullis_policy::engine::admission::{Evaluated, FailurePolicy, MatchConditions, Warnings};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
@@ -64,7 +63,7 @@ fn combined(case: &Case<'_>) -> Result<(), Mismatch> {
         })
         .collect();
     let results = results.iter().map(|(name, result)| (*name, result));
-    let shown = match combine(results, failure_policy(case)) {
+    let shown = match MatchConditions::combine(results, failure_policy(case)) {
         MatchConditions::Match => json!({"match": true, "failedCondition": null}),
         MatchConditions::NoMatch(name) => {
             json!({"match": false, "failedCondition": name.filter(|name| !name.is_empty())})

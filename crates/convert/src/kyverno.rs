@@ -10,14 +10,12 @@
 )]
 
 mod autogen;
-mod expressions;
 mod mutating;
 
 use autogen::Controllers;
 use serde_json::{Value, json};
 
-use crate::conversion;
-use crate::conversion::Conversion;
+use crate::conversion::{self, Conversion};
 use portcullis_cel::PatchPath;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::GroupVersionKind;
@@ -288,7 +286,7 @@ const SHARED: [&str; 5] = [
 
 pub(crate) fn convert_validating(document: &Document) -> Conversion {
     let mut policy = KyvernoPolicy::read(document, &KNOWN);
-    expressions::adapt(&mut policy);
+    autogen::adapt(&mut policy);
     let mut objects = objects(&policy.name, &policy.spec).to_vec();
     for controllers in Controllers::of(&policy.spec) {
         let spec = autogen::validating(&policy.spec, &controllers);

@@ -14,7 +14,6 @@ mod admission_review;
 mod mutated_input;
 mod status;
 mod subject_access_review;
-mod text;
 
 pub use admission_review::{
     AdmissionReview, AdmissionReviewError, OwnedAdmissionReview, ReviewVersion, ask, verify, verify_decoded,

@@ -16,8 +16,6 @@ mod decode;
 mod json;
 mod layout;
 mod node;
-mod stream;
-mod unreadable;
 mod write;
 mod yaml;
 
@@ -27,7 +25,7 @@ use std::sync::Arc;
 pub use node::{Entry, Node, PackedDocument, Value};
 pub use write::to_yaml;
 
-use unreadable::Unreadable;
+use layout::Unreadable;
 
 use crate::field::{Fault, FaultKind, Faults, FieldPath, PathSegment, Place};
 
@@ -52,7 +50,7 @@ pub struct Document {
 /// The first place at which the text is neither YAML nor JSON.
 pub fn parse(file: Option<&str>, text: &str) -> Result<Vec<Document>, Fault> {
     let file: Option<Arc<str>> = file.map(Into::into);
-    let roots = stream::read(text).map_err(|unreadable| {
+    let roots = decode::read(text).map_err(|unreadable| {
         let place = Place {
             file: file.clone(),
             line: unreadable.line,

@@ -8,19 +8,15 @@
 //!
 //! Nothing here reads arguments or files, and nothing is called.
 
-pub mod access;
 pub mod admission;
 pub mod authorization;
 pub mod lines;
 pub mod logged;
-pub mod manifests;
 pub mod objects;
 pub mod recorded;
-pub mod replayed;
 pub mod request;
 pub mod what_can;
 pub mod who_can;
-pub mod written_review;
 
 use crate::authorization::Policies;
 use crate::authorization::authorizer::Authorizer;

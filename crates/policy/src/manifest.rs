@@ -26,7 +26,6 @@ pub mod names;
 mod namespace;
 mod object;
 mod object_set;
-mod parameter;
 mod rbac;
 mod report;
 mod source;

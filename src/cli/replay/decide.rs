@@ -9,10 +9,10 @@ use portcullis_policy::engine::admission::trace::Recorder;
 use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer};
 use portcullis_policy::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
 use portcullis_policy::engine::{Decision, Time};
+use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{StepRecorder, StepsInWords};
-use portcullis_policy::explain::authorization::{Consulted, InWords, Opinions};
-use portcullis_policy::explain::replayed::{KnownDecision, ReplayDecision};
-use portcullis_policy::explain::{LoadedPolicies, authorization};
+use portcullis_policy::explain::authorization::{self, Consulted, InWords, Opinions};
+use portcullis_policy::explain::recorded::{KnownDecision, ReplayDecision};
 use portcullis_policy::manifest::Surroundings;
 
 /// The group of the gateway's own kinds, which are judged as a whole.

@@ -12,7 +12,7 @@ use portcullis_cel::json::{Document, patch};
 use portcullis_policy::api::{AdmissionReview, SubjectAccessReview};
 use portcullis_policy::engine::{Decision, User};
 use portcullis_policy::explain::Lines;
-use portcullis_policy::explain::replayed::{
+use portcullis_policy::explain::recorded::{
     ChangeGroup, ReplayDecision, Replayed, ReviewComparison, UnknownReason, about, of_group, target_in_words,
 };
 

@@ -11,8 +11,7 @@ use portcullis_policy::document::{Document, Node};
 use portcullis_policy::engine::Time;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::OfflineReview;
-use portcullis_policy::explain::manifests::ManifestRequest;
-use portcullis_policy::explain::objects::CustomKinds;
+use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest};
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::manifest::{Options, Source, load};
 

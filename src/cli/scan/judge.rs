@@ -12,8 +12,7 @@ use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::engine::{CauseKind, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{Answered, OfflineReview};
-use portcullis_policy::explain::manifests::{ManifestRequest, ReviewOfManifest};
-use portcullis_policy::explain::objects::CustomKinds;
+use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest, ReviewOfManifest};
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::field::Fault;
 

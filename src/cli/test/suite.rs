@@ -15,8 +15,7 @@ use portcullis_policy::engine::{Attributes, Decision, Time};
 use portcullis_policy::explain::admission::PHASES;
 use portcullis_policy::explain::authorization::Opinions;
 use portcullis_policy::explain::recorded::RecordedAnswers;
-use portcullis_policy::explain::request::RequestArguments;
-use portcullis_policy::explain::written_review::WrittenReview;
+use portcullis_policy::explain::request::{RequestArguments, WrittenReview};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// Cases, and what they are decided by.

@@ -5,14 +5,14 @@ use std::time::Instant;
 use askama::Template;
 
 use super::parameters::{ClusterChoice, Paging};
-use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::page::{Page, PageFrame, Representation, ViewError};
 use crate::console::query::ViewQuery;
+use crate::console::state::{ViewContext, ViewRequest};
 use portcullis_policy::authorization::{Grantee, Permission, PolicySet, SubjectKind, Within};
 use portcullis_policy::engine::{Deadline, Time, User};
-use portcullis_policy::explain::access::{DenyNote, deny_notes, limits_in_words, object_and_rule};
 use portcullis_policy::explain::what_can::{
-    AccessMatrix, VERBS, WhatCanAnswer, WhatCanQuestion, in_a_word, targets,
+    AccessMatrix, DenyNote, VERBS, WhatCanAnswer, WhatCanQuestion, deny_notes, in_a_word, limits_in_words,
+    object_and_rule, targets,
 };
 use portcullis_policy::explain::who_can::{WhoCanAnswer, WhoCanQuestion};
 

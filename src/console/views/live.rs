@@ -6,11 +6,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::config::Endpoint;
-use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::live::{AFTER, DECISIONS, DecisionFilter, NewestFirst, rows};
 use crate::console::page::{Page, PageFrame, Representation, ViewError};
 use crate::console::query;
-use crate::console::state::VisibleClusters;
+use crate::console::state::{ViewContext, ViewRequest, VisibleClusters};
 use portcullis_policy::engine::Decision;
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
 

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::certificates::{NOTICE, rfc3339};
 use crate::config::Endpoint;
-use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::history::{EndpointInterval, Interval, MetricsHistory};
 use crate::console::page::{Page, PageFrame, ViewError};
+use crate::console::state::{ViewContext, ViewRequest};
 use crate::reload::{Change, Origin, ReloadFailure, SourceStatus};
 use crate::telemetry::Metrics;
 use portcullis_policy::engine::{CauseKind, Time};

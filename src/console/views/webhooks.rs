@@ -6,8 +6,8 @@ use askama::Template;
 use serde::Serialize;
 
 use super::parameters::{ClusterChoice, Paging};
-use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::page::{Page, PageFrame, ViewError};
+use crate::console::state::{ViewContext, ViewRequest};
 use crate::telemetry::metrics::WebhookCounts;
 use portcullis_policy::engine::admission::webhook::{Webhook, WebhookTarget};
 use portcullis_policy::engine::admission::{AdmissionSet, FailurePolicy, Phase};

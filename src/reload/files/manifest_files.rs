@@ -10,8 +10,7 @@ use std::{io, thread};
 
 use openssl::sha::sha256;
 
-use super::digest::{FileStamp, FileTimes};
-use super::{ReadLimits, each_manifest, text};
+use super::{FileStamp, FileTimes, ReadLimits, each_manifest, text};
 use crate::config::files::MANIFEST_BYTES;
 use crate::config::{Config, FileScope, ManifestPath};
 use crate::reload::held_back::FaultsByCluster;

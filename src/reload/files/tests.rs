@@ -1,5 +1,7 @@
 //! Folders as they are, with links, pipes and devices in them.
 
+mod digest;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;

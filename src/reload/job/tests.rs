@@ -1,5 +1,7 @@
 //! Files that change, and what is read of them.
 
+mod trial;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -18,7 +18,7 @@ use actix_web::http::uri::Authority;
 use crate::authentication::{Caller, Credentials, Refusal};
 use crate::console::{ViewError, VisibleClusters, views};
 use crate::reload::Snapshot;
-use crate::server::connection::Connection;
+use crate::server::accept::Connection;
 use crate::server::gateway::Shared;
 use crate::server::receive::identify;
 

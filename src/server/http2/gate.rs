@@ -18,7 +18,7 @@ use std::task::{Context, Poll, ready};
 use actix_web::web::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::server::connection::Connection;
+use crate::server::accept::Connection;
 
 /// The longest compressed header block: one as long as the longest decoded list.
 const MAX_BLOCK_BYTES: usize = 64 << 10;

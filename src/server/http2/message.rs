@@ -15,7 +15,7 @@ use http::header::{
 use http::request::Parts;
 use http::{Response, StatusCode, Version};
 
-use crate::server::connection::Connection;
+use crate::server::accept::Connection;
 use crate::server::head::RequestHead;
 use crate::server::respond::{self, Reply, ReplyField};
 

@@ -7,8 +7,8 @@
 
 use serde_json::{Value, json};
 
-use super::autogen::Controllers;
-use super::{KyvernoPolicy, autogen, expressions, spec_path};
+use super::autogen::{self, Controllers};
+use super::{KyvernoPolicy, spec_path};
 use crate::conversion::{self, Conversion};
 use portcullis_cel::{made_objects, patch_paths, variable_uses};
 use portcullis_policy::document::Document;
@@ -34,7 +34,7 @@ const SHARED: [&str; 4] = ["matchConstraints", "matchConditions", "variables", "
 
 pub(crate) fn convert(document: &Document) -> Conversion {
     let mut policy = KyvernoPolicy::read(document, &KNOWN);
-    expressions::adapt(&mut policy);
+    autogen::adapt(&mut policy);
     refuse_shared_variables(&mut policy);
     let spec = policy.spec.clone();
     refuse_atomics(&mut policy, &spec);

@@ -16,18 +16,16 @@
 mod ask;
 #[cfg(test)]
 mod fixtures;
-mod reply;
 mod verify;
 
 use std::borrow::Cow;
 
 use self_cell::self_cell;
 
-use super::text::excerpt;
+use super::status::excerpt;
 use crate::engine::User;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Outcome, Request};
-use portcullis_cel::json;
-use portcullis_cel::json::{Document, Kind, Node};
+use portcullis_cel::json::{self, Document, Kind, Node};
 
 pub use crate::engine::admission::webhook::ReviewVersion;
 pub use ask::ask;
@@ -118,14 +116,14 @@ impl<'r> AdmissionReview<'r> {
     /// room for a patch, and what would have to be changed is refused there.
     #[must_use]
     pub fn within_version(&self, outcome: Outcome) -> Outcome {
-        reply::within_version(self.version, outcome)
+        ask::within_version(self.version, outcome)
     }
 
     /// The reply, in the version asked and with its uid, to what is
     /// [`within_version`](Self::within_version).
     #[must_use]
     pub fn reply(&self, outcome: &Outcome) -> Vec<u8> {
-        reply::encode(self.version, &self.request, outcome)
+        ask::encode(self.version, &self.request, outcome)
     }
 }
 

@@ -15,7 +15,6 @@
 //! `api/authorization/{v1,v1beta1}/types.go`, and for duplicate keys and `null`
 //! Go's `encoding/json`.
 
-mod ask;
 #[cfg(test)]
 mod hostile;
 mod validate;
@@ -25,12 +24,13 @@ use std::borrow::Cow;
 
 use wire::{Raw, RawResource, RawSpec};
 
-use super::text;
+use super::status;
 use crate::authorization::{AuthorizationReason, SubjectAccessReviewVersion};
-use crate::engine::{Attributes, Decision, RawSelectors, ResourceAttributes, Selectors, Target, User};
+use crate::engine::{
+    Attributes, Decision, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
+};
 use crate::field::Faults;
-use portcullis_cel::json;
-use portcullis_cel::json::{StringWriter, write_string};
+use portcullis_cel::json::{self, ObjectWriter, StringWriter, write_string};
 
 pub use wire::{AuthorizerReply, ReplyError};
 
@@ -74,13 +74,13 @@ impl<'a> SubjectAccessReview<'a> {
     /// # Errors
     /// As [`decode`](Self::decode), but never [`SubjectAccessReviewError::Refused`].
     pub fn faults(bytes: &[u8]) -> Result<Faults, SubjectAccessReviewError> {
-        let text = text::utf8(bytes);
+        let text = status::utf8(bytes);
         let version = SubjectAccessReviewVersion::of(&text)?;
         Ok(validate::all(&Raw::read(&text, Some(version))?))
     }
 
     fn decode_slowly(bytes: &'a [u8]) -> Result<Self, SubjectAccessReviewError> {
-        match text::utf8(bytes) {
+        match status::utf8(bytes) {
             Cow::Borrowed(text) => {
                 Self::from_raw(Raw::read(text, Some(SubjectAccessReviewVersion::of(text)?))?)
             }
@@ -171,11 +171,11 @@ impl SubjectAccessReviewVersion {
     fn parse(kind: &str, api_version: &str) -> Result<Self, SubjectAccessReviewError> {
         if kind != "SubjectAccessReview" {
             return Err(SubjectAccessReviewError::Kind {
-                found: text::excerpt(kind),
+                found: status::excerpt(kind),
             });
         }
         Self::from_api_version(api_version).ok_or_else(|| SubjectAccessReviewError::Version {
-            found: text::excerpt(api_version),
+            found: status::excerpt(api_version),
         })
     }
 
@@ -271,6 +271,110 @@ impl SubjectAccessReviewReply<'_> {
         }
         out.push_str("}}");
     }
+}
+
+// The SubjectAccessReview for another authorizer, as kube-apiserver writes it.
+//
+// Facts: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`.
+
+// === impl SubjectAccessReviewVersion ===
+
+impl SubjectAccessReviewVersion {
+    /// The body of the question about `attributes`: what is empty is left out,
+    /// of selectors the requirements whose operators Kubernetes does not know.
+    #[must_use]
+    pub fn encode(self, attributes: &Attributes<'_>) -> Vec<u8> {
+        let mut out = String::with_capacity(512);
+        ObjectWriter::write(&mut out, |review| {
+            review.text("kind", "SubjectAccessReview");
+            review.text("apiVersion", self.as_str());
+            review.object("metadata", |_| {});
+            review.object("spec", |spec| write_spec(spec, self, attributes));
+            review.object("status", |status| status.flag("allowed", false));
+        });
+        out.into_bytes()
+    }
+
+    /// The spec alone, the same bytes for the same question.
+    #[must_use]
+    pub fn encode_spec(self, attributes: &Attributes<'_>) -> Vec<u8> {
+        let mut out = String::with_capacity(512);
+        ObjectWriter::write(&mut out, |spec| write_spec(spec, self, attributes));
+        out.into_bytes()
+    }
+}
+
+fn write_spec(spec: &mut ObjectWriter<'_>, version: SubjectAccessReviewVersion, attributes: &Attributes<'_>) {
+    match &attributes.target {
+        Target::Resource(resource) => {
+            spec.object("resourceAttributes", |target| write_resource(target, resource));
+        }
+        Target::NonResource { path, verb } => spec.object("nonResourceAttributes", |target| {
+            target.text_if_any("path", path);
+            target.text_if_any("verb", verb);
+        }),
+    }
+    let User {
+        name,
+        uid,
+        groups,
+        extra,
+    } = &attributes.user;
+    spec.text_if_any("user", name);
+    spec.texts_if_any(
+        match version {
+            SubjectAccessReviewVersion::V1 => "groups",
+            SubjectAccessReviewVersion::V1beta1 => "group",
+        },
+        groups,
+    );
+    if !extra.is_empty() {
+        spec.object("extra", |object| write_extra(object, extra));
+    }
+    spec.text_if_any("uid", uid);
+}
+
+fn write_resource(target: &mut ObjectWriter<'_>, resource: &ResourceAttributes<'_>) {
+    for (name, text) in [
+        ("namespace", &resource.namespace),
+        ("verb", &resource.verb),
+        ("group", &resource.group),
+        ("version", &resource.version),
+        ("resource", &resource.resource),
+        ("subresource", &resource.subresource),
+        ("name", &resource.name),
+    ] {
+        target.text_if_any(name, text);
+    }
+    write_selector(target, "fieldSelector", &resource.selectors.field);
+    write_selector(target, "labelSelector", &resource.selectors.label);
+}
+
+/// By key, as Go writes maps.
+fn write_extra(object: &mut ObjectWriter<'_>, extra: &[(Cow<'_, str>, Vec<Cow<'_, str>>)]) {
+    let mut sorted: Vec<_> = extra.iter().collect();
+    sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (key, values) in sorted {
+        object.texts(key, values);
+    }
+}
+
+/// Leaving out what nobody knows only widens the question.
+fn write_selector(target: &mut ObjectWriter<'_>, key: &str, requirements: &[Requirement<'_>]) {
+    let is_known = |requirement: &&Requirement<'_>| !matches!(requirement.operator, Operator::Unknown(_));
+    let mut requirements = requirements.iter().filter(is_known).peekable();
+    if requirements.peek().is_none() {
+        return;
+    }
+    target.object(key, |selector| {
+        selector.list("requirements", requirements, |out, requirement| {
+            ObjectWriter::write(out, |object| {
+                object.text_if_any("key", &requirement.key);
+                object.text_if_any("operator", requirement.operator.as_str());
+                object.texts_if_any("values", &requirement.values);
+            });
+        });
+    });
 }
 
 #[cfg(test)]

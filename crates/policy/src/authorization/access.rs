@@ -20,9 +20,7 @@ mod open_request;
 mod query;
 mod requests;
 mod subject_scope;
-mod what_can;
 mod who_can;
 
 pub use open_request::{OpenRequest, OpenResource, OpenTarget, Within};
-pub use what_can::{AllowedShare, Permission};
-pub use who_can::{Grantee, Via};
+pub use who_can::{AllowedShare, Grantee, Permission, Via};

@@ -15,15 +15,11 @@
 //! | selectors           | at least `selectors` | not at least `unlessSelectors`          |
 
 mod cluster_scoped;
-mod namespace;
-mod narrowness;
 mod policy_rule;
 mod resource;
-mod subject;
 
-pub use cluster_scoped::{ClusterScoped, is_known_cluster_scoped};
-pub use namespace::NamespacePattern;
-pub use narrowness::Narrowness;
-pub use policy_rule::{asks_for_collection, compare_path_rule, compare_resource_rule, namespace_of};
-pub use resource::{RequestedResource, ResourcePattern, Wildcard};
-pub use subject::subject_matches;
+pub use cluster_scoped::{ClusterScoped, NamespacePattern, is_known_cluster_scoped};
+pub use policy_rule::{
+    asks_for_collection, compare_path_rule, compare_resource_rule, namespace_of, subject_matches,
+};
+pub use resource::{Narrowness, RequestedResource, ResourcePattern, Wildcard};

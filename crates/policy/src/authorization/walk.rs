@@ -2,7 +2,6 @@
 //! [`PolicySet`] decides.
 
 mod policies;
-mod unmatched;
 
 use std::borrow::Cow;
 use std::cell::OnceCell;

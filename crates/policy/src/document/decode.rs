@@ -2,8 +2,10 @@
 
 mod failure;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
+use failure::Failure;
 use serde::de::value::StrDeserializer;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess,
@@ -11,10 +13,9 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use failure::Failure;
-
+use super::layout::Reason;
 use super::node::{Entry, Node, Value};
-use super::{Document, Fault, FaultKind, Faults, FieldPath, PathSegment};
+use super::{Document, Fault, FaultKind, Faults, FieldPath, PathSegment, Unreadable, json, yaml};
 
 /// The most values of a wrong type that one run reports. Each costs a pass over the document.
 const MOST_FAILURES: usize = 16;
@@ -26,7 +27,7 @@ pub(crate) fn decode<T: DeserializeOwned>(
     path: &FieldPath,
     faults: &mut Faults,
 ) -> Option<T> {
-    let mut attempt = attempt(document, path);
+    let mut attempt = decode_once(document, path);
     if let (Ok(value), true) = (&mut attempt.decoded, attempt.unknown.is_empty()) {
         return value.take();
     }
@@ -41,7 +42,7 @@ pub(crate) fn decode<T: DeserializeOwned>(
                 failure.message.clone(),
             ));
             if rest.root.leave_out(at.steps()) {
-                attempt = self::attempt::<T>(&rest, path);
+                attempt = decode_once::<T>(&rest, path);
                 continue;
             }
         }
@@ -59,7 +60,7 @@ struct Attempt<T> {
     unknown: Vec<FieldPath>,
 }
 
-fn attempt<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Attempt<T> {
+fn decode_once<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Attempt<T> {
     let first_failure = RefCell::new(None);
     let reader = Reader {
         node: document.nearest(path),
@@ -321,4 +322,84 @@ impl<'de> VariantAccess<'de> for Reader<'_> {
     ) -> Result<V::Value, Failure> {
         self.deserialize_any(visitor)
     }
+}
+
+// Splits a text into documents, like kubectl (`k8s.io/apimachinery/pkg/util/yaml`,
+// `YAMLOrJSONDecoder`): consecutive JSON values, or YAML documents separated by lines
+// that begin with `---`.
+
+/// Reads every document of `text`.
+pub(crate) fn read(text: &str) -> Result<Vec<Node>, Unreadable> {
+    let mut documents = Vec::new();
+    let (rest, line) = match values(text, &mut documents) {
+        Ok(()) => return Ok(documents),
+        // After one value a stream of YAML may follow; after two it is one of JSON.
+        Err(unread) if documents.len() < 2 && unread.error.reason == Reason::Syntax => {
+            (unread.rest, unread.line)
+        }
+        Err(unread) => return Err(unread.error),
+    };
+    read_yaml(rest, line, &mut documents)?;
+    Ok(documents)
+}
+
+/// What of a text is not JSON.
+struct Unread<'t> {
+    error: Unreadable,
+    rest: &'t str,
+    /// The line on which it begins.
+    line: u32,
+}
+
+/// Adds the JSON values of `text`, which begins with a `{`.
+fn values<'t>(text: &'t str, documents: &mut Vec<Node>) -> Result<(), Unread<'t>> {
+    if !text.trim_start().starts_with('{') {
+        let error = Unreadable::new(0, 0, Reason::Syntax, "not JSON");
+        return Err(Unread {
+            error,
+            rest: text,
+            line: 1,
+        });
+    }
+    let mut reader = json::Reader::new(text);
+    loop {
+        let (rest, line) = reader.rest();
+        match reader.next_value() {
+            Ok(Some(value)) => documents.push(value),
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(Unread { error, rest, line }),
+        }
+    }
+}
+
+/// Adds the YAML documents of `text`, which begins on `first_line`.
+fn read_yaml(text: &str, first_line: u32, documents: &mut Vec<Node>) -> Result<(), Unreadable> {
+    let mut start = 0;
+    let mut start_line = first_line;
+    let mut at = 0;
+    let mut line = first_line;
+    for one in text.split_inclusive('\n') {
+        let end = at + one.len();
+        if let Some(behind) = one.strip_prefix("---") {
+            let behind = behind.trim();
+            if !behind.is_empty() && !behind.starts_with('#') {
+                let message =
+                    "only a comment may follow `---` on its line; begin the document on the next line";
+                return Err(Unreadable::new(line - 1, 3, Reason::Syntax, message));
+            }
+            let document = text.get(start..at).unwrap_or_default();
+            if at > start {
+                documents.extend(yaml::parse(document, start_line)?);
+                (start, start_line) = (end, line.saturating_add(1));
+            }
+        }
+        (at, line) = (end, line.saturating_add(1));
+    }
+    // The last line may have no end; kubectl gives it one.
+    let mut document = Cow::Borrowed(text.get(start..).unwrap_or_default());
+    if !document.ends_with('\n') {
+        document.to_mut().push('\n');
+    }
+    documents.extend(yaml::parse(&document, start_line)?);
+    Ok(())
 }

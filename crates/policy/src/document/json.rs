@@ -4,9 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use super::layout::{Layout, LayoutRecorder};
+use super::layout::{Layout, LayoutRecorder, Reason};
 use super::node::column_number;
-use super::unreadable::Reason;
 use super::{Entry, MAX_DEPTH, Node, Unreadable, Value, yaml};
 
 type Result<T> = std::result::Result<T, Unreadable>;

@@ -29,7 +29,7 @@ mod scanner;
 #[cfg(test)]
 mod tests;
 
-use super::unreadable::Reason;
+use super::layout::Reason;
 use super::{Node, Unreadable};
 
 pub(crate) use resolve::{Scalar, normal, resolve};

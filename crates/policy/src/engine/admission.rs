@@ -4,7 +4,7 @@
 //! Request ─▶ AdmissionSet ─▶ matching: which policies apply
 //!                │               │
 //!                │               ▼
-//!                │           environment, variables, evaluation: their expressions
+//!                │           environment, variables: their expressions
 //!                ▼               │
 //!             Outcome ◀──────────┘  denial, warnings, audit annotations, patch
 //!                ▲
@@ -16,10 +16,8 @@ mod authorizer;
 mod bound;
 pub mod chain;
 mod changes;
-pub mod conditions;
 mod denial;
 mod environment;
-mod evaluation;
 pub mod exceptions;
 mod initializers;
 mod invocation;
@@ -32,8 +30,6 @@ mod policy;
 mod request;
 mod run;
 mod set;
-mod status;
-mod to_json;
 pub mod trace;
 pub mod validating;
 mod variables;
@@ -45,7 +41,6 @@ pub use chain::{Chain, Progress};
 pub use changes::{ChangeError, ChangedObject, MAX_OBJECT, ObjectMemory, TakenMemory};
 pub use denial::{Denial, StatusCause, StatusDetails};
 pub use environment::{Expression, ExpressionEnvironment, may_read};
-pub use evaluation::Evaluated;
 pub use initializers::{Initializer, InitializerConfiguration, InitializerRule};
 pub use mutating::MutatingPolicy;
 pub use outcome::{Outcome, PolicyEvaluation, Warnings};
@@ -57,4 +52,5 @@ pub use request::{GroupVersionKind, GroupVersionResource, Operation, Request};
 pub use run::{Judge, Judgement, Phase, Run};
 pub use set::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};
 pub use validating::ValidatingPolicy;
+pub use variables::{Evaluated, MatchConditions};
 pub use webhook::Reinvocation;

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::access::{ViaReport, deny_lines, limits_in_words, object_and_rule};
 use super::request::split_resource;
+use super::what_can::{ViaReport, deny_lines, limits_in_words, object_and_rule};
 use super::{Lines, TextTable};
 use crate::authorization::{Grantee, OpenRequest, OpenResource, OpenTarget, PolicySet, SubjectKind, Within};
 use crate::engine::{Deadline, ResourceAttributes, Target, Time};

@@ -18,7 +18,6 @@ pub(crate) mod known;
 mod labels;
 mod left_out;
 mod lockout;
-mod names;
 mod policy;
 mod types;
 mod unreachable;
@@ -26,8 +25,8 @@ mod webhook;
 
 pub(crate) use binding::BindingLint;
 pub use known::{built_in_resource, built_in_resources, kind_of};
+pub use labels::odd_request;
 pub use lockout::is_never_asked_about;
-pub use names::odd_request;
 
 use std::sync::Arc;
 
@@ -121,7 +120,7 @@ impl LintContext<'_> {
         policy::lint_validity(&policy.validity, self.options.now, &spec, lint);
         lockout::lint(policy, never_deny, lint);
         lockout::lint_unasked(policy, &self.options.api_server_webhooks, lint);
-        names::lint_policy(policy, lint);
+        labels::lint_policy(policy, lint);
         self.denies.lint(policy, cluster, lint);
     }
 }
@@ -144,7 +143,7 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
             &rules_path,
             lint,
         );
-        names::lint_constraints(&applicability.constraints, &path, lint);
+        labels::lint_constraints(&applicability.constraints, &path, lint);
         types::lint(applicability, version, lint);
         types::lint_typed_parts(applicability, version, lint);
         left_out::lint(&applicability.constraints, &path, lint);
@@ -155,7 +154,7 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
     match &object.content {
         Content::Role(role) => {
             binding::lint_role(role, &mut lint);
-            names::lint_role(role, &mut lint);
+            labels::lint_role(role, &mut lint);
             unreachable::lint_role(role, &mut lint);
         }
         Content::Admission(AdmissionObject::MutatingPolicy(policy)) => {
@@ -184,7 +183,7 @@ pub(crate) fn policy_alone(
     };
     policy::lint(written, set.never_deny(), &mut lint);
     lockout::lint(written, set.never_deny(), &mut lint);
-    names::lint_policy(written, &mut lint);
+    labels::lint_policy(written, &mut lint);
     labels::lint(written, None, &labels::Labellers::of_set(set), &mut lint);
     policy::lint_validity(
         &written.validity,

@@ -8,16 +8,14 @@ use std::sync::{Arc, OnceLock};
 use k8s_openapi::api::rbac::v1 as rbac_v1;
 use serde::de::DeserializeOwned;
 
-use super::admission::AdmissionObject;
-use super::compile::{Compilation, ObjectCompilation};
-use super::kind::ManifestKind;
+use super::admission::{self, AdmissionObject};
+use super::compile::{self, Compilation, ObjectCompilation};
+use super::kind::{self, ManifestKind};
 use super::lint::known::is_namespaced;
-use super::rbac::Rbac;
+use super::rbac::{self, Rbac};
 use super::report::Report;
 use super::validated::{ObjectIdentity, ObjectOrigin, ValidatedObject};
-use super::{
-    admission, admission_exception, authorization_policy, compile, kind, namespace, parameter, rbac, v1alpha1,
-};
+use super::{admission_exception, authorization_policy, namespace, object_set, v1alpha1};
 use crate::authorization::{AuthorizationPolicy, Binding, Role};
 use crate::document::{Document, PackedDocument};
 use crate::engine::admission::STATIC_SUFFIX;
@@ -199,7 +197,7 @@ fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
         ignore("namespace", message);
     }
     let mut report = Report::new(document, faults);
-    parameter::validate(document, &mut report);
+    object_set::validate(document, &mut report);
     let is_usable = report.is_valid() && unplaced.is_none();
     is_usable.then_some(Content::Parameter)
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::struct_fields::struct_fields;
-use portcullis_policy::explain::written_review::{WrittenKind, WrittenResource, WrittenUser};
+use portcullis_policy::explain::request::{WrittenKind, WrittenResource, WrittenUser};
 
 #[test]
 fn the_schema_has_every_field_that_is_read_and_no_other() {

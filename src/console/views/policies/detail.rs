@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::list::{ListedKind, ObjectUse, PolicyList, RecentUse, RowCounts};
-use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::page::{Page, PageFrame, ViewError};
+use crate::console::state::{ViewContext, ViewRequest};
 use crate::console::views::parameters::ClusterChoice;
 use crate::reload::Snapshot;
 use portcullis_policy::authorization::{Binding, PolicySet, Role, RoleKind};

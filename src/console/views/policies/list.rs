@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::console::context::ViewContext;
 use crate::console::page::ViewError;
+use crate::console::state::ViewContext;
 use crate::reload::Snapshot;
 use crate::telemetry::metrics::PolicyCounts;
 use portcullis_policy::authorization::{AuthorizationPolicy, Mode, PolicySet};
 use portcullis_policy::engine::PolicyResult;
 use portcullis_policy::engine::admission::{AdmissionSet, Applicability, Phase, PolicyBinding};
-use portcullis_policy::explain::access::limits_in_words;
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
+use portcullis_policy::explain::what_can::limits_in_words;
 use portcullis_policy::field::FieldPath;
 
 /// The kinds of policies.

@@ -9,13 +9,13 @@ use crate::console::query::ViewQuery;
 use portcullis_cel::json::{Document, Node, patch};
 use portcullis_policy::engine::admission::Operation;
 use portcullis_policy::engine::{Deadline, Time};
+use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{
     AdmitAllExplained, AnsweredObject, OfflineReview, PHASES, StepsInWords, Traced, TracedValue,
 };
 use portcullis_policy::explain::authorization::{cause_in_words, object};
-use portcullis_policy::explain::manifests::{ManifestRequest, ReviewOfManifest, ReviewsOfManifests};
+use portcullis_policy::explain::objects::{self, ManifestRequest, ReviewOfManifest, ReviewsOfManifests};
 use portcullis_policy::explain::recorded::RecordedAnswers;
-use portcullis_policy::explain::{LoadedPolicies, objects};
 
 /// The fields of its form, beside those of a request.
 pub(crate) const FIELDS: [&str; 5] = ["manifest", "old", "operation", "subresource", "dry-run"];

@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::console::recent_decisions::DecisionSlice;
 use portcullis_policy::engine::{Attributes, Decision, Time};
-use portcullis_policy::explain::authorization::Opinions;
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::authorization::{self, Opinions};
 use portcullis_policy::explain::logged::LoggedDecision;
-use portcullis_policy::explain::replayed::{
+use portcullis_policy::explain::recorded::{
     ChangeGroup, KnownDecision, ReplayDecision, Replayed, ReviewComparison, UnknownReason, target_in_words,
 };
-use portcullis_policy::explain::{LoadedPolicies, authorization};
 
 /// The most decisions that are shown one by one.
 const MAX_CHANGES: usize = 200;

@@ -21,12 +21,11 @@ use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
 use super::{AdmissionReviewError, ReviewVersion, excerpt, flag, map, text};
-use crate::api::text::utf8;
+use crate::api::status::utf8;
 use crate::engine::StatusReason;
 use crate::engine::admission::webhook::{Call, CallFailure, WebhookReply};
 use crate::engine::admission::{Denial, Phase, StatusCause, StatusDetails};
-use portcullis_cel::json;
-use portcullis_cel::json::{Document, Kind, Node};
+use portcullis_cel::json::{self, Document, Kind, Node};
 
 /// The only kind of a reply.
 const KIND: &str = "AdmissionReview";

@@ -1,5 +1,6 @@
 //! Reviews valid, odd and hostile.
 
+mod ask;
 mod refused;
 mod reply;
 

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::authorization::{PolicySet, Subject};
-use crate::engine::{CauseKind, Deadline, Time};
-
-use super::grants::{GrantSource, GrantingRule};
-use super::limits;
-use super::open_request::OpenRequest;
-use super::query::{AccessQuery, DenyEffects};
+use super::denies::{Applicability, ApplicableDenies};
+use super::grants::{self, GrantSource, GrantingRule};
+use super::limits::{self, Openness};
+use super::open_request::{OpenRequest, Within};
+use super::query::{AccessQuery, DenyEffects, GrantedRequests, NameSet, PolicyRulePlace};
+use super::requests::{RuleTerms, own_requests, shared_requests};
 use super::subject_scope::SubjectScope;
+use crate::authorization::index::{BoundRole, IndexedPolicy};
+use crate::authorization::{Binding, PolicySet, ResourceRule, Rule, Subject};
+use crate::engine::{CauseKind, Deadline, Time, User};
 
 /// The most rules, names and words of an answer together. Who may do something, times what may take
 /// it away, is more than a process has memory for.
@@ -194,5 +196,289 @@ impl GrantSource<'_> {
             rule,
             limits,
         }
+    }
+}
+
+// Everything that one user may do, rule by rule.
+
+/// A rule by which a user may do something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permission {
+    /// As written; empty where the rule has none.
+    pub verbs: Vec<String>,
+    /// As written.
+    pub api_groups: Vec<String>,
+    /// As written.
+    pub resources: Vec<String>,
+    /// The names of objects; empty for any.
+    pub names: Vec<String>,
+    /// As written; a rule of a binding in a namespace has none.
+    pub paths: Vec<String>,
+    /// The object that allows it, and its limits but for `names`.
+    pub via: Via,
+    /// The Deny policies that may take some of it away, by name.
+    pub denied_by: Vec<Arc<str>>,
+}
+
+/// How much of what an [`OpenRequest`] leaves open a user may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AllowedShare {
+    /// Nothing.
+    None,
+    /// Some of it: there are limits, or Deny policies that may hold.
+    Partial,
+    /// All of it.
+    Full,
+}
+
+impl PolicySet {
+    /// The rules by which `user` may do something at `now`, in the order of decision. The
+    /// user is exactly who is described: no group is added.
+    ///
+    /// A rule of which Deny policies leave nothing is not listed. `None` where it takes longer than
+    /// until `deadline`, or the answer has more than 2,000,000 words.
+    #[must_use]
+    pub fn what_can(
+        &self,
+        user: &User<'_>,
+        within: &Within,
+        now: Time,
+        deadline: Deadline<'_>,
+    ) -> Option<Vec<Permission>> {
+        let denies = self.denies_for_user(user, now);
+        let (mut found, mut room) = (Vec::new(), MAX_ANSWER_ENTRIES);
+        for BoundRole { binding, role } in self.bindings.all_of(user) {
+            let is_elsewhere = match within {
+                Within::AnyNamespace => false,
+                Within::Namespace(namespace) => binding.namespace != *namespace,
+                Within::NoNamespace => true,
+            };
+            if is_elsewhere && !binding.namespace.is_empty() {
+                continue;
+            }
+            let rules = role.iter().flat_map(|role| &role.rules);
+            for (number, rule) in rules.enumerate() {
+                let terms = RuleTerms::of_role(rule, binding);
+                let source = GrantSource::Binding(binding, &rule.resource_names);
+                let left = self.left(source, number, &terms, (within, &denies, deadline));
+                if deadline.has_passed() {
+                    return None;
+                }
+                if let Some(denied_by) = left {
+                    let permission = of_binding(binding, rule, number, denied_by);
+                    room = room.checked_sub(permission.entries())?;
+                    found.push(permission);
+                }
+            }
+        }
+        for rule in self.policies.allow.rules_for(&self.policies.terms.ids_of(user)) {
+            let (indexed, number) = (&*rule.policy, rule.number);
+            let terms = RuleTerms::of_policy(rule);
+            let rule = rule.resource_rule();
+            let source = GrantSource::Policy(indexed, rule);
+            if indexed.policy.validity.contains(now)
+                && let Some(denied_by) = self.left(source, number, &terms, (within, &denies, deadline))
+            {
+                let permission = of_policy((indexed, rule), number, &terms, (within, denied_by));
+                room = room.checked_sub(permission.entries())?;
+                found.push(permission);
+            }
+            if deadline.has_passed() {
+                return None;
+            }
+        }
+        Some(found)
+    }
+
+    /// How much of `request` is allowed to `user` at `now`.
+    #[must_use]
+    pub fn allowance(&self, user: &User<'_>, request: &OpenRequest, now: Time) -> AllowedShare {
+        let request = request.clone().normalized(&self.cluster_scoped);
+        let denies = self.denies_for_user(user, now);
+        let mut query = AccessQuery::new(self, &request, denies.values().map(|(indexed, _)| *indexed));
+        let ids = self.policies.terms.ids_of(user);
+        let about = self.policies.allow.rules_for(&ids);
+        let about: BTreeSet<usize> = about.map(|rule| rule.policy.place).collect();
+        let of_policies = self.granted_by_policies(&request, now).into_iter();
+        let of_policies = of_policies.filter(|granting| match granting.source {
+            GrantSource::Policy(indexed, _) => about.contains(&indexed.place),
+            GrantSource::Binding(..) => false,
+        });
+        let of_bindings = self.granted_by_bindings(&request, self.bindings.all_of(user).into_iter());
+        let mut most = AllowedShare::None;
+        for granting in of_bindings.into_iter().chain(of_policies) {
+            let Some(effects) = query.effects(granting.granted, granting.source.rule()) else {
+                continue;
+            };
+            if effects.leave_some(&denies) {
+                let is_whole = granting.is_unlimited(&request) && effects.denied_by(&denies).next().is_none();
+                most = most.max(if is_whole {
+                    AllowedShare::Full
+                } else {
+                    AllowedShare::Partial
+                });
+            }
+        }
+        most
+    }
+
+    /// The Deny policies that may take away some of what a rule allows; `None` where they
+    /// leave nothing of it. After `deadline` neither is certain.
+    fn left(
+        &self,
+        source: GrantSource<'_>,
+        number: usize,
+        terms: &RuleTerms<'_>,
+        (within, denies, deadline): (&Within, &ApplicableDenies<'_>, Deadline<'_>),
+    ) -> Option<Vec<Arc<str>>> {
+        let (mut is_left, mut touching) = (false, BTreeSet::new());
+        for request in own_requests(terms, within, self) {
+            let policies = denies.values().map(|(indexed, _)| *indexed);
+            is_left |= self.is_left(&request, (source, number), policies, (denies, &mut touching));
+            if is_left || deadline.has_passed() {
+                break;
+            }
+        }
+        if !is_left {
+            return None;
+        }
+        for (place, (indexed, applicability)) in denies {
+            debug_assert_ne!(
+                *applicability,
+                Applicability::Never,
+                "of a user only those are listed that may hold"
+            );
+            for request in shared_requests(terms, &indexed.policy, within, self) {
+                if touching.contains(place) || deadline.has_passed() {
+                    break;
+                }
+                let policies = std::iter::once(*indexed);
+                self.is_left(&request, (source, number), policies, (denies, &mut touching));
+            }
+        }
+        let names = touching.iter().filter_map(|place| denies.get(place));
+        Some(names.map(|(indexed, _)| indexed.name.clone()).collect())
+    }
+
+    /// Whether something of `request` is allowed by a rule and not denied by `policies`;
+    /// notes those that touch some of it.
+    fn is_left<'p>(
+        &'p self,
+        request: &'p OpenRequest,
+        (source, number): (GrantSource<'p>, usize),
+        policies: impl Iterator<Item = &'p IndexedPolicy>,
+        (denies, touching): (&ApplicableDenies<'_>, &mut BTreeSet<usize>),
+    ) -> bool {
+        let granting = match source {
+            GrantSource::Binding(binding, names) => {
+                let Some(namespaces) = grants::namespaces_of(request.within(), binding) else {
+                    return false;
+                };
+                let names = if names.is_empty() {
+                    NameSet::Any
+                } else {
+                    NameSet::OneOf(names)
+                };
+                GrantedRequests {
+                    names,
+                    namespaces,
+                    policy: None,
+                }
+            }
+            GrantSource::Policy(indexed, rule) => GrantedRequests {
+                names: match rule.map(|rule| rule.names.as_slice()) {
+                    None | Some([]) => NameSet::Any,
+                    Some(names) => NameSet::OneOf(names),
+                },
+                namespaces: NameSet::Any,
+                policy: Some(PolicyRulePlace {
+                    policy: indexed.place,
+                    number,
+                }),
+            },
+        };
+        let mut query = AccessQuery::new(self, request, policies);
+        let Some(effects) = query.effects(granting, source.rule()) else {
+            return false;
+        };
+        touching.extend(effects.denied_by(denies));
+        effects.leave_some(denies)
+    }
+}
+
+impl Permission {
+    /// How many words and names it has.
+    fn entries(&self) -> usize {
+        let words = [
+            &self.verbs,
+            &self.api_groups,
+            &self.resources,
+            &self.names,
+            &self.paths,
+        ];
+        let words: usize = words.into_iter().map(Vec::len).sum();
+        words + self.denied_by.len() + self.via.limits.len() + 1
+    }
+}
+
+impl GrantingRule<'_> {
+    /// Whether it allows whatever is left open.
+    fn is_unlimited(&self, request: &OpenRequest) -> bool {
+        let is_everywhere =
+            !matches!(request.within(), Within::AnyNamespace) || self.source.names().0.is_empty();
+        is_everywhere
+            && match self.source {
+                GrantSource::Binding(_, names) => !request.is_name_open() || names.is_empty(),
+                GrantSource::Policy(indexed, rule) => limits_of(indexed, rule, request.openness()).is_empty(),
+            }
+    }
+}
+
+fn limits_of(indexed: &IndexedPolicy, rule: Option<&ResourceRule>, open: Openness) -> Vec<String> {
+    let mut limits = rule.map_or_else(Vec::new, |rule| {
+        limits::of_rule(indexed.policy.effect, rule, open)
+    });
+    limits.extend(limits::of_conditions(&indexed.policy));
+    limits
+}
+
+fn of_binding(binding: &Binding, rule: &Rule, number: usize, denied_by: Vec<Arc<str>>) -> Permission {
+    let is_cluster_wide = binding.namespace.is_empty();
+    let paths = rule.non_resource_urls.iter().filter(|_| is_cluster_wide);
+    Permission {
+        verbs: rule.verbs.as_slice().to_vec(),
+        api_groups: rule.api_groups.as_slice().to_vec(),
+        resources: rule.resources.as_slice().to_vec(),
+        names: rule.resource_names.clone(),
+        paths: paths.map(ToString::to_string).collect(),
+        via: GrantSource::Binding(binding, &rule.resource_names).via(number, Vec::new()),
+        denied_by,
+    }
+}
+
+fn of_policy(
+    (indexed, rule): (&IndexedPolicy, Option<&ResourceRule>),
+    number: usize,
+    terms: &RuleTerms<'_>,
+    (within, denied_by): (&Within, Vec<Arc<str>>),
+) -> Permission {
+    let open = Openness {
+        name: false,
+        namespace: matches!(within, Within::AnyNamespace),
+        labels: !matches!(within, Within::Namespace(_)),
+    };
+    Permission {
+        verbs: terms.verbs.as_slice().to_vec(),
+        api_groups: terms
+            .groups
+            .map(|groups| groups.as_slice().to_vec())
+            .unwrap_or_default(),
+        resources: rule.map_or_else(Vec::new, |rule| {
+            rule.resources.iter().map(ToString::to_string).collect()
+        }),
+        names: rule.map_or_else(Vec::new, |rule| rule.names.clone()),
+        paths: terms.paths.iter().map(ToString::to_string).collect(),
+        via: GrantSource::Policy(indexed, rule).via(number, limits_of(indexed, rule, open)),
+        denied_by,
     }
 }

@@ -1,13 +1,12 @@
 //! Matches one rule of an AuthorizationPolicy with one request.
 
-use crate::authorization::rbac::WildcardSet;
-use crate::authorization::{Criterion, Effect, NonResourceRule, ResourceRule, RuleMatch};
-use crate::engine::{LabelSelector, ResourceAttributes, Selected};
-
-use super::cluster_scoped::ClusterScoped;
-use super::namespace::NamespacePattern;
-use super::narrowness::Narrowness;
-use super::resource::{RequestedResource, ResourcePattern};
+use super::cluster_scoped::{ClusterScoped, NamespacePattern};
+use super::resource::{Narrowness, RequestedResource, ResourcePattern};
+use crate::authorization::rbac::{WildcardSet, subject_applies};
+use crate::authorization::{
+    Criterion, Effect, NonResourceRule, ResourceRule, RuleMatch, Subject, SubjectKind,
+};
+use crate::engine::{LabelSelector, ResourceAttributes, Selected, User};
 
 /// The resource that namespaces are.
 const NAMESPACES: &str = "namespaces";
@@ -137,6 +136,23 @@ fn has_name(effect: Effect, written: &[String], request: &ResourceAttributes<'_>
     written.is_empty()
         || across_names
         || !request.name.is_empty() && written.iter().any(|name| *name == request.name)
+}
+
+// Matches a subject of a policy with the user of a request.
+
+/// Whether `subject` is `user`. A `*` at the end of a User's or Group's name
+/// makes it a prefix; alone it is everybody, those without groups too.
+#[must_use]
+pub fn subject_matches(subject: &Subject, user: &User<'_>) -> bool {
+    let matches = |name: &str| match subject.name.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => name == subject.name,
+    };
+    match subject.kind {
+        SubjectKind::User => matches(&user.name),
+        SubjectKind::Group => subject.name == "*" || user.groups.iter().any(|group| matches(group)),
+        SubjectKind::ServiceAccount => subject_applies(subject, user, ""),
+    }
 }
 
 #[cfg(test)]

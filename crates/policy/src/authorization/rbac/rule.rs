@@ -4,8 +4,7 @@
 use crate::authorization::{Criterion, RuleMatch};
 use crate::engine::{Attributes, ResourceAttributes, Target};
 
-use super::path::PathPattern;
-use super::wildcard_set::WildcardSet;
+use super::path::{PathPattern, WildcardSet};
 
 /// `PolicyRule` of `rbac.authorization.k8s.io/v1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

@@ -9,11 +9,11 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::super::node::column_number;
-use super::super::unreadable::Reason;
 use super::super::{Entry, MAX_DEPTH, Node, Unreadable, Value as NodeValue};
 use super::parser::{Kind, Scalar, Tree, Value};
 use super::resolve;
 use super::resolve::Scalar as Meaning;
+use crate::document::layout::Reason;
 
 /// The most bytes of text that aliases may repeat.
 const MOST_REPEATED: usize = 64 << 20;

@@ -2,7 +2,7 @@
 
 use super::super::Unreadable;
 use super::super::layout::LayoutRecorder;
-use super::super::unreadable::Reason;
+use crate::document::layout::Reason;
 
 /// A place in the text, counted from 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

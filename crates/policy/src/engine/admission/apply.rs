@@ -20,7 +20,6 @@ mod check;
 mod configuration;
 mod decode;
 mod error;
-mod item;
 mod merge;
 mod schema;
 

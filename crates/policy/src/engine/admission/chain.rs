@@ -20,16 +20,15 @@ mod ask;
 mod mutating;
 mod objection;
 mod patch;
-mod shadow;
 mod validating;
 
 use super::authorizer::{AuthorizerVariables, RequestAuthorizer};
 use super::run::{Phase, Run, RunContext};
 use super::webhook::{Call, WebhookAnswer};
-use super::{AdmissionSet, Outcome, Request, status};
+use super::{AdmissionSet, Outcome, Request, outcome};
 
+pub use ask::{Comparison, compare};
 use mutating::Mutating;
-pub use shadow::{Comparison, compare};
 use validating::{Validating, judged};
 
 /// One run. A copy of one that rests goes on from there, too.
@@ -147,7 +146,7 @@ impl Chain {
 /// Nothing is decided twice, and nothing by default.
 fn ended() -> Outcome {
     Outcome {
-        denial: Some(status::internal("the run of admission has ended".to_owned())),
+        denial: Some(outcome::internal("the run of admission has ended".to_owned())),
         ..Outcome::default()
     }
 }

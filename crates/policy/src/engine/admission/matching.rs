@@ -11,16 +11,14 @@
 //! and `Matches` of `…/plugin/policy/matching`, which share their parts too.
 
 mod constraints;
-mod custom;
 mod equivalence;
 mod namespace;
-mod rule;
+
+use super::{GroupVersionResource, Operation};
 
 pub use constraints::{Constraints, Index, MatchPolicy, MatchSubject, MatchedResource, NoRules};
-pub use custom::{CustomResource, CustomResources};
-pub use equivalence::Equivalents;
+pub use equivalence::{CustomResource, CustomResources, Equivalents};
 pub use namespace::{FixedNamespaces, MissingNamespace, Namespaces, selects_namespace, selects_object};
-pub use rule::{MatchRule, Operations, RuleScope, RuleTarget};
 
 pub(crate) use equivalence::is_own_group;
 pub(crate) use namespace::{LayeredNamespaces, label};
@@ -99,6 +97,168 @@ impl Mismatch {
             Self::NotStatic => {
                 "only those of files with names that end in `.static.k8s.io` see what configures admission"
             }
+        }
+    }
+}
+
+// Rules: which operations on which resources.
+
+/// `RuleWithOperations`, and `NamedRuleWithOperations` where there are names
+/// (`api/admissionregistration/v1/types.go`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MatchRule {
+    /// The operations.
+    pub operations: Operations,
+    /// Groups, or `*`.
+    pub api_groups: Vec<String>,
+    /// Versions, or `*`.
+    pub api_versions: Vec<String>,
+    /// `pods`, `pods/log`, `pods/*` (pods too), `*/scale`, `*` (no subresources), `*/*`.
+    pub resources: Vec<String>,
+    /// Where the objects live.
+    pub scope: RuleScope,
+    /// Of policies only: exact names; empty for any.
+    pub resource_names: Vec<String>,
+}
+
+/// A set of operations. The empty one matches nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Operations(u8);
+
+/// `ScopeType`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum RuleScope {
+    /// `*`.
+    #[default]
+    All,
+    /// `Cluster`: what has no namespace, and Namespaces themselves.
+    Cluster,
+    /// `Namespaced`.
+    Namespaced,
+    /// Any other text: nothing.
+    Unknown,
+}
+
+/// What a rule looks at: a request, with its resource in one of its versions.
+#[derive(Debug, Clone, Copy)]
+pub struct RuleTarget<'t> {
+    /// The resource.
+    pub resource: &'t GroupVersionResource<'t>,
+    /// The subresource; empty for the object itself.
+    pub subresource: &'t str,
+    /// The namespace; empty for cluster scope.
+    pub namespace: &'t str,
+    /// The name.
+    pub name: &'t str,
+    /// The operation.
+    pub operation: Operation,
+}
+
+// === impl MatchRule ===
+
+impl MatchRule {
+    /// Whether the rule speaks of `target`
+    /// (`apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`; the
+    /// names as in `…/policy/matching/matching.go`).
+    #[must_use]
+    pub fn matches(&self, target: RuleTarget<'_>) -> bool {
+        self.matches_in_any_version(target) && contains(&self.api_versions, &target.resource.version)
+    }
+
+    /// The same, whatever the version.
+    pub(crate) fn matches_in_any_version(&self, target: RuleTarget<'_>) -> bool {
+        self.operations.contains(target.operation)
+            && contains(&self.api_groups, &target.resource.group)
+            && self
+                .resources
+                .iter()
+                .any(|one| covers(one, &target.resource.resource, target.subresource))
+            && self.scope.contains(target)
+            && (self.resource_names.is_empty() || self.resource_names.iter().any(|name| name == target.name))
+    }
+}
+
+/// Whether one of `items` is `*` or `wanted`.
+fn contains(items: &[String], wanted: &str) -> bool {
+    items.iter().any(|item| item == "*" || item == wanted)
+}
+
+/// Whether `pattern` covers a resource and its subresource. `*` after the
+/// slash stands for no subresource too.
+fn covers(pattern: &str, resource: &str, subresource: &str) -> bool {
+    // Such patterns are short: a loop over their bytes is quicker than a search.
+    let slash = pattern.bytes().position(|byte| byte == b'/');
+    let (wanted, wanted_subresource) = slash
+        .and_then(|slash| Some((pattern.get(..slash)?, pattern.get(slash + 1..)?)))
+        .unwrap_or((pattern, ""));
+    (wanted == "*" || wanted == resource) && (wanted_subresource == "*" || wanted_subresource == subresource)
+}
+
+// === impl Operations ===
+
+impl Operations {
+    /// Every operation: `*`.
+    pub const ALL: Self = Self(0b1111);
+
+    /// The operations of a rule; what is no operation matches nothing.
+    #[must_use]
+    pub fn of<T: AsRef<str>>(names: &[T]) -> Self {
+        let bits = names.iter().map(|name| match name.as_ref() {
+            "*" => Self::ALL.0,
+            name => Operation::parse(name).map_or(0, Self::bit),
+        });
+        Self(bits.fold(0, |all, one| all | one))
+    }
+
+    /// Whether `operation` is one of them.
+    #[must_use]
+    pub const fn contains(self, operation: Operation) -> bool {
+        self.0 & Self::bit(operation) != 0
+    }
+
+    /// Those of both.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    const fn bit(operation: Operation) -> u8 {
+        1 << operation as u8
+    }
+}
+
+// === impl RuleTarget ===
+
+impl RuleTarget<'_> {
+    /// Whether the object lives in no namespace. A Namespace is given with its own name as
+    /// namespace, and lives in the cluster.
+    fn is_in_cluster(&self) -> bool {
+        let resource = self.resource;
+        self.namespace.is_empty()
+            || (resource.group.is_empty() && resource.version == "v1" && resource.resource == "namespaces")
+    }
+}
+
+// === impl RuleScope ===
+
+impl RuleScope {
+    fn contains(self, target: RuleTarget<'_>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Cluster => target.is_in_cluster(),
+            Self::Namespaced => !target.is_in_cluster(),
+            Self::Unknown => false,
+        }
+    }
+}
+
+impl From<&str> for RuleScope {
+    fn from(text: &str) -> Self {
+        match text {
+            "*" => Self::All,
+            "Cluster" => Self::Cluster,
+            "Namespaced" => Self::Namespaced,
+            _ => Self::Unknown,
         }
     }
 }

@@ -8,21 +8,18 @@ mod initialize;
 
 use std::sync::Arc;
 
-use super::apply::Reading;
-use super::changes::{ChangeError, ChangedObject};
-use super::conditions::MatchConditions;
+use super::apply::{self, Reading};
+use super::changes::{self, ChangeError, ChangedObject};
 use super::environment::{Expression, ExpressionEnvironment};
-use super::evaluation::Evaluated;
 use super::policy::Applicability;
 use super::run::RunContext;
 use super::trace::PolicyExpression;
-use super::variables::Inputs;
+use super::variables::{Evaluated, Inputs, MatchConditions};
 use super::webhook::Reinvocation;
-use super::{apply, conditions, to_json};
 use crate::engine::Deadline;
-use portcullis_cel::json::patch::PatchBudget;
-use portcullis_cel::json::{Document, Node, patch, write_string};
-use portcullis_cel::{Map, Value, cost, json};
+use portcullis_cel::json::patch::{self, PatchBudget};
+use portcullis_cel::json::{self, Document, Node, write_string};
+use portcullis_cel::{Map, Value, cost};
 
 pub(crate) use dispatcher::MutationState;
 
@@ -86,7 +83,7 @@ impl MutatingPolicy {
             failure_policy,
             ..
         } = &self.applicability;
-        conditions::evaluate(
+        MatchConditions::evaluate(
             match_conditions,
             *failure_policy,
             &self.environment,
@@ -203,11 +200,11 @@ fn write_operation(out: &mut String, operation: &Map<'_>) -> Result<(), Mutation
     if let Some(value) = operation.field("value") {
         apply::type_names(&value)?;
         out.push_str(",\"value\":");
-        to_json::write(out, &value).map_err(MutationFault::NoJson)?;
+        changes::write(out, &value).map_err(MutationFault::NoJson)?;
     }
     out.push('}');
     // One path of a list of operations may be a megabyte, and the same in all of them.
-    to_json::check(out).map_err(MutationFault::NoJson)
+    changes::check(out).map_err(MutationFault::NoJson)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::matching::Mismatch;
 use super::outcome::ValidationDecision;
 use super::policy::ValidationAction;
 use super::webhook::{Call, Webhook, WebhookResult};
-use super::{GroupVersionResource, to_json};
+use super::{GroupVersionResource, changes};
 use crate::engine::CauseKind;
 use portcullis_cel::json::write_string;
 use portcullis_cel::{Activation, EvalError, Program, Value};
@@ -182,7 +182,7 @@ pub enum PolicyExpression<'s> {
 #[must_use]
 pub fn to_json(value: &Value<'_>) -> String {
     let mut text = String::new();
-    if to_json::write(&mut text, value).is_err() {
+    if changes::write(&mut text, value).is_err() {
         text.clear();
         write_string(&mut text, &format!("<{}>", value.type_of()));
     }

@@ -7,13 +7,10 @@ mod dispatcher;
 
 use std::collections::BTreeMap;
 
-use super::conditions;
-use super::conditions::MatchConditions;
 use super::environment::{Expression, ExpressionEnvironment};
-use super::evaluation::Evaluated;
 use super::policy::{Applicability, FailurePolicy, PolicyBinding};
 use super::trace::PolicyExpression;
-use super::variables::{Inputs, NamespaceObject, RequestView};
+use super::variables::{Evaluated, Inputs, MatchConditions, NamespaceObject, RequestView};
 use crate::engine::text::truncate;
 use crate::engine::{Deadline, StatusReason};
 use portcullis_cel::json::{ObjectWriter, write_string};
@@ -107,7 +104,7 @@ impl ValidatingPolicy {
                 namespace: NamespaceObject::Null,
                 ..*inputs
             };
-            match conditions::evaluate(conditions, policy, &self.environment, &inputs, deadline) {
+            match MatchConditions::evaluate(conditions, policy, &self.environment, &inputs, deadline) {
                 MatchConditions::Match => {}
                 MatchConditions::NoMatch(_) => return Validated::default(),
                 MatchConditions::Error(message) => return Validated::failed(policy, message),

@@ -12,14 +12,14 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use super::authorizer::AuthorizerVariables;
-use super::environment::{AUTHORIZER, ExpressionEnvironment, OLD_OBJECT, REQUEST_RESOURCE};
-use super::evaluation::Sequence;
+use super::environment::{AUTHORIZER, Expression, ExpressionEnvironment, OLD_OBJECT, REQUEST_RESOURCE};
 use super::matching::MatchedResource;
-use super::trace::Recorder;
+use super::policy::{CompiledMatchCondition, FailurePolicy};
+use super::trace::{LastRead, PolicyExpression, Recorder, TraceStep};
 use super::{GroupVersionKind, GroupVersionResource, Request};
-use crate::engine::User;
+use crate::engine::{Deadline, User};
 use portcullis_cel::json::Node;
-use portcullis_cel::{Activation, Map, Object, Value};
+use portcullis_cel::{Activation, Budget, EvalError, Map, Object, Value, cost};
 
 /// The variable `request`: an AdmissionRequest as the API server shows it to
 /// expressions. What is empty and optional is absent.
@@ -262,4 +262,202 @@ fn optional(text: &str) -> Option<Value<'_>> {
 
 fn list<'v>(items: &'v [Cow<'v, str>]) -> Value<'v> {
     Value::list(items.iter().map(|item| Value::str(item)).collect())
+}
+
+// Evaluates a sequence of expressions with a shared cost budget.
+
+/// What became of one expression.
+#[derive(Debug, Clone)]
+pub enum Evaluated<'a> {
+    /// There is none.
+    Absent,
+    /// Its value.
+    Value(Value<'a>),
+    /// Why it has none.
+    Failed(String),
+}
+
+/// Expressions that share their variables.
+pub(crate) struct Sequence<'a> {
+    activation: Activation<'a>,
+    environment: &'a ExpressionEnvironment,
+    recorder: Option<&'a dyn Recorder>,
+    /// What they have cost, with others.
+    spent: &'a Cell<u64>,
+    /// The variables that were passed to the recorder.
+    recorded: Vec<usize>,
+}
+
+// === impl Evaluated ===
+
+impl Evaluated<'_> {
+    /// The value, if it is text.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Value(value) => value.as_str(),
+            Self::Absent | Self::Failed(_) => None,
+        }
+    }
+}
+
+// === impl Sequence ===
+
+impl<'a> Sequence<'a> {
+    pub(crate) const fn new(
+        activation: Activation<'a>,
+        environment: &'a ExpressionEnvironment,
+        recorder: Option<&'a dyn Recorder>,
+        spent: &'a Cell<u64>,
+    ) -> Self {
+        Self {
+            activation,
+            environment,
+            recorder,
+            spent,
+            recorded: Vec::new(),
+        }
+    }
+
+    /// Evaluates each, in order.
+    ///
+    /// # Errors
+    ///
+    /// The budget is exhausted: then none of them has a result.
+    pub(crate) fn run(
+        mut self,
+        expressions: impl Iterator<Item = (PolicyExpression<'a>, Option<&'a Expression>)>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Vec<Evaluated<'a>>, EvalError> {
+        let mut results = Vec::with_capacity(expressions.size_hint().0);
+        for (part, expression) in expressions {
+            results.push(match expression {
+                None => Evaluated::Absent,
+                Some(expression) => self.one(part, expression, budget)?,
+            });
+        }
+        Ok(results)
+    }
+
+    pub(crate) fn one(
+        &mut self,
+        part: PolicyExpression<'a>,
+        expression: &'a Expression,
+        budget: &mut Budget<'_>,
+    ) -> Result<Evaluated<'a>, EvalError> {
+        let before = budget.remaining();
+        if let Some(recorder) = self.recorder {
+            recorder.begin();
+        }
+        let result = expression.program().evaluate(&mut self.activation, budget);
+        let cost = before.saturating_sub(budget.remaining());
+        self.spent.set(self.spent.get().saturating_add(cost));
+        if let Some(recorder) = self.recorder {
+            self.record_variables(recorder);
+            recorder.record(TraceStep::Expression {
+                part,
+                text: expression.text(),
+                program: expression.program(),
+                result: result.as_ref(),
+                read: LastRead(&self.activation),
+                cost,
+            });
+        }
+        match result {
+            Ok(value) => Ok(Evaluated::Value(value)),
+            Err(EvalError::OutOfBudget) => Err(EvalError::OutOfBudget),
+            Err(error) => Ok(Evaluated::Failed(format!(
+                "expression '{}' resulted in error: {error}",
+                expression.text()
+            ))),
+        }
+    }
+
+    #[cold]
+    fn record_variables(&mut self, recorder: &dyn Recorder) {
+        for variable in self.environment.variables() {
+            let Some(result) = self.activation.outcome(variable.slot) else {
+                continue;
+            };
+            if !self.recorded.contains(&variable.slot) {
+                self.recorded.push(variable.slot);
+                recorder.record(TraceStep::Variable {
+                    name: &variable.name,
+                    program: variable.expression.program(),
+                    result,
+                });
+            }
+        }
+    }
+}
+
+// Match conditions of policies and webhooks, as
+// `apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go` has them.
+
+/// The result of all match conditions together: a false one decides, otherwise one that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MatchConditions {
+    /// All hold.
+    Match,
+    /// One does not, or one failed and the failure policy lets that pass.
+    NoMatch(Option<String>),
+    /// One failed, none is false, and the failure policy refuses the request.
+    Error(String),
+}
+
+impl MatchConditions {
+    /// Evaluates all `conditions` out of their own budget.
+    pub(crate) fn evaluate<'g>(
+        conditions: &'g [CompiledMatchCondition],
+        policy: FailurePolicy,
+        environment: &'g ExpressionEnvironment,
+        inputs: &Inputs<'g>,
+        deadline: Deadline<'g>,
+    ) -> Self {
+        if conditions.is_empty() {
+            return Self::Match;
+        }
+        let expressions = conditions.iter().map(|condition| {
+            (
+                PolicyExpression::Condition(&condition.name),
+                Some(&condition.expression),
+            )
+        });
+        let mut budget = deadline.budget(cost::PER_MATCH_CONDITIONS);
+        match inputs.sequence(environment).run(expressions, &mut budget) {
+            Ok(results) => Self::combine(
+                conditions.iter().map(|one| one.name.as_str()).zip(&results),
+                policy,
+            ),
+            Err(error) => Self::fail(policy, error.to_string()),
+        }
+    }
+
+    /// The result of conditions, each with its name.
+    pub fn combine<'c, 'v: 'c>(
+        results: impl IntoIterator<Item = (&'c str, &'c Evaluated<'v>)>,
+        policy: FailurePolicy,
+    ) -> Self {
+        let mut failures: Vec<&str> = Vec::new();
+        for (name, result) in results {
+            match result {
+                Evaluated::Value(Value::Bool(false)) => return Self::NoMatch(Some(name.to_owned())),
+                // As `utilerrors.NewAggregate`, the same text once.
+                Evaluated::Failed(failure) if !failures.contains(&failure.as_str()) => failures.push(failure),
+                _ => {}
+            }
+        }
+        match failures.as_slice() {
+            [] => Self::Match,
+            [only] => Self::fail(policy, (*only).to_owned()),
+            several => Self::fail(policy, format!("[{}]", several.join(", "))),
+        }
+    }
+
+    fn fail(policy: FailurePolicy, message: String) -> Self {
+        match policy {
+            FailurePolicy::Fail => Self::Error(message),
+            FailurePolicy::Ignore => Self::NoMatch(None),
+        }
+    }
 }

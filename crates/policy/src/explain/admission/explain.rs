@@ -10,7 +10,7 @@ use super::trace::{Traced, TracedMatch, TracedValue};
 use crate::engine::admission;
 use crate::explain::Lines;
 use crate::explain::authorization::{cause_in_words, object};
-use crate::explain::manifests::ReviewOfManifest;
+use crate::explain::objects::ReviewOfManifest;
 
 /// Longest value or expression that is shown to people, in characters.
 const SHOWN: usize = 160;

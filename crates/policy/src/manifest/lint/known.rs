@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-pub(crate) use super::names::nearest;
+pub(crate) use super::labels::nearest;
 
 /// Verbs of requests for resources, by which the API server asks about anything it serves.
 const REQUEST_VERBS: [&str; 9] = [

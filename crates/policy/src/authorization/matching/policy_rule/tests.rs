@@ -1,3 +1,5 @@
+mod subject;
+
 use super::*;
 use crate::authorization::fixtures::{patterns, texts, words};
 use crate::engine::{Operator, Requirement, Selectors};

@@ -3,9 +3,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::check::{is_type_meta, misfit};
+use super::check::{self, is_type_meta, misfit};
 use super::schema::{Lists, Maps, SchemaType};
-use super::{Error, FieldMismatches, Schemas, item};
+use super::{Error, FieldMismatches, Schemas};
 use portcullis_cel::json::{Kind, Node, Tree, TreeList};
 
 /// `object` with what `patch` says; the patch has been checked.
@@ -178,7 +178,7 @@ impl<'w, 's> Merge<'w, 's> {
     }
 
     fn name(&self, lists: &Lists<'_>, place: usize, node: Node<'_>) -> Result<String, Error> {
-        match item::name(lists, node) {
+        match check::name(lists, node) {
             Ok(name) => Ok(name.unwrap_or_default()),
             Err(unnamed) => Err(self.error(format!("element {place}: {unnamed}"))),
         }

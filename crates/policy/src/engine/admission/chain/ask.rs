@@ -8,18 +8,22 @@
 //! and the beginnings of `callAttrMutatingHook` and `callHook`.
 
 use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::objection::Objection;
-use crate::engine::admission::conditions::{self, MatchConditions};
+use super::patch;
+use crate::engine::admission::changes::{ChangeLimits, ObjectMemory};
 use crate::engine::admission::invocation::finding;
 use crate::engine::admission::matching::{MatchError, MatchedResource};
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
-use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
-use crate::engine::admission::webhook::{Call, SideEffects, Webhook};
+use crate::engine::admission::variables::{Inputs, MatchConditions, NamespaceObject, RequestView};
+use crate::engine::admission::webhook::{Call, SideEffects, Verdict, Webhook, WebhookAnswer};
 use crate::engine::admission::webhooks::Listed;
-use crate::engine::admission::{AdmissionSet, Denial, Request, status};
+use crate::engine::admission::{AdmissionSet, Denial, Request, outcome};
 use portcullis_cel::json::Node;
+use portcullis_cel::json::patch::PatchBudget;
 
 /// Whether a webhook is to be asked.
 pub(crate) enum Matching {
@@ -61,7 +65,7 @@ impl AdmissionSet {
         match self.conditions(webhook, context, &matched, object) {
             MatchConditions::Match => Ok(Matching::As(matched.into_owned())),
             MatchConditions::NoMatch(_) => Ok(Matching::Not),
-            MatchConditions::Error(why) => Err(Box::new(status::forbidden(context.request, &why))),
+            MatchConditions::Error(why) => Err(Box::new(outcome::forbidden(context.request, &why))),
         }
     }
 
@@ -89,7 +93,7 @@ impl AdmissionSet {
             failure_policy,
             ..
         } = webhook;
-        conditions::evaluate(
+        MatchConditions::evaluate(
             match_conditions,
             *failure_policy,
             &self.webhook_environment,
@@ -111,7 +115,7 @@ pub(crate) fn call(
             None => return Err(Objection::Call("Webhook SideEffects is nil".to_owned())),
             Some(SideEffects::None | SideEffects::NoneOnDryRun) => {}
             Some(SideEffects::Some | SideEffects::Unknown) => {
-                return Err(Objection::Fatal(Box::new(status::no_dry_run(webhook))));
+                return Err(Objection::Fatal(Box::new(outcome::no_dry_run(webhook))));
             }
         }
     }
@@ -143,7 +147,82 @@ fn unconverted(fault: &MatchError) -> String {
 
 fn refusal(fault: &MatchError) -> Denial {
     match fault {
-        MatchError::UnknownNamespace { name } => status::unknown_namespace(name, fault.to_string()),
-        other => status::internal(other.to_string()),
+        MatchError::UnknownNamespace { name } => outcome::unknown_namespace(name, fault.to_string()),
+        other => outcome::internal(other.to_string()),
+    }
+}
+
+// The decisions of shadow webhooks.
+
+/// What would have come of a webhook, were it not in shadow mode.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    /// Which.
+    pub webhook: Arc<Webhook>,
+    /// What it would have said; a failure that its failurePolicy passes over allows.
+    pub verdict: Verdict,
+    /// What it would have changed of the object as it was at its place in the chain.
+    pub changed: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Judges the answer to one of [`Outcome::shadows`](crate::engine::admission::Outcome::shadows) of
+/// a run for this request, which takes no more than `memory` has.
+#[must_use]
+pub fn compare(
+    call: &Call,
+    request: &Request<'_>,
+    answer: WebhookAnswer,
+    memory: Option<&dyn ObjectMemory>,
+) -> Comparison {
+    let webhook = Arc::clone(&call.webhook);
+    let object = call
+        .object
+        .as_ref()
+        .map(|object| object.root())
+        .or(request.object);
+    let limits = ChangeLimits::of(request, memory);
+    let judged = Objection::to(Some(answer.result)).and_then(|reply| match &reply.denial {
+        Some(denial) => Err(Objection::Denial(Box::new(denial.clone()))),
+        None => patch::patched(call, &reply, object, limits, &mut PatchBudget::new()),
+    });
+    let (verdict, changed) = match judged {
+        Err(objection) => (objection.verdict(&webhook), Vec::new()),
+        Ok(patched) => {
+            let paths = object
+                .zip(patched.as_ref())
+                .map(|(object, patched)| patch::paths(object, patched.object.root()));
+            (Verdict::Allowed, paths.unwrap_or_default())
+        }
+    };
+    Comparison {
+        webhook,
+        verdict,
+        changed,
+        took: answer.took,
+    }
+}
+
+// === impl Comparison ===
+
+impl Comparison {
+    /// Whether it would have let the request pass.
+    #[must_use]
+    pub const fn allows(&self) -> bool {
+        match &self.verdict {
+            Verdict::Allowed => true,
+            Verdict::Denied(_) => false,
+            Verdict::Failed { is_ignored, .. } => *is_ignored,
+        }
+    }
+
+    /// Why it would have refused, or failed; empty where it allows.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        match &self.verdict {
+            Verdict::Allowed => "",
+            Verdict::Denied(message) | Verdict::Failed { message, .. } => message,
+        }
     }
 }

@@ -15,10 +15,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ask::Matching;
-use super::objection::{Objection, add_warnings_and_annotations, cause};
-use super::patch::Patched;
-use super::{ask, objection, patch};
+use super::ask::{self, Matching};
+use super::objection::{self, Objection, add_warnings_and_annotations, cause};
+use super::patch::{self, Patched};
 use crate::engine::Cause;
 use crate::engine::admission::changes::ChangedObject;
 use crate::engine::admission::mutating::MutationState;
@@ -28,7 +27,7 @@ use crate::engine::admission::webhook::{
     Call, Reinvocable, Reinvocation, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult,
 };
 use crate::engine::admission::webhooks::Listed;
-use crate::engine::admission::{AdmissionSet, Denial, Outcome, Phase, status};
+use crate::engine::admission::{AdmissionSet, Denial, Outcome, Phase, outcome};
 use portcullis_cel::json::{diff, patch as json_patch};
 
 /// What is known between two steps.
@@ -88,7 +87,7 @@ impl Mutating {
     pub(crate) fn advance(&mut self, set: &AdmissionSet, context: RunContext<'_>) -> Option<Call> {
         while self.stage != MutatingStage::End && self.outcome.denial.is_none() {
             if context.run.deadline.has_passed() {
-                self.outcome.denial = Some(status::too_late(context.request));
+                self.outcome.denial = Some(outcome::too_late(context.request));
                 break;
             }
             match self.stage {

@@ -8,7 +8,7 @@ use crate::engine::admission::policy::FailurePolicy;
 use crate::engine::admission::run::Phase;
 use crate::engine::admission::webhook::{CallFailure, ReviewVersion, Verdict, Webhook, WebhookReply};
 use crate::engine::admission::webhooks::Listed;
-use crate::engine::admission::{Denial, Outcome, status};
+use crate::engine::admission::{Denial, Outcome, outcome};
 use crate::engine::{Cause, CauseKind, is_label_key};
 use portcullis_cel::json::{ObjectWriter, write_string};
 
@@ -65,9 +65,9 @@ impl Objection {
         }
         Some(match self {
             Self::Denial(denial) | Self::Fatal(denial) => *denial,
-            Self::Call(why) => status::failed_call(webhook, &why),
-            Self::Expired => status::timeout(),
-            Self::NotMade(why) => status::not_made(webhook, &why),
+            Self::Call(why) => outcome::failed_call(webhook, &why),
+            Self::Expired => outcome::timeout(),
+            Self::NotMade(why) => outcome::not_made(webhook, &why),
         })
     }
 }

@@ -7,14 +7,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::objection::Objection;
-use crate::engine::admission::apply::{Decoded, Reading};
+use crate::engine::admission::apply::{self, Decoded, Reading};
 use crate::engine::admission::changes::{ChangeError, ChangeLimits, ChangedObject};
 use crate::engine::admission::matching::is_own_group;
 use crate::engine::admission::webhook::{Call, ReviewVersion, WebhookReply};
-use crate::engine::admission::{Request, apply, status};
+use crate::engine::admission::{Request, outcome};
 use crate::engine::text::truncate_with_mark;
-use portcullis_cel::json::patch::PatchBudget;
-use portcullis_cel::json::{Document, Kind, Node, diff, patch};
+use portcullis_cel::json::patch::{self, PatchBudget};
+use portcullis_cel::json::{Document, Kind, Node, diff};
 
 /// The only `patchType`.
 const JSON_PATCH: &str = "JSONPatch";
@@ -111,13 +111,13 @@ fn applied(patch: &Document<'_>, object: Node<'_>, budget: &mut PatchBudget) -> 
 }
 
 fn internal(why: String) -> Objection {
-    Objection::Fatal(Box::new(status::internal(why)))
+    Objection::Fatal(Box::new(outcome::internal(why)))
 }
 
 /// The patch would take more than it may.
 fn unchanged(call: &Call, error: &ChangeError) -> Objection {
     let by = format!("admission webhook \"{}\"", call.webhook.name);
-    Objection::Fatal(Box::new(status::unchanged(&by, error)))
+    Objection::Fatal(Box::new(outcome::unchanged(&by, error)))
 }
 
 // Whether reading an object from JSON changes it.

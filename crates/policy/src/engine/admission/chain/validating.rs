@@ -10,16 +10,15 @@
 
 use std::sync::Arc;
 
-use super::ask::Matching;
-use super::objection::{Objection, add_warnings_and_annotations, cause};
-use super::{ask, objection};
-use crate::engine::admission::exceptions::Excuses;
+use super::ask::{self, Matching};
+use super::objection::{self, Objection, add_warnings_and_annotations, cause};
+use crate::engine::admission::exceptions::{self, Excuses};
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
 use crate::engine::admission::webhooks::Listed;
 use crate::engine::admission::{
-    AdmissionSet, Denial, Outcome, Phase, Request, Run, StatusCause, StatusDetails, exceptions, status,
+    AdmissionSet, Denial, Outcome, Phase, Request, Run, StatusCause, StatusDetails, outcome,
 };
 use crate::engine::{Cause, StatusReason};
 
@@ -83,7 +82,7 @@ impl Validating {
         }
         // Conditions may have had no time to say anything.
         if !candidates.is_empty() && run.deadline.has_passed() {
-            (self.outcome.denial, self.outcome.cause) = (Some(status::timeout()), None);
+            (self.outcome.denial, self.outcome.cause) = (Some(outcome::timeout()), None);
         }
         if self.outcome.denial.is_some() {
             self.matched.clear();

@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use super::{Exception, Excused, NotExcused};
 use crate::authorization::matching::subject_matches;
-use crate::engine::admission::conditions::MatchConditions;
 use crate::engine::admission::matching::{Namespaces, label, selects_object};
 use crate::engine::admission::policy::FailurePolicy;
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::set::AdmissionSet;
 use crate::engine::admission::trace::TraceStep;
-use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
-use crate::engine::admission::{Operation, Request, conditions};
+use crate::engine::admission::variables::{Inputs, MatchConditions, NamespaceObject, RequestView};
+use crate::engine::admission::{Operation, Request};
 use crate::engine::text::truncate;
 use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL, groups};
 use portcullis_cel::json::{Node, ObjectWriter};
@@ -144,7 +143,7 @@ impl Exception {
             spent: &Cell::new(0),
         };
         let environment = &set.webhook_environment;
-        match conditions::evaluate(
+        match MatchConditions::evaluate(
             &self.match_conditions,
             FailurePolicy::Ignore,
             environment,

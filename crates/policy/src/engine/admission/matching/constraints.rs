@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::equivalence::Equivalents;
 use super::namespace::{MissingNamespace, Namespaces, selects_namespace, selects_object};
-use super::rule::{MatchRule, Operations, RuleTarget};
-use super::{MatchError, Mismatch};
+use super::{MatchError, MatchRule, Mismatch, Operations, RuleTarget};
 use crate::engine::LabelSelector;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Request};
 use portcullis_cel::json::Node;

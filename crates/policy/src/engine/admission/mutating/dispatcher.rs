@@ -18,20 +18,19 @@ use std::sync::Arc;
 use super::{MutatingPolicy, MutationFault};
 use crate::engine::admission::bound::Bound;
 use crate::engine::admission::changes::{ChangeError, ChangedObject};
-use crate::engine::admission::conditions::MatchConditions;
 use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
 use crate::engine::admission::matching::MatchedResource;
 use crate::engine::admission::policy::{FailurePolicy, PolicyBinding};
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
-use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
+use crate::engine::admission::variables::{Inputs, MatchConditions, NamespaceObject, RequestView};
 use crate::engine::admission::webhook::{Reinvocable, Reinvocation};
 use crate::engine::admission::{
-    AdmissionSet, Denial, Operation, PolicyEvaluation, Request, StatusCause, status,
+    AdmissionSet, Denial, Operation, PolicyEvaluation, Request, StatusCause, outcome,
 };
 use crate::engine::{Cause, CauseKind, PolicyResult, StatusReason};
-use portcullis_cel::json::patch::PatchBudget;
-use portcullis_cel::json::{Document, Node, diff, patch};
+use portcullis_cel::json::patch::{self, PatchBudget};
+use portcullis_cel::json::{Document, Node, diff};
 
 const KIND: CauseKind = CauseKind::MutatingAdmissionPolicy;
 
@@ -409,13 +408,13 @@ impl MutationState {
         };
         if let Some(PolicyFailure { policy, error }) = &self.failure {
             let refusal = match error {
-                ChangeError::Undecodable(why) => status::internal(why.clone()),
-                error => status::unchanged(&format!("policy '{policy}' denied request"), error),
+                ChangeError::Undecodable(why) => outcome::internal(why.clone()),
+                error => outcome::unchanged(&format!("policy '{policy}' denied request"), error),
             };
             return Some((refusal, cause(policy)));
         }
         let first = self.refusals.first()?;
-        let mut refusal = status::denial(request, first.message.clone(), first.reason);
+        let mut refusal = outcome::denial(request, first.message.clone(), first.reason);
         // Whatever the reason, upstream answers these as forbidden.
         refusal.code = StatusReason::Forbidden.code().into();
         let causes = self.refusals.iter().map(|fault| StatusCause::of(&fault.message));

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::{Failures, PolicyAnnotations, Validated, ValidatingPolicy, ValidationDecision};
 use crate::engine::admission::bound::Bound;
-use crate::engine::admission::exceptions::{Exception, Excuses};
+use crate::engine::admission::exceptions::{self, Exception, Excuses};
 use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
 use crate::engine::admission::matching::MatchedResource;
 use crate::engine::admission::namespace::RequestNamespace;
@@ -23,7 +23,7 @@ use crate::engine::admission::policy::{Applicability, FailurePolicy, PolicyBindi
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::{BindingDecision, TraceStep};
 use crate::engine::admission::variables::{Inputs, RequestView};
-use crate::engine::admission::{AdmissionSet, Outcome, PolicyEvaluation, exceptions, status};
+use crate::engine::admission::{AdmissionSet, Outcome, PolicyEvaluation, outcome};
 use crate::engine::{Cause, CauseKind, PolicyResult, StatusReason};
 use portcullis_cel::json::Document;
 
@@ -96,7 +96,7 @@ impl AdmissionSet {
         } = dispatch;
         failures.publish(&mut outcome.audit_annotations);
         if run.deadline.has_passed() {
-            (outcome.denial, outcome.cause) = (Some(status::too_late(request)), None);
+            (outcome.denial, outcome.cause) = (Some(outcome::too_late(request)), None);
         }
         outcome
     }
@@ -314,7 +314,7 @@ impl Dispatch<'_> {
             ),
             None => format!("ValidatingAdmissionPolicy '{name}' denied request: {message}"),
         };
-        self.outcome.denial = Some(status::denial(self.context.request, message, reason));
+        self.outcome.denial = Some(outcome::denial(self.context.request, message, reason));
         self.outcome.cause = Some(Cause {
             kind: CauseKind::ValidatingAdmissionPolicy,
             namespace: Cow::Borrowed(""),

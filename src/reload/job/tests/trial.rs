@@ -1,4 +1,4 @@
-use super::*;
+use super::super::*;
 use crate::reload::fixtures::{mk_snapshot, now};
 use portcullis_policy::engine::{Attributes, Deadline, Decision, ResourceAttributes, Target, User};
 

@@ -1,4 +1,4 @@
-use super::*;
+use super::super::*;
 
 type RequirementRow = (&'static str, Operator<'static>, &'static [&'static str]);
 
