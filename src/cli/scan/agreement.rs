@@ -274,6 +274,28 @@ fn neither_an_exception_nor_a_warning_hides_what_is_unknown() {
     }
 }
 
+/// The condition of the first is evaluated a second time, once the other changed the object.
+#[test]
+fn a_condition_that_is_unknown_in_the_second_pass_refuses_nothing() {
+    let mutation = |condition, label| ScannedMutation {
+        condition,
+        label,
+        written: "'1'",
+        failure_policy: "Fail",
+    };
+    let mutations = [mutation(Some(EXPRESSIONS[9]), "a"), mutation(None, "b")];
+    let manifests: Vec<Value> = (mutations.iter().enumerate())
+        .flat_map(|(index, mutation)| mutation.manifests(index))
+        .collect();
+    let judge = judge(&manifests);
+    let findings = judge
+        .judge(&Document::new(None, Node::from_json(pod(&["a"]))))
+        .unwrap()
+        .findings;
+    let found: Vec<_> = findings.iter().map(|one| (one.result, &*one.policy)).collect();
+    assert_eq!(found, [(ScanOutcome::Skip, "m0")], "{findings:?}");
+}
+
 proptest! {
     #[test]
     fn a_scan_says_what_admit_says_whoever_asks(

@@ -48,6 +48,8 @@ pub(crate) struct Invocation<'s> {
 /// One pass.
 pub(crate) struct Pass<'p> {
     context: RunContext<'p>,
+    /// Records also where the pass as a whole is not recorded.
+    recorded: RunContext<'p>,
     state: &'p mut MutationState,
     is_changed: bool,
 }
@@ -63,13 +65,10 @@ impl AdmissionSet {
         if is_deletion || context.request.request_resource.is_virtual() {
             return false;
         }
-        let is_recorded = !is_second || state.invocations.is_any_required();
-        let context = if is_recorded {
-            context
-        } else {
-            context.unrecorded()
-        };
         let mut pass = Pass::new(context, state);
+        if is_second && !pass.state.invocations.is_any_required() {
+            pass.context = context.unrecorded();
+        }
         self.run_pass(&mut pass, is_second);
         pass.is_changed
     }
@@ -158,6 +157,7 @@ impl<'p> Pass<'p> {
     pub(crate) const fn new(context: RunContext<'p>, state: &'p mut MutationState) -> Self {
         Self {
             context,
+            recorded: context,
             state,
             is_changed: false,
         }
@@ -175,19 +175,25 @@ impl<'p> Pass<'p> {
             invocation.number,
         );
         let is_to_run = !is_second || self.state.invocations.is_required(&key);
-        if is_to_run {
-            self.context.run.record(|| {
-                let param = invocation.param.as_deref().map(Document::root);
-                runs(&invocation.policy.applicability, invocation.binding, param)
-            });
-        }
+        let context = if is_to_run {
+            self.record_run(invocation);
+            self.context
+        } else {
+            self.context.unrecorded()
+        };
         // Of a policy that is not to run again, an error of its conditions counts nevertheless.
-        match self.conditions(invocation, is_to_run) {
+        match self.conditions(invocation, context) {
             MatchConditions::Match => {}
             MatchConditions::NoMatch(_) => {
                 return self.state.evaluated(invocation.place, PolicyResult::NoMatch);
             }
-            MatchConditions::Error(message) => return self.refuse(invocation, message),
+            MatchConditions::Error(message) => {
+                if !is_to_run && self.recorded.run.recorder.is_some() {
+                    self.record_run(invocation);
+                    self.conditions(invocation, self.recorded);
+                }
+                return self.refuse(invocation, message);
+            }
         }
         if !is_to_run {
             return;
@@ -202,12 +208,14 @@ impl<'p> Pass<'p> {
         }
     }
 
-    fn conditions(&mut self, invocation: &Invocation<'_>, is_recorded: bool) -> MatchConditions {
-        let context = if is_recorded {
-            self.context
-        } else {
-            self.context.unrecorded()
-        };
+    fn record_run(&self, invocation: &Invocation<'_>) {
+        self.recorded.run.record(|| {
+            let param = invocation.param.as_deref().map(Document::root);
+            runs(&invocation.policy.applicability, invocation.binding, param)
+        });
+    }
+
+    fn conditions(&mut self, invocation: &Invocation<'_>, context: RunContext<'_>) -> MatchConditions {
         let RunContext { request, access, run } = context;
         let view = RequestView::for_conditions(request, &invocation.matched).asked_by_nobody(run.nobody_asks);
         let spent = Cell::new(0);
