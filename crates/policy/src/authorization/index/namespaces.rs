@@ -9,6 +9,11 @@ use crate::authorization::NamespaceLabels;
 use crate::authorization::interner::FastMap;
 use crate::engine::LabelSelector;
 
+/// How often the index compares a selector with the labels of a Namespace. What every
+/// Namespace of a cluster makes of every selector would take gigabytes and minutes in a
+/// cluster that has tens of thousands of both.
+const MAX_COMPARISONS: usize = 4_000_000;
+
 /// The selectors of all policies, numbered as they come.
 #[derive(Debug, Default)]
 pub(crate) struct NamespaceSelectors(FastMap<LabelSelector, u32>);
@@ -18,8 +23,16 @@ pub(crate) struct NamespaceSelectors(FastMap<LabelSelector, u32>);
 pub(crate) struct NamespaceIndex {
     /// Whether there is a selector.
     is_asked: bool,
-    /// The numbers of the selectors that select each namespace that is known.
-    known: FastMap<Box<str>, Box<[u32]>>,
+    /// The namespaces of which labels are known.
+    known: FastMap<Box<str>, KnownNamespace>,
+}
+
+#[derive(Debug)]
+enum KnownNamespace {
+    /// The numbers of the selectors that select it, in order.
+    SelectedBy(Box<[u32]>),
+    /// Its labels, which a request compares: there was no room for more numbers.
+    Labelled(BTreeMap<String, String>),
 }
 
 /// The namespace of a request, for selectors.
@@ -29,6 +42,8 @@ pub(crate) enum InNamespace<'s> {
     None,
     /// In one that these select.
     Known(&'s [u32]),
+    /// In one with these labels, of which it is not known yet what selects it.
+    Labelled(&'s BTreeMap<String, String>),
     /// In one of which only the name is known.
     Unknown,
 }
@@ -58,6 +73,11 @@ impl NamespaceSelectors {
 
     /// What each selects of the namespaces that have `labels`.
     pub(crate) fn resolve(&self, labels: &NamespaceLabels) -> NamespaceIndex {
+        self.resolve_within(MAX_COMPARISONS, labels)
+    }
+
+    /// The same with at most so many comparisons.
+    pub(crate) fn resolve_within(&self, mut comparisons: usize, labels: &NamespaceLabels) -> NamespaceIndex {
         let mut by_label = SelectorsByLabel::default();
         for (selector, &number) in &self.0 {
             by_label.add((number, selector));
@@ -67,13 +87,13 @@ impl NamespaceSelectors {
             known: FastMap::default(),
         };
         for (name, labels) in labels.iter().filter(|_| index.is_asked) {
-            let selecting = by_label
-                .candidates(labels)
-                .filter(|(_, selector)| selector.matches(|key| labels.get(key)));
-            let mut selecting: Vec<u32> = selecting.map(|(number, _)| *number).collect();
-            selecting.sort_unstable();
-            selecting.dedup();
-            index.known.insert(name.as_str().into(), selecting.into());
+            comparisons = comparisons.saturating_sub(by_label.candidates(labels).take(comparisons).count());
+            let known = if comparisons == 0 {
+                KnownNamespace::Labelled(labels.clone())
+            } else {
+                KnownNamespace::SelectedBy(by_label.selecting(labels))
+            };
+            index.known.insert(name.as_str().into(), known);
         }
         index
     }
@@ -93,7 +113,8 @@ impl NamespaceIndex {
             return InNamespace::None;
         }
         match self.known.get(name) {
-            Some(selected) => InNamespace::Known(selected),
+            Some(KnownNamespace::SelectedBy(selectors)) => InNamespace::Known(selectors),
+            Some(KnownNamespace::Labelled(labels)) => InNamespace::Labelled(labels),
             None => InNamespace::Unknown,
         }
     }
@@ -116,6 +137,17 @@ impl<'p> SelectorsByLabel<'p> {
         }
     }
 
+    /// The numbers of those that select what has `labels`, in order.
+    fn selecting(&self, labels: &BTreeMap<String, String>) -> Box<[u32]> {
+        let selecting = self
+            .candidates(labels)
+            .filter(|(_, selector)| selector.matches(|key| labels.get(key)));
+        let mut numbers: Vec<u32> = selecting.map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.into()
+    }
+
     /// Those that may select what has `labels`, some perhaps twice.
     fn candidates<'l>(
         &'l self,
@@ -125,5 +157,22 @@ impl<'p> SelectorsByLabel<'p> {
             .iter()
             .filter_map(|(key, value)| self.required.get(&(key.as_str(), value.as_str())));
         required.flatten().chain(&self.others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_times_namespaces_are_not_all_kept() {
+        let mut selectors = NamespaceSelectors::default();
+        selectors.add(&LabelSelector::default());
+        let names = ["a", "b", "c", "d", "e", "f"].map(|name| (name.to_owned(), BTreeMap::new()));
+        let index = selectors.resolve_within(4, &names.into());
+        let found = ["a", "c", "d", "f"].map(|name| index.find(name));
+        let labels = BTreeMap::new();
+        assert_eq!(found[..2], [InNamespace::Known(&[0]); 2]);
+        assert_eq!(found[2..], [InNamespace::Labelled(&labels); 2]);
     }
 }

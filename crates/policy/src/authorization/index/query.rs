@@ -217,7 +217,8 @@ impl ResourceQuery<'_, '_> {
         let selected = |selector: &LabelSelector| match self.in_namespace {
             InNamespace::None => Selected::No,
             InNamespace::Known(selectors) if is_listed(selectors) => Selected::Yes,
-            InNamespace::Known(_) => Selected::No,
+            InNamespace::Labelled(labels) if selector.matches(|key| labels.get(key)) => Selected::Yes,
+            InNamespace::Known(_) | InNamespace::Labelled(_) => Selected::No,
             InNamespace::Unknown => selector.selects_by_name(self.labelled_namespace),
         };
         let (narrowness, scoped) = (&self.narrowness, self.cluster_scoped);

@@ -194,6 +194,8 @@ impl RuleFields {
         }
         match query.in_namespace {
             InNamespace::Known(selectors) => found.add_terms(&self.namespace_selectors, selectors)?,
+            // Whether its labels are selected is compared rule by rule.
+            InNamespace::Labelled(_) => {}
             InNamespace::Unknown => found.add(FieldMatch::of(&self.unknown_labels))?,
             InNamespace::None if query.all_namespaces => {}
             InNamespace::None => found.add(FieldMatch::of(&self.namespace_selectors.any))?,

@@ -373,10 +373,14 @@ proptest! {
         bindings in bindings(),
         policies in policies(),
         namespaces in namespaces(),
+        comparisons in 0_usize..8,
         asked in prop::collection::vec((asked(), instant()), 8),
     ) {
         let objects = Objects { roles, bindings, policies, namespaces, ..Objects::default() };
-        let set = PolicySet::new(objects.clone(), &NeverDeny::default());
+        let mut set = PolicySet::new(objects.clone(), &NeverDeny::default());
+        // Of namespaces beyond this, requests compare the labels.
+        let index = set.policies.selectors.resolve_within(comparisons, &objects.namespaces);
+        set.namespaces = Arc::new(index);
         for (asked, now) in &asked {
             let now = *now;
             let answer = set.authorize(asked, now);
