@@ -28,6 +28,7 @@ mod object;
 mod reach;
 mod reporter;
 mod requests;
+mod restoration;
 mod saved;
 mod served;
 mod split;
@@ -36,14 +37,15 @@ mod store;
 mod watch;
 mod weight;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use std::{io, ptr};
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch::{Sender, channel};
+use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::task::AbortHandle;
 
 use crate::config::kubeconfig::client::{Context, of_context};
@@ -58,7 +60,7 @@ use portcullis_cel::Version;
 use portcullis_policy::engine::admission::AdmissionSet;
 use portcullis_policy::field::{Fault, FaultKind, Faults};
 use reporter::{Reporter, Signal};
-use saved::RestoredSet;
+use restoration::Restoration;
 use store::Store;
 
 /// The threads that read what API servers send. Where expressions are compiled for a cluster,
@@ -67,6 +69,9 @@ const WORKERS: usize = 2;
 
 /// How long after a cluster was first followed its requests wait until something is known of it.
 const MAX_AWAITED: Duration = Duration::from_secs(30);
+
+/// How long the start, or a reload that adds clusters, waits for what was saved of them.
+const MAX_RESTORING: Duration = Duration::from_secs(5);
 
 /// The memory of a process of which nothing tells how much it may use.
 const LEAST_MEMORY: usize = 1 << 30;
@@ -99,6 +104,10 @@ struct FollowedCluster {
     reporter: Reporter,
     /// How its requests wait as long as nothing is known of it.
     awaited: AwaitedCluster,
+    /// Closed once what was saved of it is restored.
+    restoring: Receiver<()>,
+    /// Whether something was known of it when what holds was asked for last.
+    was_known: bool,
     followed: Option<WatchTask>,
     /// The admission set whose parameters are followed.
     parameters_of: Weak<AdmissionSet>,
@@ -129,6 +138,43 @@ impl Clusters {
         new
     }
 
+    /// Adds the clusters that are new in `config`. What is to be restored of them.
+    fn add_new(&self, config: &Config) -> Vec<Restoration> {
+        let mut known = self.known();
+        let FollowedClusters {
+            contents,
+            memory,
+            clusters,
+            ..
+        } = &mut *known;
+        let max_bytes = watched_bytes(config);
+        memory.limit(max_bytes);
+        let mut restorations = Vec::new();
+        for entry in &config.clusters {
+            let Entry::Vacant(vacant) = clusters.entry(entry.name.clone()) else {
+                continue;
+            };
+            let (new, restoring) = FollowedCluster::new(
+                entry,
+                config.admission.cel_version,
+                &self.signal,
+                (contents, memory),
+            );
+            if self.absence_accepted.contains(&entry.name) {
+                new.store.accept_absence();
+            }
+            restorations.extend(entry.cache_file.clone().map(|path| Restoration {
+                file: (path, entry.scope.clone()),
+                max_bytes,
+                store: Arc::clone(&new.store),
+                reporter: new.reporter.clone(),
+                restoring,
+            }));
+            vacant.insert(new);
+        }
+        restorations
+    }
+
     fn known(&self) -> MutexGuard<'_, FollowedClusters> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,6 +189,9 @@ impl ManifestSource for Clusters {
             .build()?;
         self.signal.connect(trigger);
         let _first = self.runtime.set(runtime);
+        if self.known().clusters.values().any(FollowedCluster::has_more) {
+            self.signal.raise();
+        }
         Ok(())
     }
 
@@ -168,29 +217,19 @@ impl ManifestSource for Clusters {
 
     fn objects(&self, config: &Config) -> Vec<Arc<Watched>> {
         self.signal.clear();
+        let new = self.add_new(config);
+        if !new.is_empty()
+            && let Err(error) = restoration::restore(new, MAX_RESTORING)
+        {
+            tracing::error!(%error, "cannot restore the saved sets of clusters");
+        }
         let mut known = self.known();
-        let FollowedClusters {
-            contents,
-            memory,
-            clusters,
-            ..
-        } = &mut *known;
-        let max_bytes = watched_bytes(config);
-        memory.limit(max_bytes);
         let watched = |entry: &ClusterEntry| {
-            let cluster = clusters.entry(entry.name.clone()).or_insert_with(|| {
-                let cel_version = config.admission.cel_version;
-                let new =
-                    FollowedCluster::new(entry, (cel_version, max_bytes), &self.signal, (contents, memory));
-                if self.absence_accepted.contains(&entry.name) {
-                    new.store.accept_absence();
-                }
-                new
-            });
+            let cluster = known.clusters.get_mut(&entry.name)?;
             cluster.store.compile_for(config.admission.cel_version);
-            cluster.watched(entry)
+            Some(cluster.watched(entry))
         };
-        config.clusters.iter().map(watched).collect()
+        config.clusters.iter().filter_map(watched).collect()
     }
 
     fn follow(&self, snapshot: &Snapshot) {
@@ -252,25 +291,17 @@ impl Drop for Clusters {
 // === impl FollowedCluster ===
 
 impl FollowedCluster {
-    /// With what was saved of it.
+    /// Nothing is known of it yet. Who restores what was saved holds the sender until that is done.
     fn new(
         entry: &ClusterEntry,
-        (cel_version, max_bytes): (Version, usize),
+        cel_version: Version,
         signal: &Arc<Signal>,
         (contents, memory): (&Arc<SharedContents>, &WatchedMemory),
-    ) -> Self {
-        let saved = entry
-            .cache_file
-            .as_deref()
-            .and_then(|path| restore(entry, path, max_bytes));
-        Self {
-            store: Arc::new(Store::sharing(
-                contents,
-                memory.cluster(),
-                &entry.name,
-                saved,
-                cel_version,
-            )),
+    ) -> (Self, Sender<()>) {
+        let store = Store::sharing(contents, memory.cluster(), &entry.name, cel_version);
+        let (sender, restoring) = channel(());
+        let new = Self {
+            store: Arc::new(store),
             reporter: Reporter::new(&entry.name, Arc::clone(signal)),
             awaited: AwaitedCluster {
                 until: Instant::now() + MAX_AWAITED,
@@ -278,17 +309,26 @@ impl FollowedCluster {
                     .0
                     .and_then(|context| reach::of_context(&context)),
             },
+            restoring,
+            was_known: false,
             followed: None,
             parameters_of: Weak::new(),
-        }
+        };
+        (new, sender)
+    }
+
+    /// Whether something is known of it that was not when it was asked for.
+    fn has_more(&self) -> bool {
+        !self.was_known && !self.store.is_unknown()
     }
 
     /// What holds now.
-    fn watched(&self, entry: &ClusterEntry) -> Arc<Watched> {
+    fn watched(&mut self, entry: &ClusterEntry) -> Arc<Watched> {
+        self.was_known = !self.store.is_unknown();
         let watched = self
             .store
             .watched(entry.selector.as_ref(), entry.accept_exceptions);
-        if !self.store.is_unknown() {
+        if self.was_known {
             return watched;
         }
         Arc::new(Watched {
@@ -325,13 +365,19 @@ impl FollowedCluster {
             reporter: self.reporter.clone(),
         };
         let (wanted, receiver) = channel(wanted);
+        let mut restoring = self.restoring.clone();
+        let task = async move {
+            // What is older than what the API server says comes first.
+            while restoring.changed().await.is_ok() {}
+            following.run(receiver).await;
+        };
         // What was followed before ends first.
         self.followed = None;
         self.followed = Some(WatchTask {
             entry: entry.clone(),
             context,
             wanted,
-            task: runtime.spawn(following.run(receiver)).abort_handle(),
+            task: runtime.spawn(task).abort_handle(),
         });
     }
 
@@ -387,15 +433,6 @@ fn parameters(policies: &AdmissionSet) -> BTreeSet<WatchedKind> {
 fn watched_bytes(config: &Config) -> usize {
     let half = || memory_of_process().unwrap_or(LEAST_MEMORY) / 2;
     config.limits.watched_bytes.unwrap_or_else(half)
-}
-
-fn restore(entry: &ClusterEntry, path: &Path, max_bytes: usize) -> Option<RestoredSet> {
-    let read = saved::read((path, &entry.scope), &entry.name, max_bytes);
-    read.unwrap_or_else(|error| {
-        let (cluster, file) = (&entry.name, path.display());
-        tracing::error!(cluster, %file, %error, "cannot use the cache file of the cluster");
-        None
-    })
 }
 
 fn no_folder(entry: &ClusterEntry) -> Option<Fault> {

@@ -182,6 +182,13 @@ fn write(path: &Path, cluster: &str, objects: &SavedObjects, digest: &[u8; 32]) 
     })
 }
 
+/// A set of no objects.
+#[cfg(test)]
+pub(crate) fn write_empty(path: &Path, cluster: &str) {
+    let objects = SavedObjects::default();
+    write(path, cluster, &objects, &objects.digest()).unwrap();
+}
+
 /// The set of `cluster` at `path`, whose objects may take so many bytes of memory; `None` where
 /// there is no file.
 ///

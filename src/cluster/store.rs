@@ -145,31 +145,29 @@ impl Store {
     #[cfg(test)]
     pub(crate) fn new(cluster: &str, saved: Option<RestoredSet>, cel_version: Version) -> Self {
         let memory = super::memory::WatchedMemory::default().cluster();
-        Self::sharing(&Arc::default(), memory, cluster, saved, cel_version)
+        let store = Self::sharing(&Arc::default(), memory, cluster, cel_version);
+        if let Some(saved) = saved {
+            store.restore(saved);
+        }
+        store
     }
 
-    /// A store that knows nothing yet, or what was `saved`. It compiles expressions for
+    /// A store that knows nothing yet. It compiles expressions for
     /// `cel_version`, and takes the `memory` of its cluster. What its objects say is kept among
     /// `contents`, once for all stores.
     pub(crate) fn sharing(
         contents: &Arc<SharedContents>,
         memory: ClusterMemory,
         cluster: &str,
-        saved: Option<RestoredSet>,
         cel_version: Version,
     ) -> Self {
-        let origin = if saved.is_some() {
-            Origin::Saved
-        } else {
-            Origin::Nowhere
-        };
-        let store = Self {
+        Self {
             cluster: cluster.into(),
             contents: Arc::clone(contents),
             memory,
             known: Mutex::new(StoredKinds {
                 kinds: BTreeMap::new(),
-                origin,
+                origin: Origin::Nowhere,
                 definitions: Definitions::default(),
                 standing: Standing::default(),
                 cel_version,
@@ -178,11 +176,13 @@ impl Store {
                 is_kind_unsaved: false,
                 accepts_absence: false,
             }),
-        };
-        if let Some(saved) = saved {
-            store.restore(saved);
         }
-        store
+    }
+
+    /// Nobody else gets at what is held until the result is dropped.
+    #[cfg(test)]
+    pub(crate) fn hold_up(&self) -> impl Sized {
+        self.known()
     }
 
     fn known(&self) -> MutexGuard<'_, StoredKinds> {
@@ -228,7 +228,10 @@ impl Store {
     }
 
     /// Takes objects as they were saved: they hold, whatever is known of the API server's schema.
-    fn restore(&self, saved: RestoredSet) {
+    /// Nothing is known of the cluster until all are taken. Blocks for as long as their
+    /// expressions take to compile; the API server's objects come afterwards.
+    pub(crate) fn restore(&self, saved: RestoredSet) {
+        let cel_version = self.known().cel_version;
         for (kind, name, received) in saved.objects {
             let read = received.and_then(|received| self.read(&kind, received, 0));
             let mut known = self.changing();
@@ -247,6 +250,10 @@ impl Store {
             objects.known &= !saved.is_partial;
             objects.doubt = saved.doubt.map(Doubt);
         }
+        if known.cel_version != cel_version {
+            known.compile_anew(self);
+        }
+        known.origin = Origin::Saved;
     }
 
     /// Takes an object that is new or changed. Whether what holds changed. Blocks for as long as

@@ -25,16 +25,34 @@ fn what_was_saved_decides_until_the_api_server_is_there() {
     let Some(servers) = servers::shared() else { return };
     servers.apply("saved.yaml", POLICY);
     let saved = || fs::read_to_string(&servers.cache_file).unwrap_or_default();
+    // What changed since the set was written as a whole.
+    let changes =
+        || fs::read_to_string(format!("{}.changes", servers.cache_file.display())).unwrap_or_default();
+    // The set is read between two looks at the changes, which belong to it only if they are the same.
+    let consistent = || {
+        let (before, set, after) = (changes(), saved(), changes());
+        let has_policy = [&set, &after]
+            .iter()
+            .any(|text| text.contains(r#""name":"saved""#));
+        (before == after && has_policy).then_some((set, after))
+    };
+    let mut copied = None;
     assert!(
-        eventually(|| saved().contains(r#""name":"saved""#)),
-        "{}",
-        saved()
+        eventually(|| {
+            copied = consistent();
+            copied.is_some()
+        }),
+        "{}{}",
+        saved(),
+        changes()
     );
+    let (set, changes) = copied.unwrap();
     let mode = fs::metadata(&servers.cache_file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 
     let (folder, relay) = (Folder::new("cluster-saved"), Relay::new());
-    folder.write("gateway/default.json", saved());
+    folder.write("gateway/default.json", set);
+    folder.write("gateway/default.json.changes", changes);
     let gateway = Gateway::start(&Setup {
         folder: &folder.path().join("gateway"),
         address: ports::free(),

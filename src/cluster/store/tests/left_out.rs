@@ -36,7 +36,7 @@ fn bindings() -> WatchedKind {
 fn mk_bounded(kib: usize) -> (WatchedMemory, Store) {
     let memory = WatchedMemory::default();
     memory.limit(kib << 10);
-    let store = Store::sharing(&Arc::default(), memory.cluster(), "east", None, Version::NEWEST);
+    let store = Store::sharing(&Arc::default(), memory.cluster(), "east", Version::NEWEST);
     list_all(&store, &WatchedKind::fixed(true, false).into_iter().collect());
     (memory, store)
 }
