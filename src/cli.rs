@@ -18,7 +18,6 @@ mod convert;
 mod documented;
 mod help;
 mod init;
-mod loading;
 mod output;
 mod policy_files;
 mod replay;

@@ -13,11 +13,9 @@
 mod bounded;
 mod client;
 mod compile_turn;
-mod condition;
 mod contents;
 mod definition;
 mod evidence;
-mod failure;
 #[cfg(test)]
 mod fixtures;
 mod follow;
@@ -35,7 +33,6 @@ mod split;
 mod status;
 mod store;
 mod watch;
-mod weight;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::output::{self, Format, Output};
-use super::{CommandError, CommandResult, loading};
+use super::{CommandError, CommandResult, policy_files};
 use crate::{config, reload};
 use portcullis_convert::{Conversion, Remark};
 use portcullis_policy::authorization::NeverDeny;
@@ -46,16 +46,16 @@ impl Convert {
         let format = self.output.output;
         let never_deny = self.never_deny()?;
         for path in &self.files {
-            loading::readable(path)?;
+            policy_files::readable(path)?;
         }
-        let files = loading::applied(&self.files)?;
-        let (sources, mut faults) = reload::read_manifests(&loading::everywhere(&files));
+        let files = policy_files::applied(&self.files)?;
+        let (sources, mut faults) = reload::read_manifests(&policy_files::everywhere(&files));
         let documents: Vec<Document> = sources
             .iter()
             .flat_map(|source| manifest::documents(source, &mut faults))
             .collect();
         if faults.has_errors() {
-            let path = loading::shown(&self.files);
+            let path = policy_files::shown(&self.files);
             return Err(CommandError::Faulty { path, faults });
         }
         report(&portcullis_convert::convert(&documents, &never_deny), format)
@@ -65,7 +65,7 @@ impl Convert {
         let Some(path) = &self.config else {
             return Ok(NeverDeny::default());
         };
-        let path = loading::configuration(Some(path))?;
+        let path = policy_files::configuration(Some(path))?;
         let (config, faults) = config::load(&path);
         let path = path.display().to_string();
         match config.filter(|_| !faults.has_errors()) {

@@ -9,25 +9,30 @@
 
 mod decide;
 mod report;
-mod watch;
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use decide::ReplayDecider;
 use regex_automata::hybrid::regex::Regex;
+use report::{ChangeExample, ReplayReport};
 
 use super::output::{self, Output, ProgressLine};
-use super::{CommandError, CommandResult, loading};
+use super::{CommandError, CommandResult, policy_files};
 use crate::config::files;
 use crate::recording::{PREFIX, RecordLine, RecordingError, RecordingHeader};
-use decide::ReplayDecider;
-use portcullis_cel::json::Document;
+use portcullis_cel::Program;
+use portcullis_cel::json::{Document, patch};
 use portcullis_policy::engine::Time;
+use portcullis_policy::engine::admission::exceptions::NotExcused;
+use portcullis_policy::engine::admission::matching::Mismatch;
+use portcullis_policy::engine::admission::may_read;
+use portcullis_policy::engine::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::recorded::{Replayed, ReviewComparison};
 use portcullis_policy::field::Faults;
-use report::{ChangeExample, ReplayReport};
 
 /// Decide recorded reviews again, and show which decisions would change.
 ///
@@ -116,7 +121,7 @@ impl Replay {
         let report = ReplayReport::new(replayed, cut, allowed.as_ref());
         report.print(self.output.output)?;
         if report.is_empty() {
-            let recordings = loading::shown(&self.recordings);
+            let recordings = policy_files::shown(&self.recordings);
             return Err(CommandError::Usage(format!(
                 "no review of `{recordings}` was decided"
             )));
@@ -130,14 +135,14 @@ impl Replay {
 
     fn new_policies(&self) -> Result<LoadedPolicies, CommandError> {
         if self.manifests.is_empty() {
-            return configured(&loading::configuration(self.config.as_deref())?);
+            return configured(&policy_files::configuration(self.config.as_deref())?);
         }
         for path in &self.manifests {
-            loading::readable(path)?;
+            policy_files::readable(path)?;
         }
         valid(
-            &loading::shown(&self.manifests),
-            loading::of_paths(&self.manifests),
+            &policy_files::shown(&self.manifests),
+            policy_files::of_paths(&self.manifests),
         )
     }
 
@@ -176,8 +181,8 @@ impl Replay {
 }
 
 fn configured(path: &Path) -> Result<LoadedPolicies, CommandError> {
-    loading::regular(path)?;
-    valid(&shown(path), loading::of_configuration(path))
+    policy_files::regular(path)?;
+    valid(&shown(path), policy_files::of_configuration(path))
 }
 
 fn valid(
@@ -343,5 +348,144 @@ impl RecordingFile {
             self.path.display(),
             self.line
         ))
+    }
+}
+
+// Watches a run for whether it looks at something that was redacted.
+
+/// How many places are told apart. Of a review with more, all of its objects count as redacted:
+/// each expression is compared with each place.
+const MAX_PLACES: usize = 1000;
+
+/// The places of a review that are redacted, and whether one of them counted.
+pub(crate) struct RedactionWatch {
+    /// Each as steps from the request on.
+    places: Vec<Vec<String>>,
+    touched: RefCell<Option<String>>,
+}
+
+// === impl RedactionWatch ===
+
+impl RedactionWatch {
+    /// For a review of which `redacted` was removed, as JSON Pointers.
+    pub(crate) fn new(redacted: &[String]) -> Self {
+        let steps = |pointer: &String| {
+            // `/request` or `/spec` comes first.
+            let steps = patch::steps(pointer).unwrap_or_default().into_iter().skip(1);
+            steps.map(|step| step.into_owned()).collect()
+        };
+        let places = if redacted.len() > MAX_PLACES {
+            ["object", "oldObject", "options"]
+                .map(|name| vec![name.to_owned()])
+                .to_vec()
+        } else {
+            redacted.iter().map(steps).collect()
+        };
+        Self {
+            places,
+            touched: RefCell::default(),
+        }
+    }
+
+    /// Whether anything is redacted.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.places.is_empty()
+    }
+
+    /// Says that something redacted would count.
+    pub(crate) fn touch(&self, why: impl FnOnce() -> String) {
+        let mut touched = self.touched.borrow_mut();
+        if touched.is_none() {
+            *touched = Some(why());
+        }
+    }
+
+    /// Why it cannot be said what would be decided, if so.
+    pub(crate) fn into_touched(self) -> Option<String> {
+        self.touched.into_inner()
+    }
+
+    /// Whether what is redacted overlaps with `path` of either object.
+    fn hides(&self, path: &[&str]) -> bool {
+        self.places.iter().any(|place| {
+            let is_object = matches!(place.first().map(String::as_str), Some("object" | "oldObject"));
+            let mut both = place.iter().skip(1).zip(path);
+            is_object && both.all(|(step, name)| step == name)
+        })
+    }
+
+    /// Whether a pointer into the object leads to something redacted, into it or to what is
+    /// around it.
+    pub(crate) fn overlaps(&self, target: &str) -> bool {
+        let Some(steps) = patch::steps(target) else {
+            return true;
+        };
+        let steps: Vec<&str> = steps.iter().map(AsRef::as_ref).collect();
+        self.hides(&steps)
+    }
+
+    fn look(&self, program: &Program, what: impl Fn() -> String) {
+        if self.is_any() && may_read(program, &self.places) {
+            self.touch(|| format!("{} may look at what is redacted", what()));
+        }
+    }
+
+    /// Labels decide whether something applies.
+    fn selects(&self, finding: &MatchFinding<'_>, what: impl Fn() -> String) {
+        let is_by_labels = match finding {
+            MatchFinding::Applies { .. } | MatchFinding::Fails(_) => true,
+            MatchFinding::Misses(mismatch) => matches!(mismatch, Mismatch::Object | Mismatch::Namespace),
+        };
+        if is_by_labels && self.hides(&["metadata", "labels"]) {
+            self.touch(|| format!("{} selects by labels, which are redacted", what()));
+        }
+    }
+}
+
+impl Recorder for RedactionWatch {
+    fn record(&self, step: TraceStep<'_>) {
+        match step {
+            TraceStep::Policy { kind, name, finding } => self.selects(&finding, || format!("{kind}/{name}")),
+            TraceStep::Binding { name, finding } => self.selects(&finding, || format!("the binding {name}")),
+            TraceStep::Webhook { webhook, finding } => {
+                self.selects(&finding, || format!("the webhook {}", webhook.id()));
+            }
+            TraceStep::Variable { name, program, .. } => {
+                self.look(program, || format!("the variable `{name}`"));
+            }
+            TraceStep::Expression {
+                part, program, text, ..
+            } => match part {
+                // These decide nothing.
+                PolicyExpression::Message(_) | PolicyExpression::Annotation(_) => {}
+                PolicyExpression::Condition(_) | PolicyExpression::Validation(_) => {
+                    self.look(program, || format!("`{text}`"));
+                }
+                // What it makes of the object is typed and compared as a whole.
+                PolicyExpression::Mutation(_) => {
+                    self.touch(|| "a mutation changes an object of which something is redacted".to_owned());
+                }
+            },
+            TraceStep::Exception { name, found, .. } => {
+                if !matches!(
+                    found,
+                    Err(NotExcused::Ended | NotExcused::Subjects | NotExcused::Rules)
+                ) && self.hides(&["metadata", "labels"])
+                {
+                    self.touch(|| format!("AdmissionException/{name} selects by labels, which are redacted"));
+                }
+            }
+            TraceStep::Initializer { .. } => {
+                if self.hides(&["metadata", "initializers"]) {
+                    self.touch(|| "the initializers of the object are redacted".to_owned());
+                }
+            }
+            TraceStep::Run { .. }
+            | TraceStep::Changed { .. }
+            | TraceStep::Decided(_)
+            | TraceStep::Again
+            | TraceStep::Asked { .. }
+            | TraceStep::Answered(_) => {}
+        }
     }
 }

@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::output::{self, Output};
-use super::policy_files::{At, PolicyFiles};
-use super::{CommandError, CommandResult, loading};
+use super::policy_files::{self, At, PolicyFiles};
+use super::{CommandError, CommandResult};
 use crate::cluster::LiveCluster;
 use formats::OpenReports;
 use input::{InputPart, ScanInput};
@@ -134,7 +134,7 @@ impl Scan {
             .for_each(|note| output::complain(format_args!("note: {note}")));
         let is_sound = report.finish()?;
         if faults.has_errors() {
-            let path = loading::shown(&self.filename);
+            let path = policy_files::shown(&self.filename);
             return Err(CommandError::Faulty { path, faults });
         }
         Ok(result(is_sound))

@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::output::{self, Format, Output};
-use super::{CommandError, CommandResult, loading};
+use super::{CommandError, CommandResult, policy_files};
 use crate::config::{Config, LogPath};
 use crate::reload::{
     self, LastGoodError, ManifestSource, ReloadAttempt, ReloadFailure, ReloadState, Reloader, Snapshot,
@@ -85,12 +85,12 @@ impl Serve {
         let _log =
             logging::start(metrics.log_dropped()).map_err(|error| CommandError::Usage(error.to_string()))?;
         let path = match &self.config {
-            Some(path) => loading::regular(path).map(|()| path.clone())?,
+            Some(path) => policy_files::regular(path).map(|()| path.clone())?,
             None if self.is_without_command => development::set_up(format)?,
             None => development::existing()?,
         };
         let now = SystemTime::now();
-        let source = loading::source_accepting_absence(self.accept_absence.iter().cloned().collect());
+        let source = policy_files::source_accepting_absence(self.accept_absence.iter().cloned().collect());
         let Some(start) = GatewayStart::read(&path, &*source, now) else {
             return Ok(CommandResult::Failure);
         };

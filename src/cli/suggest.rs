@@ -6,7 +6,6 @@
 //! ```
 
 mod report;
-mod unused;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,14 +14,13 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::output::{self, Format, Output};
-use super::{CommandError, CommandResult, loading};
+use super::{CommandError, CommandResult, policy_files};
 use crate::config::{self, DEFAULT_CLUSTER};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::authorizer::Authorizer;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::logged::LoggedDecision;
-use report::{LogLine, LogTotals, SuggestReport, SuggestedRoles};
-use unused::{Causes, UnusedObjects};
+use report::{Causes, LogLine, LogTotals, SuggestReport, SuggestedRoles, UnusedObjects};
 use usage::{AllowedRequests, LeftOut, UsedNames, UsedResource, UserUsage, Widening};
 
 /// Suggest the least RBAC that allows what a decision log shows.
@@ -185,7 +183,7 @@ impl Suggest {
         CommandError::Usage(format!(
             "there is no decision{} in `{}`",
             of.unwrap_or_default(),
-            loading::shown(&self.logs)
+            policy_files::shown(&self.logs)
         ))
     }
 
@@ -208,17 +206,20 @@ impl Suggest {
     fn loaded(&self) -> Result<Option<LoadedPolicies>, CommandError> {
         let (paths, (loaded, faults)) = match &self.config {
             Some(config) => {
-                let config = loading::configuration(Some(config))?;
-                (config.display().to_string(), loading::of_configuration(&config))
+                let config = policy_files::configuration(Some(config))?;
+                (
+                    config.display().to_string(),
+                    policy_files::of_configuration(&config),
+                )
             }
             None if self.manifests.is_empty() => return Ok(None),
             None => {
                 for path in &self.manifests {
-                    loading::readable(path)?;
+                    policy_files::readable(path)?;
                 }
                 (
-                    loading::shown(&self.manifests),
-                    loading::of_paths(&self.manifests),
+                    policy_files::shown(&self.manifests),
+                    policy_files::of_paths(&self.manifests),
                 )
             }
         };

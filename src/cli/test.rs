@@ -20,8 +20,8 @@ use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
 use super::output::{self, Format, Output};
-use super::policy_files::At;
-use super::{CommandError, CommandResult, loading};
+use super::policy_files::{self, At};
+use super::{CommandError, CommandResult};
 use crate::reload;
 use coverage::{Coverage, CoverageReport};
 use portcullis_policy::document::{self, Document};
@@ -208,8 +208,9 @@ pub(crate) const API_VERSION: &str = "portcullis.dev/v1alpha1";
 pub(crate) fn documents(paths: &[PathBuf], faults: &mut Faults) -> Result<Vec<Document>, CommandError> {
     let mut suites = Vec::new();
     for path in paths {
-        loading::readable(path)?;
-        let (sources, unreadable) = reload::read_manifests(&loading::everywhere(std::slice::from_ref(path)));
+        policy_files::readable(path)?;
+        let (sources, unreadable) =
+            reload::read_manifests(&policy_files::everywhere(std::slice::from_ref(path)));
         faults.append(unreadable);
         for source in sources {
             match document::parse(Some(&source.file), &source.text) {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::failure::in_words;
+use super::reach::in_words;
 use super::split::{Envelope, Part, SplitError, Splitter};
 use portcullis_policy::engine::text::cut;
 

@@ -13,9 +13,9 @@ use std::path::Path;
 use openssl::sha::Sha256;
 use serde::{Deserialize, Serialize};
 
+use super::contents::LeftOutReason;
 use super::kind::WatchedKind;
 use super::object::{Name, ReceivedObject};
-use super::weight::LeftOutReason;
 use crate::config::{FileScope, files};
 
 pub(crate) use changes::{SavedChanges, SnapshotSaver, UnsavedObjects};

@@ -14,10 +14,8 @@
 //! set has been read: grants must not take effect while denials are still on their way.
 
 mod absence;
-mod freshness;
 mod in_force;
 mod listing;
-mod recompile;
 mod schema;
 mod views;
 mod withheld;
@@ -25,15 +23,13 @@ mod withheld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::contents::{SharedContents, ValidObject};
+use super::contents::{LeftOutReason, SharedContents, ValidObject};
 use super::kind::{WatchPurpose, WatchedKind};
 use super::memory::{Charge, ClusterMemory, ClusterRoom};
 use super::object::{Name, ReceivedObject, RefusedObject, ServerMetadata};
 use super::saved::{RestoredSet, SavedKind};
-use super::weight::LeftOutReason;
 use crate::reload::Origin;
-use absence::Doubt;
-use freshness::StaleSince;
+use absence::{Doubt, StaleSince};
 use portcullis_cel::Version;
 use portcullis_policy::field::Faults;
 use schema::Definitions;

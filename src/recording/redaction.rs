@@ -17,7 +17,7 @@ mod marks;
 
 use crate::config::{PathStep, Redact};
 use marks::{Marks, Pattern, RemovedTexts};
-use portcullis_cel::json::{Document, Kind, Node, escape_bytes, pointer, replaced, write_string};
+use portcullis_cel::json::{Document, Kind, Node, escape_bytes, patch, replaced, write_string};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::engine::admission::{GroupVersionResource, Request};
 
@@ -221,7 +221,7 @@ pub(crate) fn redacted_patch(
         };
         let target = operation.get("path").and_then(Node::as_str);
         // A path that leads nowhere puts its value nowhere, but it is written.
-        let steps = target.as_deref().and_then(pointer::steps);
+        let steps = target.as_deref().and_then(patch::steps);
         for pattern in &redaction.patterns {
             let left = match &steps {
                 Some(steps) => pattern.after(steps),

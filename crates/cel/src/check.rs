@@ -3,7 +3,6 @@
 
 mod call;
 mod fold;
-mod literal;
 mod select;
 mod unify;
 
@@ -141,7 +140,7 @@ impl Checker<'_> {
 
     fn check_kind(&mut self, expr: &Expr) -> CheckedExpr {
         match &expr.kind {
-            ExprKind::Literal(literal) => Ok(literal::constant(literal)),
+            ExprKind::Literal(literal) => Ok(select::constant(literal)),
             ExprKind::Ident(name) => self.ident(expr, name),
             ExprKind::Select {
                 operand,

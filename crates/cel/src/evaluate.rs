@@ -10,7 +10,6 @@
 mod attribute;
 mod call;
 mod fold;
-mod mismatch;
 #[cfg(test)]
 mod tests;
 

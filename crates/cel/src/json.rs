@@ -25,7 +25,6 @@ mod diff;
 mod document;
 mod node;
 pub mod patch;
-pub mod pointer;
 mod replace;
 mod same;
 mod scan;

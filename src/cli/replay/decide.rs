@@ -1,6 +1,6 @@
 //! Decides one recorded review by a set of policies.
 
-use super::watch::RedactionWatch;
+use super::RedactionWatch;
 use crate::config::Endpoint;
 use crate::recording::{CallLine, ObjectState, RecordLine, RecordingError, object_state};
 use portcullis_cel::json::{Document, Node};

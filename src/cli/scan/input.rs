@@ -16,8 +16,8 @@ use super::formats::{API_VERSION, NAME, OpenReports};
 use super::judge::ObjectJudge;
 use super::report::ScanReport;
 use super::{Scan, in_order};
-use crate::cli::output::ProgressLine;
-use crate::cli::{CommandError, authorize, loading, output};
+use crate::cli::output::{self, ProgressLine};
+use crate::cli::{CommandError, authorize, policy_files};
 use crate::cluster::{ListedPlace, LiveCluster, ServedResource};
 use crate::reload;
 use portcullis_cel::json;
@@ -73,7 +73,7 @@ impl ScanInput {
                 parts.push(InputPart::Text(text));
                 continue;
             }
-            let files = loading::applied(std::slice::from_ref(path))?;
+            let files = policy_files::applied(std::slice::from_ref(path))?;
             parts.extend(files.into_iter().map(InputPart::File));
         }
         Ok(Self { parts })

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use crate::cli::output::{self, Format};
-use crate::cli::{CommandError, init, loading};
+use crate::cli::{CommandError, init, policy_files};
 use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
 use crate::server::ListenAddresses;
 use portcullis_policy::explain::Lines;
@@ -29,12 +29,12 @@ pub(crate) fn existing() -> Result<PathBuf, CommandError> {
 
 /// The folder of the development set-up.
 fn folder() -> &'static Path {
-    let configuration = Path::new(loading::DEVELOPMENT);
+    let configuration = Path::new(policy_files::DEVELOPMENT);
     configuration.parent().unwrap_or(Path::new(""))
 }
 
 fn found() -> Result<Option<PathBuf>, CommandError> {
-    let configuration = PathBuf::from(loading::DEVELOPMENT);
+    let configuration = PathBuf::from(policy_files::DEVELOPMENT);
     // Another's would be served with the keys that are in it.
     if let Some(why) = unsafe_for_keys(folder(), KeyFolderOwner::Own) {
         return Err(CommandError::Usage(why));
@@ -63,7 +63,7 @@ pub(crate) fn set_up(format: Format) -> Result<PathBuf, CommandError> {
         );
         output::print(format, &Lines::from_iter([text]), &())?;
     }
-    Ok(PathBuf::from(loading::DEVELOPMENT))
+    Ok(PathBuf::from(policy_files::DEVELOPMENT))
 }
 
 /// Where a fresh development set-up listens.

@@ -6,13 +6,13 @@ use serde::Serialize;
 use super::admission::AdmissionCase;
 use super::coverage::Coverage;
 use super::suite::{AccessCase, Case, CaseQuestion, Expectation, PoliciesFrom, Suite};
-use crate::cli::loading;
+use crate::cli::policy_files;
 use crate::{config, reload};
 use portcullis_policy::authorization::{Authorization, Trace};
 use portcullis_policy::engine::Time;
 use portcullis_policy::explain::admission::{AdmitInWords, OfflineReview, Traced};
-use portcullis_policy::explain::authorization::{InWords, object};
-use portcullis_policy::explain::{Lines, LoadedPolicies, authorization};
+use portcullis_policy::explain::authorization::{self, InWords, object};
+use portcullis_policy::explain::{Lines, LoadedPolicies};
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest;
 
@@ -65,8 +65,8 @@ impl TestRun {
     /// Decides the cases of `suite`. Without policies to decide by there is none.
     pub(crate) fn run(&mut self, suite: &Suite, faults: &mut Faults) -> Vec<CaseOutcome> {
         let (loaded, found) = match &suite.policies {
-            PoliciesFrom::Manifests(paths) => loading::of_paths(paths),
-            PoliciesFrom::Configuration(path) => loading::of_configuration(path),
+            PoliciesFrom::Manifests(paths) => policy_files::of_paths(paths),
+            PoliciesFrom::Configuration(path) => policy_files::of_configuration(path),
         };
         // What check warns of is no matter of a test.
         faults.extend(
@@ -107,7 +107,7 @@ impl TestRun {
 /// Everything that the cases of a suite may reach.
 fn reachable(policies: &PoliciesFrom) -> Coverage {
     let paths = match policies {
-        PoliciesFrom::Manifests(paths) => loading::everywhere(paths),
+        PoliciesFrom::Manifests(paths) => policy_files::everywhere(paths),
         PoliciesFrom::Configuration(path) => config::examine(path).0.manifests,
     };
     let mut coverage = Coverage::default();

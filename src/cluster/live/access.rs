@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cluster::client;
-use crate::cluster::failure::in_words;
+use crate::cluster::reach::in_words;
 use crate::cluster::requests::{ApiError, ApiRequest, ApiServer, Refusal};
 use crate::cluster::served::{ACCEPT, DiscoveredGroup, DiscoveredGroups};
 

@@ -4,7 +4,7 @@
 //! loop that charges the cost of the steps of that expansion: reading the accumulator
 //! (1), `@not_strictly_false` (1), `!` (1), a list of one (10), appending (1).
 
-use super::mismatch::{not_a_list, of_trait, of_types};
+use super::call::{not_a_list, of_trait, of_types};
 use super::{Deferred, Evaluation};
 use crate::activation::put_at;
 use crate::budget::STEPS_PER_NODE;

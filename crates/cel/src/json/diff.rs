@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::iter;
 
-use super::patch::PatchOperation;
-use super::pointer::escape;
+use super::patch::{PatchOperation, escape};
 use super::{Kind, MAX_OPENED, Node};
 
 /// Beyond this many pairs, items of two lists are compared place by place only.

@@ -297,9 +297,9 @@ impl<'d> Node<'d> {
     #[must_use]
     pub fn pointer(self, pointer: &str) -> Option<Self> {
         let mut node = self;
-        for step in super::pointer::steps(pointer)? {
+        for step in super::patch::steps(pointer)? {
             node = match node.kind() {
-                Kind::Array => node.item(super::pointer::index(&step)?)?,
+                Kind::Array => node.item(super::patch::index(&step)?)?,
                 _ => node.get(&step)?,
             };
         }

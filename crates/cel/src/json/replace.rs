@@ -4,7 +4,7 @@
 //! are gone into, so that a value that is large or deep costs no more than its text.
 
 use super::document::TapeToken;
-use super::pointer::escape;
+use super::patch::escape;
 use super::{Document, Node};
 
 /// Writes `root` with other text in place of the values at `places`, of those within others
