@@ -40,7 +40,7 @@ use portcullis_policy::engine::admission::{
     Chain, ChangeError, Denial, ObjectMemory, Outcome, Phase, TakenMemory,
 };
 use portcullis_policy::manifest::is_judged;
-use run::{AdmissionResult, AdmissionRun, JobStep, MemoryOf};
+use run::{AdmissionResult, AdmissionRun, JobStep, MemoryOf, StepEnd};
 
 /// The largest body that a worker reads itself: some 50 µs.
 const SMALL_BYTES: usize = 64 << 10;
@@ -74,7 +74,11 @@ pub(crate) async fn answer(
     let review = asked.read()?;
     let end = asked.received.deadline.min(asked.since + WORKER_TIME_SLICE);
     let is_over = || Instant::now() >= end;
-    let tried = asked.advance(shared, review.review(), Chain::new(phase), Vec::new(), &is_over);
+    let trial = StepEnd {
+        is_over: &is_over,
+        is_attempt: true,
+    };
+    let tried = asked.advance(shared, review.review(), Chain::new(phase), Vec::new(), trial);
     let step = match tried {
         Some(JobStep::Done(settled)) if settled.log_line.is_none() => {
             if let Some(recording) = settled.recording {
@@ -160,7 +164,7 @@ impl Job {
     ) -> Result<(Arc<Self>, JobStep), Rejection> {
         let of_step = shared.clone();
         let (deadline, phase) = (asked.received.deadline, asked.phase);
-        let cluster = Arc::clone(&asked.received.caller.cluster);
+        let owner = asked.received.owner("");
         let size = if asked.received.body.len() > LARGE_BYTES {
             JobSize::Large
         } else {
@@ -179,11 +183,13 @@ impl Job {
             drop(unread);
             let step = match job.hold(&of_step) {
                 Err(refused) => Some(refused),
-                Ok(()) => job.step(&of_step, Chain::new(phase), Vec::new(), is_over),
+                // On a thread for large ones, it is judged once it is known whose it is.
+                Ok(()) if size == JobSize::Large => None,
+                Ok(()) => job.step(&of_step, Chain::new(phase), Vec::new(), size.step_end(is_over)),
             };
             Ok::<_, Rejection>((job, step))
         };
-        let (job, step) = shared.pool.run(size, &cluster, deadline, work).await??;
+        let (job, step) = shared.pool.run(size, owner, deadline, work).await??;
         let step = match step {
             Some(step) => step,
             None => job.step_anew(shared, Chain::new(phase), Vec::new()).await?,
@@ -264,7 +270,12 @@ impl Job {
                 answer
             });
             let answers: Vec<WebhookAnswer> = answers.collect();
-            let step = job.step(&of_step, chain.clone(), answers.clone(), is_over);
+            let step = job.step(
+                &of_step,
+                chain.clone(),
+                answers.clone(),
+                JobSize::Small.step_end(is_over),
+            );
             step.ok_or((chain, answers))
         };
         match self.run(shared, JobSize::Small, work).await? {
@@ -281,12 +292,13 @@ impl Job {
         answers: Vec<WebhookAnswer>,
     ) -> Result<JobStep, Rejection> {
         let (job, of_step) = (Arc::clone(self), shared.clone());
-        let work = move |is_over: &dyn Fn() -> bool| job.step(&of_step, chain, answers, is_over);
         let size = if is_judged(&self.review.review().request) {
             JobSize::Compiling
         } else {
             JobSize::Large
         };
+        let work =
+            move |is_over: &dyn Fn() -> bool| job.step(&of_step, chain, answers, size.step_end(is_over));
         let step = self.run(shared, size, work).await?;
         step.ok_or(Rejection::TooLate)
     }
@@ -299,9 +311,8 @@ impl Job {
         work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
     ) -> Result<T, JobError> {
         let received = &self.asked.received;
-        let pool = &shared.pool;
-        pool.run(size, &received.caller.cluster, received.deadline, work)
-            .await
+        let owner = received.owner(&self.review.review().request.user.name);
+        shared.pool.run(size, owner, received.deadline, work).await
     }
 
     /// The next step of the run, unless it is over before.
@@ -310,10 +321,10 @@ impl Job {
         shared: &Shared,
         chain: Chain,
         answers: Vec<WebhookAnswer>,
-        is_over: &dyn Fn() -> bool,
+        end: StepEnd<'_>,
     ) -> Option<JobStep> {
         let review = self.review.review();
-        self.asked.advance(shared, review, chain, answers, is_over)
+        self.asked.advance(shared, review, chain, answers, end)
     }
 
     /// More of the questions, and the calls that are left.

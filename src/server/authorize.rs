@@ -11,10 +11,13 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use actix_web::web::{Bytes, Data};
+use tokio::time::timeout_at;
 
 use super::counters::CountingObserver;
 use super::gateway::{DecisionRecorder, Shared};
@@ -45,6 +48,8 @@ const CLUSTER_NOT_KNOWN: &str = "the objects of the cluster are not known yet";
 struct DecisionAttempt<'a> {
     /// Whether it is over, where it began at the given time.
     is_over: &'a dyn Fn(Instant) -> bool,
+    /// Whether it is made again where it needs much memory.
+    is_first: bool,
     /// Whether it was in vain, once it is over: else conditions without a result have failed.
     is_in_vain: &'a dyn Fn() -> bool,
     /// How many results of policies were counted in an attempt before.
@@ -57,8 +62,17 @@ enum AuthorizeStep {
     Answered(Bytes),
     /// To other authorizers.
     Consult(PendingConsultation),
-    /// To the end of the attempt; so many results of policies were counted.
-    Interrupted(usize),
+    /// To the end of the attempt.
+    Interrupted(InterruptedAttempt),
+}
+
+/// What is known after an attempt that was in vain.
+#[derive(Default)]
+struct InterruptedAttempt {
+    /// How many results of policies were counted.
+    counted: usize,
+    /// Whose question it is; empty while it is not known.
+    user: String,
 }
 
 /// A review about which other authorizers must be asked.
@@ -83,24 +97,25 @@ struct AuthorizationResult<'r> {
 /// The reply to the review in the body, unless others must be asked. A small review is tried on
 /// the worker; what is large or takes long must not hold up the others of its worker.
 pub(crate) async fn answer(shared: &Data<Shared>, received: ReviewRequest) -> Result<Bytes, Rejection> {
-    let counted = if received.body.len() < MIN_POOL_BYTES {
+    let before = if received.body.len() < MIN_POOL_BYTES {
         match attempt_here(shared, &received)? {
             AuthorizeStep::Answered(reply) => return Ok(reply),
             // Boxed, as below: most reviews need no room for it.
             AuthorizeStep::Consult(pending) => {
                 return Ok(Box::pin(pending.ask(shared, &received)).await);
             }
-            AuthorizeStep::Interrupted(counted) => counted,
+            AuthorizeStep::Interrupted(attempt) => attempt,
         }
     } else {
-        0
+        InterruptedAttempt::default()
     };
-    Box::pin(answer_in_pool(shared, received, counted)).await
+    Box::pin(answer_in_pool(shared, Arc::new(received), before)).await
 }
 
 fn attempt_here(shared: &Shared, received: &ReviewRequest) -> Result<AuthorizeStep, Rejection> {
     let attempt = DecisionAttempt {
         is_over: &|since| Instant::now() >= received.deadline.min(since + WORKER_TIME_SLICE),
+        is_first: true,
         is_in_vain: &|| true,
         counted: 0,
     };
@@ -110,33 +125,58 @@ fn attempt_here(shared: &Shared, received: &ReviewRequest) -> Result<AuthorizeSt
 /// The same on threads for it: once more for a short while, then until the caller's deadline.
 async fn answer_in_pool(
     shared: &Data<Shared>,
-    mut received: ReviewRequest,
-    mut counted: usize,
+    received: Arc<ReviewRequest>,
+    mut before: InterruptedAttempt,
 ) -> Result<Bytes, Rejection> {
-    let (deadline, cluster) = (received.deadline, Arc::clone(&received.caller.cluster));
-    let end = end_of_calls(Instant::now(), deadline);
     for size in [JobSize::Small, JobSize::Large] {
-        let of_job = shared.clone();
-        let work = move |is_over: &dyn Fn() -> bool| {
-            // What nobody waits for any more is always in vain.
-            let attempt = DecisionAttempt {
-                is_over: &|_| is_over() || Instant::now() >= end,
-                is_in_vain: &|| size == JobSize::Small || is_over(),
-                counted,
-            };
-            decide(&of_job, &received, attempt).map(|step| (step, received))
-        };
-        let (step, returned) = shared.access_pool.run(size, &cluster, deadline, work).await??;
-        match step {
+        match attempt_in_pool(shared, &received, size, before).await? {
             AuthorizeStep::Answered(reply) => return Ok(reply),
             AuthorizeStep::Consult(pending) => {
-                return Ok(Box::pin(pending.ask(shared, &returned)).await);
+                return Ok(Box::pin(pending.ask(shared, &received)).await);
             }
-            AuthorizeStep::Interrupted(so_far) => counted = so_far,
+            AuthorizeStep::Interrupted(attempt) => before = attempt,
         }
-        received = returned;
     }
     Err(Rejection::TooLate)
+}
+
+/// One that finds no thread in time for the caller is made here: what takes long has failed.
+async fn attempt_in_pool(
+    shared: &Data<Shared>,
+    received: &Arc<ReviewRequest>,
+    size: JobSize,
+    before: InterruptedAttempt,
+) -> Result<AuthorizeStep, Rejection> {
+    let InterruptedAttempt { counted, user } = before;
+    let end = end_of_calls(Instant::now(), received.deadline);
+    let has_begun = Arc::new(AtomicBool::new(false));
+    let (of_job, asked, begins) = (shared.clone(), Arc::clone(received), Arc::clone(&has_begun));
+    let work = move |is_over: &dyn Fn() -> bool| {
+        begins.store(true, Ordering::Relaxed);
+        // What nobody waits for any more is always in vain.
+        let attempt = DecisionAttempt {
+            is_over: &|_| is_over() || Instant::now() >= end,
+            is_first: size == JobSize::Small,
+            is_in_vain: &|| size == JobSize::Small || is_over(),
+            counted,
+        };
+        decide(&of_job, &asked, attempt)
+    };
+    let owner = received.owner(&user);
+    let mut running = pin!(shared.access_pool.run(size, owner, received.deadline, work));
+    match timeout_at(end.into(), &mut running).await {
+        Ok(step) => step?,
+        Err(_) if has_begun.load(Ordering::Relaxed) => running.await?,
+        Err(_) => {
+            let attempt = DecisionAttempt {
+                is_over: &|since| Instant::now() >= since + WORKER_TIME_SLICE,
+                is_first: true,
+                is_in_vain: &|| false,
+                counted,
+            };
+            decide(shared, received, attempt)
+        }
+    }
 }
 
 /// Decides what can be decided without others.
@@ -155,14 +195,21 @@ fn decide(
     let counters = counters.of(&received.snapshot);
 
     let since = Instant::now();
-    let was_over = Cell::new(false);
+    let was_over = AtomicBool::new(false);
     let expired = || {
-        let is_over = was_over.get() || (attempt.is_over)(since);
-        was_over.set(is_over);
+        let is_over = was_over.load(Ordering::Relaxed) || (attempt.is_over)(since);
+        was_over.store(is_over, Ordering::Relaxed);
         is_over
     };
-    let deadline = Deadline { expired: &expired };
-    let is_in_vain = || was_over.get() && (attempt.is_in_vain)();
+    let deadline = Deadline {
+        expired: &expired,
+        needs_more: attempt.is_first.then_some(&was_over),
+    };
+    let interrupted = |counted| {
+        let user = review.attributes.user.name.to_string();
+        AuthorizeStep::Interrupted(InterruptedAttempt { counted, user })
+    };
+    let is_in_vain = || was_over.load(Ordering::Relaxed) && (attempt.is_in_vain)();
     let mut count = CountingObserver {
         counters,
         policies,
@@ -178,7 +225,7 @@ fn decide(
     };
     drop(span);
     if is_in_vain() {
-        return Ok(AuthorizeStep::Interrupted(count.counted));
+        return Ok(interrupted(count.counted));
     }
     let (mut error, mut opinions) = (String::new(), Vec::new());
     let authorizers = &received.snapshot.authorizers;
@@ -187,7 +234,7 @@ fn decide(
             .keeping(shared.recordings.is_on());
         let cluster = &received.caller.cluster;
         match authorizers.consult(cluster, &review.attributes, consultation, deadline, since) {
-            _ if is_in_vain() => return Ok(AuthorizeStep::Interrupted(count.counted)),
+            _ if is_in_vain() => return Ok(interrupted(count.counted)),
             ConsultationStep::Done(end) => {
                 (authorization, error, opinions) = (end.authorization, end.error, end.opinions);
             }

@@ -13,6 +13,7 @@ use super::counters::CountersInForce;
 use super::lifecycle::Lifecycle;
 use super::pool::Pool;
 use crate::authentication::Refusal;
+use crate::cluster::memory_of_process;
 use crate::config::LogTrace;
 use crate::console::ConsoleState;
 use crate::recording::Recordings;
@@ -20,6 +21,8 @@ use crate::reload::{ReloadState, Snapshot};
 use crate::telemetry::decision_log::Record;
 use crate::telemetry::metrics::{Endpoint, IntGauge};
 use crate::telemetry::{DecisionLog, Metrics, Traces};
+use portcullis_cel::MAX_EVALUATION_BYTES;
+use portcullis_policy::authorization::condition::RequestActivation;
 
 /// The parts that a gateway is made of.
 pub struct Gateway {
@@ -92,8 +95,12 @@ impl Shared {
             mutating: metrics.in_flight(Endpoint::Mutate),
             shadowing: metrics.shadow_in_flight(),
             traces: Traces::new(metrics.trace_spans_dropped()),
-            pool: Pool::start("admission", threads)?.compiling()?,
-            access_pool: Pool::start("access", threads)?,
+            pool: Pool::start("admission", threads, costly_threads(4, MAX_EVALUATION_BYTES))?.compiling()?,
+            access_pool: Pool::start(
+                "access",
+                threads,
+                costly_threads(16, RequestActivation::MAX_BYTES),
+            )?,
             lifecycle: Lifecycle::new(Connections::new(Some(metrics.connections()))),
             refusals: Refusals::new(),
             counters,
@@ -104,6 +111,12 @@ impl Shared {
             recorder,
         })
     }
+}
+
+/// How many evaluations of at most `max_bytes` take no more together than such a part of the memory
+/// of the process.
+fn costly_threads(part: usize, max_bytes: usize) -> usize {
+    memory_of_process().map_or(usize::MAX, |bytes| bytes / part / max_bytes)
 }
 
 /// What the console remembers of `state`, if the configuration has one.

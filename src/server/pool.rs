@@ -8,10 +8,11 @@
 //! Workers never wait for these threads. Every job of the first kind has only a short slice
 //! of processor time, so an expensive one does not delay cheap ones: it starts again on
 //! separate threads. A cheap one that waits for a busy processor spends none of its slice.
-//! Clusters take turns ([`queue`]). The queues are bounded by the permits that every
+//! Clusters and their users take turns ([`JobQueue`]). The queues are bounded by the permits that every
 //! job holds. No job waits beyond its deadline.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,6 +25,9 @@ use tokio::time::timeout_at;
 
 /// The processor time of a small job.
 const SMALL_JOB_TIME: Duration = Duration::from_millis(20);
+
+/// One for each of two clusters.
+const MIN_LARGE: usize = 2;
 
 /// The threads. They end soon after this is dropped.
 pub(crate) struct Pool {
@@ -56,13 +60,17 @@ pub(crate) enum JobError {
 // === impl Pool ===
 
 impl Pool {
-    /// Starts the threads, called `name`, so many for small jobs. A cluster has at most half of
-    /// the others. What compiles has threads of its own only in a pool that is
-    /// [`compiling`](Self::compiling).
-    pub(crate) fn start(name: &str, threads: usize) -> io::Result<Self> {
-        let large = start(&format!("{name}-large"), 2 * threads, threads)?;
+    /// Starts the threads, called `name`, so many for small jobs and at most `max_large` for the
+    /// others. Of these a cluster has half, and a user half of it. What compiles has threads of
+    /// its own only in a pool that is [`compiling`](Self::compiling).
+    pub(crate) fn start(name: &str, threads: usize, max_large: usize) -> io::Result<Self> {
+        let large = start_shared(&format!("{name}-large"), large_threads(threads, max_large))?;
+        let all = RunningLimits {
+            of_cluster: threads,
+            of_user: threads,
+        };
         Ok(Self {
-            small: start(name, threads, threads)?,
+            small: start(name, threads, all)?,
             compiling: Arc::clone(&large),
             large,
             is_closing: Arc::default(),
@@ -71,12 +79,12 @@ impl Pool {
 
     /// The same with threads for what compiles.
     pub(crate) fn compiling(mut self) -> io::Result<Self> {
-        self.compiling = start("compile", 2, 1)?;
+        self.compiling = start_shared("compile", MIN_LARGE)?;
         Ok(self)
     }
 
-    /// Runs `work` of `cluster` on one of the threads for its size, in the order of arrival
-    /// among those of the cluster. It may ask whether it is over: nobody waits for it any more,
+    /// Runs `work` of `owner` on one of the threads for its size, in the order of arrival
+    /// among those of the owner. It may ask whether it is over: nobody waits for it any more,
     /// the deadline passed, or a small one has had its slice. It does not begin if it is over before.
     ///
     /// # Errors
@@ -85,7 +93,7 @@ impl Pool {
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         size: JobSize,
-        cluster: &Arc<str>,
+        owner: JobOwner,
         deadline: Instant,
         work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
     ) -> Result<T, JobError> {
@@ -110,7 +118,7 @@ impl Pool {
             JobSize::Large => &self.large,
             JobSize::Compiling => &self.compiling,
         };
-        queue.push(cluster, Box::new(job));
+        queue.push(owner, Box::new(job));
         match timeout_at(deadline.into(), answered).await {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(_)) if Instant::now() < deadline => Err(JobError::Broken),
@@ -165,9 +173,26 @@ fn thread_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Starts so many threads, of which so many serve one cluster at most.
-fn start(name: &str, threads: usize, of_one: usize) -> io::Result<Arc<JobQueue>> {
-    let queue = Arc::new(JobQueue::new(of_one));
+/// How many threads there are for large jobs, where there are so many for small ones. From four
+/// on neither a cluster nor one of its users has all of what the others of its kind wait for.
+fn large_threads(threads: usize, max_large: usize) -> usize {
+    (2 * threads).max(4).min(max_large).max(MIN_LARGE)
+}
+
+/// Starts so many threads, shared by clusters and their users.
+fn start_shared(name: &str, threads: usize) -> io::Result<Arc<JobQueue>> {
+    start(name, threads, shares(threads))
+}
+
+fn shares(threads: usize) -> RunningLimits {
+    let of_cluster = threads / 2;
+    let of_user = (of_cluster / 2).max(1);
+    RunningLimits { of_cluster, of_user }
+}
+
+/// Starts so many threads, of which so many serve one owner at most.
+fn start(name: &str, threads: usize, limits: RunningLimits) -> io::Result<Arc<JobQueue>> {
+    let queue = Arc::new(JobQueue::new(limits));
     for _ in 0..threads {
         let queue = Arc::clone(&queue);
         thread::Builder::new()
@@ -187,45 +212,65 @@ fn run(queue: &JobQueue) {
     }
 }
 
-// Jobs that wait for threads, in turns by cluster.
-//
-// Of the clusters that have jobs each has its turn, however many another has; and no cluster
-// has more than a part of the threads at once, so that a job of another need not wait for the
-// end of its jobs.
-
 /// Work for one thread.
 pub(crate) type PoolJob = Box<dyn FnOnce() + Send>;
 
-/// The jobs that wait.
+/// Whose a job is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct JobOwner {
+    pub(crate) cluster: Arc<str>,
+    /// Empty while it is not known.
+    pub(crate) user: Arc<str>,
+}
+
+/// How many jobs may run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RunningLimits {
+    pub(crate) of_cluster: usize,
+    pub(crate) of_user: usize,
+}
+
+/// The jobs that wait, in turns by cluster, and within a cluster by user.
+///
+/// Of the clusters that have jobs each has its turn, however many another has; and no cluster
+/// has more than a part of the threads at once, so that a job of another need not wait for the
+/// end of its jobs. The same holds for the users of a cluster.
 pub(crate) struct JobQueue {
-    /// How many jobs of one cluster may run at once.
-    most_running: usize,
+    limits: RunningLimits,
     jobs: Mutex<QueuedJobs>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct QueuedJobs {
-    /// Of each cluster that has some, whose turn is next first.
-    waiting: VecDeque<(Arc<str>, VecDeque<PoolJob>)>,
+    /// Of each cluster that has some, whose turn is next first; of its users likewise.
+    waiting: VecDeque<(Arc<str>, VecDeque<UserJobs>)>,
     /// How many run, of each cluster that has some.
     running: HashMap<Arc<str>, usize>,
+    /// The same of each user.
+    running_of_users: HashMap<JobOwner, usize>,
     is_closed: bool,
+}
+
+/// The jobs of one user, in the order of arrival.
+struct UserJobs {
+    owner: JobOwner,
+    jobs: VecDeque<PoolJob>,
 }
 
 /// A job that was taken. It runs until this is dropped.
 pub(crate) struct RunningJob<'q> {
     queue: &'q JobQueue,
-    cluster: Arc<str>,
+    owner: JobOwner,
     pub(crate) job: Option<PoolJob>,
 }
 
 // === impl JobQueue ===
 
 impl JobQueue {
-    pub(crate) fn new(most_running: usize) -> Self {
+    pub(crate) fn new(limits: RunningLimits) -> Self {
         Self {
-            most_running,
+            limits,
             jobs: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -235,9 +280,9 @@ impl JobQueue {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a job of `cluster` behind the others that it has.
-    pub(crate) fn push(&self, cluster: &Arc<str>, job: PoolJob) {
-        self.jobs().push(cluster, job);
+    /// Adds a job of `owner` behind the others that it has.
+    pub(crate) fn push(&self, owner: JobOwner, job: PoolJob) {
+        self.jobs().push(owner, job);
         self.changed.notify_one();
     }
 
@@ -248,10 +293,10 @@ impl JobQueue {
             if jobs.is_closed {
                 return None;
             }
-            if let Some((cluster, job)) = jobs.next(self.most_running) {
+            if let Some((owner, job)) = jobs.next(self.limits) {
                 let job = Some(job);
                 let queue = self;
-                return Some(RunningJob { queue, cluster, job });
+                return Some(RunningJob { queue, owner, job });
             }
             jobs = self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner);
         }
@@ -271,49 +316,80 @@ impl JobQueue {
 // === impl QueuedJobs ===
 
 impl QueuedJobs {
-    fn push(&mut self, cluster: &Arc<str>, job: PoolJob) {
-        match self.waiting.iter_mut().find(|(own, _)| own == cluster) {
-            Some((_, jobs)) => jobs.push_back(job),
-            None => self.waiting.push_back((Arc::clone(cluster), [job].into())),
+    fn push(&mut self, owner: JobOwner, job: PoolJob) {
+        let cluster = self.waiting.iter_mut().find(|(own, _)| *own == owner.cluster);
+        let new = UserJobs {
+            jobs: [job].into(),
+            owner,
+        };
+        let Some((_, users)) = cluster else {
+            let cluster = Arc::clone(&new.owner.cluster);
+            return self.waiting.push_back((cluster, [new].into()));
+        };
+        match users.iter_mut().find(|user| user.owner == new.owner) {
+            Some(user) => user.jobs.extend(new.jobs),
+            None => users.push_back(new),
         }
     }
 
-    fn next(&mut self, most_running: usize) -> Option<(Arc<str>, PoolJob)> {
-        let running = |cluster: &Arc<str>| self.running.get(cluster).copied().unwrap_or_default();
-        let turn = self
-            .waiting
-            .iter()
-            .position(|(cluster, _)| running(cluster) < most_running)?;
-        let (cluster, mut jobs) = self.waiting.remove(turn)?;
+    fn next(&mut self, limits: RunningLimits) -> Option<(JobOwner, PoolJob)> {
+        let (turn, user) = self.turn(limits)?;
+        let (cluster, mut users) = self.waiting.remove(turn)?;
+        let UserJobs { owner, mut jobs } = users.remove(user)?;
         let job = jobs.pop_front()?;
         if !jobs.is_empty() {
-            self.waiting.push_back((Arc::clone(&cluster), jobs));
+            let owner = owner.clone();
+            users.push_back(UserJobs { owner, jobs });
         }
         *self.running.entry(Arc::clone(&cluster)).or_default() += 1;
-        Some((cluster, job))
+        *self.running_of_users.entry(owner.clone()).or_default() += 1;
+        if !users.is_empty() {
+            self.waiting.push_back((cluster, users));
+        }
+        Some((owner, job))
     }
 
-    fn end(&mut self, cluster: &Arc<str>) {
-        if let Some(running) = self.running.get_mut(cluster) {
-            *running -= 1;
-            if *running == 0 {
-                self.running.remove(cluster);
-            }
+    /// The places of the cluster and of its user whose job is next.
+    fn turn(&self, limits: RunningLimits) -> Option<(usize, usize)> {
+        let is_free = |user: &UserJobs| count(&self.running_of_users, &user.owner) < limits.of_user;
+        let mut clusters = self.waiting.iter().enumerate();
+        clusters.find_map(|(turn, (cluster, users))| {
+            let user = users.iter().position(is_free)?;
+            (count(&self.running, cluster) < limits.of_cluster).then_some((turn, user))
+        })
+    }
+
+    fn end(&mut self, owner: &JobOwner) {
+        release(&mut self.running, &owner.cluster);
+        release(&mut self.running_of_users, owner);
+    }
+}
+
+fn count<K: Hash + Eq>(running: &HashMap<K, usize>, key: &K) -> usize {
+    running.get(key).copied().unwrap_or_default()
+}
+
+fn release<K: Hash + Eq>(running: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = running.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            running.remove(key);
         }
     }
 }
 
 impl Drop for RunningJob<'_> {
     fn drop(&mut self) {
-        self.queue.jobs().end(&self.cluster);
+        self.queue.jobs().end(&self.owner);
         self.queue.changed.notify_one();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
-    use std::sync::{LazyLock, mpsc};
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread()
@@ -323,7 +399,13 @@ mod tests {
             .block_on(future)
     }
 
-    static EAST: LazyLock<Arc<str>> = LazyLock::new(|| "east".into());
+    /// Whose it is, of somebody in this cluster.
+    fn of(cluster: &str) -> JobOwner {
+        JobOwner {
+            cluster: cluster.into(),
+            user: "jane".into(),
+        }
+    }
 
     /// Later than any test runs.
     fn much_later() -> Instant {
@@ -332,17 +414,19 @@ mod tests {
 
     #[test]
     fn what_runs_notices_when_nobody_waits_any_more() {
-        let pool = Pool::start("test", 1).unwrap();
+        let pool = Pool::start("test", 1, 2).unwrap();
         let (begin, begun) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         block_on(async {
-            let mut waiting = Box::pin(pool.run(JobSize::Large, &EAST, much_later(), move |is_over| {
-                begin.send(()).unwrap();
-                while !is_over() {
-                    thread::yield_now();
-                }
-                end.send(()).unwrap();
-            }));
+            let mut waiting = Box::pin(
+                pool.run(JobSize::Large, of("east"), much_later(), move |is_over| {
+                    begin.send(()).unwrap();
+                    while !is_over() {
+                        thread::yield_now();
+                    }
+                    end.send(()).unwrap();
+                }),
+            );
             assert!(futures_util::poll!(&mut waiting).is_pending());
             begun.recv().unwrap();
         });
@@ -350,38 +434,65 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_much_memory_has_few_threads_however_many_processors_there_are() {
+        assert_eq!(large_threads(64, usize::MAX), 128);
+        assert_eq!(large_threads(64, 4), 4);
+        assert_eq!(large_threads(2, 16), 4);
+        assert_eq!(
+            large_threads(1, 16),
+            4,
+            "one for each of two users of two clusters"
+        );
+        assert_eq!(large_threads(1, 0), 2, "one for each of two clusters");
+    }
+
+    #[test]
+    fn a_cluster_has_half_of_the_threads_and_a_user_half_of_these() {
+        for (threads, of_cluster, of_user) in [(2, 1, 1), (4, 2, 1), (128, 64, 32)] {
+            assert_eq!(shares(threads), RunningLimits { of_cluster, of_user });
+        }
+    }
+
+    #[test]
     fn a_job_that_breaks_takes_no_thread_away() {
-        let pool = Pool::start("test", 1).unwrap();
+        let pool = Pool::start("test", 1, 2).unwrap();
         block_on(async {
             let broken: Result<u8, _> = pool
-                .run(JobSize::Small, &EAST, much_later(), |_| panic!("on purpose"))
+                .run(JobSize::Small, of("east"), much_later(), |_| panic!("on purpose"))
                 .await;
             assert_eq!(broken, Err(JobError::Broken));
-            assert_eq!(pool.run(JobSize::Small, &EAST, much_later(), |_| 7).await, Ok(7));
+            assert_eq!(
+                pool.run(JobSize::Small, of("east"), much_later(), |_| 7).await,
+                Ok(7)
+            );
         });
     }
 
     #[test]
     fn nobody_waits_for_a_thread_beyond_the_deadline() {
-        let pool = Pool::start("test", 1).unwrap();
+        let pool = Pool::start("test", 1, 2).unwrap();
         let (release, held) = mpsc::channel::<()>();
         block_on(async {
-            let mut holding = Box::pin(pool.run(JobSize::Large, &EAST, much_later(), move |_| held.recv()));
+            let mut holding =
+                Box::pin(pool.run(JobSize::Large, of("east"), much_later(), move |_| held.recv()));
             assert!(futures_util::poll!(&mut holding).is_pending());
             let soon = Instant::now() + Duration::from_millis(20);
             let waited = pool
-                .run(JobSize::Large, &EAST, soon, |_| panic!("it never begins"))
+                .run(JobSize::Large, of("east"), soon, |_| panic!("it never begins"))
                 .await;
             assert_eq!(waited, Err::<(), _>(JobError::TooLate));
             drop(release);
             assert!(holding.await.is_ok(), "and takes no thread later either");
-            assert_eq!(pool.run(JobSize::Large, &EAST, much_later(), |_| 7).await, Ok(7));
+            assert_eq!(
+                pool.run(JobSize::Large, of("east"), much_later(), |_| 7).await,
+                Ok(7)
+            );
         });
     }
 
     #[test]
     fn work_that_runs_notices_its_deadline() {
-        let pool = Pool::start("test", 1).unwrap();
+        let pool = Pool::start("test", 1, 2).unwrap();
         let soon = Instant::now() + Duration::from_millis(20);
         let (end, ended) = mpsc::channel();
         let work = move |is_over: &dyn Fn() -> bool| {
@@ -391,24 +502,24 @@ mod tests {
             end.send(()).unwrap();
         };
         // Which of the two comes first at the deadline, its end or the timer, is left to chance.
-        let _either = block_on(pool.run(JobSize::Large, &EAST, soon, work));
+        let _either = block_on(pool.run(JobSize::Large, of("east"), soon, work));
         ended.recv().unwrap();
     }
 
     #[test]
     fn a_small_job_that_waits_for_a_processor_keeps_its_slice() {
-        let pool = Pool::start("test", 1).unwrap();
+        let pool = Pool::start("test", 1, 2).unwrap();
         let wait = |is_over: &dyn Fn() -> bool| {
             thread::sleep(2 * SMALL_JOB_TIME);
             is_over()
         };
-        let over = block_on(pool.run(JobSize::Small, &EAST, much_later(), wait));
+        let over = block_on(pool.run(JobSize::Small, of("east"), much_later(), wait));
         assert_eq!(over, Ok(false));
     }
 
     #[test]
     fn costly_jobs_hold_up_no_small_one() {
-        let pool = Pool::start("test", 1).unwrap();
+        let pool = Pool::start("test", 1, 2).unwrap();
         let spin = |is_over: &dyn Fn() -> bool| {
             while !is_over() {
                 thread::yield_now();
@@ -417,18 +528,24 @@ mod tests {
         block_on(async {
             // Each has its slice among the small ones, then a thread of the others.
             for _ in 0..4 {
-                assert_eq!(pool.run(JobSize::Small, &EAST, much_later(), spin).await, Ok(()));
+                assert_eq!(
+                    pool.run(JobSize::Small, of("east"), much_later(), spin).await,
+                    Ok(())
+                );
             }
-            let mut large = Box::pin(pool.run(JobSize::Large, &EAST, much_later(), spin));
+            let mut large = Box::pin(pool.run(JobSize::Large, of("east"), much_later(), spin));
             assert!(futures_util::poll!(&mut large).is_pending());
-            assert_eq!(pool.run(JobSize::Small, &EAST, much_later(), |_| 7).await, Ok(7));
+            assert_eq!(
+                pool.run(JobSize::Small, of("east"), much_later(), |_| 7).await,
+                Ok(7)
+            );
             assert!(futures_util::poll!(&mut large).is_pending());
         });
     }
 
     #[test]
     fn a_cluster_that_compiles_holds_up_no_other() {
-        let pool = Pool::start("test", 1).unwrap().compiling().unwrap();
+        let pool = Pool::start("test", 1, 2).unwrap().compiling().unwrap();
         let spin = |is_over: &dyn Fn() -> bool| {
             while !is_over() {
                 thread::yield_now();
@@ -436,58 +553,93 @@ mod tests {
         };
         block_on(async {
             for size in [JobSize::Compiling, JobSize::Large] {
-                let held = |_| Box::pin(pool.run(size, &EAST, much_later(), spin));
+                let held = |_| Box::pin(pool.run(size, of("east"), much_later(), spin));
                 let mut held: Vec<_> = (0..4).map(held).collect();
                 for held in &mut held {
                     assert!(futures_util::poll!(held).is_pending());
                 }
-                let west: Arc<str> = "west".into();
-                assert_eq!(pool.run(size, &west, much_later(), |_| 7).await, Ok(7));
+                assert_eq!(pool.run(size, of("west"), much_later(), |_| 7).await, Ok(7));
             }
         });
     }
 
-    fn push(queue: &JobQueue, cluster: &str, jobs: usize) {
+    const LIMITS: RunningLimits = RunningLimits {
+        of_cluster: 2,
+        of_user: 1,
+    };
+
+    fn push(queue: &JobQueue, cluster: &str, user: &str, jobs: usize) {
         for _ in 0..jobs {
-            queue.push(&cluster.into(), Box::new(|| ()));
+            let owner = JobOwner {
+                cluster: cluster.into(),
+                user: user.into(),
+            };
+            queue.push(owner, Box::new(|| ()));
         }
     }
 
-    fn take(queue: &JobQueue) -> RunningJob<'_> {
-        queue.take().unwrap()
+    /// The next job, with its cluster and user.
+    fn take(queue: &JobQueue) -> (RunningJob<'_>, String) {
+        let taken = queue.take().unwrap();
+        let of = format!("{}/{}", taken.owner.cluster, taken.owner.user);
+        (taken, of)
+    }
+
+    fn may_run(queue: &JobQueue) -> bool {
+        queue.jobs().turn(queue.limits).is_some()
     }
 
     #[test]
-    fn clusters_have_their_turns_however_many_jobs_one_has() {
-        let queue = JobQueue::new(10);
-        push(&queue, "east", 5);
-        push(&queue, "west", 2);
-        push(&queue, "north", 1);
-        let order: Vec<_> = (0..8).map(|_| take(&queue).cluster.to_string()).collect();
+    fn clusters_and_their_users_have_their_turns_however_many_jobs_one_has() {
+        let queue = JobQueue::new(LIMITS);
+        push(&queue, "east", "mallory", 4);
+        push(&queue, "west", "jane", 2);
+        push(&queue, "north", "jane", 1);
+        push(&queue, "east", "jane", 2);
+        let order: Vec<_> = (0..9).map(|_| take(&queue).1).collect();
         assert_eq!(
-            order,
-            ["east", "west", "north", "east", "west", "east", "east", "east"]
+            order[..4],
+            ["east/mallory", "west/jane", "north/jane", "east/jane"]
         );
+        assert_eq!(order[4..7], ["west/jane", "east/mallory", "east/jane"]);
+        assert_eq!(order[7..], ["east/mallory", "east/mallory"]);
     }
 
     #[test]
     fn a_cluster_has_no_more_than_its_part_of_the_threads() {
-        let queue = JobQueue::new(2);
-        push(&queue, "east", 5);
-        let [first, _second] = [take(&queue), take(&queue)];
-        assert!(queue.jobs().next(2).is_none(), "of no other is a job there");
-        push(&queue, "west", 1);
-        assert_eq!(&*take(&queue).cluster, "west");
+        let queue = JobQueue::new(LIMITS);
+        for user in ["jane", "joe", "mallory"] {
+            push(&queue, "east", user, 5);
+        }
+        let [(first, _), _second] = [take(&queue), take(&queue)];
+        assert!(!may_run(&queue), "of no other is a job there");
+        push(&queue, "west", "jane", 1);
+        assert_eq!(take(&queue).1, "west/jane");
         drop(first);
-        assert_eq!(&*take(&queue).cluster, "east");
+        assert_eq!(take(&queue).1, "east/mallory");
+    }
+
+    #[test]
+    fn a_user_has_no_more_than_a_part_of_what_the_cluster_has() {
+        let queue = JobQueue::new(LIMITS);
+        push(&queue, "east", "mallory", 5);
+        let (first, _) = take(&queue);
+        assert!(!may_run(&queue), "of no other is a job there");
+        push(&queue, "east", "jane", 1);
+        assert_eq!(take(&queue).1, "east/jane");
+        push(&queue, "west", "mallory", 1);
+        assert_eq!(take(&queue).1, "west/mallory", "who is somebody else");
+        drop(first);
+        assert_eq!(take(&queue).1, "east/mallory");
     }
 
     #[test]
     fn a_closed_queue_has_no_jobs() {
-        let queue = JobQueue::new(2);
-        push(&queue, "east", 5);
+        let queue = JobQueue::new(LIMITS);
+        push(&queue, "east", "jane", 5);
         queue.close();
         assert!(queue.take().is_none());
-        assert!(queue.jobs().running.is_empty());
+        let jobs = queue.jobs();
+        assert!(jobs.running.is_empty() && jobs.running_of_users.is_empty());
     }
 }

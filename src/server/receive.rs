@@ -21,6 +21,7 @@ use super::gateway::Shared;
 use super::head::RequestHead;
 use super::lifecycle::LifecyclePhase;
 use super::limits::{Capacity, Limiter, Permit, ShareKey};
+use super::pool::JobOwner;
 use super::respond::Rejection;
 use crate::authentication::{Caller, Credentials, Refusal};
 use crate::config::{self, Config, parse_duration};
@@ -171,6 +172,14 @@ impl RequestContext {
 // === impl ReviewRequest ===
 
 impl ReviewRequest {
+    /// Whose work it is, of `user`, empty while that is not known.
+    pub(crate) fn owner(&self, user: &str) -> JobOwner {
+        JobOwner {
+            cluster: Arc::clone(&self.caller.cluster),
+            user: user.into(),
+        }
+    }
+
     /// Whether a question of `user` has no opinion for an answer, because nothing is known yet of
     /// the cluster.
     ///

@@ -29,7 +29,7 @@ fn of_many_policies_those_after_the_deadline_are_not_asked() {
             is_over
         };
         let run = Run {
-            deadline: Deadline { expired: &expired },
+            deadline: Deadline::new(&expired),
             ..Run::new(&access, Time::UNIX_EPOCH)
         };
         outcome(Phase::Validate, &set, &review, run)

@@ -1,12 +1,13 @@
 //! Limits of an evaluation: cost, memory and time.
 
 use std::cell::Cell;
+use std::sync::atomic::AtomicBool;
 
 use crate::cost;
 use crate::error::{CompileError, CompileErrorKind};
 
 /// How many bytes the expressions that share a budget may allocate for what they make: lists,
-/// maps and texts, whether or not they are kept.
+/// maps and texts, whether or not they are kept, unless they may allocate less.
 pub const MAX_EVALUATION_BYTES: usize = 64 << 20;
 
 /// What is left of a budget that several expressions share, and the deadline.
@@ -16,6 +17,8 @@ pub struct Budget<'b> {
     pub(crate) per_expression: u64,
     /// How many bytes may still be allocated.
     pub(crate) bytes: usize,
+    /// Of an attempt: set where more bytes are needed.
+    pub(crate) needs_more: Option<&'b AtomicBool>,
     pub(crate) expired: Option<&'b dyn Fn() -> bool>,
     /// Steps until the next look at the deadline.
     pub(crate) until_look: u64,
@@ -53,6 +56,7 @@ impl<'b> Budget<'b> {
             remaining: cost,
             per_expression: cost::PER_EXPRESSION,
             bytes: MAX_EVALUATION_BYTES,
+            needs_more: None,
             expired: None,
             until_look: LOOK,
         }
@@ -65,6 +69,25 @@ impl<'b> Budget<'b> {
         Self {
             expired: Some(expired),
             ..self
+        }
+    }
+
+    /// The same, which allocates at most `bytes`.
+    #[must_use]
+    pub const fn allocating(self, bytes: usize) -> Self {
+        Self {
+            bytes: if bytes < self.bytes { bytes } else { self.bytes },
+            ..self
+        }
+    }
+
+    /// The same for an attempt, which allocates at most `bytes`. Where more are needed, it sets
+    /// `needs_more` and ends as at a deadline.
+    #[must_use]
+    pub const fn attempt(self, bytes: usize, needs_more: &'b AtomicBool) -> Self {
+        Self {
+            needs_more: Some(needs_more),
+            ..self.allocating(bytes)
         }
     }
 

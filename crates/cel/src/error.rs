@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use super::budget::MAX_EVALUATION_BYTES;
-
 /// How long a message may be, in bytes: it may quote what was written, which may be very long.
 const MAX_MESSAGE_BYTES: usize = 2 << 10;
 
@@ -56,7 +54,7 @@ pub enum EvalError {
     #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
     OutOfBudget,
     /// The expressions that share a budget allocated more than they may.
-    #[error("operation cancelled: more than {} MiB of memory", MAX_EVALUATION_BYTES >> 20)]
+    #[error("operation cancelled: memory limit exceeded")]
     MemoryLimit,
     /// The caller's deadline has passed.
     #[error("operation interrupted")]

@@ -13,6 +13,8 @@ mod fold;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::activation::{Activation, Variable};
 use super::budget::{BYTES_PER_STEP, Budget, FREE_STEPS, LONG, LOOK, ROUND, STEPS_PER_NODE, STEPS_PER_UNIT};
 use super::cost;
@@ -40,6 +42,8 @@ pub(crate) struct Evaluation<'e, 'a> {
     until_look: u64,
     /// How many bytes it may still allocate.
     bytes: usize,
+    /// Of an attempt: set where it needs more.
+    needs_more: Option<&'e AtomicBool>,
     expired: Option<&'e dyn Fn() -> bool>,
 }
 
@@ -79,6 +83,7 @@ impl Program {
             steps: 0,
             until_look: budget.until_look,
             bytes: budget.bytes,
+            needs_more: budget.needs_more,
             expired: budget.expired,
         };
         let result = evaluation.value(&self.root);
@@ -166,7 +171,8 @@ impl<'a> Evaluation<'_, 'a> {
 
     /// Counts bytes before they are allocated.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Result<(), EvalError> {
-        self.bytes = self.bytes.checked_sub(bytes).ok_or(EvalError::MemoryLimit)?;
+        self.has_room(bytes)?;
+        self.bytes -= bytes;
         Ok(())
     }
 
@@ -176,11 +182,15 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     /// Fails unless so many more bytes can be allocated.
-    pub(crate) const fn has_room(&self, bytes: usize) -> Result<(), EvalError> {
-        if bytes > self.bytes {
-            return Err(EvalError::MemoryLimit);
+    pub(crate) fn has_room(&self, bytes: usize) -> Result<(), EvalError> {
+        if bytes <= self.bytes {
+            return Ok(());
         }
-        Ok(())
+        let Some(needs_more) = self.needs_more else {
+            return Err(EvalError::MemoryLimit);
+        };
+        needs_more.store(true, Ordering::Relaxed);
+        Err(EvalError::Interrupted)
     }
 
     /// How many items a list may have that is made now.

@@ -12,6 +12,7 @@
 mod expressions;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
 use peak_alloc::PeakAlloc;
@@ -222,6 +223,27 @@ fn what_an_evaluation_makes_is_bounded_in_bytes() {
         let most = MAX_EVALUATION_BYTES + MAX_WHILE_EVALUATING;
         assert!(peak < most, "{peak} bytes: {expression}");
     }
+}
+
+#[test]
+fn an_attempt_ends_where_it_needs_more_memory() {
+    const BYTES: usize = 1 << 20;
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let environment = environment();
+    let attempt = |expression: &str| {
+        let needs_more = AtomicBool::new(false);
+        let program = environment.compile(expression, &[]).unwrap();
+        let mut activation = Activation::new(&environment);
+        let mut budget = Budget::new(10_000_000).attempt(BYTES, &needs_more);
+        let (result, peak) = peak(|| program.evaluate(&mut activation, &mut budget).map(drop));
+        assert!(peak < BYTES + MAX_WHILE_EVALUATING, "{peak} bytes: {expression}");
+        (result, needs_more.into_inner())
+    };
+    assert_eq!(attempt("lists.range(1000).map(i, i) == []"), (Ok(()), false));
+    let more = "lists.range(900).map(i, lists.range(1000)) == []";
+    assert_eq!(attempt(more), (Err(EvalError::Interrupted), true));
+    let hidden = format!("{more} || true");
+    assert_eq!(attempt(&hidden), (Err(EvalError::Interrupted), true));
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub(crate) fn who_can(context: &ViewContext<'_>, request: &ViewRequest) -> Resul
     }
     let question = form.question()?;
     let expired = || Instant::now() >= context.deadline;
-    let deadline = Deadline { expired: &expired };
+    let deadline = Deadline::new(&expired);
     let answer = question.answer(set, Time::from(context.now), deadline);
     let answer = answer.ok_or(ViewError::TooLate)?;
     if request.representation == Representation::Json {
@@ -226,7 +226,7 @@ pub(crate) fn what_can(context: &ViewContext<'_>, request: &ViewRequest) -> Resu
         Time::from(context.now),
     );
     let expired = || Instant::now() >= context.deadline;
-    let deadline = Deadline { expired: &expired };
+    let deadline = Deadline::new(&expired);
     let answer = question.answer(set, now, deadline).ok_or(ViewError::TooLate)?;
     if is_json {
         return Page::of(request.representation, &answer.report(), &page(None));

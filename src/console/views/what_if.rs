@@ -322,7 +322,7 @@ impl TrialForm {
             cluster: context.visible.only().map(str::to_owned),
         };
         let expired = || Instant::now() >= context.deadline;
-        let deadline = Deadline { expired: &expired };
+        let deadline = Deadline::new(&expired);
         let (trial, faults) = context.snapshot.trial(&source, context.now, deadline);
         let answer = TrialAnswer {
             faults: faults.iter().map(FaultRow::from).collect(),

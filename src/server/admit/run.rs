@@ -1,8 +1,8 @@
 //! The run of one AdmissionReview: the policies that answer it, each step to its reply or to calls of
 //! webhooks, and its end with metrics, decision log and reply.
 
-use std::cell::Cell;
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,6 +12,7 @@ use crate::recording::{RecordedBody, RecordedCall, RecordedDecision, RecordedRev
 use crate::reload::Snapshot;
 use crate::server::gateway::{DecisionRecorder, Shared};
 use crate::server::limits::memory::ReviewMemory;
+use crate::server::pool::JobSize;
 use crate::server::receive::ReviewRequest;
 use crate::server::respond::Rejection;
 use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
@@ -106,6 +107,27 @@ impl AdmissionRun {
     }
 }
 
+/// When a step ends before it is done.
+#[derive(Clone, Copy)]
+pub(crate) struct StepEnd<'a> {
+    /// Whether it is over.
+    pub(crate) is_over: &'a dyn Fn() -> bool,
+    /// Whether it is tried again where it is, so that it ends where it needs much memory, too.
+    pub(crate) is_attempt: bool,
+}
+
+// === impl JobSize ===
+
+impl JobSize {
+    /// The end of a step within a job of this size.
+    pub(crate) fn step_end(self, is_over: &dyn Fn() -> bool) -> StepEnd<'_> {
+        StepEnd {
+            is_over,
+            is_attempt: self == Self::Small,
+        }
+    }
+}
+
 /// How far a step brought a review.
 pub(crate) enum JobStep {
     /// To its reply, and to what is left for afterwards.
@@ -122,10 +144,10 @@ impl AdmissionRun {
         review: &AdmissionReview<'_>,
         mut chain: Chain,
         answers: Vec<WebhookAnswer>,
-        is_over: &dyn Fn() -> bool,
+        end: StepEnd<'_>,
     ) -> Option<JobStep> {
         let span = self.received.trace.span("evaluate");
-        let progress = self.run(&mut chain, &review.request, answers, is_over)?;
+        let progress = self.run(&mut chain, &review.request, answers, end)?;
         drop(span);
         Some(match progress {
             Progress::Ask(calls) => JobStep::Asks(Box::new(PendingCalls::new(
@@ -143,18 +165,21 @@ impl AdmissionRun {
         chain: &mut Chain,
         request: &Request<'_>,
         answers: Vec<WebhookAnswer>,
-        is_over: &dyn Fn() -> bool,
+        end: StepEnd<'_>,
     ) -> Option<Progress> {
-        let was_over = Cell::new(false);
+        let was_over = AtomicBool::new(false);
         let expired = || {
-            let is_over = was_over.get() || is_over();
-            was_over.set(is_over);
+            let is_over = was_over.load(Ordering::Relaxed) || (end.is_over)();
+            was_over.store(is_over, Ordering::Relaxed);
             is_over
         };
         let surroundings = Surroundings::new(self.access(), self.policies());
         let run = Run {
             only: self.only.as_deref(),
-            deadline: Deadline { expired: &expired },
+            deadline: Deadline {
+                expired: &expired,
+                needs_more: end.is_attempt.then_some(&was_over),
+            },
             now: self.received.time.into(),
             access: self.access(),
             judge: Some(&surroundings),
@@ -166,7 +191,7 @@ impl AdmissionRun {
             recorder: None,
         };
         let progress = chain.advance(self.policies(), request, run, answers);
-        (!was_over.get()).then_some(progress)
+        (!was_over.into_inner()).then_some(progress)
     }
 }
 

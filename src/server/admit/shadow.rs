@@ -20,7 +20,7 @@ use crate::reload::Snapshot;
 use crate::server::gateway::{DecisionRecorder, Shared};
 use crate::server::limits::memory::ReviewMemory;
 use crate::server::limits::{Capacity, Permit};
-use crate::server::pool::JobSize;
+use crate::server::pool::{JobError, JobOwner, JobSize};
 use crate::server::receive::MAX_REQUEST_TIME;
 use crate::telemetry::decision_log::ShadowDecision;
 use portcullis_policy::api::OwnedAdmissionReview;
@@ -102,10 +102,7 @@ impl PendingShadows {
             let (read, place) = (Arc::clone(&self.read), Arc::clone(permit));
             let encode = move |_: &dyn Fn() -> bool| written(&read, left, &place);
             // Where it broke off, the log says so.
-            let encoding = self
-                .shared
-                .pool
-                .run(JobSize::Large, &self.caller.cluster, soon(), encode);
+            let encoding = self.run(encode);
             let Ok((questions, still_left)) = encoding.await else {
                 return;
             };
@@ -124,10 +121,7 @@ impl PendingShadows {
             let keeps = self.recording.is_some();
             let memory = permit.memory(&self.caller.cluster, &read.review().request.user.name);
             let compare = move |_: &dyn Fn() -> bool| decisions(&read, returned, keeps, &memory);
-            let comparing = self
-                .shared
-                .pool
-                .run(JobSize::Large, &self.caller.cluster, soon(), compare);
+            let comparing = self.run(compare);
             let Ok((decisions, calls)) = comparing.await else {
                 return;
             };
@@ -141,6 +135,17 @@ impl PendingShadows {
             self.decisions.extend(decisions);
             left = still_left;
         }
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
+    ) -> Result<T, JobError> {
+        let owner = JobOwner {
+            cluster: Arc::clone(&self.caller.cluster),
+            user: (&*self.read.review().request.user.name).into(),
+        };
+        self.shared.pool.run(JobSize::Large, owner, soon(), work).await
     }
 
     fn record(&self, recorder: &DecisionRecorder) {

@@ -126,6 +126,43 @@ fn expensive_reviews_do_not_delay_cheap_ones() {
     assert_eq!(answered(), 1.0, "the costly ones go on");
 }
 
+/// What needs more memory than there is on each thread has it on one of the few for that.
+#[test]
+fn a_review_that_needs_memory_is_decided_with_it() {
+    let doubled: String = (0..18).map(|n| format!(".map(a{n}, a{n} + a{n})")).collect();
+    let manifests = format!(
+        r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: doubles}}
+spec:
+  matchConstraints: {{resourceRules: [{{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}}]}}
+  validations: [{{expression: "['0123456789']{doubled}[0].size() == 2621440 && authorizer.path('/x').check('get').allowed()"}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: doubles}}
+spec: {{policyName: doubles, validationActions: [Deny]}}
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {{name: doubles}}
+spec:
+  effect: Allow
+  subjects: [{{kind: User, name: jane}}]
+  nonResourceRules: [{{verbs: [get], paths: [/x]}}]
+  conditions: [{{name: doubles, expression: "['0123456789']{doubled}[0].size() == 2621440"}}]
+"#
+    );
+    let gateway = Builder::new().manifests(manifests).start();
+    let body = review("admission.k8s.io/v1", "live", &json!({}));
+    let answer = post(&mut gateway.connect(), "/validate?timeout=30s", &body).json();
+    assert_eq!(answer["response"]["allowed"], true, "{answer}");
+    let asked = v1(r#"{"user":"jane","nonResourceAttributes":{"verb":"get","path":"/x"}}"#);
+    let answer = gateway.connect().authorize(asked).json();
+    assert_eq!(answer["status"]["allowed"], true, "{answer}");
+}
+
 #[test]
 fn a_costly_review_ends_at_its_deadline_and_counts_nothing() {
     let gateway = Builder::new().manifests(costly()).shutdown_timeout("0s").start();
@@ -143,4 +180,75 @@ fn a_costly_review_ends_at_its_deadline_and_counts_nothing() {
     until("its place is free", || {
         gateway.metric(r#"portcullis_in_flight_requests{endpoint="validate"}"#) == 0.0
     });
+}
+
+/// More conditions that take long than there are threads for those of one user: those of the next
+/// question have failed at its deadline, and a Deny holds.
+#[test]
+fn a_question_that_finds_no_thread_is_decided_by_failure_policies() {
+    let shared = (0..23)
+        .map(|n| format!(".map(a{n}, [a{n}, a{n}])"))
+        .collect::<String>();
+    let slow = format!("[[0]]{shared}.all(a, a == a)");
+    let conditions: Vec<_> = (0..10)
+        .map(|n| json!({"name": format!("slow-{n}"), "expression": slow}))
+        .collect();
+    let policy = json!({
+        "apiVersion": "portcullis.dev/v1alpha1", "kind": "AuthorizationPolicy",
+        "metadata": {"name": "slow"},
+        "spec": {
+            "effect": "Deny", "failurePolicy": "Deny", "conditions": conditions,
+            "subjects": [{"kind": "User", "name": "jane"}],
+            "nonResourceRules": [{"verbs": ["get"], "paths": ["/x"]}],
+        },
+    });
+    let gateway = Builder::new()
+        .manifests(policy.to_string())
+        .shutdown_timeout("0s")
+        .start();
+    let asked = v1(r#"{"user":"jane","nonResourceAttributes":{"verb":"get","path":"/x"}}"#);
+    let head = "POST /authorize?timeout=30s HTTP/1.1\r\nContent-Type: application/json";
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut held: Vec<_> = (0..threads).map(|_| gateway.connect()).collect();
+    for connection in &mut held {
+        connection.send(&request(head, asked.as_bytes()));
+    }
+    let series = r#"portcullis_in_flight_requests{endpoint="authorize"}"#;
+    until("all are in flight", || gateway.metric(series) == threads as f64);
+    for _ in 0..2 {
+        let answer = post(&mut gateway.connect(), "/authorize?timeout=1s", &asked);
+        let reply = answer.json();
+        assert_eq!(
+            (answer.status, &reply["status"]["denied"]),
+            (200, &json!(true)),
+            "{reply}"
+        );
+    }
+    assert!(gateway.metric(series) >= threads as f64, "the others go on");
+}
+
+/// Reviews that are read on the threads for large ones are judged as those of their users.
+#[test]
+fn expensive_reviews_of_one_user_do_not_delay_large_ones_of_others() {
+    let gateway = Builder::new().manifests(costly()).shutdown_timeout("0s").start();
+    let large = |user: &str, resource: &str| {
+        let review = review("admission.k8s.io/v1", "live", &json!({}));
+        let mut review: Value = serde_json::from_str(&review).unwrap();
+        review["request"]["userInfo"]["username"] = json!(user);
+        review["request"]["resource"]["resource"] = json!(resource);
+        review["request"]["object"]["metadata"]["annotations"] = json!({"long": "x".repeat(5 << 20)});
+        review.to_string()
+    };
+    let in_flight = || gateway.metric(r#"portcullis_in_flight_requests{endpoint="validate"}"#);
+    let head = "POST /validate?timeout=30s HTTP/1.1\r\nContent-Type: application/json";
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+    let mut held: Vec<_> = (0..threads).map(|_| gateway.connect()).collect();
+    for connection in &mut held {
+        connection.send(&request(head, large("mallory", "pods").as_bytes()));
+    }
+    until("all are in flight", || in_flight() == threads as f64);
+    let asked = large("jane", "configmaps");
+    let reply = post(&mut gateway.connect(), "/validate?timeout=30s", &asked).json();
+    assert_eq!(reply["response"]["allowed"], true, "{reply}");
+    until("it has ended", || in_flight() == threads as f64);
 }

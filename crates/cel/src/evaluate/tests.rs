@@ -139,6 +139,7 @@ fn measure(overload: &Arc<Overload>, arguments: &[Value<'static>], expired: bool
         steps: 0,
         until_look: LOOK,
         bytes: MAX_EVALUATION_BYTES,
+        needs_more: None,
         expired: Some(&look),
     };
     let result = evaluation.value(&call).map(drop);

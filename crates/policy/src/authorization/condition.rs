@@ -214,13 +214,16 @@ impl<'r> RequestActivation<'r> {
     /// The most units that the conditions of one request may cost together.
     pub const MAX_COST: u64 = cost::PER_BINDING;
 
+    /// The most bytes that they may allocate together.
+    pub const MAX_BYTES: usize = 16 << 20;
+
     /// The variables for `attributes`.
     #[must_use]
     pub const fn new(attributes: &'r Attributes<'r>) -> Self {
         Self {
             attributes,
             request: OnceCell::new(),
-            budget: Cell::new(Budget::new(Self::MAX_COST)),
+            budget: Cell::new(Budget::new(Self::MAX_COST).allocating(Self::MAX_BYTES)),
         }
     }
 
@@ -228,7 +231,7 @@ impl<'r> RequestActivation<'r> {
     #[must_use]
     pub fn until(self, deadline: Deadline<'r>) -> Self {
         Self {
-            budget: Cell::new(deadline.budget(Self::MAX_COST)),
+            budget: Cell::new(deadline.budget(Self::MAX_COST).allocating(Self::MAX_BYTES)),
             ..self
         }
     }

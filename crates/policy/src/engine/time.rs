@@ -3,6 +3,7 @@
 //! There is no clock here: the caller passes the time of the decision.
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use portcullis_cel::{Budget, CompileBudget, Timestamp};
@@ -121,18 +122,33 @@ impl Validity {
 
 // When a decision is given up.
 
+/// How many bytes the expressions that share a budget may allocate in an attempt.
+const MAX_ATTEMPT_BYTES: usize = 2 << 20;
+
 /// When to give up.
 #[derive(Clone, Copy)]
 pub struct Deadline<'c> {
     /// Whether the caller's deadline has passed. Once it has, it stays so.
     pub expired: &'c dyn Fn() -> bool,
+    /// Of an attempt, of which many may run at the same time: set where an evaluation needs more
+    /// memory than there is for each. What was decided then means nothing.
+    pub needs_more: Option<&'c AtomicBool>,
 }
 
 // === impl Deadline ===
 
 impl<'c> Deadline<'c> {
     /// There is as much time as it takes.
-    pub const NEVER: Self = Self { expired: &|| false };
+    pub const NEVER: Self = Self::new(&|| false);
+
+    /// To give up once `expired`, which then stays so.
+    #[must_use]
+    pub const fn new(expired: &'c dyn Fn() -> bool) -> Self {
+        Self {
+            expired,
+            needs_more: None,
+        }
+    }
 
     /// Whether it is time to give up: what was not asked cannot be answered.
     pub(crate) fn has_passed(self) -> bool {
@@ -141,7 +157,11 @@ impl<'c> Deadline<'c> {
 
     /// What expressions may cost together until then.
     pub(crate) const fn budget(self, cost: u64) -> Budget<'c> {
-        Budget::new(cost).until(self.expired)
+        let budget = Budget::new(cost).until(self.expired);
+        match self.needs_more {
+            Some(needs_more) => budget.attempt(MAX_ATTEMPT_BYTES, needs_more),
+            None => budget,
+        }
     }
 
     /// What compiling the expressions of one object may take until then.

@@ -203,7 +203,7 @@ impl AdmissionAnswer {
             clock: std::time::Instant::now,
             answers: &nothing,
             nobody_asks: false,
-            deadline: Some(Deadline { expired: &expired }),
+            deadline: Some(Deadline::new(&expired)),
             recorder: None,
         };
         let mut objects = Vec::new();

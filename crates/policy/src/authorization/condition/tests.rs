@@ -219,3 +219,11 @@ fn cost_is_bounded_for_each_condition_and_for_all_of_a_request() {
     assert!(cheap.evaluate(&activation).is_err(), "nothing is left");
     assert_eq!(cheap.evaluate(&RequestActivation::new(&attributes)), Ok(true));
 }
+
+#[test]
+fn conditions_of_a_request_allocate_a_bounded_number_of_bytes() {
+    let lists = |count: usize| format!("lists.range({count}).map(i, lists.range(1000)).size() == {count}");
+    assert_eq!(evaluate(&lists(100), &path("/x")), Ok(true));
+    let refused = evaluate(&lists(1500), &path("/x")).unwrap_err().to_string();
+    assert!(refused.contains("memory limit exceeded"), "{refused}");
+}

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Request;
@@ -32,6 +33,8 @@ pub(crate) struct RequestAuthorizer<'r> {
     checker: &'r dyn AccessChecker,
     user: &'r User<'r>,
     now: Time,
+    /// [`Deadline::needs_more`].
+    needs_more: Option<&'r AtomicBool>,
     answers: Mutex<HashMap<AccessQuestion, Arc<AccessAnswer>>>,
 }
 
@@ -72,7 +75,16 @@ impl<'r> RequestAuthorizer<'r> {
             checker,
             user,
             now,
+            needs_more: None,
             answers: Mutex::default(),
+        }
+    }
+
+    /// The same within an attempt.
+    pub(crate) fn within(self, deadline: Deadline<'r>) -> Self {
+        Self {
+            needs_more: deadline.needs_more,
+            ..self
         }
     }
 
@@ -93,7 +105,11 @@ impl AuthorizeAccess for RequestAuthorizer<'_> {
         if let Some(answer) = answers.get(&question) {
             return Arc::clone(answer);
         }
-        let answer = Arc::new(self.answer(&question, Deadline { expired }));
+        let deadline = Deadline {
+            expired,
+            needs_more: self.needs_more,
+        };
+        let answer = Arc::new(self.answer(&question, deadline));
         if answers.len() < MOST_ANSWERS && length(&question) <= QUESTION_BYTES {
             answers.insert(question, Arc::clone(&answer));
         }

@@ -81,7 +81,7 @@ impl Chain {
         run: Run<'_>,
         answers: Vec<WebhookAnswer>,
     ) -> Progress {
-        let authorizer = RequestAuthorizer::new(run.access, &request.user, run.now);
+        let authorizer = RequestAuthorizer::new(run.access, &request.user, run.now).within(run.deadline);
         let access = &AuthorizerVariables::new(&authorizer, request);
         let context = RunContext { request, access, run };
         let state = std::mem::replace(&mut self.state, ChainState::Ended);

@@ -153,7 +153,7 @@ fn a_condition_that_takes_longer_than_there_is_time_has_failed() {
         };
         let set = policies(vec![with(effect, FailurePolicy::Deny, Mode::Enforce, conditions)]);
         let asks = asks(user("alice", &[]), "get pods ns p");
-        let deadline = Deadline { expired: &expired };
+        let deadline = Deadline::new(&expired);
         let answer = set.authorize_observed(&asks, Time::UNIX_EPOCH, deadline, &mut ());
         (answer.decision, asked.get())
     };

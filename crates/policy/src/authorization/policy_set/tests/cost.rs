@@ -312,7 +312,7 @@ fn what_a_user_can_is_given_up_at_the_deadline() {
         &user("u", &[]),
         &within,
         Time::UNIX_EPOCH,
-        Deadline { expired: &expired },
+        Deadline::new(&expired),
     );
     assert_eq!(answer, None);
     assert!(asked.get() < 110, "{}", asked.get());
@@ -354,7 +354,7 @@ fn an_answer_that_nobody_reads_is_not_made() {
     let few = who(20).unwrap();
     assert_eq!((few.len(), few[1].denied_by.len()), (21, 20), "{:?}", few[1]);
     assert_eq!(who(1_500), None);
-    let expired = Deadline { expired: &|| true };
+    let expired = Deadline::new(&|| true);
     assert_eq!(
         set(objects(20)).who_can(&request, Time::UNIX_EPOCH, expired),
         None

@@ -60,7 +60,7 @@ fn what_is_not_compiled_by_the_deadline_is_at_fault() {
         asked.set(asked.get() + 1);
         true
     };
-    let late = read(mk_policy(3, text), Deadline { expired: &expired });
+    let late = read(mk_policy(3, text), Deadline::new(&expired));
     assert_eq!(late.valid().count(), 0);
     assert!(late.faults().to_string().contains("interrupted by the deadline"));
     assert_eq!(asked.get(), 3, "each expression ends at its first look");

@@ -130,7 +130,7 @@ fn past_the_deadline_nobody_is_asked() {
     let object = pod();
     for phase in Phase::ALL {
         let late = Run {
-            deadline: Deadline { expired: &|| true },
+            deadline: Deadline::new(&|| true),
             ..Run::new(&access, Time::UNIX_EPOCH)
         };
         let set = mk_set(vec![mk_webhook("noop")]);
@@ -191,7 +191,7 @@ fn a_condition_without_time_lets_nothing_pass() {
                 is_over
             };
             let limited = Run {
-                deadline: Deadline { expired: &expired },
+                deadline: Deadline::new(&expired),
                 ..Run::new(&access, Time::UNIX_EPOCH)
             };
             let request = mk_request(&object);
