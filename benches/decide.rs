@@ -155,6 +155,7 @@ fn policy(at: usize) -> AuthorizationPolicy {
         api_groups: texts(&["", "apps"]).into(),
         resources: vec!["pods".into(), format!("custom-{at}").into()],
         namespaces: vec![format!("ns-{at}").into(), format!("locked-{at}-*").into()],
+        exclude_namespaces: Vec::new(),
         namespace_selector: None,
         names: Vec::new(),
         selectors: Selectors {

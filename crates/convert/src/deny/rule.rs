@@ -194,9 +194,21 @@ impl RuleParts {
     }
 
     fn add_namespaces(&mut self, rule: &ResourceRule) {
-        if rule.namespaces.is_empty() {
-            return;
+        if !rule.namespaces.is_empty() {
+            let mut alternatives = self.namespace_is_one_of(&rule.namespaces);
+            alternatives.extend(self.everywhere(rule));
+            self.condition("namespaces", any(&alternatives));
         }
+        if !rule.exclude_namespaces.is_empty() {
+            let excluded = any(&self.namespace_is_one_of(&rule.exclude_namespaces));
+            let mut alternatives = vec![format!("!({excluded})")];
+            alternatives.extend(self.everywhere(rule));
+            self.condition("exclude-namespaces", any(&alternatives));
+        }
+    }
+
+    /// That the namespace of the request is one of `patterns`: any of the results.
+    fn namespace_is_one_of(&self, patterns: &[NamespacePattern]) -> Vec<String> {
         let within = if self.makes_namespaces {
             format!("has(request.namespace) && !{NEW_NAMESPACE}")
         } else {
@@ -204,7 +216,7 @@ impl RuleParts {
         };
         let mut named = Vec::new();
         let mut alternatives = Vec::new();
-        for pattern in &rule.namespaces {
+        for pattern in patterns {
             match pattern {
                 NamespacePattern::Without => alternatives.push(format!("!({within})")),
                 NamespacePattern::Named(name) => named.push(name.as_str()),
@@ -221,8 +233,7 @@ impl RuleParts {
             let is_one = is_one_of("request.namespace", &named);
             alternatives.insert(0, format!("{within} && {is_one}"));
         }
-        alternatives.extend(self.everywhere(rule));
-        self.condition("namespaces", any(&alternatives));
+        alternatives
     }
 
     /// That the request deletes objects of all namespaces, which a Deny for some touches, unless

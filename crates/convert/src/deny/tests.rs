@@ -180,11 +180,18 @@ fn rules() -> impl Strategy<Value = Value> {
             {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}]}),
     ]);
     let names = some_of(vec![json!("x"), json!("a")], 1);
-    (verbs, groups, resources, namespaces, selector, names).prop_map(
-        |(verbs, groups, resources, namespaces, selector, names)| {
+    let excluded = some_of(vec![json!("b"), json!("team-x*"), json!("")], 2);
+    (verbs, groups, resources, (namespaces, excluded), selector, names).prop_map(
+        |(verbs, groups, resources, (namespaces, excluded), selector, names)| {
             let mut rule = json!({"verbs": verbs, "apiGroups": groups, "resources": resources,
                 "namespaces": namespaces, "names": names});
-            let without = namespaces.as_array().unwrap().contains(&json!(""));
+            let written = namespaces.as_array().unwrap();
+            let without = written.contains(&json!(""));
+            // A rule of which nothing is left is a fault.
+            let is_left = |one: &Value| *one == "a" || *one == "*" || *one == "team-*";
+            if written.is_empty() || written.iter().any(is_left) {
+                rule["excludeNamespaces"] = excluded;
+            }
             if !selector.is_null() && !without {
                 rule["namespaceSelector"] = selector;
             }

@@ -198,6 +198,9 @@ pub struct ResourceRule {
     pub resources: Vec<ResourcePattern>,
     /// Empty: all, cluster scope too.
     pub namespaces: Vec<NamespacePattern>,
+    /// Not these of `namespaces`. A request over all namespaces touches a Deny whatever it
+    /// excludes, and lies within no Allow that excludes any.
+    pub exclude_namespaces: Vec<NamespacePattern>,
     /// Namespaces by their labels, and within `namespaces`; never empty.
     pub namespace_selector: Option<LabelSelector>,
     /// Exact names; empty for any.
@@ -215,6 +218,17 @@ pub struct NonResourceRule {
     pub verbs: WildcardSet,
     /// As RBAC's `nonResourceURLs`.
     pub paths: Vec<PathPattern>,
+}
+
+// === impl ResourceRule ===
+
+impl ResourceRule {
+    /// Whether it depends on the namespace of a request.
+    pub(crate) fn asks_for_namespaces(&self) -> bool {
+        !self.namespaces.is_empty()
+            || !self.exclude_namespaces.is_empty()
+            || self.namespace_selector.is_some()
+    }
 }
 
 // === impl SharedObjects ===

@@ -32,6 +32,8 @@ pub enum Criterion {
     Resources,
     /// The namespace.
     Namespaces,
+    /// The namespace is one of those excluded.
+    ExcludeNamespaces,
     /// The labels of the namespace.
     NamespaceSelector,
     /// The object's name.
@@ -77,6 +79,7 @@ impl Criterion {
             Self::ApiGroups => "apiGroups",
             Self::Resources => "resources",
             Self::Namespaces => "namespaces",
+            Self::ExcludeNamespaces => "excludeNamespaces",
             Self::NamespaceSelector => "namespaceSelector",
             Self::Names => "names",
             Self::Selectors => "selectors",

@@ -308,6 +308,7 @@ const fn misfit(criterion: Criterion) -> &'static str {
         Criterion::ApiGroups => "not this API group",
         Criterion::Resources => "not this resource",
         Criterion::Namespaces => "not this namespace",
+        Criterion::ExcludeNamespaces => "leaves this namespace out",
         Criterion::Names => "not this name",
         Criterion::Selectors => "the request is not narrow enough",
         Criterion::UnlessSelectors => "the request is narrow enough to pass",

@@ -9,6 +9,7 @@ use super::v1alpha1::{
 use super::{compile, names};
 use crate::authorization;
 use crate::authorization::ConditionError;
+use crate::authorization::matching::NamespacePattern;
 use crate::engine::{Time, Validity, groups};
 use crate::field::{FaultKind, FieldPath};
 
@@ -210,6 +211,7 @@ fn validate_resource_rule(rule: &ResourceRule, effect: &str, path: &FieldPath, r
     for (index, namespace) in rule.namespaces.iter().enumerate() {
         validate_namespace(namespace, &path.field("namespaces").index(index), report);
     }
+    validate_exclude_namespaces(rule, path, report);
     validate_namespace_selector(rule, path, report);
     for (index, name) in rule.names.iter().enumerate().filter(|(_, name)| name.is_empty()) {
         report.invalid(&path.field("names").index(index), name, "must not be empty");
@@ -226,6 +228,33 @@ fn validate_resource_rule(rule: &ResourceRule, effect: &str, path: &FieldPath, r
     }
     validate_selectors(&rule.selectors, &selectors, report);
     validate_selectors(&rule.unless_selectors, &unless, report);
+}
+
+/// Faults of `excludeNamespaces`, and that it leaves nothing of the rule.
+fn validate_exclude_namespaces(rule: &ResourceRule, path: &FieldPath, report: &mut Report<'_>) {
+    let path = path.field("excludeNamespaces");
+    for (index, namespace) in rule.exclude_namespaces.iter().enumerate() {
+        validate_namespace(namespace, &path.index(index), report);
+    }
+    let patterns = |written: &[String]| -> Vec<NamespacePattern> {
+        written.iter().cloned().map(NamespacePattern::from).collect()
+    };
+    let (mut all, excluded) = (patterns(&rule.namespaces), patterns(&rule.exclude_namespaces));
+    if all.is_empty() {
+        all.push(NamespacePattern::Prefix(String::new()));
+        // What has no namespace has no labels to be selected by.
+        all.extend(
+            rule.namespace_selector
+                .is_none()
+                .then_some(NamespacePattern::Without),
+        );
+    }
+    let is_excluded = |one: &NamespacePattern| excluded.iter().any(|other| other.covers(one));
+    if all.iter().all(is_excluded) {
+        let message = "every namespace of the rule is excluded, so it matches nothing: remove the rule, or \
+                       exclude fewer";
+        report.fault(FaultKind::Invalid, &path, message);
+    }
 }
 
 fn validate_namespace_selector(rule: &ResourceRule, path: &FieldPath, report: &mut Report<'_>) {

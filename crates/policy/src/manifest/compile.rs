@@ -270,6 +270,7 @@ fn resource_rule(
         api_groups: rule.api_groups.into(),
         resources: patterns(rule.resources),
         namespaces: patterns(rule.namespaces),
+        exclude_namespaces: patterns(rule.exclude_namespaces),
         namespace_selector,
         names: rule.names,
         selectors: Selectors {

@@ -108,6 +108,8 @@ pub(crate) struct ResourceRule {
     pub(crate) resources: Vec<String>,
     #[serde(deserialize_with = "nullable")]
     pub(crate) namespaces: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) exclude_namespaces: Vec<String>,
     /// One that selects everything is a fault, not what is left out.
     pub(crate) namespace_selector: Option<LabelSelector>,
     #[serde(deserialize_with = "nullable")]

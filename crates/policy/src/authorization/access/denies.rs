@@ -75,8 +75,7 @@ impl<'s> TouchingDenies<'s> {
 
     /// Whether some touch a request or not according to its namespace.
     pub(crate) fn ask_for_namespaces(&self) -> bool {
-        let asks = |rule: &ResourceRule| !rule.namespaces.is_empty() || rule.namespace_selector.is_some();
-        self.rules.iter().any(|(_, rule)| asks(rule))
+        self.rules.iter().any(|(_, rule)| rule.asks_for_namespaces())
     }
 }
 

@@ -38,11 +38,17 @@ pub(crate) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Ve
         limits.extend(of_names(&rule.names));
     }
     if open.namespace {
-        let namespaces = list(rule.namespaces.iter().map(|pattern| match pattern.to_string() {
-            none if none.is_empty() => "\"\"".to_owned(),
-            pattern => pattern,
-        }));
-        limits.extend(namespaces.map(|namespaces| format!("namespaces: {namespaces}")));
+        let fields = [
+            ("namespaces", &rule.namespaces),
+            ("excludeNamespaces", &rule.exclude_namespaces),
+        ];
+        for (field, patterns) in fields {
+            let namespaces = list(patterns.iter().map(|pattern| match pattern.to_string() {
+                none if none.is_empty() => "\"\"".to_owned(),
+                pattern => pattern,
+            }));
+            limits.extend(namespaces.map(|namespaces| format!("{field}: {namespaces}")));
+        }
     }
     if open.labels {
         let selector = rule.namespace_selector.iter();

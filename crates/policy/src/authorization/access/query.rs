@@ -286,8 +286,9 @@ fn example_namespaces(set: &PolicySet, own: Option<&ResourceRule>, rules: &[&Res
     let mut found = vec![OTHER.to_owned(), String::new()];
     let mut asks = false;
     for rule in own.iter().chain(rules) {
-        asks |= !rule.namespaces.is_empty() || rule.namespace_selector.is_some();
-        found.extend(rule.namespaces.iter().map(example_of));
+        asks |= rule.asks_for_namespaces();
+        let patterns = rule.namespaces.iter().chain(&rule.exclude_namespaces);
+        found.extend(patterns.map(example_of));
         let selector = rule.namespace_selector.iter();
         let named = selector.flat_map(|selector| selector.listed_values(NAMESPACE_NAME_LABEL));
         found.extend(named.map(str::to_owned));

@@ -32,6 +32,8 @@ pub fn compare_resource_rule(
         RuleMatch::Mismatch(Criterion::Resources)
     } else if !is_in_namespaces(effect, &rule.namespaces, request, scoped) {
         RuleMatch::Mismatch(Criterion::Namespaces)
+    } else if is_excluded(effect, &rule.exclude_namespaces, request, scoped) {
+        RuleMatch::Mismatch(Criterion::ExcludeNamespaces)
     } else if !is_selected(effect, rule, request, selected, scoped) {
         RuleMatch::Mismatch(Criterion::NamespaceSelector)
     } else if !has_name(effect, &rule.names, request) {
@@ -105,10 +107,32 @@ fn is_in_namespaces(
         || touches_all_namespaces(effect, request, scoped)
 }
 
+fn is_excluded(
+    effect: Effect,
+    written: &[NamespacePattern],
+    request: &ResourceAttributes<'_>,
+    scoped: &ClusterScoped,
+) -> bool {
+    let is_one = |namespace: &str| written.iter().any(|pattern| pattern.matches(namespace));
+    match effect {
+        _ if written.is_empty() => false,
+        Effect::Allow => {
+            is_one(&request.namespace)
+                || is_one(namespace_of(request))
+                || is_for_all_namespaces(request, scoped)
+        }
+        Effect::Deny => is_one(&request.namespace) && !is_for_all_namespaces(request, scoped),
+    }
+}
+
 /// Whether a Deny for some namespaces touches a request that names none.
 fn touches_all_namespaces(effect: Effect, request: &ResourceAttributes<'_>, scoped: &ClusterScoped) -> bool {
-    effect == Effect::Deny
-        && request.namespace.is_empty()
+    effect == Effect::Deny && is_for_all_namespaces(request, scoped)
+}
+
+/// Whether a request is for the objects of all namespaces.
+fn is_for_all_namespaces(request: &ResourceAttributes<'_>, scoped: &ClusterScoped) -> bool {
+    request.namespace.is_empty()
         && asks_for_collection(&request.verb)
         && !scoped.contains(&request.group, RequestedResource::of(request).resource)
 }

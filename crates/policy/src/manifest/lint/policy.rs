@@ -81,7 +81,9 @@ fn inner_stars(paths: &[PathPattern], path: &FieldPath, lint: &mut Lint<'_>) {
 }
 
 fn lists_of_all_namespaces(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
-    let lists = rule.verbs.as_slice().iter().any(|verb| asks_for_collection(verb));
+    // One that excludes namespaces allows no request for all of them.
+    let lists = rule.exclude_namespaces.is_empty()
+        && rule.verbs.as_slice().iter().any(|verb| asks_for_collection(verb));
     let Some(index) = rule
         .namespaces
         .iter()

@@ -223,6 +223,8 @@ fn rule_covers(wide: &ResourceRule, narrow: &ResourceRule) -> bool {
     let namespace = |one: &NamespacePattern| wide.namespaces.iter().any(|other| other.covers(one));
     let namespaces = wide.namespaces.is_empty()
         || (!narrow.namespaces.is_empty() && narrow.namespaces.iter().all(namespace));
+    let excluded = |one: &NamespacePattern| narrow.exclude_namespaces.iter().any(|other| other.covers(one));
+    let namespaces = namespaces && wide.exclude_namespaces.iter().all(excluded);
     let everything = wide.resources.contains(&ResourcePattern::Everything);
     let resource = |one: &ResourcePattern| everything || wide.resources.contains(one);
     let names = wide.names.is_empty()

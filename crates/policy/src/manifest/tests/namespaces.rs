@@ -2,6 +2,35 @@
 
 use super::*;
 
+#[test]
+fn a_rule_of_which_every_namespace_is_excluded_is_a_fault() {
+    for (rule, is_left) in [
+        ("excludeNamespaces: [kube-*]", true),
+        ("excludeNamespaces: [\"*\"]", true),
+        ("excludeNamespaces: [\"\"]", true),
+        ("excludeNamespaces: [\"*\", \"\"]", false),
+        (
+            "namespaces: [\"team-*\", a], excludeNamespaces: [team-a, \"team-b*\", a]",
+            true,
+        ),
+        (
+            "namespaces: [team-a, \"team-b*\"], excludeNamespaces: [\"team-*\"]",
+            false,
+        ),
+        ("namespaces: [\"\"], excludeNamespaces: [\"*\"]", true),
+        (
+            "namespaceSelector: {matchLabels: {a: b}}, excludeNamespaces: [\"*\"]",
+            false,
+        ),
+        ("excludeNamespaces: [Kube]", false),
+    ] {
+        let (_, faults) = load(&[selecting(rule, None)], &Options::default());
+        let said = faults.to_string();
+        let is_at_fault = said.contains("spec.resourceRules[0].excludeNamespaces");
+        assert_eq!(is_at_fault, !is_left, "{rule}: {said}");
+    }
+}
+
 /// A policy of `cluster` whose only rule has `rule`.
 fn selecting(rule: &str, cluster: Option<&str>) -> Source {
     Source {

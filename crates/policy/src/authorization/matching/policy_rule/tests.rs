@@ -111,6 +111,43 @@ fn verbs_and_groups() {
 }
 
 #[test]
+fn excluded_namespaces_are_left_out() {
+    let all_but = |namespaces: &[&str]| ResourceRule {
+        exclude_namespaces: patterns(&["kube-*", "ops"]),
+        namespaces: patterns(namespaces),
+        ..rule()
+    };
+    let among = [
+        ["get", "", "pods", "team-a", "x"],
+        ["list", "", "pods", "team-a", ""],
+    ];
+    let without = [["get", "", "nodes", "", "x"], ["list", "", "nodes", "", ""]];
+    let excluded = [
+        ["get", "", "pods", "kube-system", "x"],
+        ["list", "", "secrets", "ops", ""],
+    ];
+    let of_all = [["list", "", "pods", "", ""], ["*", "", "pods", "", ""]];
+    let criterion = Criterion::ExcludeNamespaces;
+    let inside = [&among[..], &without].concat();
+    let outside = [&excluded[..], &of_all].concat();
+    check(Effect::Allow, &all_but(&[]), criterion, &inside, &outside);
+    let touched = [&inside[..], &of_all].concat();
+    check(Effect::Deny, &all_but(&[]), criterion, &touched, &excluded);
+    let some = all_but(&["kube-*", "team-*"]);
+    check(Effect::Allow, &some, criterion, &among, &excluded[..1]);
+    check(
+        Effect::Deny,
+        &some,
+        criterion,
+        &[&among[..], &of_all].concat(),
+        &excluded[..1],
+    );
+    // A request for a Namespace is for what is in it.
+    let one = ["delete", "", "namespaces", "", "kube-system"];
+    check(Effect::Allow, &all_but(&[]), criterion, &[], &[one]);
+}
+
+#[test]
 fn resources_follow_the_effect() {
     let pods = ResourceRule {
         resources: patterns(&["pods"]),

@@ -172,19 +172,26 @@ fn policy_rules() -> BoxedStrategy<(Vec<ResourceRule>, Vec<NonResourceRule>)> {
     let resource = (
         (some(VERBS, 2), some(GROUPS, 2), some(RESOURCES, 2)),
         (
-            some(PATTERNS, 2),
+            (
+                some(PATTERNS, 2),
+                prop_oneof![3 => Just(Vec::new()), 1 => some(PATTERNS, 2)],
+            ),
             some(NAMES, 1),
             selectors(),
             prop::option::weighted(0.4, select(SELECTORS).prop_map(compiled)),
         ),
     )
         .prop_map(
-            |((verbs, api_groups, resources), (namespaces, names, selectors, namespace_selector))| {
+            |(
+                (verbs, api_groups, resources),
+                ((namespaces, excluded), names, selectors, namespace_selector),
+            )| {
                 ResourceRule {
                     verbs: verbs.into(),
                     api_groups: api_groups.into(),
                     resources: read(resources),
                     namespaces: read(namespaces),
+                    exclude_namespaces: read(excluded),
                     names,
                     selectors,
                     namespace_selector,

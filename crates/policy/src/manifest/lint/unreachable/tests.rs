@@ -112,3 +112,24 @@ fn a_policy_is_compared_with_few_of_many_denies_that_differ_in_one_word() {
         assert!(compared < 10 * policies.len(), "{compared}");
     }
 }
+
+#[test]
+fn a_deny_that_excludes_namespaces_covers_what_excludes_these_too() {
+    let excluding = |excluded: &[&str]| ResourceRule {
+        exclude_namespaces: excluded.iter().map(|&one| one.into()).collect(),
+        ..mk_rule("pods", &[], &[])
+    };
+    for (wide, narrow, covers) in [
+        (&[][..], &["kube-*"][..], true),
+        (&["kube-*"], &["kube-*", "a"], true),
+        (&["kube-system"], &["kube-*"], true),
+        (&["kube-*"], &["kube-system"], false),
+        (&["kube-*"], &[], false),
+    ] {
+        assert_eq!(
+            rule_covers(&excluding(wide), &excluding(narrow)),
+            covers,
+            "{wide:?} {narrow:?}"
+        );
+    }
+}

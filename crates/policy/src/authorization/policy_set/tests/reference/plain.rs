@@ -159,20 +159,24 @@ fn resource_rule(
     namespaces: &NamespaceLabels,
     request: &ResourceAttributes<'_>,
 ) -> bool {
-    let about_all = denies && ["list", "watch", "deletecollection", "*"].contains(&request.verb.as_ref());
+    let lists = ["list", "watch", "deletecollection", "*"].contains(&request.verb.as_ref());
+    let about_all = denies && lists;
     let (resource, sub) = match (request.resource.split_once('/'), request.subresource.as_ref()) {
         (None, sub) => (request.resource.as_ref(), sub.to_owned()),
         (Some((resource, sub)), "") => (resource, sub.to_owned()),
         (Some((resource, before)), sub) => (resource, format!("{before}/{sub}")),
     };
     let namespace = request.namespace.as_ref();
-    let in_namespace = written(&rule.namespaces)
-        .iter()
-        .any(|pattern| match pattern.strip_suffix('*') {
-            _ if namespace.is_empty() => pattern.is_empty(),
-            Some(prefix) => namespace.starts_with(prefix),
-            None => pattern == namespace,
-        });
+    let is_one_of = |patterns: &[_], namespace: &str| {
+        written(patterns)
+            .iter()
+            .any(|pattern| match pattern.strip_suffix('*') {
+                _ if namespace.is_empty() => pattern.is_empty(),
+                Some(prefix) => namespace.starts_with(prefix),
+                None => pattern == namespace,
+            })
+    };
+    let in_namespace = is_one_of(&rule.namespaces, namespace);
     let is_namespaces = resource == "namespaces" && request.group.is_empty();
     let is_cluster_scoped = is_namespaces || resource == "nodes" && request.group.is_empty();
     let all_namespaces = about_all && namespace.is_empty() && !is_cluster_scoped;
@@ -180,6 +184,14 @@ fn resource_rule(
         request.name.as_ref()
     } else {
         namespace
+    };
+    let for_all = lists && namespace.is_empty() && !is_cluster_scoped;
+    let excludes = !rule.exclude_namespaces.is_empty();
+    let excluded = is_one_of(&rule.exclude_namespaces, namespace);
+    let left = if denies {
+        for_all || !excluded
+    } else {
+        !(excluded || is_one_of(&rule.exclude_namespaces, within) || excludes && for_all)
     };
     let selected = rule.namespace_selector.as_ref().is_none_or(|selector| {
         let terms = SELECTORS
@@ -198,6 +210,7 @@ fn resource_rule(
             .iter()
             .any(|pattern| resources(denies, pattern, resource, &sub))
         && (rule.namespaces.is_empty() || in_namespace || all_namespaces)
+        && left
         && selected
         && (rule.names.is_empty()
             || rule.names.iter().any(|name| *name == request.name)
