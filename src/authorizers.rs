@@ -110,12 +110,12 @@ pub enum ConsultationStep {
     /// To its end.
     Done(ConsultationEnd),
     /// To an authorizer that must be asked.
-    Ask(Box<Pending>),
+    Ask(Box<PendingQuestion>),
 }
 
 /// A consultation in which somebody must be asked.
 #[derive(Debug)]
-pub struct Pending {
+pub struct PendingQuestion {
     consultation: Consultation,
     question: AuthorizerQuestion,
     /// Those whose turn is still to come, and whether it is their turn at all.
@@ -151,7 +151,7 @@ impl Authorizers {
                         let ahead =
                             entries.map(|entry| (Arc::clone(entry), entry.relevance(attributes, deadline)));
                         let first = (Arc::clone(entry), relevance);
-                        return ConsultationStep::Ask(Box::new(Pending {
+                        return ConsultationStep::Ask(Box::new(PendingQuestion {
                             consultation,
                             question: AuthorizerQuestion::new(attributes, (*key).clone()),
                             ahead: std::iter::once(first).chain(ahead).collect(),
@@ -168,9 +168,9 @@ impl Authorizers {
     }
 }
 
-// === impl Pending ===
+// === impl PendingQuestion ===
 
-impl Pending {
+impl PendingQuestion {
     /// Asks on, until somebody allows or denies. An authorizer whose answer is
     /// not there in time for `deadline` is decided by its failurePolicy. The end, and
     /// what it was about.

@@ -47,9 +47,11 @@ use tokio::task::AbortHandle;
 
 use crate::config::kubeconfig::client::{Context, of_context};
 use crate::config::{ClusterEntry, Config};
-use crate::reload::{AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, Watched};
+use crate::reload::{
+    AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects,
+};
 use contents::SharedContents;
-use follow::Following;
+use follow::FollowedKinds;
 use kind::WatchedKind;
 pub use live::{ListedPlace, LiveCluster, LiveError, LivePolicies, LivePurpose, ServedResource};
 use memory::WatchedMemory;
@@ -213,7 +215,7 @@ impl ManifestSource for Clusters {
         checked
     }
 
-    fn objects(&self, config: &Config) -> Vec<Arc<Watched>> {
+    fn objects(&self, config: &Config) -> Vec<Arc<WatchedObjects>> {
         self.signal.clear();
         let new = self.add_new(config);
         if !new.is_empty()
@@ -321,7 +323,7 @@ impl FollowedCluster {
     }
 
     /// What holds now.
-    fn watched(&mut self, entry: &ClusterEntry) -> Arc<Watched> {
+    fn watched(&mut self, entry: &ClusterEntry) -> Arc<WatchedObjects> {
         self.was_known = !self.store.is_unknown();
         let watched = self
             .store
@@ -329,9 +331,9 @@ impl FollowedCluster {
         if self.was_known {
             return watched;
         }
-        Arc::new(Watched {
+        Arc::new(WatchedObjects {
             awaited: Some(self.awaited.clone()),
-            ..Watched::clone(&watched)
+            ..WatchedObjects::clone(&watched)
         })
     }
 
@@ -353,7 +355,7 @@ impl FollowedCluster {
             return self.want(wanted);
         }
         let context = Arc::new(context);
-        let following = Following {
+        let following = FollowedKinds {
             context: Arc::clone(&context),
             accept_exceptions: entry.accept_exceptions,
             writes_status: entry.writes_status,

@@ -55,7 +55,7 @@ pub use last_good::LastGoodError;
 pub use load::{admission_settings, check, last_good, load, policies};
 pub use source::{
     AwaitedAnswer, AwaitedCluster, FilesAlone, LeftOutCounts, ManifestSource, Origin, SourceFiles,
-    SourceStatus, Watched, WatchedPart,
+    SourceStatus, WatchedObjects, WatchedPart,
 };
 pub use watch::{RELOAD_TIMEOUT, ReloadAttempt, ReloadObserver, Reloader, Trigger, log};
 

@@ -51,7 +51,7 @@ use crate::config::ConnectionLimits;
 use crate::reload::ReloadState;
 use crate::tls::{Handshake, TlsContext};
 use connections::AcceptLimits;
-use gateway::Shared;
+use gateway::GatewayState;
 use workers::Workers;
 
 pub use gateway::Gateway;
@@ -101,7 +101,7 @@ pub struct Server {
     admin: TcpListener,
     console: Option<TcpListener>,
     addresses: ListenAddresses,
-    shared: Data<Shared>,
+    shared: Data<GatewayState>,
 }
 
 /// Where a gateway listens.
@@ -141,7 +141,7 @@ impl Server {
             admin,
             console,
             addresses,
-            shared: Data::new(Shared::new(gateway)?),
+            shared: Data::new(GatewayState::new(gateway)?),
         })
     }
 
@@ -259,7 +259,7 @@ fn by_itself(ended: io::Result<()>) -> ServerError {
 }
 
 /// Has readiness fail and waits until nothing is in flight, `server.shutdownTimeout` at most.
-async fn drain(shared: &Shared) {
+async fn drain(shared: &GatewayState) {
     shared.lifecycle.drain();
     let limit = shared.state.current().config.server.shutdown_timeout;
     tracing::info!(limit_seconds = limit.as_secs(), "draining");
@@ -271,7 +271,7 @@ async fn drain(shared: &Shared) {
     }
 }
 
-fn flush(shared: &Shared) {
+fn flush(shared: &GatewayState) {
     if let Some(recorder) = &shared.recorder
         && !recorder.flush(MAX_FLUSH_TIME)
     {

@@ -11,8 +11,8 @@ use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::{Operation, Phase};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{
-    AdmitAllExplained, AdmitAllInWords, AdmitExplained, AdmitInWords, Answered, AnsweredObject,
-    OfflineReview, PHASES,
+    AdmitAllExplained, AdmitAllInWords, AdmitExplained, AdmitInWords, AnsweredObject, OfflineReview,
+    OfflineReviewResult, PHASES,
 };
 use portcullis_policy::explain::objects::{self, ADD_DEFINITION, ManifestRequest, ReviewsOfManifests};
 use portcullis_policy::explain::recorded::RecordedAnswers;
@@ -134,7 +134,11 @@ impl Admit {
     }
 }
 
-fn answer(asked: &OfflineReview<'_>, path: &Path, review: &[u8]) -> Result<Answered, CommandError> {
+fn answer(
+    asked: &OfflineReview<'_>,
+    path: &Path,
+    review: &[u8],
+) -> Result<OfflineReviewResult, CommandError> {
     asked
         .answer(review)
         .map_err(|error| CommandError::Usage(format!("cannot answer `{}`: {error}", path.display())))
@@ -147,7 +151,7 @@ fn recorded_answers(path: &Path) -> Result<RecordedAnswers, CommandError> {
     RecordedAnswers::of_text(&path, &text).map_err(|faults| CommandError::Faulty { path, faults })
 }
 
-fn result(answered: &Answered) -> CommandResult {
+fn result(answered: &OfflineReviewResult) -> CommandResult {
     match &answered.decided {
         Ok(decided) if decided.outcome.denial.is_none() => CommandResult::Success,
         _ => CommandResult::Failure,

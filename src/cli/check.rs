@@ -17,7 +17,7 @@ use portcullis_policy::document;
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::lines::{is_escaped, one_line};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
-use portcullis_policy::manifest::{self, Migrated};
+use portcullis_policy::manifest::{self, MigratedObject};
 
 /// Report all faults of a configuration and its manifests, and warn about dangerous policies.
 #[derive(Debug, clap::Args)]
@@ -244,7 +244,7 @@ pub(crate) fn run(
 }
 
 /// A YAML stream, each document with its remarks above it.
-fn in_words(migrated: &[Migrated]) -> Lines {
+fn in_words(migrated: &[MigratedObject]) -> Lines {
     let mut lines = Lines::new();
     for one in migrated {
         if one.object.is_some() {

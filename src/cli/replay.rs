@@ -31,7 +31,7 @@ use portcullis_policy::engine::admission::matching::Mismatch;
 use portcullis_policy::engine::admission::may_read;
 use portcullis_policy::engine::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep};
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::recorded::{Replayed, ReviewComparison};
+use portcullis_policy::explain::recorded::{ReplaySummary, ReviewComparison};
 use portcullis_policy::field::Faults;
 
 /// Decide recorded reviews again, and show which decisions would change.
@@ -98,7 +98,7 @@ impl Replay {
         let allowed = self.allow_changes.as_deref().map(expression).transpose()?;
         let new = self.new_policies()?;
         let old = self.baseline.as_deref().map(configured).transpose()?;
-        let (mut replayed, mut cut) = (Replayed::default(), Vec::new());
+        let (mut replayed, mut cut) = (ReplaySummary::default(), Vec::new());
         let (mut progress, mut count) = (ProgressLine::new(), 0_u64);
         for path in recording_files(&self.recordings)? {
             let mut file = RecordingFile::open(&path)?;
@@ -151,7 +151,7 @@ impl Replay {
         (file, document): (&RecordingFile, &Document<'_>),
         new: &LoadedPolicies,
         old: Option<&LoadedPolicies>,
-        replayed: &Replayed<Box<ChangeExample>>,
+        replayed: &ReplaySummary<Box<ChangeExample>>,
     ) -> Result<ReviewComparison<Box<ChangeExample>>, CommandError> {
         let recorded = RecordLine::read(document).map_err(|error| file.unreadable(&error))?;
         let deciding = |policies| ReplayDecider {

@@ -191,7 +191,7 @@ impl Scan {
         &self,
         mut loaded: LoadedPolicies,
         input: Option<&ScanInput>,
-        elsewhere: impl FnOnce(&[ParamKind]) -> Result<Surrounding, CommandError>,
+        elsewhere: impl FnOnce(&[ParamKind]) -> Result<SurroundingObjects, CommandError>,
     ) -> Result<ObjectJudge, CommandError> {
         let cluster = self.files.cluster.clone();
         let shared = || CommandError::Usage("the policies cannot be changed for a scan".to_owned());
@@ -225,7 +225,7 @@ impl Scan {
 }
 
 /// Namespaces, and parameters.
-type Surrounding = [Vec<Arc<json::Document<'static>>>; 2];
+type SurroundingObjects = [Vec<Arc<json::Document<'static>>>; 2];
 
 const fn result(is_sound: bool) -> CommandResult {
     if is_sound {

@@ -60,7 +60,7 @@ Examples:
 
 /// Where the gateway is, for programs.
 #[derive(Debug, Serialize)]
-struct Serving<'a> {
+struct ListenerAddresses<'a> {
     config: &'a Path,
     server: String,
     admin: String,
@@ -277,7 +277,7 @@ struct StartMessage {
 impl StartMessage {
     /// Prints it. A gateway that serves does not stop for a closed standard output.
     fn make(&self) {
-        let serving = Serving {
+        let serving = ListenerAddresses {
             config: &self.config,
             server: self.addresses.server.to_string(),
             admin: self.addresses.admin.to_string(),

@@ -21,7 +21,7 @@ use portcullis_policy::authorization::authorizer::Authorizer;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::logged::LoggedDecision;
 use report::{Causes, LogLine, LogTotals, SuggestReport, SuggestedRoles, UnusedObjects};
-use usage::{AllowedRequests, LeftOut, UsedNames, UsedResource, UserUsage, Widening};
+use usage::{AllowedRequests, LeftOut, UsedNames, UsedResource, UserUsage, WideningOptions};
 
 /// Suggest the least RBAC that allows what a decision log shows.
 ///
@@ -42,7 +42,7 @@ pub(crate) struct Suggest {
     #[arg(long)]
     with_sensitive: bool,
     #[command(flatten)]
-    widening: Widening,
+    widening: WideningOptions,
     /// The cluster whose decisions are counted [default: that of the log]
     #[arg(long)]
     cluster: Option<String>,

@@ -35,7 +35,7 @@ const LONGEST_REST: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// What is followed of one API server.
-pub(crate) struct Following {
+pub(crate) struct FollowedKinds {
     pub(crate) context: Arc<Context>,
     /// Restricts what is selected; `None`: nothing is.
     pub(crate) labels: Option<String>,
@@ -48,9 +48,9 @@ pub(crate) struct Following {
     pub(crate) reporter: Reporter,
 }
 
-// === impl Following ===
+// === impl FollowedKinds ===
 
-impl Following {
+impl FollowedKinds {
     /// Follows it, with the kinds of parameters that are `wanted` at the time,
     /// for as long as it is polled.
     pub(crate) async fn run(self, mut wanted: watch::Receiver<BTreeSet<WatchedKind>>) {

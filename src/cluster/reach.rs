@@ -141,7 +141,7 @@ fn wait(failures: u32) -> Duration {
 }
 
 #[derive(Deserialize)]
-struct Claims {
+struct TokenClaims {
     sub: String,
 }
 
@@ -165,7 +165,7 @@ fn of_password_or_token(user: &ClientUser) -> Option<String> {
     };
     let payload = bearer.token.reveal().split(|byte| *byte == b'.').nth(1)?;
     let payload = URL_SAFE_NO_PAD.decode(payload).ok()?;
-    let Claims { sub } = serde_json::from_slice(&payload).ok()?;
+    let TokenClaims { sub } = serde_json::from_slice(&payload).ok()?;
     Some(sub)
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct ApiRequest<'r> {
 pub(crate) enum ApiError {
     /// The API server, or what is before it, says no.
     #[error("{}", .0.message)]
-    Refused(Box<Refusal>),
+    Refused(Box<ErrorResponse>),
     /// The answer is larger than it may be.
     #[error("the answer of the API server has more than {0} bytes")]
     TooLarge(usize),
@@ -70,7 +70,7 @@ pub(crate) enum ApiError {
 
 /// An answer of another code than 2xx.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct ErrorResponse {
     pub(crate) code: u16,
     pub(crate) message: String,
     /// Where a list goes on whose place has expired.
@@ -79,7 +79,7 @@ pub(crate) struct Refusal {
 
 /// `metav1.Status`.
 #[derive(Default, Deserialize)]
-struct WrittenStatus {
+struct ApiStatus {
     #[serde(default)]
     message: String,
     #[serde(default)]
@@ -160,7 +160,7 @@ impl ApiServer {
         if answer.status().is_success() {
             return Ok(answer.into_body());
         }
-        Err(ApiError::Refused(Box::new(Refusal::read(answer).await?)))
+        Err(ApiError::Refused(Box::new(ErrorResponse::read(answer).await?)))
     }
 }
 
@@ -225,9 +225,9 @@ impl ApiError {
     }
 }
 
-// === impl Refusal ===
+// === impl ErrorResponse ===
 
-impl Refusal {
+impl ErrorResponse {
     async fn read(answer: Response<Body>) -> Result<Self, ApiError> {
         let status = answer.status();
         let text = match collect(answer.into_body(), MAX_REFUSAL_BYTES).await {
@@ -238,7 +238,7 @@ impl Refusal {
     }
 
     fn of(status: http::StatusCode, text: &[u8]) -> Self {
-        let written: WrittenStatus = serde_json::from_slice(text).unwrap_or_default();
+        let written: ApiStatus = serde_json::from_slice(text).unwrap_or_default();
         let message = match written.message.as_str() {
             "" => format!("the answer is {status}, without a reason"),
             _ => written.message,
@@ -252,7 +252,7 @@ impl Refusal {
 
     /// What the object of an event of the type `ERROR` says.
     pub(crate) fn of_event(text: &[u8]) -> Option<Self> {
-        let written: WrittenStatus = serde_json::from_slice(text).ok()?;
+        let written: ApiStatus = serde_json::from_slice(text).ok()?;
         Some(Self {
             code: written.code,
             message: cut(written.message, MAX_MESSAGE_BYTES),
@@ -302,12 +302,17 @@ mod tests {
     #[test]
     fn what_refuses_a_request_is_told_in_a_few_words() {
         let status = json!({"kind": "Status", "message": "roles is forbidden", "code": 403}).to_string();
-        let refusal = Refusal::of(StatusCode::FORBIDDEN, status.as_bytes());
+        let refusal = ErrorResponse::of(StatusCode::FORBIDDEN, status.as_bytes());
         assert_eq!((refusal.code, &*refusal.message), (403, "roles is forbidden"));
-        let page = Refusal::of(StatusCode::NOT_FOUND, b"404 page not found\n");
+        let page = ErrorResponse::of(StatusCode::NOT_FOUND, b"404 page not found\n");
         assert_eq!(page.message, "the answer is 404 Not Found, without a reason");
         let long = json!({"message": "x".repeat(50_000)}).to_string();
-        assert!(Refusal::of(StatusCode::NOT_FOUND, long.as_bytes()).message.len() <= MAX_MESSAGE_BYTES);
+        assert!(
+            ErrorResponse::of(StatusCode::NOT_FOUND, long.as_bytes())
+                .message
+                .len()
+                <= MAX_MESSAGE_BYTES
+        );
     }
 
     #[test]
@@ -345,7 +350,7 @@ mod tests {
     #[test]
     fn where_a_list_goes_on_is_taken_from_what_refuses_it() {
         let status = json!({"code": 410, "metadata": {"continue": "c"}}).to_string();
-        let refusal = Refusal::of(StatusCode::GONE, status.as_bytes());
+        let refusal = ErrorResponse::of(StatusCode::GONE, status.as_bytes());
         assert_eq!(refusal.next.as_deref(), Some("c"));
     }
 }

@@ -37,7 +37,7 @@ use views::{HeldObjects, LastWatched};
 use withheld::{LeftOutObjects, WithheldVersion};
 
 pub(crate) use absence::{AbsenceEvidence, ListEvidence};
-pub(crate) use in_force::{DesiredCondition, Standing};
+pub(crate) use in_force::{DesiredCondition, InForceVersions};
 pub(crate) use listing::{ListOutcome, Listing};
 
 /// What is known of one cluster. Shared by its watches and whoever reads it.
@@ -52,7 +52,7 @@ struct StoredKinds {
     kinds: BTreeMap<WatchedKind, KindObjects>,
     origin: Origin,
     definitions: Definitions,
-    standing: Standing,
+    standing: InForceVersions,
     /// What expressions are compiled for.
     cel_version: Version,
     /// A number that grows with each change of what may hold.
@@ -165,7 +165,7 @@ impl Store {
                 kinds: BTreeMap::new(),
                 origin: Origin::Nowhere,
                 definitions: Definitions::default(),
-                standing: Standing::default(),
+                standing: InForceVersions::default(),
                 cel_version,
                 version: 0,
                 last: None,

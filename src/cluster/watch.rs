@@ -15,7 +15,7 @@ use super::kind::{WatchPurpose, WatchedKind};
 use super::object::{Name, ReceivedObject};
 use super::reach::{RecentFailures, SharedReach};
 use super::reporter::Reporter;
-use super::requests::{ApiError, Refusal};
+use super::requests::{ApiError, ErrorResponse};
 use super::served::{AfterPage, EventStream, ServedKind, WatchEvent, comparable};
 use super::split::SplitObject;
 use super::store::{ListEvidence, ListOutcome, Listing, Store};
@@ -303,7 +303,7 @@ impl Watch {
                     *version = at;
                 }
                 WatchEvent::Ended(status) => {
-                    let refusal = Refusal::of_event(&status).unwrap_or_default();
+                    let refusal = ErrorResponse::of_event(&status).unwrap_or_default();
                     return Err(ApiError::Refused(Box::new(refusal)));
                 }
             }

@@ -24,7 +24,7 @@ pub struct RecordingHeader {
 pub enum RecordingError {
     /// A line is no JSON.
     #[error("{0}")]
-    Malformed(#[from] json::Error),
+    Malformed(#[from] json::JsonError),
     /// A line is longer than any that is written.
     #[error("the line is longer than {max_bytes} bytes, which no recording has")]
     TooLong {

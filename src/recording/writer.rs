@@ -121,7 +121,7 @@ impl BatchWriter<Vec<RecordedReview>> for RecordingWriter {
 pub(crate) enum LineError {
     /// It cannot be read, so that nothing can be removed from it.
     #[error(transparent)]
-    Unreadable(#[from] json::Error),
+    Unreadable(#[from] json::JsonError),
     #[error(transparent)]
     TooManyPlaces(#[from] TooManyPlaces),
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use openssl::sha::{Sha256, sha256};
 
 use super::held_back::FaultsByCluster;
-use super::source::Watched;
+use super::source::WatchedObjects;
 use crate::config::files::{FolderRule, FolderWalk, MANIFEST_BYTES, describe, observed, read};
 use crate::config::{FileScope, ManifestPath};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
@@ -325,7 +325,7 @@ impl Revision {
     }
 
     /// With what is beside the files.
-    pub(crate) fn with(mut self, watched: &[Arc<Watched>]) -> Self {
+    pub(crate) fn with(mut self, watched: &[Arc<WatchedObjects>]) -> Self {
         for watched in watched {
             part(&mut self.0, &watched.digest);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Snapshot;
 use super::load::{admission_settings, options};
-use super::source::{self, AwaitedCluster, Watched};
+use super::source::{self, AwaitedCluster, WatchedObjects};
 use crate::config::Config;
 use crate::upstream::ConfiguredWebhook;
 use portcullis_policy::authorization::Policies;
@@ -26,7 +26,7 @@ pub(crate) struct SnapshotIndex {
 /// What a set was made of, beside the objects of files.
 pub(crate) struct IndexBasis {
     webhooks: WebhooksByCluster,
-    pub(crate) watched: Vec<Arc<Watched>>,
+    pub(crate) watched: Vec<Arc<WatchedObjects>>,
     /// The clusters of which nothing is known yet.
     pub(crate) awaited: HashMap<String, AwaitedCluster>,
     settings: AdmissionSettings,
@@ -64,7 +64,7 @@ impl SnapshotIndex {
     pub(crate) fn new(
         config: &Config,
         own: &ObjectSet,
-        watched: Vec<Arc<Watched>>,
+        watched: Vec<Arc<WatchedObjects>>,
         earlier: Option<EarlierIndex<'_>>,
     ) -> Self {
         let cluster_scoped = watched
@@ -125,7 +125,7 @@ struct Indexer<'o> {
     own: &'o ObjectSet,
     own_by_cluster: OnceCell<HashMap<Option<&'o str>, Vec<&'o Arc<SourceObjects>>>>,
     own_identities: OnceCell<HashSet<(Option<&'o str>, &'o ObjectIdentity)>>,
-    watched: &'o [Arc<Watched>],
+    watched: &'o [Arc<WatchedObjects>],
 }
 
 /// What became different in files and beside them.
@@ -270,9 +270,9 @@ impl<'o> Indexer<'o> {
 
     /// What became different since `before` in what is watched, and in which clusters more than
     /// objects did.
-    fn beside(&self, before: &'o [Arc<Watched>]) -> (SetDifference<'o>, BTreeSet<&'o str>) {
+    fn beside(&self, before: &'o [Arc<WatchedObjects>]) -> (SetDifference<'o>, BTreeSet<&'o str>) {
         let (mut difference, mut clusters) = (SetDifference::default(), BTreeSet::new());
-        let mut gone: HashMap<&str, &Arc<Watched>> = HashMap::new();
+        let mut gone: HashMap<&str, &Arc<WatchedObjects>> = HashMap::new();
         gone.extend(before.iter().map(|before| (before.cluster.as_str(), before)));
         for now in self.watched {
             let Some(before) = gone.remove(now.cluster.as_str()) else {

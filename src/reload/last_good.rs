@@ -24,7 +24,7 @@ const MAX_BYTES: usize = 1 << 30;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Header {
+struct LastGoodHeader {
     api_version: String,
     kind: String,
     revision: String,
@@ -150,7 +150,7 @@ impl PendingSave {
             manifests: sources.map(Manifest::from).collect(),
         };
         let texts = serde_json::to_vec(&texts).ok()?;
-        let header = Header {
+        let header = LastGoodHeader {
             api_version: API_VERSION.into(),
             kind: KIND.into(),
             revision: revision.into(),
@@ -269,7 +269,8 @@ fn parse(content: &[u8]) -> Result<LastGoodSet, &'static str> {
         .ok_or("it ends too early")?;
     let (header, texts) = content.split_at(end);
     let texts = texts.get(1..).unwrap_or_default();
-    let header: Header = serde_json::from_slice(header).map_err(|_| "its first line cannot be read")?;
+    let header: LastGoodHeader =
+        serde_json::from_slice(header).map_err(|_| "its first line cannot be read")?;
     if header.api_version != API_VERSION || header.kind != KIND {
         return Err("another version wrote it");
     }
@@ -312,7 +313,7 @@ mod tests {
             }],
         };
         let texts = serde_json::to_vec(&texts).unwrap();
-        let header = Header {
+        let header = LastGoodHeader {
             api_version: API_VERSION.into(),
             kind: KIND.into(),
             revision: "0123456789ab".into(),

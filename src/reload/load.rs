@@ -10,7 +10,7 @@ use super::held_back::{self, FaultsByCluster, UsableFiles};
 use super::index::SnapshotIndex;
 use super::job::on_own_thread;
 use super::last_good::{self, PendingSave};
-use super::source::{ManifestSource, Watched};
+use super::source::{ManifestSource, WatchedObjects};
 use super::{Base, Snapshot, inventory, writable};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
@@ -348,7 +348,7 @@ pub(crate) fn reload_files(
 }
 
 /// `current` with what `base` and `watched` have in place of what it has of them.
-fn with_base(current: &Snapshot, base: Arc<Base>, watched: Vec<Arc<Watched>>) -> Snapshot {
+fn with_base(current: &Snapshot, base: Arc<Base>, watched: Vec<Arc<WatchedObjects>>) -> Snapshot {
     let revision = base.revision.clone().with(&watched).name();
     let indexed = SnapshotIndex::new(&current.config, &base.objects, watched, Some(current.into()));
     let upstreams = current

@@ -31,7 +31,7 @@ pub trait ManifestSource: Send + Sync {
 
     /// What holds now for each cluster of `config`. Blocks where that must
     /// first be read from a disk; it waits for no server.
-    fn objects(&self, config: &Config) -> Vec<Arc<Watched>>;
+    fn objects(&self, config: &Config) -> Vec<Arc<WatchedObjects>>;
 
     /// `snapshot` is in force: its configuration says what to follow, its
     /// policies which parameters they take. Called again with each snapshot.
@@ -54,7 +54,7 @@ pub struct SourceFiles {
 
 /// The objects of one cluster at one moment.
 #[derive(Debug, Clone, Default)]
-pub struct Watched {
+pub struct WatchedObjects {
     /// The cluster.
     pub cluster: String,
     /// Each object once, in an order of its own. A part in which nothing changed since the last
@@ -153,9 +153,9 @@ pub enum Origin {
 #[derive(Debug, Clone, Copy)]
 pub struct FilesAlone;
 
-// === impl Watched ===
+// === impl WatchedObjects ===
 
-impl Watched {
+impl WatchedObjects {
     /// Every object.
     pub fn objects(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
         self.parts.iter().flat_map(|part| &part.objects)
@@ -211,7 +211,7 @@ impl ManifestSource for FilesAlone {
         SourceFiles::default()
     }
 
-    fn objects(&self, _: &Config) -> Vec<Arc<Watched>> {
+    fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
         Vec::new()
     }
 
@@ -225,7 +225,10 @@ impl ManifestSource for FilesAlone {
 /// `own` and what is `watched` beside it, to be one set. The same object cannot
 /// hold twice: that of the files does, since users who may write to the API
 /// server must not take away what the gateway's own files say.
-pub(crate) fn together<'o>(own: &'o ObjectSet, watched: &'o [Arc<Watched>]) -> Vec<&'o Arc<ValidatedObject>> {
+pub(crate) fn together<'o>(
+    own: &'o ObjectSet,
+    watched: &'o [Arc<WatchedObjects>],
+) -> Vec<&'o Arc<ValidatedObject>> {
     let mut clusters: HashMap<&ObjectIdentity, BTreeSet<Option<&str>>> = HashMap::new();
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     let mut all: Vec<_> = own.objects().collect();

@@ -23,7 +23,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::ReloadState;
-use event::WatchEvent;
+use event::FileEvent;
 pub use event::{ReloadAttempt, ReloadObserver, Trigger, log};
 use worker::ReloadWorker;
 
@@ -76,7 +76,7 @@ impl Reloader {
 
 impl Drop for Reloader {
     fn drop(&mut self) {
-        let _ = self.trigger.0.send(WatchEvent::Stop);
+        let _ = self.trigger.0.send(FileEvent::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

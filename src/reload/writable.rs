@@ -143,7 +143,7 @@ fn parent(path: &Path) -> &Path {
 }
 
 /// Some files that the gateway writes.
-struct WrittenFiles {
+struct WritableFiles {
     /// The field that names them.
     place: Place,
     files: Vec<PathBuf>,
@@ -197,7 +197,7 @@ fn overwritten_faults(config: &Config, read: &BTreeSet<PathBuf>) -> (Faults, Hel
 }
 
 /// Those of the gateway's administrator first: the later of two is at fault.
-fn written(config: &Config) -> Vec<WrittenFiles> {
+fn written(config: &Config) -> Vec<WritableFiles> {
     let root = |fields: [&str; 2]| {
         let path = fields
             .iter()
@@ -206,7 +206,7 @@ fn written(config: &Config) -> Vec<WrittenFiles> {
     };
     let mut written = Vec::new();
     let mut add = |place: Place, files: Vec<PathBuf>| {
-        written.push(WrittenFiles {
+        written.push(WritableFiles {
             place,
             files,
             tenant: None,
@@ -221,10 +221,10 @@ fn written(config: &Config) -> Vec<WrittenFiles> {
             vec![path.clone(), files::with_ending(path, files::NEW_FILE_ENDING)],
         );
     }
-    let mut of_clusters: Vec<WrittenFiles> = config
+    let mut of_clusters: Vec<WritableFiles> = config
         .clusters
         .iter()
-        .map(|entry| WrittenFiles {
+        .map(|entry| WritableFiles {
             place: entry.place.at(entry.place.path.field("cacheFile")),
             files: entry.saved_files(),
             tenant: entry.is_tenants().then(|| entry.name.clone()),

@@ -35,7 +35,7 @@ use tokio::sync::oneshot;
 
 use super::accept::{self, AcceptedConnection, Connection};
 use super::connections::Connections;
-use super::gateway::Shared;
+use super::gateway::GatewayState;
 use super::http1;
 use super::lifecycle::LifecyclePhase;
 use crate::config::{ConnectionLimits, HeldBack};
@@ -55,7 +55,7 @@ fn routes(config: &mut ServiceConfig) {
         .route("/healthz", web::get().to(readyz));
 }
 
-async fn metrics(shared: Data<Shared>) -> HttpResponse {
+async fn metrics(shared: Data<GatewayState>) -> HttpResponse {
     let clusters = shared.state.source().status();
     shared
         .metrics
@@ -88,7 +88,7 @@ async fn livez(request: HttpRequest) -> HttpResponse {
     answer(&request, "livez", &[PING], "")
 }
 
-async fn readyz(request: HttpRequest, shared: Data<Shared>) -> HttpResponse {
+async fn readyz(request: HttpRequest, shared: Data<GatewayState>) -> HttpResponse {
     let serving = ProbeCheck {
         name: "serving",
         fault: match shared.lifecycle.phase() {
@@ -178,7 +178,7 @@ fn describe_left_out(counts: LeftOutCounts) -> String {
 
 /// What is in force, what the last reload changed, and whether newer files were refused. Objects
 /// are `named` in answers to this machine alone.
-fn in_force(shared: &Shared, named: bool) -> String {
+fn in_force(shared: &GatewayState, named: bool) -> String {
     let mut text = format!("revision {} is in force\n", shared.state.current().revision);
     if let Some(change) = shared.state.last_change() {
         text.push_str(&describe_change(&change, named));
@@ -300,7 +300,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts it on `listener`; the receiver gets nothing, and that only if it ends by itself.
 pub(crate) fn start(
-    shared: &Data<Shared>,
+    shared: &Data<GatewayState>,
     listener: TcpListener,
 ) -> io::Result<(Arbiter, oneshot::Receiver<()>)> {
     let arbiter = Arbiter::try_new()?;
@@ -315,7 +315,7 @@ pub(crate) fn start(
     Ok((arbiter, ended))
 }
 
-async fn serve(shared: Data<Shared>, listener: TcpListener) {
+async fn serve(shared: Data<GatewayState>, listener: TcpListener) {
     let app = App::new().app_data(shared).configure(routes).into_factory();
     let app = map_config(app, |()| AppConfig::default()).new_service(()).await;
     let Ok(app) = app.map(Rc::new) else {

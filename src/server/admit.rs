@@ -27,7 +27,7 @@ use actix_web::web::Data;
 use futures_util::future::join_all;
 use memchr::memmem::Finder;
 
-use super::gateway::Shared;
+use super::gateway::GatewayState;
 use super::pool::{JobError, JobSize};
 use super::receive::ReviewRequest;
 use super::respond::Rejection;
@@ -53,7 +53,7 @@ const WORKER_TIME_SLICE: Duration = Duration::from_micros(500);
 
 /// The reply to the review in the body.
 pub(crate) async fn answer(
-    shared: &Data<Shared>,
+    shared: &Data<GatewayState>,
     received: ReviewRequest,
     phase: Phase,
     only: Option<String>,
@@ -135,7 +135,7 @@ impl Job {
 
     /// Takes the memory of the review, which it keeps to the end. Where there is none, the
     /// review is refused: a cluster that takes all of it must not have the API server ignore the policy.
-    pub(crate) fn hold(&self, shared: &Shared) -> Result<(), JobStep> {
+    pub(crate) fn hold(&self, shared: &GatewayState) -> Result<(), JobStep> {
         let review = self.review.review();
         let memory = MemoryOf {
             asked: &self.asked,
@@ -159,7 +159,7 @@ impl Job {
 
     /// Reads the review and goes as far as it comes without others.
     pub(crate) async fn begin(
-        shared: &Data<Shared>,
+        shared: &Data<GatewayState>,
         mut asked: AdmissionRun,
     ) -> Result<(Arc<Self>, JobStep), Rejection> {
         let of_step = shared.clone();
@@ -198,14 +198,17 @@ impl Job {
     }
 
     /// As far as it comes without others, once a worker has tried in vain.
-    pub(crate) async fn begin_anew(self: &Arc<Self>, shared: &Data<Shared>) -> Result<JobStep, Rejection> {
+    pub(crate) async fn begin_anew(
+        self: &Arc<Self>,
+        shared: &Data<GatewayState>,
+    ) -> Result<JobStep, Rejection> {
         self.go_on(shared, Chain::new(self.asked.phase), Vec::new()).await
     }
 
     /// Goes on to the end; the reply.
     pub(crate) async fn finish(
         self: Arc<Self>,
-        shared: &Data<Shared>,
+        shared: &Data<GatewayState>,
         mut step: JobStep,
     ) -> Result<Vec<u8>, Rejection> {
         loop {
@@ -231,7 +234,7 @@ impl Job {
     /// Asks all webhooks, and makes of their replies what it can.
     async fn ask(
         self: &Arc<Self>,
-        shared: &Data<Shared>,
+        shared: &Data<GatewayState>,
         asking: PendingCalls,
     ) -> Result<JobStep, Rejection> {
         let PendingCalls {
@@ -255,7 +258,7 @@ impl Job {
     /// Takes what came back.
     async fn go_on(
         self: &Arc<Self>,
-        shared: &Data<Shared>,
+        shared: &Data<GatewayState>,
         chain: Chain,
         returned: Vec<CallResult>,
     ) -> Result<JobStep, Rejection> {
@@ -287,7 +290,7 @@ impl Job {
     /// The step that took too long for a small one, from its beginning.
     async fn step_anew(
         self: &Arc<Self>,
-        shared: &Data<Shared>,
+        shared: &Data<GatewayState>,
         chain: Chain,
         answers: Vec<WebhookAnswer>,
     ) -> Result<JobStep, Rejection> {
@@ -306,7 +309,7 @@ impl Job {
     /// Runs `work` on a thread, until the deadline at the latest.
     async fn run<T: Send + 'static>(
         &self,
-        shared: &Shared,
+        shared: &GatewayState,
         size: JobSize,
         work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
     ) -> Result<T, JobError> {
@@ -318,7 +321,7 @@ impl Job {
     /// The next step of the run, unless it is over before.
     fn step(
         &self,
-        shared: &Shared,
+        shared: &GatewayState,
         chain: Chain,
         answers: Vec<WebhookAnswer>,
         end: StepEnd<'_>,

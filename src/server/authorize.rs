@@ -20,18 +20,18 @@ use actix_web::web::{Bytes, Data};
 use tokio::time::timeout_at;
 
 use super::counters::CountingObserver;
-use super::gateway::{DecisionRecorder, Shared};
+use super::gateway::{DecisionRecorder, GatewayState};
 use super::pool::JobSize;
 use super::receive::ReviewRequest;
 use super::respond::Rejection;
-use crate::authorizers::{ConsultationEnd, ConsultationStep, Pending};
+use crate::authorizers::{ConsultationEnd, ConsultationStep, PendingQuestion};
 use crate::config::Endpoint;
 use crate::recording::{RecordedBody, RecordedDecision, RecordedReview};
 use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
 use crate::upstream::end_of_calls;
 use portcullis_policy::api::{SubjectAccessReview, SubjectAccessReviewReply};
 use portcullis_policy::authorization::authorizer::{Consultation, NamedOpinion};
-use portcullis_policy::authorization::{Authorization, PolicySet, SubjectAccessReviewVersion, Unmatched};
+use portcullis_policy::authorization::{Authorization, NearMisses, PolicySet, SubjectAccessReviewVersion};
 use portcullis_policy::engine::{Attributes, Cause, Deadline, Decision};
 
 /// From this length on a review takes longer than a change of threads: some 100 µs.
@@ -78,7 +78,7 @@ struct InterruptedAttempt {
 /// A review about which other authorizers must be asked.
 struct PendingConsultation {
     version: SubjectAccessReviewVersion,
-    pending: Box<Pending>,
+    pending: Box<PendingQuestion>,
     since: Instant,
 }
 
@@ -96,7 +96,7 @@ struct AuthorizationResult<'r> {
 
 /// The reply to the review in the body, unless others must be asked. A small review is tried on
 /// the worker; what is large or takes long must not hold up the others of its worker.
-pub(crate) async fn answer(shared: &Data<Shared>, received: ReviewRequest) -> Result<Bytes, Rejection> {
+pub(crate) async fn answer(shared: &Data<GatewayState>, received: ReviewRequest) -> Result<Bytes, Rejection> {
     let before = if received.body.len() < MIN_POOL_BYTES {
         match attempt_here(shared, &received)? {
             AuthorizeStep::Answered(reply) => return Ok(reply),
@@ -112,7 +112,7 @@ pub(crate) async fn answer(shared: &Data<Shared>, received: ReviewRequest) -> Re
     Box::pin(answer_in_pool(shared, Arc::new(received), before)).await
 }
 
-fn attempt_here(shared: &Shared, received: &ReviewRequest) -> Result<AuthorizeStep, Rejection> {
+fn attempt_here(shared: &GatewayState, received: &ReviewRequest) -> Result<AuthorizeStep, Rejection> {
     let attempt = DecisionAttempt {
         is_over: &|since| Instant::now() >= received.deadline.min(since + WORKER_TIME_SLICE),
         is_first: true,
@@ -124,7 +124,7 @@ fn attempt_here(shared: &Shared, received: &ReviewRequest) -> Result<AuthorizeSt
 
 /// The same on threads for it: once more for a short while, then until the caller's deadline.
 async fn answer_in_pool(
-    shared: &Data<Shared>,
+    shared: &Data<GatewayState>,
     received: Arc<ReviewRequest>,
     mut before: InterruptedAttempt,
 ) -> Result<Bytes, Rejection> {
@@ -142,7 +142,7 @@ async fn answer_in_pool(
 
 /// One that finds no thread in time for the caller is made here: what takes long has failed.
 async fn attempt_in_pool(
-    shared: &Data<Shared>,
+    shared: &Data<GatewayState>,
     received: &Arc<ReviewRequest>,
     size: JobSize,
     before: InterruptedAttempt,
@@ -181,7 +181,7 @@ async fn attempt_in_pool(
 
 /// Decides what can be decided without others.
 fn decide(
-    shared: &Shared,
+    shared: &GatewayState,
     received: &ReviewRequest,
     attempt: DecisionAttempt<'_>,
 ) -> Result<AuthorizeStep, Rejection> {
@@ -262,7 +262,7 @@ fn decide(
 
 impl PendingConsultation {
     /// Asks, and replies within the caller's deadline.
-    async fn ask(self, shared: &Shared, received: &ReviewRequest) -> Bytes {
+    async fn ask(self, shared: &GatewayState, received: &ReviewRequest) -> Bytes {
         let asking = self.pending.ask(received.deadline, &received.trace);
         let (end, attributes) = asking.await;
         let ConsultationEnd {
@@ -286,7 +286,7 @@ impl PendingConsultation {
 
 impl AuthorizationResult<'_> {
     /// Counts, logs and records it; the reply.
-    fn conclude(mut self, shared: &Shared, received: &ReviewRequest) -> Bytes {
+    fn conclude(mut self, shared: &GatewayState, received: &ReviewRequest) -> Bytes {
         shared
             .metrics
             .authorization(self.authorization.decision, self.took);
@@ -375,7 +375,7 @@ impl AuthorizationResult<'_> {
     }
 
     /// Why nothing decided: neither own policies nor anybody else.
-    fn why_not(&self, unmatched: &Unmatched) -> String {
+    fn why_not(&self, unmatched: &NearMisses) -> String {
         let mut why_not = unmatched.to_string();
         if !self.authorization.reason.is_empty() {
             why_not.push_str("; ");

@@ -34,7 +34,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::accept::{self, AcceptedConnection, Connection};
 use super::connections::Connections;
-use super::gateway::Shared;
+use super::gateway::GatewayState;
 use super::http1;
 use super::workers::{certificate, handshake};
 use crate::authentication::PeerCertificate;
@@ -69,7 +69,7 @@ const TLS_LIMITS: ConnectionLimits = ConnectionLimits {
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts the console on `listener`. Should it end by itself, reviews are answered all the same.
-pub(crate) fn start(shared: &Data<Shared>, listener: TcpListener) -> io::Result<Arbiter> {
+pub(crate) fn start(shared: &Data<GatewayState>, listener: TcpListener) -> io::Result<Arbiter> {
     let tls = acceptor(shared)?;
     let arbiter = Arbiter::try_with_tokio_rt(|| {
         runtime::Builder::new_current_thread()
@@ -86,7 +86,7 @@ pub(crate) fn start(shared: &Data<Shared>, listener: TcpListener) -> io::Result<
 
 /// What handshakes begin with, where the console has TLS. A configuration that no longer has it
 /// takes effect at the next start: until then the last certificate serves.
-fn acceptor(shared: &Data<Shared>) -> io::Result<Option<SslContext>> {
+fn acceptor(shared: &Data<GatewayState>) -> io::Result<Option<SslContext>> {
     let Some(at_start) = shared.state.current().console_tls.clone() else {
         return Ok(None);
     };
@@ -99,7 +99,7 @@ fn acceptor(shared: &Data<Shared>) -> io::Result<Option<SslContext>> {
     Ok(Some(acceptor.build().into_context()))
 }
 
-async fn serve(shared: Data<Shared>, listener: TcpListener, tls: Option<SslContext>) {
+async fn serve(shared: Data<GatewayState>, listener: TcpListener, tls: Option<SslContext>) {
     // What others reach without proof must not be shown: the address decides, not the configuration.
     let is_loopback = listener
         .local_addr()
@@ -181,7 +181,7 @@ where
 }
 
 /// Takes samples of what is counted, for ever.
-async fn sample(shared: Data<Shared>, console: Arc<ConsoleState>) {
+async fn sample(shared: Data<GatewayState>, console: Arc<ConsoleState>) {
     let mut samples = tokio::time::interval(SAMPLE_INTERVAL);
     // After a pause the samples that were missed are not made up for.
     samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -206,7 +206,7 @@ where
 
 impl ConsoleService {
     /// `None` if the gateway has no console.
-    fn new(shared: Data<Shared>, guard: ConsoleGuard) -> Option<Self> {
+    fn new(shared: Data<GatewayState>, guard: ConsoleGuard) -> Option<Self> {
         let console = Arc::clone(shared.console.as_ref()?);
         Some(Self {
             shared,

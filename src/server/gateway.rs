@@ -35,7 +35,7 @@ pub struct Gateway {
 }
 
 /// A gateway at work.
-pub(crate) struct Shared {
+pub(crate) struct GatewayState {
     pub(crate) state: Arc<ReloadState>,
     /// When it was made.
     pub(crate) start: Instant,
@@ -65,9 +65,9 @@ pub(crate) struct Shared {
     pub(crate) console: Option<Arc<ConsoleState>>,
 }
 
-// === impl Shared ===
+// === impl GatewayState ===
 
-impl Shared {
+impl GatewayState {
     pub(crate) fn new(gateway: Gateway) -> io::Result<Self> {
         let Gateway {
             state,

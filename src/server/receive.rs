@@ -17,7 +17,7 @@ use futures_util::Stream;
 
 use super::accept::Connection;
 use super::body;
-use super::gateway::Shared;
+use super::gateway::GatewayState;
 use super::head::RequestHead;
 use super::lifecycle::LifecyclePhase;
 use super::limits::{Capacity, Limiter, Permit, ShareKey};
@@ -72,7 +72,7 @@ pub(crate) struct RequestContext {
 /// Everything that the head of a request decides.
 pub(crate) fn receive(
     head: &RequestHead<'_>,
-    shared: &Shared,
+    shared: &GatewayState,
     review: ReviewPath,
 ) -> Result<RequestContext, Rejection> {
     let (arrived, time) = (Instant::now(), SystemTime::now());
@@ -106,7 +106,7 @@ pub(crate) fn receive(
 fn begin_trace(
     head: &RequestHead<'_>,
     (arrived, time): (Instant, SystemTime),
-    shared: &Shared,
+    shared: &GatewayState,
     snapshot: &Snapshot,
     review: ReviewPath,
 ) -> ReviewTrace {
@@ -135,7 +135,7 @@ impl RequestContext {
     /// Reads the review.
     pub(crate) async fn read<B, E>(
         mut self,
-        shared: &Shared,
+        shared: &GatewayState,
         body: &mut B,
     ) -> Result<ReviewRequest, Rejection>
     where
@@ -205,7 +205,7 @@ impl ReviewRequest {
 fn authenticate(
     head: &RequestHead<'_>,
     time: SystemTime,
-    shared: &Shared,
+    shared: &GatewayState,
     snapshot: &Snapshot,
     review: ReviewPath,
 ) -> Result<Caller, Rejection> {
@@ -238,7 +238,7 @@ fn check_origin(head: &RequestHead<'_>, config: &Config) -> Result<(), Rejection
 }
 
 fn enter(
-    shared: &Shared,
+    shared: &GatewayState,
     snapshot: &Snapshot,
     review: ReviewPath,
     caller: &Caller,
@@ -279,7 +279,7 @@ impl ReviewPath {
         }
     }
 
-    const fn limiter(self, shared: &Shared) -> (&Arc<Limiter>, &IntGauge) {
+    const fn limiter(self, shared: &GatewayState) -> (&Arc<Limiter>, &IntGauge) {
         match self {
             Self::Authorize => (&shared.lifecycle.authorization, &shared.authorizing),
             Self::Admit(metrics::Phase::Validate) => (&shared.lifecycle.admission, &shared.validating),
@@ -324,7 +324,7 @@ fn parse(text: &str) -> Option<Duration> {
 /// The caller that shows `credentials`, if it `may_use` what it asks for. Either way it is
 /// counted, and a refusal logged.
 pub(crate) fn identify(
-    shared: &Shared,
+    shared: &GatewayState,
     snapshot: &Snapshot,
     connection: &Connection,
     credentials: &Credentials<'_>,

@@ -14,7 +14,7 @@ use std::future::Future;
 use actix_web::web::{Bytes, Data};
 use futures_util::Stream;
 
-use super::gateway::Shared;
+use super::gateway::GatewayState;
 use super::head::{RequestHead, ReviewRoute};
 use super::lifecycle::LifecyclePhase;
 use super::receive::{RequestContext, ReviewPath, ReviewRequest, receive};
@@ -25,7 +25,7 @@ use crate::telemetry::metrics::Endpoint;
 /// Answers the request that `head` and `body` are; with the answer comes what is left of
 /// the body. All that the head decides is decided at once: nothing of it is kept.
 pub(crate) fn answer<B, E>(
-    shared: &Data<Shared>,
+    shared: &Data<GatewayState>,
     head: &RequestHead<'_>,
     mut body: B,
 ) -> impl Future<Output = (Reply, B)> + use<B, E>
@@ -60,7 +60,7 @@ where
 }
 
 fn begin(
-    shared: &Shared,
+    shared: &GatewayState,
     head: &RequestHead<'_>,
     route: Option<ReviewRoute>,
 ) -> Result<(ReviewRoute, RequestContext), Rejection> {
@@ -73,7 +73,7 @@ fn begin(
 }
 
 async fn review(
-    shared: &Data<Shared>,
+    shared: &Data<GatewayState>,
     route: ReviewRoute,
     received: ReviewRequest,
 ) -> Result<Bytes, Rejection> {
@@ -87,7 +87,7 @@ async fn review(
 }
 
 /// Counts the answer and, while draining, has the connection close after it.
-fn finish(shared: &Shared, endpoint: Option<Endpoint>, answer: Result<Bytes, Rejection>) -> Reply {
+fn finish(shared: &GatewayState, endpoint: Option<Endpoint>, answer: Result<Bytes, Rejection>) -> Reply {
     let mut reply = match answer {
         Ok(review) => Reply::review(review),
         Err(rejection) => rejection.reply(),

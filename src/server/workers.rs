@@ -25,7 +25,7 @@ use tokio_openssl::SslStream;
 
 use super::accept::{AcceptedConnection, Connection, HEAD_TIMEOUT};
 use super::connections::TrackedConnection;
-use super::gateway::Shared;
+use super::gateway::GatewayState;
 use super::head::RequestHead;
 use super::http2::{self, Timeouts};
 use super::{http1, routes};
@@ -63,7 +63,7 @@ struct Load(Arc<AtomicUsize>);
 
 impl Workers {
     /// Starts them; every handshake begins with `tls`.
-    pub(crate) fn start(shared: &Data<Shared>, tls: &SslContext) -> io::Result<Self> {
+    pub(crate) fn start(shared: &Data<GatewayState>, tls: &SslContext) -> io::Result<Self> {
         let count = available_parallelism().map_or(1, usize::from);
         let start = |_| Worker::start(shared.clone(), tls.clone());
         (0..count).map(start).collect::<io::Result<_>>().map(Self)
@@ -93,7 +93,7 @@ impl Workers {
 // === impl Worker ===
 
 impl Worker {
-    fn start(shared: Data<Shared>, tls: SslContext) -> io::Result<Self> {
+    fn start(shared: Data<GatewayState>, tls: SslContext) -> io::Result<Self> {
         let arbiter = Arbiter::try_with_tokio_rt(|| {
             runtime::Builder::new_current_thread()
                 .enable_all()
@@ -147,7 +147,7 @@ impl Drop for Load {
 }
 
 /// What one worker does.
-async fn work(shared: Data<Shared>, tls: SslContext, mut jobs: UnboundedReceiver<WorkerJob>) {
+async fn work(shared: Data<GatewayState>, tls: SslContext, mut jobs: UnboundedReceiver<WorkerJob>) {
     let of_http1 = shared.clone();
     let app = move |head: &RequestHead<'_>, body| routes::answer(&of_http1, head, body);
     let Some(http1) = http1::service(Rc::new(http1::reviews(app))).await else {
@@ -165,7 +165,7 @@ async fn work(shared: Data<Shared>, tls: SslContext, mut jobs: UnboundedReceiver
 }
 
 /// Serves one connection to its end.
-async fn connection<H>(job: WorkerJob, shared: &Data<Shared>, tls: &SslContext, http1: &H)
+async fn connection<H>(job: WorkerJob, shared: &Data<GatewayState>, tls: &SslContext, http1: &H)
 where
     H: Service<(http1::Stream<SslStream<TcpStream>>, Option<std::net::SocketAddr>), Response = ()>,
     H::Error: std::fmt::Debug,
@@ -200,7 +200,7 @@ where
 }
 
 /// Tells what the handshake has proven.
-fn prove(tracked: &TrackedConnection, certificate: Option<&PeerCertificate>, shared: &Shared) {
+fn prove(tracked: &TrackedConnection, certificate: Option<&PeerCertificate>, shared: &GatewayState) {
     let (authenticator, now) = (&shared.state.current().authenticator, SystemTime::now());
     tracked.handshake_done(certificate.is_some_and(|certificate| authenticator.knows(certificate, now)));
     if let Some(cluster) = certificate.and_then(|certificate| authenticator.cluster_of(certificate, now)) {

@@ -5,7 +5,7 @@ use portcullis_policy::engine::StatusReason;
 use portcullis_policy::engine::admission::validating::{
     AnnotationValue, PolicyTexts, ValidationDecision, annotate, decide,
 };
-use portcullis_policy::engine::admission::{Evaluated, FailurePolicy, MatchConditions, Warnings};
+use portcullis_policy::engine::admission::{ExpressionResult, FailurePolicy, MatchConditions, Warnings};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
@@ -50,14 +50,14 @@ fn failure_policy(case: &Case<'_>) -> FailurePolicy {
 }
 
 fn combined(case: &Case<'_>) -> Result<(), Mismatch> {
-    let results: Vec<(&str, Evaluated<'_>)> = case.input()["results"]
+    let results: Vec<(&str, ExpressionResult<'_>)> = case.input()["results"]
         .as_array()
         .into_iter()
         .flatten()
         .map(|one| {
             let result = match one["result"].as_str().unwrap() {
-                "error" => Evaluated::Failed("test error".to_owned()),
-                text => Evaluated::Value(CelValue::Bool(text == "true")),
+                "error" => ExpressionResult::Failed("test error".to_owned()),
+                text => ExpressionResult::Value(CelValue::Bool(text == "true")),
             };
             (one["name"].as_str().unwrap(), result)
         })
@@ -80,7 +80,7 @@ fn combined(case: &Case<'_>) -> Result<(), Mismatch> {
 fn decisions(case: &Case<'_>) -> Result<(), Mismatch> {
     let policy = failure_policy(case);
     let list = |name: &str| case.input()[name].as_array().cloned().unwrap_or_default();
-    let messages: Vec<Evaluated<'_>> = list("messageResults").iter().map(evaluated).collect();
+    let messages: Vec<ExpressionResult<'_>> = list("messageResults").iter().map(evaluated).collect();
     let is_spent = case.input()["budget"].is_u64();
     let validations = list("validationResults");
     let decisions: Vec<ValidationDecision> = validations
@@ -158,11 +158,11 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// The value that a case names, or its error.
-fn evaluated(result: &Value) -> Evaluated<'static> {
+fn evaluated(result: &Value) -> ExpressionResult<'static> {
     if let Some(error) = result["error"].as_str() {
-        return Evaluated::Failed(error.to_owned());
+        return ExpressionResult::Failed(error.to_owned());
     }
-    Evaluated::Value(match &result["value"] {
+    ExpressionResult::Value(match &result["value"] {
         Value::Null => CelValue::Null,
         Value::Bool(value) => CelValue::Bool(*value),
         Value::String(text) => CelValue::string(text.as_str()),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use openssl::ssl::{SslAcceptor, SslMethod};
 use portcullis::config::Config;
 use portcullis::reload::{
-    AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, Watched,
+    AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects,
 };
 use serde_json::{Value, json};
 
@@ -133,17 +133,17 @@ impl ManifestSource for UnknownCluster {
         SourceFiles::default()
     }
 
-    fn objects(&self, _: &Config) -> Vec<Arc<Watched>> {
+    fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
         let is_known = self.is_known.load(Ordering::SeqCst);
         let awaited = AwaitedCluster {
             until: *self.until.lock().unwrap(),
             own_user: Some("gateway".to_owned()),
         };
-        vec![Arc::new(Watched {
+        vec![Arc::new(WatchedObjects {
             cluster: "default".to_owned(),
             digest: [u8::from(is_known); 32],
             awaited: (!is_known).then_some(awaited),
-            ..Watched::default()
+            ..WatchedObjects::default()
         })]
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use portcullis::config::Config;
 use portcullis::reload::{
-    ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, Watched, WatchedPart,
+    ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects, WatchedPart,
 };
 use portcullis_policy::document;
 use portcullis_policy::manifest::ValidatedObject;
@@ -245,7 +245,7 @@ impl ManifestSource for Gate {
         SourceFiles::default()
     }
 
-    fn objects(&self, _: &Config) -> Vec<Arc<Watched>> {
+    fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
         Vec::new()
     }
 
@@ -368,7 +368,7 @@ impl ManifestSource for OnePolicy {
         SourceFiles::default()
     }
 
-    fn objects(&self, config: &Config) -> Vec<Arc<Watched>> {
+    fn objects(&self, config: &Config) -> Vec<Arc<WatchedObjects>> {
         let document = document::parse(None, JOE_MIGHT).unwrap().remove(0);
         let version = config.admission.cel_version;
         let object = ValidatedObject::read(document, "default".into(), version).unwrap();
@@ -376,10 +376,10 @@ impl ManifestSource for OnePolicy {
             objects: vec![Arc::new(object)],
             ..WatchedPart::default()
         };
-        vec![Arc::new(Watched {
+        vec![Arc::new(WatchedObjects {
             cluster: "default".to_owned(),
             parts: vec![Arc::new(part)],
-            ..Watched::default()
+            ..WatchedObjects::default()
         })]
     }
 

@@ -5,7 +5,7 @@
 
 use portcullis_cel::json::Document;
 use portcullis_policy::engine::admission::GroupVersionKind;
-use portcullis_policy::engine::admission::apply::{Reading, decode};
+use portcullis_policy::engine::admission::apply::{DecodeMode, decode};
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,10 @@ use crate::program::Oracle;
 use crate::random::{Random, cases};
 
 /// How objects are read, as the program calls it.
-const READINGS: [(&str, Reading); 3] = [
-    ("strict", Reading::Strict),
-    ("lenient", Reading::Lenient),
-    ("apply", Reading::Values),
+const READINGS: [(&str, DecodeMode); 3] = [
+    ("strict", DecodeMode::Strict),
+    ("lenient", DecodeMode::Lenient),
+    ("apply", DecodeMode::Values),
 ];
 
 /// A field that no type has.
@@ -41,7 +41,7 @@ struct Case {
     before: Value,
     after: Value,
     how: &'static str,
-    reading: Reading,
+    reading: DecodeMode,
 }
 
 /// Objects in which many types occur.
@@ -313,7 +313,7 @@ impl Case {
         let (how, reading) = READINGS[random.below(READINGS.len())];
         for _ in 0..=random.below(3) {
             // Elsewhere what is not known is dropped there, and kept here.
-            change(random, &mut after, reading == Reading::Strict);
+            change(random, &mut after, reading == DecodeMode::Strict);
         }
         Self {
             before,
@@ -340,7 +340,7 @@ impl Case {
                 let text = decoded.text.unwrap_or_else(|| self.after.to_string());
                 let object: Value = serde_json::from_str(&text).unwrap();
                 // What is not known makes no difference, and is an error only here.
-                if self.reading == Reading::Strict && !self.after.to_string().contains(UNKNOWN) {
+                if self.reading == DecodeMode::Strict && !self.after.to_string().contains(UNKNOWN) {
                     assert_eq!(
                         decoded.is_changed,
                         semantic(&object) != semantic(&self.before),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use portcullis_cel::regex::{Fault, Regex};
+use portcullis_cel::regex::{CompileFault, Regex};
 use serde::{Deserialize, Serialize};
 
 use crate::program::Oracle;
@@ -42,13 +42,13 @@ impl Case {
     fn answer(&self) -> Answer {
         let regex = match Regex::new(&self.pattern, &mut |_| true) {
             Ok(regex) => regex,
-            Err(Fault::Refused(error)) => {
+            Err(CompileFault::Refused(error)) => {
                 return Answer {
                     error: error.to_string(),
                     ..Answer::default()
                 };
             }
-            Err(Fault::Stopped) => panic!("{}: stopped", self.pattern),
+            Err(CompileFault::Stopped) => panic!("{}: stopped", self.pattern),
         };
         let found = |text: &String| {
             let all = regex.find_all(text, usize::MAX, &mut |_| true).unwrap();

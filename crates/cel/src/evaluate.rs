@@ -29,7 +29,7 @@ pub(crate) struct Evaluation<'e, 'a> {
     variables: &'e mut Activation<'a>,
     locals: Vec<Value<'a>>,
     /// For each local variable that may be one of `optMap`.
-    deferred: Vec<Deferred>,
+    deferred: Vec<DeferredCost>,
     version: Version,
     cost: u64,
     limit: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Evaluation<'e, 'a> {
 
 /// What a local variable of `optMap` costs.
 #[derive(Clone, Copy, Default)]
-struct Deferred {
+struct DeferredCost {
     /// Its first use.
     due: u64,
     /// First uses so far, of each variable in this place.

@@ -58,7 +58,7 @@ pub const MAX_TOKENS: usize = 1 << 22;
 /// Why a text is not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum JsonError {
     /// Something else was expected at this byte.
     #[error("invalid JSON at byte {at}: expected {expected}")]
     Unexpected {

@@ -55,7 +55,7 @@ pub use environment::{Environment, PerVersion, Version};
 pub use error::{CompileError, CompileErrorKind, EvalError};
 pub use program::Program;
 pub use quote::{quote, write_quoted};
-pub use reads::{Read, ReadExtent, ReadStep};
+pub use reads::{AttributeRead, ReadExtent, ReadStep};
 pub use syntax::{
     MAX_DEPTH, MAX_LENGTH, MAX_NESTING, ObjectPart, PartStep, PatchPath, VariableUse, compared_parts,
     copied_parts, is_identifier, made_objects, patch_paths, plain_or_values, variable_uses,

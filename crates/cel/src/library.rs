@@ -32,7 +32,7 @@ use super::types::Type;
 
 /// What can be worked out of the constant arguments of a call.
 #[derive(Debug)]
-pub(crate) enum Prepared {
+pub(crate) enum PreparedArgument {
     /// The pattern of `matches`, `find` or `findAll`.
     Regex(Arc<Regex>),
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::environment::Version;
 use super::function::{Cost, Overload};
-use super::library::Prepared;
+use super::library::PreparedArgument;
 use super::types::{ObjectType, Type};
 use super::value::{Entries, Value};
 
@@ -105,7 +105,7 @@ pub(crate) struct Call {
     /// evaluated: a property of how upstream binds the function.
     pub(crate) sequential: bool,
     /// What could be worked out of constant arguments beforehand.
-    pub(crate) prepared: Option<Prepared>,
+    pub(crate) prepared: Option<PreparedArgument>,
     /// Whether it is `!`, which most conditions have, and which needs no search for its
     /// overload.
     pub(crate) is_negation: bool,

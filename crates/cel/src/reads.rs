@@ -8,7 +8,7 @@ use super::program::{Attribute, AttributeBase, Fold, Node, Program, Qualifier, Q
 
 /// Something that an expression may look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Read {
+pub struct AttributeRead {
     /// The variable of the environment.
     pub slot: usize,
     /// The way from there.
@@ -43,7 +43,7 @@ type LocalOrigin = Option<(usize, Vec<ReadStep>)>;
 /// The reads found so far.
 #[derive(Default)]
 struct Finder {
-    reads: Vec<Read>,
+    reads: Vec<AttributeRead>,
     /// Of each local variable; `None`: what it stands for is found already.
     locals: HashMap<usize, LocalOrigin>,
 }
@@ -54,16 +54,16 @@ impl Program {
     /// Everything that it may look at. Variables that are expressions themselves are not among
     /// it, nor what these look at.
     #[must_use]
-    pub fn reads(&self) -> Vec<Read> {
+    pub fn reads(&self) -> Vec<AttributeRead> {
         let mut finder = Finder::default();
         finder.node(&self.root);
         finder.reads
     }
 }
 
-// === impl Read ===
+// === impl AttributeRead ===
 
-impl Read {
+impl AttributeRead {
     /// Whether what lies at `place`, on the way from its variable, may count.
     #[must_use]
     pub fn touches(&self, place: &[String]) -> bool {
@@ -113,7 +113,7 @@ impl Finder {
             } else {
                 ReadExtent::Value
             };
-            self.reads.push(Read { slot, path, extent });
+            self.reads.push(AttributeRead { slot, path, extent });
         }
     }
 
@@ -154,7 +154,7 @@ impl Finder {
             }
         };
         if let Some((slot, path)) = &origin {
-            self.reads.push(Read {
+            self.reads.push(AttributeRead {
                 slot: *slot,
                 path: path.clone(),
                 extent: ReadExtent::Entries,

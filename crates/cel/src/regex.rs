@@ -26,7 +26,7 @@ use search::Automaton;
 pub(crate) use search::compiled;
 
 pub use parser::Meter;
-pub use search::Stopped;
+pub use search::StoppedError;
 
 /// How many bytes the automaton of a pattern may have: 1,000 times `\pL`, or
 /// 100,000 characters, fit.
@@ -88,7 +88,7 @@ impl Regex {
     ///
     /// What Go refuses it for; that it is too large, a little earlier than Go
     /// does; or the meter's word to stop.
-    pub fn new(pattern: &str, meter: Meter<'_>) -> Result<Self, Fault> {
+    pub fn new(pattern: &str, meter: Meter<'_>) -> Result<Self, CompileFault> {
         Self::with(pattern, Keep::States, MAX_BYTES, meter)
     }
 
@@ -102,21 +102,23 @@ impl Regex {
         purpose: RegexUse,
         most: usize,
         meter: Meter<'_>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CompileFault> {
         let is_less = most < MAX_BYTES;
         let regex = Self::with(pattern, Keep::States, most.min(MAX_BYTES), &mut *meter);
         let regex = regex.map_err(|fault| match fault {
-            Fault::Refused(error) if is_less && error.code == Code::TooLarge => Fault::Stopped,
+            CompileFault::Refused(error) if is_less && error.code == Code::TooLarge => CompileFault::Stopped,
             fault => fault,
         })?;
         if purpose == RegexUse::Find {
             let left = most.saturating_sub(regex.bytes());
-            regex.backward(left, meter).map_err(|Stopped| Fault::Stopped)?;
+            regex
+                .backward(left, meter)
+                .map_err(|StoppedError| CompileFault::Stopped)?;
         }
         Ok(regex)
     }
 
-    fn with(pattern: &str, keep: Keep, most: usize, meter: Meter<'_>) -> Result<Self, Fault> {
+    fn with(pattern: &str, keep: Keep, most: usize, meter: Meter<'_>) -> Result<Self, CompileFault> {
         let (forward, states) = on_deep_stack(pattern, || {
             let hir = tree::of(&parser::parse(pattern, &mut *meter)?);
             let forward = automaton(&tree::anywhere(hir), false, keep, most);
@@ -125,7 +127,7 @@ impl Regex {
             Ok((forward, states))
         })?;
         if !meter(states.saturating_mul(COMPILE)) {
-            return Err(Fault::Stopped);
+            return Err(CompileFault::Stopped);
         }
         Ok(Self {
             pattern: pattern.into(),
@@ -136,7 +138,7 @@ impl Regex {
     }
 
     /// The automaton that finds where matches begin, of at most so many bytes.
-    fn backward(&self, most: usize, meter: Meter<'_>) -> Result<Arc<Automaton>, Stopped> {
+    fn backward(&self, most: usize, meter: Meter<'_>) -> Result<Arc<Automaton>, StoppedError> {
         if let Some(made) = self.backward.get() {
             return Ok(Arc::clone(made));
         }
@@ -145,9 +147,9 @@ impl Regex {
             let tree = parser::parse(&self.pattern, &mut *meter).ok()?;
             automaton(&tree::of(&tree), true, self.keep, most)
         });
-        let made = Arc::new(made.ok_or(Stopped)?);
+        let made = Arc::new(made.ok_or(StoppedError)?);
         if !meter(made.states().saturating_mul(COMPILE)) {
-            return Err(Stopped);
+            return Err(StoppedError);
         }
         if self.keep == Keep::States || made.bytes() <= MAX_KEPT_BACKWARD_BYTES {
             // Another thread may have been first: both are the same.
@@ -181,7 +183,7 @@ impl Regex {
     /// # Errors
     ///
     /// The meter's word to stop.
-    pub fn is_match(&self, text: &str, meter: Meter<'_>) -> Result<bool, Stopped> {
+    pub fn is_match(&self, text: &str, meter: Meter<'_>) -> Result<bool, StoppedError> {
         Ok(self.forward.end(text, 0, true, meter)?.is_some())
     }
 
@@ -196,7 +198,7 @@ impl Regex {
         text: &str,
         start: usize,
         meter: Meter<'_>,
-    ) -> Result<Option<(usize, usize)>, Stopped> {
+    ) -> Result<Option<(usize, usize)>, StoppedError> {
         self.find_with(&mut None, text, start, meter)
     }
 
@@ -207,7 +209,7 @@ impl Regex {
         text: &str,
         start: usize,
         meter: Meter<'_>,
-    ) -> Result<Option<(usize, usize)>, Stopped> {
+    ) -> Result<Option<(usize, usize)>, StoppedError> {
         let Some(end) = self.forward.end(text, start, false, meter)? else {
             return Ok(None);
         };
@@ -230,7 +232,7 @@ impl Regex {
         text: &str,
         limit: usize,
         meter: Meter<'_>,
-    ) -> Result<Vec<(usize, usize)>, Stopped> {
+    ) -> Result<Vec<(usize, usize)>, StoppedError> {
         let mut all = Vec::new();
         let mut backward = None;
         let mut position = 0;
@@ -284,7 +286,7 @@ fn automaton(pattern: &Hir, backward: bool, keep: Keep, most: usize) -> Option<A
 /// Why a pattern does not compile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("error parsing regexp: {code}: `{part}`")]
-pub struct Error {
+pub struct RegexError {
     /// What is wrong.
     pub code: Code,
     /// The part of the pattern that is.
@@ -337,9 +339,9 @@ pub enum Code {
 
 /// Why compiling ended without a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum CompileFault {
     /// The pattern is wrong.
-    Refused(Error),
+    Refused(RegexError),
     /// The caller had enough of it.
     Stopped,
 }
@@ -348,8 +350,8 @@ pub enum Fault {
 
 impl Code {
     /// This is wrong with `part`.
-    pub(crate) fn of(self, part: &str) -> Fault {
-        Fault::Refused(Error {
+    pub(crate) fn of(self, part: &str) -> CompileFault {
+        CompileFault::Refused(RegexError {
             code: self,
             part: part.into(),
         })

@@ -24,7 +24,7 @@ mod trace;
 mod walk;
 
 pub use access::{AllowedShare, Grantee, OpenRequest, OpenResource, OpenTarget, Permission, Via, Within};
-pub use answer::{Authorization, AuthorizationReason, Shadow, Unmatched};
+pub use answer::{Authorization, AuthorizationReason, NearMisses, Shadow};
 pub use authorizer::SubjectAccessReviewVersion;
 pub use condition::{Condition, ConditionError};
 pub use never_deny::{CONTROL_PLANE, NeverDeny};

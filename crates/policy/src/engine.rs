@@ -14,7 +14,7 @@ pub use attributes::{
 };
 pub use decision::{Cause, CauseKind, Decision, PolicyResult, StatusReason};
 pub use label_selector::{
-    LabelExpression, LabelSelector, LabelSelectorFault, NAMESPACE_NAME_LABEL, Selected,
+    LabelExpression, LabelSelector, LabelSelectorFault, NAMESPACE_NAME_LABEL, SelectorMatch,
 };
 pub(crate) use label_selector::{is_label_key, is_label_value, label_key_faults, label_value_faults};
 pub use time::{Deadline, Time, Validity};

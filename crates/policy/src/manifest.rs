@@ -35,7 +35,7 @@ mod validated;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use admission::{Migrated, migrate};
+pub use admission::{MigratedObject, migrate};
 pub use assemble::{ChangedManifests, assemble, assemble_changed, scope};
 pub use compile::Compilation;
 pub use judge::{Surroundings, is_judged};

@@ -11,7 +11,7 @@ use portcullis_policy::engine::admission::{Chain, Outcome, Phase, Progress, Requ
 use portcullis_policy::engine::{Decision, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{StepRecorder, StepsInWords};
-use portcullis_policy::explain::authorization::{self, Consulted, InWords, Opinions};
+use portcullis_policy::explain::authorization::{self, InWords, OpinionResult, Opinions};
 use portcullis_policy::explain::recorded::{KnownDecision, ReplayDecision};
 use portcullis_policy::manifest::Surroundings;
 
@@ -105,7 +105,7 @@ impl ReplayDecider<'_> {
         let (own, trace) = policies.explain(&review.attributes, self.now);
         let opinions = Opinions::of(self.recorded.opinions()?);
         let webhooks = (self.policies.authorizers.as_slice(), &opinions);
-        let consulted: Consulted = authorization::consult(policies, &review.attributes, own, webhooks);
+        let consulted: OpinionResult = authorization::consult(policies, &review.attributes, own, webhooks);
         let words = InWords {
             consulted: &consulted,
             trace: &trace,

@@ -13,7 +13,8 @@ use portcullis_policy::api::{AdmissionReview, SubjectAccessReview};
 use portcullis_policy::engine::{Decision, User};
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::recorded::{
-    ChangeGroup, ReplayDecision, Replayed, ReviewComparison, UnknownReason, about, of_group, target_in_words,
+    ChangeGroup, ReplayDecision, ReplaySummary, ReviewComparison, UnknownReason, about, of_group,
+    target_in_words,
 };
 
 /// What is reported.
@@ -49,7 +50,7 @@ struct ChangeReport {
 impl ReplayReport {
     /// `cut` names the files whose last line is not whole.
     pub(crate) fn new(
-        replayed: Replayed<Box<ChangeExample>>,
+        replayed: ReplaySummary<Box<ChangeExample>>,
         cut: Vec<String>,
         allowed: Option<&Regex>,
     ) -> Self {

@@ -11,7 +11,7 @@ use portcullis_policy::document::{Document, Node};
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::engine::{CauseKind, Time};
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::admission::{Answered, OfflineReview};
+use portcullis_policy::explain::admission::{OfflineReview, OfflineReviewResult};
 use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest, ReviewOfManifest};
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::field::Fault;
@@ -139,7 +139,7 @@ impl ObjectJudge {
 }
 
 /// Why the object is refused.
-fn denial(answered: &Answered) -> Option<PolicyJudgement> {
+fn denial(answered: &OfflineReviewResult) -> Option<PolicyJudgement> {
     let decided = match &answered.decided {
         Ok(decided) => decided,
         Err(missing) => return Some(refusal(missing.to_string(), ScanOutcome::Error)),

@@ -153,7 +153,7 @@ impl GeneratedRequest {
     }
 }
 
-fn suggest(arguments: Widening) -> Suggest {
+fn suggest(arguments: WideningOptions) -> Suggest {
     Suggest {
         logs: Vec::new(),
         all: false,
@@ -166,7 +166,7 @@ fn suggest(arguments: Widening) -> Suggest {
     }
 }
 
-fn report(lines: &str, widening: Widening, with_sensitive: bool) -> SuggestReport {
+fn report(lines: &str, widening: WideningOptions, with_sensitive: bool) -> SuggestReport {
     let folder = tempfile::tempdir().unwrap();
     let log: PathBuf = folder.path().join("decisions.log");
     std::fs::write(&log, lines).unwrap();
@@ -217,12 +217,12 @@ proptest! {
         lines in prop::collection::vec(prop::sample::select(GeneratedRequest::all()), 0..24)
     ) {
         let text = text_of(lines.iter().copied());
-        let whole = report(&text, Widening::default(), true).in_words().to_string();
+        let whole = report(&text, WideningOptions::default(), true).in_words().to_string();
         prop_assert!(!whole.contains('*'), "{}", whole);
         prop_assert_eq!(allowed_by(&whole), implied_by(&lines), "{}", whole);
 
         let plain: Vec<GeneratedRequest> = lines.iter().copied().filter(|asked| !asked.is_sensitive()).collect();
-        let without = report(&text, Widening::default(), false).in_words().to_string();
+        let without = report(&text, WideningOptions::default(), false).in_words().to_string();
         prop_assert_eq!(allowed_by(&without), implied_by(&plain), "{}", without);
     }
 
@@ -231,7 +231,7 @@ proptest! {
         lines in prop::collection::vec(prop::sample::select(GeneratedRequest::all()), 0..24)
     ) {
         let text = text_of(lines.iter().copied());
-        let words = report(&text, Widening::default(), false).in_words().to_string();
+        let words = report(&text, WideningOptions::default(), false).in_words().to_string();
         let uncommented: String = match words.split_once("# Sensitive:") {
             Some((plain, comments)) => {
                 let lines = comments.lines().skip_while(|line| *line != "# ---");
@@ -254,7 +254,7 @@ fn rules_are_widened_where_that_is_asked_for() {
     };
     let lines = pod("a", "x") + &pod("a", "y") + &pod("b", "z") + &pod("b", "z");
     let objects = |max_names, max_namespaces| {
-        let widening = Widening {
+        let widening = WideningOptions {
             max_names,
             max_namespaces,
         };
@@ -321,7 +321,7 @@ fn what_cannot_be_allowed_exactly_is_left_out() {
             LeftOut::Truncated,
         ),
     ] {
-        let report = report(&lines, Widening::default(), true);
+        let report = report(&lines, WideningOptions::default(), true);
         assert_eq!(report.roles.objects, Vec::<Value>::new(), "{lines}");
         let left_out: Vec<_> = report.left_out.keys().copied().collect();
         assert_eq!(left_out, [reason], "{lines}");
@@ -336,12 +336,12 @@ fn what_a_policy_allowed_for_its_selector_is_no_grant() {
     let mut usage = AllowedRequests::default();
     let text = line.to_string();
     let logged: LoggedDecision<'_> = serde_json::from_str(&text).unwrap();
-    let all = usage.add(&logged, true, Widening::default());
+    let all = usage.add(&logged, true, WideningOptions::default());
     assert_eq!(all, Err(LeftOut::Selectors));
     line["cause"]["kind"] = "RoleBinding".into();
     let text = line.to_string();
     let logged: LoggedDecision<'_> = serde_json::from_str(&text).unwrap();
-    assert_eq!(usage.add(&logged, false, Widening::default()), Ok(()));
+    assert_eq!(usage.add(&logged, false, WideningOptions::default()), Ok(()));
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn a_users_name_stays_what_it_is() {
         line["attributes"]["resource"] = "secrets".into();
         let text = format!("{line}\n");
         for with_sensitive in [true, false] {
-            let words = report(&text, Widening::default(), with_sensitive)
+            let words = report(&text, WideningOptions::default(), with_sensitive)
                 .in_words()
                 .to_string();
             let mut faults = portcullis_policy::field::Faults::new();

@@ -67,7 +67,7 @@ pub(crate) enum LeftOut {
 
 /// Where a user asked for much, grant more than that.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
-pub(crate) struct Widening {
+pub(crate) struct WideningOptions {
     /// Where a user asked for more than N names with one verb, allow any name [default: never]
     #[arg(long, value_name = "N")]
     pub(crate) max_names: Option<usize>,
@@ -104,7 +104,7 @@ impl AllowedRequests {
         &mut self,
         line: &LoggedDecision<'_>,
         all: bool,
-        most: Widening,
+        most: WideningOptions,
     ) -> Result<(), LeftOut> {
         let asked = &line.attributes;
         let by_rbac = line
@@ -180,7 +180,7 @@ impl AllowedRequests {
 impl UserUsage {
     /// Without what its own requests in all namespaces imply; what was asked in more namespaces
     /// than `most` is taken to be asked in all.
-    pub(crate) fn settled(&self, most: Widening) -> Self {
+    pub(crate) fn settled(&self, most: WideningOptions) -> Self {
         let mut everywhere: BTreeMap<UsedResource, (usize, UsedNames)> = BTreeMap::new();
         for (used, names) in &self.resources {
             let entry = everywhere

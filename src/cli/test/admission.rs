@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::run::Difference;
 use portcullis_policy::engine::admission::Phase;
-use portcullis_policy::explain::admission::{Answered, OfflineDecision};
+use portcullis_policy::explain::admission::{OfflineDecision, OfflineReviewResult};
 use portcullis_policy::explain::authorization::object;
 use portcullis_policy::explain::recorded::RecordedAnswers;
 
@@ -42,7 +42,7 @@ pub(crate) struct AdmissionExpectation {
 
 impl AdmissionExpectation {
     /// What of `answered` is otherwise.
-    pub(crate) fn differences(&self, answered: &Answered) -> Vec<Difference> {
+    pub(crate) fn differences(&self, answered: &OfflineReviewResult) -> Vec<Difference> {
         let mut differences = match &answered.decided {
             Ok(decided) => self.decision_differences(decided),
             Err(unknown) => {

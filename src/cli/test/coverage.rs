@@ -16,7 +16,7 @@ use serde::Serialize;
 use portcullis_policy::authorization::{Finding, Trace};
 use portcullis_policy::document::{Document, Node, Value};
 use portcullis_policy::explain::Lines;
-use portcullis_policy::explain::admission::{Traced, TracedValue};
+use portcullis_policy::explain::admission::{TracedStep, TracedValue};
 use portcullis_policy::field::FieldPath;
 
 /// What the cases of a run reached, in the order of files and lines.
@@ -143,11 +143,11 @@ impl Coverage {
     }
 
     /// Notes what an admission decision reached.
-    pub(crate) fn note_admission(&mut self, trace: &[Traced]) {
+    pub(crate) fn note_admission(&mut self, trace: &[TracedStep]) {
         let mut policy = None;
         for step in trace {
             match step {
-                Traced::Policy { kind, name, .. } => {
+                TracedStep::Policy { kind, name, .. } => {
                     policy = Some(ItemName {
                         kind: kind.to_string(),
                         namespace: String::new(),
@@ -155,13 +155,13 @@ impl Coverage {
                         part: ItemPart::Policy,
                     });
                 }
-                Traced::Run { policy: name, .. } => {
+                TracedStep::Run { policy: name, .. } => {
                     if let Some(policy) = &mut policy {
                         policy.name.clone_from(name);
                         self.reach(policy, None);
                     }
                 }
-                Traced::Expression { part, result, .. } => {
+                TracedStep::Expression { part, result, .. } => {
                     if let (Some(policy), Some(part)) = (&policy, covered_part(part)) {
                         let item = ItemName {
                             part,

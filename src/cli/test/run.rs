@@ -10,7 +10,7 @@ use crate::cli::policy_files;
 use crate::{config, reload};
 use portcullis_policy::authorization::{Authorization, Trace};
 use portcullis_policy::engine::Time;
-use portcullis_policy::explain::admission::{AdmitInWords, OfflineReview, Traced};
+use portcullis_policy::explain::admission::{AdmitInWords, OfflineReview, TracedStep};
 use portcullis_policy::explain::authorization::{self, InWords, object};
 use portcullis_policy::explain::{Lines, LoadedPolicies};
 use portcullis_policy::field::Faults;
@@ -52,12 +52,12 @@ pub(crate) struct TestRun {
 /// How a case was decided.
 enum CaseDecision {
     Access(Trace),
-    Admission(Vec<Traced>),
+    Admission(Vec<TracedStep>),
     Nothing,
 }
 
 /// What is not as expected, the explanation, and what was reached.
-type Compared = (Vec<Difference>, String, CaseDecision);
+type CaseComparison = (Vec<Difference>, String, CaseDecision);
 
 // === impl TestRun ===
 
@@ -143,7 +143,7 @@ fn decided(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> (Case
     (outcome, reached)
 }
 
-fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) -> Compared {
+fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) -> CaseComparison {
     let foreign = none_of(case.opinions.foreign(&loaded.authorizers));
     if !foreign.is_empty() {
         return (foreign, String::new(), CaseDecision::Nothing);
@@ -169,7 +169,7 @@ fn none_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Difference> {
         .collect()
 }
 
-fn admit(loaded: &LoadedPolicies, cluster: &str, case: &AdmissionCase, now: Time) -> Compared {
+fn admit(loaded: &LoadedPolicies, cluster: &str, case: &AdmissionCase, now: Time) -> CaseComparison {
     if let Some(name) = &case.policy
         && !loaded.has_policy(cluster, case.phases, name)
     {

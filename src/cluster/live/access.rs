@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::cluster::client;
 use crate::cluster::reach::in_words;
-use crate::cluster::requests::{ApiError, ApiRequest, ApiServer, Refusal};
+use crate::cluster::requests::{ApiError, ApiRequest, ApiServer, ErrorResponse};
 use crate::cluster::served::{ACCEPT, DiscoveredGroup, DiscoveredGroups};
 
 /// A connection may be silent for this long.
@@ -67,7 +67,7 @@ pub(crate) struct ApiAccess {
 
 /// A page of a list.
 #[derive(Deserialize)]
-pub(crate) struct ListPage {
+pub(crate) struct ObjectPage {
     pub(crate) kind: String,
     #[serde(default)]
     pub(crate) metadata: PageMetadata,
@@ -117,12 +117,12 @@ impl ApiAccess {
 
     /// A page of at most `limit` objects. Where the place in the list has expired, it goes on
     /// with the list as it is now.
-    pub(crate) async fn page(&self, path: &str, limit: usize, from: &str) -> Result<ListPage, ApiFailure> {
+    pub(crate) async fn page(&self, path: &str, limit: usize, from: &str) -> Result<ObjectPage, ApiFailure> {
         let mut from = from.to_owned();
         loop {
             let separator = if from.is_empty() { "" } else { "&continue=" };
             let target = format!("{path}?limit={limit}{separator}{}", percent_encoded(&from));
-            match self.get::<ListPage>(&target, "application/json").await {
+            match self.get::<ObjectPage>(&target, "application/json").await {
                 Err(ApiFailure(ApiError::Refused(refusal))) if refusal.code == 410 => {
                     let next = refusal.next.clone().filter(|next| *next != from);
                     from = next.ok_or(ApiFailure(ApiError::Refused(refusal)))?;
@@ -214,7 +214,7 @@ async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Conf
 }
 
 /// 429, 503 and 504 pass.
-const fn is_busy(refusal: &Refusal) -> bool {
+const fn is_busy(refusal: &ErrorResponse) -> bool {
     matches!(refusal.code, 429 | 503 | 504)
 }
 

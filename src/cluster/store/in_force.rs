@@ -17,7 +17,7 @@ use portcullis_policy::manifest::{ObjectIdentity, ValidatedObject};
 
 /// Which versions of Portcullis' own kinds decide requests.
 #[derive(Default)]
-pub(crate) struct Standing {
+pub(crate) struct InForceVersions {
     /// Those that whoever asked last was given.
     offered: BTreeMap<(WatchedKind, Name), [u8; 32]>,
     /// Those that are in force.

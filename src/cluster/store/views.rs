@@ -14,7 +14,7 @@ use crate::cluster::memory::RoomPurpose;
 use crate::cluster::object::Name;
 use crate::cluster::saved::{SavedChanges, SavedKind, SavedObjects, UnsavedObjects};
 use crate::config::Selector;
-use crate::reload::{LeftOutCounts, Origin, SourceStatus, Watched, WatchedPart};
+use crate::reload::{LeftOutCounts, Origin, SourceStatus, WatchedObjects, WatchedPart};
 use portcullis_policy::engine::admission::UnknownObjects;
 use portcullis_policy::field::Faults;
 
@@ -26,7 +26,7 @@ pub(crate) struct LastWatched {
     version: u64,
     selector: Option<Selector>,
     accept_exceptions: bool,
-    watched: Arc<Watched>,
+    watched: Arc<WatchedObjects>,
 }
 
 // === impl LastWatched ===
@@ -45,7 +45,11 @@ impl Store {
     /// with AdmissionExceptions only where they are wanted.
     ///
     /// As long as nothing changes, it is the same.
-    pub(crate) fn watched(&self, selector: Option<&Selector>, accept_exceptions: bool) -> Arc<Watched> {
+    pub(crate) fn watched(
+        &self,
+        selector: Option<&Selector>,
+        accept_exceptions: bool,
+    ) -> Arc<WatchedObjects> {
         let mut known = self.known();
         let is_same = |last: &&LastWatched| {
             last.version == known.version
@@ -73,10 +77,10 @@ impl Store {
         known: &mut StoredKinds,
         selector: Option<&Selector>,
         accept_exceptions: bool,
-    ) -> Watched {
-        let mut watched = Watched {
+    ) -> WatchedObjects {
+        let mut watched = WatchedObjects {
             cluster: self.cluster.to_string(),
-            ..Watched::default()
+            ..WatchedObjects::default()
         };
         if known.origin == Origin::Nowhere {
             return watched;

@@ -22,7 +22,7 @@ use portcullis_policy::engine::Deadline;
 use portcullis_policy::engine::admission::{AdmissionPolicies, Phase};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::AdmitAllExplained;
-use portcullis_policy::explain::authorization::{AuthorizationAnswer, Explained};
+use portcullis_policy::explain::authorization::{AuthorizationAnswer, DecisionExplanation};
 use portcullis_policy::field::{Fault, Severity};
 use portcullis_policy::manifest::Source;
 
@@ -46,7 +46,7 @@ struct WhatIfPage<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum WhatIfReport<'a> {
-    Request(Explained<'a>),
+    Request(DecisionExplanation<'a>),
     Manifest(AdmitAllExplained<'a>),
     Trial(Box<TrialReport<'a>>),
 }
@@ -280,7 +280,7 @@ pub(crate) struct TrialReport<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     recent: Option<&'a RecentReplay>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    request: Option<BothSides<Explained<'a>>>,
+    request: Option<BothSides<DecisionExplanation<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     manifest: Option<BothSides<AdmitAllExplained<'a>>>,
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::reload::source::Watched;
+use crate::reload::source::WatchedObjects;
 use portcullis_cel::Version;
 
 fn names(folder: &Path, cluster: Option<&str>) -> (Vec<String>, Faults) {
@@ -171,9 +171,9 @@ fn the_revision_is_of_the_text_and_its_cluster() {
 fn the_revision_is_of_what_is_beside_the_files_too() {
     let files = Revision::of_files(["c"], &ManifestFiles::default());
     let watched = |byte| {
-        Arc::new(Watched {
+        Arc::new(WatchedObjects {
             digest: [byte; 32],
-            ..Watched::default()
+            ..WatchedObjects::default()
         })
     };
     let names = [

@@ -89,7 +89,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct IndexWorld {
     files: BTreeMap<Option<usize>, Vec<usize>>,
     sources: BTreeMap<Option<usize>, Arc<SourceObjects>>,
-    watched: BTreeMap<usize, Arc<Watched>>,
+    watched: BTreeMap<usize, Arc<WatchedObjects>>,
     objects: HashMap<(usize, usize), Arc<ValidatedObject>>,
 }
 
@@ -121,7 +121,7 @@ impl IndexWorld {
         }
     }
 
-    fn watched(&mut self, cluster: usize, objects: &[usize], complete: bool, scoped: bool) -> Watched {
+    fn watched(&mut self, cluster: usize, objects: &[usize], complete: bool, scoped: bool) -> WatchedObjects {
         let digest = sha256(format!("{objects:?} {complete} {scoped}").as_bytes());
         let objects = objects
             .iter()
@@ -139,7 +139,7 @@ impl IndexWorld {
             let resource = CustomResource::of(definition.root()).unwrap();
             custom_resources = std::iter::once(Arc::new(resource)).collect();
         }
-        Watched {
+        WatchedObjects {
             cluster: CLUSTERS[cluster].to_owned(),
             parts: vec![Arc::new(WatchedPart { objects, digest })],
             unknown: UnknownObjects {

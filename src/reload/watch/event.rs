@@ -28,9 +28,9 @@ pub enum ReloadAttempt<'a> {
 
 /// Asks for a reload, from any thread.
 #[derive(Clone)]
-pub struct Trigger(pub(crate) Sender<WatchEvent>);
+pub struct Trigger(pub(crate) Sender<FileEvent>);
 
-pub(crate) enum WatchEvent {
+pub(crate) enum FileEvent {
     /// Something is to be done.
     ReloadRequest(ReloadRequest),
     /// The job of this number ended; without result if it broke off.
@@ -54,7 +54,7 @@ impl Trigger {
 
     pub(crate) fn request(&self, requested: ReloadRequest) {
         // An error means that the reloader has stopped: nothing to ask any more.
-        let _ = self.0.send(WatchEvent::ReloadRequest(requested));
+        let _ = self.0.send(FileEvent::ReloadRequest(requested));
     }
 }
 

@@ -6,8 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::event::{
-    ReloadAttempt, ReloadObserver, Trigger, WatchEvent, fault, hanging, log, warn_of_restart,
-    warn_of_vanished,
+    FileEvent, ReloadAttempt, ReloadObserver, Trigger, fault, hanging, log, warn_of_restart, warn_of_vanished,
 };
 use super::schedule::{ReloadRequest, Schedule};
 use crate::certificates::Reminders;
@@ -105,7 +104,7 @@ impl ReloadWorker {
         }
     }
 
-    pub(crate) fn run(mut self, events: &Receiver<WatchEvent>) {
+    pub(crate) fn run(mut self, events: &Receiver<FileEvent>) {
         loop {
             let now = Instant::now();
             self.report_hanging(now);
@@ -119,9 +118,9 @@ impl ReloadWorker {
                 None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match received {
-                Ok(WatchEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(WatchEvent::ReloadRequest(requested)) => self.schedule.request(requested, Instant::now()),
-                Ok(WatchEvent::Ended(number, result)) => self.ended(number, result.map(|result| *result)),
+                Ok(FileEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(FileEvent::ReloadRequest(requested)) => self.schedule.request(requested, Instant::now()),
+                Ok(FileEvent::Ended(number, result)) => self.ended(number, result.map(|result| *result)),
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
@@ -168,7 +167,7 @@ impl ReloadWorker {
         let job = self.job(extent);
         let begun = job.spawn(move |result| {
             // Who has stopped needs no result.
-            let _ = events.send(WatchEvent::Ended(number, result.map(Box::new)));
+            let _ = events.send(FileEvent::Ended(number, result.map(Box::new)));
         });
         match begun {
             Ok(()) => self.running.push(RunningReload {

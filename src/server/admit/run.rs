@@ -10,7 +10,7 @@ use super::calls::PendingCalls;
 use crate::authentication::Caller;
 use crate::recording::{RecordedBody, RecordedCall, RecordedDecision, RecordedReview};
 use crate::reload::Snapshot;
-use crate::server::gateway::{DecisionRecorder, Shared};
+use crate::server::gateway::{DecisionRecorder, GatewayState};
 use crate::server::limits::memory::ReviewMemory;
 use crate::server::pool::JobSize;
 use crate::server::receive::ReviewRequest;
@@ -140,7 +140,7 @@ impl AdmissionRun {
     /// The next step of the run, unless it is over before.
     pub(crate) fn advance(
         &self,
-        shared: &Shared,
+        shared: &GatewayState,
         review: &AdmissionReview<'_>,
         mut chain: Chain,
         answers: Vec<WebhookAnswer>,
@@ -237,7 +237,7 @@ impl AdmissionRun {
     /// The reply, and what is left to do.
     pub(crate) fn settle(
         &self,
-        shared: &Shared,
+        shared: &GatewayState,
         review: &AdmissionReview<'_>,
         outcome: Outcome,
     ) -> AdmissionResult {
@@ -305,7 +305,7 @@ impl AdmissionRun {
         trace.decided(decision(outcome).0, outcome.cause.as_ref());
     }
 
-    fn count(&self, shared: &Shared, decided: &DeferredLogLine) {
+    fn count(&self, shared: &GatewayState, decided: &DeferredLogLine) {
         let DeferredLogLine { outcome, took, .. } = decided;
         let is_allowed = outcome.denial.is_none();
         shared.metrics.admission(self.phase, is_allowed, *took);
@@ -352,7 +352,7 @@ impl DeferredLogLine {
 
 impl DeferredRecording {
     /// Records it with the review that it is about.
-    pub(crate) fn record(self, shared: &Shared, review: Arc<OwnedAdmissionReview>) {
+    pub(crate) fn record(self, shared: &GatewayState, review: Arc<OwnedAdmissionReview>) {
         shared.recordings.record(|| RecordedReview {
             time: self.time,
             endpoint: self.phase.into(),

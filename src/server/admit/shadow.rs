@@ -17,7 +17,7 @@ use super::run::{AdmissionRun, DecisionContext, DeferredLogLine, DeferredRecordi
 use crate::authentication::Caller;
 use crate::recording::RecordedCall;
 use crate::reload::Snapshot;
-use crate::server::gateway::{DecisionRecorder, Shared};
+use crate::server::gateway::{DecisionRecorder, GatewayState};
 use crate::server::limits::memory::ReviewMemory;
 use crate::server::limits::{Capacity, Permit};
 use crate::server::pool::{JobError, JobOwner, JobSize};
@@ -42,7 +42,7 @@ const MAX_REASON_BYTES: usize = 1024;
 
 /// A review whose line waits. It is written when this is dropped.
 struct PendingShadows {
-    shared: Data<Shared>,
+    shared: Data<GatewayState>,
     snapshot: Arc<Snapshot>,
     caller: Caller,
     phase: Phase,
@@ -62,7 +62,7 @@ struct WebhookDecision {
 
 /// Has the webhooks in shadow asked about a review that is answered.
 pub(crate) fn spawn(
-    shared: &Data<Shared>,
+    shared: &Data<GatewayState>,
     review: &AdmissionRun,
     read: &Arc<OwnedAdmissionReview>,
     mut decided: DeferredLogLine,

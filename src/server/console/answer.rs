@@ -25,7 +25,7 @@ use crate::console::{
 };
 use crate::reload::Snapshot;
 use crate::server::accept::Connection;
-use crate::server::gateway::Shared;
+use crate::server::gateway::GatewayState;
 
 /// How long a view may take.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the requests of the listener share.
 pub(crate) struct ConsoleService {
-    pub(crate) shared: Data<Shared>,
+    pub(crate) shared: Data<GatewayState>,
     pub(crate) console: Arc<ConsoleState>,
     pub(crate) guard: ConsoleGuard,
     /// Who makes a view that may take long.

@@ -19,7 +19,7 @@ use crate::authentication::{Caller, Credentials, Refusal};
 use crate::console::{ViewError, VisibleClusters, views};
 use crate::reload::Snapshot;
 use crate::server::accept::Connection;
-use crate::server::gateway::Shared;
+use crate::server::gateway::GatewayState;
 use crate::server::receive::identify;
 
 /// What the listener demands.
@@ -45,7 +45,7 @@ impl ConsoleGuard {
         self,
         request: &HttpRequest,
         connection: &Connection,
-        shared: &Shared,
+        shared: &GatewayState,
         snapshot: &Snapshot,
     ) -> Result<VisibleClusters, ViewError> {
         check_target(request.uri().authority(), request.headers())?;
@@ -142,7 +142,7 @@ fn is_foreign(own: &str, is_post: bool, headers: &HeaderMap) -> bool {
 fn caller(
     headers: &HeaderMap,
     connection: &Connection,
-    shared: &Shared,
+    shared: &GatewayState,
     snapshot: &Snapshot,
 ) -> Result<Caller, ViewError> {
     let mut values = headers.get_all(header::AUTHORIZATION);

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use super::super::metrics::Endpoint;
 use portcullis_cel::json::write_string;
 use portcullis_policy::authorization::{Event, Finding};
-use portcullis_policy::engine::admission::exceptions::Excused;
+use portcullis_policy::engine::admission::exceptions::ExcusedDenials;
 use portcullis_policy::engine::admission::webhook::{Verdict, WebhookResult};
 use portcullis_policy::engine::admission::{Phase, Request};
 use portcullis_policy::engine::text::truncate_with_mark;
@@ -41,7 +41,7 @@ pub struct Record<'a> {
     /// What policies and webhooks in shadow would have said.
     pub shadow: &'a [ShadowDecision<'a>],
     /// The denials that AdmissionExceptions excused.
-    pub exceptions: &'a [Excused],
+    pub exceptions: &'a [ExcusedDenials],
     /// What webhooks behind the gateway came to, in the order asked.
     pub webhooks: &'a [WebhookResult],
     /// What went wrong on the way without preventing an answer; empty is left out.
@@ -331,7 +331,7 @@ impl Line<'_> {
         self.raw("]");
     }
 
-    fn exceptions(&mut self, exceptions: &[Excused]) {
+    fn exceptions(&mut self, exceptions: &[ExcusedDenials]) {
         if exceptions.is_empty() {
             return;
         }

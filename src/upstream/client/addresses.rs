@@ -189,18 +189,18 @@ async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, CallError> {
 const CACHE_TIME: Duration = Duration::from_secs(5);
 
 /// What is being found out, for everybody who waits for it.
-pub(crate) type Resolving = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, CallError>>>;
+pub(crate) type PendingResolution = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, CallError>>>;
 
 /// The addresses of one name.
 #[derive(Default)]
-pub(crate) struct Resolution(Mutex<Option<(Instant, Resolving)>>);
+pub(crate) struct Resolution(Mutex<Option<(Instant, PendingResolution)>>);
 
 // === impl Resolution ===
 
 impl Resolution {
     /// What the name led to a moment ago, or what `resolve` is finding out or, if nobody is
     /// at it, begins to: it goes on when nobody waits for it any more. Failures are not kept.
-    pub(crate) fn get<F>(&self, resolve: impl FnOnce() -> F) -> Resolving
+    pub(crate) fn get<F>(&self, resolve: impl FnOnce() -> F) -> PendingResolution
     where
         F: Future<Output = Result<Vec<SocketAddr>, CallError>> + Send + 'static,
     {

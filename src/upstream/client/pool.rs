@@ -44,7 +44,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_UNREAD_TIME: Duration = Duration::from_millis(500);
 
 type Body = Full<Bytes>;
-type Sent = Result<Response<Incoming>, TrySendError<Request<Body>>>;
+type SendResult = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 
 /// The connections to one webhook, and the way to it.
 pub(crate) struct ConnectionPool {
@@ -120,7 +120,7 @@ impl ConnectionPool {
 
     fn sent(
         &self,
-        sent: Sent,
+        sent: SendResult,
         connection: Connection,
     ) -> Result<(Response<Incoming>, UsedConnection), CallError> {
         let response = sent.map_err(TrySendError::into_error)?;
@@ -227,7 +227,7 @@ impl Drop for Http1Connection {
 // === impl Connection ===
 
 impl Connection {
-    async fn send(&mut self, request: &Request<Body>, host: &HeaderValue) -> Sent {
+    async fn send(&mut self, request: &Request<Body>, host: &HeaderValue) -> SendResult {
         let mut request = request.clone();
         match self {
             Self::Http1(connection) => {

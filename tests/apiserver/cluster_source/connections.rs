@@ -21,7 +21,7 @@ const SUCCESSOR: User = User {
 };
 
 /// An API server, and a gateway that watches it through a relay.
-struct Watched {
+struct WatchedObjects {
     cluster: Cluster,
     relay: Relay,
     gateway: Gateway,
@@ -36,7 +36,7 @@ fn policy(name: &str) -> String {
     )
 }
 
-impl Watched {
+impl WatchedObjects {
     /// Who may sign certificates of users is `users`; `credential` is shown to the API server.
     fn start(name: &str, users: &Authority, credential: impl FnOnce(&Folder) -> Credential) -> Option<Self> {
         let binaries = binaries::find()?;
@@ -105,7 +105,7 @@ impl Watched {
 fn all_watches_by_a_client_certificate_share_one_connection_and_find_a_restarted_api_server() {
     let users = Authority::new("users");
     let identity = users.client(GATEWAY.name, &[]);
-    let started = Watched::start("connections-certificate", &users, |_| {
+    let started = WatchedObjects::start("connections-certificate", &users, |_| {
         Credential::Certificate(identity)
     });
     let Some(mut watched) = started else { return };
@@ -133,7 +133,7 @@ fn all_watches_by_a_client_certificate_share_one_connection_and_find_a_restarted
 #[test]
 fn a_token_file_that_is_replaced_counts_while_the_watches_go_on() {
     let mut file = None;
-    let started = Watched::start("connections-token", &Authority::new("users"), |folder| {
+    let started = WatchedObjects::start("connections-token", &Authority::new("users"), |folder| {
         let path = folder.write("gateway/token", cluster::token("nobody"));
         file = Some(path.clone());
         Credential::TokenFile(path)

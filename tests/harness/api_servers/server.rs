@@ -132,7 +132,7 @@ async fn respond(clusters: &Clusters, request: &Request<Incoming>, connection: u
     let Some(kind) = kind.filter(is_served) else {
         return not_found();
     };
-    let watched = Watched {
+    let watched = WatchedObjects {
         clusters: Arc::clone(clusters),
         number,
         kind,
@@ -156,7 +156,7 @@ struct Parameters {
 }
 
 /// A kind of one cluster.
-struct Watched {
+struct WatchedObjects {
     clusters: Clusters,
     number: usize,
     kind: &'static StoredKind,
@@ -165,7 +165,7 @@ struct Watched {
 
 /// A watch that goes on.
 struct Events {
-    watched: Watched,
+    watched: WatchedObjects,
     version: u64,
     news: watch::Receiver<u64>,
     end: tokio::time::Instant,
@@ -190,9 +190,9 @@ impl Parameters {
     }
 }
 
-// === impl Watched ===
+// === impl WatchedObjects ===
 
-impl Watched {
+impl WatchedObjects {
     fn cluster(&self) -> &StoredCluster {
         &self.clusters[self.number]
     }

@@ -8,9 +8,9 @@ use crate::budget::{Budget, Exhaustion};
 use crate::environment::Version;
 use crate::error::{CompileError, brief};
 use crate::function::{Cost, Overload};
-use crate::library::Prepared;
+use crate::library::PreparedArgument;
 use crate::program::{Attribute, AttributeBase, Call, InSet, Node, Program};
-use crate::regex::{Fault, Regex, RegexUse};
+use crate::regex::{CompileFault, Regex, RegexUse};
 use crate::syntax::{Expr, ExprKind, ItemExpr, Literal};
 use crate::types::Type;
 use crate::value::{Entries, Key, List, Value, exact_int};
@@ -166,7 +166,7 @@ impl Checker<'_> {
         &mut self,
         pattern: &str,
         purpose: RegexUse,
-    ) -> Result<Result<Arc<Regex>, regex::Error>, CompileError> {
+    ) -> Result<Result<Arc<Regex>, regex::RegexError>, CompileError> {
         if let Some(known) = self.patterns.get(&(purpose, pattern.into())) {
             return Ok(Ok(Arc::clone(known)));
         }
@@ -184,8 +184,8 @@ impl Checker<'_> {
                     .insert((purpose, pattern.into()), Arc::clone(&regex));
                 Ok(Ok(regex))
             }
-            Err(Fault::Refused(error)) => Ok(Err(error)),
-            Err(Fault::Stopped) => Err(exhausted.unwrap_or(Exhaustion::Bytes).into()),
+            Err(CompileFault::Refused(error)) => Ok(Err(error)),
+            Err(CompileFault::Stopped) => Err(exhausted.unwrap_or(Exhaustion::Bytes).into()),
         }
     }
 
@@ -305,7 +305,7 @@ impl Checker<'_> {
         expr: &Expr,
         function: &str,
         arguments: &[Node],
-    ) -> Result<Option<Prepared>, CompileError> {
+    ) -> Result<Option<PreparedArgument>, CompileError> {
         let pattern = match arguments {
             [_, pattern, ..] => pattern.constant(),
             _ => None,
@@ -321,7 +321,7 @@ impl Checker<'_> {
         let regex = self
             .pattern(pattern, purpose)?
             .map_err(|error| self.fault(expr, format_args!("program instantiation failed: {error}")))?;
-        Ok(Some(Prepared::Regex(regex)))
+        Ok(Some(PreparedArgument::Regex(regex)))
     }
 
     /// The result of a call whose arguments are constants.
@@ -416,7 +416,11 @@ impl Checker<'_> {
     }
 }
 
-fn call_node(overloads: Vec<Arc<Overload>>, arguments: Vec<Node>, prepared: Option<Prepared>) -> Node {
+fn call_node(
+    overloads: Vec<Arc<Overload>>,
+    arguments: Vec<Node>,
+    prepared: Option<PreparedArgument>,
+) -> Node {
     let of_function = |cost: &Cost| matches!(cost, Cost::OfFunction(_) | Cost::Traversal);
     let cost = match &*overloads {
         [only] => only.cost,

@@ -30,7 +30,7 @@ pub(crate) struct Bindings<'b> {
 }
 
 /// The result of a walk over types, unless it took too much.
-type Walk<T> = Result<T, Exhaustion>;
+type TypeWalk<T> = Result<T, Exhaustion>;
 
 impl<'b> Bindings<'b> {
     pub(crate) const fn new(budget: &'b CompileBudget<'b>) -> Self {
@@ -90,14 +90,14 @@ impl<'b> Bindings<'b> {
 
     /// Replaces type variables by what they stand for; those that stand for
     /// nothing yet by `dyn`, if `to_dyn`.
-    pub(crate) fn substitute(&self, of: &Type, to_dyn: bool) -> Walk<Type> {
+    pub(crate) fn substitute(&self, of: &Type, to_dyn: bool) -> TypeWalk<Type> {
         let mut parts = 0;
         let substituted = self.substituted(of, to_dyn, &mut parts, 0)?;
         Ok(substituted.unwrap_or_else(|| of.clone()))
     }
 
     /// None if it stays what it is.
-    fn substituted(&self, of: &Type, to_dyn: bool, parts: &mut usize, depth: u32) -> Walk<Option<Type>> {
+    fn substituted(&self, of: &Type, to_dyn: bool, parts: &mut usize, depth: u32) -> TypeWalk<Option<Type>> {
         *parts += 1;
         self.step(depth)?;
         if *parts > MAX_TYPE_SIZE {
@@ -128,12 +128,12 @@ impl<'b> Bindings<'b> {
     }
 
     /// The type, if it is no larger than one may be.
-    pub(crate) fn sized(&self, of: Type) -> Walk<Type> {
+    pub(crate) fn sized(&self, of: Type) -> TypeWalk<Type> {
         self.measure(&of, &mut 0, 0)?;
         Ok(of)
     }
 
-    fn measure(&self, of: &Type, parts: &mut usize, depth: u32) -> Walk<()> {
+    fn measure(&self, of: &Type, parts: &mut usize, depth: u32) -> TypeWalk<()> {
         *parts += 1;
         self.step(depth)?;
         if *parts > MAX_TYPE_SIZE {
@@ -152,7 +152,7 @@ impl<'b> Bindings<'b> {
     }
 
     /// One step of a walk, so deep in a type.
-    fn step(&self, depth: u32) -> Walk<()> {
+    fn step(&self, depth: u32) -> TypeWalk<()> {
         self.budget.work(1)?;
         if depth > MAX_TYPE_DEPTH {
             return Err(Exhaustion::Type);
@@ -162,12 +162,12 @@ impl<'b> Bindings<'b> {
 
     /// Whether a value of type `from` may stand where `to` is expected; if so,
     /// remembers what that says of type variables.
-    pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> Walk<bool> {
+    pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> TypeWalk<bool> {
         self.assign_all(std::slice::from_ref(from), std::slice::from_ref(to))
     }
 
     /// Like [`Bindings::assign`], all or none.
-    pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> Walk<bool> {
+    pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> TypeWalk<bool> {
         self.replaced.clear();
         let mut fit = from.len() == to.len();
         for (from, to) in from.iter().zip(to) {
@@ -188,7 +188,7 @@ impl<'b> Bindings<'b> {
         }
     }
 
-    fn assignable(&mut self, from: &Type, to: &Type, depth: u32) -> Walk<bool> {
+    fn assignable(&mut self, from: &Type, to: &Type, depth: u32) -> TypeWalk<bool> {
         self.step(depth)?;
         if matches!(to, Type::Param(_)) {
             match self.substitutes(from, to, depth + 1)? {
@@ -216,7 +216,7 @@ impl<'b> Bindings<'b> {
 
     /// Whether `of` may be what `variable` stands for, and whether that stood
     /// for something already.
-    fn substitutes(&mut self, of: &Type, variable: &Type, depth: u32) -> Walk<(bool, bool)> {
+    fn substitutes(&mut self, of: &Type, variable: &Type, depth: u32) -> TypeWalk<(bool, bool)> {
         if is_same_leaf(of, variable) {
             return Ok((true, true));
         }
@@ -241,7 +241,7 @@ impl<'b> Bindings<'b> {
     }
 
     /// Whether `variable` does not occur within `of`.
-    fn is_free_of(&self, variable: &Type, of: &Type, depth: u32) -> Walk<bool> {
+    fn is_free_of(&self, variable: &Type, of: &Type, depth: u32) -> TypeWalk<bool> {
         self.step(depth)?;
         let mut bound = of;
         while !is_same_leaf(variable, bound)
@@ -262,7 +262,7 @@ impl<'b> Bindings<'b> {
     }
 
     /// Whether both are the same, whatever their variables stand for.
-    pub(crate) fn is_same(&self, left: &Type, right: &Type) -> Walk<bool> {
+    pub(crate) fn is_same(&self, left: &Type, right: &Type) -> TypeWalk<bool> {
         self.budget.work(1)?;
         match (left, right) {
             (Type::List(left), Type::List(right))
@@ -277,7 +277,7 @@ impl<'b> Bindings<'b> {
     }
 
     /// The more general of two types that fit each other.
-    pub(crate) fn most_general<'t>(&self, left: &'t Type, right: &'t Type) -> Walk<&'t Type> {
+    pub(crate) fn most_general<'t>(&self, left: &'t Type, right: &'t Type) -> TypeWalk<&'t Type> {
         Ok(if self.is_equal_or_less_specific(left, right)? {
             left
         } else {
@@ -285,7 +285,7 @@ impl<'b> Bindings<'b> {
         })
     }
 
-    fn is_equal_or_less_specific(&self, left: &Type, right: &Type) -> Walk<bool> {
+    fn is_equal_or_less_specific(&self, left: &Type, right: &Type) -> TypeWalk<bool> {
         self.budget.work(1)?;
         match (left, right) {
             (Type::Dyn | Type::Param(_), _) | (Type::Type(_), Type::Type(_)) => Ok(true),

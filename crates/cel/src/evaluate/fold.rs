@@ -5,7 +5,7 @@
 //! (1), `@not_strictly_false` (1), `!` (1), a list of one (10), appending (1).
 
 use super::call::{not_a_list, of_trait, of_types};
-use super::{Deferred, Evaluation};
+use super::{DeferredCost, Evaluation};
 use crate::activation::put_at;
 use crate::budget::STEPS_PER_NODE;
 use crate::cost;
@@ -253,7 +253,7 @@ impl<'a> Evaluation<'_, 'a> {
         };
         self.bind(fold.first, (*target).clone());
         if self.deferred.len() <= fold.first {
-            self.deferred.resize(fold.first + 1, Deferred::default());
+            self.deferred.resize(fold.first + 1, DeferredCost::default());
         }
         self.defer(fold.first, reading + 1);
         let result = self.value(&fold.body);

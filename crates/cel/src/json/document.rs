@@ -5,7 +5,7 @@ use std::{fmt, mem};
 
 use super::bytes::{escape_bytes, escaped_len, restore_bytes};
 use super::scan::{most_tokens, scan};
-use super::{Error, MAX_TOKENS};
+use super::{JsonError, MAX_TOKENS};
 
 /// A JSON text and its tokens.
 ///
@@ -27,7 +27,7 @@ impl<'t> Document<'t> {
     /// # Errors
     ///
     /// The first place where the text is not JSON, or the bound it breaks.
-    pub fn parse(text: impl Into<Cow<'t, str>>) -> Result<Self, Error> {
+    pub fn parse(text: impl Into<Cow<'t, str>>) -> Result<Self, JsonError> {
         let text = text.into();
         let tape = scan(&text)?;
         let has_bytes = false;
@@ -44,7 +44,7 @@ impl<'t> Document<'t> {
     /// # Errors
     ///
     /// As [`Document::parse`].
-    pub fn parse_bytes(bytes: &'t [u8]) -> Result<Self, Error> {
+    pub fn parse_bytes(bytes: &'t [u8]) -> Result<Self, JsonError> {
         let text = escape_bytes(bytes);
         let has_bytes = matches!(text, Cow::Owned(_));
         let document = Self::parse(text)?;

@@ -22,11 +22,11 @@ pub struct Patch<'d>(Node<'d>);
 ///
 /// # Errors
 ///
-/// [`Error::Malformed`]. What an operation says is judged when it is applied.
-pub fn read(patch: Node<'_>) -> Result<Patch<'_>, Error> {
+/// [`PatchError::Malformed`]. What an operation says is judged when it is applied.
+pub fn read(patch: Node<'_>) -> Result<Patch<'_>, PatchError> {
     match patch.kind() {
         Kind::Null | Kind::Array => {}
-        _ => return Err(Error::Malformed { expected: "a list" }),
+        _ => return Err(PatchError::Malformed { expected: "a list" }),
     }
     for operation in patch.items() {
         PatchOperation::read(operation)?;
@@ -47,7 +47,7 @@ pub fn write(operations: &[PatchOperation<'_>]) -> String {
 /// # Errors
 ///
 /// As [`apply_within`].
-pub fn apply<'d>(document: Node<'d>, patch: Patch<'d>) -> Result<Tree<'d>, Error> {
+pub fn apply<'d>(document: Node<'d>, patch: Patch<'d>) -> Result<Tree<'d>, PatchError> {
     apply_within(document, patch, &mut PatchBudget::new())
 }
 
@@ -61,7 +61,7 @@ pub fn apply_within<'d>(
     document: Node<'d>,
     patch: Patch<'d>,
     budget: &mut PatchBudget,
-) -> Result<Tree<'d>, Error> {
+) -> Result<Tree<'d>, PatchError> {
     let mut run = Application::new(document, budget);
     for operation in patch.operations() {
         run.step(&operation)?;
@@ -97,7 +97,7 @@ pub struct PatchOperation<'d> {
 /// Why a patch does not apply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum PatchError {
     /// A `test` found another value: the patch as a whole must not apply.
     #[error("testing value {path} failed: test failed")]
     TestFailed {
@@ -166,9 +166,9 @@ pub enum Error {
 // === impl PatchOperation ===
 
 impl<'d> PatchOperation<'d> {
-    pub(crate) fn read(node: Node<'d>) -> Result<Self, Error> {
+    pub(crate) fn read(node: Node<'d>) -> Result<Self, PatchError> {
         if node.kind() != Kind::Object {
-            return Err(Error::Malformed { expected: "a map" });
+            return Err(PatchError::Malformed { expected: "a map" });
         }
         let text = |name| match node.get(name) {
             None => Ok(None),
@@ -176,11 +176,11 @@ impl<'d> PatchOperation<'d> {
             Some(value) => value
                 .as_str()
                 .map(Some)
-                .ok_or(Error::Malformed { expected: "text" }),
+                .ok_or(PatchError::Malformed { expected: "text" }),
         };
         Ok(Self {
             op: text("op")?.unwrap_or(Cow::Borrowed("unknown")),
-            path: text("path")?.ok_or(Error::Malformed { expected: "a path" })?,
+            path: text("path")?.ok_or(PatchError::Malformed { expected: "a path" })?,
             from: text("from")?,
             value: node.get("value"),
         })
@@ -241,20 +241,20 @@ impl PatchBudget {
     }
 
     /// Takes the copy of a value.
-    pub(crate) fn copy(&mut self, extent: Extent) -> Result<(), Error> {
+    pub(crate) fn copy(&mut self, extent: Extent) -> Result<(), PatchError> {
         self.note(extent.notes)?;
         self.copied = left(self.copied, extent.bytes, "copy more than 3 MiB")?;
         Ok(())
     }
 
     /// Takes so many notes of changes.
-    pub(crate) fn note(&mut self, notes: usize) -> Result<(), Error> {
+    pub(crate) fn note(&mut self, notes: usize) -> Result<(), PatchError> {
         self.notes = left(self.notes, notes.saturating_mul(NOTE), "change so much")?;
         Ok(())
     }
 
     /// Takes the work of so many notes.
-    pub(crate) fn shift(&mut self, notes: usize) -> Result<(), Error> {
+    pub(crate) fn shift(&mut self, notes: usize) -> Result<(), PatchError> {
         self.shifted = left(self.shifted, notes, "shift so many items")?;
         Ok(())
     }
@@ -266,8 +266,8 @@ impl Default for PatchBudget {
     }
 }
 
-fn left(of: usize, taken: usize, what: &'static str) -> Result<usize, Error> {
-    of.checked_sub(taken).ok_or(Error::TooLarge { what })
+fn left(of: usize, taken: usize, what: &'static str) -> Result<usize, PatchError> {
+    of.checked_sub(taken).ok_or(PatchError::TooLarge { what })
 }
 
 // JSON Pointers (RFC 6901): `/metadata/labels/example.com~1team`.

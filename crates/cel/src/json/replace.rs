@@ -17,7 +17,7 @@ pub fn replaced<'d>(
     places: &[u32],
     with: impl FnMut(Node<'d>, &str) -> &'static str,
 ) -> String {
-    let mut writer = Replacing {
+    let mut writer = Replacer {
         document: root.document(),
         superseded: superseded(root),
         places,
@@ -31,7 +31,7 @@ pub fn replaced<'d>(
     writer.out
 }
 
-struct Replacing<'p, 'd, W> {
+struct Replacer<'p, 'd, W> {
     document: &'d Document<'d>,
     /// Positions of values that nobody reads, those that are still to come.
     superseded: Vec<u32>,
@@ -44,11 +44,11 @@ struct Replacing<'p, 'd, W> {
     /// Up to which byte the text is written.
     copied: usize,
     /// The lists and maps that were gone into, the innermost last.
-    around: Vec<Opened>,
+    around: Vec<OpenContainer>,
 }
 
 /// A list or map that was gone into.
-struct Opened {
+struct OpenContainer {
     /// The token of the next item or key.
     next: u32,
     end: u32,
@@ -67,7 +67,7 @@ fn superseded(root: Node<'_>) -> Vec<u32> {
     positions.filter(is_superseded).map(|key| key + 1).collect()
 }
 
-impl<'d, W: FnMut(Node<'d>, &str) -> &'static str> Replacing<'_, 'd, W> {
+impl<'d, W: FnMut(Node<'d>, &str) -> &'static str> Replacer<'_, 'd, W> {
     fn write(&mut self, root: Node<'d>) {
         let Some(whole) = self.document.token(root.position()) else {
             return self.out.push_str(root.raw());
@@ -128,7 +128,7 @@ impl<'d, W: FnMut(Node<'d>, &str) -> &'static str> Replacing<'_, 'd, W> {
             (self.with)(node, &self.pointer)
         } else {
             if self.is_any_before(token.next) {
-                self.around.push(Opened {
+                self.around.push(OpenContainer {
                     next: position + 1,
                     end: token.next,
                     is_map: token.kind() == super::Kind::Object,

@@ -10,16 +10,16 @@ const WHOLE: usize = 32;
 const STEP_BYTES: usize = 256;
 
 /// Two lists or maps that are being compared: what comes next of them.
-enum Compared<'l, 'r> {
+enum PairedNodes<'l, 'r> {
     Items(Items<'l>, Items<'r>),
     Entries(Entries<'l>, Node<'r>),
 }
 
 /// What is found of two values without going into them.
-enum Finding<'l, 'r> {
+enum NodeComparison<'l, 'r> {
     Same,
     Different,
-    Within(Compared<'l, 'r>),
+    Within(PairedNodes<'l, 'r>),
 }
 
 // === impl Node ===
@@ -39,13 +39,13 @@ impl Node<'_> {
             return true;
         }
         // It grows with the depth of values, not with their number.
-        let mut around: Vec<Compared<'_, '_>> = Vec::new();
+        let mut around: Vec<PairedNodes<'_, '_>> = Vec::new();
         let mut next = Some((self, other));
         while let Some((left, right)) = next.take() {
             match compare(left, right, around.len(), steps) {
-                Finding::Different => return false,
-                Finding::Same => {}
-                Finding::Within(compared) => around.push(compared),
+                NodeComparison::Different => return false,
+                NodeComparison::Same => {}
+                NodeComparison::Within(compared) => around.push(compared),
             }
             while let Some(compared) = around.last_mut() {
                 match compared.next() {
@@ -72,9 +72,9 @@ impl Node<'_> {
     }
 }
 
-// === impl Compared ===
+// === impl PairedNodes ===
 
-impl<'l, 'r> Compared<'l, 'r> {
+impl<'l, 'r> PairedNodes<'l, 'r> {
     /// The next pair of values; the right side may have none.
     fn next(&mut self) -> Option<Option<(Node<'l>, Node<'r>)>> {
         match self {
@@ -87,20 +87,25 @@ impl<'l, 'r> Compared<'l, 'r> {
     }
 }
 
-fn compare<'l, 'r>(left: Node<'l>, right: Node<'r>, level: usize, steps: &mut usize) -> Finding<'l, 'r> {
+fn compare<'l, 'r>(
+    left: Node<'l>,
+    right: Node<'r>,
+    level: usize,
+    steps: &mut usize,
+) -> NodeComparison<'l, 'r> {
     if left.kind() != right.kind() || left.len() != right.len() || *steps == 0 {
-        return Finding::Different;
+        return NodeComparison::Different;
     }
     *steps -= 1;
     let is_scalar = !matches!(left.kind(), Kind::Array | Kind::Object);
     if (is_scalar || level < WHOLE) && left.is_spelt_as(right, steps) {
-        return Finding::Same;
+        return NodeComparison::Same;
     }
     match left.kind() {
-        Kind::String if left.as_str() == right.as_str() => Finding::Same,
-        Kind::Null | Kind::Bool | Kind::Number | Kind::String => Finding::Different,
-        Kind::Array => Finding::Within(Compared::Items(left.items(), right.items())),
-        Kind::Object => Finding::Within(Compared::Entries(left.entries(), right)),
+        Kind::String if left.as_str() == right.as_str() => NodeComparison::Same,
+        Kind::Null | Kind::Bool | Kind::Number | Kind::String => NodeComparison::Different,
+        Kind::Array => NodeComparison::Within(PairedNodes::Items(left.items(), right.items())),
+        Kind::Object => NodeComparison::Within(PairedNodes::Entries(left.entries(), right)),
     }
 }
 

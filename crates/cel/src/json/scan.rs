@@ -16,7 +16,7 @@ use index::shape;
 
 use super::document::{Kind, Tape, TapeToken, WIDE};
 use super::text::plain_end;
-use super::{Error, MAX_DEPTH, MAX_TEXT, MAX_TOKENS};
+use super::{JsonError, MAX_DEPTH, MAX_TEXT, MAX_TOKENS};
 
 /// A list or map that is still open.
 #[derive(Clone, Copy)]
@@ -49,9 +49,9 @@ struct Scanner<'t> {
     frames: Vec<Frame>,
 }
 
-pub(crate) fn scan(text: &str) -> Result<Tape, Error> {
+pub(crate) fn scan(text: &str) -> Result<Tape, JsonError> {
     if text.len() >= MAX_TEXT {
-        return Err(Error::TooLong);
+        return Err(JsonError::TooLong);
     }
     let mut tape = Tape::default();
     tape.tokens
@@ -94,9 +94,9 @@ pub(crate) fn most_tokens(text: &[u8]) -> usize {
 
 /// Makes room for more tokens, up to [`MAX_TOKENS`].
 #[cold]
-fn grow(tokens: &mut Vec<TapeToken>) -> Result<(), Error> {
+fn grow(tokens: &mut Vec<TapeToken>) -> Result<(), JsonError> {
     if tokens.len() >= MAX_TOKENS {
-        return Err(Error::TooMany);
+        return Err(JsonError::TooMany);
     }
     let more = tokens.len().min(MAX_TOKENS - tokens.len());
     tokens.reserve_exact(more.max(4));
@@ -112,8 +112,8 @@ const fn small(number: usize) -> u32 {
 /// What stands beyond the end of the text: nothing that any step accepts.
 const END: u8 = 0;
 
-const fn expected(at: usize, expected: &'static str) -> Error {
-    Error::Unexpected { at, expected }
+const fn expected(at: usize, expected: &'static str) -> JsonError {
+    JsonError::Unexpected { at, expected }
 }
 
 /// What may stand behind a key, and behind a string: the first bytes of a word.
@@ -145,7 +145,7 @@ impl Frame {
 
 /// Each step takes the place that it begins at and returns the one after it.
 impl Scanner<'_> {
-    fn document(&mut self) -> Result<(), Error> {
+    fn document(&mut self) -> Result<(), JsonError> {
         let mut resume = Resume::Into(0);
         loop {
             resume = match resume {
@@ -160,7 +160,7 @@ impl Scanner<'_> {
     /// Reads the key here and those after it, with their values, as long as they are
     /// written as an API server writes them.
     #[inline(always)]
-    fn entries(&mut self, mut start: usize) -> Result<Resume, Error> {
+    fn entries(&mut self, mut start: usize) -> Result<Resume, JsonError> {
         loop {
             let at = self.key(start)?;
             let next = self.word(at);
@@ -188,7 +188,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn end(&self, at: usize) -> Result<(), Error> {
+    fn end(&self, at: usize) -> Result<(), JsonError> {
         let at = self.space(at);
         if at >= self.bytes.len() {
             Ok(())
@@ -199,7 +199,7 @@ impl Scanner<'_> {
 
     /// Reads one value, or goes into one.
     #[inline(always)]
-    fn value(&mut self, at: usize) -> Result<Resume, Error> {
+    fn value(&mut self, at: usize) -> Result<Resume, JsonError> {
         match self.byte(at) {
             b'"' => self.string(at, false).map(Resume::Past),
             b'{' => self.open(at, true),
@@ -210,7 +210,7 @@ impl Scanner<'_> {
 
     /// What follows a value: a comma, and the key after it, or the ends of what it is in.
     #[inline(always)]
-    fn after_value(&mut self, mut at: usize) -> Result<Resume, Error> {
+    fn after_value(&mut self, mut at: usize) -> Result<Resume, JsonError> {
         while !self.frames.is_empty() {
             self.frame.count += 1;
             at = self.space(at);
@@ -230,9 +230,9 @@ impl Scanner<'_> {
 
     /// Goes into a list or map, unless it is empty.
     #[inline(always)]
-    fn open(&mut self, start: usize, is_map: bool) -> Result<Resume, Error> {
+    fn open(&mut self, start: usize, is_map: bool) -> Result<Resume, JsonError> {
         if self.frames.len() >= MAX_DEPTH {
-            return Err(Error::TooDeep { at: start });
+            return Err(JsonError::TooDeep { at: start });
         }
         let (kind, end) = if is_map {
             (Kind::Object, b'}')
@@ -254,9 +254,9 @@ impl Scanner<'_> {
 
     /// Opens a list or map that is not empty.
     #[inline(always)]
-    fn enter(&mut self, kind: Kind, start: usize) -> Result<(), Error> {
+    fn enter(&mut self, kind: Kind, start: usize) -> Result<(), JsonError> {
         if self.frames.len() >= MAX_DEPTH {
-            return Err(Error::TooDeep { at: start });
+            return Err(JsonError::TooDeep { at: start });
         }
         let token = self.push(TapeToken::new(kind, small(start), 0, 0))?;
         let around = mem::replace(&mut self.frame, Frame::new(token, kind == Kind::Object));
@@ -281,7 +281,7 @@ impl Scanner<'_> {
 
     /// Where a key has to begin.
     #[inline(always)]
-    fn quote_of_key(&self, at: usize) -> Result<Resume, Error> {
+    fn quote_of_key(&self, at: usize) -> Result<Resume, JsonError> {
         if self.byte(at) == b'"' {
             Ok(Resume::Key(at))
         } else {
@@ -291,7 +291,7 @@ impl Scanner<'_> {
 
     /// A key, whose quote is here.
     #[inline(always)]
-    fn key(&mut self, start: usize) -> Result<usize, Error> {
+    fn key(&mut self, start: usize) -> Result<usize, JsonError> {
         let key = small(self.tape.tokens.len());
         let end = self.string(start, true)?;
         let shape = 1u64 << shape(self.bytes, start, end);
@@ -304,20 +304,20 @@ impl Scanner<'_> {
     }
 
     #[inline(always)]
-    fn text(&mut self, start: usize, end: usize, escaped: bool) -> Result<u32, Error> {
+    fn text(&mut self, start: usize, end: usize, escaped: bool) -> Result<u32, JsonError> {
         let next = small(self.tape.tokens.len()) + 1;
         self.push(TapeToken::string(small(start), small(end), next, escaped))
     }
 
     /// A token with none within it.
     #[inline(always)]
-    fn leaf(&mut self, kind: Kind, start: usize, end: usize) -> Result<u32, Error> {
+    fn leaf(&mut self, kind: Kind, start: usize, end: usize) -> Result<u32, JsonError> {
         let next = small(self.tape.tokens.len()) + 1;
         self.push(TapeToken::new(kind, small(start), small(end), next))
     }
 
     #[inline(always)]
-    fn push(&mut self, token: TapeToken) -> Result<u32, Error> {
+    fn push(&mut self, token: TapeToken) -> Result<u32, JsonError> {
         let tokens = &mut self.tape.tokens;
         let position = small(tokens.len());
         if tokens.len() == tokens.capacity() {
@@ -363,7 +363,7 @@ impl Scanner<'_> {
 
 impl Scanner<'_> {
     #[inline(never)]
-    pub(crate) fn scalar(&mut self, start: usize) -> Result<usize, Error> {
+    pub(crate) fn scalar(&mut self, start: usize) -> Result<usize, JsonError> {
         let (kind, end) = match self.byte(start) {
             b'-' | b'0'..=b'9' => (Kind::Number, self.number(start)?),
             b't' => (Kind::Bool, self.literal(start, "true")?),
@@ -375,7 +375,7 @@ impl Scanner<'_> {
         Ok(end)
     }
 
-    fn number(&self, start: usize) -> Result<usize, Error> {
+    fn number(&self, start: usize) -> Result<usize, JsonError> {
         let mut at = start + usize::from(self.byte(start) == b'-');
         at = match self.byte(at) {
             b'0' => at + 1,
@@ -392,7 +392,7 @@ impl Scanner<'_> {
         Ok(at)
     }
 
-    fn digits(&self, mut at: usize) -> Result<usize, Error> {
+    fn digits(&self, mut at: usize) -> Result<usize, JsonError> {
         let is_digit = |at| self.byte(at).is_ascii_digit();
         if !is_digit(at) {
             return Err(expected(at, "a digit"));
@@ -403,7 +403,7 @@ impl Scanner<'_> {
         Ok(at)
     }
 
-    fn literal(&self, start: usize, word: &'static str) -> Result<usize, Error> {
+    fn literal(&self, start: usize, word: &'static str) -> Result<usize, JsonError> {
         let rest = self.bytes.get(start..).unwrap_or_default();
         if rest.starts_with(word.as_bytes()) {
             Ok(start + word.len())
@@ -417,7 +417,7 @@ impl Scanner<'_> {
 
 impl Scanner<'_> {
     #[inline(always)]
-    pub(crate) fn string(&mut self, start: usize, is_key: bool) -> Result<usize, Error> {
+    pub(crate) fn string(&mut self, start: usize, is_key: bool) -> Result<usize, JsonError> {
         let end = plain_end(self.bytes, start + 1);
         if self.byte(end) != b'"' {
             return self.escaped(start, end, is_key);
@@ -428,7 +428,7 @@ impl Scanner<'_> {
 
     /// A string that is plain up to `at` and no further, or does not end.
     #[inline(never)]
-    fn escaped(&mut self, start: usize, mut at: usize, is_key: bool) -> Result<usize, Error> {
+    fn escaped(&mut self, start: usize, mut at: usize, is_key: bool) -> Result<usize, JsonError> {
         let mut is_ambiguous = false;
         loop {
             match self.byte(at) {
@@ -449,7 +449,7 @@ impl Scanner<'_> {
     }
 
     /// How long the escape here is.
-    fn escape(&self, at: usize) -> Result<usize, Error> {
+    fn escape(&self, at: usize) -> Result<usize, JsonError> {
         match self.byte(at + 1) {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(2),
             b'u' if self

@@ -179,11 +179,11 @@ fn nesting_is_bounded() {
     assert!(Document::parse(nested(MAX_DEPTH)).is_ok());
     assert_eq!(
         Document::parse(nested(MAX_DEPTH + 1)).unwrap_err(),
-        Error::TooDeep { at: MAX_DEPTH }
+        JsonError::TooDeep { at: MAX_DEPTH }
     );
     assert!(matches!(
         Document::parse("[".repeat(1_000_000)).unwrap_err(),
-        Error::TooDeep { .. }
+        JsonError::TooDeep { .. }
     ));
     for innermost in [
         r#"{"a":{},"b":{}}"#,
@@ -194,7 +194,10 @@ fn nesting_is_bounded() {
         let within = |levels| format!("{}{innermost}{}", "[".repeat(levels), "]".repeat(levels));
         assert!(Document::parse(within(MAX_DEPTH - 2)).is_ok(), "{innermost}");
         assert!(
-            matches!(Document::parse(within(MAX_DEPTH - 1)), Err(Error::TooDeep { .. })),
+            matches!(
+                Document::parse(within(MAX_DEPTH - 1)),
+                Err(JsonError::TooDeep { .. })
+            ),
             "{innermost}"
         );
     }
@@ -203,7 +206,7 @@ fn nesting_is_bounded() {
 #[test]
 fn the_number_of_values_is_bounded() {
     let text = format!("[{}1]", "1,".repeat(MAX_TOKENS));
-    assert_eq!(Document::parse(text).unwrap_err(), Error::TooMany);
+    assert_eq!(Document::parse(text).unwrap_err(), JsonError::TooMany);
 }
 
 #[test]

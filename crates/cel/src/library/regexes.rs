@@ -1,13 +1,13 @@
 //! `find` and `findAll` (apiserver `pkg/cel/library/regex.go`).
 
-use super::Prepared;
+use super::PreparedArgument;
 use super::standard::{Computed, mismatched};
 use crate::cost;
 use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{Cost, Overload};
 use crate::program::Call;
-use crate::regex::{self, Error, Fault, Meter, Regex, Stopped};
+use crate::regex::{self, CompileFault, Meter, Regex, RegexError, StoppedError};
 use crate::types::Type::{self, Int, String as Str};
 use crate::value::Value;
 
@@ -36,25 +36,25 @@ pub(crate) fn with_pattern<T>(
     own: &mut Evaluation<'_, '_>,
     call: &Call,
     pattern: &str,
-    run: impl FnOnce(&Regex, Meter<'_>) -> Result<T, Stopped>,
-) -> Result<Result<T, Error>, EvalError> {
+    run: impl FnOnce(&Regex, Meter<'_>) -> Result<T, StoppedError>,
+) -> Result<Result<T, RegexError>, EvalError> {
     let stopped = || EvalError::internal("a search gave up");
     let compiled;
-    let regex = if let Some(Prepared::Regex(regex)) = &call.prepared {
+    let regex = if let Some(PreparedArgument::Regex(regex)) = &call.prepared {
         regex
     } else {
         match own.metered(|meter| regex::compiled(pattern, meter))? {
             Ok(regex) => compiled = regex,
-            Err(Fault::Refused(error)) => return Ok(Err(error)),
-            Err(Fault::Stopped) => return Err(stopped()),
+            Err(CompileFault::Refused(error)) => return Ok(Err(error)),
+            Err(CompileFault::Stopped) => return Err(stopped()),
         }
         &compiled
     };
     let found = own.metered(|meter| run(regex, meter))?;
-    found.map(Ok).map_err(|Stopped| stopped())
+    found.map(Ok).map_err(|StoppedError| stopped())
 }
 
-fn illegal(error: &Error) -> EvalError {
+fn illegal(error: &RegexError) -> EvalError {
     EvalError::failed(format!("Illegal regex: {error}"))
 }
 

@@ -1,13 +1,13 @@
 //! Escapes: characters after a backslash.
 
 use super::class::LAST;
-use super::parser::{Entry, Flags, Parser, skip, until};
-use super::tree::{Look, Node, Repeat, Tree};
-use super::{Code, Fault, class};
+use super::parser::{PatternFlags, PatternParser, StackEntry, skip, until};
+use super::tree::{Look, PatternNode, PatternTree, Repeat};
+use super::{Code, CompileFault, class};
 
-impl<'p> Parser<'p, '_> {
+impl<'p> PatternParser<'p, '_> {
     /// Reads what begins with a backslash, outside brackets; gives what is left.
-    pub(crate) fn escaped(&mut self, rest: &'p str) -> Result<&'p str, Fault> {
+    pub(crate) fn escaped(&mut self, rest: &'p str) -> Result<&'p str, CompileFault> {
         let after = skip(rest, 2);
         match rest.as_bytes().get(1) {
             Some(b'A') => return self.look(Look::TextStart, after),
@@ -29,7 +29,7 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// `\Q…\E`: everything up to the end stands for itself.
-    fn quoted(&mut self, text: &'p str) -> Result<&'p str, Fault> {
+    fn quoted(&mut self, text: &'p str) -> Result<&'p str, CompileFault> {
         let (quoted, after) = text.split_once("\\E").unwrap_or((text, ""));
         for character in quoted.chars() {
             self.work(1)?;
@@ -41,7 +41,7 @@ impl<'p> Parser<'p, '_> {
 
 /// The character that an escape stands for, which may be the number of a
 /// surrogate, and what is left.
-pub(crate) fn character(rest: &str) -> Result<(u32, &str), Fault> {
+pub(crate) fn character(rest: &str) -> Result<(u32, &str), CompileFault> {
     let mut characters = rest.chars();
     characters.next();
     let Some(escaped) = characters.next() else {
@@ -81,7 +81,7 @@ fn octal(first: char, after: &str) -> (u32, &str) {
 }
 
 /// `\x41` or `\x{41}`; `after` is what follows the x.
-fn hexadecimal<'p>(rest: &'p str, after: &'p str) -> Result<(u32, &'p str), Fault> {
+fn hexadecimal<'p>(rest: &'p str, after: &'p str) -> Result<(u32, &'p str), CompileFault> {
     let mut characters = after.chars();
     let refused = |left: &str| Code::Escape.of(until(rest, left));
     let Some(first) = characters.next() else {
@@ -113,9 +113,9 @@ fn hexadecimal<'p>(rest: &'p str, after: &'p str) -> Result<(u32, &'p str), Faul
 
 // Groups that begin with `(?`: named groups, flags, non-capturing groups.
 
-impl<'p> Parser<'p, '_> {
+impl<'p> PatternParser<'p, '_> {
     /// Reads what begins with `(?`; gives what is left.
-    pub(crate) fn group(&mut self, rest: &'p str) -> Result<&'p str, Fault> {
+    pub(crate) fn group(&mut self, rest: &'p str) -> Result<&'p str, CompileFault> {
         let python = rest.starts_with("(?P<") && rest.len() > 4;
         let perl = rest.starts_with("(?<") && rest.len() > 3;
         if python || perl {
@@ -125,7 +125,7 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// `(?P<name>` or `(?<name>`, whose name begins at `start`.
-    fn named(&mut self, rest: &'p str, start: usize) -> Result<&'p str, Fault> {
+    fn named(&mut self, rest: &'p str, start: usize) -> Result<&'p str, CompileFault> {
         let Some(end) = rest.find('>') else {
             return Err(Code::NamedCapture.of(rest));
         };
@@ -141,7 +141,7 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// `(?i)`, `(?i-s:` and the like.
-    fn flagged(&mut self, rest: &'p str) -> Result<&'p str, Fault> {
+    fn flagged(&mut self, rest: &'p str) -> Result<&'p str, CompileFault> {
         let mut flags = self.flags;
         let mut off = false;
         // Whether a flag has come since the start or the minus.
@@ -168,7 +168,7 @@ impl<'p> Parser<'p, '_> {
     }
 }
 
-const fn flag(flags: &mut Flags, named: char) -> &mut bool {
+const fn flag(flags: &mut PatternFlags, named: char) -> &mut bool {
     match named {
         'i' => &mut flags.fold,
         'm' => &mut flags.lines,
@@ -179,40 +179,40 @@ const fn flag(flags: &mut Flags, named: char) -> &mut bool {
 
 // Characters, and how those that stand side by side become one literal.
 
-impl Parser<'_, '_> {
-    pub(crate) fn literal(&mut self, character: char) -> Result<(), Fault> {
+impl PatternParser<'_, '_> {
+    pub(crate) fn literal(&mut self, character: char) -> Result<(), CompileFault> {
         self.literal_code(u32::from(character))
     }
 
     /// A character by its number, which may be that of a surrogate.
-    pub(crate) fn literal_code(&mut self, code: u32) -> Result<(), Fault> {
+    pub(crate) fn literal_code(&mut self, code: u32) -> Result<(), CompileFault> {
         let smallest = || class::orbit(code).iter().copied().min();
         let code = if self.flags.fold { smallest() } else { None }.unwrap_or(code);
-        self.push(Tree::new(Node::Literal(vec![code], self.flags)))
+        self.push(PatternTree::new(PatternNode::Literal(vec![code], self.flags)))
     }
 
     /// Puts a tree on the stack. A class of one character, or of the two cases
     /// of one, becomes a literal.
-    pub(crate) fn push(&mut self, mut tree: Tree) -> Result<(), Fault> {
+    pub(crate) fn push(&mut self, mut tree: PatternTree) -> Result<(), CompileFault> {
         self.weigh(tree.weight())?;
         if let Some(literal) = self.as_literal(&tree) {
             if self.merge_literals(Some(literal)) {
                 return Ok(());
             }
-            tree = Tree::new(Node::Literal(vec![literal.0], literal.1));
+            tree = PatternTree::new(PatternNode::Literal(vec![literal.0], literal.1));
         } else {
             self.merge_literals(None);
         }
         self.check(&tree)?;
-        self.stack.push(Entry::Tree(tree));
+        self.stack.push(StackEntry::Tree(tree));
         Ok(())
     }
 
-    fn as_literal(&self, tree: &Tree) -> Option<(u32, Flags)> {
-        let Node::Class(ranges) = &tree.node else {
+    fn as_literal(&self, tree: &PatternTree) -> Option<(u32, PatternFlags)> {
+        let PatternNode::Class(ranges) = &tree.node else {
             return None;
         };
-        let with = |fold| Flags { fold, ..self.flags };
+        let with = |fold| PatternFlags { fold, ..self.flags };
         let pair = |first, second| {
             let orbit = class::orbit(first);
             orbit.len() == 2 && orbit.contains(&second)
@@ -229,11 +229,12 @@ impl Parser<'_, '_> {
 
     /// Joins the two literals on top of the stack, if they are such. What is
     /// `next` then replaces the second; the result says whether it does.
-    pub(crate) fn merge_literals(&mut self, next: Option<(u32, Flags)>) -> bool {
-        let [.., Entry::Tree(below), Entry::Tree(top)] = self.stack.as_mut_slice() else {
+    pub(crate) fn merge_literals(&mut self, next: Option<(u32, PatternFlags)>) -> bool {
+        let [.., StackEntry::Tree(below), StackEntry::Tree(top)] = self.stack.as_mut_slice() else {
             return false;
         };
-        let (Node::Literal(text, flags), Node::Literal(more, other)) = (&mut below.node, &mut top.node)
+        let (PatternNode::Literal(text, flags), PatternNode::Literal(more, other)) =
+            (&mut below.node, &mut top.node)
         else {
             return false;
         };
@@ -244,7 +245,7 @@ impl Parser<'_, '_> {
         below.measure();
         match next {
             Some((character, flags)) => {
-                *top = Tree::new(Node::Literal(vec![character], flags));
+                *top = PatternTree::new(PatternNode::Literal(vec![character], flags));
                 true
             }
             None => {
@@ -257,14 +258,14 @@ impl Parser<'_, '_> {
 
 // What repeats the tree before it: `*`, `+`, `?`, `{2,3}`.
 
-impl<'p> Parser<'p, '_> {
+impl<'p> PatternParser<'p, '_> {
     pub(crate) fn counted(
         &mut self,
         bounds: (Option<u32>, Option<Option<u32>>),
         rest: &'p str,
         after: &'p str,
         repeated: Option<&'p str>,
-    ) -> Result<(&'p str, Option<&'p str>), Fault> {
+    ) -> Result<(&'p str, Option<&'p str>), CompileFault> {
         let refused = || Code::RepeatCount.of(until(rest, after));
         let (Some(min), Some(max)) = bounds else {
             return Err(refused());
@@ -288,26 +289,27 @@ impl<'p> Parser<'p, '_> {
         rest: &'p str,
         mut after: &'p str,
         repeated: Option<&'p str>,
-    ) -> Result<(&'p str, Option<&'p str>), Fault> {
+    ) -> Result<(&'p str, Option<&'p str>), CompileFault> {
         let other = after.strip_prefix('?');
         after = other.unwrap_or(after);
         if let Some(repeated) = repeated {
             return Err(Code::NestedRepetition.of(until(repeated, after)));
         }
-        let Some(Entry::Tree(inner)) = self.stack.pop_if(|entry| matches!(entry, Entry::Tree(_))) else {
+        let Some(StackEntry::Tree(inner)) = self.stack.pop_if(|entry| matches!(entry, StackEntry::Tree(_)))
+        else {
             return Err(Code::MissingArgument.of(until(rest, after)));
         };
         let repeat = Repeat {
             lazy: self.flags.lazy != other.is_some(),
             ..repeat
         };
-        let tree = Tree::new(Node::Repeat(repeat, Box::new(inner)));
+        let tree = PatternTree::new(PatternNode::Repeat(repeat, Box::new(inner)));
         self.check(&tree)?;
         let several = repeat.min >= 2 || repeat.max.is_some_and(|max| max >= 2);
         if several && !tree.repeats_within(1000) {
             return Err(Code::RepeatCount.of(until(rest, after)));
         }
-        self.stack.push(Entry::Tree(tree));
+        self.stack.push(StackEntry::Tree(tree));
         Ok((after, Some(rest)))
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::parser::{Parser, skip, until};
-use super::{Code, Fault, atom};
+use super::parser::{PatternParser, skip, until};
+use super::{Code, CompileFault, atom};
 
 /// How many ranges are gathered before they are put in order.
 const MANY: usize = 1 << 12;
@@ -13,9 +13,9 @@ const DIGIT: &[(u32, u32)] = &[(0x30, 0x39)];
 const SPACE: &[(u32, u32)] = &[(0x9, 0xA), (0xC, 0xD), (0x20, 0x20)];
 const WORD: &[(u32, u32)] = &[(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)];
 
-impl<'p> Parser<'p, '_> {
+impl<'p> PatternParser<'p, '_> {
     /// Reads a class in brackets; gives what is left.
-    pub(crate) fn class(&mut self, rest: &'p str) -> Result<&'p str, Fault> {
+    pub(crate) fn class(&mut self, rest: &'p str) -> Result<&'p str, CompileFault> {
         let mut after = skip(rest, 1);
         let negated = after.starts_with('^');
         if negated {
@@ -41,7 +41,7 @@ impl<'p> Parser<'p, '_> {
 
     /// Reads a class, a character or a range inside brackets, which begin with
     /// `whole`.
-    fn item(&mut self, whole: &'p str, rest: &'p str, ranges: &mut Ranges) -> Result<&'p str, Fault> {
+    fn item(&mut self, whole: &'p str, rest: &'p str, ranges: &mut Ranges) -> Result<&'p str, CompileFault> {
         if let Some((named, after)) = self.named_class(rest)? {
             ranges.add_all(named.as_slice());
             return Ok(after);
@@ -70,7 +70,7 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// `[:alpha:]`, if it is one.
-    fn named_class(&self, rest: &'p str) -> Result<Option<(Ranges, &'p str)>, Fault> {
+    fn named_class(&self, rest: &'p str) -> Result<Option<(Ranges, &'p str)>, CompileFault> {
         let position = self.pattern.len() - rest.len();
         let Some(inner) = rest.strip_prefix("[:").filter(|_| position + 2 <= self.last_name) else {
             return Ok(None);
@@ -86,7 +86,7 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// `\d`, `\pL` and the like, if it is one.
-    pub(crate) fn escaped_class(&self, rest: &'p str) -> Result<Option<(Ranges, &'p str)>, Fault> {
+    pub(crate) fn escaped_class(&self, rest: &'p str) -> Result<Option<(Ranges, &'p str)>, CompileFault> {
         let Some(&[b'\\', letter]) = rest.as_bytes().first_chunk() else {
             return Ok(None);
         };
@@ -115,7 +115,7 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// `\pL`, `\p{Greek}`, `\P{^Lu}`.
-    fn unicode_class(&self, rest: &'p str) -> Result<(Ranges, &'p str), Fault> {
+    fn unicode_class(&self, rest: &'p str) -> Result<(Ranges, &'p str), CompileFault> {
         let mut negated = rest.starts_with("\\P");
         let inner = skip(rest, 2);
         let (name, after) = match inner.strip_prefix('{') {
@@ -137,7 +137,7 @@ impl<'p> Parser<'p, '_> {
 }
 
 /// One character inside the brackets that begin with `whole`, and what is left.
-fn class_character<'p>(whole: &str, rest: &'p str) -> Result<(u32, &'p str), Fault> {
+fn class_character<'p>(whole: &str, rest: &'p str) -> Result<(u32, &'p str), CompileFault> {
     match rest.chars().next() {
         None => Err(Code::MissingBracket.of(whole)),
         Some('\\') => atom::character(rest),

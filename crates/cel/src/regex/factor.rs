@@ -1,10 +1,10 @@
 //! Alternatives: common prefixes are factored out, and adjacent single characters become
 //! a set, as in Go.
 
-use super::Fault;
+use super::CompileFault;
 use super::class::{LAST, Ranges};
-use super::parser::{Flags, Parser, opened};
-use super::tree::{Excess, Node, Tree};
+use super::parser::{PatternFlags, PatternParser, opened};
+use super::tree::{Excess, PatternNode, PatternTree};
 
 /// How deep beginnings may be nested. Each level makes the tree two higher, so
 /// that more than these are too high in any case.
@@ -12,10 +12,10 @@ const MAX_DEPTH: u32 = 500;
 
 /// One tree of several alternatives.
 pub(crate) fn alternatives(
-    mut parts: Vec<Tree>,
-    parser: &mut Parser<'_, '_>,
+    mut parts: Vec<PatternTree>,
+    parser: &mut PatternParser<'_, '_>,
     depth: u32,
-) -> Result<Tree, Fault> {
+) -> Result<PatternTree, CompileFault> {
     if parts.len() == 1
         && let Some(only) = parts.pop()
     {
@@ -25,7 +25,7 @@ pub(crate) fn alternatives(
         return Err(parser.excess(Excess::Height));
     }
     let parts = opened(parts, |node| match node {
-        Node::Alternate(parts) => Ok(parts),
+        PatternNode::Alternate(parts) => Ok(parts),
         other => Err(other),
     });
     let parts = by_text(parts, parser, depth)?;
@@ -36,13 +36,17 @@ pub(crate) fn alternatives(
     {
         return Ok(only);
     }
-    Ok(Tree::new(Node::Alternate(parts)))
+    Ok(PatternTree::new(PatternNode::Alternate(parts)))
 }
 
 /// Alternatives that begin with the same text share it.
-fn by_text(parts: Vec<Tree>, parser: &mut Parser<'_, '_>, depth: u32) -> Result<Vec<Tree>, Fault> {
+fn by_text(
+    parts: Vec<PatternTree>,
+    parser: &mut PatternParser<'_, '_>,
+    depth: u32,
+) -> Result<Vec<PatternTree>, CompileFault> {
     let mut out = Vec::new();
-    let mut run: Vec<Tree> = Vec::new();
+    let mut run: Vec<PatternTree> = Vec::new();
     let mut shared = Vec::new();
     let mut folded = false;
     for part in parts {
@@ -65,21 +69,21 @@ fn by_text(parts: Vec<Tree>, parser: &mut Parser<'_, '_>, depth: u32) -> Result<
 }
 
 fn share_text(
-    mut run: Vec<Tree>,
+    mut run: Vec<PatternTree>,
     text: Vec<u32>,
     fold: bool,
-    parser: &mut Parser<'_, '_>,
+    parser: &mut PatternParser<'_, '_>,
     depth: u32,
-) -> Result<Option<Tree>, Fault> {
+) -> Result<Option<PatternTree>, CompileFault> {
     if run.len() < 2 {
         return Ok(run.pop());
     }
     let length = text.len();
-    let flags = Flags {
+    let flags = PatternFlags {
         fold,
-        ..Flags::default()
+        ..PatternFlags::default()
     };
-    let prefix = Tree::new(Node::Literal(text, flags));
+    let prefix = PatternTree::new(PatternNode::Literal(text, flags));
     let mut rest = Vec::with_capacity(run.len());
     for part in run {
         let part = without_text(part, length);
@@ -87,7 +91,7 @@ fn share_text(
         rest.push(part);
     }
     let suffix = alternatives(rest, parser, depth + 1)?;
-    Ok(Some(Tree::new(Node::Concat(vec![prefix, suffix]))))
+    Ok(Some(PatternTree::new(PatternNode::Concat(vec![prefix, suffix]))))
 }
 
 fn common(left: &[u32], right: &[u32]) -> usize {
@@ -98,50 +102,56 @@ fn common(left: &[u32], right: &[u32]) -> usize {
 }
 
 /// The text that a tree begins with, and whether it folds.
-fn leading_text(tree: &Tree) -> (&[u32], bool) {
+fn leading_text(tree: &PatternTree) -> (&[u32], bool) {
     let first = match &tree.node {
-        Node::Concat(parts) => parts.first().map(|part| &part.node),
+        PatternNode::Concat(parts) => parts.first().map(|part| &part.node),
         other => Some(other),
     };
     match first {
-        Some(Node::Literal(text, flags)) => (text, flags.fold),
+        Some(PatternNode::Literal(text, flags)) => (text, flags.fold),
         _ => (&[], false),
     }
 }
 
 /// A tree without the first characters of the text that it begins with.
-fn without_text(tree: Tree, length: usize) -> Tree {
+fn without_text(tree: PatternTree, length: usize) -> PatternTree {
     match tree.node {
-        Node::Concat(parts) => {
+        PatternNode::Concat(parts) => {
             let mut parts = parts.into_iter();
             let first = parts.next().map(|first| without_text(first, length));
-            let first = first.filter(|first| !matches!(first.node, Node::Empty));
+            let first = first.filter(|first| !matches!(first.node, PatternNode::Empty));
             sequence(first.into_iter().chain(parts).collect())
         }
-        Node::Literal(mut text, flags) => {
+        PatternNode::Literal(mut text, flags) => {
             text.drain(..length.min(text.len()));
             if text.is_empty() {
-                Tree::new(Node::Empty)
+                PatternTree::new(PatternNode::Empty)
             } else {
-                Tree::new(Node::Literal(text, flags))
+                PatternTree::new(PatternNode::Literal(text, flags))
             }
         }
         _ => tree,
     }
 }
 
-fn sequence(mut parts: Vec<Tree>) -> Tree {
+fn sequence(mut parts: Vec<PatternTree>) -> PatternTree {
     match parts.len() {
-        0 => Tree::new(Node::Empty),
-        1 => parts.pop().unwrap_or_else(|| Tree::new(Node::Empty)),
-        _ => Tree::new(Node::Concat(parts)),
+        0 => PatternTree::new(PatternNode::Empty),
+        1 => parts
+            .pop()
+            .unwrap_or_else(|| PatternTree::new(PatternNode::Empty)),
+        _ => PatternTree::new(PatternNode::Concat(parts)),
     }
 }
 
 /// Alternatives that begin with the same set of characters share it.
-fn by_first(parts: Vec<Tree>, parser: &mut Parser<'_, '_>, depth: u32) -> Result<Vec<Tree>, Fault> {
+fn by_first(
+    parts: Vec<PatternTree>,
+    parser: &mut PatternParser<'_, '_>,
+    depth: u32,
+) -> Result<Vec<PatternTree>, CompileFault> {
     let mut out = Vec::new();
-    let mut run: Vec<Tree> = Vec::new();
+    let mut run: Vec<PatternTree> = Vec::new();
     for part in parts {
         let first = run.first().and_then(leading_tree);
         let first = first.filter(|first| is_simple(first));
@@ -156,7 +166,11 @@ fn by_first(parts: Vec<Tree>, parser: &mut Parser<'_, '_>, depth: u32) -> Result
     Ok(out)
 }
 
-fn share_first(mut run: Vec<Tree>, parser: &mut Parser<'_, '_>, depth: u32) -> Result<Option<Tree>, Fault> {
+fn share_first(
+    mut run: Vec<PatternTree>,
+    parser: &mut PatternParser<'_, '_>,
+    depth: u32,
+) -> Result<Option<PatternTree>, CompileFault> {
     if run.len() < 2 {
         return Ok(run.pop());
     }
@@ -170,48 +184,52 @@ fn share_first(mut run: Vec<Tree>, parser: &mut Parser<'_, '_>, depth: u32) -> R
         rest.push(part);
     }
     let suffix = alternatives(rest, parser, depth + 1)?;
-    Ok(Some(Tree::new(Node::Concat(vec![prefix, suffix]))))
+    Ok(Some(PatternTree::new(PatternNode::Concat(vec![prefix, suffix]))))
 }
 
-fn leading_tree(tree: &Tree) -> Option<&Tree> {
+fn leading_tree(tree: &PatternTree) -> Option<&PatternTree> {
     let first = match &tree.node {
-        Node::Concat(parts) => parts.first()?,
+        PatternNode::Concat(parts) => parts.first()?,
         _ => tree,
     };
-    (!matches!(first.node, Node::Empty)).then_some(first)
+    (!matches!(first.node, PatternNode::Empty)).then_some(first)
 }
 
 /// Whether it is a set of characters, or so many of one: what may be shared
 /// without changing which alternative is preferred.
-fn is_simple(tree: &Tree) -> bool {
+fn is_simple(tree: &PatternTree) -> bool {
     match &tree.node {
-        Node::Repeat(repeat, inner) => repeat.counted && repeat.max == Some(repeat.min) && inner.is_class(),
+        PatternNode::Repeat(repeat, inner) => {
+            repeat.counted && repeat.max == Some(repeat.min) && inner.is_class()
+        }
         _ => tree.is_class(),
     }
 }
 
 /// Whether two trees, one of which [`is_simple`], are the same.
-fn is_same(left: &Tree, right: &Tree) -> bool {
+fn is_same(left: &PatternTree, right: &PatternTree) -> bool {
     match (&left.node, &right.node) {
-        (Node::Literal(left, flags), Node::Literal(right, other)) => {
+        (PatternNode::Literal(left, flags), PatternNode::Literal(right, other)) => {
             left == right && flags.fold == other.fold
         }
-        (Node::Class(left), Node::Class(right)) => left == right,
-        (Node::AnyOfLine, Node::AnyOfLine) | (Node::Any, Node::Any) => true,
-        (Node::Repeat(left, one), Node::Repeat(right, other)) => left == right && is_same(one, other),
+        (PatternNode::Class(left), PatternNode::Class(right)) => left == right,
+        (PatternNode::AnyOfLine, PatternNode::AnyOfLine) | (PatternNode::Any, PatternNode::Any) => true,
+        (PatternNode::Repeat(left, one), PatternNode::Repeat(right, other)) => {
+            left == right && is_same(one, other)
+        }
         _ => false,
     }
 }
 
-fn without_first(tree: Tree) -> Tree {
+fn without_first(tree: PatternTree) -> PatternTree {
     match tree.node {
-        Node::Concat(parts) => sequence(parts.into_iter().skip(1).collect()),
-        _ => Tree::new(Node::Empty),
+        PatternNode::Concat(parts) => sequence(parts.into_iter().skip(1).collect()),
+        _ => PatternTree::new(PatternNode::Empty),
     }
 }
 
 /// Sets of characters side by side become one.
-fn sets(parts: Vec<Tree>) -> Vec<Tree> {
+fn sets(parts: Vec<PatternTree>) -> Vec<PatternTree> {
     let mut out = Vec::with_capacity(parts.len());
     let mut run = Vec::new();
     for part in parts {
@@ -226,7 +244,7 @@ fn sets(parts: Vec<Tree>) -> Vec<Tree> {
     out
 }
 
-fn united(mut run: Vec<Tree>) -> Option<Tree> {
+fn united(mut run: Vec<PatternTree>) -> Option<PatternTree> {
     if run.len() < 2 {
         return run.pop();
     }
@@ -246,36 +264,36 @@ fn united(mut run: Vec<Tree>) -> Option<Tree> {
 }
 
 /// Adds the characters of `other`, which ranks no higher.
-pub(crate) fn merge(into: &mut Tree, other: &Tree) {
+pub(crate) fn merge(into: &mut PatternTree, other: &PatternTree) {
     match (&mut into.node, &other.node) {
-        (Node::AnyOfLine, _) if has_line_feed(&other.node) => into.node = Node::Any,
-        (Node::Class(ranges), Node::Class(more)) => ranges.add_all(more.as_slice()),
-        (Node::Class(ranges), Node::Literal(text, flags)) => add_literal(ranges, text, *flags),
-        (Node::Literal(text, flags), Node::Literal(more, others)) => {
+        (PatternNode::AnyOfLine, _) if has_line_feed(&other.node) => into.node = PatternNode::Any,
+        (PatternNode::Class(ranges), PatternNode::Class(more)) => ranges.add_all(more.as_slice()),
+        (PatternNode::Class(ranges), PatternNode::Literal(text, flags)) => add_literal(ranges, text, *flags),
+        (PatternNode::Literal(text, flags), PatternNode::Literal(more, others)) => {
             if text == more && flags == others {
                 return;
             }
             let mut ranges = Ranges::default();
             add_literal(&mut ranges, text, *flags);
             add_literal(&mut ranges, more, *others);
-            into.node = Node::Class(ranges);
+            into.node = PatternNode::Class(ranges);
         }
         _ => {}
     }
     into.measure();
 }
 
-fn has_line_feed(node: &Node) -> bool {
+fn has_line_feed(node: &PatternNode) -> bool {
     let line_feed = u32::from('\n');
     match node {
-        Node::Literal(text, _) => text.contains(&line_feed),
-        Node::Class(ranges) => ranges.contains(line_feed),
-        Node::Any => true,
+        PatternNode::Literal(text, _) => text.contains(&line_feed),
+        PatternNode::Class(ranges) => ranges.contains(line_feed),
+        PatternNode::Any => true,
         _ => false,
     }
 }
 
-fn add_literal(ranges: &mut Ranges, text: &[u32], flags: Flags) {
+fn add_literal(ranges: &mut Ranges, text: &[u32], flags: PatternFlags) {
     for character in text {
         if flags.fold {
             ranges.add_folded(*character, *character);
@@ -286,24 +304,24 @@ fn add_literal(ranges: &mut Ranges, text: &[u32], flags: Flags) {
 }
 
 /// Puts the ranges of a set in order, once no more are added to it.
-pub(crate) fn clean(tree: &mut Tree) {
-    let Node::Class(ranges) = &mut tree.node else {
+pub(crate) fn clean(tree: &mut PatternTree) {
+    let PatternNode::Class(ranges) = &mut tree.node else {
         return;
     };
     let ranges = std::mem::take(ranges).tidy();
     let line_feed = u32::from('\n');
     tree.node = match ranges.as_slice() {
-        [(0, LAST)] => Node::Any,
-        [(0, low), (high, LAST)] if low + 1 == line_feed && high - 1 == line_feed => Node::AnyOfLine,
-        _ => Node::Class(ranges),
+        [(0, LAST)] => PatternNode::Any,
+        [(0, low), (high, LAST)] if low + 1 == line_feed && high - 1 == line_feed => PatternNode::AnyOfLine,
+        _ => PatternNode::Class(ranges),
     };
 }
 
 /// Of alternatives side by side that are empty, one.
-fn without_repeated_empty(parts: Vec<Tree>) -> Vec<Tree> {
-    let mut out: Vec<Tree> = Vec::with_capacity(parts.len());
+fn without_repeated_empty(parts: Vec<PatternTree>) -> Vec<PatternTree> {
+    let mut out: Vec<PatternTree> = Vec::with_capacity(parts.len());
     for part in parts {
-        let empty = |tree: &Tree| matches!(tree.node, Node::Empty);
+        let empty = |tree: &PatternTree| matches!(tree.node, PatternNode::Empty);
         if !(empty(&part) && out.last().is_some_and(empty)) {
             out.push(part);
         }

@@ -14,8 +14,8 @@
 //! height depend on that shape.
 
 use super::class::Ranges;
-use super::tree::{Excess, Look, Node, Repeat, Tree};
-use super::{Code, Fault, atom, factor};
+use super::tree::{Excess, Look, PatternNode, PatternTree, Repeat};
+use super::{Code, CompileFault, atom, factor};
 
 /// How many ranges of characters a pattern may hold: 1,600 times `\pL`. The
 /// automaton of more would be refused anyway.
@@ -29,7 +29,7 @@ pub type Meter<'m> = &'m mut dyn FnMut(usize) -> bool;
 
 /// What `(?ims-U)` sets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Flags {
+pub(crate) struct PatternFlags {
     /// `i`: characters of either case.
     pub(crate) fold: bool,
     /// `m`: `^` and `$` at each line.
@@ -40,10 +40,10 @@ pub(crate) struct Flags {
     pub(crate) lazy: bool,
 }
 
-pub(crate) struct Parser<'p, 'm> {
+pub(crate) struct PatternParser<'p, 'm> {
     pub(crate) pattern: &'p str,
-    pub(crate) flags: Flags,
-    pub(crate) stack: Vec<Entry>,
+    pub(crate) flags: PatternFlags,
+    pub(crate) stack: Vec<StackEntry>,
     /// Where the last `:]` begins: no class is named behind it.
     pub(crate) last_name: usize,
     weight: usize,
@@ -52,11 +52,11 @@ pub(crate) struct Parser<'p, 'm> {
 }
 
 /// What the parser has put aside.
-pub(crate) enum Entry {
-    Tree(Tree),
+pub(crate) enum StackEntry {
+    Tree(PatternTree),
     /// `(`, and the flags to return to.
     Group {
-        flags: Flags,
+        flags: PatternFlags,
         captures: bool,
     },
     /// `|`
@@ -68,10 +68,10 @@ pub(crate) enum Entry {
 /// # Errors
 ///
 /// What Go refuses it for, or the meter's word to stop.
-pub(crate) fn parse(pattern: &str, meter: Meter<'_>) -> Result<Tree, Fault> {
-    let mut parser = Parser {
+pub(crate) fn parse(pattern: &str, meter: Meter<'_>) -> Result<PatternTree, CompileFault> {
+    let mut parser = PatternParser {
         pattern,
-        flags: Flags::default(),
+        flags: PatternFlags::default(),
         stack: Vec::new(),
         last_name: pattern.rfind(":]").unwrap_or_default(),
         weight: 0,
@@ -81,10 +81,10 @@ pub(crate) fn parse(pattern: &str, meter: Meter<'_>) -> Result<Tree, Fault> {
     parser.run()
 }
 
-// === impl Parser ===
+// === impl PatternParser ===
 
-impl<'p> Parser<'p, '_> {
-    fn run(&mut self) -> Result<Tree, Fault> {
+impl<'p> PatternParser<'p, '_> {
+    fn run(&mut self) -> Result<PatternTree, CompileFault> {
         let mut rest = self.pattern;
         // The last repetition, if nothing has come since.
         let mut repeated = None;
@@ -100,7 +100,7 @@ impl<'p> Parser<'p, '_> {
         }
         self.alternate()?;
         match (self.stack.pop(), self.stack.is_empty()) {
-            (Some(Entry::Tree(tree)), true) => Ok(tree),
+            (Some(StackEntry::Tree(tree)), true) => Ok(tree),
             _ => Err(Code::MissingParenthesis.of(self.pattern)),
         }
     }
@@ -112,7 +112,7 @@ impl<'p> Parser<'p, '_> {
         next: char,
         rest: &'p str,
         repeated: Option<&'p str>,
-    ) -> Result<(&'p str, Option<&'p str>), Fault> {
+    ) -> Result<(&'p str, Option<&'p str>), CompileFault> {
         let after = skip(rest, next.len_utf8());
         let after = match next {
             '(' if after.starts_with('?') => self.group(rest)?,
@@ -134,11 +134,11 @@ impl<'p> Parser<'p, '_> {
             '$' => self.look(Look::TextEnd, after)?,
             '.' => {
                 let any = if self.flags.dot_all {
-                    Node::Any
+                    PatternNode::Any
                 } else {
-                    Node::AnyOfLine
+                    PatternNode::AnyOfLine
                 };
-                self.push(Tree::new(any))?;
+                self.push(PatternTree::new(any))?;
                 after
             }
             '[' => self.class(rest)?,
@@ -161,57 +161,58 @@ impl<'p> Parser<'p, '_> {
         Ok((after, None))
     }
 
-    pub(crate) fn look(&mut self, look: Look, after: &'p str) -> Result<&'p str, Fault> {
-        self.push(Tree::new(Node::Look(look)))?;
+    pub(crate) fn look(&mut self, look: Look, after: &'p str) -> Result<&'p str, CompileFault> {
+        self.push(PatternTree::new(PatternNode::Look(look)))?;
         Ok(after)
     }
 
-    pub(crate) fn open(&mut self, captures: bool) -> Result<(), Fault> {
+    pub(crate) fn open(&mut self, captures: bool) -> Result<(), CompileFault> {
         self.merge_literals(None);
         self.work(1)?;
-        self.stack.push(Entry::Group {
+        self.stack.push(StackEntry::Group {
             flags: self.flags,
             captures,
         });
         Ok(())
     }
 
-    fn bar(&mut self) -> Result<(), Fault> {
+    fn bar(&mut self) -> Result<(), CompileFault> {
         self.concat()?;
         if !self.swap_bar() {
-            self.stack.push(Entry::Bar);
+            self.stack.push(StackEntry::Bar);
         }
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), Fault> {
+    fn close(&mut self) -> Result<(), CompileFault> {
         self.concat()?;
         if self.swap_bar() {
             self.stack.pop();
         }
         self.alternate()?;
         let inner = self.stack.pop();
-        let (Some(Entry::Tree(inner)), Some(Entry::Group { flags, captures })) = (inner, self.stack.pop())
+        let (Some(StackEntry::Tree(inner)), Some(StackEntry::Group { flags, captures })) =
+            (inner, self.stack.pop())
         else {
             return Err(Code::UnexpectedParenthesis.of(self.pattern));
         };
         self.flags = flags;
         if captures {
-            self.push(Tree::new(Node::Capture(Box::new(inner))))
+            self.push(PatternTree::new(PatternNode::Capture(Box::new(inner))))
         } else {
             self.push(inner)
         }
     }
 
     /// Makes one tree of those above the last group or bar: one after another.
-    fn concat(&mut self) -> Result<(), Fault> {
+    fn concat(&mut self) -> Result<(), CompileFault> {
         self.merge_literals(None);
         let parts = self.above();
         let tree = if parts.is_empty() {
-            Tree::new(Node::Empty)
+            PatternTree::new(PatternNode::Empty)
         } else {
-            join(parts, Node::Concat, |node| match node {
-                Node::Concat(parts) => Ok(parts),
+            join(parts, PatternNode::Concat, |node| match node {
+                PatternNode::Concat(parts) => Ok(parts),
                 other => Err(other),
             })
         };
@@ -219,13 +220,13 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// The same of alternatives.
-    fn alternate(&mut self) -> Result<(), Fault> {
+    fn alternate(&mut self) -> Result<(), CompileFault> {
         let mut parts = self.above();
         if let Some(last) = parts.last_mut() {
             factor::clean(last);
         }
         let tree = if parts.is_empty() {
-            Tree::new(Node::NoMatch)
+            PatternTree::new(PatternNode::NoMatch)
         } else {
             factor::alternatives(parts, self, 0)?
         };
@@ -233,9 +234,11 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// Takes the trees above the last group or bar.
-    fn above(&mut self) -> Vec<Tree> {
+    fn above(&mut self) -> Vec<PatternTree> {
         let mut trees = Vec::new();
-        while let Some(Entry::Tree(tree)) = self.stack.pop_if(|entry| matches!(entry, Entry::Tree(_))) {
+        while let Some(StackEntry::Tree(tree)) =
+            self.stack.pop_if(|entry| matches!(entry, StackEntry::Tree(_)))
+        {
             trees.push(tree);
         }
         trees.reverse();
@@ -246,7 +249,12 @@ impl<'p> Parser<'p, '_> {
     /// stand side by side; two sets of characters become one.
     fn swap_bar(&mut self) -> bool {
         match self.stack.as_mut_slice() {
-            [.., Entry::Tree(below), Entry::Bar, Entry::Tree(top)] if below.is_class() && top.is_class() => {
+            [
+                ..,
+                StackEntry::Tree(below),
+                StackEntry::Bar,
+                StackEntry::Tree(top),
+            ] if below.is_class() && top.is_class() => {
                 if top.rank().0 > below.rank().0 {
                     std::mem::swap(below, top);
                 }
@@ -254,8 +262,8 @@ impl<'p> Parser<'p, '_> {
                 self.stack.pop();
                 true
             }
-            [before @ .., bar @ Entry::Bar, top @ Entry::Tree(_)] => {
-                if let Some(Entry::Tree(before)) = before.last_mut() {
+            [before @ .., bar @ StackEntry::Bar, top @ StackEntry::Tree(_)] => {
+                if let Some(StackEntry::Tree(before)) = before.last_mut() {
                     factor::clean(before);
                 }
                 std::mem::swap(bar, top);
@@ -265,11 +273,11 @@ impl<'p> Parser<'p, '_> {
         }
     }
 
-    pub(crate) fn check(&self, tree: &Tree) -> Result<(), Fault> {
+    pub(crate) fn check(&self, tree: &PatternTree) -> Result<(), CompileFault> {
         tree.check().map_err(|excess| self.excess(excess))
     }
 
-    pub(crate) fn excess(&self, excess: Excess) -> Fault {
+    pub(crate) fn excess(&self, excess: Excess) -> CompileFault {
         match excess {
             Excess::Height => Code::TooDeep.of(self.pattern),
             Excess::Size => Code::TooLarge.of(self.pattern),
@@ -277,7 +285,7 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// Counts what a tree holds.
-    pub(crate) fn weigh(&mut self, weight: usize) -> Result<(), Fault> {
+    pub(crate) fn weigh(&mut self, weight: usize) -> Result<(), CompileFault> {
         self.weight = self.weight.saturating_add(weight);
         if self.weight > MAX_WEIGHT {
             return Err(self.excess(Excess::Size));
@@ -286,7 +294,7 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// Counts work, and asks now and then whether to go on.
-    pub(crate) fn work(&mut self, steps: usize) -> Result<(), Fault> {
+    pub(crate) fn work(&mut self, steps: usize) -> Result<(), CompileFault> {
         self.steps += steps;
         if self.steps < STRIDE {
             return Ok(());
@@ -295,36 +303,39 @@ impl<'p> Parser<'p, '_> {
         if (self.meter)(steps) {
             Ok(())
         } else {
-            Err(Fault::Stopped)
+            Err(CompileFault::Stopped)
         }
     }
 
-    pub(crate) fn push_class(&mut self, ranges: Ranges) -> Result<(), Fault> {
-        self.push(Tree::new(Node::Class(ranges)))
+    pub(crate) fn push_class(&mut self, ranges: Ranges) -> Result<(), CompileFault> {
+        self.push(PatternTree::new(PatternNode::Class(ranges)))
     }
 }
 
 /// One tree of `parts`, into which parts of the same kind are opened.
 pub(crate) fn join(
-    mut parts: Vec<Tree>,
-    kind: impl FnOnce(Vec<Tree>) -> Node,
-    open: impl Fn(Node) -> Result<Vec<Tree>, Node>,
-) -> Tree {
+    mut parts: Vec<PatternTree>,
+    kind: impl FnOnce(Vec<PatternTree>) -> PatternNode,
+    open: impl Fn(PatternNode) -> Result<Vec<PatternTree>, PatternNode>,
+) -> PatternTree {
     if parts.len() == 1
         && let Some(only) = parts.pop()
     {
         return only;
     }
-    Tree::new(kind(opened(parts, open)))
+    PatternTree::new(kind(opened(parts, open)))
 }
 
 /// The parts, those that `open` opens replaced by what is in them.
-pub(crate) fn opened(parts: Vec<Tree>, open: impl Fn(Node) -> Result<Vec<Tree>, Node>) -> Vec<Tree> {
+pub(crate) fn opened(
+    parts: Vec<PatternTree>,
+    open: impl Fn(PatternNode) -> Result<Vec<PatternTree>, PatternNode>,
+) -> Vec<PatternTree> {
     let mut all = Vec::with_capacity(parts.len());
     for part in parts {
         match open(part.node) {
             Ok(inner) => all.extend(inner),
-            Err(node) => all.push(Tree::new(node)),
+            Err(node) => all.push(PatternTree::new(node)),
         }
     }
     all

@@ -17,7 +17,7 @@ use regex_automata::util::pool::Pool;
 use regex_automata::{Anchored, Input, MatchKind};
 
 use super::parser::Meter;
-use super::{Fault, Keep, MAX_BYTES_OF_REQUEST, Regex};
+use super::{CompileFault, Keep, MAX_BYTES_OF_REQUEST, Regex};
 
 /// How many steps, counted at worst, are made between two questions.
 const STRIDE: usize = 1 << 18;
@@ -28,7 +28,7 @@ const MAX_CACHE_BYTES: usize = 256 << 10;
 
 /// The meter said to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stopped;
+pub struct StoppedError;
 
 /// How many bytes of such states are kept of all patterns together, for the searches to come.
 const MAX_KEPT_BYTES: usize = 64 << 20;
@@ -115,7 +115,7 @@ impl Automaton {
         start: usize,
         earliest: bool,
         meter: Meter<'_>,
-    ) -> Result<Option<usize>, Stopped> {
+    ) -> Result<Option<usize>, StoppedError> {
         self.cached(|cache| self.end_with(cache, text, start, earliest, meter))
     }
 
@@ -126,10 +126,10 @@ impl Automaton {
         start: usize,
         earliest: bool,
         meter: Meter<'_>,
-    ) -> Result<Option<usize>, Stopped> {
+    ) -> Result<Option<usize>, StoppedError> {
         let input = Input::new(text).range(start..).anchored(Anchored::Yes);
         let Ok(mut state) = self.dfa.start_state_forward(cache, &input) else {
-            return Err(Stopped);
+            return Err(StoppedError);
         };
         let mut found = None;
         let mut position = start;
@@ -149,7 +149,7 @@ impl Automaton {
             }
         }
         self.ask(1, meter)?;
-        state = self.dfa.next_eoi_state(cache, state).map_err(|_| Stopped)?;
+        state = self.dfa.next_eoi_state(cache, state).map_err(|_| StoppedError)?;
         Ok(if state.is_match() { Some(position) } else { found })
     }
 
@@ -161,7 +161,7 @@ impl Automaton {
         start: usize,
         end: usize,
         meter: Meter<'_>,
-    ) -> Result<Option<usize>, Stopped> {
+    ) -> Result<Option<usize>, StoppedError> {
         self.cached(|cache| self.start_with(cache, text, start, end, meter))
     }
 
@@ -172,10 +172,10 @@ impl Automaton {
         start: usize,
         end: usize,
         meter: Meter<'_>,
-    ) -> Result<Option<usize>, Stopped> {
+    ) -> Result<Option<usize>, StoppedError> {
         let input = Input::new(text).range(start..end).anchored(Anchored::Yes);
         let Ok(mut state) = self.dfa.start_state_reverse(cache, &input) else {
-            return Err(Stopped);
+            return Err(StoppedError);
         };
         let bytes = text.as_bytes();
         let mut found = None;
@@ -195,7 +195,7 @@ impl Automaton {
         self.ask(1, meter)?;
         state = match start.checked_sub(1).and_then(|before| bytes.get(before)) {
             Some(byte) => self.next(cache, state, *byte)?,
-            None => self.dfa.next_eoi_state(cache, state).map_err(|_| Stopped)?,
+            None => self.dfa.next_eoi_state(cache, state).map_err(|_| StoppedError)?,
         };
         Ok(if state.is_match() { Some(position) } else { found })
     }
@@ -205,17 +205,17 @@ impl Automaton {
         (STRIDE / self.states.max(1)).max(1)
     }
 
-    fn ask(&self, bytes: usize, meter: Meter<'_>) -> Result<(), Stopped> {
+    fn ask(&self, bytes: usize, meter: Meter<'_>) -> Result<(), StoppedError> {
         if meter(bytes.saturating_mul(self.states)) {
             Ok(())
         } else {
-            Err(Stopped)
+            Err(StoppedError)
         }
     }
 
     /// The next state. The DFA never gives up: it makes room for new states.
-    fn next(&self, cache: &mut Cache, state: LazyStateID, byte: u8) -> Result<LazyStateID, Stopped> {
-        self.dfa.next_state(cache, state, byte).map_err(|_| Stopped)
+    fn next(&self, cache: &mut Cache, state: LazyStateID, byte: u8) -> Result<LazyStateID, StoppedError> {
+        self.dfa.next_state(cache, state, byte).map_err(|_| StoppedError)
     }
 }
 
@@ -298,7 +298,7 @@ struct Generations {
 /// # Errors
 ///
 /// As of [`Regex::new`].
-pub(crate) fn compiled(pattern: &str, meter: Meter<'_>) -> Result<Arc<Regex>, Fault> {
+pub(crate) fn compiled(pattern: &str, meter: Meter<'_>) -> Result<Arc<Regex>, CompileFault> {
     let cached = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(found) = cached().find(pattern) {
         return Ok(found);

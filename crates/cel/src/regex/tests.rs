@@ -1,8 +1,8 @@
 //! Patterns that Rust's `regex` reads otherwise, and the bounds.
 
-use super::{Code, Fault, Regex};
+use super::{Code, CompileFault, Regex};
 
-fn compile(pattern: &str) -> Result<Regex, Fault> {
+fn compile(pattern: &str) -> Result<Regex, CompileFault> {
     Regex::new(pattern, &mut |_| true)
 }
 
@@ -16,7 +16,7 @@ fn found(pattern: &str, text: &str) -> Vec<String> {
 
 fn refused(pattern: &str) -> String {
     match compile(pattern) {
-        Err(Fault::Refused(error)) => error.to_string(),
+        Err(CompileFault::Refused(error)) => error.to_string(),
         other => panic!("{pattern}: {other:?}"),
     }
 }
@@ -188,7 +188,7 @@ fn the_meter_stops_parsing_and_searching() {
         asked += 1;
         asked < 3
     });
-    assert_eq!((stopped.err(), asked), (Some(Fault::Stopped), 3));
+    assert_eq!((stopped.err(), asked), (Some(CompileFault::Stopped), 3));
 
     let regex = compile("(?:a|b)*c[a-z]{500}").unwrap();
     let text = "ab".repeat(1 << 16);

@@ -4,7 +4,7 @@ use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, Look as Hir
 
 use super::class;
 use super::class::{LAST, Ranges};
-use super::parser::Flags;
+use super::parser::PatternFlags;
 
 /// How high a tree may be, as in Go.
 const MAX_HEIGHT: u32 = 1000;
@@ -14,28 +14,28 @@ const MAX_SIZE: u64 = (128 << 20) / 40;
 
 /// A node, and what it measures.
 #[derive(Debug, Clone)]
-pub(crate) struct Tree {
-    pub(crate) node: Node,
+pub(crate) struct PatternTree {
+    pub(crate) node: PatternNode,
     height: u32,
     /// The instructions that Go counts for it.
     size: u64,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Node {
+pub(crate) enum PatternNode {
     NoMatch,
     Empty,
-    /// Characters, each as its smallest fold with [`Flags::fold`].
-    Literal(Vec<u32>, Flags),
+    /// Characters, each as its smallest fold with [`PatternFlags::fold`].
+    Literal(Vec<u32>, PatternFlags),
     Class(Ranges),
     /// Any character but a line feed.
     AnyOfLine,
     Any,
     Look(Look),
-    Capture(Box<Tree>),
-    Repeat(Repeat, Box<Tree>),
-    Concat(Vec<Tree>),
-    Alternate(Vec<Tree>),
+    Capture(Box<PatternTree>),
+    Repeat(Repeat, Box<PatternTree>),
+    Concat(Vec<PatternTree>),
+    Alternate(Vec<PatternTree>),
 }
 
 /// What holds between two characters.
@@ -66,10 +66,10 @@ pub(crate) enum Excess {
     Size,
 }
 
-// === impl Tree ===
+// === impl PatternTree ===
 
-impl Tree {
-    pub(crate) fn new(node: Node) -> Self {
+impl PatternTree {
+    pub(crate) fn new(node: PatternNode) -> Self {
         let mut tree = Self {
             node,
             height: 1,
@@ -82,11 +82,11 @@ impl Tree {
     /// Measures it again, after a change.
     pub(crate) fn measure(&mut self) {
         let (height, size) = match &self.node {
-            Node::Literal(text, _) => (1, text.len() as u64),
-            Node::Capture(inner) => (inner.height + 1, inner.size + 2),
-            Node::Repeat(repeat, inner) => (inner.height + 1, repeat.size(inner.size)),
-            Node::Concat(parts) => (height(parts), size(parts)),
-            Node::Alternate(parts) => {
+            PatternNode::Literal(text, _) => (1, text.len() as u64),
+            PatternNode::Capture(inner) => (inner.height + 1, inner.size + 2),
+            PatternNode::Repeat(repeat, inner) => (inner.height + 1, repeat.size(inner.size)),
+            PatternNode::Concat(parts) => (height(parts), size(parts)),
+            PatternNode::Alternate(parts) => {
                 let branches = (parts.len() as u64).saturating_sub(1);
                 (height(parts), size(parts) + branches)
             }
@@ -110,8 +110,8 @@ impl Tree {
     /// Whether it stands for one character of a set.
     pub(crate) const fn is_class(&self) -> bool {
         match &self.node {
-            Node::Literal(text, _) => text.len() == 1,
-            Node::Class(_) | Node::AnyOfLine | Node::Any => true,
+            PatternNode::Literal(text, _) => text.len() == 1,
+            PatternNode::Class(_) | PatternNode::AnyOfLine | PatternNode::Any => true,
             _ => false,
         }
     }
@@ -119,9 +119,9 @@ impl Tree {
     /// How complex a set of characters is written.
     pub(crate) const fn rank(&self) -> (u8, usize) {
         match &self.node {
-            Node::Literal(text, _) => (0, text.len()),
-            Node::Class(ranges) => (1, 2 * ranges.len()),
-            Node::AnyOfLine => (2, 0),
+            PatternNode::Literal(text, _) => (0, text.len()),
+            PatternNode::Class(ranges) => (1, 2 * ranges.len()),
+            PatternNode::AnyOfLine => (2, 0),
             _ => (3, 0),
         }
     }
@@ -129,7 +129,7 @@ impl Tree {
     /// Whether the counts of nested repetitions multiply to at most `most`.
     pub(crate) fn repeats_within(&self, mut most: u32) -> bool {
         match &self.node {
-            Node::Repeat(repeat, inner) => {
+            PatternNode::Repeat(repeat, inner) => {
                 if repeat.counted {
                     if repeat.max == Some(0) {
                         return true;
@@ -142,8 +142,8 @@ impl Tree {
                 }
                 inner.repeats_within(most)
             }
-            Node::Capture(inner) => inner.repeats_within(most),
-            Node::Concat(parts) | Node::Alternate(parts) => {
+            PatternNode::Capture(inner) => inner.repeats_within(most),
+            PatternNode::Concat(parts) | PatternNode::Alternate(parts) => {
                 parts.iter().all(|part| part.repeats_within(most))
             }
             _ => true,
@@ -153,17 +153,17 @@ impl Tree {
     /// How many ranges of characters it holds itself.
     pub(crate) const fn weight(&self) -> usize {
         match &self.node {
-            Node::Class(ranges) => ranges.len(),
+            PatternNode::Class(ranges) => ranges.len(),
             _ => 0,
         }
     }
 }
 
-fn height(parts: &[Tree]) -> u32 {
+fn height(parts: &[PatternTree]) -> u32 {
     1 + parts.iter().map(|part| part.height).max().unwrap_or_default()
 }
 
-fn size(parts: &[Tree]) -> u64 {
+fn size(parts: &[PatternTree]) -> u64 {
     parts
         .iter()
         .fold(0, |sum: u64, part| sum.saturating_add(part.size))
@@ -199,19 +199,19 @@ impl Repeat {
 // Converts a parsed pattern to regex-syntax's `Hir`, from which automata are built.
 
 /// The same pattern. Groups capture nothing: only whole matches are asked for.
-pub(crate) fn of(tree: &Tree) -> Hir {
+pub(crate) fn of(tree: &PatternTree) -> Hir {
     match &tree.node {
-        Node::NoMatch => Hir::fail(),
-        Node::Empty => Hir::empty(),
-        Node::Literal(text, flags) => literal(text, *flags),
-        Node::Class(ranges) => class(ranges),
-        Node::AnyOfLine => class(&Ranges::new([(0, 0x9), (0xB, LAST)])),
-        Node::Any => any(),
-        Node::Look(look) => Hir::look(look_of(*look)),
-        Node::Capture(inner) => of(inner),
-        Node::Repeat(repeat, inner) => repetition(*repeat, of(inner)),
-        Node::Concat(parts) => Hir::concat(parts.iter().map(of).collect()),
-        Node::Alternate(parts) => Hir::alternation(parts.iter().map(of).collect()),
+        PatternNode::NoMatch => Hir::fail(),
+        PatternNode::Empty => Hir::empty(),
+        PatternNode::Literal(text, flags) => literal(text, *flags),
+        PatternNode::Class(ranges) => class(ranges),
+        PatternNode::AnyOfLine => class(&Ranges::new([(0, 0x9), (0xB, LAST)])),
+        PatternNode::Any => any(),
+        PatternNode::Look(look) => Hir::look(look_of(*look)),
+        PatternNode::Capture(inner) => of(inner),
+        PatternNode::Repeat(repeat, inner) => repetition(*repeat, of(inner)),
+        PatternNode::Concat(parts) => Hir::concat(parts.iter().map(of).collect()),
+        PatternNode::Alternate(parts) => Hir::alternation(parts.iter().map(of).collect()),
     }
 }
 
@@ -236,7 +236,7 @@ fn class(ranges: &Ranges) -> Hir {
     Hir::class(Class::Unicode(ClassUnicode::new(ranges)))
 }
 
-fn literal(text: &[u32], flags: Flags) -> Hir {
+fn literal(text: &[u32], flags: PatternFlags) -> Hir {
     let character = |code: &u32| {
         let orbit = if flags.fold { class::orbit(*code) } else { &[] };
         if orbit.is_empty() {

@@ -27,7 +27,7 @@ pub(crate) struct Lexer<'t> {
 
 /// A token and its bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Spanned {
+pub(crate) struct SpannedToken {
     pub(crate) token: Token,
     pub(crate) from: usize,
     pub(crate) to: usize,
@@ -39,12 +39,12 @@ impl<'t> Lexer<'t> {
     }
 
     /// The next token, or where there is none and why.
-    pub(crate) fn next(&mut self) -> Result<Spanned, (usize, String)> {
+    pub(crate) fn next(&mut self) -> Result<SpannedToken, (usize, String)> {
         self.skip_blanks();
         let from = self.at;
         let rest = self.rest();
         let Some(first) = rest.chars().next() else {
-            return Ok(Spanned {
+            return Ok(SpannedToken {
                 token: Token::End,
                 from,
                 to: from,
@@ -66,7 +66,7 @@ impl<'t> Lexer<'t> {
             })?,
         };
         self.at += length;
-        Ok(Spanned {
+        Ok(SpannedToken {
             token,
             from,
             to: self.at,

@@ -1,6 +1,6 @@
 //! The parser: from tokens to a syntax tree. Here are operators and selections.
 
-use super::lexer::{self, Lexer, Spanned, Token};
+use super::lexer::{self, Lexer, SpannedToken, Token};
 use super::{
     EntryExpr, Expr, ExprKind, FieldExpr, ItemExpr, Literal, MAX_DEPTH, MAX_LENGTH, MAX_NESTING, RESERVED,
     position,
@@ -16,7 +16,7 @@ pub(crate) fn parse(text: &str) -> Result<Expr, CompileError> {
     let mut parser = Parser {
         text,
         lexer: Lexer::new(text),
-        token: Spanned::END,
+        token: SpannedToken::END,
         nesting: 0,
     };
     parser
@@ -35,11 +35,11 @@ struct Parser<'t> {
     text: &'t str,
     lexer: Lexer<'t>,
     /// The token to look at next.
-    token: Spanned,
+    token: SpannedToken,
     nesting: u32,
 }
 
-impl Spanned {
+impl SpannedToken {
     const END: Self = Self {
         token: Token::End,
         from: 0,
@@ -59,7 +59,7 @@ impl<'t> Parser<'t> {
         Ok(expr)
     }
 
-    fn advance(&mut self) -> Result<Spanned, SyntaxFault> {
+    fn advance(&mut self) -> Result<SpannedToken, SyntaxFault> {
         let next = self
             .lexer
             .next()
@@ -67,7 +67,7 @@ impl<'t> Parser<'t> {
         Ok(std::mem::replace(&mut self.token, next))
     }
 
-    fn lexeme(&self, token: Spanned) -> &'t str {
+    fn lexeme(&self, token: SpannedToken) -> &'t str {
         self.text.get(token.from..token.to).unwrap_or_default()
     }
 

@@ -46,7 +46,7 @@ pub struct AdmissionReview<'r> {
 pub enum AdmissionReviewError {
     /// Not JSON, or more of it than is read.
     #[error("the body cannot be read as an AdmissionReview: {0}")]
-    Malformed(#[from] json::Error),
+    Malformed(#[from] json::JsonError),
     /// Another kind, or none.
     #[error("expected kind `AdmissionReview`, found `{found}`")]
     Kind {
@@ -329,7 +329,7 @@ impl OwnedAdmissionReview {
     }
 }
 
-fn document(body: Vec<u8>) -> Result<Document<'static>, json::Error> {
+fn document(body: Vec<u8>) -> Result<Document<'static>, json::JsonError> {
     match String::from_utf8(body) {
         Ok(text) => Document::parse(text),
         Err(error) => Document::parse_bytes(error.as_bytes()).map(Document::into_owned),

@@ -194,7 +194,7 @@ impl SubjectAccessReviewVersion {
 pub enum SubjectAccessReviewError {
     /// Not JSON, or a field of the wrong type.
     #[error("the body cannot be read as a SubjectAccessReview")]
-    Malformed(#[from] json::Error),
+    Malformed(#[from] json::JsonError),
     /// Another kind, or none.
     #[error("expected kind `SubjectAccessReview`, found `{found}`")]
     Kind {

@@ -46,17 +46,17 @@ pub struct Shadow {
 /// Why nothing decided: for the log and the command line, not for the person refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Unmatched {
+pub struct NearMisses {
     /// How many bindings apply to the user where the request is; of each of the
     /// user's names and groups at most 1,000 are counted.
     pub bindings: usize,
     /// How many AuthorizationPolicies hold at the time.
     pub policies: usize,
     /// Roles that are bound to the user and cannot be found, in kube-apiserver's
-    /// words, at most [`Unmatched::MAX_ERRORS`].
+    /// words, at most [`NearMisses::MAX_ERRORS`].
     pub errors: Vec<String>,
     /// The bindings and policies that fit best, the best first, each with its nearest rule and
-    /// what of it does not fit; at most [`Unmatched::MAX_NEAREST`].
+    /// what of it does not fit; at most [`NearMisses::MAX_NEAREST`].
     pub nearest: Vec<Event>,
 }
 
@@ -118,9 +118,9 @@ impl Authorization<'_> {
     }
 }
 
-// === impl Unmatched ===
+// === impl NearMisses ===
 
-impl Unmatched {
+impl NearMisses {
     /// The most missing roles that are named.
     pub const MAX_ERRORS: usize = 10;
 

@@ -27,10 +27,10 @@ pub const MAX_NESTING: usize = 64;
 /// One condition, compiled. Cheap to clone.
 #[derive(Clone)]
 pub struct Condition {
-    compiled: Arc<Compiled>,
+    compiled: Arc<CompiledCondition>,
 }
 
-struct Compiled {
+struct CompiledCondition {
     name: String,
     expression: String,
     program: Program,
@@ -105,7 +105,7 @@ impl Condition {
         let program = environment(version).compile_within(expression, &[Type::Bool], budget)?;
         let (name, expression) = (name.to_owned(), expression.to_owned());
         Ok(Self {
-            compiled: Arc::new(Compiled {
+            compiled: Arc::new(CompiledCondition {
                 name,
                 expression,
                 program,

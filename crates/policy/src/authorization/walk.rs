@@ -12,8 +12,8 @@ use super::index::{BoundRole, Grant, PolicyQuery, TermIds};
 use super::rbac::{RoleNotFoundError, applying_subject, compare_rule};
 use super::trace::{Event, Finding, Observer, Trace};
 use super::{
-    Authorization, AuthorizationPolicy, AuthorizationReason, Criterion, Mode, PolicySet, Rule, RuleMatch,
-    Shadow, Unmatched,
+    Authorization, AuthorizationPolicy, AuthorizationReason, Criterion, Mode, NearMisses, PolicySet, Rule,
+    RuleMatch, Shadow,
 };
 use crate::engine::{Attributes, Cause, CauseKind, Deadline, Decision, PolicyResult, Time};
 
@@ -108,7 +108,7 @@ impl PolicySet {
     /// no opinion. Linear in the user's bindings and the policies that allow,
     /// and bounded: it compares no more than a few thousand rules.
     #[must_use]
-    pub fn unmatched(&self, attributes: &Attributes<'_>, now: Time) -> Unmatched {
+    pub fn unmatched(&self, attributes: &Attributes<'_>, now: Time) -> NearMisses {
         let request = WalkRequest::new(self, attributes, now, Deadline::NEVER);
         Walk::new(&request, ObserverRecorder(&mut ())).unmatched()
     }

@@ -62,7 +62,7 @@ struct Attempt<T> {
 
 fn decode_once<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Attempt<T> {
     let first_failure = RefCell::new(None);
-    let reader = Reader {
+    let reader = NodeReader {
         node: document.nearest(path),
         at: Position::Base(path),
         failure: &first_failure,
@@ -102,7 +102,7 @@ fn field_path(base: &FieldPath, path: &serde_ignored::Path<'_>) -> FieldPath {
 }
 
 /// Hands one node to serde. The innermost reader to fail notes its path.
-struct Reader<'d> {
+struct NodeReader<'d> {
     node: &'d Node,
     at: Position<'d>,
     failure: &'d RefCell<Option<FieldPath>>,
@@ -127,13 +127,13 @@ impl Position<'_> {
     }
 }
 
-impl<'d> Reader<'d> {
+impl<'d> NodeReader<'d> {
     /// The same of a part, which lives no longer than this reader.
-    fn child<'c>(&self, node: &'c Node, at: Position<'c>) -> Reader<'c>
+    fn child<'c>(&self, node: &'c Node, at: Position<'c>) -> NodeReader<'c>
     where
         'd: 'c,
     {
-        Reader {
+        NodeReader {
             node,
             at,
             failure: self.failure,
@@ -154,7 +154,7 @@ impl<'d> Reader<'d> {
     }
 }
 
-impl<'de> Deserializer<'de> for Reader<'_> {
+impl<'de> Deserializer<'de> for NodeReader<'_> {
     type Error = Failure;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
@@ -168,12 +168,12 @@ impl<'de> Deserializer<'de> for Reader<'_> {
                 _ => Err(Failure::custom("a number that cannot be represented")),
             },
             Value::String(text) => visitor.visit_str(text),
-            Value::List(items) => visitor.visit_seq(Items {
+            Value::List(items) => visitor.visit_seq(ItemAccess {
                 reader: &self,
                 items,
                 next: 0,
             }),
-            Value::Map(entries) => visitor.visit_map(Entries {
+            Value::Map(entries) => visitor.visit_map(EntryAccess {
                 reader: &self,
                 entries,
                 next: 0,
@@ -227,13 +227,13 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     }
 }
 
-struct Items<'r> {
-    reader: &'r Reader<'r>,
+struct ItemAccess<'r> {
+    reader: &'r NodeReader<'r>,
     items: &'r [Node],
     next: usize,
 }
 
-impl<'de> SeqAccess<'de> for Items<'_> {
+impl<'de> SeqAccess<'de> for ItemAccess<'_> {
     type Error = Failure;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Failure> {
@@ -250,13 +250,13 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     }
 }
 
-struct Entries<'r> {
-    reader: &'r Reader<'r>,
+struct EntryAccess<'r> {
+    reader: &'r NodeReader<'r>,
     entries: &'r [Entry],
     next: usize,
 }
 
-impl<'de> MapAccess<'de> for Entries<'_> {
+impl<'de> MapAccess<'de> for EntryAccess<'_> {
     type Error = Failure;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Failure> {
@@ -282,22 +282,22 @@ impl<'de> MapAccess<'de> for Entries<'_> {
 }
 
 struct Variant<'r> {
-    reader: &'r Reader<'r>,
+    reader: &'r NodeReader<'r>,
     entry: &'r Entry,
 }
 
 impl<'r, 'de> EnumAccess<'de> for Variant<'r> {
     type Error = Failure;
-    type Variant = Reader<'r>;
+    type Variant = NodeReader<'r>;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Reader<'r>), Failure> {
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, NodeReader<'r>), Failure> {
         let key: StrDeserializer<'_, Failure> = self.entry.key.as_str().into_deserializer();
         let at = Position::Field(&self.reader.at, &self.entry.key);
         Ok((seed.deserialize(key)?, self.reader.child(&self.entry.value, at)))
     }
 }
 
-impl<'de> VariantAccess<'de> for Reader<'_> {
+impl<'de> VariantAccess<'de> for NodeReader<'_> {
     type Error = Failure;
 
     fn unit_variant(self) -> Result<(), Failure> {

@@ -22,7 +22,7 @@ pub(crate) struct Reader<'t> {
 }
 
 /// A list or mapping that is open.
-enum Open {
+enum OpenValue {
     List {
         start: Start,
         items: Vec<Node>,
@@ -107,7 +107,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Reads a scalar or an empty list or mapping; opens any other.
-    fn begin(&mut self, open: &mut Vec<Open>) -> Result<Option<Node>> {
+    fn begin(&mut self, open: &mut Vec<OpenValue>) -> Result<Option<Node>> {
         self.space();
         let start = self.start();
         let value = match self.byte() {
@@ -120,7 +120,7 @@ impl<'t> Reader<'t> {
                     let mut keys = HashSet::new();
                     let key = self.key(&mut keys)?;
                     let entries = Vec::new();
-                    open.push(Open::Map {
+                    open.push(OpenValue::Map {
                         start,
                         entries,
                         keys,
@@ -133,7 +133,7 @@ impl<'t> Reader<'t> {
             b'[' => {
                 self.at += 1;
                 if !self.take(b']') {
-                    open.push(Open::List {
+                    open.push(OpenValue::List {
                         start,
                         items: Vec::new(),
                     });
@@ -155,15 +155,15 @@ impl<'t> Reader<'t> {
 
     /// Puts `value` where it belongs, and closes what ends after it. The
     /// outermost value, once it is whole.
-    fn complete(&mut self, mut value: Node, open: &mut Vec<Open>) -> Result<Option<Node>> {
+    fn complete(&mut self, mut value: Node, open: &mut Vec<OpenValue>) -> Result<Option<Node>> {
         loop {
             let end = match open.last_mut() {
                 None => return Ok(Some(value)),
-                Some(Open::List { items, .. }) => {
+                Some(OpenValue::List { items, .. }) => {
                     items.push(value);
                     b']'
                 }
-                Some(Open::Map { entries, key, .. }) => {
+                Some(OpenValue::Map { entries, key, .. }) => {
                     let (key, start) = std::mem::take(key);
                     entries.push(Entry {
                         key,
@@ -175,7 +175,7 @@ impl<'t> Reader<'t> {
                 }
             };
             if self.take(b',') {
-                if let Some(Open::Map { keys, key, .. }) = open.last_mut() {
+                if let Some(OpenValue::Map { keys, key, .. }) = open.last_mut() {
                     *key = self.key(keys)?;
                 }
                 return Ok(None);
@@ -308,9 +308,9 @@ impl<'t> Reader<'t> {
     }
 }
 
-// === impl Open ===
+// === impl OpenValue ===
 
-impl Open {
+impl OpenValue {
     fn close(self) -> Node {
         match self {
             Self::List { start, items } => start.node(Value::List(items)),

@@ -63,7 +63,7 @@ pub(crate) fn parse(text: &str, line: u32) -> Result<Option<Node>, Unreadable> {
 }
 
 fn read(text: &str) -> Result<Option<Node>, Unreadable> {
-    match parser::Parser::new(text).document()? {
+    match parser::EventParser::new(text).document()? {
         Some(tree) => builder::build(&tree).map(Some),
         None => Ok(None),
     }

@@ -49,8 +49,8 @@ pub use policy::{
     Applicability, CompiledMatchCondition, FailurePolicy, PolicyBinding, STATIC_SUFFIX, ValidationAction,
 };
 pub use request::{GroupVersionKind, GroupVersionResource, Operation, Request};
-pub use run::{Judge, Judgement, Phase, Run};
+pub use run::{Judgement, OwnKindValidator, Phase, Run};
 pub use set::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};
 pub use validating::ValidatingPolicy;
-pub use variables::{Evaluated, MatchConditions};
+pub use variables::{ExpressionResult, MatchConditions};
 pub use webhook::Reinvocation;

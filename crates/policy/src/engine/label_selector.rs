@@ -16,7 +16,7 @@ pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Whether a selector selects a namespace, as far as that can be said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Selected {
+pub enum SelectorMatch {
     /// It does.
     Yes,
     /// It does not.
@@ -109,17 +109,17 @@ impl LabelSelector {
 
     /// Whether it selects the namespace `name`, of which no other label is known.
     #[must_use]
-    pub fn selects_by_name(&self, name: &str) -> Selected {
+    pub fn selects_by_name(&self, name: &str) -> SelectorMatch {
         let (by_name, others): (Vec<_>, Vec<_>) = self
             .terms
             .iter()
             .partition(|term| term.key == NAMESPACE_NAME_LABEL);
         if !by_name.iter().all(|term| term.test.holds(Some(name))) {
-            Selected::No
+            SelectorMatch::No
         } else if others.is_empty() {
-            Selected::Yes
+            SelectorMatch::Yes
         } else {
-            Selected::Unknown
+            SelectorMatch::Unknown
         }
     }
 

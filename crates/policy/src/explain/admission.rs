@@ -9,8 +9,8 @@ use crate::engine::admission::Phase;
 pub use explain::{
     AdmitAllExplained, AdmitAllInWords, AdmitExplained, AdmitInWords, AnsweredObject, StepsInWords,
 };
-pub use review::{Answered, OfflineDecision, OfflineReview};
-pub use trace::{StepRecorder, Traced, TracedValue};
+pub use review::{OfflineDecision, OfflineReview, OfflineReviewResult};
+pub use trace::{StepRecorder, TracedStep, TracedValue};
 
 /// The phases, in the order in which an API server asks.
 pub const PHASES: [Phase; 2] = [Phase::Mutate, Phase::Validate];

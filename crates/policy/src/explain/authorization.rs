@@ -18,7 +18,7 @@ use crate::manifest::odd_request;
 
 /// A decision as JSON.
 #[derive(Debug, Serialize)]
-pub struct Explained<'a> {
+pub struct DecisionExplanation<'a> {
     decision: Decision,
     reason: String,
     trace: &'a [Event],
@@ -35,7 +35,7 @@ pub struct Explained<'a> {
 
 /// What decides a request, and all that was considered.
 pub struct AuthorizationAnswer {
-    pub consulted: Consulted,
+    pub consulted: OpinionResult,
     pub trace: Trace,
     /// What may have been meant, where Kubernetes has no such verb, group or resource.
     pub hints: Vec<String>,
@@ -45,7 +45,7 @@ pub struct AuthorizationAnswer {
 
 /// A decision in words.
 pub struct InWords<'a> {
-    pub consulted: &'a Consulted,
+    pub consulted: &'a OpinionResult,
     pub trace: &'a Trace,
     /// How many bindings apply to the user where the request is.
     pub bindings: usize,
@@ -66,8 +66,8 @@ impl AuthorizationAnswer {
     }
 
     /// For programs.
-    pub fn report(&self) -> Explained<'_> {
-        Explained::new(&self.consulted, &self.trace, &self.hints)
+    pub fn report(&self) -> DecisionExplanation<'_> {
+        DecisionExplanation::new(&self.consulted, &self.trace, &self.hints)
     }
 
     /// For people.
@@ -81,8 +81,8 @@ impl AuthorizationAnswer {
     }
 }
 
-impl<'a> Explained<'a> {
-    fn new(consulted: &'a Consulted, trace: &'a Trace, hints: &'a [String]) -> Self {
+impl<'a> DecisionExplanation<'a> {
+    fn new(consulted: &'a OpinionResult, trace: &'a Trace, hints: &'a [String]) -> Self {
         Self {
             decision: consulted.authorization.decision,
             reason: consulted.authorization.reason.to_string(),
@@ -165,7 +165,7 @@ impl InWords<'_> {
 }
 
 /// The names of those of whom nobody knows what they say.
-fn asked(consulted: &Consulted) -> String {
+fn asked(consulted: &OpinionResult) -> String {
     let names: Vec<_> = consulted.unanswered().map(|name| format!("`{name}`")).collect();
     names.join(", ")
 }
@@ -324,7 +324,7 @@ const fn misfit(criterion: Criterion) -> &'static str {
 pub struct Opinions(BTreeMap<String, Opinion>);
 
 /// What comes of a request.
-pub struct Consulted {
+pub struct OpinionResult {
     pub authorization: Authorization<'static>,
     /// What went wrong on the way; empty if nothing did.
     pub error: String,
@@ -355,7 +355,7 @@ pub enum TurnOutcome {
     ConditionError { error: String, decision: Decision },
 }
 
-impl Consulted {
+impl OpinionResult {
     /// The names of those that would be asked, and of which nobody knows what they say.
     pub fn unanswered(&self) -> impl Iterator<Item = &str> {
         let asked = |turn: &&AuthorizerTurn| matches!(turn.outcome, TurnOutcome::Asked);
@@ -370,7 +370,7 @@ pub fn consult(
     attributes: &Attributes<'_>,
     own: Authorization<'_>,
     (authorizers, recorded): (&[Authorizer], &Opinions),
-) -> Consulted {
+) -> OpinionResult {
     let mut turns = Vec::new();
     let is_open = own.decision == Decision::NoOpinion;
     let mut consultation = Consultation::new(own, policies.is_protected(attributes));
@@ -388,7 +388,7 @@ pub fn consult(
         }
     }
     let (authorization, error) = consultation.finish();
-    Consulted {
+    OpinionResult {
         authorization,
         error,
         turns,

@@ -28,11 +28,11 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 /// What each webhook answers, by `configuration/webhook`, or with the kind of the
 /// configuration before it where both kinds have one of that name.
 #[derive(Debug, Default)]
-pub struct RecordedAnswers(BTreeMap<String, Vec<Recorded>>);
+pub struct RecordedAnswers(BTreeMap<String, Vec<RecordedAnswer>>);
 
 /// One answer.
 #[derive(Debug)]
-enum Recorded {
+enum RecordedAnswer {
     /// `response` of the webhook's AdmissionReview.
     Response(Map<String, Value>),
     /// There was none, and why.
@@ -41,7 +41,7 @@ enum Recorded {
 
 /// Answers that are being given, each in its turn.
 #[derive(Debug)]
-pub struct Answering<'a> {
+pub struct AnswerSequence<'a> {
     answers: &'a RecordedAnswers,
     given: BTreeMap<String, usize>,
 }
@@ -122,7 +122,7 @@ impl RecordedAnswers {
             };
             let mut recorded = Vec::new();
             for (path, one) in each {
-                match Recorded::read(one) {
+                match RecordedAnswer::read(one) {
                     Ok(one) => recorded.push(one),
                     Err(message) => fault(path, message.to_owned()),
                 }
@@ -133,9 +133,9 @@ impl RecordedAnswers {
     }
 }
 
-// === impl Recorded ===
+// === impl RecordedAnswer ===
 
-impl Recorded {
+impl RecordedAnswer {
     fn read(written: &Value) -> Result<Self, &'static str> {
         let one = written.as_object().filter(|written| written.len() == 1);
         match one.and_then(|written| written.iter().next()) {
@@ -178,9 +178,9 @@ fn review(version: ReviewVersion, mut response: Map<String, Value>) -> Value {
     json!({"kind": "AdmissionReview", "apiVersion": api_version, "response": response})
 }
 
-// === impl Answering ===
+// === impl AnswerSequence ===
 
-impl<'a> Answering<'a> {
+impl<'a> AnswerSequence<'a> {
     pub const fn new(answers: &'a RecordedAnswers) -> Self {
         Self {
             answers,
@@ -246,7 +246,7 @@ pub struct ChangeGroup {
 
 /// All that was decided again.
 #[derive(Debug)]
-pub struct Replayed<E> {
+pub struct ReplaySummary<E> {
     /// How many were decided.
     pub decided: u64,
     pub unknown: u64,
@@ -339,9 +339,9 @@ impl ChangeGroup {
     }
 }
 
-// === impl Replayed ===
+// === impl ReplaySummary ===
 
-impl<E> Default for Replayed<E> {
+impl<E> Default for ReplaySummary<E> {
     fn default() -> Self {
         Self {
             decided: 0,
@@ -352,7 +352,7 @@ impl<E> Default for Replayed<E> {
     }
 }
 
-impl<E> Replayed<E> {
+impl<E> ReplaySummary<E> {
     pub fn add(&mut self, comparison: ReviewComparison<E>) {
         match comparison {
             ReviewComparison::Same => self.decided += 1,

@@ -17,7 +17,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBinding,
 };
 
-pub use legacy::{Migrated, migrate};
+pub use legacy::{MigratedObject, migrate};
 pub(crate) use policy::conditions;
 pub(crate) use rules::{compile_match_resources, default_match_resources, validate_match_resources};
 

@@ -30,8 +30,8 @@ pub fn assemble<'o>(
 fn sorted<'o>(
     objects: impl IntoIterator<Item = &'o Arc<ValidatedObject>>,
     options: &Options,
-) -> (Sorted, BTreeMap<String, Sorted>) {
-    let (mut shared, mut clusters) = (Sorted::default(), BTreeMap::<String, Sorted>::new());
+) -> (ScopedObjects, BTreeMap<String, ScopedObjects>) {
+    let (mut shared, mut clusters) = (ScopedObjects::default(), BTreeMap::<String, ScopedObjects>::new());
     for cluster in options.cluster_scoped.keys() {
         clusters.entry(cluster.clone()).or_default();
     }
@@ -45,7 +45,11 @@ fn sorted<'o>(
 }
 
 /// Where a cluster has no objects of its own that decide, the shared index serves it too.
-fn policies(shared: SharedObjects, clusters: &mut BTreeMap<String, Sorted>, options: &Options) -> Policies {
+fn policies(
+    shared: SharedObjects,
+    clusters: &mut BTreeMap<String, ScopedObjects>,
+    options: &Options,
+) -> Policies {
     let set_of_all = PolicySet::new(shared.clone(), &options.never_deny);
     let mut own = HashMap::new();
     for (cluster, sorted) in clusters {
@@ -75,7 +79,7 @@ fn policy_set(shared: &PolicySet, objects: SharedObjects, has_own_policies: bool
 
 /// What admission uses of `objects`, which all hold for one cluster, or for all.
 pub fn scope<'o>(objects: impl IntoIterator<Item = &'o Arc<ValidatedObject>>) -> Scope {
-    let mut sorted = Sorted::default();
+    let mut sorted = ScopedObjects::default();
     objects.into_iter().for_each(|object| sorted.add(object));
     sorted.scope
 }
@@ -99,12 +103,12 @@ fn together(mut one: SharedObjects, other: SharedObjects) -> SharedObjects {
 
 /// The objects of one cluster, or of all.
 #[derive(Default)]
-struct Sorted {
+struct ScopedObjects {
     objects: SharedObjects,
     scope: Scope,
 }
 
-impl Sorted {
+impl ScopedObjects {
     fn add(&mut self, object: &ValidatedObject) {
         match &object.content {
             Content::Role(role) => self.objects.roles.push(Arc::clone(role)),
@@ -382,8 +386,8 @@ where
     }
 
     /// Those for every cluster, and then those for this one.
-    fn sorted(&self, is_wanted: impl Fn(&ValidatedObject) -> bool) -> Sorted {
-        let mut sorted = Sorted::default();
+    fn sorted(&self, is_wanted: impl Fn(&ValidatedObject) -> bool) -> ScopedObjects {
+        let mut sorted = ScopedObjects::default();
         let own = self.cluster.map(|_| self.objects(self.cluster));
         let objects = self.objects(None).into_iter().chain(own.into_iter().flatten());
         let wanted = objects.filter(|object| is_wanted(object));

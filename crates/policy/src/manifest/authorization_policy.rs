@@ -20,13 +20,13 @@ const MOST_CONDITIONS: usize = 64;
 const MAX_SUBJECT_RULES: usize = 200_000;
 
 /// What is made of a policy while it is checked.
-pub(crate) struct Checked {
+pub(crate) struct CompiledParts {
     pub(crate) conditions: Vec<authorization::Condition>,
     pub(crate) validity: Validity,
 }
 
 /// Says everything that is wrong with `policy`. Its conditions are compiled on the way.
-pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) -> Checked {
+pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) -> CompiledParts {
     names::validate_cluster_scoped(&policy.metadata, report);
     let path = FieldPath::root().field("spec");
     let spec = &policy.spec;
@@ -46,7 +46,7 @@ pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) ->
     validate_product(spec, &path, report);
     let conditions = compile_conditions(&spec.conditions, &path.field("conditions"), report);
     validate_failure_policy(spec, &path.field("failurePolicy"), report);
-    Checked {
+    CompiledParts {
         conditions,
         validity: validity(spec, &path, report),
     }

@@ -6,7 +6,7 @@
 use k8s_openapi::api::rbac::v1 as rbac;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
-use super::authorization_policy::Checked;
+use super::authorization_policy::CompiledParts;
 use super::report::Report;
 use super::v1alpha1;
 use crate::authorization::{
@@ -159,7 +159,7 @@ pub(crate) fn label_selector(selector: meta::LabelSelector) -> Result<LabelSelec
 /// The policy, with what was made of it during validation.
 pub(crate) fn policy(
     policy: v1alpha1::AuthorizationPolicy,
-    checked: Checked,
+    checked: CompiledParts,
     report: &mut Report<'_>,
 ) -> Option<AuthorizationPolicy> {
     let (spec, path) = (policy.spec, FieldPath::root().field("spec"));

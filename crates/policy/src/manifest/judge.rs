@@ -8,7 +8,7 @@ use super::{Compilation, lint, namespace, object};
 use crate::authorization::PolicySet;
 use crate::document::{Document, Node};
 use crate::engine::admission::{AdmissionSet, Operation, Request, StatusCause};
-use crate::engine::admission::{Judge, Judgement};
+use crate::engine::admission::{Judgement, OwnKindValidator};
 use crate::engine::{Deadline, Time, groups};
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
 
@@ -85,7 +85,7 @@ impl<'s> Surroundings<'s> {
     }
 }
 
-impl Judge for Surroundings<'_> {
+impl OwnKindValidator for Surroundings<'_> {
     fn judge(&self, request: &Request<'_>, now: Time, deadline: Deadline<'_>) -> Option<Judgement> {
         let object = request.object.filter(|_| is_judged(request))?;
         let (mut judgement, faults) = (Judgement::default(), self.faults(object.raw(), now, deadline));

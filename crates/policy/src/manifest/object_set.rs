@@ -12,7 +12,7 @@ use super::validated::{ObjectIdentity, ValidatedObject};
 use super::{Options, admission, namespace};
 use crate::document::{Document, Node, Value};
 use crate::engine::admission::GroupVersionKind;
-use crate::engine::admission::apply::{self, DecodeError, Reading};
+use crate::engine::admission::apply::{self, DecodeError, DecodeMode};
 use crate::engine::groups::RBAC;
 use crate::field::{FaultKind, Faults, FieldPath};
 use portcullis_cel::json;
@@ -246,7 +246,7 @@ pub(crate) fn validate(document: &Document, report: &mut Report<'_>) {
         version: version.into(),
         kind: document.text("kind").unwrap_or_default().into(),
     };
-    let decoded = apply::decode(&kind, nothing.root(), object.root(), Reading::Lenient);
+    let decoded = apply::decode(&kind, nothing.root(), object.root(), DecodeMode::Lenient);
     let Err(DecodeError::Mismatches(mismatches)) = decoded else {
         return;
     };

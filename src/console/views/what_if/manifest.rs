@@ -11,7 +11,7 @@ use portcullis_policy::engine::admission::Operation;
 use portcullis_policy::engine::{Deadline, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{
-    AdmitAllExplained, AnsweredObject, OfflineReview, PHASES, StepsInWords, Traced, TracedValue,
+    AdmitAllExplained, AnsweredObject, OfflineReview, PHASES, StepsInWords, TracedStep, TracedValue,
 };
 use portcullis_policy::explain::authorization::{cause_in_words, object};
 use portcullis_policy::explain::objects::{self, ManifestRequest, ReviewOfManifest, ReviewsOfManifests};
@@ -233,12 +233,12 @@ impl AdmissionAnswer {
 
 /// Takes out what expressions of policies with parameters came to, but for whether they hold: it
 /// may be what the parameter says.
-fn withhold_parameters(trace: &mut [Traced]) {
+fn withhold_parameters(trace: &mut [TracedStep]) {
     let mut has_parameter = false;
     for step in trace {
         match step {
-            Traced::Run { parameter, .. } => has_parameter = parameter.is_some(),
-            Traced::Variable { result, .. } | Traced::Expression { result, .. } if has_parameter => {
+            TracedStep::Run { parameter, .. } => has_parameter = parameter.is_some(),
+            TracedStep::Variable { result, .. } | TracedStep::Expression { result, .. } if has_parameter => {
                 if let TracedValue::Value(value) = result
                     && !["true", "false"].contains(&value.get())
                 {

@@ -11,7 +11,8 @@ use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::authorization::{self, Opinions};
 use portcullis_policy::explain::logged::LoggedDecision;
 use portcullis_policy::explain::recorded::{
-    ChangeGroup, KnownDecision, ReplayDecision, Replayed, ReviewComparison, UnknownReason, target_in_words,
+    ChangeGroup, KnownDecision, ReplayDecision, ReplaySummary, ReviewComparison, UnknownReason,
+    target_in_words,
 };
 
 /// The most decisions that are shown one by one.
@@ -151,7 +152,7 @@ fn decide(loaded: &LoadedPolicies, cluster: &str, asked: &Attributes<'_>, now: T
 impl RecentReplay {
     /// What becomes of the decisions of `slice`, the newest first, until `deadline`.
     pub(crate) fn new(slice: &DecisionSlice, sides: Sides<'_>, deadline: Instant) -> Self {
-        let mut replayed = Replayed::<()>::default();
+        let mut replayed = ReplaySummary::<()>::default();
         let mut changes = Vec::new();
         let mut began = Instant::now();
         for (place, kept) in slice.iter().rev().enumerate() {
@@ -184,7 +185,7 @@ impl RecentReplay {
         Self::of(replayed, changes, not_reached)
     }
 
-    fn of(replayed: Replayed<()>, changes: Vec<ChangeSample>, not_reached: u64) -> Self {
+    fn of(replayed: ReplaySummary<()>, changes: Vec<ChangeSample>, not_reached: u64) -> Self {
         let unknown_because = replayed.unknown_reasons();
         let groups = replayed.changes.into_iter();
         let mut groups: Vec<ChangeCount> = groups

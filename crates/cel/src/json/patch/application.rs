@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Error, PatchBudget, PatchOperation};
+use super::{PatchBudget, PatchError, PatchOperation};
 use crate::json::{Kind, MAX_OPENED, Node, Tree};
 
 pub(crate) struct Application<'d, 'b> {
@@ -31,7 +31,7 @@ impl<'d, 'b> Application<'d, 'b> {
         self.root
     }
 
-    pub(crate) fn step(&mut self, operation: &PatchOperation<'d>) -> Result<(), Error> {
+    pub(crate) fn step(&mut self, operation: &PatchOperation<'d>) -> Result<(), PatchError> {
         let path = &operation.path;
         match operation.op.as_ref() {
             "add" => self.add("add", path, operation.value()),
@@ -49,7 +49,7 @@ impl<'d, 'b> Application<'d, 'b> {
                 self.add("copy", path, value)
             }
             "test" => self.test(operation),
-            op => Err(Error::UnknownOperation { op: op.to_owned() }),
+            op => Err(PatchError::UnknownOperation { op: op.to_owned() }),
         }
     }
 
@@ -57,16 +57,16 @@ impl<'d, 'b> Application<'d, 'b> {
         clippy::ptr_arg,
         reason = "keys that are borrowed from the patch stay borrowed"
     )]
-    fn add(&mut self, op: &str, path: &Cow<'d, str>, value: Tree<'d>) -> Result<(), Error> {
+    fn add(&mut self, op: &str, path: &Cow<'d, str>, value: Tree<'d>) -> Result<(), PatchError> {
         let extent = value.extent();
         if steps(path) + extent.levels > MAX_OPENED {
-            return Err(Error::TooLarge { what: "nest so deep" });
+            return Err(PatchError::TooLarge { what: "nest so deep" });
         }
         self.budget.shift(extent.notes)?;
         self.change(op, path, |target| target.add(value))
     }
 
-    fn take(&mut self, op: &str, path: &Cow<'d, str>) -> Result<Tree<'d>, Error> {
+    fn take(&mut self, op: &str, path: &Cow<'d, str>) -> Result<Tree<'d>, PatchError> {
         self.change(op, path, |target| target.remove())
     }
 
@@ -79,8 +79,8 @@ impl<'d, 'b> Application<'d, 'b> {
         &mut self,
         op: &str,
         path: &Cow<'d, str>,
-        change: impl FnOnce(&mut PathEnd<'_, 'd>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        change: impl FnOnce(&mut PathEnd<'_, 'd>) -> Result<T, PatchError>,
+    ) -> Result<T, PatchError> {
         let mut target = self.target(op, path)?;
         let before = target.pieces();
         let result = change(&mut target)?;
@@ -90,15 +90,15 @@ impl<'d, 'b> Application<'d, 'b> {
         Ok(result)
     }
 
-    fn replace_document(&mut self, operation: &PatchOperation<'d>) -> Result<(), Error> {
+    fn replace_document(&mut self, operation: &PatchOperation<'d>) -> Result<(), PatchError> {
         let value = operation
             .value
             .filter(|value| matches!(value.kind(), Kind::Array | Kind::Object));
-        self.root = Tree::Node(value.ok_or(Error::ScalarDocument)?);
+        self.root = Tree::Node(value.ok_or(PatchError::ScalarDocument)?);
         Ok(())
     }
 
-    fn test(&mut self, operation: &PatchOperation<'d>) -> Result<(), Error> {
+    fn test(&mut self, operation: &PatchOperation<'d>) -> Result<(), PatchError> {
         let path = operation.path.as_ref();
         // A missing key of a map, `null` and no value at all are the same to it.
         let wanted = operation.value.filter(|value| !value.is_null());
@@ -115,13 +115,13 @@ impl<'d, 'b> Application<'d, 'b> {
         if equal {
             Ok(())
         } else {
-            Err(Error::TestFailed {
+            Err(PatchError::TestFailed {
                 path: path.to_owned(),
             })
         }
     }
 
-    fn target<'r>(&'r mut self, op: &'r str, path: &'r Cow<'d, str>) -> Result<PathEnd<'r, 'd>, Error> {
+    fn target<'r>(&'r mut self, op: &'r str, path: &'r Cow<'d, str>) -> Result<PathEnd<'r, 'd>, PatchError> {
         match path {
             Cow::Borrowed(path) => self.walk(op, path, Cow::Borrowed),
             Cow::Owned(path) => self.walk(op, path, |step| Cow::Owned(step.to_owned())),
@@ -134,13 +134,13 @@ impl<'d, 'b> Application<'d, 'b> {
         op: &'r str,
         path: &'p str,
         key: impl Fn(&'p str) -> Cow<'d, str>,
-    ) -> Result<PathEnd<'r, 'd>, Error> {
-        let missing = || Error::MissingPath {
+    ) -> Result<PathEnd<'r, 'd>, PatchError> {
+        let missing = || PatchError::MissingPath {
             op: op.to_owned(),
             path: path.to_owned(),
         };
         if steps(path) > MAX_OPENED {
-            return Err(Error::TooLarge { what: "nest so deep" });
+            return Err(PatchError::TooLarge { what: "nest so deep" });
         }
         let (_, within) = path.split_once('/').ok_or_else(missing)?;
         let (parents, last) = match within.rsplit_once('/') {
@@ -172,7 +172,7 @@ impl<'d, 'b> Application<'d, 'b> {
 }
 
 /// Opens `tree`, and takes what that costs.
-fn opened<'r, 'd>(tree: &'r mut Tree<'d>, budget: &mut PatchBudget) -> Result<&'r mut Tree<'d>, Error> {
+fn opened<'r, 'd>(tree: &'r mut Tree<'d>, budget: &mut PatchBudget) -> Result<&'r mut Tree<'d>, PatchError> {
     if tree.is_closed() {
         budget.note(1)?;
     }
@@ -189,7 +189,7 @@ impl<'d> PathEnd<'_, 'd> {
     }
 
     /// `None` where a map has no such key; a list without the item is an error.
-    fn get(&self) -> Result<Option<Cow<'_, Tree<'d>>>, Error> {
+    fn get(&self) -> Result<Option<Cow<'_, Tree<'d>>>, PatchError> {
         let place = self.place(0)?;
         Ok(match &*self.container {
             Tree::Array(items) => items.get(place),
@@ -198,7 +198,7 @@ impl<'d> PathEnd<'_, 'd> {
         })
     }
 
-    fn add(&mut self, value: Tree<'d>) -> Result<(), Error> {
+    fn add(&mut self, value: Tree<'d>) -> Result<(), PatchError> {
         let place = self.place(1)?;
         match self.container {
             Tree::Array(items) => items.insert(place, value),
@@ -208,7 +208,7 @@ impl<'d> PathEnd<'_, 'd> {
         Ok(())
     }
 
-    fn replace(&mut self, value: Tree<'d>) -> Result<(), Error> {
+    fn replace(&mut self, value: Tree<'d>) -> Result<(), PatchError> {
         let place = self.place(0)?;
         match self.container {
             Tree::Array(items) => {
@@ -222,11 +222,11 @@ impl<'d> PathEnd<'_, 'd> {
         Ok(())
     }
 
-    fn remove(&mut self) -> Result<Tree<'d>, Error> {
+    fn remove(&mut self) -> Result<Tree<'d>, PatchError> {
         let place = self.place(0)?;
         match self.container {
             Tree::Array(items) => items.remove(place).ok_or_else(|| self.no_item()),
-            Tree::Object(map) => map.remove(&self.key).ok_or_else(|| Error::MissingKey {
+            Tree::Object(map) => map.remove(&self.key).ok_or_else(|| PatchError::MissingKey {
                 op: self.op.to_owned(),
                 path: self.path.to_owned(),
                 key: self.key.to_string(),
@@ -236,7 +236,7 @@ impl<'d> PathEnd<'_, 'd> {
     }
 
     /// The place that the last step names in a list, `beyond` its end at most.
-    fn place(&self, beyond: usize) -> Result<usize, Error> {
+    fn place(&self, beyond: usize) -> Result<usize, PatchError> {
         match &*self.container {
             Tree::Array(items) if beyond > 0 && self.key == "-" => Ok(items.len()),
             Tree::Array(items) => position(&self.key, items.len() + beyond).ok_or_else(|| self.no_item()),
@@ -244,8 +244,8 @@ impl<'d> PathEnd<'_, 'd> {
         }
     }
 
-    fn no_item(&self) -> Error {
-        Error::Index {
+    fn no_item(&self) -> PatchError {
+        PatchError::Index {
             op: self.op.to_owned(),
             path: self.path.to_owned(),
             key: self.key.to_string(),
@@ -253,8 +253,8 @@ impl<'d> PathEnd<'_, 'd> {
     }
 }
 
-fn from<'o, 'd>(operation: &'o PatchOperation<'d>) -> Result<&'o Cow<'d, str>, Error> {
-    operation.from.as_ref().ok_or_else(|| Error::MissingFrom {
+fn from<'o, 'd>(operation: &'o PatchOperation<'d>) -> Result<&'o Cow<'d, str>, PatchError> {
+    operation.from.as_ref().ok_or_else(|| PatchError::MissingFrom {
         op: operation.op.to_string(),
     })
 }

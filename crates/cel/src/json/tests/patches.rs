@@ -3,7 +3,7 @@
 use super::*;
 use crate::json::patch::PatchBudget;
 
-pub(crate) fn patched(document: &str, patch: &str) -> Result<String, patch::Error> {
+pub(crate) fn patched(document: &str, patch: &str) -> Result<String, patch::PatchError> {
     let (document, patch) = (parse(document), parse(patch));
     let operations = patch::read(patch.root())?;
     patch::apply(document.root(), operations).map(|tree| tree.to_text())
@@ -148,13 +148,13 @@ fn a_patch_cannot_nest_or_copy_without_end() {
     let patch = format!(r#"[{{"op":"add","path":"{deep}","value":1}}]"#);
     assert!(matches!(
         patched("{}", &patch).unwrap_err(),
-        patch::Error::TooLarge { .. }
+        patch::PatchError::TooLarge { .. }
     ));
 
     let copies = vec![r#"{"op":"copy","from":"/a","path":"/a/x"}"#; 300].join(",");
     assert!(matches!(
         patched(r#"{"a":{"y":1}}"#, &format!("[{copies}]")).unwrap_err(),
-        patch::Error::TooLarge { .. }
+        patch::PatchError::TooLarge { .. }
     ));
 }
 
@@ -178,7 +178,10 @@ fn what_is_large_cannot_be_moved_to_and_fro_without_end() {
         patched(r#"{"a":{}}"#, &format!("[{added},{moves}]"))
     };
     assert!(moved(10).is_ok());
-    assert!(matches!(moved(6_000).unwrap_err(), patch::Error::TooLarge { .. }));
+    assert!(matches!(
+        moved(6_000).unwrap_err(),
+        patch::PatchError::TooLarge { .. }
+    ));
 }
 
 #[test]

@@ -92,7 +92,7 @@ struct ReplyHeader<'r> {
 #[derive(Debug, thiserror::Error)]
 enum Undecodable {
     #[error(transparent)]
-    Malformed(#[from] json::Error),
+    Malformed(#[from] json::JsonError),
     #[error("{0}")]
     Field(#[from] AdmissionReviewError),
     #[error(transparent)]

@@ -16,7 +16,7 @@ pub use answer::{AuthorizerReply, ReplyError};
 use crate::authorization::SubjectAccessReviewVersion;
 use crate::engine::{Operator, Requirement, ResourceAttributes};
 use object::{Extra, JsonFields, ListItems};
-use portcullis_cel::json::Error;
+use portcullis_cel::json::JsonError;
 use reader::Reader;
 
 /// How many groups and extra values, and apart from them how many selector
@@ -90,7 +90,7 @@ struct TypeMeta<'a> {
 pub(crate) struct Metadata(pub(crate) Vec<&'static str>);
 
 /// Reads `kind` and `apiVersion` alone.
-pub(crate) fn type_meta(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), Error> {
+pub(crate) fn type_meta(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), JsonError> {
     let mut meta = TypeMeta::default();
     object::read(text, &mut meta, &ListItems::new(MOST_ITEMS))?;
     Ok((meta.kind, meta.api_version))
@@ -101,7 +101,10 @@ pub(crate) fn type_meta(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), Erro
 impl<'a> Raw<'a> {
     /// Reads `text` with the groups of `version`; without one, of the version
     /// that stands before the spec.
-    pub(crate) fn read(text: &'a str, version: Option<SubjectAccessReviewVersion>) -> Result<Self, Error> {
+    pub(crate) fn read(
+        text: &'a str,
+        version: Option<SubjectAccessReviewVersion>,
+    ) -> Result<Self, JsonError> {
         let items = ListItems::new(MOST_ITEMS);
         let mut raw = Self {
             known: version,
@@ -127,7 +130,7 @@ impl<'a> Raw<'a> {
 impl<'a> JsonFields<'a> for Raw<'a> {
     const EXPECTED: &'static str = "a SubjectAccessReview";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), JsonError> {
         match key {
             b"kind" => reader.text(&mut self.kind),
             b"apiVersion" => reader.text(&mut self.api_version),
@@ -149,7 +152,7 @@ impl<'a> JsonFields<'a> for Raw<'a> {
 impl<'a> JsonFields<'a> for TypeMeta<'a> {
     const EXPECTED: &'static str = "a SubjectAccessReview";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &ListItems) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &ListItems) -> Result<(), JsonError> {
         match key {
             b"kind" => reader.text(&mut self.kind),
             b"apiVersion" => reader.text(&mut self.api_version),
@@ -163,7 +166,7 @@ impl<'a> JsonFields<'a> for TypeMeta<'a> {
 impl<'a> JsonFields<'a> for Metadata {
     const EXPECTED: &'static str = "metadata";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &ListItems) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &ListItems) -> Result<(), JsonError> {
         const FIELDS: [&str; 14] = [
             "name",
             "generateName",
@@ -240,7 +243,7 @@ impl RawSpec<'_> {
 impl<'a> JsonFields<'a> for RawSpec<'a> {
     const EXPECTED: &'static str = "a spec";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), JsonError> {
         match (key, self.version) {
             (b"user", _) => reader.text(&mut self.user),
             (b"uid", _) => reader.text(&mut self.uid),
@@ -262,7 +265,7 @@ impl<'a> JsonFields<'a> for RawSpec<'a> {
 impl<'a> JsonFields<'a> for RawResource<'a> {
     const EXPECTED: &'static str = "resourceAttributes";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), JsonError> {
         let attributes = &mut self.attributes;
         let text = match key {
             b"namespace" => &mut attributes.namespace,
@@ -285,7 +288,7 @@ impl<'a> JsonFields<'a> for RawResource<'a> {
 impl<'a> JsonFields<'a> for RawNonResource<'a> {
     const EXPECTED: &'static str = "nonResourceAttributes";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &ListItems) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &ListItems) -> Result<(), JsonError> {
         match key {
             b"path" => reader.text(&mut self.path),
             b"verb" => reader.text(&mut self.verb),
@@ -299,7 +302,7 @@ impl<'a> JsonFields<'a> for RawNonResource<'a> {
 impl<'a> JsonFields<'a> for RawSelector<'a> {
     const EXPECTED: &'static str = "a selector";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), JsonError> {
         match key {
             b"rawSelector" => reader.text(&mut self.raw),
             b"requirements" => reader.requirements(&mut self.requirements, items),
@@ -319,7 +322,7 @@ struct RawRequirement<'a> {
 impl<'a> JsonFields<'a> for RawRequirement<'a> {
     const EXPECTED: &'static str = "a requirement";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), JsonError> {
         match key {
             b"key" => reader.text(&mut self.key),
             b"operator" => reader.text(&mut self.operator),

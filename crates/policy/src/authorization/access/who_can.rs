@@ -50,7 +50,7 @@ pub struct Via {
 }
 
 /// What was found of some users.
-type Found = BTreeMap<SubjectScope, Vec<(Via, Rc<DenyEffects>)>>;
+type GrantsByScope = BTreeMap<SubjectScope, Vec<(Via, Rc<DenyEffects>)>>;
 
 impl PolicySet {
     /// Everybody who may do what `request` asks, at `now`, by kind and name.
@@ -67,7 +67,7 @@ impl PolicySet {
         let mut room = MAX_ANSWER_ENTRIES;
         let request = request.clone().normalized(&self.cluster_scoped);
         let mut query = AccessQuery::new(self, &request, self.denies_in_force(now));
-        let mut found = Found::new();
+        let mut found = GrantsByScope::new();
         found.insert(SubjectScope::masters(), Vec::new());
         let of_bindings = self.granted_by_bindings(&request, self.bindings.iter());
         for granting in of_bindings
@@ -138,7 +138,7 @@ impl Grantee {
 
 /// Notes what a rule grants, with each of those to whom it does; how many these are.
 fn note(
-    found: &mut Found,
+    found: &mut GrantsByScope,
     request: &OpenRequest,
     granting: &GrantingRule<'_>,
     effects: &Rc<DenyEffects>,

@@ -9,7 +9,7 @@ use crate::authorization::matching::{
 };
 use crate::authorization::rbac::{PathPattern, WildcardSet};
 use crate::authorization::{Effect, ResourceRule, RuleMatch, Subject, SubjectKind};
-use crate::engine::{Attributes, LabelSelector, ResourceAttributes, Selected, Target, User};
+use crate::engine::{Attributes, LabelSelector, ResourceAttributes, SelectorMatch, Target, User};
 
 use super::namespaces::{InNamespace, NamespaceIndex};
 
@@ -215,10 +215,10 @@ impl ResourceQuery<'_, '_> {
     pub(crate) fn compare(&self, effect: Effect, rule: &ResourceRule, selector: Option<u32>) -> RuleMatch {
         let is_listed = |selectors: &[u32]| selector.is_some_and(|own| selectors.binary_search(&own).is_ok());
         let selected = |selector: &LabelSelector| match self.in_namespace {
-            InNamespace::None => Selected::No,
-            InNamespace::Known(selectors) if is_listed(selectors) => Selected::Yes,
-            InNamespace::Labelled(labels) if selector.matches(|key| labels.get(key)) => Selected::Yes,
-            InNamespace::Known(_) | InNamespace::Labelled(_) => Selected::No,
+            InNamespace::None => SelectorMatch::No,
+            InNamespace::Known(selectors) if is_listed(selectors) => SelectorMatch::Yes,
+            InNamespace::Labelled(labels) if selector.matches(|key| labels.get(key)) => SelectorMatch::Yes,
+            InNamespace::Known(_) | InNamespace::Labelled(_) => SelectorMatch::No,
             InNamespace::Unknown => selector.selects_by_name(self.labelled_namespace),
         };
         let (narrowness, scoped) = (&self.narrowness, self.cluster_scoped);

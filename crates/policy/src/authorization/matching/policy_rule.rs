@@ -6,7 +6,7 @@ use crate::authorization::rbac::{WildcardSet, subject_applies};
 use crate::authorization::{
     Criterion, Effect, NonResourceRule, ResourceRule, RuleMatch, Subject, SubjectKind,
 };
-use crate::engine::{LabelSelector, ResourceAttributes, Selected, User};
+use crate::engine::{LabelSelector, ResourceAttributes, SelectorMatch, User};
 
 /// The resource that namespaces are.
 const NAMESPACES: &str = "namespaces";
@@ -18,7 +18,7 @@ pub fn compare_resource_rule(
     effect: Effect,
     rule: &ResourceRule,
     request: &ResourceAttributes<'_>,
-    selected: impl FnOnce(&LabelSelector) -> Selected,
+    selected: impl FnOnce(&LabelSelector) -> SelectorMatch,
     narrowness: &Narrowness<'_>,
     scoped: &ClusterScoped,
 ) -> RuleMatch {
@@ -141,16 +141,16 @@ fn is_selected(
     effect: Effect,
     rule: &ResourceRule,
     request: &ResourceAttributes<'_>,
-    selected: impl FnOnce(&LabelSelector) -> Selected,
+    selected: impl FnOnce(&LabelSelector) -> SelectorMatch,
     scoped: &ClusterScoped,
 ) -> bool {
     let Some(selector) = &rule.namespace_selector else {
         return true;
     };
     match selected(selector) {
-        Selected::Yes => true,
-        Selected::Unknown => effect == Effect::Deny,
-        Selected::No => touches_all_namespaces(effect, request, scoped),
+        SelectorMatch::Yes => true,
+        SelectorMatch::Unknown => effect == Effect::Deny,
+        SelectorMatch::No => touches_all_namespaces(effect, request, scoped),
     }
 }
 

@@ -7,8 +7,8 @@ use crate::authorization::condition::{ConditionEvaluationError, ConditionsResult
 use crate::authorization::index::{BoundRole, IndexedPolicy, IndexedRule, PolicyGroup, UserRules};
 use crate::authorization::rbac::RoleNotFoundError;
 use crate::authorization::{
-    AuthorizationPolicy, Binding, Criterion, Effect, Event, FailurePolicy, Finding, Mode, RuleMatch, Shadow,
-    Unmatched,
+    AuthorizationPolicy, Binding, Criterion, Effect, Event, FailurePolicy, Finding, Mode, NearMisses,
+    RuleMatch, Shadow,
 };
 use crate::engine::{CauseKind, Decision, PolicyResult};
 
@@ -188,10 +188,10 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
 /// that are compared.
 const MAX_COMPARED: usize = 1_000;
 
-/// At most [`Unmatched::MAX_NEAREST`], the nearest first; of those that are equally near, the one
+/// At most [`NearMisses::MAX_NEAREST`], the nearest first; of those that are equally near, the one
 /// that was added first.
 #[derive(Default)]
-struct NearMisses<'s>(Vec<NearMiss<'s>>);
+struct RankedMisses<'s>(Vec<NearMiss<'s>>);
 
 struct NearMiss<'s> {
     object: NearMissObject<'s>,
@@ -208,13 +208,13 @@ enum NearMissObject<'s> {
 }
 
 impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
-    pub(crate) fn unmatched(mut self) -> Unmatched {
+    pub(crate) fn unmatched(mut self) -> NearMisses {
         let request = self.request;
         let bindings = request.set.bindings.applying_to(request.attributes, MAX_COMPARED);
-        let mut nearest = NearMisses::default();
+        let mut nearest = RankedMisses::default();
         let errors = self.compare_bindings(&bindings, &mut nearest);
         self.compare_allow_policies(&mut nearest);
-        Unmatched {
+        NearMisses {
             bindings: bindings.len(),
             policies: request.set.policies.count_in_force(request.now),
             errors,
@@ -223,7 +223,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     }
 
     /// Adds bindings; the roles that are missing among theirs.
-    fn compare_bindings(&self, bindings: &[&'s BoundRole], nearest: &mut NearMisses<'s>) -> Vec<String> {
+    fn compare_bindings(&self, bindings: &[&'s BoundRole], nearest: &mut RankedMisses<'s>) -> Vec<String> {
         let mut errors = Vec::new();
         let mut left = MAX_COMPARED;
         for bound in bindings.iter().take(MAX_COMPARED) {
@@ -236,7 +236,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
                     NearestRule::NoRule => (None, Criterion::Target),
                 };
                 nearest.add(NearMissObject::Binding(&bound.binding), rule, criterion);
-            } else if errors.len() < Unmatched::MAX_ERRORS {
+            } else if errors.len() < NearMisses::MAX_ERRORS {
                 let error = RoleNotFoundError::of(&bound.binding.role).to_string();
                 if !errors.contains(&error) {
                     errors.push(error);
@@ -247,7 +247,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     }
 
     /// Adds the policies that allow and are for this user.
-    fn compare_allow_policies(&mut self, nearest: &mut NearMisses<'s>) {
+    fn compare_allow_policies(&mut self, nearest: &mut RankedMisses<'s>) {
         let request = self.request;
         let allow = &request.set.policies.allow;
         let rules = allow.rules_included(request.user_ids());
@@ -267,7 +267,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     }
 }
 
-impl fmt::Display for Unmatched {
+impl fmt::Display for NearMisses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -294,9 +294,9 @@ impl fmt::Display for Unmatched {
     }
 }
 
-// === impl NearMisses ===
+// === impl RankedMisses ===
 
-impl<'s> NearMisses<'s> {
+impl<'s> RankedMisses<'s> {
     /// A rule of `object` does not fit in `criterion`: the later in the order of [`Criterion`], the
     /// nearer the rule. Each object counts once, with its nearest rule.
     fn add(&mut self, object: NearMissObject<'s>, rule: Option<usize>, criterion: Criterion) {
@@ -311,14 +311,14 @@ impl<'s> NearMisses<'s> {
             self.0.remove(known);
         }
         let place = self.0.partition_point(|known| known.criterion >= criterion);
-        if place < Unmatched::MAX_NEAREST {
+        if place < NearMisses::MAX_NEAREST {
             let miss = NearMiss {
                 object,
                 rule,
                 criterion,
             };
             self.0.insert(place, miss);
-            self.0.truncate(Unmatched::MAX_NEAREST);
+            self.0.truncate(NearMisses::MAX_NEAREST);
         }
     }
 

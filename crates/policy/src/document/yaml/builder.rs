@@ -10,7 +10,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::super::node::column_number;
 use super::super::{Entry, MAX_DEPTH, Node, Unreadable, Value as NodeValue};
-use super::parser::{Kind, Scalar, Tree, Value};
+use super::parser::{Kind, ParsedTree, Scalar, Value};
 use super::resolve;
 use super::resolve::Scalar as Meaning;
 use crate::document::layout::Reason;
@@ -27,8 +27,8 @@ const MERGE: &str = "tag:yaml.org,2002:merge";
 type Result<T> = std::result::Result<T, Unreadable>;
 
 /// The document in `tree`.
-pub(crate) fn build(tree: &Tree) -> Result<Node> {
-    let mut builder = Builder {
+pub(crate) fn build(tree: &ParsedTree) -> Result<Node> {
+    let mut builder = DocumentBuilder {
         tree,
         followed: Vec::new(),
         values: 1,
@@ -38,8 +38,8 @@ pub(crate) fn build(tree: &Tree) -> Result<Node> {
     builder.node(tree.root, 0)
 }
 
-struct Builder<'t> {
-    tree: &'t Tree,
+struct DocumentBuilder<'t> {
+    tree: &'t ParsedTree,
     /// The aliases that the present value is reached by.
     followed: Vec<usize>,
     /// How many values were built, and how many of them through aliases.
@@ -50,30 +50,30 @@ struct Builder<'t> {
 
 /// A mapping being built.
 #[derive(Default)]
-struct Entries {
+struct MappingEntries {
     entries: Vec<Entry>,
     /// How each of them came to be there.
-    origins: Vec<Origin>,
+    origins: Vec<AnchorOrigin>,
     /// Where each key stands, once there are more than [`FEW`].
     index: HashMap<String, usize>,
 }
 
 #[derive(Clone, Copy)]
-struct Origin {
+struct AnchorOrigin {
     sort: Discriminant<Meaning>,
     /// Not written in the mapping itself, but taken from another.
     merged: bool,
 }
 
 /// A key as text, and what it was before: `1` and `"1"` come to the same.
-struct Key {
+struct MappingKey {
     text: String,
     sort: Discriminant<Meaning>,
 }
 
-// === impl Builder ===
+// === impl DocumentBuilder ===
 
-impl<'t> Builder<'t> {
+impl<'t> DocumentBuilder<'t> {
     /// The value at `at`, `depth` levels down. Recursion ends at [`MAX_DEPTH`].
     fn node(&mut self, at: usize, depth: usize) -> Result<Node> {
         let value = self.visit(at)?;
@@ -94,7 +94,7 @@ impl<'t> Builder<'t> {
             }
             Kind::Mapping(children) => {
                 let depth = deeper(value, depth)?;
-                let mut entries = Entries::default();
+                let mut entries = MappingEntries::default();
                 self.mapping(children, &mut entries, false, depth)?;
                 NodeValue::Map(entries.entries)
             }
@@ -195,7 +195,13 @@ impl<'t> Builder<'t> {
     // --- mappings ---
 
     /// Adds what a mapping says to `into`.
-    fn mapping(&mut self, children: &[usize], into: &mut Entries, merged: bool, depth: usize) -> Result<()> {
+    fn mapping(
+        &mut self,
+        children: &[usize],
+        into: &mut MappingEntries,
+        merged: bool,
+        depth: usize,
+    ) -> Result<()> {
         for pair in children.chunks_exact(2) {
             let [key, value] = *pair else { continue };
             if self.is_merge(key) {
@@ -225,7 +231,7 @@ impl<'t> Builder<'t> {
 
     /// Merges the mapping at `at`, or each of those in the list there: of these
     /// the first that has a key says its value.
-    fn merge(&mut self, at: usize, into: &mut Entries, depth: usize) -> Result<()> {
+    fn merge(&mut self, at: usize, into: &mut MappingEntries, depth: usize) -> Result<()> {
         let Some(value) = self.tree.value(at) else {
             return Ok(());
         };
@@ -238,7 +244,7 @@ impl<'t> Builder<'t> {
         }
     }
 
-    fn merge_one(&mut self, at: usize, into: &mut Entries, depth: usize) -> Result<()> {
+    fn merge_one(&mut self, at: usize, into: &mut MappingEntries, depth: usize) -> Result<()> {
         let value = self.visit(at)?;
         match &value.kind {
             Kind::Mapping(children) => {
@@ -256,7 +262,7 @@ impl<'t> Builder<'t> {
     }
 
     /// A key as text.
-    fn key(&mut self, at: usize) -> Result<Key> {
+    fn key(&mut self, at: usize) -> Result<MappingKey> {
         let value = self.visit(at)?;
         match &value.kind {
             Kind::Scalar(scalar) => self.scalar_key(value, scalar),
@@ -268,7 +274,7 @@ impl<'t> Builder<'t> {
         }
     }
 
-    fn scalar_key(&mut self, value: &Value, scalar: &Scalar) -> Result<Key> {
+    fn scalar_key(&mut self, value: &Value, scalar: &Scalar) -> Result<MappingKey> {
         let meaning = self.meaning(value, scalar)?;
         let text = match meaning {
             Meaning::Text | Meaning::Timestamp => self.text(value, scalar)?,
@@ -280,20 +286,20 @@ impl<'t> Builder<'t> {
                 return Err(error(value, "the key is a number beyond 2^63; put it in quotes"));
             }
         };
-        Ok(Key {
+        Ok(MappingKey {
             text,
             sort: mem::discriminant(&meaning),
         })
     }
 }
 
-// === impl Entries ===
+// === impl MappingEntries ===
 
-impl Entries {
-    fn add(&mut self, key: Key, place: (u32, usize), value: Node, merged: bool) -> Result<()> {
+impl MappingEntries {
+    fn add(&mut self, key: MappingKey, place: (u32, usize), value: Node, merged: bool) -> Result<()> {
         let (line, column) = place;
-        let Key { text, sort } = key;
-        let origin = Origin { sort, merged };
+        let MappingKey { text, sort } = key;
+        let origin = AnchorOrigin { sort, merged };
         let Some(at) = self.find(&text) else {
             self.push(text, place, value, origin);
             return Ok(());
@@ -319,7 +325,7 @@ impl Entries {
         self.entries.iter().position(|entry| entry.key == key)
     }
 
-    fn push(&mut self, key: String, (line, column): (u32, usize), value: Node, origin: Origin) {
+    fn push(&mut self, key: String, (line, column): (u32, usize), value: Node, origin: AnchorOrigin) {
         let at = self.entries.len();
         if at == FEW {
             let keys = self.entries.iter().map(|entry| entry.key.clone());

@@ -3,17 +3,17 @@
 
 use super::super::{MAX_DEPTH, Unreadable};
 use super::cursor::Mark;
-use super::parser::{Kind, Parser};
-use super::scanner::Token;
+use super::parser::{EventParser, Kind};
+use super::scanner::YamlToken;
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
 /// A collection that is open.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Open {
+pub(crate) struct OpenCollection {
     pub(crate) value: usize,
     shape: Shape,
-    at: At,
+    at: CollectionState,
     mark: Mark,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Shape {
 
 /// What comes next in a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum CollectionState {
     First,
     Next,
     Value,
@@ -40,9 +40,9 @@ enum At {
     End,
 }
 
-// === impl Parser ===
+// === impl EventParser ===
 
-impl Parser<'_> {
+impl EventParser<'_> {
     /// Reads on until the outermost collection is closed.
     pub(crate) fn collections(&mut self) -> Result<usize> {
         let mut outermost = 0;
@@ -79,10 +79,10 @@ impl Parser<'_> {
             let parent = parent.value;
             self.tree.add(parent, value);
         }
-        self.open.push(Open {
+        self.open.push(OpenCollection {
             value,
             shape,
-            at: At::First,
+            at: CollectionState::First,
             mark,
         });
         Ok(())
@@ -92,7 +92,7 @@ impl Parser<'_> {
         self.open.pop();
     }
 
-    fn now(&mut self, at: At) {
+    fn now(&mut self, at: CollectionState) {
         if let Some(open) = self.open.last_mut() {
             open.at = at;
         }
@@ -101,7 +101,7 @@ impl Parser<'_> {
     /// The value that stands here, unless one of `ends` does: then none, at `mark`.
     fn node_unless(
         &mut self,
-        ends: &[Token],
+        ends: &[YamlToken],
         mark: Mark,
         is_block: bool,
         may_be_indentless: bool,
@@ -114,11 +114,11 @@ impl Parser<'_> {
 
     // --- collections: each takes one step, and returns the value that it added ---
 
-    fn block_sequence(&mut self, open: Open) -> Result<Option<usize>> {
-        if let Some(mark) = self.take_if(&Token::BlockEntry)? {
-            return self.node_unless(&[Token::BlockEntry, Token::BlockEnd], mark, true, false);
+    fn block_sequence(&mut self, open: OpenCollection) -> Result<Option<usize>> {
+        if let Some(mark) = self.take_if(&YamlToken::BlockEntry)? {
+            return self.node_unless(&[YamlToken::BlockEntry, YamlToken::BlockEnd], mark, true, false);
         }
-        if self.take_if(&Token::BlockEnd)?.is_some() {
+        if self.take_if(&YamlToken::BlockEnd)?.is_some() {
             self.close();
             return Ok(None);
         }
@@ -129,30 +129,35 @@ impl Parser<'_> {
         ))
     }
 
-    fn indentless_sequence(&mut self, _: Open) -> Result<Option<usize>> {
-        if let Some(mark) = self.take_if(&Token::BlockEntry)? {
-            let ends = [Token::BlockEntry, Token::Key, Token::Value, Token::BlockEnd];
+    fn indentless_sequence(&mut self, _: OpenCollection) -> Result<Option<usize>> {
+        if let Some(mark) = self.take_if(&YamlToken::BlockEntry)? {
+            let ends = [
+                YamlToken::BlockEntry,
+                YamlToken::Key,
+                YamlToken::Value,
+                YamlToken::BlockEnd,
+            ];
             return self.node_unless(&ends, mark, true, false);
         }
         self.close();
         Ok(None)
     }
 
-    fn block_mapping(&mut self, open: Open) -> Result<Option<usize>> {
-        let ends = [Token::Key, Token::Value, Token::BlockEnd];
-        if open.at == At::Value {
-            self.now(At::Next);
-            if let Some(mark) = self.take_if(&Token::Value)? {
+    fn block_mapping(&mut self, open: OpenCollection) -> Result<Option<usize>> {
+        let ends = [YamlToken::Key, YamlToken::Value, YamlToken::BlockEnd];
+        if open.at == CollectionState::Value {
+            self.now(CollectionState::Next);
+            if let Some(mark) = self.take_if(&YamlToken::Value)? {
                 return self.node_unless(&ends, mark, true, true);
             }
             let mark = self.scanner.peek()?.mark;
             return Ok(Some(self.empty(mark)));
         }
-        if let Some(mark) = self.take_if(&Token::Key)? {
-            self.now(At::Value);
+        if let Some(mark) = self.take_if(&YamlToken::Key)? {
+            self.now(CollectionState::Value);
             return self.node_unless(&ends, mark, true, true);
         }
-        if self.take_if(&Token::BlockEnd)?.is_some() {
+        if self.take_if(&YamlToken::BlockEnd)?.is_some() {
             self.close();
             return Ok(None);
         }
@@ -162,18 +167,18 @@ impl Parser<'_> {
         ))
     }
 
-    fn flow_sequence(&mut self, open: Open) -> Result<Option<usize>> {
+    fn flow_sequence(&mut self, open: OpenCollection) -> Result<Option<usize>> {
         self.flow_separator(
             open,
-            &Token::FlowSequenceEnd,
+            &YamlToken::FlowSequenceEnd,
             "expected `,` or `]` in the list `[…]`",
         )?;
-        if self.take_if(&Token::FlowSequenceEnd)?.is_some() {
+        if self.take_if(&YamlToken::FlowSequenceEnd)?.is_some() {
             self.close();
             return Ok(None);
         }
-        self.now(At::Next);
-        if let Some(mark) = self.take_if(&Token::Key)? {
+        self.now(CollectionState::Next);
+        if let Some(mark) = self.take_if(&YamlToken::Key)? {
             self.open(Shape::FlowPair, None, mark)?;
             return Ok(None);
         }
@@ -181,74 +186,74 @@ impl Parser<'_> {
     }
 
     /// A comma, where one is due.
-    fn flow_separator(&mut self, open: Open, end: &Token, message: &str) -> Result<()> {
-        let is_due = open.at != At::First && self.scanner.peek()?.token != *end;
-        if is_due && self.take_if(&Token::FlowEntry)?.is_none() {
+    fn flow_separator(&mut self, open: OpenCollection, end: &YamlToken, message: &str) -> Result<()> {
+        let is_due = open.at != CollectionState::First && self.scanner.peek()?.token != *end;
+        if is_due && self.take_if(&YamlToken::FlowEntry)?.is_none() {
             return self.refuse(message);
         }
         Ok(())
     }
 
-    fn flow_pair(&mut self, open: Open) -> Result<Option<usize>> {
-        let ends = [Token::FlowEntry, Token::FlowSequenceEnd];
+    fn flow_pair(&mut self, open: OpenCollection) -> Result<Option<usize>> {
+        let ends = [YamlToken::FlowEntry, YamlToken::FlowSequenceEnd];
         match open.at {
-            At::First => {
-                self.now(At::Value);
-                if self.next_is(&[Token::Value, Token::FlowEntry, Token::FlowSequenceEnd])? {
+            CollectionState::First => {
+                self.now(CollectionState::Value);
+                if self.next_is(&[YamlToken::Value, YamlToken::FlowEntry, YamlToken::FlowSequenceEnd])? {
                     // libyaml takes what ends the missing key with it.
                     let mark = self.scanner.take()?.mark;
                     return Ok(Some(self.empty(mark)));
                 }
                 self.node(false, false)
             }
-            At::Value => {
-                self.now(At::End);
+            CollectionState::Value => {
+                self.now(CollectionState::End);
                 let mark = self.scanner.peek()?.mark;
-                match self.take_if(&Token::Value)? {
+                match self.take_if(&YamlToken::Value)? {
                     Some(_) => self.node_unless(&ends, mark, false, false),
                     None => Ok(Some(self.empty(mark))),
                 }
             }
-            At::Next | At::NoValue | At::End => {
+            CollectionState::Next | CollectionState::NoValue | CollectionState::End => {
                 self.close();
                 Ok(None)
             }
         }
     }
 
-    fn flow_mapping(&mut self, open: Open) -> Result<Option<usize>> {
+    fn flow_mapping(&mut self, open: OpenCollection) -> Result<Option<usize>> {
         let mark = self.scanner.peek()?.mark;
         match open.at {
-            At::NoValue => {
-                self.now(At::Next);
+            CollectionState::NoValue => {
+                self.now(CollectionState::Next);
                 return Ok(Some(self.empty(mark)));
             }
-            At::Value => {
-                self.now(At::Next);
-                let ends = [Token::FlowEntry, Token::FlowMappingEnd];
-                return match self.take_if(&Token::Value)? {
+            CollectionState::Value => {
+                self.now(CollectionState::Next);
+                let ends = [YamlToken::FlowEntry, YamlToken::FlowMappingEnd];
+                return match self.take_if(&YamlToken::Value)? {
                     Some(_) => self.node_unless(&ends, mark, false, false),
                     None => Ok(Some(self.empty(mark))),
                 };
             }
-            At::First | At::Next | At::End => {}
+            CollectionState::First | CollectionState::Next | CollectionState::End => {}
         }
         self.flow_separator(
             open,
-            &Token::FlowMappingEnd,
+            &YamlToken::FlowMappingEnd,
             "expected `,` or `}` in the mapping `{…}`",
         )?;
-        if self.take_if(&Token::FlowMappingEnd)?.is_some() {
+        if self.take_if(&YamlToken::FlowMappingEnd)?.is_some() {
             self.close();
             return Ok(None);
         }
-        if !self.next_is(&[Token::Key])? {
-            self.now(At::NoValue);
+        if !self.next_is(&[YamlToken::Key])? {
+            self.now(CollectionState::NoValue);
             return self.node(false, false);
         }
         let mark = self.scanner.take()?.mark;
-        self.now(At::Value);
-        let ends = [Token::Value, Token::FlowEntry, Token::FlowMappingEnd];
+        self.now(CollectionState::Value);
+        let ends = [YamlToken::Value, YamlToken::FlowEntry, YamlToken::FlowMappingEnd];
         self.node_unless(&ends, mark, false, false)
     }
 }

@@ -2,22 +2,22 @@
 
 use std::collections::HashMap;
 
-use super::collection::{Open, Shape};
+use super::collection::{OpenCollection, Shape};
 use super::cursor::Mark;
-use super::scanner::{Located, Scanner, Token};
+use super::scanner::{LocatedToken, Scanner, YamlToken};
 use crate::document::Unreadable;
 use crate::document::layout::Layout;
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-pub(crate) struct Parser<'t> {
+pub(crate) struct EventParser<'t> {
     pub(crate) scanner: Scanner<'t>,
-    pub(crate) tree: Tree,
+    pub(crate) tree: ParsedTree,
     anchors: HashMap<String, usize>,
     /// What each handle of a tag stands for.
     handles: HashMap<String, String>,
     /// The collections that are open, the innermost last.
-    pub(crate) open: Vec<Open>,
+    pub(crate) open: Vec<OpenCollection>,
 }
 
 /// What stands before a value.
@@ -27,13 +27,13 @@ struct Properties {
     tag: Option<(String, String, Mark)>,
 }
 
-// === impl Parser ===
+// === impl EventParser ===
 
-impl<'t> Parser<'t> {
+impl<'t> EventParser<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
         Self {
             scanner: Scanner::new(text),
-            tree: Tree::default(),
+            tree: ParsedTree::default(),
             anchors: HashMap::new(),
             handles: HashMap::new(),
             open: Vec::new(),
@@ -41,8 +41,8 @@ impl<'t> Parser<'t> {
     }
 
     /// The one document; `None` where there is none.
-    pub(crate) fn document(mut self) -> Result<Option<Tree>> {
-        if self.next_is(&[Token::StreamEnd])? {
+    pub(crate) fn document(mut self) -> Result<Option<ParsedTree>> {
+        if self.next_is(&[YamlToken::StreamEnd])? {
             return Ok(None);
         }
         let is_explicit = self.directives()?;
@@ -64,13 +64,13 @@ impl<'t> Parser<'t> {
 
     // --- tokens ---
 
-    pub(crate) fn next_is(&mut self, tokens: &[Token]) -> Result<bool> {
+    pub(crate) fn next_is(&mut self, tokens: &[YamlToken]) -> Result<bool> {
         let next = &self.scanner.peek()?.token;
         Ok(tokens.contains(next))
     }
 
     /// Takes the next token if it is `token`.
-    pub(crate) fn take_if(&mut self, token: &Token) -> Result<Option<Mark>> {
+    pub(crate) fn take_if(&mut self, token: &YamlToken) -> Result<Option<Mark>> {
         if self.scanner.peek()?.token != *token {
             return Ok(None);
         }
@@ -89,18 +89,18 @@ impl<'t> Parser<'t> {
         let mut found = false;
         loop {
             match self.scanner.peek()?.token {
-                Token::Version { major, minor } => {
+                YamlToken::Version { major, minor } => {
                     if version || (major, minor) != (1, 1) {
                         return self.refuse("only YAML 1.1 is supported; remove the directive");
                     }
                     version = true;
                 }
-                Token::TagDirective { .. } => {}
+                YamlToken::TagDirective { .. } => {}
                 _ => break,
             }
             found = true;
-            let Located { token, mark } = self.scanner.take()?;
-            if let Token::TagDirective { handle, prefix } = token
+            let LocatedToken { token, mark } = self.scanner.take()?;
+            if let YamlToken::TagDirective { handle, prefix } = token
                 && self.handles.insert(handle, prefix).is_some()
             {
                 return Err(mark.error("the same tag handle is declared twice"));
@@ -111,7 +111,7 @@ impl<'t> Parser<'t> {
                 .entry(handle.to_owned())
                 .or_insert_with(|| prefix.to_owned());
         }
-        let is_explicit = self.take_if(&Token::DocumentStart)?.is_some();
+        let is_explicit = self.take_if(&YamlToken::DocumentStart)?.is_some();
         if found && !is_explicit {
             return self.refuse("no document follows the directive (`%…`); remove the directive");
         }
@@ -121,11 +121,11 @@ impl<'t> Parser<'t> {
     fn is_content_missing(&mut self) -> Result<bool> {
         Ok(matches!(
             self.scanner.peek()?.token,
-            Token::Version { .. }
-                | Token::TagDirective { .. }
-                | Token::DocumentStart
-                | Token::DocumentEnd
-                | Token::StreamEnd
+            YamlToken::Version { .. }
+                | YamlToken::TagDirective { .. }
+                | YamlToken::DocumentStart
+                | YamlToken::DocumentEnd
+                | YamlToken::StreamEnd
         ))
     }
 
@@ -133,13 +133,13 @@ impl<'t> Parser<'t> {
     fn end_of_document(&mut self) -> Result<()> {
         let next = loop {
             match self.scanner.peek() {
-                Ok(Located { token, .. }) if *token == Token::DocumentEnd => self.scanner.take()?,
-                Ok(Located { token, .. }) if *token == Token::StreamEnd => return Ok(()),
+                Ok(LocatedToken { token, .. }) if *token == YamlToken::DocumentEnd => self.scanner.take()?,
+                Ok(LocatedToken { token, .. }) if *token == YamlToken::StreamEnd => return Ok(()),
                 next => break next,
             };
         };
         Err(match next {
-            Ok(Located { mark, .. }) => mark.error("").trailing(),
+            Ok(LocatedToken { mark, .. }) => mark.error("").trailing(),
             Err(error) => error.trailing(),
         })
     }
@@ -149,22 +149,22 @@ impl<'t> Parser<'t> {
     /// Begins the value that stands here. `None`: it is a collection, now open.
     pub(crate) fn node(&mut self, is_block: bool, may_be_indentless: bool) -> Result<Option<usize>> {
         let start = self.scanner.peek()?.mark;
-        if let Token::Alias(_) = self.scanner.peek()?.token {
+        if let YamlToken::Alias(_) = self.scanner.peek()?.token {
             return self.alias().map(Some);
         }
         let properties = self.properties()?;
         let tag = self.tag(properties.tag.as_ref())?;
         let mark = self.scanner.peek()?.mark;
         let shape = match self.scanner.peek()?.token {
-            Token::Scalar { .. } => {
+            YamlToken::Scalar { .. } => {
                 let scalar = self.scalar(tag)?;
                 return Ok(Some(self.anchored(properties.anchor, mark, Kind::Scalar(scalar))));
             }
-            Token::BlockEntry if may_be_indentless => Shape::IndentlessSequence,
-            Token::FlowSequenceStart => Shape::FlowSequence,
-            Token::FlowMappingStart => Shape::FlowMapping,
-            Token::BlockSequenceStart if is_block => Shape::BlockSequence,
-            Token::BlockMappingStart if is_block => Shape::BlockMapping,
+            YamlToken::BlockEntry if may_be_indentless => Shape::IndentlessSequence,
+            YamlToken::FlowSequenceStart => Shape::FlowSequence,
+            YamlToken::FlowMappingStart => Shape::FlowMapping,
+            YamlToken::BlockSequenceStart if is_block => Shape::BlockSequence,
+            YamlToken::BlockMappingStart if is_block => Shape::BlockMapping,
             _ if properties.anchor.is_some() || !tag.is_empty() => {
                 let scalar = Scalar {
                     implicit: tag.is_empty(),
@@ -187,8 +187,8 @@ impl<'t> Parser<'t> {
     }
 
     fn alias(&mut self) -> Result<usize> {
-        let Located { token, mark } = self.scanner.take()?;
-        let Token::Alias(name) = token else {
+        let LocatedToken { token, mark } = self.scanner.take()?;
+        let YamlToken::Alias(name) = token else {
             return Err(mark.error("an alias is missing"));
         };
         let Some(target) = self.anchors.get(&name).copied() else {
@@ -202,14 +202,14 @@ impl<'t> Parser<'t> {
         let mut properties = Properties::default();
         loop {
             match &self.scanner.peek()?.token {
-                Token::Anchor(_) if properties.anchor.is_none() => {
-                    if let Token::Anchor(name) = self.scanner.take()?.token {
+                YamlToken::Anchor(_) if properties.anchor.is_none() => {
+                    if let YamlToken::Anchor(name) = self.scanner.take()?.token {
                         properties.anchor = Some(name);
                     }
                 }
-                Token::Tag { .. } if properties.tag.is_none() => {
-                    let Located { token, mark } = self.scanner.take()?;
-                    if let Token::Tag { handle, suffix } = token {
+                YamlToken::Tag { .. } if properties.tag.is_none() => {
+                    let LocatedToken { token, mark } = self.scanner.take()?;
+                    if let YamlToken::Tag { handle, suffix } = token {
                         properties.tag = Some((handle, suffix, mark));
                     }
                 }
@@ -231,8 +231,8 @@ impl<'t> Parser<'t> {
     }
 
     fn scalar(&mut self, tag: String) -> Result<Scalar> {
-        let Located { token, mark } = self.scanner.take()?;
-        let Token::Scalar { text, plain, layout } = token else {
+        let LocatedToken { token, mark } = self.scanner.take()?;
+        let YamlToken::Scalar { text, plain, layout } = token else {
             return Err(mark.error("a scalar is missing"));
         };
         let implicit = (tag.is_empty() && plain) || tag == "!";
@@ -271,7 +271,7 @@ impl<'t> Parser<'t> {
 /// A document's values. They refer to each other by their position, so that
 /// no depth of nesting is a depth of the stack.
 #[derive(Debug, Default)]
-pub(crate) struct Tree {
+pub(crate) struct ParsedTree {
     values: Vec<Value>,
     pub(crate) root: usize,
 }
@@ -305,9 +305,9 @@ pub(crate) struct Scalar {
     pub(crate) layout: Layout,
 }
 
-// === impl Tree ===
+// === impl ParsedTree ===
 
-impl Tree {
+impl ParsedTree {
     pub(crate) fn push(&mut self, value: Value) -> usize {
         self.values.push(value);
         self.values.len() - 1

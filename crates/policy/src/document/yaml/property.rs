@@ -1,7 +1,7 @@
 //! Anchors, aliases, tags and directives.
 
 use super::cursor::Mark;
-use super::scanner::{MOST_LEVELS, Scanner, SimpleKey, Token};
+use super::scanner::{MOST_LEVELS, Scanner, SimpleKey, YamlToken};
 use crate::document::Unreadable;
 
 /// What a tag may contain beside letters, digits, `_`, `-` and escapes.
@@ -24,9 +24,9 @@ impl Scanner<'_> {
             return Err(mark.error(message));
         }
         let token = if is_alias {
-            Token::Alias(name)
+            YamlToken::Alias(name)
         } else {
-            Token::Anchor(name)
+            YamlToken::Anchor(name)
         };
         self.push(token, mark);
         Ok(())
@@ -51,7 +51,7 @@ impl Scanner<'_> {
         if !self.cursor.is_gap(0) {
             return Err(mark.error("white space must follow a tag; put text that begins with `!` in quotes"));
         }
-        self.push(Token::Tag { handle, suffix }, mark);
+        self.push(YamlToken::Tag { handle, suffix }, mark);
         Ok(())
     }
 
@@ -156,14 +156,14 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    fn version(&mut self, mark: Mark) -> Result<Token> {
+    fn version(&mut self, mark: Mark) -> Result<YamlToken> {
         let major = self.version_number(mark)?;
         if !self.cursor.is(b'.') {
             return Err(mark.error("expected a version such as `%YAML 1.1`"));
         }
         self.cursor.skip();
         let minor = self.version_number(mark)?;
-        Ok(Token::Version { major, minor })
+        Ok(YamlToken::Version { major, minor })
     }
 
     fn version_number(&mut self, mark: Mark) -> Result<u8> {
@@ -175,7 +175,7 @@ impl Scanner<'_> {
         number.ok_or_else(|| mark.error("expected a version such as `%YAML 1.1`"))
     }
 
-    fn tag_directive(&mut self, mark: Mark) -> Result<Token> {
+    fn tag_directive(&mut self, mark: Mark) -> Result<YamlToken> {
         let invalid = || mark.error("expected `%TAG !handle! prefix`");
         if !self.cursor.is(b'!') {
             return Err(invalid());
@@ -189,7 +189,7 @@ impl Scanner<'_> {
         if !self.cursor.is_gap(0) {
             return Err(invalid());
         }
-        Ok(Token::TagDirective { handle, prefix })
+        Ok(YamlToken::TagDirective { handle, prefix })
     }
 }
 
@@ -206,7 +206,7 @@ impl Scanner<'_> {
         self.unroll(-1);
         self.drop_key()?;
         self.key_allowed = false;
-        self.push(Token::StreamEnd, mark);
+        self.push(YamlToken::StreamEnd, mark);
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl Scanner<'_> {
         self.scan_directive()
     }
 
-    pub(crate) fn document_indicator(&mut self, token: Token) -> Result<()> {
+    pub(crate) fn document_indicator(&mut self, token: YamlToken) -> Result<()> {
         self.unroll(-1);
         self.drop_key()?;
         self.key_allowed = false;
@@ -227,7 +227,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    pub(crate) fn flow_start(&mut self, token: Token) -> Result<()> {
+    pub(crate) fn flow_start(&mut self, token: YamlToken) -> Result<()> {
         self.save_key()?;
         self.keys.push(SimpleKey {
             token: self.next_number(),
@@ -243,7 +243,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    pub(crate) fn flow_end(&mut self, token: Token) -> Result<()> {
+    pub(crate) fn flow_end(&mut self, token: YamlToken) -> Result<()> {
         self.drop_key()?;
         if self.flow > 0 {
             self.flow -= 1;
@@ -259,7 +259,7 @@ impl Scanner<'_> {
     pub(crate) fn flow_entry(&mut self) -> Result<()> {
         self.drop_key()?;
         self.key_allowed = true;
-        self.indicator(Token::FlowEntry);
+        self.indicator(YamlToken::FlowEntry);
         Ok(())
     }
 
@@ -270,11 +270,11 @@ impl Scanner<'_> {
                 return self.refuse("a list item (`- `) is not allowed here");
             }
             let mark = self.cursor.mark();
-            self.roll(self.column(), None, Token::BlockSequenceStart, mark)?;
+            self.roll(self.column(), None, YamlToken::BlockSequenceStart, mark)?;
         }
         self.drop_key()?;
         self.key_allowed = true;
-        self.indicator(Token::BlockEntry);
+        self.indicator(YamlToken::BlockEntry);
         Ok(())
     }
 
@@ -285,11 +285,11 @@ impl Scanner<'_> {
                 return self.refuse("a key (`? `) is not allowed here");
             }
             let mark = self.cursor.mark();
-            self.roll(self.column(), None, Token::BlockMappingStart, mark)?;
+            self.roll(self.column(), None, YamlToken::BlockMappingStart, mark)?;
         }
         self.drop_key()?;
         self.key_allowed = self.flow == 0;
-        self.indicator(Token::Key);
+        self.indicator(YamlToken::Key);
         Ok(())
     }
 
@@ -301,9 +301,9 @@ impl Scanner<'_> {
             Some(key) if is_simple => {
                 key.possible = false;
                 let SimpleKey { token, mark, .. } = *key;
-                self.insert(token, Token::Key, mark);
+                self.insert(token, YamlToken::Key, mark);
                 let column = isize::try_from(mark.column).unwrap_or(isize::MAX);
-                self.roll(column, Some(token), Token::BlockMappingStart, mark)?;
+                self.roll(column, Some(token), YamlToken::BlockMappingStart, mark)?;
                 self.key_at.remove(&token);
                 self.key_allowed = false;
             }
@@ -314,12 +314,12 @@ impl Scanner<'_> {
                             .refuse("a second `: ` on one line; put text that contains `: ` in quotes");
                     }
                     let mark = self.cursor.mark();
-                    self.roll(self.column(), None, Token::BlockMappingStart, mark)?;
+                    self.roll(self.column(), None, YamlToken::BlockMappingStart, mark)?;
                 }
                 self.key_allowed = self.flow == 0;
             }
         }
-        self.indicator(Token::Value);
+        self.indicator(YamlToken::Value);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Plain and quoted scalars. Both may span several lines, which are joined by spaces.
 
 use super::cursor::Mark;
-use super::scanner::{Scanner, Token};
+use super::scanner::{Scanner, YamlToken};
 use crate::document::Unreadable;
 use crate::document::layout::LayoutRecorder;
 
@@ -10,7 +10,7 @@ type Result<T> = std::result::Result<T, Unreadable>;
 /// A text that is being read, and the white space after it, which counts only
 /// if more text follows.
 #[derive(Default)]
-struct Folded {
+struct FoldedText {
     text: String,
     spaces: String,
     first_break: String,
@@ -32,7 +32,7 @@ impl Scanner<'_> {
     pub(crate) fn plain_scalar(&mut self) -> Result<()> {
         let mark = self.cursor.mark();
         let indent = self.indent + 1;
-        let mut folded = Folded::default();
+        let mut folded = FoldedText::default();
         let mut layout = LayoutRecorder::new(mark.line);
         loop {
             if self.cursor.is_document_indicator() || self.cursor.is(b'#') {
@@ -64,7 +64,7 @@ impl Scanner<'_> {
         if folded.broken {
             self.key_allowed = true;
         }
-        let token = Token::Scalar {
+        let token = YamlToken::Scalar {
             text: folded.text,
             plain: true,
             layout: layout.finish(),
@@ -81,7 +81,7 @@ impl Scanner<'_> {
         let mark = self.cursor.mark();
         let quote = self.cursor.byte(0);
         self.cursor.skip();
-        let mut folded = Folded::default();
+        let mut folded = FoldedText::default();
         let mut layout = LayoutRecorder::new(mark.line);
         loop {
             if self.cursor.is_document_indicator() {
@@ -123,7 +123,7 @@ impl Scanner<'_> {
             folded.join();
         }
         self.cursor.skip();
-        let token = Token::Scalar {
+        let token = YamlToken::Scalar {
             text: folded.text,
             plain: false,
             layout: layout.finish(),
@@ -190,9 +190,9 @@ const fn escape(character: u8) -> Option<Escape> {
     Some(Escape::Text(text))
 }
 
-// === impl Folded ===
+// === impl FoldedText ===
 
-impl Folded {
+impl FoldedText {
     /// Past one space, tab or line break.
     fn white_space(&mut self, scanner: &mut Scanner<'_>) {
         let cursor = &mut scanner.cursor;
@@ -241,7 +241,7 @@ enum Chomping {
 }
 
 /// What stands behind `|` or `>`.
-struct Header {
+struct BlockHeader {
     chomping: Chomping,
     /// How much deeper than its parent it is indented; 0: as its first line.
     increment: usize,
@@ -249,7 +249,7 @@ struct Header {
 
 /// The lines read so far.
 #[derive(Default)]
-struct Lines {
+struct ScalarLines {
     text: String,
     /// The break behind the last line.
     line_break: String,
@@ -272,7 +272,7 @@ impl Scanner<'_> {
             0 => 0,
             increment => parent + increment,
         };
-        let mut lines = Lines::default();
+        let mut lines = ScalarLines::default();
         let mut layout = LayoutRecorder::new(mark.line);
         self.empty_lines(&mut indent, &mut lines.empty)?;
         while self.cursor.column() == indent && !self.cursor.is_end() {
@@ -285,7 +285,7 @@ impl Scanner<'_> {
             self.empty_lines(&mut indent, &mut lines.empty)?;
         }
         let text = lines.end(header.chomping);
-        let token = Token::Scalar {
+        let token = YamlToken::Scalar {
             text,
             plain: false,
             layout: layout.finish(),
@@ -295,7 +295,7 @@ impl Scanner<'_> {
     }
 
     /// The indicators in either order, a comment, and the end of the line.
-    fn block_header(&mut self) -> Result<Header> {
+    fn block_header(&mut self) -> Result<BlockHeader> {
         let mut chomping = self.chomping();
         let increment = self.increment()?;
         if chomping.is_none() {
@@ -309,7 +309,7 @@ impl Scanner<'_> {
         }
         self.cursor.skip_break();
         let chomping = chomping.unwrap_or(Chomping::Clip);
-        Ok(Header { chomping, increment })
+        Ok(BlockHeader { chomping, increment })
     }
 
     fn chomping(&mut self) -> Option<Chomping> {
@@ -362,9 +362,9 @@ impl Scanner<'_> {
     }
 }
 
-// === impl Lines ===
+// === impl ScalarLines ===
 
-impl Lines {
+impl ScalarLines {
     /// A line begins: the break before it becomes a space where lines are folded.
     fn begin(&mut self, is_blank: bool, is_folded: bool) {
         let folds = is_folded && !self.was_blank && !is_blank && self.line_break.starts_with('\n');

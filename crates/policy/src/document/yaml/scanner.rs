@@ -19,7 +19,7 @@ type Result<T> = std::result::Result<T, Unreadable>;
 
 pub(crate) struct Scanner<'t> {
     pub(crate) cursor: Cursor<'t>,
-    queue: VecDeque<Located>,
+    queue: VecDeque<LocatedToken>,
     /// How many tokens have left the queue.
     taken: usize,
     /// Whether the first in the queue is known to be no part of a key.
@@ -70,7 +70,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// The next token, which stays.
-    pub(crate) fn peek(&mut self) -> Result<&Located> {
+    pub(crate) fn peek(&mut self) -> Result<&LocatedToken> {
         if !self.ready {
             while self.queue.is_empty() || self.first_may_be_key()? {
                 self.scan()?;
@@ -84,7 +84,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Takes the next token.
-    pub(crate) fn take(&mut self) -> Result<Located> {
+    pub(crate) fn take(&mut self) -> Result<LocatedToken> {
         self.peek()?;
         self.ready = false;
         self.taken += 1;
@@ -113,17 +113,17 @@ impl<'t> Scanner<'t> {
             return self.directive();
         }
         if cursor.is_indicator(b'-') {
-            return self.document_indicator(Token::DocumentStart);
+            return self.document_indicator(YamlToken::DocumentStart);
         }
         if cursor.is_indicator(b'.') {
-            return self.document_indicator(Token::DocumentEnd);
+            return self.document_indicator(YamlToken::DocumentEnd);
         }
         let gap_follows = cursor.is_gap(1);
         match cursor.byte(0) {
-            b'[' => self.flow_start(Token::FlowSequenceStart),
-            b'{' => self.flow_start(Token::FlowMappingStart),
-            b']' => self.flow_end(Token::FlowSequenceEnd),
-            b'}' => self.flow_end(Token::FlowMappingEnd),
+            b'[' => self.flow_start(YamlToken::FlowSequenceStart),
+            b'{' => self.flow_start(YamlToken::FlowMappingStart),
+            b']' => self.flow_end(YamlToken::FlowSequenceEnd),
+            b'}' => self.flow_end(YamlToken::FlowMappingEnd),
             b',' => self.flow_entry(),
             b'-' if gap_follows => self.block_entry(),
             b'?' if self.flow > 0 || gap_follows => self.key(),
@@ -169,16 +169,16 @@ impl<'t> Scanner<'t> {
 
     // --- the queue ---
 
-    pub(crate) fn push(&mut self, token: Token, mark: Mark) {
+    pub(crate) fn push(&mut self, token: YamlToken, mark: Mark) {
         self.last = mark;
-        self.queue.push_back(Located { token, mark });
+        self.queue.push_back(LocatedToken { token, mark });
     }
 
     /// Adds a token before that of number `before`; last, if that one has left the queue.
-    pub(crate) fn insert(&mut self, before: usize, token: Token, mark: Mark) {
+    pub(crate) fn insert(&mut self, before: usize, token: YamlToken, mark: Mark) {
         let end = self.queue.len();
         let at = before.checked_sub(self.taken).unwrap_or(end).min(end);
-        self.queue.insert(at, Located { token, mark });
+        self.queue.insert(at, LocatedToken { token, mark });
     }
 
     pub(crate) fn next_number(&self) -> usize {
@@ -186,7 +186,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Takes one character as `token`.
-    pub(crate) fn indicator(&mut self, token: Token) {
+    pub(crate) fn indicator(&mut self, token: YamlToken) {
         let mark = self.cursor.mark();
         self.cursor.skip();
         self.push(token, mark);
@@ -250,7 +250,7 @@ impl<'t> Scanner<'t> {
         &mut self,
         column: isize,
         before: Option<usize>,
-        token: Token,
+        token: YamlToken,
         mark: Mark,
     ) -> Result<()> {
         if self.flow > 0 || self.indent >= column {
@@ -274,7 +274,7 @@ impl<'t> Scanner<'t> {
             return;
         }
         while self.indent > column {
-            self.push(Token::BlockEnd, self.cursor.mark());
+            self.push(YamlToken::BlockEnd, self.cursor.mark());
             self.indent = self.indents.pop().unwrap_or(-1);
         }
     }
@@ -288,13 +288,13 @@ fn no_colon(mark: Mark) -> Unreadable {
 
 /// A token and the place where it begins.
 #[derive(Debug, Clone)]
-pub(crate) struct Located {
-    pub(crate) token: Token,
+pub(crate) struct LocatedToken {
+    pub(crate) token: YamlToken,
     pub(crate) mark: Mark,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Token {
+pub(crate) enum YamlToken {
     StreamEnd,
     /// `%YAML 1.1`
     Version {

@@ -29,8 +29,8 @@ use portcullis_cel::json::{Document, Node, Tree};
 
 pub use check::check_type_meta;
 pub use configuration::{configuration, type_names};
-pub use decode::{Decoded, Reading, decode};
-pub use error::{DecodeError, Error, FieldMismatch, FieldMismatches, MAX_CONFIGURATION, MAX_LEVELS};
+pub use decode::{DecodeMode, DecodedObject, decode};
+pub use error::{ApplyError, DecodeError, FieldMismatch, FieldMismatches, MAX_CONFIGURATION, MAX_LEVELS};
 pub use schema::Schemas;
 
 /// The object as JSON, with what `configuration`, the value of an expression,
@@ -40,21 +40,21 @@ pub use schema::Schemas;
 ///
 /// # Errors
 ///
-/// As [`configuration()`] and [`merge`], and [`Error::Decode`].
+/// As [`configuration()`] and [`merge`], and [`ApplyError::Decode`].
 pub fn apply(
     kind: &GroupVersionKind<'_>,
     object: Node<'_>,
     configuration: &Value<'_>,
-) -> Result<String, Error> {
+) -> Result<String, ApplyError> {
     let text = self::configuration(configuration)?;
-    let document = Document::parse(text).map_err(|_| Error::TooLarge)?;
+    let document = Document::parse(text).map_err(|_| ApplyError::TooLarge)?;
     if document.levels() > MAX_LEVELS {
-        return Err(Error::TooLarge);
+        return Err(ApplyError::TooLarge);
     }
     let merged = merge(Schemas::builtin(), kind, object, document.root())?.to_text();
     let decoded = {
-        let merged = Document::parse(merged.as_str()).map_err(|_| Error::TooLarge)?;
-        decode(kind, object, merged.root(), Reading::Values)?
+        let merged = Document::parse(merged.as_str()).map_err(|_| ApplyError::TooLarge)?;
+        decode(kind, object, merged.root(), DecodeMode::Values)?
     };
     Ok(decoded.text.unwrap_or(merged))
 }
@@ -74,7 +74,7 @@ pub fn merge<'d>(
     kind: &GroupVersionKind<'_>,
     object: Node<'d>,
     patch: Node<'d>,
-) -> Result<Tree<'d>, Error> {
+) -> Result<Tree<'d>, ApplyError> {
     let of = schemas.of(kind)?;
     check::fits(schemas, of, patch)?;
     check::has_no_atomics(schemas, of, patch)?;

@@ -13,15 +13,15 @@ use crate::engine::CauseKind;
 /// (`apiserver/pkg/admission/plugin/policy/generic/composite_policy_source.go`).
 #[derive(Debug)]
 pub(crate) struct BoundPolicies<P> {
-    bound: Vec<Arc<Bound<P>>>,
+    bound: Vec<Arc<BoundPolicy<P>>>,
     /// The names of those without binding.
     unbound: BTreeSet<String>,
-    index: Index<Bound<P>>,
+    index: Index<BoundPolicy<P>>,
 }
 
 /// A policy and its bindings, by name. One without bindings does nothing.
 #[derive(Debug)]
-pub(crate) struct Bound<P> {
+pub(crate) struct BoundPolicy<P> {
     pub(crate) policy: Arc<P>,
     pub(crate) bindings: Vec<Arc<PolicyBinding>>,
 }
@@ -50,10 +50,10 @@ impl<P: Policy> BoundPolicies<P> {
             .into_iter()
             .map(|policy| (policy.applicability().name.clone(), policy))
             .collect();
-        let (mut bound, mut unbound) = (Vec::<Arc<Bound<P>>>::new(), BTreeSet::new());
+        let (mut bound, mut unbound) = (Vec::<Arc<BoundPolicy<P>>>::new(), BTreeSet::new());
         for (name, policy) in named {
             match by_policy.remove(&name) {
-                Some(bindings) => bound.push(Arc::new(Bound {
+                Some(bindings) => bound.push(Arc::new(BoundPolicy {
                     policy,
                     bindings: bindings.into_values().collect(),
                 })),
@@ -63,9 +63,9 @@ impl<P: Policy> BoundPolicies<P> {
             }
         }
         bound.sort_by_key(|bound| !bound.is_static());
-        let constraints = bound
-            .iter()
-            .map(|bound: &Arc<Bound<P>>| (&bound.policy.applicability().constraints, Arc::clone(bound)));
+        let constraints = bound.iter().map(|bound: &Arc<BoundPolicy<P>>| {
+            (&bound.policy.applicability().constraints, Arc::clone(bound))
+        });
         let index = Index::new(constraints, equivalents);
         Self {
             bound,
@@ -80,7 +80,7 @@ impl<P: Policy> BoundPolicies<P> {
         &self,
         request: &Request<'_>,
         only: Option<&str>,
-    ) -> impl Iterator<Item = (usize, &Bound<P>)> {
+    ) -> impl Iterator<Item = (usize, &BoundPolicy<P>)> {
         let candidates = self.index.candidates(request).into_iter();
         let are_all_meant = !request.request_resource.is_policy();
         candidates
@@ -156,9 +156,9 @@ impl<P: Policy> BoundPolicies<P> {
     }
 }
 
-// === impl Bound ===
+// === impl BoundPolicy ===
 
-impl<P: Policy> Bound<P> {
+impl<P: Policy> BoundPolicy<P> {
     /// The bindings that count for `request`: where it is about a policy or binding, static ones.
     pub(crate) fn bindings_for(&self, request: &Request<'_>) -> impl Iterator<Item = &Arc<PolicyBinding>> {
         let are_all_meant = !request.request_resource.is_policy();

@@ -28,8 +28,8 @@ use super::webhook::{Call, WebhookAnswer};
 use super::{AdmissionSet, Outcome, Request, outcome};
 
 pub use ask::{Comparison, compare};
-use mutating::Mutating;
-use validating::{Validating, judged};
+use mutating::MutatingPhase;
+use validating::{ValidatingPhase, judged};
 
 /// One run. A copy of one that rests goes on from there, too.
 #[derive(Debug, Clone)]
@@ -41,8 +41,8 @@ pub struct Chain {
 #[derive(Debug, Clone)]
 enum ChainState {
     New,
-    Mutating(Box<Mutating>),
-    Validating(Box<Validating>),
+    Mutating(Box<MutatingPhase>),
+    Validating(Box<ValidatingPhase>),
     Ended,
 }
 
@@ -87,7 +87,7 @@ impl Chain {
         let state = std::mem::replace(&mut self.state, ChainState::Ended);
         let outcome = match (state, self.phase) {
             (ChainState::New, Phase::Mutate) => {
-                let mut mutating = Mutating::new();
+                let mut mutating = MutatingPhase::new();
                 match mutating.advance(set, context) {
                     Some(call) => return self.rest(ChainState::Mutating(Box::new(mutating)), vec![call]),
                     None => mutating.outcome(context),
@@ -105,7 +105,7 @@ impl Chain {
                 if judged.denial.is_some() {
                     return Progress::Done(Box::new(judged));
                 }
-                let mut validating = Validating::new(set, context, &judged);
+                let mut validating = ValidatingPhase::new(set, context, &judged);
                 let calls = validating.matched(set, context);
                 if !calls.is_empty() {
                     return self.rest(ChainState::Validating(Box::new(validating)), calls);

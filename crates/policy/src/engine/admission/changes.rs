@@ -79,7 +79,7 @@ pub enum ChangeError {
     Undecodable(String),
     /// It cannot be read.
     #[error("the object after the change cannot be read: {0}")]
-    Unreadable(#[from] json::Error),
+    Unreadable(#[from] json::JsonError),
 }
 
 // === impl ChangeLimits ===

@@ -18,7 +18,7 @@ use super::policy::CompiledMatchCondition;
 use crate::authorization::Subject;
 use crate::engine::Time;
 
-pub(crate) use matcher::{Excuses, note, publish};
+pub(crate) use matcher::{ExceptionMatcher, note, publish};
 
 /// An AdmissionException (`portcullis.dev/v1alpha1`).
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl Exceptions {
 
 /// Denials of one policy or webhook that an exception excused.
 #[derive(Debug, Clone)]
-pub struct Excused {
+pub struct ExcusedDenials {
     /// The exception.
     pub exception: Arc<Exception>,
     /// The policy, or `configuration/webhook`.

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::bound::Bound;
+use super::bound::BoundPolicy;
 use super::policy::{FailurePolicy, PolicyBinding};
 use super::{GroupVersionResource, MutatingPolicy, Operation, Request};
 use portcullis_cel::json::Node;
@@ -51,15 +51,15 @@ pub struct InitializerRule {
 
 /// The initializers of a cluster, in order, each with its policy.
 #[derive(Debug, Default)]
-pub(crate) struct Initializers(Vec<Installed>);
+pub(crate) struct Initializers(Vec<InstalledInitializer>);
 
 /// An initializer, with what it runs.
 #[derive(Debug)]
-pub(crate) struct Installed {
+pub(crate) struct InstalledInitializer {
     pub(crate) configuration: String,
     pub(crate) initializer: Initializer,
     /// None if there is no policy of its name.
-    pub(crate) policy: Option<Bound<MutatingPolicy>>,
+    pub(crate) policy: Option<BoundPolicy<MutatingPolicy>>,
 }
 
 // === impl Initializers ===
@@ -75,19 +75,25 @@ impl Initializers {
             .map(|policy| (policy.applicability.name.as_str(), policy))
             .collect();
         let installed = configurations.iter().flat_map(|configuration| {
-            configuration.initializers.iter().map(|initializer| Installed {
-                configuration: configuration.name.clone(),
-                initializer: initializer.clone(),
-                policy: policies
-                    .get(initializer.name.as_str())
-                    .map(|policy| bound(configuration, policy)),
-            })
+            configuration
+                .initializers
+                .iter()
+                .map(|initializer| InstalledInitializer {
+                    configuration: configuration.name.clone(),
+                    initializer: initializer.clone(),
+                    policy: policies
+                        .get(initializer.name.as_str())
+                        .map(|policy| bound(configuration, policy)),
+                })
         });
         Self(installed.collect())
     }
 
     /// Those that the object about to be created has to pass, in order.
-    pub(crate) fn of<'i>(&'i self, request: &'i Request<'_>) -> impl Iterator<Item = &'i Installed> {
+    pub(crate) fn of<'i>(
+        &'i self,
+        request: &'i Request<'_>,
+    ) -> impl Iterator<Item = &'i InstalledInitializer> {
         let creates = request.operation == Operation::Create && request.subresource.is_empty();
         let initializes = creates && !request.object.is_some_and(is_mirror);
         self.0
@@ -97,8 +103,11 @@ impl Initializers {
 }
 
 /// The policy as if bound by the configuration, to whatever the policy itself matches.
-fn bound(configuration: &InitializerConfiguration, policy: &Arc<MutatingPolicy>) -> Bound<MutatingPolicy> {
-    Bound {
+fn bound(
+    configuration: &InitializerConfiguration,
+    policy: &Arc<MutatingPolicy>,
+) -> BoundPolicy<MutatingPolicy> {
+    BoundPolicy {
         policy: Arc::clone(policy),
         bindings: vec![Arc::new(PolicyBinding {
             name: configuration.name.clone(),
@@ -116,9 +125,9 @@ fn is_mirror(object: Node<'_>) -> bool {
     annotations.is_some_and(|annotations| annotations.get(MIRROR).is_some())
 }
 
-// === impl Installed ===
+// === impl InstalledInitializer ===
 
-impl Installed {
+impl InstalledInitializer {
     /// What to say if there is no policy; none if that is to be overlooked.
     pub(crate) fn missing(&self, failure_policy: FailurePolicy) -> Option<String> {
         (failure_policy == FailurePolicy::Fail).then(|| {

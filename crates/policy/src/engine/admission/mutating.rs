@@ -8,13 +8,13 @@ mod initialize;
 
 use std::sync::Arc;
 
-use super::apply::{self, Reading};
+use super::apply::{self, DecodeMode};
 use super::changes::{self, ChangeError, ChangedObject};
 use super::environment::{Expression, ExpressionEnvironment};
 use super::policy::Applicability;
 use super::run::RunContext;
 use super::trace::PolicyExpression;
-use super::variables::{Evaluated, Inputs, MatchConditions};
+use super::variables::{ExpressionResult, Inputs, MatchConditions};
 use super::webhook::Reinvocation;
 use crate::engine::Deadline;
 use portcullis_cel::json::patch::{self, PatchBudget};
@@ -60,13 +60,13 @@ pub enum MutationFault {
     NoJson(String),
     /// An operation does not apply to the object.
     #[error("JSON Patch: {0}")]
-    Patch(#[from] patch::Error),
+    Patch(#[from] patch::PatchError),
     /// The configuration does not apply to the object.
     #[error(transparent)]
-    Apply(#[from] apply::Error),
+    Apply(#[from] apply::ApplyError),
     /// The patch is larger or deeper than one may be.
     #[error("the mutation cannot be read: {0}")]
-    Unreadable(#[from] json::Error),
+    Unreadable(#[from] json::JsonError),
     /// The object may not become what comes out, which refuses the request whatever the failure
     /// policy.
     #[error(transparent)]
@@ -115,12 +115,12 @@ impl Mutation {
                 .sequence(environment)
                 .one(PolicyExpression::Mutation(index), expression, &mut budget);
         match value.map_err(|error| MutationFault::Expression(error.to_string()))? {
-            Evaluated::Value(value) => match self {
+            ExpressionResult::Value(value) => match self {
                 Self::JsonPatch(_) => apply_patch(object, &value, context, patches),
                 Self::ApplyConfiguration(_) => apply_configuration(object, &value, context),
             },
-            Evaluated::Failed(failure) => Err(MutationFault::Expression(failure)),
-            Evaluated::Absent => Ok(None),
+            ExpressionResult::Failed(failure) => Err(MutationFault::Expression(failure)),
+            ExpressionResult::Absent => Ok(None),
         }
     }
 }
@@ -138,13 +138,13 @@ fn apply_patch(
     let patch = Document::parse(patch)?;
     let tree = match patch::apply_within(object, patch::read(patch.root())?, patches) {
         Ok(tree) => tree,
-        Err(patch::Error::TestFailed { .. }) => return Ok(None),
+        Err(patch::PatchError::TestFailed { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let changed = limits.object(tree.to_text())?;
     let kind = &context.request.kind;
     apply::check_type_meta(kind, changed.root()).map_err(ChangeError::Undecodable)?;
-    let decoded = apply::decode(kind, object, changed.root(), Reading::Strict)
+    let decoded = apply::decode(kind, object, changed.root(), DecodeMode::Strict)
         .map_err(|error| ChangeError::Undecodable(error.to_string()))?;
     let changed = match decoded.text {
         Some(text) => limits.object(text)?,

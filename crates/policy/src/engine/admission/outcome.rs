@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::changes::ChangeError;
 use super::denial::{Denial, StatusCause, StatusDetails};
-use super::exceptions::Excused;
+use super::exceptions::ExcusedDenials;
 use super::webhook::{Call, Webhook, WebhookResult};
 use super::{GroupVersionResource, Request};
 use crate::engine::{Cause, CauseKind, PolicyResult, StatusReason};
@@ -33,7 +33,7 @@ pub struct Outcome {
     /// first value of a key stays.
     pub audit_annotations: BTreeMap<String, String>,
     /// The denials that AdmissionExceptions excused, each policy once.
-    pub exceptions: Vec<Excused>,
+    pub exceptions: Vec<ExcusedDenials>,
     /// What to change, as a JSON Patch; empty if nothing.
     pub patch: String,
     /// What refused the request.

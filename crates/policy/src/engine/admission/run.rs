@@ -19,7 +19,7 @@ pub struct Run<'r> {
     /// What answers the questions about access that expressions put.
     pub access: &'r dyn AccessChecker,
     /// Who judges the gateway's own kinds, if anybody.
-    pub judge: Option<&'r dyn Judge>,
+    pub judge: Option<&'r dyn OwnKindValidator>,
     /// The object is there already, or only proposed: nobody knows who asks, nor what was there
     /// before. Expressions that look at `request.userInfo`, `authorizer` or `oldObject` have no
     /// value ([`EvalError::Unknown`](portcullis_cel::EvalError::Unknown)), and no exception with
@@ -115,7 +115,7 @@ impl Phase {
 // Validation of the gateway's own kinds when they are created or updated.
 
 /// Knows what may be written of the gateway's own kinds.
-pub trait Judge: Sync {
+pub trait OwnKindValidator: Sync {
     /// What is wrong with the object of `request` as at `now`; `None` where it is
     /// of another kind, or nothing that is judged is done to it. Once the deadline has passed,
     /// what is said means nothing.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::environment::{Expression, ExpressionEnvironment};
 use super::policy::{Applicability, FailurePolicy, PolicyBinding};
 use super::trace::PolicyExpression;
-use super::variables::{Evaluated, Inputs, MatchConditions, NamespaceObject, RequestView};
+use super::variables::{ExpressionResult, Inputs, MatchConditions, NamespaceObject, RequestView};
 use crate::engine::text::truncate;
 use crate::engine::{Deadline, StatusReason};
 use portcullis_cel::json::{ObjectWriter, write_string};
@@ -58,7 +58,7 @@ pub struct AuditAnnotation {
 
 /// What a policy says of a request, with one binding and parameter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Validated {
+pub struct ValidationResult {
     /// For each validation; one alone for an error that concerns all.
     pub decisions: Vec<ValidationDecision>,
     /// For each audit annotation.
@@ -95,7 +95,7 @@ impl ValidatingPolicy {
         inputs: &Inputs<'g>,
         condition_view: &'g RequestView<'g>,
         deadline: Deadline<'g>,
-    ) -> Validated {
+    ) -> ValidationResult {
         let policy = self.applicability.failure_policy;
         let conditions = &self.applicability.match_conditions;
         if !conditions.is_empty() {
@@ -106,8 +106,8 @@ impl ValidatingPolicy {
             };
             match MatchConditions::evaluate(conditions, policy, &self.environment, &inputs, deadline) {
                 MatchConditions::Match => {}
-                MatchConditions::NoMatch(_) => return Validated::default(),
-                MatchConditions::Error(message) => return Validated::failed(policy, message),
+                MatchConditions::NoMatch(_) => return ValidationResult::default(),
+                MatchConditions::Error(message) => return ValidationResult::failed(policy, message),
             }
         }
         let validations =
@@ -117,12 +117,12 @@ impl ValidatingPolicy {
         let mut budget = deadline.budget(cost::PER_BINDING);
         let results = match inputs.sequence(&self.environment).run(validations, &mut budget) {
             Ok(results) => results,
-            Err(error) => return Validated::failed(policy, error.to_string()),
+            Err(error) => return ValidationResult::failed(policy, error.to_string()),
         };
         let messages = self.messages(inputs, &mut budget);
         let decisions = self.decisions(&results, messages.as_deref().map_err(ToString::to_string));
         if self.audit_annotations.is_empty() {
-            return Validated {
+            return ValidationResult {
                 decisions,
                 annotations: Vec::new(),
             };
@@ -135,11 +135,11 @@ impl ValidatingPolicy {
         });
         let mut budget = deadline.budget(cost::PER_BINDING);
         match inputs.sequence(&self.environment).run(annotations, &mut budget) {
-            Ok(values) => Validated {
+            Ok(values) => ValidationResult {
                 decisions,
                 annotations: self.annotations(&values),
             },
-            Err(error) => Validated::failed(policy, error.to_string()),
+            Err(error) => ValidationResult::failed(policy, error.to_string()),
         }
     }
 
@@ -148,7 +148,7 @@ impl ValidatingPolicy {
         &'g self,
         inputs: &Inputs<'g>,
         budget: &mut Budget<'_>,
-    ) -> Result<Vec<Evaluated<'g>>, EvalError> {
+    ) -> Result<Vec<ExpressionResult<'g>>, EvalError> {
         let expressions = self.validations.iter().map(|one| one.message_expression.as_ref());
         if expressions.clone().all(|expression| expression.is_none()) {
             return Ok(Vec::new());
@@ -161,8 +161,8 @@ impl ValidatingPolicy {
 
     fn decisions(
         &self,
-        results: &[Evaluated<'_>],
-        messages: Result<&[Evaluated<'_>], String>,
+        results: &[ExpressionResult<'_>],
+        messages: Result<&[ExpressionResult<'_>], String>,
     ) -> Vec<ValidationDecision> {
         let policy = self.applicability.failure_policy;
         let one = |(index, validation): (usize, &Validation)| {
@@ -180,9 +180,9 @@ impl ValidatingPolicy {
         self.validations.iter().enumerate().map(one).collect()
     }
 
-    fn annotations(&self, values: &[Evaluated<'_>]) -> Vec<Annotation> {
+    fn annotations(&self, values: &[ExpressionResult<'_>]) -> Vec<Annotation> {
         let policy = self.applicability.failure_policy;
-        let one = |(annotation, value): (&AuditAnnotation, &Evaluated<'_>)| Annotation {
+        let one = |(annotation, value): (&AuditAnnotation, &ExpressionResult<'_>)| Annotation {
             key: annotation.key.clone(),
             value: annotate(annotation.value.text(), value, policy),
         };
@@ -190,9 +190,9 @@ impl ValidatingPolicy {
     }
 }
 
-// === impl Validated ===
+// === impl ValidationResult ===
 
-impl Validated {
+impl ValidationResult {
     fn failed(policy: FailurePolicy, message: String) -> Self {
         Self {
             decisions: vec![error(policy, message)],
@@ -220,22 +220,22 @@ pub struct PolicyTexts<'t> {
 #[must_use]
 pub fn decide(
     texts: PolicyTexts<'_>,
-    result: Option<&Evaluated<'_>>,
-    message: Result<Option<&Evaluated<'_>>, &str>,
+    result: Option<&ExpressionResult<'_>>,
+    message: Result<Option<&ExpressionResult<'_>>, &str>,
     policy: FailurePolicy,
 ) -> ValidationDecision {
-    if let Some(Evaluated::Failed(failure)) = result {
+    if let Some(ExpressionResult::Failed(failure)) = result {
         return error(policy, failure.clone());
     }
     let message = match message {
         Ok(message) => message,
         Err(failure) => return error(policy, format!("failed messageExpression: {failure}")),
     };
-    if matches!(result, Some(Evaluated::Value(Value::Bool(true)))) {
+    if matches!(result, Some(ExpressionResult::Value(Value::Bool(true)))) {
         return ValidationDecision::Admit;
     }
     let computed = message
-        .and_then(Evaluated::text)
+        .and_then(ExpressionResult::text)
         .map(str::trim)
         .filter(|text| is_presentable(text));
     let message = computed.map_or_else(|| texts.fallback(), str::to_owned);
@@ -260,15 +260,17 @@ impl PolicyTexts<'_> {
 
 /// Judges the value of an audit annotation.
 #[must_use]
-pub fn annotate(expression: &str, value: &Evaluated<'_>, policy: FailurePolicy) -> AnnotationValue {
+pub fn annotate(expression: &str, value: &ExpressionResult<'_>, policy: FailurePolicy) -> AnnotationValue {
     match value {
-        Evaluated::Failed(_) if policy == FailurePolicy::Ignore => AnnotationValue::Exclude,
-        Evaluated::Failed(failure) => AnnotationValue::Error(failure.clone()),
-        Evaluated::Value(Value::String(text)) if !text.trim().is_empty() => {
+        ExpressionResult::Failed(_) if policy == FailurePolicy::Ignore => AnnotationValue::Exclude,
+        ExpressionResult::Failed(failure) => AnnotationValue::Error(failure.clone()),
+        ExpressionResult::Value(Value::String(text)) if !text.trim().is_empty() => {
             AnnotationValue::Publish(text.trim().to_owned())
         }
-        Evaluated::Value(Value::String(_) | Value::Null) | Evaluated::Absent => AnnotationValue::Exclude,
-        Evaluated::Value(other) => AnnotationValue::Error(format!(
+        ExpressionResult::Value(Value::String(_) | Value::Null) | ExpressionResult::Absent => {
+            AnnotationValue::Exclude
+        }
+        ExpressionResult::Value(other) => AnnotationValue::Error(format!(
             "valueExpression '{expression}' resulted in unsupported return type: {}. \
              Return type must be either string or null.",
             other.type_of()

@@ -268,7 +268,7 @@ fn list<'v>(items: &'v [Cow<'v, str>]) -> Value<'v> {
 
 /// What became of one expression.
 #[derive(Debug, Clone)]
-pub enum Evaluated<'a> {
+pub enum ExpressionResult<'a> {
     /// There is none.
     Absent,
     /// Its value.
@@ -288,9 +288,9 @@ pub(crate) struct Sequence<'a> {
     recorded: Vec<usize>,
 }
 
-// === impl Evaluated ===
+// === impl ExpressionResult ===
 
-impl Evaluated<'_> {
+impl ExpressionResult<'_> {
     /// The value, if it is text.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
@@ -328,11 +328,11 @@ impl<'a> Sequence<'a> {
         mut self,
         expressions: impl Iterator<Item = (PolicyExpression<'a>, Option<&'a Expression>)>,
         budget: &mut Budget<'_>,
-    ) -> Result<Vec<Evaluated<'a>>, EvalError> {
+    ) -> Result<Vec<ExpressionResult<'a>>, EvalError> {
         let mut results = Vec::with_capacity(expressions.size_hint().0);
         for (part, expression) in expressions {
             results.push(match expression {
-                None => Evaluated::Absent,
+                None => ExpressionResult::Absent,
                 Some(expression) => self.one(part, expression, budget)?,
             });
         }
@@ -344,7 +344,7 @@ impl<'a> Sequence<'a> {
         part: PolicyExpression<'a>,
         expression: &'a Expression,
         budget: &mut Budget<'_>,
-    ) -> Result<Evaluated<'a>, EvalError> {
+    ) -> Result<ExpressionResult<'a>, EvalError> {
         let before = budget.remaining();
         if let Some(recorder) = self.recorder {
             recorder.begin();
@@ -364,9 +364,9 @@ impl<'a> Sequence<'a> {
             });
         }
         match result {
-            Ok(value) => Ok(Evaluated::Value(value)),
+            Ok(value) => Ok(ExpressionResult::Value(value)),
             Err(EvalError::OutOfBudget) => Err(EvalError::OutOfBudget),
-            Err(error) => Ok(Evaluated::Failed(format!(
+            Err(error) => Ok(ExpressionResult::Failed(format!(
                 "expression '{}' resulted in error: {error}",
                 expression.text()
             ))),
@@ -435,15 +435,17 @@ impl MatchConditions {
 
     /// The result of conditions, each with its name.
     pub fn combine<'c, 'v: 'c>(
-        results: impl IntoIterator<Item = (&'c str, &'c Evaluated<'v>)>,
+        results: impl IntoIterator<Item = (&'c str, &'c ExpressionResult<'v>)>,
         policy: FailurePolicy,
     ) -> Self {
         let mut failures: Vec<&str> = Vec::new();
         for (name, result) in results {
             match result {
-                Evaluated::Value(Value::Bool(false)) => return Self::NoMatch(Some(name.to_owned())),
+                ExpressionResult::Value(Value::Bool(false)) => return Self::NoMatch(Some(name.to_owned())),
                 // As `utilerrors.NewAggregate`, the same text once.
-                Evaluated::Failed(failure) if !failures.contains(&failure.as_str()) => failures.push(failure),
+                ExpressionResult::Failed(failure) if !failures.contains(&failure.as_str()) => {
+                    failures.push(failure)
+                }
                 _ => {}
             }
         }

@@ -14,15 +14,15 @@ use super::webhook::{Webhook, WebhookConfiguration};
 /// `…/plugin/webhook/generic/composite_webhook_source.go`).
 #[derive(Debug)]
 pub(crate) struct Webhooks {
-    listed: Vec<Arc<Listed>>,
+    listed: Vec<Arc<ListedWebhook>>,
     /// The names of configurations, those without webhooks among them.
     configurations: BTreeSet<String>,
-    index: Index<Listed>,
+    index: Index<ListedWebhook>,
 }
 
 /// A webhook in its place.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ListedWebhook {
     pub(crate) webhook: Arc<Webhook>,
     /// Its place in its configuration.
     pub(crate) position: usize,
@@ -44,7 +44,7 @@ impl Webhooks {
             .sort_by(|one, other| (!one.is_static, &one.name).cmp(&(!other.is_static, &other.name)));
         let of = |configuration: &Arc<WebhookConfiguration>| {
             let webhooks = configuration.webhooks.iter().enumerate();
-            let listed = webhooks.map(|(position, webhook)| Listed {
+            let listed = webhooks.map(|(position, webhook)| ListedWebhook {
                 webhook: Arc::clone(webhook),
                 position,
                 is_static: configuration.is_static,
@@ -52,7 +52,7 @@ impl Webhooks {
             });
             listed.map(Arc::new).collect::<Vec<_>>()
         };
-        let listed: Vec<Arc<Listed>> = configurations.iter().flat_map(of).collect();
+        let listed: Vec<Arc<ListedWebhook>> = configurations.iter().flat_map(of).collect();
         let constraints = listed
             .iter()
             .map(|listed| (&listed.webhook.constraints, Arc::clone(listed)));
@@ -68,7 +68,11 @@ impl Webhooks {
 
     /// Those that could match, each with its place, rising. What is nowhere stored is shown to
     /// none, what configures admission to those of static configurations alone.
-    pub(crate) fn candidates(&self, request: &Request<'_>, only: Option<&str>) -> Vec<(usize, Arc<Listed>)> {
+    pub(crate) fn candidates(
+        &self,
+        request: &Request<'_>,
+        only: Option<&str>,
+    ) -> Vec<(usize, Arc<ListedWebhook>)> {
         if self.listed.is_empty() {
             return Vec::new();
         }
@@ -112,13 +116,13 @@ impl Webhooks {
     }
 }
 
-fn is_among(place: usize, candidates: &[(usize, Arc<Listed>)]) -> bool {
+fn is_among(place: usize, candidates: &[(usize, Arc<ListedWebhook>)]) -> bool {
     candidates.iter().any(|(candidate, _)| *candidate == place)
 }
 
-// === impl Listed ===
+// === impl ListedWebhook ===
 
-impl Listed {
+impl ListedWebhook {
     fn is_of(&self, configuration: &str) -> bool {
         self.webhook.configuration == configuration
     }

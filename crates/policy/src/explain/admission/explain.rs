@@ -5,8 +5,8 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::review::Answered;
-use super::trace::{Traced, TracedMatch, TracedValue};
+use super::review::OfflineReviewResult;
+use super::trace::{TracedMatch, TracedStep, TracedValue};
 use crate::engine::admission;
 use crate::explain::Lines;
 use crate::explain::authorization::{cause_in_words, object};
@@ -24,13 +24,13 @@ pub struct AdmitExplained<'a> {
     /// The webhooks whose answers are missing.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     unknown: &'a [String],
-    trace: &'a [Traced],
+    trace: &'a [TracedStep],
 }
 
 /// An object of `-f`, and its answer.
 pub struct AnsweredObject {
     pub about: ReviewOfManifest,
-    pub answered: Answered,
+    pub answered: OfflineReviewResult,
 }
 
 /// The answers about all objects of `-f` as JSON; one alone is as an answer to a review.
@@ -66,13 +66,13 @@ pub struct ObjectExplained<'a> {
 pub struct AdmitAllInWords<'a>(pub &'a [AnsweredObject], pub &'a [String]);
 
 /// The steps to an answer, in words.
-pub struct StepsInWords<'a>(pub &'a [Traced]);
+pub struct StepsInWords<'a>(pub &'a [TracedStep]);
 
 /// An answer in words.
-pub struct AdmitInWords<'a>(pub &'a Answered);
+pub struct AdmitInWords<'a>(pub &'a OfflineReviewResult);
 
 impl<'a> AdmitExplained<'a> {
-    pub fn new(answered: &'a Answered) -> Self {
+    pub fn new(answered: &'a OfflineReviewResult) -> Self {
         let (allowed, reply, unknown) = match &answered.decided {
             Ok(decided) => {
                 let reply = serde_json::from_str(&decided.reply).unwrap_or(RawValue::NULL);
@@ -141,7 +141,7 @@ impl AdmitAllInWords<'_> {
 
 impl AdmitInWords<'_> {
     pub fn lines(&self) -> Lines {
-        let Answered { decided, trace, .. } = self.0;
+        let OfflineReviewResult { decided, trace, .. } = self.0;
         let mut lines = Lines::new();
         match decided {
             Ok(decided) => write_outcome(&mut lines, &decided.outcome),
@@ -182,16 +182,16 @@ fn write_outcome(lines: &mut Lines, outcome: &admission::Outcome) {
     }
 }
 
-fn write_step(lines: &mut Lines, step: &Traced) {
+fn write_step(lines: &mut Lines, step: &TracedStep) {
     match step {
-        Traced::Phase { phase, again } => {
+        TracedStep::Phase { phase, again } => {
             let again = if *again { ", once more" } else { "" };
             lines.line("");
             lines.line(format_args!("{phase}{again}:"));
         }
-        Traced::Policy { kind, name, finding } => lines.line(format_args!("  {kind}/{name}  {finding}")),
-        Traced::Binding { name, finding } => lines.line(format_args!("    binding {name}  {finding}")),
-        Traced::Run {
+        TracedStep::Policy { kind, name, finding } => lines.line(format_args!("  {kind}/{name}  {finding}")),
+        TracedStep::Binding { name, finding } => lines.line(format_args!("    binding {name}  {finding}")),
+        TracedStep::Run {
             policy,
             binding,
             parameter,
@@ -200,8 +200,8 @@ fn write_step(lines: &mut Lines, step: &Traced) {
             let parameter = parameter.unwrap_or_default();
             lines.line(format_args!("    {policy}, bound by {binding}{parameter}"));
         }
-        Traced::Variable { name, result } => lines.line(format_args!("      variables.{name}: {result}")),
-        Traced::Expression {
+        TracedStep::Variable { name, result } => lines.line(format_args!("      variables.{name}: {result}")),
+        TracedStep::Expression {
             part,
             expression,
             result,
@@ -212,17 +212,17 @@ fn write_step(lines: &mut Lines, step: &Traced) {
             lines.line(format_args!("      {part}: {expression}"));
             lines.line(format_args!("        {result}  (cost {cost}, {took:.1?})"));
         }
-        Traced::Changed { patch } => lines.line(format_args!("        patch {}", excerpt(patch.get()))),
-        Traced::Webhook {
+        TracedStep::Changed { patch } => lines.line(format_args!("        patch {}", excerpt(patch.get()))),
+        TracedStep::Webhook {
             configuration,
             name,
             finding,
         } => lines.line(format_args!("  webhook {configuration}/{name}  {finding}")),
-        Traced::Asked { version, shadow, .. } => {
+        TracedStep::Asked { version, shadow, .. } => {
             let shadow = if *shadow { ", in shadow" } else { "" };
             lines.line(format_args!("    asked in {version}{shadow}"))
         }
-        Traced::Answered {
+        TracedStep::Answered {
             configuration,
             name,
             verdict,
@@ -234,7 +234,7 @@ fn write_step(lines: &mut Lines, step: &Traced) {
                 excerpt(message)
             ))
         }
-        Traced::Exception {
+        TracedStep::Exception {
             name,
             policy,
             why: None,
@@ -242,7 +242,7 @@ fn write_step(lines: &mut Lines, step: &Traced) {
         } => lines.line(format_args!(
             "  AdmissionException/{name}  excuses the denial of {policy}"
         )),
-        Traced::Exception {
+        TracedStep::Exception {
             name,
             policy,
             why: Some(why),
@@ -250,7 +250,7 @@ fn write_step(lines: &mut Lines, step: &Traced) {
         } => lines.line(format_args!(
             "  AdmissionException/{name}  does not excuse {policy}: {why}"
         )),
-        Traced::Initializer {
+        TracedStep::Initializer {
             configuration,
             name,
             policy,

@@ -10,7 +10,7 @@
 
 use std::time::Instant;
 
-use super::trace::{StepRecorder, Traced};
+use super::trace::{StepRecorder, TracedStep};
 use crate::api::{AdmissionReview, AdmissionReviewError};
 use crate::engine::admission::chain::{Comparison, compare};
 use crate::engine::admission::trace::{Recorder, TraceStep};
@@ -18,7 +18,7 @@ use crate::engine::admission::webhook::{Call, WebhookAnswer, WebhookResult};
 use crate::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
 use crate::engine::{Deadline, Time};
 use crate::explain::LoadedPolicies;
-use crate::explain::recorded::{Answering, RecordedAnswers};
+use crate::explain::recorded::{AnswerSequence, RecordedAnswers};
 use crate::manifest::Surroundings;
 use portcullis_cel::json::{Document, ObjectWriter, patch, write_list};
 
@@ -45,11 +45,11 @@ pub struct OfflineReview<'a> {
 }
 
 /// What came of a review.
-pub struct Answered {
+pub struct OfflineReviewResult {
     pub decided: Result<OfflineDecision, MissingAnswers>,
     /// The webhooks that were asked, in order, as `configuration/webhook`.
     pub asked: Vec<String>,
-    pub trace: Vec<Traced>,
+    pub trace: Vec<TracedStep>,
 }
 
 /// The answer of all phases together.
@@ -70,11 +70,11 @@ pub struct MissingAnswers {
 }
 
 /// One run of all phases.
-struct Running<'a> {
+struct OfflineRun<'a> {
     asked: OfflineReview<'a>,
-    answering: Answering<'a>,
+    answering: AnswerSequence<'a>,
     webhooks: Vec<String>,
-    trace: Vec<Traced>,
+    trace: Vec<TracedStep>,
 }
 
 /// Why a review has no answer.
@@ -83,7 +83,7 @@ pub enum Unanswerable {
     #[error("{0}")]
     Review(#[from] AdmissionReviewError),
     #[error("the changed object cannot be put back: {0}")]
-    Patch(#[from] patch::Error),
+    Patch(#[from] patch::PatchError),
 }
 
 impl OfflineReview<'_> {
@@ -92,17 +92,17 @@ impl OfflineReview<'_> {
     /// # Errors
     ///
     /// It is no AdmissionReview.
-    pub fn answer(&self, body: &[u8]) -> Result<Answered, Unanswerable> {
+    pub fn answer(&self, body: &[u8]) -> Result<OfflineReviewResult, Unanswerable> {
         let received = Document::parse_bytes(body).map_err(AdmissionReviewError::from)?;
         let review = AdmissionReview::decode(&received)?;
-        let mut running = Running {
+        let mut running = OfflineRun {
             asked: *self,
-            answering: Answering::new(self.answers),
+            answering: AnswerSequence::new(self.answers),
             webhooks: Vec::new(),
             trace: Vec::new(),
         };
         let decided = running.all(&received, &review)?;
-        Ok(Answered {
+        Ok(OfflineReviewResult {
             decided,
             asked: running.webhooks,
             trace: running.trace,
@@ -110,9 +110,9 @@ impl OfflineReview<'_> {
     }
 }
 
-// === impl Running ===
+// === impl OfflineRun ===
 
-impl Running<'_> {
+impl OfflineRun<'_> {
     fn all(
         &mut self,
         received: &Document<'_>,

@@ -17,7 +17,7 @@ use portcullis_cel::{EvalError, Value};
 /// Keeps the steps that it observes.
 pub struct StepRecorder {
     phase: Phase,
-    steps: RefCell<Vec<Traced>>,
+    steps: RefCell<Vec<TracedStep>>,
     clock: fn() -> Instant,
     begun: Cell<Instant>,
 }
@@ -25,7 +25,7 @@ pub struct StepRecorder {
 /// A step, for people and programs.
 #[derive(Debug, Serialize)]
 #[serde(tag = "step", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Traced {
+pub enum TracedStep {
     /// Policies of the phase are asked; once more, where others changed the object.
     Phase { phase: &'static str, again: bool },
     /// A policy applies or not.
@@ -126,7 +126,7 @@ pub enum TracedValue {
 impl StepRecorder {
     /// `clock` tells how long each step takes.
     pub fn new(phase: Phase, clock: fn() -> Instant) -> Self {
-        let start = Traced::Phase {
+        let start = TracedStep::Phase {
             phase: phase.as_str(),
             again: false,
         };
@@ -138,7 +138,7 @@ impl StepRecorder {
         }
     }
 
-    pub fn into_steps(self) -> Vec<Traced> {
+    pub fn into_steps(self) -> Vec<TracedStep> {
         self.steps.into_inner()
     }
 }
@@ -151,12 +151,12 @@ impl Recorder for StepRecorder {
     fn record(&self, step: TraceStep<'_>) {
         let took = (self.clock)().duration_since(self.begun.get());
         let traced = match step {
-            TraceStep::Policy { kind, name, finding } => Traced::Policy {
+            TraceStep::Policy { kind, name, finding } => TracedStep::Policy {
                 kind,
                 name: name.to_owned(),
                 finding: TracedMatch::from(finding),
             },
-            TraceStep::Binding { name, finding } => Traced::Binding {
+            TraceStep::Binding { name, finding } => TracedStep::Binding {
                 name: name.to_owned(),
                 finding: TracedMatch::from(finding),
             },
@@ -164,7 +164,7 @@ impl Recorder for StepRecorder {
                 policy,
                 binding,
                 parameter,
-            } => Traced::Run {
+            } => TracedStep::Run {
                 policy: policy.to_owned(),
                 binding: binding.to_owned(),
                 parameter: parameter.map(|(namespace, name)| match namespace.as_str() {
@@ -172,7 +172,7 @@ impl Recorder for StepRecorder {
                     namespace => format!("{namespace}/{name}"),
                 }),
             },
-            TraceStep::Variable { name, result, .. } => Traced::Variable {
+            TraceStep::Variable { name, result, .. } => TracedStep::Variable {
                 name: name.to_owned(),
                 result: TracedValue::from(result),
             },
@@ -182,7 +182,7 @@ impl Recorder for StepRecorder {
                 result,
                 cost,
                 ..
-            } => Traced::Expression {
+            } => TracedStep::Expression {
                 part: part_in_words(part),
                 expression: text.to_owned(),
                 result: TracedValue::from(result),
@@ -191,24 +191,24 @@ impl Recorder for StepRecorder {
             },
             // Its expressions say the same.
             TraceStep::Decided(_) => return,
-            TraceStep::Changed { patch } => Traced::Changed { patch: raw(patch) },
-            TraceStep::Again => Traced::Phase {
+            TraceStep::Changed { patch } => TracedStep::Changed { patch: raw(patch) },
+            TraceStep::Again => TracedStep::Phase {
                 phase: self.phase.as_str(),
                 again: true,
             },
-            TraceStep::Webhook { webhook, finding } => Traced::Webhook {
+            TraceStep::Webhook { webhook, finding } => TracedStep::Webhook {
                 configuration: webhook.configuration.clone(),
                 name: webhook.name.clone(),
                 finding: TracedMatch::from(finding),
             },
-            TraceStep::Asked { call, is_shadow } => Traced::Asked {
+            TraceStep::Asked { call, is_shadow } => TracedStep::Asked {
                 configuration: call.webhook.configuration.clone(),
                 name: call.webhook.name.clone(),
                 version: call.version.api_version(),
                 shadow: is_shadow,
             },
             TraceStep::Answered(result) => answered(result),
-            TraceStep::Exception { name, policy, found } => Traced::Exception {
+            TraceStep::Exception { name, policy, found } => TracedStep::Exception {
                 name: name.to_owned(),
                 policy: policy.to_owned(),
                 excuses: found.is_ok(),
@@ -218,7 +218,7 @@ impl Recorder for StepRecorder {
                 configuration,
                 name,
                 is_there,
-            } => Traced::Initializer {
+            } => TracedStep::Initializer {
                 configuration: configuration.to_owned(),
                 name: name.to_owned(),
                 policy: is_there,
@@ -228,7 +228,7 @@ impl Recorder for StepRecorder {
     }
 }
 
-fn answered(result: &WebhookResult) -> Traced {
+fn answered(result: &WebhookResult) -> TracedStep {
     let (verdict, message) = match &result.verdict {
         Verdict::Allowed => ("allow", ""),
         Verdict::Denied(message) => ("deny", message.as_str()),
@@ -236,7 +236,7 @@ fn answered(result: &WebhookResult) -> Traced {
             (if *is_ignored { "ignored" } else { "error" }, message.as_str())
         }
     };
-    Traced::Answered {
+    TracedStep::Answered {
         configuration: result.webhook.configuration.clone(),
         name: result.webhook.name.clone(),
         verdict,

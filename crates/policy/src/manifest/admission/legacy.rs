@@ -254,7 +254,7 @@ impl ExternalAdmissionHookConfiguration {
 
 /// The modern equivalent of a legacy object.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Migrated {
+pub struct MigratedObject {
     /// What it comes from, and what to look at before using it.
     pub remarks: Vec<String>,
     /// The object; none if the legacy object had no effect.
@@ -265,7 +265,7 @@ pub struct Migrated {
 /// ExternalAdmissionHookConfiguration in `sources`, in the order written.
 /// Other objects are left alone.
 #[must_use]
-pub fn migrate(sources: &[Source]) -> (Vec<Migrated>, Faults) {
+pub fn migrate(sources: &[Source]) -> (Vec<MigratedObject>, Faults) {
     let (mut migrated, mut faults) = (Vec::new(), Faults::new());
     for source in sources {
         for document in source::documents(source, &mut faults) {
@@ -277,29 +277,31 @@ pub fn migrate(sources: &[Source]) -> (Vec<Migrated>, Faults) {
     (migrated, faults)
 }
 
-fn of_document(document: &Document, migrated: &mut Vec<Migrated>, faults: &mut Faults) {
+fn of_document(document: &Document, migrated: &mut Vec<MigratedObject>, faults: &mut Faults) {
     match document.text("kind") {
         Some("InitializerConfiguration") => {
             let configuration = read_initializers(document, faults);
             migrated.extend(configuration.iter().flat_map(bindings));
         }
         Some("ExternalAdmissionHookConfiguration") => {
-            migrated.extend(read_hooks(document, faults).map(|(configuration, _)| Migrated {
-                remarks: vec![
+            migrated.extend(
+                read_hooks(document, faults).map(|(configuration, _)| MigratedObject {
+                    remarks: vec![
                         format!("from {}", document.object()),
                         "its webhooks must support AdmissionReviews of v1 or v1beta1, without side \
                              effects on dry runs"
                             .to_owned(),
                     ],
-                object: Some(configuration.modern()),
-            }));
+                    object: Some(configuration.modern()),
+                }),
+            );
         }
         _ => {}
     }
 }
 
 /// For each initializer, the binding that brings its policy to the same objects.
-fn bindings(configuration: &WrittenInitializerConfiguration) -> impl Iterator<Item = Migrated> {
+fn bindings(configuration: &WrittenInitializerConfiguration) -> impl Iterator<Item = MigratedObject> {
     let name = configuration.metadata.name.as_deref().unwrap_or_default();
     configuration
         .initializers
@@ -307,12 +309,12 @@ fn bindings(configuration: &WrittenInitializerConfiguration) -> impl Iterator<It
         .map(move |initializer| binding(name, initializer))
 }
 
-fn binding(configuration: &str, initializer: &WrittenInitializer) -> Migrated {
+fn binding(configuration: &str, initializer: &WrittenInitializer) -> MigratedObject {
     let name = &initializer.name;
     let from = format!("from InitializerConfiguration/{configuration}, the initializer {name}");
     let Some(rule) = intersection(&initializer.rules) else {
         let remark = "no resource matches all of its rules, so it never ran".to_owned();
-        return Migrated {
+        return MigratedObject {
             remarks: vec![from, remark],
             object: None,
         };
@@ -339,7 +341,7 @@ fn binding(configuration: &str, initializer: &WrittenInitializer) -> Migrated {
             },
         },
     });
-    Migrated {
+    MigratedObject {
         remarks,
         object: Some(object),
     }

@@ -13,7 +13,7 @@ fn compiled(spec: &str) -> (Option<AuthorizationPolicy>, Vec<String>) {
     let document = document::parse(Some("f.yaml"), &text).unwrap().remove(0);
     let mut faults = Faults::new();
     let written = document.decode(&mut faults).unwrap();
-    let checked = Checked {
+    let checked = CompiledParts {
         conditions: Vec::new(),
         validity: Validity::default(),
     };

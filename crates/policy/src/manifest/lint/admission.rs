@@ -24,14 +24,14 @@ const MOST_LOOKS: usize = 100;
 /// Which policies and bindings there are, each with the only cluster that it holds for.
 #[derive(Default)]
 struct BoundNames<'o> {
-    policies: Known<'o>,
-    bound: Known<'o>,
+    policies: ClustersByObject<'o>,
+    bound: ClustersByObject<'o>,
     /// How often a similar name has been looked for.
     looks: Cell<usize>,
 }
 
 /// By sort and name: the clusters; `None` for every cluster.
-type Known<'o> = HashMap<(Sort, &'o str), Vec<Option<&'o str>>>;
+type ClustersByObject<'o> = HashMap<(Sort, &'o str), Vec<Option<&'o str>>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Sort {

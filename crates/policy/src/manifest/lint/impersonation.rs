@@ -11,7 +11,7 @@ use super::known::CONSTRAINED;
 use crate::authorization::matching::{ClusterScoped, Narrowness, RequestedResource, compare_resource_rule};
 use crate::authorization::rbac::rule_allows;
 use crate::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Rule};
-use crate::engine::{Attributes, ResourceAttributes, Selected, Selectors, Target, User};
+use crate::engine::{Attributes, ResourceAttributes, SelectorMatch, Selectors, Target, User};
 use crate::field::FieldPath;
 
 /// The legacy verb.
@@ -151,9 +151,9 @@ impl Impersonation {
         // By its labels, any namespace may be one that is selected.
         let selected = |_: &_| {
             if self.request.namespace.is_empty() {
-                Selected::No
+                SelectorMatch::No
             } else {
-                Selected::Yes
+                SelectorMatch::Yes
             }
         };
         let none = Selectors::default();

@@ -13,7 +13,7 @@ use crate::authorization::SubjectAccessReviewVersion;
 use crate::authorization::authorizer::Opinion;
 use crate::engine::Decision;
 use crate::engine::text::truncate;
-use portcullis_cel::json::Error;
+use portcullis_cel::json::JsonError;
 
 /// Longest reason that is kept, in bytes.
 const REASON_BYTES: usize = 4096;
@@ -27,7 +27,7 @@ pub enum ReplyError {
     Empty,
     /// Not JSON, or a field of the wrong type.
     #[error("the reply cannot be read as a SubjectAccessReview: {0}")]
-    Malformed(#[from] Error),
+    Malformed(#[from] JsonError),
     /// Of another kind or version than was asked.
     #[error("the reply is `{found}`, not a SubjectAccessReview of the version asked")]
     Kind {
@@ -130,7 +130,7 @@ impl<'a> RawReply<'a> {
 impl<'a> JsonFields<'a> for RawReply<'a> {
     const EXPECTED: &'static str = "a SubjectAccessReview";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), JsonError> {
         match key {
             b"kind" => reader.text(&mut self.kind),
             b"apiVersion" => reader.text(&mut self.api_version),
@@ -161,7 +161,7 @@ impl RawStatus<'_> {
 impl<'a> JsonFields<'a> for RawStatus<'a> {
     const EXPECTED: &'static str = "a status";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &ListItems) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &ListItems) -> Result<(), JsonError> {
         match key {
             b"allowed" => reader.boolean(&mut self.allowed),
             b"denied" => reader.boolean(&mut self.denied),

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use super::RawRequirement;
 use super::reader::Reader;
 use crate::engine::Requirement;
-use portcullis_cel::json::Error;
+use portcullis_cel::json::JsonError;
 
 /// A JSON object read field by field into `self`.
 pub(crate) trait JsonFields<'a>: Default {
@@ -14,7 +14,7 @@ pub(crate) trait JsonFields<'a>: Default {
     const EXPECTED: &'static str;
 
     /// Reads, or skips, the value of `key`: exactly one value.
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error>;
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), JsonError>;
 }
 
 /// How many list items may still be kept.
@@ -39,7 +39,7 @@ pub(crate) fn read<'a, T: JsonFields<'a>>(
     text: &'a str,
     into: &mut T,
     items: &ListItems,
-) -> Result<(), Error> {
+) -> Result<(), JsonError> {
     let mut reader = Reader::new(text);
     reader.fill(into, items)?;
     reader.end()
@@ -83,7 +83,11 @@ impl ListBudget {
 
 impl<'a> Reader<'a> {
     /// An object; `null` changes nothing.
-    pub(crate) fn fill<T: JsonFields<'a>>(&mut self, into: &mut T, items: &ListItems) -> Result<(), Error> {
+    pub(crate) fn fill<T: JsonFields<'a>>(
+        &mut self,
+        into: &mut T,
+        items: &ListItems,
+    ) -> Result<(), JsonError> {
         if !self.take(b'{') {
             return match self.take_null()? {
                 true => Ok(()),
@@ -103,7 +107,7 @@ impl<'a> Reader<'a> {
         &mut self,
         into: &mut Option<T>,
         items: &ListItems,
-    ) -> Result<(), Error> {
+    ) -> Result<(), JsonError> {
         if self.take_null()? {
             *into = None;
             return Ok(());
@@ -112,7 +116,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A string; `null` changes nothing.
-    pub(crate) fn text(&mut self, into: &mut Cow<'a, str>) -> Result<(), Error> {
+    pub(crate) fn text(&mut self, into: &mut Cow<'a, str>) -> Result<(), JsonError> {
         match self.plain_string() {
             Some(text) => {
                 *into = Cow::Borrowed(text);
@@ -123,7 +127,7 @@ impl<'a> Reader<'a> {
     }
 
     #[inline(never)]
-    fn text_not_plain(&mut self, into: &mut Cow<'a, str>) -> Result<(), Error> {
+    fn text_not_plain(&mut self, into: &mut Cow<'a, str>) -> Result<(), JsonError> {
         match self.peek() {
             Some(b'n') => self.literal("null"),
             _ => self.string("a string").map(|text| *into = text),
@@ -131,7 +135,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `true` or `false`; `null` changes nothing.
-    pub(crate) fn boolean(&mut self, into: &mut bool) -> Result<(), Error> {
+    pub(crate) fn boolean(&mut self, into: &mut bool) -> Result<(), JsonError> {
         match self.peek() {
             Some(b't') => self.literal("true").map(|()| *into = true),
             Some(b'f') => self.literal("false").map(|()| *into = false),
@@ -141,7 +145,11 @@ impl<'a> Reader<'a> {
     }
 
     /// A list of strings, replacing what was there; `null` empties it.
-    pub(crate) fn strings(&mut self, into: &mut Vec<Cow<'a, str>>, budget: &ListBudget) -> Result<(), Error> {
+    pub(crate) fn strings(
+        &mut self,
+        into: &mut Vec<Cow<'a, str>>,
+        budget: &ListBudget,
+    ) -> Result<(), JsonError> {
         into.clear();
         self.list("a list of strings", |reader| {
             let mut text = Cow::default();
@@ -158,7 +166,7 @@ impl<'a> Reader<'a> {
         &mut self,
         into: &mut Vec<Requirement<'a>>,
         items: &ListItems,
-    ) -> Result<(), Error> {
+    ) -> Result<(), JsonError> {
         into.clear();
         self.list("a list of requirements", |reader| {
             let mut requirement = RawRequirement::default();
@@ -173,7 +181,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A map to lists of strings, added to what was there; `null` empties it.
-    pub(crate) fn extra(&mut self, into: &mut Extra<'a>, budget: &ListBudget) -> Result<(), Error> {
+    pub(crate) fn extra(&mut self, into: &mut Extra<'a>, budget: &ListBudget) -> Result<(), JsonError> {
         if self.take_null()? {
             into.clear();
             return Ok(());
@@ -194,7 +202,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips a value: whether it is the empty one of its type.
-    pub(crate) fn is_zero(&mut self) -> Result<bool, Error> {
+    pub(crate) fn is_zero(&mut self) -> Result<bool, JsonError> {
         let is_zero = match self.peek() {
             Some(b'"') => return Ok(self.string("a string")?.is_empty()),
             Some(b'-' | b'0'..=b'9') => return Ok(self.number()?.parse::<f64>() == Ok(0.0)),
@@ -210,8 +218,8 @@ impl<'a> Reader<'a> {
     fn list(
         &mut self,
         expected: &'static str,
-        mut read_item: impl FnMut(&mut Self) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        mut read_item: impl FnMut(&mut Self) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
         if !self.take(b'[') {
             return match self.take_null()? {
                 true => Ok(()),

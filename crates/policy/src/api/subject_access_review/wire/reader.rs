@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use portcullis_cel::json::{Error, MAX_DEPTH, plain_end};
+use portcullis_cel::json::{JsonError, MAX_DEPTH, plain_end};
 
 /// A place in a text.
 pub(crate) struct Reader<'a> {
@@ -33,7 +33,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Nothing but space may follow.
-    pub(crate) fn end(&mut self) -> Result<(), Error> {
+    pub(crate) fn end(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             None => Ok(()),
             Some(_) => Err(self.expected("the end")),
@@ -41,8 +41,8 @@ impl<'a> Reader<'a> {
     }
 
     /// What is wrong here.
-    pub(crate) const fn expected(&self, expected: &'static str) -> Error {
-        Error::Unexpected {
+    pub(crate) const fn expected(&self, expected: &'static str) -> JsonError {
+        JsonError::Unexpected {
             at: self.at,
             expected,
         }
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes `null` if it is next.
-    pub(crate) fn take_null(&mut self) -> Result<bool, Error> {
+    pub(crate) fn take_null(&mut self) -> Result<bool, JsonError> {
         if self.peek() != Some(b'n') {
             return Ok(false);
         }
@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next key of the object that was begun, its colon taken; `None` at its end.
-    pub(crate) fn key(&mut self, is_first: bool) -> Result<Option<Cow<'a, str>>, Error> {
+    pub(crate) fn key(&mut self, is_first: bool) -> Result<Option<Cow<'a, str>>, JsonError> {
         match self.peek() {
             Some(b'}') => {
                 self.at += 1;
@@ -106,13 +106,13 @@ impl<'a> Reader<'a> {
     }
 
     #[inline(never)]
-    fn key_not_plain(&mut self) -> Result<Option<Cow<'a, str>>, Error> {
+    fn key_not_plain(&mut self) -> Result<Option<Cow<'a, str>>, JsonError> {
         let key = self.string("a key")?;
         self.key_before_space(key)
     }
 
     #[inline(never)]
-    fn key_before_space(&mut self, key: Cow<'a, str>) -> Result<Option<Cow<'a, str>>, Error> {
+    fn key_before_space(&mut self, key: Cow<'a, str>) -> Result<Option<Cow<'a, str>>, JsonError> {
         if !self.take(b':') {
             return Err(self.expected("`:`"));
         }
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether the list that was begun has another item; takes what is before it.
-    pub(crate) fn item(&mut self, is_first: bool) -> Result<bool, Error> {
+    pub(crate) fn item(&mut self, is_first: bool) -> Result<bool, JsonError> {
         match self.peek() {
             Some(b']') => {
                 self.at += 1;
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A string.
-    pub(crate) fn string(&mut self, expected: &'static str) -> Result<Cow<'a, str>, Error> {
+    pub(crate) fn string(&mut self, expected: &'static str) -> Result<Cow<'a, str>, JsonError> {
         if self.peek() != Some(b'"') {
             return Err(self.expected(expected));
         }
@@ -173,16 +173,16 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips a value of any sort.
-    pub(crate) fn skip(&mut self) -> Result<(), Error> {
+    pub(crate) fn skip(&mut self) -> Result<(), JsonError> {
         let mut around = Containers::default();
         let mut is_first = false;
         loop {
             // A value, or the beginning of a container.
             if self.take(b'{') {
-                around.enter(true).ok_or(Error::TooDeep { at: self.at })?;
+                around.enter(true).ok_or(JsonError::TooDeep { at: self.at })?;
                 is_first = true;
             } else if self.take(b'[') {
-                around.enter(false).ok_or(Error::TooDeep { at: self.at })?;
+                around.enter(false).ok_or(JsonError::TooDeep { at: self.at })?;
                 is_first = true;
             } else {
                 self.skip_scalar()?;
@@ -203,11 +203,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn skip_key(&mut self, is_first: bool) -> Result<bool, Error> {
+    fn skip_key(&mut self, is_first: bool) -> Result<bool, JsonError> {
         self.key(is_first).map(|key| key.is_some())
     }
 
-    fn skip_scalar(&mut self) -> Result<(), Error> {
+    fn skip_scalar(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             Some(b'"') => self.string("a string").map(drop),
             Some(b't') => self.literal("true"),
@@ -219,7 +219,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A word.
-    pub(crate) fn literal(&mut self, word: &'static str) -> Result<(), Error> {
+    pub(crate) fn literal(&mut self, word: &'static str) -> Result<(), JsonError> {
         if self.rest().as_bytes().starts_with(word.as_bytes()) {
             self.at += word.len();
             return Ok(());
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A number, as it is written.
-    pub(crate) fn number(&mut self) -> Result<&'a str, Error> {
+    pub(crate) fn number(&mut self) -> Result<&'a str, JsonError> {
         let begin = self.at;
         self.at += usize::from(self.byte() == Some(b'-'));
         if self.byte() == Some(b'0') {
@@ -248,7 +248,7 @@ impl<'a> Reader<'a> {
         Ok(self.since(begin))
     }
 
-    fn digits(&mut self) -> Result<(), Error> {
+    fn digits(&mut self) -> Result<(), JsonError> {
         let begin = self.at;
         while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
@@ -260,7 +260,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn string_with_escapes(&mut self, begin: usize) -> Result<String, Error> {
+    fn string_with_escapes(&mut self, begin: usize) -> Result<String, JsonError> {
         let mut string = self.since(begin).to_owned();
         loop {
             match self.byte() {
@@ -279,7 +279,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The character of an escape.
-    fn escape(&mut self) -> Result<char, Error> {
+    fn escape(&mut self) -> Result<char, JsonError> {
         let escaped = self.text.as_bytes().get(self.at + 1);
         let character = match escaped {
             Some(b'u') => return self.unicode_escape(),
@@ -298,7 +298,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `\uXXXX`, or two that are a pair; half a pair is no character.
-    fn unicode_escape(&mut self) -> Result<char, Error> {
+    fn unicode_escape(&mut self) -> Result<char, JsonError> {
         let unit = self
             .code_unit()
             .ok_or_else(|| self.expected("four hexadecimal digits"))?;

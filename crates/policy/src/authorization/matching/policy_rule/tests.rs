@@ -36,7 +36,7 @@ fn compare(effect: Effect, rule: &ResourceRule, asked: &RequestRow) -> RuleMatch
         effect,
         rule,
         &request,
-        |_| Selected::No,
+        |_| SelectorMatch::No,
         &narrowness,
         &ClusterScoped::default(),
     )
@@ -368,7 +368,7 @@ fn selectors_narrow_an_allow_and_lift_a_deny() {
             effect,
             &written,
             &request,
-            |_| Selected::No,
+            |_| SelectorMatch::No,
             &narrowness,
             &ClusterScoped::default(),
         )

@@ -3,21 +3,21 @@
 use std::collections::HashSet;
 
 use super::schema::{ListKey, Lists, Maps, ScalarClass, SchemaType};
-use super::{Error, FieldMismatches, Schemas};
+use super::{ApplyError, FieldMismatches, Schemas};
 use crate::engine::admission::GroupVersionKind;
 use crate::engine::admission::matching::is_own_group;
 use portcullis_cel::json::{Kind, Node, write_string};
 
 /// That every field of the patch is known and has a value of its type, and that
 /// no set or map of items has one twice (`typed/validate.go`).
-pub(crate) fn fits(schemas: &Schemas<'_>, of: &SchemaType<'_>, patch: Node<'_>) -> Result<(), Error> {
+pub(crate) fn fits(schemas: &Schemas<'_>, of: &SchemaType<'_>, patch: Node<'_>) -> Result<(), ApplyError> {
     let mut walk = Fits {
         schemas,
         path: String::new(),
         found: FieldMismatches::default(),
     };
     walk.value(of, patch);
-    walk.found.into_error(Error::Patch)
+    walk.found.into_error(ApplyError::Patch)
 }
 
 /// That nothing in the patch is atomic. Whoever writes one field of an atomic
@@ -26,7 +26,7 @@ pub(crate) fn has_no_atomics(
     schemas: &Schemas<'_>,
     of: &SchemaType<'_>,
     patch: Node<'_>,
-) -> Result<(), Error> {
+) -> Result<(), ApplyError> {
     let mut walk = Atomics {
         schemas,
         path: String::new(),
@@ -36,7 +36,7 @@ pub(crate) fn has_no_atomics(
     if walk.found.is_empty() {
         Ok(())
     } else {
-        Err(Error::Atomic(walk.found))
+        Err(ApplyError::Atomic(walk.found))
     }
 }
 
@@ -223,8 +223,8 @@ impl Schemas<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownKind`].
-    pub fn is_atomic(&self, kind: &GroupVersionKind<'_>, path: &[&str]) -> Result<Option<bool>, Error> {
+    /// [`ApplyError::UnknownKind`].
+    pub fn is_atomic(&self, kind: &GroupVersionKind<'_>, path: &[&str]) -> Result<Option<bool>, ApplyError> {
         let mut of = self.of(kind)?;
         for step in path {
             while let Some((item, _)) = of.lists() {

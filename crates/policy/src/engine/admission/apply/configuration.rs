@@ -2,7 +2,7 @@
 //! `pkg/cel/mutation/dynamic/objects.go`).
 
 use super::error::WrongName;
-use super::{Error, FieldMismatch, FieldMismatches, MAX_CONFIGURATION, MAX_LEVELS};
+use super::{ApplyError, FieldMismatch, FieldMismatches, MAX_CONFIGURATION, MAX_LEVELS};
 use portcullis_cel::json::write_string;
 use portcullis_cel::{Key, List, Map, Value};
 
@@ -16,8 +16,8 @@ use portcullis_cel::{Key, List, Map, Value};
 ///
 /// # Errors
 ///
-/// [`Error::TypeNames`], [`Error::Value`], and [`Error::TooLarge`].
-pub fn configuration(value: &Value<'_>) -> Result<String, Error> {
+/// [`ApplyError::TypeNames`], [`ApplyError::Value`], and [`ApplyError::TooLarge`].
+pub fn configuration(value: &Value<'_>) -> Result<String, ApplyError> {
     let mut writer = ConfigurationWriter {
         out: String::new(),
         path: String::new(),
@@ -35,7 +35,7 @@ pub fn configuration(value: &Value<'_>) -> Result<String, Error> {
     if writer.wrong.is_empty() {
         Ok(writer.out)
     } else {
-        Err(Error::TypeNames(writer.wrong))
+        Err(ApplyError::TypeNames(writer.wrong))
     }
 }
 
@@ -52,7 +52,7 @@ struct ConfigurationWriter {
 // === impl ConfigurationWriter ===
 
 impl ConfigurationWriter {
-    fn value(&mut self, value: &Value<'_>) -> Result<(), Error> {
+    fn value(&mut self, value: &Value<'_>) -> Result<(), ApplyError> {
         match value {
             Value::Bool(true) => self.out.push_str("true"),
             Value::Bool(false) => self.out.push_str("false"),
@@ -65,12 +65,12 @@ impl ConfigurationWriter {
             other => return Err(self.unfit(other)),
         }
         if self.out.len() > MAX_CONFIGURATION {
-            return Err(Error::TooLarge);
+            return Err(ApplyError::TooLarge);
         }
         Ok(())
     }
 
-    fn list(&mut self, list: &List<'_>) -> Result<(), Error> {
+    fn list(&mut self, list: &List<'_>) -> Result<(), ApplyError> {
         if let List::Json(node) = list {
             self.out.push_str(node.raw());
             return Ok(());
@@ -86,7 +86,7 @@ impl ConfigurationWriter {
         Ok(())
     }
 
-    fn map(&mut self, map: &Map<'_>) -> Result<(), Error> {
+    fn map(&mut self, map: &Map<'_>) -> Result<(), ApplyError> {
         if let Map::Json(node) = map {
             self.out.push_str(node.raw());
             return Ok(());
@@ -121,7 +121,7 @@ impl ConfigurationWriter {
         Ok(())
     }
 
-    fn field(&mut self, field: &str, value: &Value<'_>) -> Result<(), Error> {
+    fn field(&mut self, field: &str, value: &Value<'_>) -> Result<(), ApplyError> {
         let (path, name) = (self.path.len(), self.name.len());
         for text in [&mut self.path, &mut self.name] {
             text.push('.');
@@ -134,7 +134,7 @@ impl ConfigurationWriter {
     }
 
     /// A value in a list or map that the expression writes itself.
-    fn within(&mut self, step: &str, value: &Value<'_>) -> Result<(), Error> {
+    fn within(&mut self, step: &str, value: &Value<'_>) -> Result<(), ApplyError> {
         let back = self.path.len();
         self.path.push_str(step);
         if is_bare(value) {
@@ -145,10 +145,10 @@ impl ConfigurationWriter {
         Ok(())
     }
 
-    fn open(&mut self, bracket: char) -> Result<(), Error> {
+    fn open(&mut self, bracket: char) -> Result<(), ApplyError> {
         self.depth += 1;
         if self.depth > MAX_LEVELS {
-            return Err(Error::TooLarge);
+            return Err(ApplyError::TooLarge);
         }
         self.out.push(bracket);
         Ok(())
@@ -159,17 +159,17 @@ impl ConfigurationWriter {
         self.out.push(bracket);
     }
 
-    fn unfit(&self, value: &Value<'_>) -> Error {
+    fn unfit(&self, value: &Value<'_>) -> ApplyError {
         self.error(format!("a value of type {} is not allowed here", value.type_of()))
     }
 
-    fn wrong_key(&self, key: &Value<'_>) -> Error {
+    fn wrong_key(&self, key: &Value<'_>) -> ApplyError {
         self.error(format!("map key is of type {}, not string", key.type_of()))
     }
 
-    fn error(&self, message: String) -> Error {
+    fn error(&self, message: String) -> ApplyError {
         let path = self.path.clone();
-        Error::Value(FieldMismatch { path, message })
+        ApplyError::Value(FieldMismatch { path, message })
     }
 }
 
@@ -192,8 +192,8 @@ fn is_bare(value: &Value<'_>) -> bool {
 ///
 /// # Errors
 ///
-/// [`Error::TypeNames`].
-pub fn type_names(value: &Value<'_>) -> Result<(), Error> {
+/// [`ApplyError::TypeNames`].
+pub fn type_names(value: &Value<'_>) -> Result<(), ApplyError> {
     let Value::Map(map) = value else {
         return Ok(());
     };
@@ -208,7 +208,7 @@ pub fn type_names(value: &Value<'_>) -> Result<(), Error> {
     if names.wrong.is_empty() {
         Ok(())
     } else {
-        Err(Error::TypeNames(names.wrong))
+        Err(ApplyError::TypeNames(names.wrong))
     }
 }
 

@@ -26,11 +26,11 @@ use super::schema::{Field, Maps, Scalar, SchemaType, Schemas};
 use crate::engine::admission::GroupVersionKind;
 use portcullis_cel::json::{Kind, Node, write_string};
 
-pub use scalar::Reading;
+pub use scalar::DecodeMode;
 
 /// What became of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decoded {
+pub struct DecodedObject {
     /// It, as Go writes it; `None` if that is how it was written already.
     pub text: Option<String>,
     /// Whether it is another object than before. A field that is not known makes no difference
@@ -48,18 +48,18 @@ pub fn decode(
     kind: &GroupVersionKind<'_>,
     before: Node<'_>,
     after: Node<'_>,
-    reading: Reading,
-) -> Result<Decoded, DecodeError> {
+    reading: DecodeMode,
+) -> Result<DecodedObject, DecodeError> {
     let schemas = Schemas::builtin();
     let Ok(of) = schemas.of(kind) else {
-        return Ok(Decoded {
+        return Ok(DecodedObject {
             text: None,
             is_changed: !before.same(after),
         });
     };
-    let mut walk = Walk::new(schemas, reading);
+    let mut walk = DecodeWalk::new(schemas, reading);
     walk.value(of, Some(before), after);
-    let Walk {
+    let DecodeWalk {
         out,
         is_changed,
         found,
@@ -67,8 +67,8 @@ pub fn decode(
         ..
     } = walk;
     found.none().map_err(DecodeError::Mismatches)?;
-    if reading == Reading::Strict && !unknown.is_empty() {
-        let mut old = Walk::new(schemas, reading);
+    if reading == DecodeMode::Strict && !unknown.is_empty() {
+        let mut old = DecodeWalk::new(schemas, reading);
         old.value(of, None, before);
         let known: HashSet<String> = old.unknown.into_iter().map(|field| field.shape).collect();
         unknown.retain(|field| !known.contains(&field.shape));
@@ -77,7 +77,7 @@ pub fn decode(
             return Err(DecodeError::Unknown(paths.map(Unknown::into_path).collect()));
         }
     }
-    Ok(Decoded {
+    Ok(DecodedObject {
         text: (out != after.raw()).then_some(out),
         is_changed,
     })
@@ -89,9 +89,9 @@ pub fn decode(
 const MAX_UNKNOWN: usize = 1_000;
 
 /// One object, as far as it was read.
-pub(crate) struct Walk<'s> {
+pub(crate) struct DecodeWalk<'s> {
     schemas: &'s Schemas<'static>,
-    reading: Reading,
+    reading: DecodeMode,
     path: String,
     /// The path without the places in lists: the items of a list are of one type.
     shape: String,
@@ -117,10 +117,10 @@ impl Unknown {
     }
 }
 
-// === impl Walk ===
+// === impl DecodeWalk ===
 
-impl<'s> Walk<'s> {
-    pub(crate) fn new(schemas: &'s Schemas<'static>, reading: Reading) -> Self {
+impl<'s> DecodeWalk<'s> {
+    pub(crate) fn new(schemas: &'s Schemas<'static>, reading: DecodeMode) -> Self {
         Self {
             schemas,
             reading,

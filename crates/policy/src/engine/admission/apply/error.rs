@@ -14,7 +14,7 @@ pub const MAX_LEVELS: usize = 256;
 /// those do not show Go's own structures.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ApplyError {
     /// An `Object…{}` stands where another name belongs.
     #[error("type mismatch: {}", names(.0))]
     TypeNames(Vec<WrongName>),
@@ -116,7 +116,7 @@ impl FieldMismatches {
     }
 
     /// The error that `of` makes of them, if there are any.
-    pub(crate) fn into_error(self, of: impl FnOnce(Self) -> Error) -> Result<(), Error> {
+    pub(crate) fn into_error(self, of: impl FnOnce(Self) -> ApplyError) -> Result<(), ApplyError> {
         self.none().map_err(of)
     }
 

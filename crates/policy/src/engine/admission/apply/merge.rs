@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::check::{self, is_type_meta, misfit};
 use super::schema::{Lists, Maps, SchemaType};
-use super::{Error, FieldMismatches, Schemas};
+use super::{ApplyError, FieldMismatches, Schemas};
 use portcullis_cel::json::{Kind, Node, Tree, TreeList};
 
 /// `object` with what `patch` says; the patch has been checked.
@@ -14,7 +14,7 @@ pub(crate) fn merge<'d>(
     of: &SchemaType<'_>,
     object: Node<'d>,
     patch: Node<'d>,
-) -> Result<Tree<'d>, Error> {
+) -> Result<Tree<'d>, ApplyError> {
     let mut walk = Merge {
         schemas,
         path: String::new(),
@@ -47,7 +47,7 @@ impl<'w, 's> Merge<'w, 's> {
         of: &'w SchemaType<'s>,
         old: Option<Node<'d>>,
         new: Node<'d>,
-    ) -> Result<Tree<'d>, Error> {
+    ) -> Result<Tree<'d>, ApplyError> {
         let Some(old) = old.filter(|old| !old.is_null()) else {
             return Ok(Tree::Node(new));
         };
@@ -71,7 +71,7 @@ impl<'w, 's> Merge<'w, 's> {
         }
     }
 
-    fn map<'d>(&mut self, maps: Maps<'w, 's>, old: Node<'d>, new: Node<'d>) -> Result<Tree<'d>, Error> {
+    fn map<'d>(&mut self, maps: Maps<'w, 's>, old: Node<'d>, new: Node<'d>) -> Result<Tree<'d>, ApplyError> {
         let is_root = self.path.is_empty();
         let mut tree = Tree::Node(old);
         for (name, value) in new.entries() {
@@ -99,7 +99,7 @@ impl<'w, 's> Merge<'w, 's> {
         lists: &Lists<'_>,
         old: Node<'d>,
         new: Node<'d>,
-    ) -> Result<Tree<'d>, Error> {
+    ) -> Result<Tree<'d>, ApplyError> {
         // An object may have far more items than the patch names: only of those is anything kept.
         let new = self.new_items(lists, new)?;
         let names = new.iter().map(|(name, _)| name.as_str()).zip(0..).collect();
@@ -144,7 +144,7 @@ impl<'w, 's> Merge<'w, 's> {
         name: &str,
         old: Option<Node<'d>>,
         new: Node<'d>,
-    ) -> Result<Tree<'d>, Error> {
+    ) -> Result<Tree<'d>, ApplyError> {
         let back = self.path.len();
         self.path.push_str(name);
         let merged = self.value(of, old, new)?;
@@ -152,7 +152,7 @@ impl<'w, 's> Merge<'w, 's> {
         Ok(merged)
     }
 
-    fn new_items<'d>(&self, lists: &Lists<'_>, list: Node<'d>) -> Result<NewItems<'d>, Error> {
+    fn new_items<'d>(&self, lists: &Lists<'_>, list: Node<'d>) -> Result<NewItems<'d>, ApplyError> {
         let items = list.items().enumerate();
         items
             .map(|(place, node)| Ok((self.name(lists, place, node)?, node)))
@@ -165,7 +165,7 @@ impl<'w, 's> Merge<'w, 's> {
         lists: &Lists<'_>,
         list: Node<'d>,
         names: &HashMap<&str, usize>,
-    ) -> Result<NamedItems<'d>, Error> {
+    ) -> Result<NamedItems<'d>, ApplyError> {
         let mut named = NamedItems::default();
         for (place, node) in list.items().enumerate() {
             if let Some(new) = names.get(self.name(lists, place, node)?.as_str()) {
@@ -177,7 +177,7 @@ impl<'w, 's> Merge<'w, 's> {
         Ok(named)
     }
 
-    fn name(&self, lists: &Lists<'_>, place: usize, node: Node<'_>) -> Result<String, Error> {
+    fn name(&self, lists: &Lists<'_>, place: usize, node: Node<'_>) -> Result<String, ApplyError> {
         match check::name(lists, node) {
             Ok(name) => Ok(name.unwrap_or_default()),
             Err(unnamed) => Err(self.error(format!("element {place}: {unnamed}"))),
@@ -185,10 +185,10 @@ impl<'w, 's> Merge<'w, 's> {
     }
 
     /// The patch was checked, so what does not fit is the object's.
-    fn error(&self, message: String) -> Error {
+    fn error(&self, message: String) -> ApplyError {
         let mut found = FieldMismatches::default();
         found.push(&self.path, message);
-        Error::Object(found)
+        ApplyError::Object(found)
     }
 }
 

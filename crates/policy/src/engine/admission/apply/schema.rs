@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::Error;
+use super::ApplyError;
 use crate::engine::admission::GroupVersionKind;
 
 /// The types of a set of kinds.
@@ -148,17 +148,17 @@ impl<'s> Schemas<'s> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownKind`].
-    pub fn know(&self, kind: &GroupVersionKind<'_>) -> Result<(), Error> {
+    /// [`ApplyError::UnknownKind`].
+    pub fn know(&self, kind: &GroupVersionKind<'_>) -> Result<(), ApplyError> {
         self.of(kind).map(|_| ())
     }
 
-    pub(crate) fn of(&self, kind: &GroupVersionKind<'_>) -> Result<&SchemaType<'s>, Error> {
+    pub(crate) fn of(&self, kind: &GroupVersionKind<'_>) -> Result<&SchemaType<'s>, ApplyError> {
         let version = match kind.group.as_ref() {
             "" => kind.version.to_string(),
             group => format!("{group}/{}", kind.version),
         };
-        let unknown = || Error::UnknownKind {
+        let unknown = || ApplyError::UnknownKind {
             kind: format!("{version}, Kind={}", kind.kind),
         };
         self.kinds
@@ -266,19 +266,19 @@ impl<'t, 's> Maps<'t, 's> {
 
 /// Why a table is not read: the line, from 1.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(usize);
+pub(crate) struct SchemaError(usize);
 
 type Places<'s> = HashMap<&'s str, usize>;
 
 impl<'s> Schemas<'s> {
     /// Reads a table.
-    pub(crate) fn read(text: &'s str) -> Result<Self, Malformed> {
+    pub(crate) fn read(text: &'s str) -> Result<Self, SchemaError> {
         let lines = || text.lines().enumerate().map(|(line, text)| (line + 1, text));
         let named = lines().filter_map(|(_, line)| line.strip_prefix("type ")?.split(' ').next());
         let places: Places<'s> = named.enumerate().map(|(place, name)| (name, place)).collect();
         let mut schemas = Self::default();
         for (number, line) in lines() {
-            schemas.line(line, &places).ok_or(Malformed(number))?;
+            schemas.line(line, &places).ok_or(SchemaError(number))?;
         }
         Ok(schemas)
     }

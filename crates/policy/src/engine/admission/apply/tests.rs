@@ -3,7 +3,7 @@
 mod configurations;
 
 use super::schema::Schemas;
-use super::{Error, configuration, merge};
+use super::{ApplyError, configuration, merge};
 use crate::engine::admission::GroupVersionKind;
 use portcullis_cel::json::Document;
 use portcullis_cel::{Activation, Budget, Environment, Type, Value, Version};
@@ -26,7 +26,7 @@ fn kind(kind: &str) -> GroupVersionKind<'_> {
     }
 }
 
-fn merged(object: &str, patch: &str) -> Result<String, Error> {
+fn merged(object: &str, patch: &str) -> Result<String, ApplyError> {
     let schemas = Schemas::read(SCHEMA).unwrap();
     let (object, patch) = (Document::parse(object).unwrap(), Document::parse(patch).unwrap());
     merge(&schemas, &kind("Thing"), object.root(), patch.root()).map(|tree| tree.to_text())

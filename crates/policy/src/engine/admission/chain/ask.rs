@@ -20,13 +20,13 @@ use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::variables::{Inputs, MatchConditions, NamespaceObject, RequestView};
 use crate::engine::admission::webhook::{Call, SideEffects, Verdict, Webhook, WebhookAnswer};
-use crate::engine::admission::webhooks::Listed;
+use crate::engine::admission::webhooks::ListedWebhook;
 use crate::engine::admission::{AdmissionSet, Denial, Request, outcome};
 use portcullis_cel::json::Node;
 use portcullis_cel::json::patch::PatchBudget;
 
 /// Whether a webhook is to be asked.
-pub(crate) enum Matching {
+pub(crate) enum WebhookMatch {
     /// No.
     Not,
     /// Yes, about the object as this resource.
@@ -43,10 +43,10 @@ impl AdmissionSet {
     /// What refuses the request whatever `failurePolicy` says.
     pub(crate) fn matches(
         &self,
-        listed: &Listed,
+        listed: &ListedWebhook,
         context: RunContext<'_>,
         object: Option<Node<'_>>,
-    ) -> Result<Matching, Box<Denial>> {
+    ) -> Result<WebhookMatch, Box<Denial>> {
         let webhook = &*listed.webhook;
         let subject = self.subject(context.request, object);
         let found = webhook.constraints.matches(subject);
@@ -56,15 +56,15 @@ impl AdmissionSet {
         });
         let matched = match found {
             Ok(Some(matched)) => matched,
-            Ok(None) => return Ok(Matching::Not),
+            Ok(None) => return Ok(WebhookMatch::Not),
             Err(fault) => return Err(Box::new(refusal(&fault))),
         };
         if let Err(fault) = matched.as_sent(context.request) {
-            return Ok(Matching::Fails(Objection::Call(unconverted(&fault))));
+            return Ok(WebhookMatch::Fails(Objection::Call(unconverted(&fault))));
         }
         match self.conditions(webhook, context, &matched, object) {
-            MatchConditions::Match => Ok(Matching::As(matched.into_owned())),
-            MatchConditions::NoMatch(_) => Ok(Matching::Not),
+            MatchConditions::Match => Ok(WebhookMatch::As(matched.into_owned())),
+            MatchConditions::NoMatch(_) => Ok(WebhookMatch::Not),
             MatchConditions::Error(why) => Err(Box::new(outcome::forbidden(context.request, &why))),
         }
     }
@@ -105,7 +105,7 @@ impl AdmissionSet {
 
 /// How to ask a webhook that matched, but for the object.
 pub(crate) fn call(
-    listed: &Listed,
+    listed: &ListedWebhook,
     request: &Request<'_>,
     matched: MatchedResource<'static>,
 ) -> Result<Call, Objection> {

@@ -15,9 +15,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ask::{self, Matching};
+use super::ask::{self, WebhookMatch};
 use super::objection::{self, Objection, add_warnings_and_annotations, cause};
-use super::patch::{self, Patched};
+use super::patch::{self, PatchedObject};
 use crate::engine::Cause;
 use crate::engine::admission::changes::ChangedObject;
 use crate::engine::admission::mutating::MutationState;
@@ -26,20 +26,20 @@ use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::webhook::{
     Call, Reinvocable, Reinvocation, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult,
 };
-use crate::engine::admission::webhooks::Listed;
+use crate::engine::admission::webhooks::ListedWebhook;
 use crate::engine::admission::{AdmissionSet, Denial, Outcome, Phase, outcome};
 use portcullis_cel::json::{diff, patch as json_patch};
 
 /// What is known between two steps.
 #[derive(Debug, Clone)]
-pub(crate) struct Mutating {
+pub(crate) struct MutatingPhase {
     policies: MutationState,
     webhooks: Reinvocable<usize>,
     stage: MutatingStage,
     /// 0 in the first pass, 1 in that of reinvocation.
     round: usize,
     /// The places of the webhooks that could match.
-    candidates: Option<Vec<(usize, Arc<Listed>)>>,
+    candidates: Option<Vec<(usize, Arc<ListedWebhook>)>>,
     /// The webhook whose answer is awaited.
     asked: Option<PendingCall>,
     /// Whether anything changed the object, so that there is a second pass.
@@ -66,9 +66,9 @@ struct PendingCall {
     call: Call,
 }
 
-// === impl Mutating ===
+// === impl MutatingPhase ===
 
-impl Mutating {
+impl MutatingPhase {
     pub(crate) fn new() -> Self {
         Self {
             policies: MutationState::new(),
@@ -154,9 +154,9 @@ impl Mutating {
         let is_to_run = self.round == 0 || self.webhooks.is_required(&place);
         let recorded = if is_to_run { context } else { context.unrecorded() };
         let matched = match set.matches(listed, recorded, self.policies.object_of(request)) {
-            Ok(Matching::Not) => return None,
-            Ok(Matching::As(matched)) => Ok(matched),
-            Ok(Matching::Fails(objection)) => Err(objection),
+            Ok(WebhookMatch::Not) => return None,
+            Ok(WebhookMatch::As(matched)) => Ok(matched),
+            Ok(WebhookMatch::Fails(objection)) => Err(objection),
             Err(_) if listed.is_shadow => return None,
             // Conditions without time fail; the next step says of what.
             Err(_) if run.deadline.has_passed() => return None,
@@ -175,7 +175,7 @@ impl Mutating {
     fn ask(
         &mut self,
         place: usize,
-        listed: &Listed,
+        listed: &ListedWebhook,
         call: Result<Call, Objection>,
         context: RunContext<'_>,
     ) -> Option<Call> {
@@ -254,7 +254,7 @@ impl Mutating {
         call: &Call,
         reply: &WebhookReply,
         context: RunContext<'_>,
-    ) -> Result<Option<Patched>, Objection> {
+    ) -> Result<Option<PatchedObject>, Objection> {
         add_warnings_and_annotations(&mut self.outcome, &call.webhook, reply);
         if let Some(denial) = &reply.denial {
             return Err(Objection::Denial(Box::new(denial.clone())));
@@ -277,7 +277,7 @@ impl Mutating {
         context: RunContext<'_>,
         (place, cause): (usize, Cause<'static>),
         webhook: &Arc<Webhook>,
-        result: Result<Option<Patched>, Objection>,
+        result: Result<Option<PatchedObject>, Objection>,
         took: Option<Duration>,
     ) {
         let at = (self.round, place);
@@ -300,7 +300,7 @@ impl Mutating {
         objection::mutation(&mut self.outcome.audit_annotations, at, webhook, is_changed);
         objection::paths(&mut self.outcome.audit_annotations, at, webhook, &result.changed);
         self.outcome.webhooks.push(result);
-        if let Some(Patched { object, .. }) = patched {
+        if let Some(PatchedObject { object, .. }) = patched {
             self.policies.record_change(context, &object);
             self.policies.object = Some(object);
         }
@@ -314,7 +314,7 @@ impl Mutating {
         }
     }
 
-    fn paths(&self, context: RunContext<'_>, patched: Option<&Patched>) -> Vec<String> {
+    fn paths(&self, context: RunContext<'_>, patched: Option<&PatchedObject>) -> Vec<String> {
         let before = self.policies.object_of(context.request);
         match (before, patched) {
             (Some(before), Some(patched)) => patch::paths(before, patched.object.root()),

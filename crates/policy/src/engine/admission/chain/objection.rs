@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::engine::admission::policy::FailurePolicy;
 use crate::engine::admission::run::Phase;
 use crate::engine::admission::webhook::{CallFailure, ReviewVersion, Verdict, Webhook, WebhookReply};
-use crate::engine::admission::webhooks::Listed;
+use crate::engine::admission::webhooks::ListedWebhook;
 use crate::engine::admission::{Denial, Outcome, outcome};
 use crate::engine::{Cause, CauseKind, is_label_key};
 use portcullis_cel::json::{ObjectWriter, write_string};
@@ -81,7 +81,7 @@ pub(crate) fn add_warnings_and_annotations(outcome: &mut Outcome, webhook: &Webh
 }
 
 /// The webhook as what refused the request.
-pub(crate) fn cause(phase: Phase, listed: &Listed) -> Cause<'static> {
+pub(crate) fn cause(phase: Phase, listed: &ListedWebhook) -> Cause<'static> {
     let is_alpha = listed.webhook.version == Some(ReviewVersion::V1alpha1);
     Cause {
         kind: match phase {

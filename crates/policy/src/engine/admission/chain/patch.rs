@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::objection::Objection;
-use crate::engine::admission::apply::{self, Decoded, Reading};
+use crate::engine::admission::apply::{self, DecodeMode, DecodedObject};
 use crate::engine::admission::changes::{ChangeError, ChangeLimits, ChangedObject};
 use crate::engine::admission::matching::is_own_group;
 use crate::engine::admission::webhook::{Call, ReviewVersion, WebhookReply};
@@ -23,7 +23,7 @@ const PATHS: usize = 256;
 const PATH_BYTES: usize = 1 << 10;
 
 /// An object after a patch.
-pub(crate) struct Patched {
+pub(crate) struct PatchedObject {
     pub(crate) object: Arc<ChangedObject>,
     /// Whether it is another object, as the API server compares them.
     pub(crate) is_changed: bool,
@@ -41,7 +41,7 @@ pub(crate) fn patched(
     object: Option<Node<'_>>,
     limits: ChangeLimits<'_>,
     budget: &mut PatchBudget,
-) -> Result<Option<Patched>, Objection> {
+) -> Result<Option<PatchedObject>, Objection> {
     let Some(bytes) = reply
         .patch
         .as_deref()
@@ -70,13 +70,14 @@ pub(crate) fn patched(
     let patched = applied(&document, object, budget).map_err(|error| internal(error.to_string()))?;
     let patched = limits.object(patched).map_err(unchanged)?;
     apply::check_type_meta(&call.kind, patched.root()).map_err(internal)?;
-    let Decoded { text, is_changed } = apply::decode(&call.kind, object, patched.root(), Reading::Lenient)
-        .map_err(|error| internal(error.to_string()))?;
+    let DecodedObject { text, is_changed } =
+        apply::decode(&call.kind, object, patched.root(), DecodeMode::Lenient)
+            .map_err(|error| internal(error.to_string()))?;
     let object = match text {
         Some(text) => limits.object(text).map_err(unchanged)?,
         None => patched,
     };
-    Ok(Some(Patched { object, is_changed }))
+    Ok(Some(PatchedObject { object, is_changed }))
 }
 
 /// What differs, as paths; bounded.
@@ -105,7 +106,11 @@ fn read(bytes: &[u8]) -> Result<Document<'_>, String> {
     Ok(document)
 }
 
-fn applied(patch: &Document<'_>, object: Node<'_>, budget: &mut PatchBudget) -> Result<String, patch::Error> {
+fn applied(
+    patch: &Document<'_>,
+    object: Node<'_>,
+    budget: &mut PatchBudget,
+) -> Result<String, patch::PatchError> {
     let tree = patch::apply_within(object, patch::read(patch.root())?, budget)?;
     Ok(tree.to_text())
 }

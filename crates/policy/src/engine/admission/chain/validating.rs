@@ -10,13 +10,13 @@
 
 use std::sync::Arc;
 
-use super::ask::{self, Matching};
+use super::ask::{self, WebhookMatch};
 use super::objection::{self, Objection, add_warnings_and_annotations, cause};
-use crate::engine::admission::exceptions::{self, Excuses};
+use crate::engine::admission::exceptions::{self, ExceptionMatcher};
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
-use crate::engine::admission::webhooks::Listed;
+use crate::engine::admission::webhooks::ListedWebhook;
 use crate::engine::admission::{
     AdmissionSet, Denial, Outcome, Phase, Request, Run, StatusCause, StatusDetails, outcome,
 };
@@ -24,7 +24,7 @@ use crate::engine::{Cause, StatusReason};
 
 /// What is known between the two steps.
 #[derive(Debug, Clone)]
-pub(crate) struct Validating {
+pub(crate) struct ValidatingPhase {
     /// What the policies said.
     outcome: Outcome,
     matched: Vec<MatchedWebhook>,
@@ -39,9 +39,9 @@ struct MatchedWebhook {
     objection: Option<Objection>,
 }
 
-// === impl Validating ===
+// === impl ValidatingPhase ===
 
-impl Validating {
+impl ValidatingPhase {
     /// Runs the policies, after what was `judged` already.
     pub(crate) fn new(set: &AdmissionSet, context: RunContext<'_>, judged: &Outcome) -> Self {
         let mut outcome = set.validate(context);
@@ -68,9 +68,9 @@ impl Validating {
         let candidates = set.validating_webhooks.candidates(request, run.only);
         for (_, listed) in &candidates {
             let call = match set.matches(listed, context, request.object) {
-                Ok(Matching::Not) => continue,
-                Ok(Matching::As(matched)) => ask::call(listed, request, matched),
-                Ok(Matching::Fails(objection)) => Err(objection),
+                Ok(WebhookMatch::Not) => continue,
+                Ok(WebhookMatch::As(matched)) => ask::call(listed, request, matched),
+                Ok(WebhookMatch::Fails(objection)) => Err(objection),
                 Err(_) if listed.is_shadow => continue,
                 Err(denial) => {
                     self.outcome.denial = Some(*denial);
@@ -93,7 +93,7 @@ impl Validating {
 
     fn ask(
         &mut self,
-        listed: &Listed,
+        listed: &ListedWebhook,
         call: Result<Call, Objection>,
         context: RunContext<'_>,
     ) -> Option<Call> {
@@ -176,7 +176,7 @@ impl Validating {
         self.outcome.webhooks.push(result);
         let Some(objection) = objection else { return };
         if matches!(objection, Objection::Denial(_))
-            && let Some(excused) = Excuses::default().find(&webhook.id(), set, context)
+            && let Some(excused) = ExceptionMatcher::default().find(&webhook.id(), set, context)
         {
             return exceptions::note(&mut self.outcome.exceptions, excused);
         }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::{Exception, Excused, NotExcused};
+use super::{Exception, ExcusedDenials, NotExcused};
 use crate::authorization::matching::subject_matches;
 use crate::engine::admission::matching::{Namespaces, label, selects_object};
 use crate::engine::admission::policy::FailurePolicy;
@@ -27,16 +27,16 @@ const REASON_BYTES: usize = 1 << 10;
 /// What is excused of one request. Each policy is looked up once: whether an
 /// exception applies depends on the request alone.
 #[derive(Debug, Default)]
-pub(crate) struct Excuses(HashMap<String, Option<Arc<Exception>>>);
+pub(crate) struct ExceptionMatcher(HashMap<String, Option<Arc<Exception>>>);
 
-impl Excuses {
+impl ExceptionMatcher {
     /// The first exception, by name, that excuses the denials of `policy`.
     pub(crate) fn find(
         &mut self,
         policy: &str,
         set: &AdmissionSet,
         context: RunContext<'_>,
-    ) -> Option<Excused> {
+    ) -> Option<ExcusedDenials> {
         let found = match self.0.get(policy) {
             Some(found) => found.clone(),
             None => {
@@ -45,7 +45,7 @@ impl Excuses {
                 found
             }
         };
-        found.map(|exception| Excused {
+        found.map(|exception| ExcusedDenials {
             exception,
             policy: policy.to_owned(),
         })
@@ -71,8 +71,9 @@ fn look_up(policy: &str, set: &AdmissionSet, context: RunContext<'_>) -> Option<
 }
 
 /// Adds `excused` to what was excused before, once.
-pub(crate) fn note(all: &mut Vec<Excused>, excused: Excused) {
-    let same = |one: &Excused| one.policy == excused.policy && one.exception.name == excused.exception.name;
+pub(crate) fn note(all: &mut Vec<ExcusedDenials>, excused: ExcusedDenials) {
+    let same =
+        |one: &ExcusedDenials| one.policy == excused.policy && one.exception.name == excused.exception.name;
     if !all.iter().any(same) {
         all.push(excused);
     }
@@ -80,9 +81,9 @@ pub(crate) fn note(all: &mut Vec<Excused>, excused: Excused) {
 
 /// Writes what was excused into the audit annotations, if anything was: a JSON
 /// list, cut after whole entries where it would be too long.
-pub(crate) fn publish(all: &[Excused], annotations: &mut BTreeMap<String, String>) {
+pub(crate) fn publish(all: &[ExcusedDenials], annotations: &mut BTreeMap<String, String>) {
     let mut list = String::from("[");
-    for Excused { exception, policy } in all {
+    for ExcusedDenials { exception, policy } in all {
         let back = list.len();
         if back > 1 {
             list.push(',');

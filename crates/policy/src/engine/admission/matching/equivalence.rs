@@ -15,14 +15,14 @@ use portcullis_cel::json::Node;
 #[derive(Debug, Clone, Default)]
 pub struct Equivalents {
     /// In an order, so that the same is found first each time.
-    classes: BTreeMap<String, Vec<Registered>>,
+    classes: BTreeMap<String, Vec<RegisteredResource>>,
     /// Pairs of a group and resource, to the class they are in.
     class_of: HashMap<(String, String), String>,
     custom: CustomResources,
 }
 
 #[derive(Debug, Clone)]
-struct Registered {
+struct RegisteredResource {
     resource: GroupVersionResource<'static>,
     subresource: String,
     kind: GroupVersionKind<'static>,
@@ -52,7 +52,7 @@ impl Equivalents {
         };
         let names = (resource.group.to_string(), resource.resource.to_string());
         self.class_of.insert(names, class.clone());
-        let registered = Registered {
+        let registered = RegisteredResource {
             resource,
             subresource: subresource.to_owned(),
             kind,
@@ -80,7 +80,7 @@ impl Equivalents {
         &self,
         resource: &GroupVersionResource<'_>,
         subresource: &str,
-    ) -> Option<Vec<Named<'_>>> {
+    ) -> Option<Vec<ResourceAndKind<'_>>> {
         let Some(class) = self.class(&resource.group, &resource.resource) else {
             return match is_single(resource) {
                 true => Some(Vec::new()),
@@ -116,7 +116,7 @@ impl Equivalents {
     }
 
     /// The classes of `resource` of `group`, which may be `*`.
-    fn meant(&self, group: &str, resource: &str) -> Vec<&[Registered]> {
+    fn meant(&self, group: &str, resource: &str) -> Vec<&[RegisteredResource]> {
         if resource != "*" {
             return self.class(group, resource).into_iter().collect();
         }
@@ -126,7 +126,7 @@ impl Equivalents {
             .collect()
     }
 
-    fn class(&self, group: &str, resource: &str) -> Option<&[Registered]> {
+    fn class(&self, group: &str, resource: &str) -> Option<&[RegisteredResource]> {
         let names = (group.to_owned(), resource.to_owned());
         // Of each name that has a class there is the class: both are registered at once.
         let class = self.class_of.get(&names)?;
@@ -340,7 +340,7 @@ struct CustomVersion {
 pub struct CustomResources(Arc<[Arc<CustomResource>]>);
 
 /// A resource of one version, and the kind of its objects.
-pub(crate) type Named<'c> = (GroupVersionResource<'c>, GroupVersionKind<'c>);
+pub(crate) type ResourceAndKind<'c> = (GroupVersionResource<'c>, GroupVersionKind<'c>);
 
 // === impl CustomResource ===
 
@@ -383,7 +383,7 @@ impl CustomResource {
 
     /// The same resource in each version that has the subresource, those too that are not served
     /// (`getOrCreateServingInfoFor` of `apiextensions-apiserver/pkg/apiserver/customresource_handler.go`).
-    fn named(&self, subresource: &str) -> Vec<Named<'_>> {
+    fn named(&self, subresource: &str) -> Vec<ResourceAndKind<'_>> {
         let has = |version: &&CustomVersion| match subresource {
             "" => true,
             "status" => version.has_status,
@@ -434,7 +434,7 @@ impl CustomResources {
         &self,
         resource: &GroupVersionResource<'_>,
         subresource: &str,
-    ) -> Option<Vec<Named<'_>>> {
+    ) -> Option<Vec<ResourceAndKind<'_>>> {
         let name = (resource.group.as_ref(), resource.resource.as_ref());
         let place = self.0.binary_search_by_key(&name, |one| one.name()).ok()?;
         Some(self.0.get(place)?.named(subresource))

@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::{MutatingPolicy, MutationFault};
-use crate::engine::admission::bound::Bound;
+use crate::engine::admission::bound::BoundPolicy;
 use crate::engine::admission::changes::{ChangeError, ChangedObject};
 use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
 use crate::engine::admission::matching::MatchedResource;
@@ -106,7 +106,7 @@ impl AdmissionSet {
     pub(crate) fn invocations<'s>(
         &'s self,
         place: usize,
-        bound: &'s Bound<MutatingPolicy>,
+        bound: &'s BoundPolicy<MutatingPolicy>,
         object: Option<Node<'_>>,
         pass: &mut Pass<'_>,
         invocations: &mut Vec<Invocation<'s>>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::dispatcher::{MutationState, Pass, PolicyRefusal};
 use crate::engine::StatusReason;
 use crate::engine::admission::changes::ChangedObject;
-use crate::engine::admission::initializers::Installed;
+use crate::engine::admission::initializers::InstalledInitializer;
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::{AdmissionSet, Request, initializers};
@@ -36,7 +36,12 @@ impl AdmissionSet {
         state.complete(last, context);
     }
 
-    fn initialize_by(&self, installed: &Installed, state: &mut MutationState, context: RunContext<'_>) {
+    fn initialize_by(
+        &self,
+        installed: &InstalledInitializer,
+        state: &mut MutationState,
+        context: RunContext<'_>,
+    ) {
         let Some(policy) = &installed.policy else {
             let missing = installed.missing(self.failure_policy);
             state.refusals.extend(missing.map(|message| PolicyRefusal {

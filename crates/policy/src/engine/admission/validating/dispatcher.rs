@@ -13,9 +13,9 @@ use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
-use super::{Failures, PolicyAnnotations, Validated, ValidatingPolicy, ValidationDecision};
-use crate::engine::admission::bound::Bound;
-use crate::engine::admission::exceptions::{self, Exception, Excuses};
+use super::{Failures, PolicyAnnotations, ValidatingPolicy, ValidationDecision, ValidationResult};
+use crate::engine::admission::bound::BoundPolicy;
+use crate::engine::admission::exceptions::{self, Exception, ExceptionMatcher};
 use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
 use crate::engine::admission::matching::MatchedResource;
 use crate::engine::admission::namespace::RequestNamespace;
@@ -42,7 +42,7 @@ struct Dispatch<'d> {
     context: RunContext<'d>,
     outcome: Outcome,
     failures: Failures,
-    excuses: Excuses,
+    excuses: ExceptionMatcher,
     /// What the expressions of the policy at hand have cost.
     spent: u64,
     /// That of the request, once it was looked for.
@@ -60,7 +60,7 @@ impl AdmissionSet {
             context,
             outcome: Outcome::default(),
             failures: Failures::default(),
-            excuses: Excuses::default(),
+            excuses: ExceptionMatcher::default(),
             spent: 0,
             namespace: &OnceCell::new(),
         };
@@ -107,7 +107,11 @@ impl AdmissionSet {
         self.validating.names()
     }
 
-    fn validate_one(&self, bound: &Bound<ValidatingPolicy>, dispatch: &mut Dispatch<'_>) -> PolicyResult {
+    fn validate_one(
+        &self,
+        bound: &BoundPolicy<ValidatingPolicy>,
+        dispatch: &mut Dispatch<'_>,
+    ) -> PolicyResult {
         let policy = &*bound.policy;
         let RunContext { request, run, .. } = dispatch.context;
         let subject = self.subject(request, request.object);
@@ -186,7 +190,7 @@ impl Dispatch<'_> {
         &mut self,
         policy: &ValidatingPolicy,
         binding: &PolicyBinding,
-        validated: &Validated,
+        validated: &ValidationResult,
         annotations: &mut PolicyAnnotations,
     ) {
         let name = &policy.applicability.name;
@@ -324,9 +328,9 @@ impl Dispatch<'_> {
     }
 }
 
-// === impl Validated ===
+// === impl ValidationResult ===
 
-impl Validated {
+impl ValidationResult {
     fn evaluation(&self) -> PolicyResult {
         let failed = |decision: &ValidationDecision| {
             matches!(

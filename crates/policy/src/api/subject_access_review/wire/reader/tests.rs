@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn skip(text: &str) -> Result<(), Error> {
+fn skip(text: &str) -> Result<(), JsonError> {
     let mut reader = Reader::new(text);
     reader.skip()?;
     reader.end()
@@ -64,7 +64,10 @@ fn every_sort_of_value_is_skipped() {
 fn nesting_ends_at_its_limit() {
     let nested = |depth: usize| format!("{}{}", r#"{"a":["#.repeat(depth / 2), "]}".repeat(depth / 2));
     assert!(skip(&nested(MAX_DEPTH)).is_ok());
-    assert!(matches!(skip(&nested(MAX_DEPTH + 2)), Err(Error::TooDeep { .. })));
+    assert!(matches!(
+        skip(&nested(MAX_DEPTH + 2)),
+        Err(JsonError::TooDeep { .. })
+    ));
 }
 
 proptest! {

@@ -24,13 +24,13 @@ const MICRO_DIGITS: usize = 6;
 /// # Errors
 ///
 /// Why Go does not read it.
-pub(crate) fn encoded(of: Scalar, node: Node<'_>, reading: Reading) -> Result<Cow<'_, str>, String> {
+pub(crate) fn encoded(of: Scalar, node: Node<'_>, reading: DecodeMode) -> Result<Cow<'_, str>, String> {
     let text = node.as_str();
     match (of, text) {
         (Scalar::Int32, _) => integer(node, reading, |value| match reading {
             #[expect(clippy::cast_possible_truncation, reason = "as upstream")]
-            Reading::Values => Some(i64::from(value as i32)),
-            Reading::Strict | Reading::Lenient => i32::try_from(value).ok().map(i64::from),
+            DecodeMode::Values => Some(i64::from(value as i32)),
+            DecodeMode::Strict | DecodeMode::Lenient => i32::try_from(value).ok().map(i64::from),
         }),
         (Scalar::Int64, _) => integer(node, reading, Some),
         (Scalar::IntOrString, None) => {
@@ -87,13 +87,13 @@ pub(crate) const fn zero(of: Scalar) -> &'static str {
 
 fn integer(
     node: Node<'_>,
-    reading: Reading,
+    reading: DecodeMode,
     fits: impl Fn(i64) -> Option<i64>,
 ) -> Result<Cow<'_, str>, String> {
     let raw = node.raw();
     let whole = match reading {
-        Reading::Strict | Reading::Lenient => raw.parse().ok(),
-        Reading::Values => raw.parse().ok().or_else(|| whole(node)),
+        DecodeMode::Strict | DecodeMode::Lenient => raw.parse().ok(),
+        DecodeMode::Values => raw.parse().ok().or_else(|| whole(node)),
     };
     match whole.filter(|_| node.kind() == Kind::Number).and_then(fits) {
         Some(value) => Ok(Cow::Owned(value.to_string())),
@@ -101,13 +101,13 @@ fn integer(
     }
 }
 
-fn byte(item: Node<'_>, reading: Reading) -> Option<u8> {
+fn byte(item: Node<'_>, reading: DecodeMode) -> Option<u8> {
     if item.is_null() {
         return Some(0);
     }
     let read = integer(item, reading, |value| match reading {
-        Reading::Values => Some(value.rem_euclid(256)),
-        Reading::Strict | Reading::Lenient => u8::try_from(value).ok().map(i64::from),
+        DecodeMode::Values => Some(value.rem_euclid(256)),
+        DecodeMode::Strict | DecodeMode::Lenient => u8::try_from(value).ok().map(i64::from),
     });
     read.ok()?.parse().ok()
 }
@@ -154,7 +154,7 @@ fn quoted(text: &str) -> Cow<'static, str> {
 
 /// How an object that was changed is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reading {
+pub enum DecodeMode {
     /// As JSON, in which a field that no API server had yet is an error.
     Strict,
     /// As JSON.

@@ -9,18 +9,18 @@ fn kind(group: &str, kind: &str) -> GroupVersionKind<'static> {
     }
 }
 
-fn read(of: &str, before: &str, after: &str, reading: Reading) -> Result<Decoded, String> {
+fn read(of: &str, before: &str, after: &str, reading: DecodeMode) -> Result<DecodedObject, String> {
     let (before, after) = (Document::parse(before).unwrap(), Document::parse(after).unwrap());
     decode(&kind("", of), before.root(), after.root(), reading).map_err(|error| error.to_string())
 }
 
-fn written(of: &str, before: &str, after: &str, reading: Reading) -> Result<String, String> {
+fn written(of: &str, before: &str, after: &str, reading: DecodeMode) -> Result<String, String> {
     let decoded = read(of, before, after, reading)?;
     Ok(decoded.text.unwrap_or_else(|| after.to_owned()))
 }
 
 fn is_changed(of: &str, before: &str, after: &str) -> Result<bool, String> {
-    read(of, before, after, Reading::Lenient).map(|decoded| decoded.is_changed)
+    read(of, before, after, DecodeMode::Lenient).map(|decoded| decoded.is_changed)
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn what_is_empty_is_left_out_where_go_leaves_it_out() {
         ),
     ] {
         assert_eq!(
-            written("Pod", before, after, Reading::Strict).as_deref(),
+            written("Pod", before, after, DecodeMode::Strict).as_deref(),
             Ok(expected),
             "{after}"
         );
@@ -59,7 +59,7 @@ fn what_is_empty_is_left_out_where_go_leaves_it_out() {
     let secret = r#"{"data":{"a":null,"b":"YQ\n=="},"immutable":false,"type":""}"#;
     let expected = r#"{"data":{"a":null,"b":"YQ=="},"immutable":false,"metadata":{}}"#;
     assert_eq!(
-        written("Secret", r#"{"metadata":{}}"#, secret, Reading::Strict).as_deref(),
+        written("Secret", r#"{"metadata":{}}"#, secret, DecodeMode::Strict).as_deref(),
         Ok(expected)
     );
 }
@@ -71,7 +71,10 @@ fn what_an_api_server_wrote_otherwise_stays_so() {
         before.replace("later\":{}", "later\":{},\"nodeName\":\"n\""),
         before.replace("\"labels\":{}", "\"labels\":{},\"name\":\"n\""),
     ] {
-        assert_eq!(written("Pod", before, &after, Reading::Strict), Ok(after.clone()));
+        assert_eq!(
+            written("Pod", before, &after, DecodeMode::Strict),
+            Ok(after.clone())
+        );
     }
 }
 
@@ -89,7 +92,7 @@ fn scalars_are_spelled_as_go_spells_them() {
         ("null", r#""0""#),
     ] {
         assert_eq!(
-            written("Pod", "{}", &pod(limit), Reading::Lenient),
+            written("Pod", "{}", &pod(limit), DecodeMode::Lenient),
             Ok(pod(expected)),
             "{limit}"
         );
@@ -110,10 +113,10 @@ fn scalars_are_spelled_as_go_spells_them() {
             .map(|decoded| decoded.text)
             .map_err(|error| error.to_string())
     };
-    let zoned = leased(r#""2020-01-01T02:00:00.500000+02:00""#, Reading::Strict);
+    let zoned = leased(r#""2020-01-01T02:00:00.500000+02:00""#, DecodeMode::Strict);
     assert_eq!(zoned, Ok(Some(lease(r#""2020-01-01T00:00:00.500000Z""#))));
     for wrong in [r#""2020-01-01T00:00:00Z""#, r#""soon""#, "1"] {
-        assert!(leased(wrong, Reading::Strict).is_err(), "{wrong}");
+        assert!(leased(wrong, DecodeMode::Strict).is_err(), "{wrong}");
     }
 }
 
@@ -134,12 +137,12 @@ fn what_go_cannot_read_is_an_error() {
         (r#""hostNetwork":"yes""#, None),
     ] {
         let after = in_pod(spec);
-        for reading in [Reading::Strict, Reading::Lenient] {
+        for reading in [DecodeMode::Strict, DecodeMode::Lenient] {
             assert!(read("Pod", "{}", &after, reading).is_err(), "{spec}");
             assert!(read("Pod", &after, &after, reading).is_ok(), "as it was sent");
         }
         assert_eq!(
-            written("Pod", "{}", &after, Reading::Values).ok(),
+            written("Pod", "{}", &after, DecodeMode::Values).ok(),
             values.map(in_pod),
             "{spec}"
         );
@@ -153,7 +156,7 @@ fn what_go_cannot_read_is_an_error() {
         ("5000000000", false),
         ("true", false),
     ] {
-        for reading in [Reading::Strict, Reading::Values] {
+        for reading in [DecodeMode::Strict, DecodeMode::Values] {
             assert_eq!(
                 read("Service", "{}", &service(port), reading).is_ok(),
                 is_right,
@@ -161,7 +164,7 @@ fn what_go_cannot_read_is_an_error() {
             );
         }
     }
-    assert!(read("Secret", "{}", r#"{"data":{"a":"!"}}"#, Reading::Lenient).is_err());
+    assert!(read("Secret", "{}", r#"{"data":{"a":"!"}}"#, DecodeMode::Lenient).is_err());
 }
 
 #[test]
@@ -169,10 +172,10 @@ fn fields_that_are_not_known_are_errors_only_where_a_policy_adds_them() {
     let before = r#"{"metadata":{"ownerReferences":[{"later":1}]},"later":1}"#;
     let after = r#"{"metadata":{"bogus":1,"ownerReferences":[{},{"later":2,"x":1}]},"later":2,"a":1}"#;
     assert_eq!(
-        read("ConfigMap", before, after, Reading::Strict),
+        read("ConfigMap", before, after, DecodeMode::Strict),
         Err(r#"strict decoding error: unknown field "metadata.bogus", unknown field "metadata.ownerReferences[1].x", unknown field "a""#.to_owned())
     );
-    let kept = written("ConfigMap", before, after, Reading::Lenient).unwrap();
+    let kept = written("ConfigMap", before, after, DecodeMode::Lenient).unwrap();
     assert!(
         kept.contains(r#""bogus":1"#) && kept.contains(r#""x":1"#),
         "{kept}"
@@ -182,10 +185,10 @@ fn fields_that_are_not_known_are_errors_only_where_a_policy_adds_them() {
 #[test]
 fn a_kind_that_is_not_built_in_is_as_it_is() {
     let (before, after) = ("{}", r#"{"metadata":{"labels":1},"spec":{"a":null}}"#);
-    let decoded = read("Sprocket", before, after, Reading::Strict).unwrap();
+    let decoded = read("Sprocket", before, after, DecodeMode::Strict).unwrap();
     assert_eq!(
         decoded,
-        Decoded {
+        DecodedObject {
             text: None,
             is_changed: true
         }

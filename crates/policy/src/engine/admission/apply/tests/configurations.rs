@@ -17,7 +17,7 @@ fn evaluated<T>(expression: &str, object: Value<'_>, then: impl FnOnce(Value<'_>
 }
 
 /// What an expression writes.
-fn written(expression: &str) -> Result<String, Error> {
+fn written(expression: &str) -> Result<String, ApplyError> {
     let object = r#"{"big":9007199254740993,"null":null,"list":[[1],{"a":null}],"labels":{"a":"b"}}"#;
     let object = Document::parse(object).unwrap();
     evaluated(expression, Value::json(object.root()), |value| {
@@ -133,12 +133,12 @@ fn a_configuration_is_bounded_however_few_values_it_is_made_of() {
         evaluated(&expression, Value::str(&long), |value| configuration(&value))
     };
     assert!(times(3).is_ok());
-    assert_eq!(times(4), Err(Error::TooLarge));
+    assert_eq!(times(4), Err(ApplyError::TooLarge));
 
     let deep = (0..300).fold(Value::Int(1), |value, _| {
         evaluated("Object{a: object}", value, |value| value.into_owned())
     });
-    assert_eq!(configuration(&deep), Err(Error::TooLarge));
+    assert_eq!(configuration(&deep), Err(ApplyError::TooLarge));
 }
 
 #[test]
