@@ -169,6 +169,10 @@ fn object() -> json::Document<'static> {
 
 /// What `expression` comes to, at so high a cost, and how many bytes that takes at most.
 fn evaluate(expression: &str, cost: u64) -> (Result<(), EvalError>, usize) {
+    evaluate_within(expression, Budget::new(cost))
+}
+
+fn evaluate_within(expression: &str, mut budget: Budget<'_>) -> (Result<(), EvalError>, usize) {
     let environment = environment();
     let program = environment.compile(expression, &[]).unwrap();
     let object = object();
@@ -178,8 +182,36 @@ fn evaluate(expression: &str, cost: u64) -> (Result<(), EvalError>, usize) {
         .map(|number| Value::string(format!("{number}")))
         .collect();
     activation.set(environment.slot("texts").unwrap(), Value::list(texts));
-    let mut budget = Budget::new(cost);
     peak(|| program.evaluate(&mut activation, &mut budget).map(drop))
+}
+
+/// Where no cost ends it.
+#[test]
+fn all_that_an_evaluation_makes_counts_in_bytes() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let entries: String = (0..200).map(|number| format!("{number}:i,")).collect();
+    // What is named is made once.
+    let many = |of: &str, one: &str| format!("[{of}].map(o,lists.range(1000).map(i,{one})) == []");
+    let query = "'http://a/?b=' + object.text.upperAscii().replace('\\n','')";
+    for expression in [
+        many("object.text", "o.upperAscii()"),
+        many("object.text", "o + 'a'"),
+        many("object.text", "'%s'.format([o])"),
+        many("object.text", "o.split('\\n',2)"),
+        many("1", &format!("lists.range(10).map(j,{{{entries}}})")),
+        many("lists.range(2000)", "o.transformMap(k,v,v)"),
+        many("lists.range(2000)", "o.transformMapEntry(k,v,{v:v})"),
+        many("lists.range(3000)", "o.filter(j,true)"),
+        many(query, "url(o).getQuery()"),
+    ] {
+        let budget = Budget::new(u64::MAX).per_expression(u64::MAX);
+        let (result, peak) = evaluate_within(&expression, budget);
+        assert_eq!(result, Err(EvalError::MemoryLimit), "{expression:.100}");
+        assert!(
+            peak < MAX_EVALUATION_BYTES + MAX_WHILE_EVALUATING,
+            "{peak}: {expression:.100}"
+        );
+    }
 }
 
 #[test]
