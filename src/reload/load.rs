@@ -504,6 +504,7 @@ pub fn admission_settings(config: &Config) -> AdmissionSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reload::{FilesAlone, fixtures};
 
     #[test]
     fn the_authorization_configuration_is_read_for_warnings_alone() {
@@ -524,5 +525,25 @@ mod tests {
         let with_warnings = options(&config, Some(SystemTime::UNIX_EPOCH));
         assert_eq!(with_warnings.api_server_webhooks.len(), 1);
         assert!(options(&config, None).api_server_webhooks.is_empty());
+    }
+
+    #[test]
+    fn a_single_file_takes_away_no_more_than_it_may() {
+        let deny = |name: &str| {
+            format!(
+                "---\napiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: {name}}}\n\
+                 spec: {{effect: Deny, subjects: [{{kind: User, name: joe}}], \
+                 nonResourceRules: [{{verbs: [get], paths: [/x]}}]}}\n"
+            )
+        };
+        let all = ["a", "b", "c"].map(deny).concat();
+        let (folder, snapshot) = fixtures::mk_snapshot(&all, "reload: {maxRemoved: 1}\n");
+        let file = folder.path().join("manifests.yaml");
+        for (left, is_taken) in [(deny("a"), false), (deny("a") + &deny("b"), true)] {
+            std::fs::write(&file, left).unwrap();
+            let files = BTreeSet::from([file.clone()]);
+            let reloaded = reload_files(&snapshot, &FilesAlone, &files, fixtures::now());
+            assert_eq!(reloaded.is_some(), is_taken);
+        }
     }
 }

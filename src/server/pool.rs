@@ -563,6 +563,26 @@ mod tests {
         });
     }
 
+    #[test]
+    fn what_compiles_holds_up_nothing_else() {
+        let pool = Pool::start("test", 1, 2).unwrap().compiling().unwrap();
+        let spin = |is_over: &dyn Fn() -> bool| {
+            while !is_over() {
+                thread::yield_now();
+            }
+        };
+        block_on(async {
+            let held = ["a", "b", "c", "d"]
+                .map(|cluster| Box::pin(pool.run(JobSize::Compiling, of(cluster), much_later(), spin)));
+            let mut held = held;
+            for held in &mut held {
+                assert!(futures_util::poll!(held).is_pending());
+            }
+            let large = pool.run(JobSize::Large, of("east"), much_later(), |_| 7);
+            assert_eq!(large.await, Ok(7));
+        });
+    }
+
     const LIMITS: RunningLimits = RunningLimits {
         of_cluster: 2,
         of_user: 1,

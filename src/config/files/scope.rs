@@ -2,7 +2,7 @@
 //! links of theirs lead to, stay below a folder of theirs, or they would have the gateway read or write
 //! files of somebody else. And which folders are safe for private keys.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -179,7 +179,7 @@ pub(crate) fn unsafe_for_keys(folder: &Path, owner: KeyFolderOwner) -> Option<St
     if !found.is_dir() {
         return Some(format!("`{shown}` is not a folder"));
     }
-    if is_foreign(&found, owner) {
+    if is_foreign(found.uid(), owner) {
         let uid = found.uid();
         return Some(format!(
             "`{shown}` belongs to another user (uid {uid}), who could replace the keys in it: use a folder of your own"
@@ -194,9 +194,9 @@ pub(crate) fn unsafe_for_keys(folder: &Path, owner: KeyFolderOwner) -> Option<St
     None
 }
 
-fn is_foreign(found: &Metadata, owner: KeyFolderOwner) -> bool {
+fn is_foreign(uid: u32, owner: KeyFolderOwner) -> bool {
     let own = [0, rustix::process::geteuid().as_raw()];
-    owner == KeyFolderOwner::Own && !own.contains(&found.uid())
+    owner == KeyFolderOwner::Own && !own.contains(&uid)
 }
 
 fn is_read_only(folder: &Path) -> bool {
@@ -238,6 +238,9 @@ mod tests {
             assert!(error.starts_with("is outside of "), "{name}: {error}");
             assert!(FileScope::Anywhere.read(&path(name), 100).is_ok(), "{name}");
         }
+        // Whether there is anything is not said either.
+        let missing = scope.read(&path("west/missing"), 100).unwrap_err().to_string();
+        assert!(missing.starts_with("is outside of "), "{missing}");
         assert!(scope.check_link(&path("east/inner")).is_ok());
         assert!(scope.check_link(&path("east/link")).is_err());
         assert!(!scope.holds(&path("east-2/secret")));
@@ -267,6 +270,14 @@ mod tests {
         fs::write(placed.path(), "mine").unwrap();
         assert!(!path("west/new").exists());
         assert_eq!(fs::read(path("east/moved/new")).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn a_folder_for_keys_belongs_to_root_or_to_who_runs_the_program() {
+        let own = rustix::process::geteuid().as_raw();
+        assert!(!is_foreign(0, KeyFolderOwner::Own) && !is_foreign(own, KeyFolderOwner::Own));
+        assert!(is_foreign(own + 1, KeyFolderOwner::Own));
+        assert!(!is_foreign(own + 1, KeyFolderOwner::Any));
     }
 
     #[test]

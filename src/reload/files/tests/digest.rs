@@ -19,6 +19,20 @@ fn a_change_is_noticed_beyond_the_bytes_of_a_set() {
 }
 
 #[test]
+fn what_is_known_of_a_file_counts_as_far_as_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["a", "b"].map(|name| folder.path().join(name));
+    files
+        .iter()
+        .for_each(|file| fs::write(file, "ten bytes.").unwrap());
+    let later = SystemTime::now() + Duration::from_secs(10);
+    let with_room = fingerprint_within(20, &files, &Fingerprint::none(), later);
+    let without = fingerprint_within(15, &files, &with_room, later);
+    let known: Vec<bool> = without.0.iter().map(|seen| seen.content.is_some()).collect();
+    assert_eq!(known, [true, false]);
+}
+
+#[test]
 fn what_was_just_written_has_no_stamp_and_other_content_has_another() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.yaml");
