@@ -14,11 +14,13 @@ mod judge;
 mod report;
 mod tape;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::json;
 
 use super::output::{self, Output};
 use super::policy_files::{self, At, PolicyFiles};
@@ -29,11 +31,13 @@ use input::{InputPart, ScanInput};
 use judge::{CREATED, JudgedObject, ObjectJudge, STORED};
 use portcullis_cel::json;
 use portcullis_policy::document::Document;
+use portcullis_policy::engine::NAMESPACE_NAME_LABEL;
 use portcullis_policy::engine::admission::ParamKind;
+use portcullis_policy::engine::admission::matching::MissingNamespace;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::objects::{ManifestRequest, ServedAs};
 use portcullis_policy::field::{Fault, Faults};
-use report::ScanReport;
+use report::{ScanReport, ScanTotals};
 
 /// Judge objects that exist, or the manifests of a change, by the admission policies.
 ///
@@ -61,12 +65,29 @@ pub(crate) struct Scan {
     /// Write the results to the cluster, as Reports and a ClusterReport of openreports.io.
     #[arg(long, conflicts_with = "filename")]
     write_reports: bool,
+    /// Fail where no policy applies to an object.
+    #[arg(long)]
+    require_match: bool,
+    /// Labels of a namespace, in place of those of its manifest; repeat for each namespace.
+    #[arg(long, value_name = "NS:KEY=VALUE,…", value_parser = NamespaceLabels::parse)]
+    namespace_labels: Vec<NamespaceLabels>,
+    /// What holds for namespaces of which no manifest tells the labels [default: that of the
+    /// configuration, or else `Fail`]
+    #[arg(long, value_name = "Fail or NameOnly", value_parser = missing_namespace)]
+    missing_namespace: Option<MissingNamespace>,
     #[command(flatten)]
     files: PolicyFiles,
     #[command(flatten)]
     at: At,
     #[command(flatten)]
     output: Output<ScanFormat>,
+}
+
+/// What `--namespace-labels` says of one namespace.
+#[derive(Debug, Clone)]
+struct NamespaceLabels {
+    namespace: String,
+    labels: BTreeMap<String, String>,
 }
 
 const EXAMPLES: &str = "\
@@ -123,21 +144,41 @@ impl Scan {
         for parts in input.parts.chunks(BATCH) {
             for (findings, own_faults) in in_order_of_parts(&judge, parts) {
                 faults.append(own_faults);
-                for JudgedObject { findings, notes: own } in findings {
-                    report.object(&findings)?;
-                    notes.extend(own);
+                for judged in findings {
+                    report.object(&judged)?;
+                    notes.extend(judged.notes);
                 }
             }
         }
         notes
             .iter()
             .for_each(|note| output::complain(format_args!("note: {note}")));
-        let is_sound = report.finish()?;
+        let totals = report.finish()?;
         if faults.has_errors() {
             let path = policy_files::shown(&self.filename);
             return Err(CommandError::Faulty { path, faults });
         }
-        Ok(result(is_sound))
+        self.result(totals, &format!("`{}`", policy_files::shown(&self.filename)))
+    }
+
+    /// The result of a scan of what is in `place`. One that read nothing is none.
+    fn result(&self, totals: ScanTotals, place: &str) -> Result<CommandResult, CommandError> {
+        if totals.objects == 0 {
+            return Err(CommandError::Usage(format!(
+                "nothing was scanned: there is no object in {place}"
+            )));
+        }
+        let is_matched = !self.require_match || totals.unmatched == 0;
+        if !is_matched {
+            let objects = output::count(totals.unmatched, "object");
+            output::complain(format_args!(
+                "{objects} matched by no policy, which --require-match does not allow"
+            ));
+        }
+        Ok(match totals.is_sound && is_matched {
+            true => CommandResult::Success,
+            false => CommandResult::Failure,
+        })
     }
 
     fn run_on_cluster(
@@ -152,7 +193,7 @@ impl Scan {
         if self.write_reports {
             input::write_reports(cluster, place, &reports)?;
         }
-        report.finish().map(result)
+        self.result(report.finish()?, "what was listed of the cluster")
     }
 
     /// What judges by the policies of files or else of `cluster`, and by the Namespaces and
@@ -205,11 +246,23 @@ impl Scan {
             survey.kinds.add(&document);
         }
         set.add(survey.namespaces, survey.parameters);
+        let labelled = self.namespace_labels.iter().filter_map(NamespaceLabels::document);
+        set.add(labelled.collect(), Vec::new());
+        if let Some(missing) = self.missing_namespace {
+            set.set_missing_namespace(missing);
+        }
         let webhooks = set.take_webhooks();
         if !webhooks.is_empty() {
             let names = webhooks.into_iter().collect::<Vec<_>>().join(", ");
             output::complain(format_args!(
                 "note: webhooks are not called, so what they refuse or change is not seen: {names}"
+            ));
+        }
+        if !set.has_bound_policies() {
+            return Err(CommandError::Usage(
+                "nothing was scanned: there is no ValidatingAdmissionPolicy or \
+                 MutatingAdmissionPolicy that a binding names"
+                    .to_owned(),
             ));
         }
         let namespace = self.namespace.clone().or_else(|| loaded.namespace.clone());
@@ -224,16 +277,47 @@ impl Scan {
     }
 }
 
-/// Namespaces, and parameters.
-type SurroundingObjects = [Vec<Arc<json::Document<'static>>>; 2];
+// === impl NamespaceLabels ===
 
-const fn result(is_sound: bool) -> CommandResult {
-    if is_sound {
-        CommandResult::Success
-    } else {
-        CommandResult::Failure
+impl NamespaceLabels {
+    /// `NS:KEY=VALUE,KEY=VALUE`.
+    fn parse(text: &str) -> Result<Self, String> {
+        let (namespace, labels) = text
+            .split_once(':')
+            .filter(|(namespace, _)| !namespace.is_empty())
+            .ok_or("must be a namespace, a colon and labels, such as `shop:tier=prod,team=web`")?;
+        let label = |pair: &str| match pair.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            _ => Err(format!("`{pair}` must be a label, such as `tier=prod`")),
+        };
+        let pairs = labels.split(',').filter(|pair| !pair.is_empty());
+        Ok(Self {
+            namespace: namespace.to_owned(),
+            labels: pairs.map(label).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The Namespace.
+    fn document(&self) -> Option<Arc<json::Document<'static>>> {
+        let mut labels = self.labels.clone();
+        labels.insert(NAMESPACE_NAME_LABEL.to_owned(), self.namespace.clone());
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": self.namespace, "labels": labels}});
+        json::Document::parse(namespace.to_string()).ok().map(Arc::new)
     }
 }
+
+/// What `--missing-namespace` says.
+fn missing_namespace(text: &str) -> Result<MissingNamespace, String> {
+    match text {
+        "Fail" => Ok(MissingNamespace::Fail),
+        "NameOnly" => Ok(MissingNamespace::NameOnly),
+        _ => Err("must be `Fail` or `NameOnly`".to_owned()),
+    }
+}
+
+/// Namespaces, and parameters.
+type SurroundingObjects = [Vec<Arc<json::Document<'static>>>; 2];
 
 type Judged = (Vec<JudgedObject>, Faults);
 

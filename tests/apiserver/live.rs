@@ -351,8 +351,7 @@ fn a_cluster_is_scanned_page_by_page_and_reports_are_written() {
         "{run:?}"
     );
     assert!(
-        run.stdout
-            .contains(": 510 pass, 1 fail, 1 warn, 0 error, 1 skip\n"),
+        run.stdout.contains(": 510 pass, 1 fail, 1 warn, 0 error, 1 skip"),
         "{run:?}"
     );
     let get = |path: &str| cluster.admin().get(path).unwrap().json();

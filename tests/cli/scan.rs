@@ -154,7 +154,9 @@ skip: policy `immutable`: `oldObject` is not known to a scan: -:34: Service/shop
 skip: policy `keep`: its rules are not about the creation of objects: ValidatingAdmissionPolicy/keep
 skip: policy `owner`: AdmissionException `legacy-db` lets pass: no owner (until 2027-01-31T00:00:00Z: SEC-123): -:26: Deployment/shop/db
 skip: policy `root`: the Pod that it makes: `request.userInfo` is not known to a scan: -:26: Deployment/shop/db
-6 objects: 4 pass, 2 fail, 0 warn, 0 error, 4 skip
+no policy: 1 ConfigMap: no policy has a rule for it: -:11: ConfigMap/shop/limits
+no policy: 1 Namespace: no policy has a rule for it: -:5: Namespace/shop
+6 objects: 4 pass, 2 fail, 0 warn, 0 error, 4 skip, 2 matched by no policy
 "
     );
 }
@@ -196,7 +198,13 @@ fn what_only_warns_is_sound() {
         run.stdout
     );
     let empty = scan("-f - -o json", "# nothing\n---\n");
-    assert_eq!(empty.code, 0, "{empty:?}");
+    assert_eq!(empty.code, 2, "{empty:?}");
+    assert!(
+        empty
+            .stderr
+            .contains("nothing was scanned: there is no object in `-`"),
+        "{empty:?}"
+    );
     let printed: Value = serde_json::from_str(&empty.stdout).unwrap();
     assert_eq!(printed["results"].as_array().map(Vec::len), Some(1), "{empty:?}");
 }
@@ -299,7 +307,7 @@ fn webhooks_are_not_called_and_that_is_said() {
     let run = portcullis.run(&format!("scan --manifests policies {AT} -f chart"));
     assert!(
         run.stdout
-            .ends_with("6 objects: 4 pass, 2 fail, 0 warn, 0 error, 4 skip\n"),
+            .ends_with("6 objects: 4 pass, 2 fail, 0 warn, 0 error, 4 skip, 2 matched by no policy\n"),
         "{run:?}"
     );
     assert!(
@@ -421,4 +429,94 @@ fn what_is_shown_in_the_documentation_is_what_is_printed() {
         assert_eq!(portcullis.run(&format!("scan {arguments}")).stdout, output);
     }
     assert_eq!(shown, 1);
+}
+
+#[test]
+fn a_scan_of_nothing_or_by_nothing_is_2() {
+    let portcullis = set_up();
+    portcullis.write("none/notes.txt", "no manifest");
+    portcullis.write("unbound/policy.yaml", POLICIES.split("---").next().unwrap());
+    for (arguments, said) in [
+        (
+            "scan --manifests policies -f none",
+            "nothing was scanned: there is no object in `none`",
+        ),
+        (
+            "scan --manifests unbound -f chart",
+            "nothing was scanned: there is no ValidatingAdmissionPolicy or MutatingAdmissionPolicy that a binding names",
+        ),
+    ] {
+        let run = portcullis.run(arguments);
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.stderr.contains(said), "{run:?}");
+    }
+}
+
+/// A policy that is bound in production alone, for what is labelled, and leaves out one name.
+const SELECTING: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: replicas}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]
+    objectSelector: {matchLabels: {app: web}}
+  matchConditions: [{name: named, expression: "object.metadata.name != 'left-out'"}]
+  validations: [{expression: "object.spec.replicas > 1"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: prod}
+spec: {policyName: replicas, validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {tier: prod}}}}
+"#;
+
+fn deployment(name: &str, app: &str) -> String {
+    format!(
+        "---\n{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: {name}, namespace: shop, labels: {{app: {app}}}}}, \
+         spec: {{replicas: 2, selector: {{matchLabels: {{a: b}}}}, template: {{metadata: {{labels: {{a: b}}}}, spec: {{}}}}}}}}\n"
+    )
+}
+
+#[test]
+fn what_no_policy_applies_to_is_named_with_what_it_lacks() {
+    let portcullis = Portcullis::new();
+    portcullis.write("policies.yaml", SELECTING);
+    let objects = ["a", "b"].map(|name| deployment(name, "web")).concat()
+        + &deployment("c", "other")
+        + &deployment("left-out", "web")
+        + "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: x, namespace: shop}}\n";
+    let scan = |arguments: &str| {
+        let arguments = format!("scan --manifests policies.yaml -f - {arguments}");
+        portcullis.run_with(&arguments.split_whitespace().collect::<Vec<_>>(), &objects)
+    };
+    let elsewhere = scan("--namespace-labels shop:tier=dev");
+    assert_eq!(
+        elsewhere.stdout,
+        "\
+no policy: 1 ConfigMap: no policy has a rule for it: -:10: ConfigMap/shop/x
+no policy: 3 Deployment: nearest is policy `replicas`, binding `prod`: its namespace does not have `tier in (prod)` (namespaceSelector): -:2: Deployment/shop/a and 2 more
+no policy: 1 Deployment: nearest is policy `replicas`: it does not have `app in (web)` (objectSelector): -:6: Deployment/shop/c
+5 objects: 0 pass, 0 fail, 0 warn, 0 error, 0 skip, 5 matched by no policy
+"
+    );
+    assert_eq!(elsewhere.code, 0, "{elsewhere:?}");
+    let by_name = scan("--missing-namespace NameOnly");
+    assert_eq!(by_name.stdout, elsewhere.stdout);
+    assert_eq!(scan("").code, 1, "the labels of the namespace are not known");
+
+    let there = scan("--namespace-labels shop:tier=prod,team=web -o json --require-match");
+    assert_eq!(there.code, 1, "{there:?}");
+    assert!(
+        there
+            .stderr
+            .contains("3 objects matched by no policy, which --require-match does not allow"),
+        "{there:?}"
+    );
+    let printed: Value = serde_json::from_str(&there.stdout).unwrap();
+    assert_eq!(printed["summary"]["pass"], 2);
+    assert_eq!(
+        printed["unmatched"][1],
+        json!({"kind": "Deployment", "count": 1, "first": "-:8: Deployment/shop/left-out",
+            "reason": "nearest is policy `replicas`, binding `prod`: its matchConditions are false"})
+    );
 }

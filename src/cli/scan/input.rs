@@ -74,6 +74,13 @@ impl ScanInput {
                 continue;
             }
             let files = policy_files::applied(std::slice::from_ref(path))?;
+            if path.is_dir() && files == [path.clone()] {
+                output::complain(format_args!(
+                    "warning: there is no manifest in `{}`",
+                    path.display()
+                ));
+                continue;
+            }
             parts.extend(files.into_iter().map(InputPart::File));
         }
         Ok(Self { parts })
@@ -201,7 +208,7 @@ pub(crate) fn judge_cluster(
                 match one {
                     Ok(one) => {
                         one.findings.iter().for_each(|finding| reports.add(finding));
-                        report.object(&one.findings)?;
+                        report.object(&one)?;
                     }
                     Err(fault) => output::complain(format_args!("warning: {fault}; it is not judged")),
                 }

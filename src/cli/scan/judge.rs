@@ -6,10 +6,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::report::{ScanFinding, ScanOutcome};
-use super::tape::{PolicyJudgement, PolicyResultRecorder};
+use super::tape::{MissedBy, NearMiss, PolicyJudgement, PolicyResultRecorder, PolicyResults};
 use portcullis_policy::document::{Document, Node};
 use portcullis_policy::engine::admission::Phase;
-use portcullis_policy::engine::{CauseKind, Time};
+use portcullis_policy::engine::admission::matching::Constraints;
+use portcullis_policy::engine::{CauseKind, LabelSelector, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{OfflineReview, OfflineReviewResult};
 use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest, ReviewOfManifest};
@@ -33,6 +34,15 @@ pub(crate) struct ObjectJudge {
 pub(crate) struct JudgedObject {
     pub(crate) findings: Vec<ScanFinding>,
     pub(crate) notes: Vec<String>,
+    /// An object that no policy applied to.
+    pub(crate) unmatched: Option<UnmatchedObject>,
+}
+
+/// An object that no policy applied to, with its Pods.
+pub(crate) struct UnmatchedObject {
+    pub(crate) object: ScanFinding,
+    /// What the nearest policy would have needed.
+    pub(crate) reason: String,
 }
 
 /// Both phases: what workloads make is created, and so changed first.
@@ -69,15 +79,27 @@ impl ObjectJudge {
             .get("metadata")
             .and_then(|metadata| metadata.get("uid")?.as_str());
         let reported = ScanSubject::new(&about, api_version, uid.unwrap_or_default());
-        let judgements = self.judgements(&about, self.phases);
-        judged.findings.extend(reported.findings(judgements, ""));
+        let results = self.results(&about, self.phases);
+        let (mut is_matched, mut nearest) = (results.is_matched, results.nearest);
+        judged.findings.extend(reported.findings(results.validating, ""));
         if let Some(pod) = pod_of(&object.root().to_json(), &about.namespace) {
             let pod = Document::new(object.file().cloned(), Node::from_json(pod));
             let about = self.manifests.review(&pod, &[], &self.kinds, &mut judged.notes)?;
-            let judgements = self.judgements(&about, CREATED);
+            let results = self.results(&about, CREATED);
+            is_matched |= results.is_matched;
+            nearest = [nearest, results.nearest]
+                .into_iter()
+                .flatten()
+                .max_by_key(|miss| miss.by);
             judged
                 .findings
-                .extend(reported.findings(judgements, "the Pod that it makes: "));
+                .extend(reported.findings(results.validating, "the Pod that it makes: "));
+        }
+        if !is_matched && judged.findings.is_empty() {
+            judged.unmatched = Some(UnmatchedObject {
+                object: reported.0,
+                reason: self.reason(nearest.as_ref()),
+            });
         }
         Ok(judged)
     }
@@ -102,7 +124,44 @@ impl ObjectJudge {
         set.never_at_creation().map(finding).collect()
     }
 
-    fn judgements(&self, about: &ReviewOfManifest, phases: &'static [Phase]) -> Vec<PolicyJudgement> {
+    /// Why no policy applied to an object.
+    fn reason(&self, nearest: Option<&NearMiss>) -> String {
+        let Some(NearMiss {
+            by,
+            kind,
+            policy,
+            binding,
+        }) = nearest
+        else {
+            return "no policy has a rule for it".to_owned();
+        };
+        let set = self.loaded.admission.for_cluster(&self.cluster);
+        let constraints = set.constraints(*kind, policy, binding.as_deref());
+        let selector = |of: fn(&Constraints) -> &LabelSelector| {
+            constraints.map(of).map(ToString::to_string).unwrap_or_default()
+        };
+        let why = match by {
+            MissedBy::ExcludeRules => "excludeResourceRules leave it out".to_owned(),
+            MissedBy::NamespaceSelector => {
+                let selector = selector(|constraints| &constraints.namespace_selector);
+                format!("its namespace does not have `{selector}` (namespaceSelector)")
+            }
+            MissedBy::ObjectSelector => {
+                let selector = selector(|constraints| &constraints.object_selector);
+                format!("it does not have `{selector}` (objectSelector)")
+            }
+            MissedBy::Parameter => "there is no parameter, which the binding allows".to_owned(),
+            MissedBy::Conditions => "its matchConditions are false".to_owned(),
+        };
+        let binding = binding.as_ref().map(|binding| format!(", binding `{binding}`"));
+        format!(
+            "nearest is policy `{policy}`{}: {why}",
+            binding.unwrap_or_default()
+        )
+    }
+
+    /// What each policy makes of the object; as `validating` all that there is to say.
+    fn results(&self, about: &ReviewOfManifest, phases: &'static [Phase]) -> PolicyResults {
         let (tape, answers) = (PolicyResultRecorder::default(), RecordedAnswers::default());
         let asked = OfflineReview {
             loaded: &self.loaded,
@@ -117,11 +176,13 @@ impl ObjectJudge {
             recorder: Some(&tape),
         };
         let answered = asked.answer(about.review.as_bytes());
-        let found = tape.into_judgements();
+        let mut found = tape.into_judgements();
         if !found.unsettled.is_empty() {
-            return found.unsettled.into_iter().map(without_mutation).collect();
+            let unsettled = std::mem::take(&mut found.unsettled);
+            found.validating = unsettled.into_iter().map(without_mutation).collect();
+            return found;
         }
-        let mut judgements = found.validating;
+        let judgements = &mut found.validating;
         let denial = match answered {
             Ok(answered) => denial(&answered),
             Err(error) => Some(refusal(error.to_string(), ScanOutcome::Error)),
@@ -134,7 +195,7 @@ impl ObjectJudge {
                 |one: &PolicyJudgement| refuses(one) || (is_unknown(one) && one.policy == denial.policy);
             !judgements.iter().any(explains)
         }));
-        judgements
+        found
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::ScanFormat;
 use super::formats::{self, JunitReport, OpenReports};
+use super::judge::{JudgedObject, UnmatchedObject};
 use crate::cli::{CommandError, output};
 use portcullis_policy::explain::authorization::object;
 use portcullis_policy::explain::lines::one_line;
@@ -21,11 +22,13 @@ pub(crate) struct ScanReport {
     form: ReportForm,
     summary: ScanSummary,
     objects: u64,
+    /// By kind, and why.
+    unmatched: BTreeMap<(Arc<str>, String), CountedObjects>,
 }
 
 enum ReportForm {
     /// Refusals and warnings at once; what was skipped at the end, by policy and reason.
-    Text(BTreeMap<(Arc<str>, Arc<str>), SkippedObjects>),
+    Text(BTreeMap<(Arc<str>, Arc<str>), CountedObjects>),
     /// Whether there was a finding before.
     Json(bool),
     Junit(JunitReport),
@@ -35,9 +38,20 @@ enum ReportForm {
 }
 
 /// How many, and the first of them.
-struct SkippedObjects {
+struct CountedObjects {
     count: u64,
     first: String,
+}
+
+/// What a scan came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScanTotals {
+    /// Nothing would be refused.
+    pub(crate) is_sound: bool,
+    /// All objects.
+    pub(crate) objects: u64,
+    /// Those that no policy applied to.
+    pub(crate) unmatched: u64,
 }
 
 impl ScanReport {
@@ -54,6 +68,7 @@ impl ScanReport {
             form,
             summary: ScanSummary::default(),
             objects: 0,
+            unmatched: BTreeMap::new(),
         }
     }
 
@@ -74,8 +89,16 @@ impl ScanReport {
     /// # Errors
     ///
     /// Standard output takes no more.
-    pub(crate) fn object(&mut self, findings: &[ScanFinding]) -> Result<(), CommandError> {
+    pub(crate) fn object(&mut self, judged: &JudgedObject) -> Result<(), CommandError> {
         self.objects += 1;
+        if let Some(UnmatchedObject { object, reason }) = &judged.unmatched {
+            let key = (Arc::clone(&object.kind), reason.clone());
+            self.unmatched
+                .entry(key)
+                .or_insert_with(|| CountedObjects::before(object))
+                .count += 1;
+        }
+        let findings = &judged.findings;
         if let (ReportForm::Junit(junit), Some(first)) = (&mut self.form, findings.first()) {
             junit.object(first, findings);
         }
@@ -92,11 +115,8 @@ impl ScanReport {
                 ScanOutcome::Pass => Ok(()),
                 ScanOutcome::Skip => {
                     let key = (Arc::clone(&finding.policy), Arc::clone(&finding.message));
-                    let skipped = skipped.entry(key).or_insert_with(|| SkippedObjects {
-                        count: 0,
-                        first: place_and_object(finding),
-                    });
-                    skipped.count += 1;
+                    let skipped = skipped.entry(key);
+                    skipped.or_insert_with(|| CountedObjects::before(finding)).count += 1;
                     Ok(())
                 }
                 _ => {
@@ -132,36 +152,54 @@ impl ScanReport {
         self.out.flush().map_err(CommandError::Output)
     }
 
-    /// Ends the report. True if nothing would be refused.
+    /// Ends the report.
     ///
     /// # Errors
     ///
     /// Standard output takes no more.
-    pub(crate) fn finish(mut self) -> Result<bool, CommandError> {
-        let summary = self.summary;
+    pub(crate) fn finish(mut self) -> Result<ScanTotals, CommandError> {
         self.end().map_err(CommandError::Output)?;
-        Ok(summary.is_sound())
+        Ok(ScanTotals {
+            is_sound: self.summary.is_sound(),
+            objects: self.objects,
+            unmatched: self.unmatched(),
+        })
+    }
+
+    fn unmatched(&self) -> u64 {
+        self.unmatched.values().map(|counted| counted.count).sum()
     }
 
     fn end(&mut self) -> io::Result<()> {
-        let summary = self.summary;
+        let (summary, unmatched) = (self.summary, self.unmatched());
         match &self.form {
             ReportForm::Text(skipped) => {
-                for ((policy, message), SkippedObjects { count, first }) in skipped {
-                    let others = match count {
-                        1 => String::new(),
-                        count => format!(" and {} more", count - 1),
-                    };
-                    let line = format!("skip: policy `{policy}`: {message}: {first}{others}");
+                for ((policy, message), counted) in skipped {
+                    let line = format!("skip: policy `{policy}`: {message}: {counted}");
+                    writeln!(self.out, "{}", one_line(&line))?;
+                }
+                for ((kind, reason), counted) in &self.unmatched {
+                    let line = format!("no policy: {} {kind}: {reason}: {counted}", counted.count);
                     writeln!(self.out, "{}", one_line(&line))?;
                 }
                 let objects = output::count(self.objects, "object");
-                writeln!(self.out, "{objects}: {summary}")?;
+                let unmatched = match unmatched {
+                    0 => String::new(),
+                    unmatched => format!(", {unmatched} matched by no policy"),
+                };
+                writeln!(self.out, "{objects}: {summary}{unmatched}")?;
             }
             ReportForm::Json(has_one) => {
                 let before = if *has_one { "\n" } else { "{\"results\": [" };
                 let summary = serde_json::to_string(&summary)?;
-                writeln!(self.out, "{before}], \"summary\": {summary}}}")?;
+                let unmatched = self.unmatched.iter().map(|((kind, reason), counted)| {
+                    json!({"kind": &**kind, "count": counted.count, "reason": reason, "first": counted.first})
+                });
+                let unmatched = serde_json::Value::from(unmatched.collect::<Vec<_>>());
+                writeln!(
+                    self.out,
+                    "{before}], \"summary\": {summary}, \"unmatched\": {unmatched}}}"
+                )?;
             }
             ReportForm::Junit(junit) => write!(self.out, "{junit}")?,
             ReportForm::Sarif(kept) => {
@@ -175,6 +213,29 @@ impl ScanReport {
             }
         }
         self.out.flush()
+    }
+}
+
+// === impl CountedObjects ===
+
+impl CountedObjects {
+    /// None yet, of which `object` will be the first.
+    fn before(object: &ScanFinding) -> Self {
+        Self {
+            count: 0,
+            first: place_and_object(object),
+        }
+    }
+}
+
+/// The first, and how many others.
+impl fmt::Display for CountedObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, first } = self;
+        match count {
+            1 => f.write_str(first),
+            count => write!(f, "{first} and {} more", count.saturating_sub(1)),
+        }
     }
 }
 

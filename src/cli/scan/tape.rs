@@ -14,7 +14,10 @@ use portcullis_cel::{EvalError, Value};
 use portcullis_policy::engine::CauseKind;
 use portcullis_policy::engine::admission::ValidationAction;
 use portcullis_policy::engine::admission::exceptions::NotExcused;
-use portcullis_policy::engine::admission::trace::{BindingDecision, PolicyExpression, Recorder, TraceStep};
+use portcullis_policy::engine::admission::matching::Mismatch;
+use portcullis_policy::engine::admission::trace::{
+    BindingDecision, MatchFinding, PolicyExpression, Recorder, TraceStep,
+};
 use portcullis_policy::engine::admission::validating::ValidationDecision;
 
 /// What one policy with one binding makes of an object.
@@ -34,6 +37,35 @@ pub(crate) struct PolicyResults {
     pub(crate) validating: Vec<PolicyJudgement>,
     /// The MutatingAdmissionPolicies of which nobody knows what they do to the object.
     pub(crate) unsettled: Vec<PolicyJudgement>,
+    /// Whether some policy applied to the object.
+    pub(crate) is_matched: bool,
+    /// The policy that came nearest to that, of those that did not.
+    pub(crate) nearest: Option<NearMiss>,
+}
+
+/// Why a policy does not apply to an object. The greater, the nearer it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum MissedBy {
+    /// `excludeResourceRules`.
+    ExcludeRules,
+    /// `namespaceSelector`.
+    NamespaceSelector,
+    /// `objectSelector`.
+    ObjectSelector,
+    /// There is no parameter.
+    Parameter,
+    /// `matchConditions`.
+    Conditions,
+}
+
+/// A policy whose rules are about an object, and that does not apply to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NearMiss {
+    pub(crate) by: MissedBy,
+    pub(crate) kind: CauseKind,
+    pub(crate) policy: String,
+    /// `None` where the policy itself does not apply.
+    pub(crate) binding: Option<String>,
 }
 
 /// The recorder of one object's run.
@@ -43,6 +75,8 @@ pub(crate) struct PolicyResultRecorder(RefCell<TapeState>);
 #[derive(Debug, Default)]
 struct TapeState {
     mutates: bool,
+    /// The policy that is compared.
+    policy: String,
     open: Option<PolicyRun>,
     judgements: PolicyResults,
     /// By policy: the exceptions that do not apply, because they are for some subjects.
@@ -81,10 +115,13 @@ impl Recorder for PolicyResultRecorder {
     fn record(&self, step: TraceStep<'_>) {
         let mut state = self.0.borrow_mut();
         match step {
-            TraceStep::Policy { kind, .. } => {
+            TraceStep::Policy { kind, name, finding } => {
                 state.close();
                 state.mutates = kind == CauseKind::MutatingAdmissionPolicy;
+                name.clone_into(&mut state.policy);
+                state.compared(None, &finding);
             }
+            TraceStep::Binding { name, finding } => state.compared(Some(name), &finding),
             TraceStep::Run { policy, binding, .. } => {
                 state.close();
                 state.open = Some(PolicyRun::new(policy, binding));
@@ -111,6 +148,40 @@ impl Recorder for PolicyResultRecorder {
 // === impl TapeState ===
 
 impl TapeState {
+    fn compared(&mut self, binding: Option<&str>, finding: &MatchFinding<'_>) {
+        match finding {
+            MatchFinding::Applies { .. } => {}
+            // What it refuses or lets pass is a result.
+            MatchFinding::Fails(_) => self.judgements.is_matched = true,
+            MatchFinding::Misses(mismatch) => {
+                if let Some(by) = MissedBy::of(*mismatch) {
+                    let policy = self.policy.clone();
+                    self.missed(by, policy, binding.map(str::to_owned));
+                }
+            }
+        }
+    }
+
+    fn missed(&mut self, by: MissedBy, policy: String, binding: Option<String>) {
+        if self
+            .judgements
+            .nearest
+            .as_ref()
+            .is_none_or(|nearest| nearest.by < by)
+        {
+            let kind = match self.mutates {
+                true => CauseKind::MutatingAdmissionPolicy,
+                false => CauseKind::ValidatingAdmissionPolicy,
+            };
+            self.judgements.nearest = Some(NearMiss {
+                by,
+                kind,
+                policy,
+                binding,
+            });
+        }
+    }
+
     fn decided(&mut self, decided: &BindingDecision<'_>) {
         let for_subjects = self.for_subjects.get(decided.policy);
         let binding = decided.binding.unwrap_or_default();
@@ -134,8 +205,9 @@ impl TapeState {
     fn close(&mut self) {
         let Some(open) = self.open.take() else { return };
         if open.misses {
-            return;
+            return self.missed(MissedBy::Conditions, open.policy, Some(open.binding));
         }
+        self.judgements.is_matched = true;
         if self.mutates {
             let needs = open.condition.or(open.other);
             self.judgements
@@ -156,6 +228,21 @@ impl PolicyResults {
         match self.validating.iter_mut().find(same) {
             Some(own) => own.merge(judgement),
             None => self.validating.push(judgement),
+        }
+    }
+}
+
+// === impl MissedBy ===
+
+impl MissedBy {
+    /// `None` where the rules are about other objects.
+    const fn of(mismatch: Mismatch) -> Option<Self> {
+        match mismatch {
+            Mismatch::Excluded => Some(Self::ExcludeRules),
+            Mismatch::Namespace => Some(Self::NamespaceSelector),
+            Mismatch::Object => Some(Self::ObjectSelector),
+            Mismatch::NoParameter => Some(Self::Parameter),
+            Mismatch::Unbound | Mismatch::Rules | Mismatch::Exempt | Mismatch::NotStatic => None,
         }
     }
 }

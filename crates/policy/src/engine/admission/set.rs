@@ -7,7 +7,7 @@ use super::bound::BoundPolicies;
 use super::exceptions::{Exception, ExceptionObjects, Exceptions};
 use super::initializers::{InitializerConfiguration, Initializers};
 use super::matching::{
-    CustomResource, CustomResources, Equivalents, FixedNamespaces, LayeredNamespaces, MatchRule,
+    Constraints, CustomResource, CustomResources, Equivalents, FixedNamespaces, LayeredNamespaces, MatchRule,
     MatchSubject, MissingNamespace, Namespaces,
 };
 use super::parameters::{ParamKind, UnknownObjects};
@@ -15,7 +15,7 @@ use super::policy::{Applicability, FailurePolicy, PolicyBinding};
 use super::webhook::{Webhook, WebhookConfiguration};
 use super::webhooks::Webhooks;
 use super::{ExpressionEnvironment, MutatingPolicy, Operation, Parameters, Phase, Request, ValidatingPolicy};
-use crate::engine::Time;
+use crate::engine::{CauseKind, Time};
 use portcullis_cel::Version;
 use portcullis_cel::json::{Document, Node};
 
@@ -240,6 +240,36 @@ impl AdmissionSet {
             under,
         });
         self.parameters.extend(parameters);
+    }
+
+    /// From now on this holds for namespaces that are not known.
+    pub const fn set_missing_namespace(&mut self, missing: MissingNamespace) {
+        self.missing_namespace = missing;
+    }
+
+    /// Whether a ValidatingAdmissionPolicy or MutatingAdmissionPolicy has a binding.
+    #[must_use]
+    pub fn has_bound_policies(&self) -> bool {
+        self.validating
+            .names()
+            .chain(self.mutating.names())
+            .next()
+            .is_some()
+    }
+
+    /// When the bound policy called `policy` applies, by itself or, where that is named, by its
+    /// `binding`.
+    #[must_use]
+    pub fn constraints(&self, kind: CauseKind, policy: &str, binding: Option<&str>) -> Option<&Constraints> {
+        let listed = match kind {
+            CauseKind::MutatingAdmissionPolicy => self.mutating.listed(),
+            _ => self.validating.listed(),
+        };
+        let (own, bindings) = listed.into_iter().find(|(own, _)| own.name == policy)?;
+        match binding {
+            None => Some(&own.constraints),
+            Some(name) => bindings.iter().find(|one| one.name == name)?.constraints.as_ref(),
+        }
     }
 
     /// Takes the webhooks out, those in shadow too, and names them as `configuration/webhook`.
