@@ -26,7 +26,7 @@ mod jwt;
 mod rotation;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,13 +35,14 @@ use std::time::{Duration, SystemTime};
 pub use caller::{AuthenticationMethod, Caller, CredentialFault, Refusal, TokenFault};
 pub use certificate::PeerCertificate;
 
-use crate::config::{ClientCertificate, Config, Disk, Files};
-use build::Table;
+use crate::config::ClientCertificate;
 use caller::{Fields, KnownCaller, NamedField, Proof};
 use certificate::{CertificateJudgement, ClientCa, Names, ValidityWindow};
 use jwt::AuthorizationHeader;
-use portcullis_policy::field::Faults;
-use rotation::{Digester, Purpose};
+use rotation::{Digest, Digester, Purpose};
+
+/// Credentials and what they prove.
+type Table = HashMap<Digest, Vec<Proof>>;
 
 /// Knows the callers of one configuration.
 pub struct Authenticator {
@@ -80,28 +81,6 @@ const UNTRUSTED_CACHE_TIME: Duration = Duration::from_secs(1);
 // === impl Authenticator ===
 
 impl Authenticator {
-    /// Reads the files that `config.callers` names. `previous` is what served
-    /// until now: what has since been replaced stays good for ten minutes from
-    /// `now` on.
-    ///
-    /// It may be used only if there is no error among the faults; its
-    /// [`files`](Self::files) are complete in any case.
-    #[must_use]
-    pub fn build(config: &Config, previous: Option<&Self>, now: SystemTime) -> (Self, Faults) {
-        Self::build_from(&Disk, config, previous, now)
-    }
-
-    /// Like [`build`](Self::build), from `files`.
-    #[must_use]
-    pub fn build_from(
-        files: &dyn Files,
-        config: &Config,
-        previous: Option<&Self>,
-        now: SystemTime,
-    ) -> (Self, Faults) {
-        build::build(files, config, previous, now)
-    }
-
     /// Every file that was read, or would have been if it were there: a change
     /// of any of them calls for another authenticator.
     #[must_use]

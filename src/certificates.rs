@@ -17,7 +17,7 @@ use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use openssl::error::ErrorStack;
 use openssl::x509::X509;
 
-use crate::config::kubeconfig::{self, client};
+use crate::config::kubeconfig::{self, Cluster, client};
 use crate::config::{Config, Files};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use time::OffsetDateTime;
@@ -190,8 +190,8 @@ impl Collector<'_> {
     }
 
     /// The authorities of a kubeconfig's servers: one series, of the first that ends.
-    fn authorities(&mut self, clusters: &[client::Cluster], path: &Path, used_for: Use) {
-        let ends = |cluster: &client::Cluster| {
+    fn authorities(&mut self, clusters: &[Cluster], path: &Path, used_for: Use) {
+        let ends = |cluster: &Cluster| {
             let at = cluster.authorities.as_deref().and_then(first_end)?;
             Some((at, cluster.place.clone()))
         };

@@ -13,6 +13,7 @@
 mod bounded;
 mod client;
 mod compile_turn;
+mod condition;
 mod contents;
 mod definition;
 mod evidence;
@@ -33,6 +34,7 @@ mod split;
 mod status;
 mod store;
 mod watch;
+mod weight;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! Builds an [`Authenticator`] from the configuration.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,25 +8,46 @@ use std::time::SystemTime;
 
 use openssl::x509::X509;
 
-use super::Authenticator;
 use super::caller::{AuthenticationMethod, Fields, KnownCaller, Proof};
 use super::certificate::{ClientCa, Names};
 use super::jwks::{self, IssuerKeys};
 use super::jwt::{self, Issuer};
-use super::rotation::{Credential, Digest, Digester, HeldCredentials, Purpose, Users};
+use super::rotation::{Credential, Digester, HeldCredentials, Purpose, Users};
+use super::{Authenticator, Table};
 use crate::certificates::system_time;
 use crate::config::kubeconfig::{self, User};
-use crate::config::{CallerEntry, Config, Files, Jwt, one_cluster};
+use crate::config::{CallerEntry, Config, Disk, Files, Jwt, one_cluster};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
-
-/// Credentials and what they prove.
-pub(crate) type Table = HashMap<Digest, Vec<Proof>>;
 
 /// Numbers the authenticators of this process.
 static GENERATIONS: AtomicU64 = AtomicU64::new(1);
 
+impl Authenticator {
+    /// Reads the files that `config.callers` names. `previous` is what served
+    /// until now: what has since been replaced stays good for ten minutes from
+    /// `now` on.
+    ///
+    /// It may be used only if there is no error among the faults; its
+    /// [`files`](Self::files) are complete in any case.
+    #[must_use]
+    pub fn build(config: &Config, previous: Option<&Self>, now: SystemTime) -> (Self, Faults) {
+        Self::build_from(&Disk, config, previous, now)
+    }
+
+    /// Like [`build`](Self::build), from `files`.
+    #[must_use]
+    pub fn build_from(
+        files: &dyn Files,
+        config: &Config,
+        previous: Option<&Self>,
+        now: SystemTime,
+    ) -> (Self, Faults) {
+        build(files, config, previous, now)
+    }
+}
+
 /// Reads what `config.callers` names; `previous` is what served until now.
-pub(crate) fn build(
+fn build(
     files: &dyn Files,
     config: &Config,
     previous: Option<&Authenticator>,

@@ -15,7 +15,7 @@ use crate::config::{AuthorizerEntry, Config, FileScope, Files, Secret};
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::client::{
-    Addresses, Bounds, CallError, Client, ClientIdentity, InvalidSettings, Reply, Settings, Url,
+    Addresses, Bounds, CallError, Client, ClientIdentity, Reply, Settings, SettingsError, Url,
 };
 use crate::upstream::credentials_of;
 use portcullis_policy::authorization::SubjectAccessReviewVersion;
@@ -76,7 +76,7 @@ impl WebhookAuthorizer {
         wanted: &AuthorizerEntry,
         config: &Config,
         context: &Context,
-    ) -> Result<Self, InvalidSettings> {
+    ) -> Result<Self, SettingsError> {
         let credentials = context
             .user
             .as_ref()
@@ -178,7 +178,7 @@ impl ConnectionSettings {
         config: &Config,
         context: &Context,
         identity: Option<ClientIdentity>,
-    ) -> Result<Self, InvalidSettings> {
+    ) -> Result<Self, SettingsError> {
         let user = context.user.as_ref();
         let bearer = user.and_then(|user| user.bearer.as_ref());
         let basic = user.and_then(|user| user.basic.as_ref());

@@ -28,7 +28,7 @@ use tower_service::Service;
 use super::bounded::{BoundedService, BoxError, SpokenProtocol};
 use crate::config::Secret;
 use crate::config::kubeconfig::client::{ClientUser, Context, KeyPair};
-use crate::upstream::client::{ClientIdentity, InvalidSettings, TlsClient, TlsConnection, trust_system};
+use crate::upstream::client::{ClientIdentity, SettingsError, TlsClient, TlsConnection, trust_system};
 
 /// A connection may be silent for this long. A watch over HTTP/1.1 ends before; over HTTP/2 pings
 /// are answered.
@@ -65,7 +65,7 @@ pub(crate) enum ClientError {
     Client(#[from] Box<kube::Error>),
     /// What TLS is to be made with.
     #[error(transparent)]
-    Tls(#[from] InvalidSettings),
+    Tls(#[from] SettingsError),
     /// OpenSSL refused.
     #[error(transparent)]
     OpenSsl(#[from] ErrorStack),

@@ -10,10 +10,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::contents::{LeftOutReason, content_bytes, count_values};
+use super::condition::{NotedCondition, WrittenStatus};
 use super::definition::{self, CustomDefinition};
 use super::kind::{WatchPurpose, WatchedKind};
-use super::status::{NotedCondition, WrittenStatus};
+use super::weight::{LeftOutReason, content_bytes, count_values};
 use portcullis_cel::Version;
 use portcullis_policy::document::{Document, Node, PackedDocument};
 use portcullis_policy::engine::text::cut;

@@ -13,12 +13,12 @@ use std::path::Path;
 use openssl::sha::Sha256;
 use serde::{Deserialize, Serialize};
 
-use super::contents::LeftOutReason;
 use super::kind::WatchedKind;
 use super::object::{Name, ReceivedObject};
-use crate::config::{FileScope, files};
+use super::weight::LeftOutReason;
+use crate::config::files;
 
-pub(crate) use changes::{SavedChanges, SnapshotSaver, UnsavedObjects};
+pub(crate) use changes::{SavedChanges, SnapshotSaver, UnsavedObjects, read};
 
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
 const KIND: &str = "ClusterSnapshot";
@@ -189,32 +189,6 @@ pub(crate) fn write_empty(path: &Path, cluster: &str) {
     write(path, cluster, &objects, &objects.digest()).unwrap();
 }
 
-/// The set of `cluster` at `path`, whose objects may take so many bytes of memory; `None` where
-/// there is no file.
-///
-/// # Errors
-///
-/// There is one, and nothing in it can be used.
-pub(crate) fn read(
-    (path, scope): (&Path, &FileScope),
-    cluster: &str,
-    memory: usize,
-) -> Result<Option<RestoredSet>, CacheFileError> {
-    let max_bytes = memory / TEXT_SHARE;
-    let content = match scope.read(path, max_bytes) {
-        Ok(content) => content,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let text = String::from_utf8(content).map_err(|_| CacheFileError::Damaged("it is not UTF-8"))?;
-    let (saved, digest) = parse(text, cluster)?;
-    Ok(Some(changes::with_changes(
-        (path, scope),
-        saved,
-        (digest, max_bytes),
-    )?))
-}
-
 /// The objects, and their digest.
 fn parse(text: String, cluster: &str) -> Result<(RestoredSet, [u8; 32]), CacheFileError> {
     let (header, objects) = text
@@ -272,6 +246,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::config::FileScope;
     use portcullis_cel::Version;
 
     const ROLE: &str = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"a","namespace":"n"},"rules":[]}"#;

@@ -23,11 +23,12 @@ mod withheld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::contents::{LeftOutReason, SharedContents, ValidObject};
+use super::contents::{SharedContents, ValidObject};
 use super::kind::{WatchPurpose, WatchedKind};
 use super::memory::{Charge, ClusterMemory, ClusterRoom};
 use super::object::{Name, ReceivedObject, RefusedObject, ServerMetadata};
 use super::saved::{RestoredSet, SavedKind};
+use super::weight::LeftOutReason;
 use crate::reload::Origin;
 use absence::{Doubt, StaleSince};
 use portcullis_cel::Version;

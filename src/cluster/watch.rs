@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use tokio::time::{Instant as Timer, sleep, timeout, timeout_at};
 
 use super::bounded::OVERDUE;
-use super::contents::LeftOutReason;
 use super::evidence;
 use super::kind::{WatchPurpose, WatchedKind};
 use super::object::{Name, ReceivedObject};
@@ -19,6 +18,7 @@ use super::requests::{ApiError, ErrorResponse};
 use super::served::{AfterPage, EventStream, ServedKind, WatchEvent, comparable};
 use super::split::SplitObject;
 use super::store::{ListEvidence, ListOutcome, Listing, Store};
+use super::weight::LeftOutReason;
 
 /// How long a list may take, from its first page to its last.
 pub(crate) const MAX_LIST_TIME: Duration = Duration::from_secs(300);

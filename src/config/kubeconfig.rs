@@ -30,9 +30,22 @@ pub struct Kubeconfig {
     /// Its users, in the order written.
     pub users: Vec<User>,
     /// The servers that its holder calls, as far as they can be read.
-    pub clusters: Vec<client::Cluster>,
+    pub clusters: Vec<Cluster>,
     /// Every file that was read or should have been: the kubeconfig, certificates, tokens.
     pub files: Vec<PathBuf>,
+}
+
+/// A server.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Where it stands.
+    pub place: Place,
+    /// `server`: a URL of the scheme https.
+    pub server: String,
+    /// `tls-server-name`.
+    pub server_name: Option<String>,
+    /// PEM: whom it must be signed by; `None`: by whom the system trusts.
+    pub authorities: Option<Vec<u8>>,
 }
 
 /// Reads the kubeconfig at `path`, an absolute path, with the files that it names.
@@ -115,7 +128,7 @@ fn config(files: &dyn Files, root: &Section<'_>, kubeconfig: &mut Kubeconfig) {
 
 /// A server that the holder calls. That its authority cannot be read here is no fault: it
 /// is the holder's to read.
-fn called(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<client::Cluster> {
+fn called(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<Cluster> {
     let server = section.text_if_any("server")?.to_owned();
     let data = section.text_if_any("certificate-authority-data");
     let authorities = match data {
@@ -128,7 +141,7 @@ fn called(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> 
             content
         }),
     };
-    Some(client::Cluster {
+    Some(Cluster {
         place: section.here(),
         server,
         server_name: section.text_if_any("tls-server-name").map(str::to_owned),

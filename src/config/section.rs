@@ -7,6 +7,15 @@
 mod values;
 
 use std::cell::RefCell;
+
+/// What to do about a value that is not a string.
+const fn not_a_string(node: &Node) -> &'static str {
+    match node.value {
+        Value::Bool(_) | Value::Number(_) => "must be a string: put it in quotes",
+        _ => "must be a string",
+    }
+}
+
 #[cfg(test)]
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -14,7 +23,6 @@ use std::path::{Component, Path, PathBuf};
 use super::files::FileScope;
 use portcullis_policy::document::{Document, Node, Value};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
-use values::not_a_string;
 pub(crate) use values::{one_of, parse_duration};
 
 #[cfg(test)]

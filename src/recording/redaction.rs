@@ -15,8 +15,8 @@
 
 mod marks;
 
-use crate::config::{PathStep, Redact};
-use marks::{Marks, Pattern, RemovedTexts};
+use crate::config::Redact;
+use marks::{LAST_APPLIED, MANAGED_FIELDS, Marks, Pattern, RemovedTexts};
 use portcullis_cel::json::{Document, Kind, Node, escape_bytes, patch, replaced, write_string};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::engine::admission::{GroupVersionResource, Request};
@@ -26,12 +26,6 @@ const MARKER: &str = "<redacted>";
 
 /// The same as JSON.
 const QUOTED_MARKER: &str = "\"<redacted>\"";
-
-/// Where `kubectl apply` keeps what was applied.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-/// Where an API server keeps who set which field.
-const MANAGED_FIELDS: &str = "managedFields";
 
 /// The most bytes that the pointers to what was removed from a short text take. Of a longer
 /// one they may take as many as the text.
@@ -185,11 +179,6 @@ fn applies(rule: &Redact, request: &Request<'_>) -> bool {
         .as_ref()
         .is_none_or(|subresource| *subresource == request.subresource);
     is_subresource && (names(&request.resource) || names(&request.request_resource))
-}
-
-/// One step of a path that names a field.
-fn key(name: &str) -> PathStep {
-    PathStep::Key(name.to_owned())
 }
 
 /// The patch in one line of JSON, without what is removed from the object that it changes; `at`

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use openssl::x509::X509;
 
-use super::client::{Addresses, ClientAuthorization, ClientIdentity, InvalidSettings, Settings, Url};
+use super::client::{Addresses, ClientAuthorization, ClientIdentity, Settings, SettingsError, Url};
 use crate::config::kubeconfig::client::{self, ByHost, ClientUser};
 use crate::config::{Breaker, ClusterEntry, Config, FileScope, Files, HeldBack, UpstreamAccess};
 use portcullis_policy::engine::admission::webhook::{ClientConfig, WebhookTarget};
@@ -126,7 +126,7 @@ impl CallSettings {
     pub(crate) fn of(
         &self,
         webhook: &ClientConfig,
-    ) -> Result<(Settings, ClientAuthorization), InvalidSettings> {
+    ) -> Result<(Settings, ClientAuthorization), SettingsError> {
         let url = match &webhook.target {
             WebhookTarget::Url(url) => Url::parse(url)?,
             WebhookTarget::Service {
@@ -184,7 +184,7 @@ fn users(access: &UpstreamAccess) -> (ByHost, Faults) {
 /// # Errors
 ///
 /// A certificate and key, or a token, that cannot be used.
-pub fn credentials_of(user: &ClientUser, scope: &FileScope) -> Result<UpstreamCredentials, InvalidSettings> {
+pub fn credentials_of(user: &ClientUser, scope: &FileScope) -> Result<UpstreamCredentials, SettingsError> {
     let authorization = match (&user.bearer, &user.basic) {
         (Some(bearer), _) => match &bearer.file {
             Some(path) => ClientAuthorization::token_file((path, scope), &bearer.token)?,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::breaker::{Breaker, CallAttempt, Reachability, Transition};
-use super::client::{Bounds, CallError, Client, InvalidSettings, Reply};
+use super::client::{Bounds, CallError, Client, Reply, SettingsError};
 use super::in_flight::{Full, InFlight, Requester};
 use super::settings::CallSettings;
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
@@ -29,7 +29,7 @@ pub(crate) struct Upstream {
     /// `configuration/name`.
     id: String,
     config: ClientConfig,
-    client: Result<Client, InvalidSettings>,
+    client: Result<Client, SettingsError>,
     in_flight: InFlight,
     breaker: Option<Breaker>,
     recorder: OnceLock<UpstreamRecorder>,
@@ -40,7 +40,7 @@ pub(crate) struct Upstream {
 pub(crate) enum FailedCall {
     /// It cannot be called as it is written.
     #[error(transparent)]
-    Unusable(#[from] InvalidSettings),
+    Unusable(#[from] SettingsError),
     /// It has as many calls as it may.
     #[error(transparent)]
     Full(#[from] Full),
@@ -203,7 +203,7 @@ fn connect<'b>(
     config: &ClientConfig,
     settings: &CallSettings,
     before: &'b [Arc<Upstream>],
-) -> (Result<Client, InvalidSettings>, Option<&'b Upstream>) {
+) -> (Result<Client, SettingsError>, Option<&'b Upstream>) {
     let (settings, authorization) = match settings.of(config) {
         Ok(of) => of,
         Err(error) => return (Err(error), None),

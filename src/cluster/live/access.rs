@@ -12,8 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cluster::client;
-use crate::cluster::reach::in_words;
-use crate::cluster::requests::{ApiError, ApiRequest, ApiServer, ErrorResponse};
+use crate::cluster::requests::{ApiError, ApiRequest, ApiServer, ErrorResponse, in_words};
 use crate::cluster::served::{ACCEPT, DiscoveredGroup, DiscoveredGroups};
 
 /// A connection may be silent for this long.

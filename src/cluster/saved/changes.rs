@@ -15,7 +15,7 @@ use openssl::sha::Sha256;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{RestoredSet, SavedKind, SavedObjects, hexadecimal, object};
+use super::{CacheFileError, RestoredSet, SavedKind, SavedObjects, TEXT_SHARE, hexadecimal, object, parse};
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::Name;
 use crate::config::{CACHE_FILE_CHANGES, FileScope, files};
@@ -207,12 +207,34 @@ fn chained(before: &[u8; 32], text: &str) -> [u8; 32] {
     digest.finish()
 }
 
+/// The set of `cluster` at `path`, whose objects may take so many bytes of memory; `None` where
+/// there is no file.
+///
+/// # Errors
+///
+/// There is one, and nothing in it can be used.
+pub(crate) fn read(
+    (path, scope): (&Path, &FileScope),
+    cluster: &str,
+    memory: usize,
+) -> Result<Option<RestoredSet>, CacheFileError> {
+    let max_bytes = memory / TEXT_SHARE;
+    let content = match scope.read(path, max_bytes) {
+        Ok(content) => content,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let text = String::from_utf8(content).map_err(|_| CacheFileError::Damaged("it is not UTF-8"))?;
+    let (saved, digest) = parse(text, cluster)?;
+    Ok(Some(with_changes((path, scope), saved, (digest, max_bytes))?))
+}
+
 /// The `objects` of the set at `path`, which have this digest, with what changed since.
 ///
 /// # Errors
 ///
 /// The changes are there and cannot be read.
-pub(crate) fn with_changes(
+fn with_changes(
     (path, scope): (&Path, &FileScope),
     mut saved: RestoredSet,
     (mut digest, max_bytes): ([u8; 32], usize),

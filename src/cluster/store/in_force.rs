@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::schema::SchemaState;
 use super::{HeldObject, LatestVersion, Origin, Store, StoredKinds};
+use crate::cluster::condition::{InForceCondition, NotedCondition};
 use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{WatchPurpose, WatchedKind};
 use crate::cluster::object::{Name, ReceivedObject, RefusedObject};
-use crate::cluster::status::{InForceCondition, NotedCondition};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::Mode;
 use portcullis_policy::engine::{Time, Validity};

@@ -10,9 +10,9 @@ use super::absence::{Doubt, ListEvidence};
 use super::schema::{MAX_DEFINITIONS, ReadDefinition};
 use super::withheld::{self, LeftOutObjects};
 use super::{ReadObject, Store, StoredKinds, SyncProgress};
-use crate::cluster::contents::LeftOutReason;
 use crate::cluster::kind::{WatchPurpose, WatchedKind};
 use crate::cluster::object::{Name, ReceivedObject};
+use crate::cluster::weight::LeftOutReason;
 use portcullis_cel::Version;
 
 /// A list that is not at its end.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Store, StoredKinds, SyncProgress, log_faults};
-use crate::cluster::contents::LeftOutReason;
 use crate::cluster::definition::{CustomDefinition, MissingFields};
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::memory::{Charge, ContentCharge};
 use crate::cluster::object::{Name, ReceivedObject};
+use crate::cluster::weight::LeftOutReason;
 use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::engine::admission::matching::CustomResources;
 use portcullis_policy::engine::groups::PORTCULLIS;

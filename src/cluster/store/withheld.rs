@@ -15,10 +15,11 @@ use std::sync::Arc;
 
 use super::schema::SchemaState;
 use super::{HeldObject, LatestVersion, log_faults};
-use crate::cluster::contents::{LeftOutReason, ValidObject};
+use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::memory::Charge;
 use crate::cluster::object::{Name, ReceivedObject, RefusedObject, ServerMetadata};
+use crate::cluster::weight::LeftOutReason;
 use portcullis_cel::Version;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use super::{Basic, Files, Section, data_or_file, named, open, user};
+use super::{Basic, Cluster, Files, Section, data_or_file, named, open, user};
 use crate::config::Secret;
 use portcullis_policy::field::{FaultKind, Faults, Place};
 
@@ -68,19 +68,6 @@ pub struct Bearer {
     pub token: Secret,
     /// Where newer ones are found.
     pub file: Option<PathBuf>,
-}
-
-/// A server.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Cluster {
-    /// Where it stands.
-    pub place: Place,
-    /// `server`: a URL of the scheme https.
-    pub server: String,
-    /// `tls-server-name`.
-    pub server_name: Option<String>,
-    /// PEM: whom it must be signed by; `None`: by whom the system trusts.
-    pub authorities: Option<Vec<u8>>,
 }
 
 const NO_PROGRAMS: &str = "programs for credentials are not supported: use a certificate, token or password";

@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Section;
+use super::{Section, not_a_string};
 use portcullis_cel::Quantity;
-use portcullis_policy::document::{Node, Value};
+use portcullis_policy::document::Value;
 use portcullis_policy::field::FaultKind;
 
 impl<'r> Section<'r> {
@@ -206,14 +206,6 @@ impl<'r> Section<'r> {
             self.fault(name, FaultKind::NotSupported, message);
         }
         choice.map(|(_, value)| *value)
-    }
-}
-
-/// What to do about a value that is not a string.
-pub(crate) const fn not_a_string(node: &Node) -> &'static str {
-    match node.value {
-        Value::Bool(_) | Value::Number(_) => "must be a string: put it in quotes",
-        _ => "must be a string",
     }
 }
 

@@ -8,9 +8,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use memchr::memmem;
 
-use super::{LAST_APPLIED, MANAGED_FIELDS, key};
 use crate::config::PathStep;
 use portcullis_cel::json::{Children, Document, Kind, Node};
+
+/// Where `kubectl apply` keeps what was applied.
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Where an API server keeps who set which field.
+pub(crate) const MANAGED_FIELDS: &str = "managedFields";
 
 /// Values that are removed; a value may be marked several times, and within another.
 #[derive(Debug, Default)]
@@ -335,6 +340,11 @@ fn bit_of(text: &[u8], bits: usize) -> (usize, u64) {
     let hash = u64::from_le_bytes(beginning).wrapping_mul(ODD) >> 32;
     let place = usize::try_from(hash).unwrap_or_default() & (bits - 1);
     (place / 64, 1 << (place % 64))
+}
+
+/// One step of a path that names a field.
+fn key(name: &str) -> PathStep {
+    PathStep::Key(name.to_owned())
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use ipnet::IpNet;
 
-use super::CallError;
+use super::reply::CallError;
 use crate::config::{Config, UpstreamAccess};
 
 /// Where names lead. What is not said is looked up by the system's resolver.

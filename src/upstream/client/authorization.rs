@@ -10,7 +10,7 @@ use hyper::header::HeaderValue;
 use tokio::task::spawn_blocking;
 use zeroize::Zeroizing;
 
-use super::InvalidSettings;
+use super::reply::SettingsError;
 use crate::config::{FileScope, Files, Secret};
 
 /// How long a token is used before its file is read again; the same as the
@@ -59,7 +59,7 @@ impl ClientAuthorization {
     /// # Errors
     ///
     /// A token that no header can hold.
-    pub fn bearer(token: &Secret) -> Result<Self, InvalidSettings> {
+    pub fn bearer(token: &Secret) -> Result<Self, SettingsError> {
         bearer(token.reveal()).map(Self::Fixed)
     }
 
@@ -68,7 +68,7 @@ impl ClientAuthorization {
     /// # Errors
     ///
     /// None in practice: every name and password can be encoded.
-    pub fn basic(username: &str, password: &Secret) -> Result<Self, InvalidSettings> {
+    pub fn basic(username: &str, password: &Secret) -> Result<Self, SettingsError> {
         let mut pair = Zeroizing::new(format!("{username}:").into_bytes());
         pair.extend_from_slice(password.reveal());
         let encoded = Zeroizing::new(STANDARD.encode(&*pair));
@@ -80,7 +80,7 @@ impl ClientAuthorization {
     /// # Errors
     ///
     /// A token that no header can hold.
-    pub fn token_file((path, scope): (&Path, &FileScope), token: &Secret) -> Result<Self, InvalidSettings> {
+    pub fn token_file((path, scope): (&Path, &FileScope), token: &Secret) -> Result<Self, SettingsError> {
         let current = CachedToken {
             header: bearer(token.reveal())?,
             due: Instant::now() + TOKEN_LEEWAY,
@@ -172,18 +172,18 @@ impl TokenFile {
     }
 }
 
-fn bearer(token: &[u8]) -> Result<HeaderValue, InvalidSettings> {
+fn bearer(token: &[u8]) -> Result<HeaderValue, SettingsError> {
     if token.is_empty() {
-        return Err(InvalidSettings::Header);
+        return Err(SettingsError::Header);
     }
     header("Bearer ", token)
 }
 
 /// Marked, so that it is never printed.
-fn header(scheme: &str, credential: &[u8]) -> Result<HeaderValue, InvalidSettings> {
+fn header(scheme: &str, credential: &[u8]) -> Result<HeaderValue, SettingsError> {
     let mut text = Zeroizing::new(scheme.as_bytes().to_vec());
     text.extend_from_slice(credential);
-    let mut header = HeaderValue::from_bytes(&text).map_err(|_| InvalidSettings::Header)?;
+    let mut header = HeaderValue::from_bytes(&text).map_err(|_| SettingsError::Header)?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -225,7 +225,7 @@ mod tests {
         for token in ["", "a\nb"] {
             assert_eq!(
                 ClientAuthorization::bearer(&Secret::new(token)).unwrap_err(),
-                InvalidSettings::Header
+                SettingsError::Header
             );
         }
     }

@@ -28,9 +28,32 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_openssl::SslStream;
 
-use super::addresses::Resolution;
-use super::{CallError, InvalidSettings, Settings};
+use super::addresses::{Addresses, Resolution};
+use super::reply::{CallError, SettingsError};
+use super::url::Url;
 use crate::config::Secret;
+
+/// Whom to call, and how. Connections to equal settings are interchangeable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Where the request goes.
+    pub url: Url,
+    /// The name in the server's certificate, where it is not the URL's host.
+    pub server_name: Option<String>,
+    /// Who may have signed that certificate: bundles of PEM, together. Without
+    /// any, the authorities that the system trusts.
+    pub authorities: Vec<Vec<u8>>,
+    /// The client certificate, if there is one.
+    pub identity: Option<ClientIdentity>,
+    /// Which addresses stand behind names, and which may be dialled.
+    pub addresses: Arc<Addresses>,
+    /// Whether HTTP/2 is offered beside HTTP/1.1.
+    pub is_http2: bool,
+    /// `User-Agent`.
+    pub user_agent: String,
+    /// What the gateway calls itself in `Via`, by which it knows a call that comes back.
+    pub via: String,
+}
 
 /// How long one of several addresses may take before the next is tried.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -64,7 +87,7 @@ pub enum ClientHandshakeError {
 // === impl Connector ===
 
 impl Connector {
-    pub(crate) fn new(settings: &Settings) -> Result<Self, InvalidSettings> {
+    pub(crate) fn new(settings: &Settings) -> Result<Self, SettingsError> {
         Ok(Self {
             settings: settings.clone(),
             tls: TlsClient::new(
@@ -141,7 +164,7 @@ impl TlsClient {
         authorities: &[Vec<u8>],
         identity: Option<&ClientIdentity>,
         is_http2: bool,
-    ) -> Result<Self, InvalidSettings> {
+    ) -> Result<Self, SettingsError> {
         Ok(Self(context(authorities, identity, is_http2)?))
     }
 
@@ -261,7 +284,7 @@ impl ClientIdentity {
     /// # Errors
     ///
     /// What is wrong with the certificate, the key, or both together.
-    pub fn check(&self) -> Result<(), InvalidSettings> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         show(&mut SslContextBuilder::new(SslMethod::tls_client())?, self)
     }
 }
@@ -278,7 +301,7 @@ pub(crate) fn context(
     authorities: &[Vec<u8>],
     identity: Option<&ClientIdentity>,
     is_http2: bool,
-) -> Result<SslContext, InvalidSettings> {
+) -> Result<SslContext, SettingsError> {
     let mut builder = SslContextBuilder::new(SslMethod::tls_client())?;
     builder.set_options(SslOptions::NO_COMPRESSION);
     // What an idle connection does not need, it does not keep.
@@ -321,13 +344,13 @@ pub(crate) fn handshake(context: &SslContext, server_name: &str) -> Result<Ssl, 
     Ok(ssl)
 }
 
-fn trust(builder: &mut SslContextBuilder, bundles: &[Vec<u8>]) -> Result<(), InvalidSettings> {
+fn trust(builder: &mut SslContextBuilder, bundles: &[Vec<u8>]) -> Result<(), SettingsError> {
     if bundles.is_empty() {
         return Ok(trust_system(builder)?);
     }
     let mut store = X509StoreBuilder::new()?;
     for bundle in bundles {
-        for certificate in certificates(bundle).ok_or(InvalidSettings::Authorities)? {
+        for certificate in certificates(bundle).ok_or(SettingsError::Authorities)? {
             store.add_cert(certificate)?;
         }
     }
@@ -353,17 +376,17 @@ pub fn trust_system(builder: &mut SslContextBuilder) -> Result<(), ErrorStack> {
     }
 }
 
-fn show(builder: &mut SslContextBuilder, identity: &ClientIdentity) -> Result<(), InvalidSettings> {
+fn show(builder: &mut SslContextBuilder, identity: &ClientIdentity) -> Result<(), SettingsError> {
     let mut chain = certificates(&identity.certificate)
-        .ok_or(InvalidSettings::Certificate)?
+        .ok_or(SettingsError::Certificate)?
         .into_iter();
-    let certificate = chain.next().ok_or(InvalidSettings::Certificate)?;
-    let key = private_key(identity.key.reveal()).ok_or(InvalidSettings::Key)?;
+    let certificate = chain.next().ok_or(SettingsError::Certificate)?;
+    let key = private_key(identity.key.reveal()).ok_or(SettingsError::Key)?;
     if !certificate
         .public_key()
         .is_ok_and(|public| public.public_eq(&key))
     {
-        return Err(InvalidSettings::Mismatch);
+        return Err(SettingsError::Mismatch);
     }
     builder.set_certificate(&certificate)?;
     for intermediate in chain {

@@ -26,8 +26,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout, timeout_at};
 
-use super::CallError;
 use super::connect::Connector;
+use super::reply::CallError;
 
 /// How long an idle connection is kept: as Go's default transport does.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(90);

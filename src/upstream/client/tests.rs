@@ -394,11 +394,11 @@ fn what_cannot_be_used_is_said_at_once() {
     let table = [
         (
             settings("https://a/", &[b"no certificate"]),
-            InvalidSettings::Authorities,
+            SettingsError::Authorities,
         ),
-        (settings("https://a/", &[b""]), InvalidSettings::Authorities),
-        (with(mismatched), InvalidSettings::Mismatch),
-        (with(keyless), InvalidSettings::Key),
+        (settings("https://a/", &[b""]), SettingsError::Authorities),
+        (with(mismatched), SettingsError::Mismatch),
+        (with(keyless), SettingsError::Key),
     ];
     for (settings, expected) in table {
         assert_eq!(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hyper::http::uri::Authority;
 
-use super::InvalidSettings;
+use super::SettingsError;
 
 /// Where a webhook is: `https`, a host, a port and a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +23,8 @@ impl Url {
     /// # Errors
     ///
     /// No URL, another scheme than `https`, no host, or a user in it.
-    pub fn parse(url: &str) -> Result<Self, InvalidSettings> {
-        let refused = |reason| InvalidSettings::Url {
+    pub fn parse(url: &str) -> Result<Self, SettingsError> {
+        let refused = |reason| SettingsError::Url {
             url: url.to_owned(),
             reason,
         };
@@ -57,7 +57,7 @@ impl Url {
     /// # Errors
     ///
     /// As [`Url::parse`]: names or a path that no URL can hold.
-    pub fn of_service(namespace: &str, name: &str, port: u16, path: &str) -> Result<Self, InvalidSettings> {
+    pub fn of_service(namespace: &str, name: &str, port: u16, path: &str) -> Result<Self, SettingsError> {
         let slash = if path.starts_with('/') { "" } else { "/" };
         Self::parse(&format!("https://{name}.{namespace}.svc:{port}{slash}{path}"))
     }

@@ -1,0 +1,223 @@
+//! How large an object may be, and how much memory it takes.
+//!
+//! What an object becomes depends on how many values it has more than on its length: each subject
+//! of a binding is indexed, each `{}` of a custom resource is a node. The figures are upper bounds
+//! of what was measured, with what is indexed of each object.
+
+use memchr::memchr2;
+
+use super::kind::{WatchPurpose, WatchedKind};
+use super::memory::RoomPurpose;
+use portcullis_policy::engine::groups::RBAC;
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
+
+/// The most bytes, and the most values, of an object of RBAC as JSON: some 4,000 subjects or
+/// 2,000 rules.
+const MAX_RBAC: (usize, usize) = (512 << 10, 50_000);
+
+/// The same of any other object: what an API server takes in one request.
+const MAX_OTHER: (usize, usize) = (3 << 20, 100_000);
+
+/// The most bytes that an object may have as it is written, with what decides nothing, as a
+/// multiple of those.
+const WRITTEN: usize = 2;
+
+/// A definition of a custom resource, of which only names and scope are kept.
+const MAX_DEFINITION_BYTES: usize = 8 << 20;
+
+/// Why an object is not taken, whatever it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LeftOutReason {
+    /// It is larger than any object of its kind may be.
+    #[error("it has {bytes} bytes as JSON, and of its kind at most {max} are taken")]
+    TooLarge { bytes: usize, max: usize },
+    /// It has more values than any object of its kind may have.
+    #[error("it has {values} values as JSON, and of its kind at most {max} are taken")]
+    TooManyValues { values: usize, max: usize },
+    /// What may be taken by objects like it is taken.
+    #[error("it takes {bytes} bytes of memory, and there is no room for it (`limits.watchedBytes`)")]
+    NoRoom { bytes: usize },
+}
+
+// === impl LeftOutReason ===
+
+impl LeftOutReason {
+    /// What is wrong with the object that is so called, and what that means.
+    pub(crate) fn faults(self, cluster: &str, kind: &WatchedKind, name: &(String, String)) -> Faults {
+        let object = match name {
+            (namespace, name) if namespace.is_empty() => format!("{}/{name}", kind.kind),
+            (namespace, name) => format!("{}/{namespace}/{name}", kind.kind),
+        };
+        let place = Place {
+            file: Some(format!("cluster {cluster}").into()),
+            object,
+            ..Place::default()
+        };
+        let means = match kind.room() {
+            _ if kind.role == WatchPurpose::Definition => "nothing is known of its resource",
+            RoomPurpose::Rbac => "it grants nothing",
+            RoomPurpose::Policies => "what it restricted before stays restricted, and nothing more",
+            RoomPurpose::Parameters => "policies that take it as a parameter fail",
+        };
+        let mut faults = Faults::new();
+        faults.push(Fault::error(
+            place,
+            FaultKind::TooLong,
+            format!("left out, so that {means}: {self}"),
+        ));
+        faults
+    }
+}
+
+// === impl WatchedKind ===
+
+impl WatchedKind {
+    /// Where its objects take memory.
+    pub(crate) fn room(&self) -> RoomPurpose {
+        match self.role {
+            WatchPurpose::Parameter => RoomPurpose::Parameters,
+            WatchPurpose::Base if self.group == RBAC || self.is_namespace() => RoomPurpose::Rbac,
+            // Nobody's parameters hide which resources have a namespace, nor do they hide a Deny.
+            WatchPurpose::Definition => RoomPurpose::Rbac,
+            _ => RoomPurpose::Policies,
+        }
+    }
+
+    /// Whether its objects are Namespaces.
+    pub(crate) fn is_namespace(&self) -> bool {
+        self.role == WatchPurpose::Base && self.group.is_empty()
+    }
+
+    fn is_role(&self) -> bool {
+        self.group == RBAC && matches!(self.kind.as_str(), "Role" | "ClusterRole")
+    }
+
+    /// Whose part of a room an object takes: that of its namespace, empty for none. Who may make
+    /// a Namespace fills it, too.
+    pub(crate) fn namespace_of<'n>(&self, (namespace, name): &'n (String, String)) -> &'n str {
+        if self.is_namespace() { name } else { namespace }
+    }
+
+    /// The most bytes, and the most values, of one of its objects as JSON.
+    fn max_size(&self) -> (usize, usize) {
+        if self.group == RBAC { MAX_RBAC } else { MAX_OTHER }
+    }
+
+    /// The most bytes that are read of one of its objects.
+    pub(crate) fn max_written_bytes(&self) -> usize {
+        match self.role {
+            WatchPurpose::Definition => MAX_DEFINITION_BYTES,
+            _ => WRITTEN * self.max_size().0,
+        }
+    }
+
+    /// # Errors
+    ///
+    /// None of its objects may have so many bytes.
+    pub(crate) fn check_bytes(&self, bytes: usize) -> Result<(), LeftOutReason> {
+        let (max, _) = self.max_size();
+        let too_large = LeftOutReason::TooLarge { bytes, max };
+        (bytes <= max).then_some(()).ok_or(too_large)
+    }
+
+    /// # Errors
+    ///
+    /// None of its objects may have so many values, so many `times` as many as are taken.
+    pub(crate) fn check_values(&self, values: usize, times: usize) -> Result<(), LeftOutReason> {
+        let max = self.max_size().1 * times;
+        let too_many = LeftOutReason::TooManyValues { values, max };
+        (values <= max).then_some(()).ok_or(too_many)
+    }
+}
+
+/// How many bytes of memory an object of this kind takes at most, where it has so many bytes and
+/// values as JSON, besides what each takes.
+pub(crate) fn content_bytes(kind: &WatchedKind, bytes: usize, values: usize) -> usize {
+    let (of_byte, of_value) = match kind.room() {
+        // Rules of large roles are indexed by their words.
+        RoomPurpose::Rbac if kind.is_role() && values > 64 => (4, 400),
+        RoomPurpose::Rbac => (4, 100),
+        RoomPurpose::Policies => (40, 200),
+        RoomPurpose::Parameters => (3, 60),
+    };
+    of_byte * bytes + of_value * values
+}
+
+/// How many values a JSON text has, keys among them.
+pub(crate) fn count_values(text: &[u8]) -> usize {
+    let (mut count, mut rest) = (1, text);
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match byte {
+            b'"' => rest = after_string(after),
+            b',' | b':' | b'{' | b'[' => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
+/// What comes after the string that begins a text.
+fn after_string(mut text: &[u8]) -> &[u8] {
+    while let Some(end) = memchr2(b'"', b'\\', text) {
+        let (skipped, is_end) = match text.get(end) {
+            Some(b'"') => (end + 1, true),
+            _ => (end + 2, false),
+        };
+        text = text.get(skipped..).unwrap_or_default();
+        if is_end {
+            return text;
+        }
+    }
+    &[]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_without_a_tree() {
+        for (text, expected) in [
+            ("{}", 2),
+            (r#"{"a,b":"{[\",:"}"#, 3),
+            (r#"[0,"\\",{"a":[]}]"#, 7),
+            (r#""open"#, 1),
+        ] {
+            assert_eq!(count_values(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_object_is_bounded_in_bytes_and_values_as_it_is_written_and_as_it_is_read() {
+        let binding = WatchedKind::of_object("rbac.authorization.k8s.io/v1", "RoleBinding");
+        let map = WatchedKind::of_object("v1", "ConfigMap");
+        for (kind, bytes, values) in [(binding, 512 << 10, 50_000), (map, 3 << 20, 100_000)] {
+            assert_eq!(kind.max_written_bytes(), 2 * bytes, "{kind}");
+            assert!(
+                kind.check_bytes(bytes).is_ok() && kind.check_bytes(bytes + 1).is_err(),
+                "{kind}"
+            );
+            assert!(
+                kind.check_values(values, 1).is_ok() && kind.check_values(values + 1, 1).is_err(),
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_object_takes_memory_for_its_values_too() {
+        for kind in ["RoleBinding", "ConfigMap", "AuthorizationPolicy"] {
+            let group = match kind {
+                "RoleBinding" => "rbac.authorization.k8s.io/v1",
+                "ConfigMap" => "v1",
+                _ => "portcullis.dev/v1alpha1",
+            };
+            let kind = WatchedKind::of_object(group, kind);
+            assert!(
+                content_bytes(&kind, 20_000, 10_000) > 10_000 * 60 + 2 * 20_000,
+                "{kind}"
+            );
+        }
+    }
+}
