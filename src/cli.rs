@@ -26,7 +26,6 @@ mod scan;
 mod serve;
 mod suggest;
 mod test;
-mod version;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -41,7 +40,7 @@ use portcullis_policy::field::Faults;
 
 /// Answers a Kubernetes API server's authorization and admission webhooks.
 #[derive(Debug, Parser)]
-#[command(name = "portcullis", version = version::text(), after_help = AFTER_HELP)]
+#[command(name = "portcullis", version = help::text(), after_help = AFTER_HELP)]
 struct Arguments {
     /// The command.
     #[command(subcommand)]

@@ -15,12 +15,127 @@
 
 mod denies;
 mod grants;
-mod limits;
 mod open_request;
 mod query;
 mod requests;
 mod subject_scope;
 mod who_can;
 
+use std::fmt::Display;
+
+use subject_scope::SubjectScope;
+
+use super::{AuthorizationPolicy, Effect, ResourceRule, Subject, SubjectKind};
+
 pub use open_request::{OpenRequest, OpenResource, OpenTarget, Within};
 pub use who_can::{AllowedShare, Grantee, Permission, Via};
+
+// The limits within which a policy allows or denies, in words.
+
+/// What a request leaves open.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Openness {
+    pub(crate) name: bool,
+    pub(crate) namespace: bool,
+    /// The namespace whose labels a `namespaceSelector` asks for: a request for a namespace
+    /// is in none, and it is that namespace whose labels count.
+    pub(crate) labels: bool,
+}
+
+/// `names: a, b`, where there are any.
+pub(crate) fn of_names(names: &[String]) -> Option<String> {
+    let quoted: Vec<String> = names
+        .iter()
+        .map(|name| {
+            if name.is_empty() {
+                "\"\"".to_owned()
+            } else {
+                name.clone()
+            }
+        })
+        .collect();
+    (!names.is_empty()).then(|| format!("names: {}", quoted.join(", ")))
+}
+
+/// What `rule` of a policy says of what is left open.
+pub(crate) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Vec<String> {
+    let mut limits = Vec::new();
+    if open.name {
+        limits.extend(of_names(&rule.names));
+    }
+    if open.namespace {
+        let fields = [
+            ("namespaces", &rule.namespaces),
+            ("excludeNamespaces", &rule.exclude_namespaces),
+        ];
+        for (field, patterns) in fields {
+            let namespaces = list(patterns.iter().map(|pattern| match pattern.to_string() {
+                none if none.is_empty() => "\"\"".to_owned(),
+                pattern => pattern,
+            }));
+            limits.extend(namespaces.map(|namespaces| format!("{field}: {namespaces}")));
+        }
+    }
+    if open.labels {
+        let selector = rule.namespace_selector.iter();
+        limits.extend(selector.map(|selector| format!("namespaceSelector: {selector}")));
+    }
+    let field = match effect {
+        Effect::Allow => "selectors",
+        Effect::Deny => "unlessSelectors",
+    };
+    for (kind, requirements) in [("field", &rule.selectors.field), ("label", &rule.selectors.label)] {
+        limits.extend(list(requirements.iter()).map(|all| format!("{field}.{kind}: {all}")));
+    }
+    limits
+}
+
+/// What a policy says for all its rules. Of the excluded subjects those that may be among
+/// `scope`.
+pub(crate) fn of_policy(policy: &AuthorizationPolicy, scope: Option<&SubjectScope>) -> Vec<String> {
+    let mut limits = Vec::new();
+    let meets = |subject: &&Subject| scope.is_none_or(|scope| scope.may_meet(subject));
+    let excluded = list(policy.exclude_subjects.iter().filter(meets).map(subject));
+    limits.extend(excluded.map(|excluded| format!("excludeSubjects: {excluded}")));
+    limits.extend(of_conditions(policy));
+    limits
+}
+
+/// The limits of a policy for every user: its conditions, and its end.
+pub(crate) fn of_conditions(policy: &AuthorizationPolicy) -> Vec<String> {
+    let conditions = policy.conditions.iter();
+    let conditions = conditions.map(|one| format!("condition {}: {}", one.name(), one.expression()));
+    let end = policy.validity.not_after.map(|end| format!("notAfter: {end}"));
+    conditions.chain(end).collect()
+}
+
+fn subject(subject: &Subject) -> String {
+    match subject.kind {
+        SubjectKind::ServiceAccount => format!("{} {}/{}", subject.kind, subject.namespace, subject.name),
+        SubjectKind::User | SubjectKind::Group => format!("{} {}", subject.kind, subject.name),
+    }
+}
+
+/// Separated by commas, where there are any.
+fn list(all: impl Iterator<Item = impl Display>) -> Option<String> {
+    let all: Vec<String> = all.map(|one| one.to_string()).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+impl AuthorizationPolicy {
+    /// What it says besides subjects, verbs and resources, in the words of a manifest's
+    /// fields: names, namespaces, selectors, excluded subjects, conditions, and its end.
+    #[must_use]
+    pub fn limits(&self) -> Vec<String> {
+        let open = Openness {
+            name: true,
+            namespace: true,
+            labels: true,
+        };
+        let rules = self.resource_rules.iter();
+        let mut limits: Vec<String> = rules.flat_map(|rule| of_rule(self.effect, rule, open)).collect();
+        limits.extend(of_policy(self, None));
+        limits.dedup();
+        limits
+    }
+}

@@ -3,7 +3,7 @@
 use crate::authorization::matching::{ClusterScoped, asks_for_collection};
 use crate::engine::{Attributes, RawSelectors, ResourceAttributes, Selectors, Target, User};
 
-use super::limits::Openness;
+use super::Openness;
 
 /// A request without its user.
 #[derive(Debug, Clone, PartialEq, Eq)]

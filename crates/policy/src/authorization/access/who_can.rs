@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::Openness;
 use super::denies::{Applicability, ApplicableDenies};
 use super::grants::{self, GrantSource, GrantingRule};
-use super::limits::{self, Openness};
 use super::open_request::{OpenRequest, Within};
 use super::query::{AccessQuery, DenyEffects, GrantedRequests, NameSet, PolicyRulePlace};
 use super::requests::{RuleTerms, own_requests, shared_requests};
@@ -172,13 +172,13 @@ fn note(
 fn via(request: &OpenRequest, granting: &GrantingRule<'_>, scope: &SubjectScope) -> Via {
     let open = request.openness();
     let limits = match granting.source {
-        GrantSource::Binding(_, names) if open.name => limits::of_names(names).into_iter().collect(),
+        GrantSource::Binding(_, names) if open.name => super::of_names(names).into_iter().collect(),
         GrantSource::Binding(..) => Vec::new(),
         GrantSource::Policy(indexed, rule) => {
             let policy = &indexed.policy;
-            let of_rule = rule.map(|rule| limits::of_rule(policy.effect, rule, open));
+            let of_rule = rule.map(|rule| super::of_rule(policy.effect, rule, open));
             let mut limits = of_rule.unwrap_or_default();
-            limits.extend(limits::of_policy(policy, Some(scope)));
+            limits.extend(super::of_policy(policy, Some(scope)));
             limits
         }
     };
@@ -435,10 +435,8 @@ impl GrantingRule<'_> {
 }
 
 fn limits_of(indexed: &IndexedPolicy, rule: Option<&ResourceRule>, open: Openness) -> Vec<String> {
-    let mut limits = rule.map_or_else(Vec::new, |rule| {
-        limits::of_rule(indexed.policy.effect, rule, open)
-    });
-    limits.extend(limits::of_conditions(&indexed.policy));
+    let mut limits = rule.map_or_else(Vec::new, |rule| super::of_rule(indexed.policy.effect, rule, open));
+    limits.extend(super::of_conditions(&indexed.policy));
     limits
 }
 

@@ -1,7 +1,7 @@
 mod subject;
 
+use super::super::fixtures::{patterns, texts, words};
 use super::*;
-use crate::authorization::fixtures::{patterns, texts, words};
 use crate::engine::{Operator, Requirement, Selectors};
 
 /// verb, group, resource, namespace, name
