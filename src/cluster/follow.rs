@@ -17,7 +17,7 @@ use super::requests::ApiServer;
 use super::saved::SnapshotSaver;
 use super::status::StatusWriter;
 use super::store::Store;
-use super::watch::{MAX_LIST_TIME, Watch};
+use super::watch::{LEFT_OUT, MAX_LIST_TIME, Watch};
 use crate::config::FileScope;
 use crate::config::kubeconfig::client::Context;
 
@@ -131,6 +131,7 @@ impl FollowedKinds {
             store: Arc::clone(&self.store),
             reporter: self.reporter.clone(),
             max_list_time: MAX_LIST_TIME,
+            left_out_period: LEFT_OUT,
         }
     }
 }

@@ -37,7 +37,7 @@ const NOT_BELIEVED: Duration = Duration::from_secs(10);
 const DOUBTED: Duration = Duration::from_secs(60);
 
 /// How often it is looked whether there is room for what was left out.
-const LEFT_OUT: Duration = Duration::from_secs(60);
+pub(crate) const LEFT_OUT: Duration = Duration::from_secs(60);
 
 /// How long a kind is left alone that may not be listed, where everything holds without it.
 const UNNEEDED: Duration = Duration::from_secs(10);
@@ -52,6 +52,8 @@ pub(crate) struct Watch {
     pub(crate) reporter: Reporter,
     /// How long one of its lists may take.
     pub(crate) max_list_time: Duration,
+    /// [`LEFT_OUT`].
+    pub(crate) left_out_period: Duration,
 }
 
 /// A list whose objects are in force.
@@ -233,6 +235,7 @@ impl Watch {
         failures: &mut RecentFailures,
     ) -> Result<(), ApiError> {
         let (mut version, relist) = (listed.version, Timer::now() + listed.holds_for);
+        let mut look = Timer::now() + self.left_out_period;
         while Timer::now() < relist {
             let asked = self.reach.watch();
             let server = self.reach.server();
@@ -242,7 +245,8 @@ impl Watch {
                 Ok(mut events) => {
                     self.store.is_followed(&self.kind);
                     let end = relist.min(Timer::now() + asked + OVERDUE);
-                    self.take_events(served, &mut events, &mut version, end).await
+                    let place = (&mut version, &mut look);
+                    self.take_events(served, &mut events, place, end).await
                 }
                 Err(error) => Err(error),
             };
@@ -264,20 +268,25 @@ impl Watch {
         Ok(())
     }
 
-    /// Takes events until the watch ends, or it is `end`.
+    /// Takes events until the watch ends, or it is `end`. However many come, it is looked for room
+    /// in time.
     async fn take_events(
         &self,
         served: &ServedKind,
         events: &mut EventStream,
-        version: &mut String,
+        (version, look): (&mut String, &mut Timer),
         end: Timer,
     ) -> Result<WatchEnd, ApiError> {
         loop {
-            let look = end.min(Timer::now() + LEFT_OUT);
-            let event = match timeout_at(look, events.next()).await {
+            if Timer::now() >= *look {
+                *look = Timer::now() + self.left_out_period;
+                if self.store.may_take_more(&self.kind) {
+                    return Ok(WatchEnd::Relist);
+                }
+            }
+            let event = match timeout_at(end.min(*look), events.next()).await {
                 Ok(event) => event?,
-                Err(_) if self.store.may_take_more(&self.kind) => return Ok(WatchEnd::Relist),
-                Err(_) if look < end => continue,
+                Err(_) if Timer::now() < end => continue,
                 Err(_) => None,
             };
             let Some(event) = event else {
@@ -392,6 +401,7 @@ mod tests {
     use super::*;
     use crate::cluster::bounded::SpokenProtocol;
     use crate::cluster::fixtures::{TestAnswer, api_server, block_on};
+    use crate::cluster::memory::WatchedMemory;
     use portcullis_cel::Version;
 
     const RBAC: &str = "rbac.authorization.k8s.io/v1";
@@ -410,6 +420,7 @@ mod tests {
             store: Arc::new(Store::new("east", None, Version::NEWEST)),
             reporter,
             max_list_time,
+            left_out_period: LEFT_OUT,
         }
     }
 
@@ -614,6 +625,52 @@ mod tests {
             watch.store.status().left_out.rbac
         });
         assert_eq!(left_out, 1);
+    }
+
+    /// However often something comes, as here all the time.
+    #[test]
+    fn what_was_left_out_is_listed_again_once_there_is_room() {
+        let (lists, left_out) = block_on(async {
+            let memory = Arc::new(WatchedMemory::default());
+            memory.limit(1 << 10);
+            let requests = Arc::new(Mutex::new((0, 0)));
+            let (asked, room) = (Arc::clone(&requests), Arc::clone(&memory));
+            let answering = watch(MAX_LIST_TIME, move |uri| {
+                let (lists, watches) = &mut *asked.lock().unwrap();
+                if !is_list(uri) {
+                    return resources();
+                }
+                if is_watch(uri) {
+                    *watches += 1;
+                    room.limit(64 << 20);
+                    let metadata = json!({"resourceVersion": "1000"});
+                    return ok(json!({"type": "BOOKMARK", "object": {"metadata": metadata}}));
+                }
+                *lists += 1;
+                list(&[role("a", "1")], "")
+            });
+            let store = Store::sharing(&Arc::default(), memory.cluster(), "east", Version::NEWEST);
+            let watch = Watch {
+                store: Arc::new(store),
+                left_out_period: Duration::ZERO,
+                ..answering
+            };
+            let watches = || requests.lock().unwrap().1;
+            let mut failures = RecentFailures::default();
+            let follow = async { while watch.follow(&mut failures).await.is_ok() {} };
+            let listed_again = async {
+                while watches() == 0 || watch.store.status().left_out.rbac > 0 && watches() < 20 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                () = follow => panic!("it failed"),
+                () = listed_again => {}
+            }
+            let lists = requests.lock().unwrap().0;
+            (lists, watch.store.status().left_out.rbac)
+        });
+        assert_eq!((lists, left_out), (2, 0));
     }
 
     #[test]
