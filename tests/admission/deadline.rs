@@ -6,6 +6,7 @@ use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::admission::{Phase, Run};
 use portcullis_policy::engine::{Deadline, PolicyResult, Time};
 
+use super::mutation::mk_mutation;
 use super::{mk_policy, mk_review, mk_set, outcome};
 
 /// The clock is not looked at before each of many policies, but soon enough: those that are
@@ -46,5 +47,43 @@ fn of_many_policies_those_after_the_deadline_are_not_asked() {
         let late = judged_within(looks);
         assert!(late.denial.is_some(), "{looks} looks");
         assert!(late.evaluations.len() <= 8 * looks, "{looks} looks");
+    }
+}
+
+#[test]
+fn an_expression_is_given_up_at_the_deadline() {
+    let list = "[0,1,2,3,4,5,6,7,8,9]";
+    let costly = ["a", "b", "c", "d", "e"]
+        .iter()
+        .fold("true".to_owned(), |inner, variable| {
+            format!("{list}.all({variable}, {inner})")
+        });
+    let validated = |spec: String| (Phase::Validate, mk_policy(&spec, "Deny"));
+    let patch = format!("{costly} ? [JSONPatch{{op: 'add', path: '/data', value: {{}}}}] : []");
+    let review = mk_review(&serde_json::json!({"metadata": {"name": "n"}}));
+    let access = PolicySet::default();
+    for (phase, manifests) in [
+        validated(format!("  validations: [{{expression: '{costly}'}}]")),
+        validated(format!(
+            "  matchConditions: [{{name: c, expression: '{costly}'}}]\n  validations: [{{expression: 'true'}}]"
+        )),
+        (Phase::Mutate, mk_mutation("m", "Never", &patch)),
+    ] {
+        let set = mk_set(&manifests);
+        let is_denied_after = |looks: usize| {
+            let left = Cell::new(looks);
+            let expired = || {
+                let is_over = left.get() == 0;
+                left.set(left.get().saturating_sub(1));
+                is_over
+            };
+            let run = Run {
+                deadline: Deadline::new(&expired),
+                ..Run::new(&access, Time::UNIX_EPOCH)
+            };
+            outcome(phase, &set, &review, run).denial.is_some()
+        };
+        assert!(!is_denied_after(usize::MAX), "{manifests}");
+        assert!(is_denied_after(20), "{manifests}");
     }
 }

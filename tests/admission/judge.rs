@@ -1,9 +1,11 @@
 //! The gateway's own kinds, as `kubectl apply` brings them to `/validate`.
 
+use std::cell::Cell;
+
 use serde_json::{Value, json};
 
-use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::{AdmissionSettings, Outcome, Phase, Run};
+use portcullis_policy::engine::{Deadline, Time};
 use portcullis_policy::manifest::Surroundings;
 
 use crate::inner::{manifests, outcome};
@@ -22,6 +24,15 @@ fn pods(more: &Value) -> Value {
 }
 
 fn judged_as(around: &str, object: &Value, request: &Value, only: Option<&str>) -> Outcome {
+    judged_until(around, object, request, (only, Deadline::NEVER))
+}
+
+fn judged_until(
+    around: &str,
+    object: &Value,
+    request: &Value,
+    (only, deadline): (Option<&str>, Deadline<'_>),
+) -> Outcome {
     let manifests = manifests(around);
     let admission = manifests.admission(&AdmissionSettings::default());
     let resource = match object["kind"].as_str().unwrap() {
@@ -41,6 +52,7 @@ fn judged_as(around: &str, object: &Value, request: &Value, only: Option<&str>) 
     let run = Run {
         judge: Some(&surroundings),
         only,
+        deadline,
         ..Run::new(&**policies, Time::parse("2026-12-01T00:00:00Z").unwrap())
     };
     outcome(Phase::Validate, set, &review, run)
@@ -90,6 +102,32 @@ fn faults_refuse_with_every_field() {
     );
     let message = &denial.details.causes[0].message;
     assert!(message.starts_with("Unsupported value: `Permit`"), "{message}");
+}
+
+#[test]
+fn what_is_not_compiled_by_the_deadline_is_refused() {
+    let long = vec!["request.user == 'jane'"; 300].join(" && ");
+    let conditions: Vec<_> = (0..40)
+        .map(|n| json!({"name": format!("c{n}"), "expression": long}))
+        .collect();
+    let mut policy = allow(&pods(&json!({})));
+    policy["spec"]["conditions"] = json!(conditions);
+    let judged_within = |looks: usize| {
+        let left = Cell::new(looks);
+        let expired = || {
+            let is_over = left.get() == 0;
+            left.set(left.get().saturating_sub(1));
+            is_over
+        };
+        judged_until("", &policy, &json!({}), (None, Deadline::new(&expired)))
+    };
+    assert!(judged_within(usize::MAX).denial.is_none());
+    let late = judged_within(20).denial.unwrap();
+    assert!(
+        late.message.contains("interrupted by the deadline"),
+        "{}",
+        late.message
+    );
 }
 
 #[test]

@@ -147,6 +147,22 @@ fn objects_in_a_patch_bear_the_names_of_their_fields() {
     }
 }
 
+/// Each takes away what it copies, so that the object never becomes large.
+#[test]
+fn what_mutations_copy_is_bounded_through_a_review() {
+    let megabyte = json!({"data": {"a": "a".repeat(1 << 20)}});
+    let copies = |name: &str| {
+        let copy = "[JSONPatch{op: 'copy', from: '/data/a', path: '/data/b'}, JSONPatch{op: 'remove', path: '/data/b'}]";
+        mk_mutation(name, "Never", copy)
+    };
+    let code = |names: &[&str]| {
+        let policies: String = names.iter().map(|name| copies(name)).collect();
+        mutated(&policies, &megabyte).denial.map(|denial| denial.code)
+    };
+    assert_eq!(code(&["a", "b"]), None);
+    assert_eq!(code(&["a", "b", "c", "d"]), Some(403));
+}
+
 #[test]
 fn a_policy_runs_again_if_others_changed_the_object_after_it() {
     let count = "[JSONPatch{op: 'add', path: '/immutable', value: size(object.data) == 1}]";

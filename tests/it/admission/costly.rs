@@ -158,7 +158,7 @@ spec:
     let body = review("admission.k8s.io/v1", "live", &json!({}));
     let answer = post(&mut gateway.connect(), "/validate?timeout=30s", &body).json();
     assert_eq!(answer["response"]["allowed"], true, "{answer}");
-    let asked = v1(r#"{"user":"jane","nonResourceAttributes":{"verb":"get","path":"/x"}}"#);
+    let asked = v1(JANE_GETS_X);
     let answer = gateway.connect().authorize(asked).json();
     assert_eq!(answer["status"]["allowed"], true, "{answer}");
 }
@@ -182,10 +182,8 @@ fn a_costly_review_ends_at_its_deadline_and_counts_nothing() {
     });
 }
 
-/// More conditions that take long than there are threads for those of one user: those of the next
-/// question have failed at its deadline, and a Deny holds.
-#[test]
-fn a_question_that_finds_no_thread_is_decided_by_failure_policies() {
+/// A gateway with a Deny for `get /x` of jane whose conditions take longer than any test waits.
+fn slow_denies() -> Gateway {
     let shared = (0..23)
         .map(|n| format!(".map(a{n}, [a{n}, a{n}])"))
         .collect::<String>();
@@ -202,11 +200,44 @@ fn a_question_that_finds_no_thread_is_decided_by_failure_policies() {
             "nonResourceRules": [{"verbs": ["get"], "paths": ["/x"]}],
         },
     });
-    let gateway = Builder::new()
+    Builder::new()
         .manifests(policy.to_string())
         .shutdown_timeout("0s")
-        .start();
-    let asked = v1(r#"{"user":"jane","nonResourceAttributes":{"verb":"get","path":"/x"}}"#);
+        .start()
+}
+
+const JANE_GETS_X: &str = r#"{"user":"jane","nonResourceAttributes":{"verb":"get","path":"/x"}}"#;
+
+#[test]
+fn a_costly_question_delays_no_answer_of_its_worker() {
+    let gateway = slow_denies();
+    let in_flight = || gateway.metric(r#"portcullis_in_flight_requests{endpoint="authorize"}"#);
+    block_on(async {
+        let connection = Connection::open(&gateway).await;
+        let mut costly = Box::pin(connection.post("/authorize?timeout=30s", v1(JANE_GETS_X)));
+        // Until it is sent and being worked at.
+        loop {
+            assert!(futures_util::poll!(&mut costly).is_pending());
+            tokio::task::yield_now().await;
+            if in_flight() == 1.0 {
+                break;
+            }
+        }
+        for _ in 0..10 {
+            let (status, answer) = connection.authorize(v1(JANE_GETS)).await.unwrap();
+            assert_eq!((status, &answer["status"]["allowed"]), (200, &json!(true)));
+        }
+        assert!(futures_util::poll!(&mut costly).is_pending());
+        assert_eq!(in_flight(), 1.0);
+    });
+}
+
+/// More conditions that take long than there are threads for those of one user: those of the next
+/// question have failed at its deadline, and a Deny holds.
+#[test]
+fn a_question_that_finds_no_thread_is_decided_by_failure_policies() {
+    let gateway = slow_denies();
+    let asked = v1(JANE_GETS_X);
     let head = "POST /authorize?timeout=30s HTTP/1.1\r\nContent-Type: application/json";
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut held: Vec<_> = (0..threads).map(|_| gateway.connect()).collect();
