@@ -9,7 +9,7 @@ use crate::project;
 /// What the page of a recipe warns of, too: the warning that `check` gives, by its beginning.
 const WARNED_OF: [(&str, &str); 1] = [(
     "secrets-for-vault",
-    "spec.subjects[0]: warning: Suspicious: this refuses `*` reading secrets, which locks out",
+    "spec.subjects[0]: warning: Suspicious: this refuses everybody (`*`), you included, reading secrets, which locks out",
 )];
 
 fn recipes() -> Vec<PathBuf> {

@@ -59,6 +59,7 @@ pub(crate) fn lint(
         })),
         known: admission::KnownTargets::new(&others),
         labellers: labels::Labellers::new(&others, bindings.labellers()),
+        administrators: lockout::Administrators::new(bindings.administrators()),
     };
     for (source, found) in sources.iter().zip(bindings.found()) {
         let mut found = found.warnings.iter().peekable();
@@ -83,6 +84,7 @@ struct LintContext<'o> {
     denies: unreachable::Denies<'o>,
     known: admission::KnownTargets,
     labellers: labels::Labellers<'o>,
+    administrators: lockout::Administrators<'o>,
 }
 
 impl LintContext<'_> {
@@ -120,6 +122,7 @@ impl LintContext<'_> {
         policy::lint_validity(&policy.validity, self.options.now, &spec, lint);
         lockout::lint(policy, never_deny, lint);
         lockout::lint_unasked(policy, &self.options.api_server_webhooks, lint);
+        self.administrators.lint(policy, cluster, never_deny, lint);
         labels::lint_policy(policy, lint);
         self.denies.lint(policy, cluster, lint);
     }

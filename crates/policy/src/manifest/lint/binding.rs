@@ -8,14 +8,17 @@ use super::impersonation::{Impersonation, impersonations};
 use super::known::CONSTRAINED;
 use super::{Lint, labels};
 use crate::authorization::rbac::{RoleResolver, WildcardSet, aggregate};
-use crate::authorization::{Binding, NeverDeny, Role, Subject, SubjectKind};
+use crate::authorization::{Binding, NeverDeny, Role, RoleKind, Subject, SubjectKind};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use crate::manifest::Options;
 use crate::manifest::object::{Content, ManifestObject};
 use crate::manifest::source::SourceObjects;
 
+/// The role of administrators.
+const CLUSTER_ADMIN: &str = "cluster-admin";
+
 /// The group that may do everything before any authorizer is asked.
-const MASTERS: &str = "system:masters";
+pub(crate) const MASTERS: &str = "system:masters";
 
 /// The roles of each cluster, aggregated; under `None` those that hold for every cluster.
 pub(crate) struct RolesByCluster<'o>(BTreeMap<Option<&'o str>, Vec<Arc<Role>>>);
@@ -247,6 +250,8 @@ pub(crate) struct FoundOfBindings {
     pub(crate) warnings: Vec<(usize, Vec<Fault>)>,
     /// Whom they let change labels of Namespaces.
     labellers: Vec<String>,
+    /// Whom they bind to the ClusterRole `cluster-admin` in the whole cluster.
+    administrators: Vec<Subject>,
 }
 
 /// What that depends on beside the bindings.
@@ -313,6 +318,14 @@ impl BindingLint {
             found.labellers.iter().map(move |who| (cluster, who.as_str()))
         })
     }
+
+    /// Whom bindings make administrators, each with its only cluster.
+    pub(crate) fn administrators(&self) -> impl Iterator<Item = (Option<&str>, &Subject)> {
+        self.found.iter().flat_map(|(source, found)| {
+            let cluster = source.cluster();
+            found.administrators.iter().map(move |who| (cluster, who))
+        })
+    }
 }
 
 // === impl FoundOfBindings ===
@@ -346,6 +359,11 @@ impl FoundOfBindings {
         }
         if grants.labels_namespaces(binding, cluster) {
             self.labellers.extend(labels::names(&binding.subjects));
+        }
+        let is_cluster_admin =
+            binding.role.kind == RoleKind::ClusterRole && binding.role.name == CLUSTER_ADMIN;
+        if is_cluster_admin && binding.namespace.is_empty() {
+            self.administrators.extend(binding.subjects.iter().cloned());
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Denies that would lock everybody out of what a cluster and its administrators need, and
 //! Denies for subjects about which the API server never asks.
 
+use std::collections::HashSet;
+
 use super::Lint;
-use super::binding::is_everybody;
+use super::binding::{MASTERS, is_everybody};
 use crate::authorization::authorizer::{Authorizer, Relevance};
 use crate::authorization::{
     AuthorizationPolicy, CONTROL_PLANE, Effect, Mode, NeverDeny, Objects, PolicySet, Subject, SubjectKind,
@@ -91,7 +93,7 @@ pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
     let whom = in_words(&hit(&set));
     let name = policy.subjects.get(subject).map(|subject| subject.name.as_str());
     let message = format!(
-        "this refuses `{}` {}, which locks out {whom}: use narrower `subjects`, or exclude them with \
+        "this refuses everybody (`{}`), you included, {}, which locks out {whom}: use narrower `subjects`, or exclude them with \
          `excludeSubjects`",
         name.unwrap_or_default(),
         needs.join(", ")
@@ -177,6 +179,85 @@ impl Need {
             })),
         }
     }
+}
+
+// Denies on administrators.
+
+/// Whom kubeadm binds to `cluster-admin` in every cluster that it makes.
+const KUBEADM_ADMINISTRATORS: &str = "kubeadm:cluster-admins";
+
+/// The subjects that manifests bind to `cluster-admin`, with the only cluster of each.
+pub(crate) struct Administrators<'o>(HashSet<(Option<&'o str>, SubjectKind, &'o str, &'o str)>);
+
+impl<'o> Administrators<'o> {
+    pub(crate) fn new(bound: impl Iterator<Item = (Option<&'o str>, &'o Subject)>) -> Self {
+        let key = |(cluster, who): (Option<&'o str>, &'o Subject)| {
+            (cluster, who.kind, who.namespace.as_str(), who.name.as_str())
+        };
+        Self(bound.map(key).collect())
+    }
+
+    /// Warns of each subject of an enforced Deny that is one, unless it is left out again.
+    pub(crate) fn lint(
+        &self,
+        policy: &AuthorizationPolicy,
+        cluster: Option<&str>,
+        never_deny: &NeverDeny,
+        lint: &mut Lint<'_>,
+    ) {
+        if policy.effect != Effect::Deny || policy.mode != Mode::Enforce {
+            return;
+        }
+        for (index, subject) in policy.subjects.iter().enumerate() {
+            if is_left_out(subject, policy, never_deny) {
+                continue;
+            }
+            let Some(message) = self.message(subject, cluster) else {
+                continue;
+            };
+            let path = FieldPath::root().field("spec").field("subjects").index(index);
+            lint.suspicious(&path, message);
+        }
+    }
+
+    fn message(&self, subject: &Subject, cluster: Option<&str>) -> Option<String> {
+        let is_group = |name: &str| subject.kind == SubjectKind::Group && subject.name == name;
+        let has = |cluster| {
+            let key = (
+                cluster,
+                subject.kind,
+                subject.namespace.as_str(),
+                subject.name.as_str(),
+            );
+            self.0.contains(&key)
+        };
+        let who = if is_group(MASTERS) {
+            return Some(format!(
+                "the API server allows `{MASTERS}` everything before it asks a webhook, so this Deny never \
+                 applies to it: remove this subject"
+            ));
+        } else if is_group(KUBEADM_ADMINISTRATORS) {
+            "kubeadm makes this group administrators"
+        } else if has(None) || has(cluster) {
+            "this subject is bound to the ClusterRole `cluster-admin`"
+        } else {
+            return None;
+        };
+        Some(format!(
+            "{who}, so this Deny refuses administrators: if they are meant, keep a way back in by \
+             `authorization.neverDeny`, else exclude them with `excludeSubjects`"
+        ))
+    }
+}
+
+/// Whether the policy does not apply to `subject` after all.
+fn is_left_out(subject: &Subject, policy: &AuthorizationPolicy, never_deny: &NeverDeny) -> bool {
+    let is_never_denied = match subject.kind {
+        SubjectKind::User => never_deny.users.contains(&subject.name),
+        SubjectKind::Group => never_deny.groups.contains(&subject.name),
+        SubjectKind::ServiceAccount => false,
+    };
+    is_never_denied || policy.exclude_subjects.contains(subject)
 }
 
 // Denies on subjects about which the API server never asks.

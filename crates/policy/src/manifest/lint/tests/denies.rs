@@ -146,3 +146,43 @@ fn a_deny_on_impersonation_that_misses_the_constrained_modes() {
     silent(&deny(&format!("{}, {constrained}", legacy("users, groups", ""))));
     silent(&deny("{verbs: ['*'], apiGroups: ['*'], resources: ['*']}").replace("jane", "kim"));
 }
+
+#[test]
+fn a_deny_on_administrators_says_whom_it_refuses() {
+    let rules = "resourceRules: [{verbs: [delete], apiGroups: [''], resources: [secrets]}]";
+    let at = "spec.subjects[0]";
+    let masters = policy("Deny", "{kind: Group, name: 'system:masters'}", rules);
+    warns(&masters, at, "never applies to it");
+    let kubeadm = policy("Deny", "{kind: Group, name: 'kubeadm:cluster-admins'}", rules);
+    warns(&kubeadm, at, "kubeadm makes this group administrators");
+    silent(&kubeadm.replace("Deny", "Allow"));
+    silent(&kubeadm.replace("spec: {", "spec: {mode: Shadow, "));
+    silent(&kubeadm.replace(
+        "spec: {",
+        "spec: {excludeSubjects: [{kind: Group, name: 'kubeadm:cluster-admins'}], ",
+    ));
+
+    let binding = |kind: &str, role: &str| {
+        format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: {role}}}\n\
+             rules: [{{verbs: ['*'], apiGroups: ['*'], resources: ['*']}}]\n---\n\
+             apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\n\
+             metadata: {{name: admins, namespace: {namespace}}}\n\
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {role}}}\n\
+             subjects: [{{kind: Group, name: platform, apiGroup: rbac.authorization.k8s.io}}]\n---\n",
+            namespace = if kind == "RoleBinding" { "a" } else { "''" },
+        )
+    };
+    let deny = policy("Deny", "{kind: Group, name: platform}", rules);
+    let said = "bound to the ClusterRole `cluster-admin`";
+    let warnings = |text: &str| load(&[source(text, None)], &Options::default()).1.to_string();
+    let both = binding("ClusterRoleBinding", "cluster-admin") + &deny;
+    assert!(warnings(&both).contains(said), "{}", warnings(&both));
+    for other in [
+        binding("RoleBinding", "cluster-admin"),
+        binding("ClusterRoleBinding", "edit"),
+    ] {
+        let found = warnings(&(other + &deny));
+        assert!(!found.contains(said), "{found}");
+    }
+}
