@@ -85,7 +85,7 @@ impl SharedContents {
                 charge,
             });
         }
-        let bytes = received.bytes;
+        let bytes = charge.content_bytes();
         let read = match received.read(cluster, version) {
             Ok(read) => read,
             Err(refused) => return Err((refused, charge)),
@@ -203,6 +203,30 @@ mod tests {
             .unwrap();
         assert_eq!(format!("{:?}", alone.object), format!("{:?}", west.object));
         assert_eq!(alone.text.get(), west.content.text.get());
+    }
+
+    /// It is more than its text, which is all that is known of what is read again.
+    #[test]
+    fn a_content_takes_what_its_object_was_charged() {
+        let room_left = |as_read_again: bool| {
+            let memory = WatchedMemory::default();
+            memory.limit(64 << 10);
+            let memory = memory.cluster();
+            let (room, new) = (memory.room(RoomPurpose::Rbac), received("a", "joe"));
+            let charge = room.try_take("", new.bytes, false, 0).unwrap();
+            let received = if as_read_again {
+                let (name, digest) = (new.name.clone(), new.digest);
+                let read = new.read(&"east".into(), Version::NEWEST).unwrap();
+                ReceivedObject::stored(name, digest, &read.text.get())
+            } else {
+                new
+            };
+            let read =
+                SharedContents::default().read(received, &"east".into(), Version::NEWEST, (room, charge));
+            let _held = read.unwrap_or_else(|(refused, _)| panic!("{}", refused.faults));
+            (0..).take_while(|&content| room.has_room("", content)).count()
+        };
+        assert_eq!(room_left(true), room_left(false));
     }
 
     #[test]

@@ -296,6 +296,11 @@ impl Charge {
         self.bytes as usize + self.compiled as usize
     }
 
+    /// What its content takes.
+    pub(crate) const fn content_bytes(&self) -> usize {
+        self.bytes as usize - OBJECT_BYTES
+    }
+
     /// Takes what expressions are compiled to as well, of an object whose content no other cluster
     /// has, in place of what takes `before`; `false` where there is no room.
     pub(crate) fn try_take_compiled(&mut self, compiled: usize, before: usize) -> bool {
@@ -303,7 +308,7 @@ impl Charge {
         let mut state = self.room.room.state();
         self.give_back_to(&mut state);
         // All of it is taken together.
-        let content = self.bytes as usize - OBJECT_BYTES;
+        let content = self.content_bytes();
         state.used -= content;
         let fits = state.fits(self.room.number, self.namespace, [more, more]);
         state.used += content;
