@@ -5,7 +5,7 @@
 //! the times of one request do not grow with the bindings.
 //!
 //! Then such policies in a cluster of 10,000 namespaces, each second one for a hundred of
-//! them, by a `namespaceSelector` or by name: labels are looked at when the set is built.
+//! them, by a `namespaceSelector` or by name: labels are matched when the set is built.
 
 use std::hint::black_box;
 

@@ -339,7 +339,7 @@ impl FollowedCluster {
         })
     }
 
-    /// Follows what `entry` says, anew where that is not what is followed.
+    /// Follows what `entry` says, again where that is not what is followed.
     fn follow(&mut self, entry: &ClusterEntry, wanted: BTreeSet<WatchedKind>, runtime: &Runtime) {
         let Some(context) = context_of(entry).0 else {
             tracing::error!(

@@ -92,9 +92,9 @@ pub struct Config {
     pub clusters: Vec<ClusterEntry>,
     /// The folder that `clusters` names, where it names one.
     pub cluster_folder: Option<ClusterFolder>,
-    /// What holds for authorization beside the manifests.
+    /// What holds for authorization besides the manifests.
     pub authorization: Authorization,
-    /// What holds for admission beside the manifests.
+    /// What holds for admission besides the manifests.
     pub admission: AdmissionDefaults,
     /// How webhooks behind the gateway are called.
     pub upstreams: Upstreams,

@@ -90,7 +90,7 @@ pub struct Snapshot {
     unsaved: Option<PendingSave>,
 }
 
-/// What the files said, for when only what is beside them changes.
+/// What the files said, for when only what is outside of them changes.
 struct Base {
     revision: Revision,
     files: ManifestFiles,
@@ -164,7 +164,7 @@ impl ReloadState {
         })
     }
 
-    /// Where objects come from beside the files.
+    /// Where objects come from besides the files.
     #[must_use]
     pub fn source(&self) -> &dyn ManifestSource {
         &*self.source

@@ -1,7 +1,7 @@
 //! Reviews that a real API server sent, replayed over the network.
 //!
 //! For each line of a capture, `NAME.expected` names the decision, the object
-//! that makes it, and the question (which this test derives anew, so that
+//! that makes it, and the question (which this test derives again, so that
 //! neither file can slip past the other).
 
 #![allow(

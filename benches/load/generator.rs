@@ -144,7 +144,7 @@ impl Client {
             let began = OnceCell::new();
             let begin_of_turn = || began.get_or_init(|| (Instant::now(), server.cpu())).0;
             let tasks = start(&begin_of_turn).await;
-            // A processor that sleeps is woken at the cost of whoever answers: the
+            // A processor that sleeps is woken at the cost of what answers: the
             // faster the server, the less. So that this is not measured, this one stays awake.
             let awake = tokio::spawn(async {
                 loop {
@@ -210,7 +210,7 @@ impl Turn {
     }
 
     /// Waits until another request is to be sent, if one is: the time from which its latency
-    /// counts. By a schedule that is when it was due, so that whoever waits because answers
+    /// counts. By a schedule that is when it was due, so that a caller who waits because answers
     /// are late is not left out (coordinated omission).
     async fn next(&self) -> Option<Instant> {
         match self {

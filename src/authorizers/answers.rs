@@ -16,7 +16,7 @@ use portcullis_policy::engine::{Attributes, Decision, Requirement, Target};
 /// How many bytes of questions and answers are kept.
 const MAX_CACHE_BYTES: u64 = 16 << 20;
 
-/// What an answer takes beside its texts.
+/// What an answer takes besides its texts.
 const ANSWER_OVERHEAD_BYTES: usize = 256;
 
 /// What came of a question.

@@ -60,7 +60,7 @@ pub(crate) struct BoundedBody<B> {
 #[derive(Debug)]
 struct IdleTimeout {
     most: Duration,
-    /// Begun by whoever waits first.
+    /// Begun by the first that waits.
     end: Option<Pin<Box<Sleep>>>,
 }
 
@@ -155,7 +155,7 @@ impl SpokenProtocol {
         self.0.store(version == Version::HTTP_2, Ordering::Relaxed);
     }
 
-    /// How long to watch before the watch begins anew.
+    /// How long to watch before the watch begins again.
     pub(crate) fn watch(&self) -> Duration {
         let (of_http1, of_http2) = WATCHES;
         if self.0.load(Ordering::Relaxed) {

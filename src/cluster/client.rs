@@ -77,7 +77,7 @@ impl From<kube::Error> for ClientError {
     }
 }
 
-/// How to be a client, with everything in `context` looked at.
+/// How to be a client, with everything in `context` checked.
 ///
 /// Nothing of the environment counts, neither a proxy nor a debugging aid.
 ///
@@ -233,7 +233,7 @@ fn auth_info(user: &ClientUser) -> Result<AuthInfo, ClientError> {
     }
     if let Some(bearer) = &user.bearer {
         match &bearer.file {
-            // Whoever issues tokens writes it anew: kube reads it again and again.
+            // The issuer of tokens writes it again: kube reads it again and again.
             Some(file) => auth_info.token_file = Some(file.display().to_string()),
             None => auth_info.token = Some(text(&bearer.token).into()),
         }

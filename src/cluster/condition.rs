@@ -1,6 +1,6 @@
 //! The condition `InForce` in the status of AuthorizationPolicies and AdmissionExceptions.
 //!
-//! It tells people. Nothing is decided by it, and what stands in a status is looked at
+//! It tells people. Nothing is decided by it, and what stands in a status is read
 //! for one thing alone: not to write again what is there already.
 
 use serde::Deserialize;

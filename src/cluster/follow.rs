@@ -154,7 +154,7 @@ async fn save(place: Option<(PathBuf, FileScope)>, store: Arc<Store>, reporter: 
             let outcome = saver.save(&store.unsaved(saver.wants_all()));
             Some((saver, outcome, begun.elapsed()))
         };
-        // Whoever saves ends with the runtime.
+        // The task that saves ends with the runtime.
         let Ok(Some((again, outcome, took))) = spawn_blocking(write).await else {
             return;
         };

@@ -48,7 +48,7 @@ pub(crate) struct ReceivedObject {
     pub(crate) bytes: usize,
 }
 
-/// What an API server notes of an object beside what it says. It decides nothing.
+/// What an API server notes of an object besides what it says. It decides nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ServerMetadata {
     pub(crate) uid: String,

@@ -39,7 +39,7 @@ pub(crate) struct SharedReach {
     protocol: SpokenProtocol,
     pace: RequestRate,
     reporter: Reporter,
-    /// Whoever has it makes the attempt.
+    /// Its holder makes the attempt.
     attempt: Mutex<()>,
     compile_turn: CompileTurn,
     /// Attempts in a row that failed.

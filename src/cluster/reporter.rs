@@ -27,7 +27,7 @@ pub(crate) struct Reporter {
     status: Arc<StatusNews>,
 }
 
-/// What whoever writes statuses waits for, and what is said of it.
+/// What the writer of statuses waits for, and what is said of it.
 #[derive(Default)]
 struct StatusNews {
     notify: Notify,
@@ -57,7 +57,7 @@ impl Signal {
         }
     }
 
-    /// Whoever calls this looks at everything after it.
+    /// The caller looks at everything after it.
     pub(crate) fn clear(&self) {
         self.pending.store(false, Ordering::Release);
     }

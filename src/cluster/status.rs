@@ -3,7 +3,7 @@
 //! What is to be written follows from what is known now, so that nothing queues up: a
 //! change that comes while another is written is seen in the next round. Nothing waits
 //! for a status and nothing fails with it. Several gateways may write the same: the API
-//! server takes an equal condition without storing it anew.
+//! server takes an equal condition without storing it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 /// How long to wait before an API server is tried again that did not answer.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// How long it takes at most until the clock is looked at again: it may be set.
+/// How long it takes at most until the clock is read again: it may be set.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Writes conditions for as long as it is polled.
@@ -155,7 +155,7 @@ fn api_version(kind: &WatchedKind) -> String {
     kind.api_version(kind.versions.first().map_or("", String::as_str))
 }
 
-/// Of this very object: one that was deleted and made anew meanwhile is refused.
+/// Of this very object: one that was deleted and created again meanwhile is refused.
 fn patch(wanted: &DesiredCondition, now: SystemTime) -> Value {
     let now = Time::from(whole_seconds(now)).to_string();
     json!({

@@ -41,7 +41,7 @@ pub(crate) use absence::{AbsenceEvidence, ListEvidence};
 pub(crate) use in_force::{DesiredCondition, InForceVersions};
 pub(crate) use listing::{ListOutcome, Listing};
 
-/// What is known of one cluster. Shared by its watches and whoever reads it.
+/// What is known of one cluster. Shared by its watches and its readers.
 pub(crate) struct Store {
     cluster: Arc<str>,
     contents: Arc<SharedContents>,
@@ -207,7 +207,7 @@ impl Store {
         dropped
     }
 
-    /// The watches begin anew: what is held holds on until they have listed it.
+    /// The watches begin again: what is held holds on until they have listed it.
     pub(crate) fn await_all(&self) {
         for objects in self.known().kinds.values_mut() {
             objects.progress = SyncProgress::Awaited;

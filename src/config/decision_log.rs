@@ -13,7 +13,7 @@ pub struct DecisionLog {
     pub trace: LogTrace,
 }
 
-/// What the log of decisions says beside the decision.
+/// What the log of decisions says besides the decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogTrace {
     /// Nothing.

@@ -16,7 +16,7 @@ pub struct RecordingSettings {
     pub max_bytes: u64,
     /// How old a review may become there.
     pub max_age: Duration,
-    /// What is removed beside what always is.
+    /// What is removed besides what always is.
     pub redact: Vec<Redact>,
 }
 

@@ -1,4 +1,4 @@
-//! The decisions of the last while, as lines of the decision log.
+//! The most recent decisions, as lines of the decision log.
 //!
 //! ```text
 //! push ─▶ [ sealed │ sealed │ … │ current ]   oldest chunks go first

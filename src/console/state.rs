@@ -19,7 +19,7 @@ use portcullis_policy::engine::Decision;
 /// What is kept for as long as the gateway runs.
 #[derive(Debug)]
 pub struct ConsoleState {
-    /// The decisions of the last while.
+    /// The most recent decisions.
     decisions: Arc<RecentDecisions>,
     /// Those of each cluster that somebody sees alone, in an equal part of the room and with
     /// numbers of their own: so they tell nothing of how many others there are.

@@ -16,7 +16,7 @@ use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAn
 use portcullis_policy::engine::admission::{GroupVersionKind, GroupVersionResource};
 use portcullis_policy::engine::{Cause, Decision};
 
-/// What a review takes beside its texts.
+/// What a review takes besides its texts.
 const REVIEW_OVERHEAD_BYTES: usize = 1024;
 
 /// A review, who asked, and what was answered.
@@ -155,7 +155,7 @@ impl fmt::Display for ObjectState {
     }
 }
 
-/// What a call takes beside its texts.
+/// What a call takes besides its texts.
 const CALL_OVERHEAD_BYTES: usize = 512;
 
 /// One webhook that was asked, and its answer.

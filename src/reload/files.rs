@@ -324,7 +324,7 @@ impl Revision {
         Self(digest)
     }
 
-    /// With what is beside the files.
+    /// With what there is besides the files.
     pub(crate) fn with(mut self, watched: &[Arc<WatchedObjects>]) -> Self {
         for watched in watched {
             part(&mut self.0, &watched.digest);

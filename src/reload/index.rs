@@ -23,7 +23,7 @@ pub(crate) struct SnapshotIndex {
     pub(crate) basis: IndexBasis,
 }
 
-/// What a set was made of, beside the objects of files.
+/// What a set was made of, besides the objects of files.
 pub(crate) struct IndexBasis {
     webhooks: WebhooksByCluster,
     pub(crate) watched: Vec<Arc<WatchedObjects>>,
@@ -82,7 +82,7 @@ impl SnapshotIndex {
             watched: &watched,
         };
         let parts = earlier.and_then(|earlier| indexing.after(earlier));
-        let (policies, admission, webhooks) = parts.unwrap_or_else(|| indexing.anew());
+        let (policies, admission, webhooks) = parts.unwrap_or_else(|| indexing.rebuild());
         let settings = indexing.settings;
         let awaited = watched.iter();
         let awaited = awaited.filter_map(|watched| Some((watched.cluster.clone(), watched.awaited.clone()?)));
@@ -128,7 +128,7 @@ struct Indexer<'o> {
     watched: &'o [Arc<WatchedObjects>],
 }
 
-/// What became different in files and beside them.
+/// What became different in files and outside of them.
 struct IndexDifference<'o> {
     objects: SetDifference<'o>,
     /// The watched clusters that came or went, or of which other objects are not known.
@@ -136,7 +136,7 @@ struct IndexDifference<'o> {
 }
 
 impl<'o> Indexer<'o> {
-    fn anew(&self) -> IndexParts {
+    fn rebuild(&self) -> IndexParts {
         let objects = source::together(self.own, self.watched);
         let webhooks = webhooks_by_cluster(&objects);
         let mut manifests = manifest::assemble(objects, &self.options);
@@ -239,7 +239,7 @@ impl<'o> Indexer<'o> {
         own.contains(&(None, object.identity())) || own.contains(&(object.cluster(), object.identity()))
     }
 
-    /// `None` where files changed and have an object that is beside them too, so that it matters
+    /// `None` where files changed and have an object that is outside of them too, so that it matters
     /// which of them holds.
     fn difference(&self, earlier: EarlierIndex<'o>) -> Option<IndexDifference<'o>> {
         let mut of_files = self.own.since(earlier.own);

@@ -9,7 +9,7 @@ use portcullis_policy::engine::{Deadline, PolicyResult, Time};
 use super::mutation::mk_mutation;
 use super::{mk_policy, mk_review, mk_set, outcome};
 
-/// The clock is not looked at before each of many policies, but soon enough: those that are
+/// The clock is not read before each of many policies, but soon enough: those that are
 /// left out have no result, and the request is refused.
 #[test]
 fn of_many_policies_those_after_the_deadline_are_not_asked() {

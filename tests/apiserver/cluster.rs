@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Whoever may do everything: the group that an API server never asks about.
+/// Who may do everything: the group that an API server never asks about.
 const ADMIN: User = User {
     name: "admin",
     groups: &["system:masters"],

@@ -138,7 +138,7 @@ authorization:
         assert!(run.stdout.contains(said), "`{said}`: {}", run.stdout);
     }
 
-    // Types are looked at once all compiles.
+    // Types are checked once all compiles.
     let path = portcullis.path("gateway/policies/admission.yaml");
     let mended = std::fs::read_to_string(path).unwrap().replace("objct", "object");
     portcullis.write("gateway/policies/admission.yaml", &mended);

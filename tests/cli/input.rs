@@ -75,7 +75,7 @@ fn a_folder_of_the_gateway_has_none_that_begin_with_a_dot() {
     assert_eq!((run.code, run.stderr.as_str()), (1, ""), "{run:?}");
 }
 
-/// One that nobody writes to: whoever opens it to read waits.
+/// One that nobody writes to: what opens it to read waits.
 fn fifo(portcullis: &Portcullis, path: &str) {
     let made = Command::new("mkfifo").arg(portcullis.path(path)).status();
     assert!(made.unwrap().success());

@@ -178,7 +178,7 @@ impl Gateway {
         Identity::from_pem(&read("pki/authorization.crt"), &read("pki/authorization.key"))
     }
 
-    /// The status of the answer to whoever trusts by `authority` and shows `identity`.
+    /// The status of the answer to a client that trusts by `authority` and shows `identity`.
     fn ask(&self, authority: &[u8], identity: &Identity) -> Option<u16> {
         let review = crate::harness::reviews::authorization(&json!({
             "user": "jane", "nonResourceAttributes": {"path": "/", "verb": "get"},

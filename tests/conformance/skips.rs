@@ -1,6 +1,6 @@
 //! Checks of the vectors that have no counterpart here, and why.
 //!
-//! Whoever gives a check its counterpart takes its row away. A row for some
+//! A change that gives a check its counterpart takes its row away. A row for some
 //! cases of a check says which by its `when`.
 
 use crate::agnhost;

@@ -86,7 +86,7 @@ impl Client {
         self.send("DELETE", target, None)
     }
 
-    /// A connection over TLS that stays open, for whoever speaks HTTP on it.
+    /// A connection over TLS that stays open, to speak HTTP on.
     pub(crate) fn connect(&self) -> io::Result<SslStream<TcpStream>> {
         let stream = TcpStream::connect_timeout(&self.address, Duration::from_secs(10))?;
         stream.set_nodelay(true)?;

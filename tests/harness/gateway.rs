@@ -140,7 +140,7 @@ impl Gateway {
     }
 
     /// Lets `change` touch the manifests and waits until the gateway has
-    /// loaded them anew.
+    /// loaded them again.
     ///
     /// # Panics
     /// When no reload succeeded.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// When the tokens expire, in seconds since 1970: in the year 2100.
 const EXPIRY: u64 = 4_102_444_800;
 
-/// Whoever signs tokens, with RS256.
+/// A signer of tokens, with RS256.
 pub(crate) struct Issuer {
     name: &'static str,
     key: PKey<Private>,

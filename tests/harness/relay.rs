@@ -21,7 +21,7 @@ struct Wires {
 }
 
 impl Relay {
-    /// A relay that leads nowhere yet: whoever connects is cut off.
+    /// A relay that leads nowhere yet: every client that connects is cut off.
     pub(crate) fn new() -> Self {
         let address = ports::free();
         let listener = TcpListener::bind(address).unwrap();

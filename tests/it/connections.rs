@@ -99,7 +99,7 @@ fn one_cluster_s_connections_do_not_keep_the_others_out() {
     assert!(of_east[19].is_closed(), "the newest makes way");
 }
 
-/// Whoever has a certificate of the client CA, say a user of the cluster, and is no caller.
+/// A client with a certificate of the client CA, say a user of the cluster, and is no caller.
 #[test]
 fn certificates_of_the_client_ca_that_are_no_caller_s_keep_nobody_out() {
     let gateway = Builder::new()

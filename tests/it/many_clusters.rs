@@ -248,7 +248,7 @@ fn hostile_api_servers_cost_the_others_nothing() {
         until("a change holds", || fleet.allows(cluster, "newcomer"));
     }
     assert_eq!(fleet.allowing("newcomer"), honest);
-    // One that comes to its senses is watched again.
+    // One that recovers is watched again.
     fleet.servers.behave(1, Behaviour::Serves);
     fleet.servers.behave(4, Behaviour::Serves);
     fleet.servers.put(4, &binding("new", "newcomer"));

@@ -42,7 +42,7 @@ fn policies_begin_and_end_by_the_clock_without_a_reload() {
     )]);
     let revision = |gateway: &Gateway| gateway.state.current().revision.to_string();
     let before = revision(&gateway);
-    // Whoever is so slow that the end has passed already has seen nothing wrong.
+    // A client so slow that the end has passed already has seen nothing wrong.
     assert!(asks(&gateway) || SystemTime::now() >= end);
     until("the policy has ended", || !asks(&gateway));
     assert!(SystemTime::now() >= end, "not before its end");

@@ -18,11 +18,11 @@ use crate::variables::{environment_of, untyped};
 /// How many differences are printed; all of them are written to a file.
 const SHOWN: usize = 40;
 
-/// How often an expression is asked about anew that comes to different outcomes:
+/// How often an expression is asked about again that has different outcomes:
 /// Kubernetes' own answer may depend on the order of a map, which is another each time.
 const ASKED_AGAIN: usize = 200;
 
-/// An expression that comes to different outcomes.
+/// An expression that has different outcomes.
 struct Found {
     expression: String,
     kubernetes: Outcome,
@@ -69,13 +69,13 @@ impl Both {
             .collect()
     }
 
-    /// Whether Kubernetes itself comes to several outcomes.
+    /// Whether Kubernetes itself has several outcomes.
     fn varies(&mut self, expression: &str) -> bool {
         let outcomes = self.ask_again(expression);
         outcomes.iter().any(|outcome| *outcome != outcomes[0])
     }
 
-    /// Whether Kubernetes comes to `outcome` too, if it is asked often enough.
+    /// Whether Kubernetes has `outcome` too, if it is asked often enough.
     pub(crate) fn comes_to(&mut self, expression: &str, outcome: &Outcome) -> bool {
         self.ask_again(expression).iter().any(|one| one.is_same(outcome))
     }

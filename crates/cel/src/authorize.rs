@@ -7,7 +7,7 @@ use super::value::{Opaque, Value};
 
 /// Answers whether somebody may do something: the caller's own authorization.
 ///
-/// Expressions may put the same question many times; whoever answers remembers
+/// Expressions may put the same question many times; the caller remembers
 /// what is worth it.
 pub trait AuthorizeAccess: Sync {
     /// Whether it is allowed. Once `expired`, what it answers means nothing.

@@ -40,7 +40,7 @@ pub enum EvalError {
     /// `||` and the macros built on them may absorb it.
     #[error("{0}")]
     Failed(Box<str>),
-    /// The expression looked at what nobody knows, named here. It may be absorbed, too:
+    /// The expression read what is not known, named here. It may be absorbed, too:
     /// then the value is the same whatever that is.
     #[error("{0} is not known")]
     Unknown(&'static str),

@@ -27,7 +27,7 @@ pub(crate) struct Overload {
 }
 
 /// Computes the result. The checker knows the types of only some arguments, so
-/// each is looked at again.
+/// each is checked again.
 pub(crate) type Apply =
     for<'a> fn(&mut Evaluation<'_, 'a>, &'a Call, &[Value<'a>]) -> Result<Value<'a>, EvalError>;
 

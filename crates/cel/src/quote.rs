@@ -25,13 +25,13 @@ pub fn write_quoted(out: &mut impl Write, parts: &[&str]) -> fmt::Result {
     out.write_char('"')
 }
 
-/// Whether every character stands for itself; nearly every name has no other. Looked at
+/// Whether every character stands for itself; nearly every name has no other. Checked
 /// eight at a time.
 fn is_plain(text: &[u8]) -> bool {
     let (eights, rest) = text.as_chunks();
     let mut all = eights.iter().all(|eight| are_plain(u64::from_le_bytes(*eight)));
     all &= match text.last_chunk() {
-        // Some of these were looked at already.
+        // Some of these were checked already.
         Some(last) if !rest.is_empty() => are_plain(u64::from_le_bytes(*last)),
         Some(_) => true,
         None => rest

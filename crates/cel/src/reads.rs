@@ -1,6 +1,6 @@
 //! What an expression may look at: found in its plan, whatever the values are.
 //!
-//! Nothing that it looks at is missing here, but what is here need not be looked at.
+//! Nothing that it reads is missing here, but what is here need not be read.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub enum ReadStep {
     Any,
 }
 
-/// How much of a value is looked at.
+/// How much of a value is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadExtent {
     /// All of it.
@@ -117,7 +117,7 @@ impl Finder {
         }
     }
 
-    /// What is looked at to know what is selected, and from what.
+    /// What is read to know what is selected, and from what.
     fn within(&mut self, attribute: &Attribute) {
         match &attribute.base {
             AttributeBase::Variable(_) | AttributeBase::Lazy(_) | AttributeBase::Local(_) => {}

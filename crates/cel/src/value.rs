@@ -186,7 +186,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The type that the value has when it is looked at.
+    /// The type that the value has when it is read.
     #[must_use]
     pub fn type_of(&self) -> Type {
         match self {
@@ -293,7 +293,7 @@ pub enum Opaque<'a> {
 // === impl Opaque ===
 
 impl<'a> Opaque<'a> {
-    /// How many bytes one takes, beside its text.
+    /// How many bytes one takes, besides its text.
     pub(crate) const BYTES: usize = 256;
 
     /// The name of its type.
@@ -381,7 +381,7 @@ pub enum Bytes<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// How many bytes a text of its own takes beside what it says.
+    /// How many bytes a text of its own takes besides what it says.
     pub(crate) const BYTES: usize = 32;
 
     /// Whether it is its own and of nobody else.

@@ -167,7 +167,7 @@ fn object() -> json::Document<'static> {
     json::Document::parse(format!(r#"{{"a":"b","text":"{text}","list":[{list}0]}}"#)).unwrap()
 }
 
-/// What `expression` comes to, at so high a cost, and how many bytes that takes at most.
+/// The value of `expression`, at so high a cost, and how many bytes that takes at most.
 fn evaluate(expression: &str, cost: u64) -> (Result<(), EvalError>, usize) {
     evaluate_within(expression, Budget::new(cost))
 }

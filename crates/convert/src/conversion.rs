@@ -112,7 +112,7 @@ impl Remark {
 // Whether what was made loads: an API server would refuse what does not.
 
 /// The same, refused where the objects have a fault. `document` is what they come from, whose
-/// fields have the same paths, or else the fault is told of the object as a whole.
+/// fields have the same paths, or else the fault is reported for the object as a whole.
 pub(crate) fn checked(document: &Document, mut made: Conversion) -> Conversion {
     if made.objects.is_empty() {
         return made.whole();

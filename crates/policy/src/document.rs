@@ -30,7 +30,7 @@ use layout::Unreadable;
 use crate::field::{Fault, FaultKind, Faults, FieldPath, PathSegment, Place};
 
 /// How deep lists and mappings may nest. Kubernetes' own objects stay below 100.
-/// Whoever walks a document recurses by it.
+/// Code that walks a document recurses by it.
 pub const MAX_DEPTH: usize = 128;
 
 /// One document of a stream.

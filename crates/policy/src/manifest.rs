@@ -102,7 +102,7 @@ pub struct Manifests {
     pub policies: Policies,
     /// What admission uses, for every cluster.
     pub shared: Scope,
-    /// What admission uses for one cluster beside that.
+    /// What admission uses for one cluster besides that.
     pub clusters: BTreeMap<String, Scope>,
 }
 

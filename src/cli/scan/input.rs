@@ -241,7 +241,7 @@ fn scanned<'c>(
     cluster.resources().iter().filter(is_scanned).collect()
 }
 
-/// What expressions look at beside the object: every Namespace, and the parameters of the
+/// What expressions look at besides the object: every Namespace, and the parameters of the
 /// policies.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::Name;
 use crate::config::{CACHE_FILE_CHANGES, FileScope, files};
 
-/// The changes may have so many bytes, beside a quarter of those of the set, before the set is
+/// The changes may have so many bytes, besides a quarter of those of the set, before the set is
 /// saved as a whole again.
 const CHANGED_BYTES: usize = 64 << 10;
 

@@ -18,7 +18,7 @@ use portcullis_policy::manifest::{ObjectIdentity, ValidatedObject};
 /// Which versions of Portcullis' own kinds decide requests.
 #[derive(Default)]
 pub(crate) struct InForceVersions {
-    /// Those that whoever asked last was given.
+    /// Those that were given to the last that asked.
     offered: BTreeMap<(WatchedKind, Name), [u8; 32]>,
     /// Those that are in force.
     in_force: BTreeMap<(WatchedKind, Name), [u8; 32]>,
@@ -77,7 +77,7 @@ impl Store {
 // === impl StoredKinds ===
 
 impl StoredKinds {
-    /// What holds of Portcullis' own kinds is given to whoever puts it in force.
+    /// What holds of Portcullis' own kinds is given to what puts it in force.
     pub(crate) fn offer(&mut self) {
         let own = self.kinds.iter().filter(|(kind, _)| kind.is_own());
         let versions = own.flat_map(|(kind, objects)| {
@@ -206,12 +206,12 @@ impl HeldObject {
     }
 }
 
-// Expressions compiled anew, for another version of CEL.
+// Expressions compiled again, for another version of CEL.
 
 // === impl Store ===
 
 impl Store {
-    /// From now on expressions are compiled for `version`, and those of what is held anew. An
+    /// From now on expressions are compiled for `version`, and those of what is held again. An
     /// object that has faults then holds on as it was, and they are reported; one that had faults
     /// and has none holds from now on. Blocks for as long as expressions take to compile.
     pub(crate) fn compile_for(&self, version: Version) {

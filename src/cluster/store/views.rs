@@ -21,7 +21,7 @@ use portcullis_policy::field::Faults;
 /// How many faults are reported in detail.
 const TOLD: usize = 10;
 
-/// What was given to whoever asked last.
+/// What was given to the last that asked.
 pub(crate) struct LastWatched {
     version: u64,
     selector: Option<Selector>,

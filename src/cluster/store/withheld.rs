@@ -62,7 +62,7 @@ impl HeldObject {
         false
     }
 
-    /// The API server's schema of this kind is known anew. Whether what holds changed.
+    /// The API server's schema of this kind is known again. Whether what holds changed.
     pub(crate) fn settle(&mut self, cluster: &Arc<str>, kind: &WatchedKind, schema: &SchemaState) -> bool {
         let mut withheld = match std::mem::take(&mut self.newest) {
             LatestVersion::Withheld(withheld) => withheld,

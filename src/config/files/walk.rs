@@ -27,7 +27,7 @@ pub(crate) struct FolderWalk {
     pub(crate) files: Vec<PathBuf>,
     /// The folders on the way.
     pub(crate) folders: BTreeSet<PathBuf>,
-    /// What could not be followed or read; the walk went on beside it.
+    /// What could not be followed or read; the walk went on without it.
     pub(crate) errors: Vec<(PathBuf, io::Error)>,
     /// Whether there were more files and folders than it may have, so that it ended before its end.
     pub(crate) is_cut: bool,

@@ -1,4 +1,4 @@
-//! `/live`: the decisions of the last while, and those to come; `/live/{sequence}`: one decision,
+//! `/live`: the most recent decisions, and those to come; `/live/{sequence}`: one decision,
 //! explained.
 
 use askama::Template;

@@ -81,7 +81,7 @@ fn a_policy_of_the_api_server_decides_its_own_requests() {
 fn policies_of_the_files_hold_beside_those_of_the_api_server() {
     let Some(servers) = servers::shared() else { return };
     servers.apply("beside.yaml", &policy("beside", "Deny", "beside"));
-    // Whoever may write to the API server cannot take away what the files say.
+    // A user who may write to the API server cannot take away what the files say.
     let namesake = policy("of-the-files", "Allow", "of-the-files");
     servers.apply("of-the-files.yaml", &namesake);
     servers.wait_for("carol", "/beside", "deny");

@@ -277,7 +277,7 @@ fn no_limit_that_an_older_definition_drops_widens_a_grant_or_an_exception() {
         "{detail}"
     );
 
-    // Written anew it is what it says, once the API server stores by the newer definition.
+    // Written again it is what it says, once the API server stores by the newer definition.
     let whole = exceptions::exception("dropped", &["guard"]).to_string();
     let file = server.files.write("whole.yaml", whole);
     let written = || {

@@ -57,7 +57,7 @@ fn a_deny_by_namespace_leaves_lists_of_cluster_scoped_custom_resources() {
         assert_eq!(servers::about_resource(&gateway, &asked), "deny", "{asked}");
     }
 
-    // A scope cannot be changed, but a definition can be made anew.
+    // A scope cannot be changed, but a definition can be created again.
     servers.kubectl(&["delete", "crd", "regions.scopes.example.com"]);
     assert!(eventually(|| regions() == "deny"));
     servers.apply("regions.yaml", &definition("Namespaced"));

@@ -195,7 +195,7 @@ fn the_status_says_whether_an_object_is_in_force() {
         "ExceptionsNotTaken",
     );
 
-    // Another gateway finds everything said, and stores nothing anew.
+    // Another gateway finds everything said, and stores nothing again.
     policy_is("status-second", "True", "InForce");
     drop(writing);
     let version = || object(&servers, COLLECTION, "status-first")["metadata"]["resourceVersion"].clone();

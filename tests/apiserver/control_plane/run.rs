@@ -327,7 +327,7 @@ fn enforcement_of_denies(cluster: &Cluster, namespace: &str) -> Outcome {
     Err(format!("refused for another reason: {message}"))
 }
 
-/// Without a gateway whoever is asked about is refused, and so is every write that is;
+/// Without a gateway every user is refused, and so is every write that is;
 /// what could not be done is not lost: it is left for when the gateway is back.
 fn outage(cluster: &Cluster) -> Outcome {
     let pods = "/api/v1/namespaces/default/pods";

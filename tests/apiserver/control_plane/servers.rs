@@ -96,7 +96,7 @@ impl Servers {
         servers
     }
 
-    /// As whoever installs the gateway.
+    /// As the user who installs the gateway.
     fn register(&self) {
         let file = self.set_up.path("webhooks.yaml");
         let output = self
@@ -259,7 +259,7 @@ impl SetUp {
         });
     }
 
-    /// Replaces a file at once: whoever reads it meanwhile finds none of it empty.
+    /// Replaces a file at once: a reader meanwhile finds none of it empty.
     pub(crate) fn rewrite(&self, file: &str, change: impl FnOnce(String) -> String) {
         let path = self.folder.join(file);
         let text = fs::read_to_string(&path).unwrap();

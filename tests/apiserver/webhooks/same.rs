@@ -1,4 +1,4 @@
-//! Whoever asks the webhooks, the outcome is the same.
+//! The outcome is the same, no matter who asks the webhooks.
 
 use super::objects::{self, Object};
 use super::servers::{self, BEHIND, DIRECT, Servers};
@@ -145,7 +145,7 @@ impl<'s> Comparison<'s> {
 }
 
 /// The webhooks that were asked on a way: those that mutate in the order asked,
-/// the others by name. The API server may begin anew when it finds that it knew
+/// the others by name. The API server may begin again when it finds that it knew
 /// an older object: told once.
 fn asked(calls: &[Called], way: &str) -> Vec<String> {
     let start = format!("/{way}/");

@@ -1,4 +1,4 @@
-//! Whoever chooses a name chooses a text, and nothing that a page runs.
+//! A user who chooses a name chooses a text, and nothing that a page runs.
 
 use serde_json::json;
 use thirtyfour::Key;

@@ -1,4 +1,4 @@
-//! The pictures of `docs/console.md`, taken anew with `PORTCULLIS_WRITE_SCREENSHOTS=1`.
+//! The pictures of `docs/console.md`, taken again with `PORTCULLIS_WRITE_SCREENSHOTS=1`.
 
 use std::path::{Path, PathBuf};
 

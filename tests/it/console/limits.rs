@@ -42,7 +42,7 @@ fn a_head_or_a_query_without_end_is_refused() {
     assert!(answer.body.len() < 20_000, "{}", answer.body.len());
 }
 
-/// Whoever asks decides when the last byte of an answer is taken, and until then it is kept.
+/// The client decides when the last byte of an answer is taken, and until then it is kept.
 #[test]
 fn answers_that_nobody_reads_are_bounded() {
     let gateway = on_loopback();

@@ -54,7 +54,7 @@ fn a_browser_that_reads_nothing_delays_nobody() {
     assert_eq!(get(&gateway, "/", "").status, 200);
 }
 
-/// Whoever closes a page has its stream closed, so that it takes no place of another.
+/// A user who closes a page has its stream closed, so that it takes no place of another.
 #[test]
 fn pages_that_were_closed_keep_nobody_out() {
     let gateway = on_loopback();

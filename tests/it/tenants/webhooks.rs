@@ -1,4 +1,4 @@
-//! Webhooks whose configurations are watched: whoever writes them chooses what the gateway calls.
+//! Webhooks whose configurations are watched: their author chooses what the gateway calls.
 
 use std::sync::Arc;
 

@@ -110,7 +110,7 @@ impl Checker<'_> {
         else {
             return Ok(());
         };
-        // A format that is worked out beforehand is not looked at.
+        // A format that is computed is not checked.
         let is_literal = matches!(&expr.kind, ExprKind::Call { target: Some(target), .. }
             if matches!(target.kind, ExprKind::Literal(_)));
         let (true, Some(Value::String(format))) = (is_literal, format.constant()) else {

@@ -8,7 +8,7 @@ use crate::program::{Attribute, AttributeBase, FoldKind, Node, Qualifier, Qualif
 use crate::value::{List, Map, Opaque, Value, exact_int};
 
 impl<'a> Evaluation<'_, 'a> {
-    /// The attribute's value. It costs one unit beside its selections, but for
+    /// The attribute's value. It costs one unit besides its selections, but for
     /// a conditional, which costs what its parts do, and `has()`, which costs one
     /// less than either.
     pub(crate) fn attribute(&mut self, attribute: &'a Attribute) -> Result<Value<'a>, EvalError> {

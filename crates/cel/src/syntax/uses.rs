@@ -1,4 +1,4 @@
-//! Where an expression uses a variable, and how: for whoever writes it anew.
+//! Where an expression uses a variable, and how: for what rewrites it.
 
 use std::ops::Range;
 

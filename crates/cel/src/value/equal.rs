@@ -12,7 +12,7 @@ pub(crate) type Work<'w> = &'w mut dyn FnMut(usize) -> Result<(), EvalError>;
 /// How many bytes of text are one step of work.
 const BYTES_PER_STEP: usize = 16;
 
-/// The steps that comparing a pair of values takes, beside what is in them.
+/// The steps that comparing a pair of values takes, besides what is in them.
 const STEPS_PER_PAIR: usize = 16;
 
 /// Whether two values are equal. Values of different types are not, but for

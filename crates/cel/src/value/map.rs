@@ -19,7 +19,7 @@ pub enum Map<'a> {
     Borrowed(&'a Entries<'a>),
     /// Entries of its own.
     Shared(Arc<Entries<'a>>),
-    /// A map in JSON text, read when it is looked at.
+    /// A map in JSON text, read when it is used.
     Json(json::Node<'a>),
     /// The fields of a structure of the caller's.
     Object(&'a dyn Object),
@@ -334,7 +334,7 @@ pub enum List<'a> {
     Borrowed(&'a [Value<'a>]),
     /// Items of its own.
     Shared(Arc<[Value<'a>]>),
-    /// A list in JSON text, read when it is looked at.
+    /// A list in JSON text, read when it is used.
     Json(json::Node<'a>),
 }
 

@@ -13,7 +13,7 @@ pub struct UrlValue {
     user: Option<String>,
     /// With the port, if there is one.
     pub(crate) host: String,
-    /// As it is written, or else escaped anew.
+    /// As it is written, or else escaped again.
     pub(crate) escaped_path: String,
     query: Option<String>,
     fragment: String,

@@ -31,7 +31,7 @@ pub(crate) struct RuleParts {
     pub(crate) rules: Vec<Value>,
     pub(crate) conditions: Vec<Value>,
     pub(crate) variables: Vec<Value>,
-    /// What a request must fulfil beside the matchConditions, where only a validation can ask.
+    /// What a request must fulfil besides the matchConditions, where only a validation can ask.
     touched: Option<String>,
     pub(crate) operations: BTreeSet<ConvertedOperation>,
     names: BTreeSet<String>,

@@ -216,7 +216,7 @@ impl Node {
     }
 }
 
-// Documents in little memory, for those that are only looked at again where there is a
+// Documents in little memory, for those that are only read again where there is a
 // warning to place.
 //
 // One byte says what a value is; the numbers that follow are of variable length, and

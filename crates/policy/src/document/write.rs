@@ -9,7 +9,7 @@ use super::yaml::{Scalar, resolve};
 /// The longest key that stands behind no `?`, in bytes.
 const LONGEST_KEY: usize = 1000;
 
-/// `value` as one YAML document. Whoever reads it, by YAML 1.1 or 1.2, reads
+/// `value` as one YAML document. A reader of YAML 1.1 or 1.2 reads
 /// `value`. Recurses by its depth.
 #[must_use]
 pub fn to_yaml(value: &Value) -> String {

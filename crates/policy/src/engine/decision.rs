@@ -136,7 +136,7 @@ impl Serialize for Decision {
 pub enum PolicyResult {
     /// It applies and is enforced.
     Match,
-    /// It was looked at and does not apply.
+    /// It was considered and does not apply.
     NoMatch,
     /// A condition has no result.
     Error,

@@ -129,7 +129,7 @@ impl LabelSelector {
         self.keys().all(|key| key == NAMESPACE_NAME_LABEL)
     }
 
-    /// A label that it requires: whoever lacks it, with any of these values, is not selected.
+    /// A label that it requires: an object without it, with one of these values, is not selected.
     #[must_use]
     pub fn required_label(&self) -> Option<(&str, &[String])> {
         self.terms.iter().find_map(|term| match &term.test {

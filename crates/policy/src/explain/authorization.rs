@@ -234,7 +234,7 @@ pub fn considered_rows(trace: &Trace, decision: Decision) -> Vec<(String, String
         .collect()
 }
 
-/// How near it came to apply: conditions are looked at last, and a role that is missing could
+/// How near it came to apply: conditions are evaluated last, and a role that is missing could
 /// allow anything.
 const fn nearness(finding: &Finding) -> (u8, Option<Criterion>) {
     match finding {

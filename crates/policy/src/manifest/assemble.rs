@@ -308,7 +308,7 @@ where
             Some(before) if !has_scopes && may_be_last(before) && is_none_left() => None,
             Some(before) => Some(self.after(before, shared)),
             None if !has_scopes && is_none_left() => None,
-            None => Some(self.anew(shared)),
+            None => Some(self.rebuild(shared)),
         }
     }
 
@@ -326,7 +326,7 @@ where
                 .changed()
                 .any(|object| matches!(object.content, Content::Role(_)))
         {
-            return self.anew(shared);
+            return self.rebuild(shared);
         }
         let policies = self.changed_policies(shared);
         let is_labelled = self
@@ -344,7 +344,7 @@ where
         };
         match before.changed(change) {
             Some(set) => Arc::new(set),
-            None => self.anew(shared),
+            None => self.rebuild(shared),
         }
     }
 
@@ -367,7 +367,7 @@ where
             .any(|object| matches!(object.content, Content::Policy(_)))
     }
 
-    fn anew(&self, shared: &Arc<PolicySet>) -> Arc<PolicySet> {
+    fn rebuild(&self, shared: &Arc<PolicySet>) -> Arc<PolicySet> {
         let mut sorted = self.sorted(decides);
         let Some(cluster) = self.cluster else {
             return Arc::new(PolicySet::new(sorted.objects, &self.options.never_deny));

@@ -77,7 +77,7 @@ pub(crate) fn lint(
     bindings
 }
 
-/// What the warnings about one object depend on beside it.
+/// What the warnings about one object depend on besides it.
 struct LintContext<'o> {
     options: &'o Options,
     namespaces: webhook::KnownNamespaces<'o>,
@@ -128,7 +128,7 @@ impl LintContext<'_> {
     }
 }
 
-/// The warnings about `object` that depend on nothing beside it.
+/// The warnings about `object` that depend on nothing besides it.
 fn alone(object: &ManifestObject) -> Box<[Fault]> {
     let mut faults = Faults::new();
     let mut lint = Lint {

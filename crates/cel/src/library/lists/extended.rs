@@ -97,7 +97,7 @@ fn compared_items(list: Option<&Value<'_>>) -> u64 {
 }
 
 /// The size times the depth, which may be negative or larger than any number:
-/// upstream leaves what that comes to as a uint64 to the processor; here it is
+/// upstream leaves its value as a uint64 to the processor; here it is
 /// what it is on amd64.
 #[expect(
     clippy::cast_precision_loss,

@@ -16,7 +16,7 @@ use crate::engine::admission::{
 use crate::engine::{StatusReason, User};
 use portcullis_cel::json::{Node, ObjectWriter, write_string};
 
-/// What a question takes beside its objects, mostly.
+/// What a question takes besides its objects, mostly.
 const ENVELOPE_BYTES: usize = 1024;
 
 /// The AdmissionReview that asks the webhook of `call` about `request`, under

@@ -7,7 +7,7 @@
 //!                          │  ▲
 //!                      Ask │  │ answers
 //!                          ▼  │
-//!                    whoever drives the run
+//!                    the caller of the run
 //! ```
 //!
 //! A run holds no references and never waits, so it can be kept between two steps. A run

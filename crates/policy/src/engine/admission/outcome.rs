@@ -38,7 +38,7 @@ pub struct Outcome {
     pub patch: String,
     /// What refused the request.
     pub cause: Option<Cause<'static>>,
-    /// What each policy that was looked at came to.
+    /// The result of each policy that was considered.
     pub evaluations: Vec<PolicyEvaluation>,
     /// What each webhook that was to be asked came to, in the order asked.
     pub webhooks: Vec<WebhookResult>,
@@ -245,7 +245,7 @@ pub(crate) fn unchanged(by: &str, error: &ChangeError) -> Denial {
     }
 }
 
-/// The refusal of what was not looked at to the end, whatever the failure policies.
+/// The refusal of what was not evaluated to the end, whatever the failure policies.
 pub(crate) fn too_late(request: &Request<'_>) -> Denial {
     let message = "the deadline passed before every policy was asked".to_owned();
     denial(request, message, StatusReason::Timeout)

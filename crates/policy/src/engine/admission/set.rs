@@ -44,13 +44,13 @@ pub struct AdmissionObjects {
     pub namespaces: Vec<Arc<Document<'static>>>,
     /// Objects of the kinds that policies take as parameters.
     pub parameters: Vec<Arc<Document<'static>>>,
-    /// What CustomResourceDefinitions beside the parameters say.
+    /// What CustomResourceDefinitions besides the parameters say.
     pub custom_resources: CustomResources,
     /// What there is besides and is not known; `None`: nothing.
     pub unknown: Option<UnknownObjects>,
 }
 
-/// What holds beside the manifests.
+/// What holds besides the manifests.
 #[derive(Debug, Clone)]
 pub struct AdmissionSettings {
     /// What holds for namespaces that are not known.

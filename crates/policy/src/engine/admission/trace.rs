@@ -24,7 +24,7 @@ pub trait Recorder {
 /// One step of a run.
 #[derive(Debug)]
 pub enum TraceStep<'s> {
-    /// A policy was looked at.
+    /// A policy was considered.
     Policy {
         /// Its kind.
         kind: CauseKind,
@@ -33,7 +33,7 @@ pub enum TraceStep<'s> {
         /// Whether it applies.
         finding: MatchFinding<'s>,
     },
-    /// A binding of that policy was looked at.
+    /// A binding of that policy was considered.
     Binding {
         /// Its name.
         name: &'s str,
@@ -82,7 +82,7 @@ pub enum TraceStep<'s> {
     },
     /// Policies and webhooks that want to see what others changed after them run once more.
     Again,
-    /// A webhook was looked at. Its match conditions follow, if it has any.
+    /// A webhook was considered. Its match conditions follow, if it has any.
     Webhook {
         /// Which.
         webhook: &'s Webhook,
@@ -98,7 +98,7 @@ pub enum TraceStep<'s> {
     },
     /// A webhook answered, or there is no answer. What it changed follows.
     Answered(&'s WebhookResult),
-    /// An AdmissionException was looked at that names what denies the request.
+    /// An AdmissionException was considered that names what denies the request.
     Exception {
         /// Its name.
         name: &'s str,

@@ -106,7 +106,7 @@ pub enum ReviewVersion {
     V1alpha1,
 }
 
-/// A question for one webhook. What it says beside the request that the run is about.
+/// A question for one webhook. What it says besides the request that the run is about.
 #[derive(Debug, Clone)]
 pub struct Call {
     /// Whom to ask.
@@ -161,7 +161,7 @@ pub enum CallFailure {
     #[error("the deadline of the request passed")]
     RequestExpired,
     /// It was not asked, because as many calls are in flight as may be: whatever
-    /// `failurePolicy` says, the request is refused, since whoever fills the limit
+    /// `failurePolicy` says, the request is refused, since a user who fills the limit
     /// decides nothing. The text says which limit.
     #[error("{0}")]
     NotMade(String),
@@ -215,7 +215,7 @@ pub fn nobody(_: &Call) -> WebhookAnswer {
 // === impl WebhookReply ===
 
 impl WebhookReply {
-    /// How many warnings of one reply are looked at: more are never shown.
+    /// How many warnings of one reply are read: more are never shown.
     pub const MAX_WARNINGS: usize = 1000;
 
     /// How many bytes of warnings of one reply are kept.

@@ -211,7 +211,7 @@ const EVERYBODY: [&str; 4] = [
 /// Verbs by which a user can come to have more rights than were given.
 const ESCALATING: [&str; 3] = ["bind", "escalate", "impersonate"];
 
-/// Whether a Group or User of this name is about everybody, or nobody in particular.
+/// Whether a Group or User of this name stands for everybody, or for no certain user.
 pub(crate) fn is_everybody(kind: &str, name: &str) -> bool {
     match kind {
         "Group" => EVERYBODY.contains(&name),
@@ -254,7 +254,7 @@ pub(crate) struct FoundOfBindings {
     administrators: Vec<Subject>,
 }
 
-/// What that depends on beside the bindings.
+/// What that depends on besides the bindings.
 struct Basis {
     never_deny: NeverDeny,
     clusters: BTreeSet<Option<String>>,

@@ -61,7 +61,7 @@ pub(crate) struct Impersonation {
     request: ResourceAttributes<'static>,
     /// Whether it means somebody whatever the name.
     is_of_any_name: bool,
-    /// The kind and name of whoever is impersonated.
+    /// The kind and name of the impersonated user.
     pub(crate) whom: String,
 }
 
@@ -94,7 +94,7 @@ fn of_group(name: &str) -> Vec<Impersonation> {
     let whom = format!("the group `{name}`");
     let legacy = Impersonation::of(IMPERSONATE, "", "groups", name, &whom);
     if name == NODES {
-        // Whoever is impersonated as a node is a member, and nobody else's membership counts.
+        // A user impersonated as a node is a member, and nobody else's membership counts.
         let whom = format!("nodes, by their group `{NODES}`");
         let any = Impersonation {
             is_of_any_name: true,

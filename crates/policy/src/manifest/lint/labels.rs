@@ -34,7 +34,7 @@ const RESOURCES: [&str; 5] = [
     "*/finalize",
 ];
 
-/// Whoever may change the labels of Namespaces, with the cluster where they may.
+/// Who may change the labels of Namespaces, with the cluster where they may.
 pub(crate) struct Labellers<'o>(Vec<(Option<&'o str>, String)>);
 
 impl<'o> Labellers<'o> {
@@ -117,7 +117,7 @@ pub(crate) fn lint(
     };
     for index in asking {
         let message = format!(
-            "whoever may change the labels of Namespaces decides where this applies: {who}; guard the labels \
+            "users who may change the labels of Namespaces decide where this applies: {who}; guard the labels \
              with a ValidatingAdmissionPolicy"
         );
         lint.suspicious(&at(index), message);
@@ -185,7 +185,7 @@ pub(crate) fn lint_unknown_namespaces(objects: &[&ManifestObject], options: &Opt
         more => format!(" (and {more} more)"),
     };
     let effect = match options.missing_namespace {
-        MissingNamespace::Fail => "every request that comes to this is refused",
+        MissingNamespace::Fail => "every request that reaches this is refused",
         MissingNamespace::NameOnly => "no namespace has them (`admission.missingNamespace: NameOnly`)",
     };
     let message = format!(

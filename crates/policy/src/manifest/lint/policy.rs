@@ -105,7 +105,7 @@ fn lists_of_all_namespaces(rule: &ResourceRule, path: &FieldPath, lint: &mut Lin
     }
 }
 
-/// Whoever writes `*` for a Deny rarely means to leave out what has no namespace.
+/// An author who writes `*` for a Deny rarely means to leave out what has no namespace.
 fn every_namespace_but_none(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
     let all = NamespacePattern::Prefix(String::new());
     let every = rule.namespaces.iter().position(|namespace| *namespace == all);
@@ -233,7 +233,7 @@ fn allowed_impersonation(
     for (index, rule) in policy.resource_rules.iter().enumerate() {
         if let Some(granted) = impersonations.iter().find(|one| one.is_allowed_by(rule)) {
             let message = format!(
-                "whoever may impersonate {} can bypass every Deny: list other names in `names`, or \
+                "users who may impersonate {} can bypass every Deny: list other names in `names`, or \
                  remove this one from `authorization.neverDeny`",
                 granted.whom
             );

@@ -11,7 +11,7 @@ use crate::authorization::{
 use crate::engine::Validity;
 use crate::field::FieldPath;
 
-/// Rules of a role that another of its rules covers. What aggregation gathers is not looked at.
+/// Rules of a role that another of its rules covers. What aggregation gathers is not checked.
 pub(crate) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
     if role.aggregation.is_some() {
         return;

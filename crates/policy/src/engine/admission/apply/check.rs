@@ -20,7 +20,7 @@ pub(crate) fn fits(schemas: &Schemas<'_>, of: &SchemaType<'_>, patch: Node<'_>) 
     walk.found.into_error(ApplyError::Patch)
 }
 
-/// That nothing in the patch is atomic. Whoever writes one field of an atomic
+/// That nothing in the patch is atomic. A patch that writes one field of an atomic
 /// struct rarely means to remove the others, so Kubernetes refuses it.
 pub(crate) fn has_no_atomics(
     schemas: &Schemas<'_>,

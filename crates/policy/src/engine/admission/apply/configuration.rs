@@ -218,7 +218,7 @@ struct TypeNames {
 }
 
 impl TypeNames {
-    /// What was read from an object is not looked at: nothing in it is of a type.
+    /// What was read from an object is not checked: nothing in it is of a type.
     fn value(&mut self, value: &Value<'_>) {
         match value {
             Value::Map(Map::Json(_)) | Value::List(List::Json(_)) => {}

@@ -134,7 +134,7 @@ pub(crate) fn call(
     })
 }
 
-/// The API server converts; whoever stands behind it can only be sent the right version.
+/// The API server converts; a webhook behind it can only be sent the right version.
 fn unconverted(fault: &MatchError) -> String {
     match fault {
         MatchError::OtherVersion { wanted, sent } => format!(

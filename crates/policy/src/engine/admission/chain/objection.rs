@@ -72,7 +72,7 @@ impl Objection {
     }
 }
 
-/// Passes on what the webhook says beside its verdict, also when it refuses.
+/// Passes on what the webhook says besides its verdict, also when it refuses.
 pub(crate) fn add_warnings_and_annotations(outcome: &mut Outcome, webhook: &Webhook, reply: &WebhookReply) {
     own(&mut outcome.audit_annotations, webhook, &reply.audit_annotations);
     for warning in &reply.warnings {

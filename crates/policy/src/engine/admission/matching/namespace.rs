@@ -40,7 +40,7 @@ pub(crate) struct LayeredNamespaces {
 /// namespace that is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissingNamespace {
-    /// An error, under the failure policy of whoever asked.
+    /// An error, under the failure policy of the caller.
     #[default]
     Fail,
     /// It is taken to have no label but its name.

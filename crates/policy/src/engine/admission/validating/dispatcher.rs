@@ -33,7 +33,7 @@ const KIND: CauseKind = CauseKind::ValidatingAdmissionPolicy;
 /// look at the clock takes as long as a simple condition.
 const LOOK: u64 = 512;
 
-/// What each of them counts for beside the cost of its expressions.
+/// What each of them counts for besides the cost of its expressions.
 const POLICY: u64 = 64;
 
 /// What came of the policies so far.
@@ -157,7 +157,7 @@ impl AdmissionSet {
         let condition_view = RequestView::for_conditions(request, matched).asked_by_nobody(run.nobody_asks);
         let mut evaluation = PolicyResult::NoMatch;
         for (place, param) in params.iter().enumerate() {
-            // It was looked at before the policy.
+            // It was considered before the policy.
             if place > 0 && run.deadline.has_passed() {
                 break;
             }

@@ -249,7 +249,7 @@ fn whoever_may_change_the_labels_that_a_policy_selects_by() {
         warns(
             &(policy("tier") + &role(rule)),
             "spec.resourceRules[0].namespaceSelector",
-            "decides where this applies: Group `ops`; guard the labels",
+            "decide where this applies: Group `ops`; guard the labels",
         );
         silent(&(policy("kubernetes.io/metadata.name") + &role(rule)));
     }

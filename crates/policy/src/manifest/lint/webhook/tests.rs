@@ -2,7 +2,7 @@
 
 use super::super::tests::{silent, warnings_of, warns};
 
-/// Something is told of Namespaces, but not of those concerned.
+/// Some Namespaces are given, but not of those concerned.
 const OTHER_NAMESPACE: &str = "{apiVersion: v1, kind: Namespace, metadata: {name: other}}";
 
 /// Rules, selectors and whatever else of a webhook; the rest is valid.
