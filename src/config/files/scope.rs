@@ -71,13 +71,14 @@ impl FileScope {
         text(self.read(path, most)?)
     }
 
-    /// Refuses a link that leads out of the folder. What is there later is another question:
-    /// [`FileScope::read`] asks it of the file that it has opened.
-    pub(crate) fn check_link(&self, path: &Path) -> io::Result<()> {
-        match self {
-            Self::Anywhere => Ok(()),
-            Self::Below(folder) => self.check_real(folder, &fs::canonicalize(path)?),
+    /// Where `path` leads, links followed; not out of the folder. What is there later is another
+    /// question: [`FileScope::read`] asks it of the file that it has opened.
+    pub(crate) fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        let real = fs::canonicalize(path)?;
+        if let Self::Below(folder) = self {
+            self.check_real(folder, &real)?;
         }
+        Ok(real)
     }
 
     /// Where to write what is to be at `path`.
@@ -241,8 +242,8 @@ mod tests {
         // Whether there is anything is not said either.
         let missing = scope.read(&path("west/missing"), 100).unwrap_err().to_string();
         assert!(missing.starts_with("is outside of "), "{missing}");
-        assert!(scope.check_link(&path("east/inner")).is_ok());
-        assert!(scope.check_link(&path("east/link")).is_err());
+        assert!(scope.real_path(&path("east/inner")).is_ok());
+        assert!(scope.real_path(&path("east/link")).is_err());
         assert!(!scope.holds(&path("east-2/secret")));
     }
 

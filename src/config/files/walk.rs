@@ -7,21 +7,24 @@ use std::path::{Path, PathBuf};
 
 use super::{FileScope, observed};
 
-/// How deep folders may be nested: a link that leads back up ends here.
+/// How deep folders may be nested.
 const MAX_DEPTH: usize = 32;
+
+/// A path of so many bytes more counts as another entry: names take memory too.
+const PATH_BYTES_OF_AN_ENTRY: usize = 256;
 
 /// Which entries of a folder count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FolderRule {
-    /// Those that do not begin with a dot: what a mounted ConfigMap or Secret has behind its links
-    /// counts once.
+    /// Those that do not begin with a dot, as Kubernetes names what is behind the links of a mounted
+    /// ConfigMap or Secret.
     Visible,
-    /// All, as for `kubectl apply --recursive`; what links lead to again counts once.
+    /// All, as for `kubectl apply --recursive`.
     All,
 }
 
 /// What is in a folder and the folders below it: `*.yaml`, `*.yml` and `*.json`, symbolic links
-/// followed.
+/// followed. What several names lead to counts once, by the first of them.
 pub(crate) struct FolderWalk {
     /// The files, each folder's in byte order.
     pub(crate) files: Vec<PathBuf>,
@@ -29,117 +32,133 @@ pub(crate) struct FolderWalk {
     pub(crate) folders: BTreeSet<PathBuf>,
     /// What could not be followed or read; the walk went on without it.
     pub(crate) errors: Vec<(PathBuf, io::Error)>,
-    /// Whether there were more files and folders than it may have, so that it ended before its end.
+    /// Whether there were more entries than it may have, so that it ended before its end.
     pub(crate) is_cut: bool,
-    /// How many of either may still come.
+    max_entries: usize,
+    /// How many may still come.
     left: usize,
     scope: FileScope,
     rule: FolderRule,
-    /// The real paths so far, where each counts once.
+    /// The real paths of the files and folders so far.
     real: HashSet<PathBuf>,
+}
+
+/// An entry of a folder, as far as it is known without following a link.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    path: PathBuf,
+    /// `None`: it is a link.
+    is_folder: Option<bool>,
 }
 
 // === impl FolderWalk ===
 
 impl FolderWalk {
-    /// What is at and under `path`, at most so many files and folders, where links lead to what is
-    /// in `scope`.
+    /// What is at and under `path`, where links lead to what is in `scope`. At most so many entries
+    /// of folders are taken, whatever they are.
     pub(crate) fn new(scope: FileScope, rule: FolderRule, path: &Path, max_entries: usize) -> Self {
         let mut walk = Self {
             files: Vec::new(),
             folders: BTreeSet::new(),
             errors: Vec::new(),
             is_cut: false,
+            max_entries,
             left: max_entries,
             scope,
             rule,
             real: HashSet::new(),
         };
-        match is_folder(path) {
-            Ok(is_folder) => walk.take(path, is_folder, MAX_DEPTH),
+        match resolve(&FileScope::Anywhere, path) {
+            Ok((real, is_folder)) => walk.take(path, real, is_folder, MAX_DEPTH),
             Err(error) => walk.fail(path, error),
         }
         walk
     }
 
-    fn take(&mut self, path: &Path, is_folder: bool, depth: usize) {
-        let Some(left) = self.left.checked_sub(1) else {
-            if !std::mem::replace(&mut self.is_cut, true) {
-                self.fail(path, io::Error::other("too many files, or circular links"));
-            }
+    fn take(&mut self, path: &Path, real: PathBuf, is_folder: bool, depth: usize) {
+        if !self.real.insert(real.clone()) {
             return;
-        };
-        self.left = left;
-        match self.is_new(path) {
-            Ok(true) => {}
-            Ok(false) => return,
-            Err(error) => return self.fail(path, error),
         }
         if !is_folder {
             self.files.push(path.to_owned());
         } else if depth == 0 {
-            let message = "folders nested too deeply, or a circular link";
-            self.fail(path, io::Error::other(message));
+            self.fail(path, io::Error::other("folders nested too deeply"));
         } else {
             self.folders.insert(path.to_owned());
-            self.enter(path, depth - 1);
+            self.enter(path, &real, depth - 1);
         }
     }
 
-    fn enter(&mut self, folder: &Path, depth: usize) {
-        let entries = match self.entries(folder) {
+    fn enter(&mut self, folder: &Path, real: &Path, depth: usize) {
+        let entries = match observed(folder, || self.entries(folder)) {
             Ok(entries) => entries,
             Err(error) => return self.fail(folder, error),
         };
-        for (entry, known) in entries {
+        for Entry { path, is_folder } in entries {
             if self.is_cut {
                 return;
             }
-            match known.map_or_else(|| self.follow(&entry), Ok) {
-                Ok(is_folder) if is_folder || is_manifest(&entry) => self.take(&entry, is_folder, depth),
+            let found = match (is_folder, path.file_name()) {
+                (Some(is_folder), Some(name)) => Ok((real.join(name), is_folder)),
+                _ => resolve(&self.scope, &path),
+            };
+            match found {
+                Ok((real, is_folder)) if is_folder || is_manifest(&path) => {
+                    self.take(&path, real, is_folder, depth);
+                }
                 Ok(_) => {}
-                Err(error) => self.fail(&entry, error),
+                Err(error) => self.fail(&path, error),
             }
         }
-    }
-
-    /// Whether a link leads to a folder.
-    fn follow(&self, link: &Path) -> io::Result<bool> {
-        observed(link, || self.scope.check_link(link))?;
-        is_folder(link)
     }
 
     fn fail(&mut self, path: &Path, error: io::Error) {
         self.errors.push((path.to_owned(), error));
     }
 
-    /// Whether what is at `path` counts: it has not been met by another name.
-    fn is_new(&mut self, path: &Path) -> io::Result<bool> {
-        if self.rule == FolderRule::Visible {
-            return Ok(true);
+    /// What of a folder counts, in byte order.
+    fn entries(&mut self, folder: &Path) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let path = entry.path();
+            self.charge(&path)?;
+            if self.rule == FolderRule::Visible && is_hidden(&path) {
+                continue;
+            }
+            let sort = entry.file_type().ok().filter(|sort| !sort.is_symlink());
+            let is_folder = sort.map(|sort| sort.is_dir());
+            if is_folder != Some(false) || is_manifest(&path) {
+                entries.push(Entry { path, is_folder });
+            }
         }
-        let real = observed(path, || fs::canonicalize(path))?;
-        Ok(self.real.insert(real))
+        entries.sort_unstable();
+        Ok(entries)
     }
 
-    /// What of a folder counts, in byte order, and whether it is a folder, where that is known
-    /// without following a link.
-    fn entries(&self, folder: &Path) -> io::Result<Vec<(PathBuf, Option<bool>)>> {
-        let entry = |entry: io::Result<fs::DirEntry>| {
-            let entry = entry?;
-            let sort = entry.file_type().ok().filter(|sort| !sort.is_symlink());
-            Ok((entry.path(), sort.map(|sort| sort.is_dir())))
-        };
-        let read = || -> io::Result<Vec<_>> { fs::read_dir(folder)?.map(entry).collect() };
-        let mut entries = observed(folder, read)?;
-        entries.retain(|(entry, _)| self.rule == FolderRule::All || !is_hidden(entry));
-        entries.sort();
-        Ok(entries)
+    fn charge(&mut self, path: &Path) -> io::Result<()> {
+        let entries = 1 + path.as_os_str().len() / PATH_BYTES_OF_AN_ENTRY;
+        match self.left.checked_sub(entries) {
+            Some(left) => self.left = left,
+            None => {
+                self.is_cut = true;
+                return Err(io::Error::other(format!(
+                    "with this folder there are more than {} files and folders: keep manifests in a folder of their own",
+                    self.max_entries
+                )));
+            }
+        }
+        Ok(())
     }
 }
 
-fn is_folder(path: &Path) -> io::Result<bool> {
-    observed(path, || fs::metadata(path)).map(|metadata| metadata.is_dir())
+/// The real path of what is at `path`, which is in `scope`, and whether it is a folder.
+fn resolve(scope: &FileScope, path: &Path) -> io::Result<(PathBuf, bool)> {
+    observed(path, || {
+        let real = scope.real_path(path)?;
+        let is_folder = fs::metadata(&real)?.is_dir();
+        Ok((real, is_folder))
+    })
 }
 
 fn is_hidden(path: &Path) -> bool {

@@ -59,10 +59,22 @@ fn a_mounted_config_map_is_read_once() {
 }
 
 #[test]
-fn a_link_that_leads_back_up_is_a_fault() {
+fn what_several_names_lead_to_counts_once() {
+    use std::os::unix::fs::symlink;
     let folder = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink(folder.path(), folder.path().join("again")).unwrap();
-    assert!(names(folder.path(), None).1.has_errors());
+    for name in ["a", "b", "c"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("p.yaml"), "# none").unwrap();
+        for link in ["x", "y"] {
+            symlink("..", folder.path().join(name).join(link)).unwrap();
+        }
+    }
+    symlink("a/p.yaml", folder.path().join("z.yaml")).unwrap();
+    for cluster in [None, Some("east")] {
+        let (names, faults) = names(folder.path(), cluster);
+        assert_eq!(names, ["a/p.yaml", "b/p.yaml", "c/p.yaml"]);
+        assert!(faults.is_empty(), "{faults}");
+    }
 }
 
 #[test]
@@ -110,8 +122,23 @@ fn a_set_has_bounds_which_a_fault_names() {
     assert_eq!(count, 2);
     let expected = "c.yaml: Unreadable: with this file, the manifests exceed the limit of 32 bytes";
     assert!(faults.contains(expected), "{faults}");
-    let (_, faults) = read(3, 33);
-    assert!(faults.contains("c.yaml: Unreadable: too many files"), "{faults}");
+    // Whatever they are, and whatever they are called.
+    fs::write(folder.path().join("note.txt"), "").unwrap();
+    assert_eq!(read(4, 33), (3, String::new()));
+    fs::write(folder.path().join(".hidden"), "").unwrap();
+    let (count, faults) = read(4, 33);
+    assert_eq!(count, 0);
+    assert!(
+        faults.contains("with this folder there are more than 4 files"),
+        "{faults}"
+    );
+    fs::remove_file(folder.path().join(".hidden")).unwrap();
+    fs::rename(
+        folder.path().join("note.txt"),
+        folder.path().join("n".repeat(255)),
+    )
+    .unwrap();
+    assert_eq!(read(4, 33).0, 0, "a long name takes more");
 }
 
 #[test]
