@@ -345,6 +345,21 @@ fn a_kind_that_is_not_known_needs_its_definition() {
     );
 }
 
+/// What kubectl takes for a list, whatever its kind says.
+#[test]
+fn what_stands_in_items_does_not_pass_unread() {
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: shop}, spec: {containers: []}}";
+    let run = scan(
+        "-f -",
+        &format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a, namespace: shop}}\nitems: [{pod}]\n"),
+    );
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(
+        run.stderr.contains("-:4: ConfigMap/shop/a: items: Invalid value"),
+        "{run:?}"
+    );
+}
+
 #[test]
 fn what_cannot_be_read_is_2() {
     let portcullis = set_up();

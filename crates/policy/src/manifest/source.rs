@@ -186,7 +186,10 @@ fn flatten(document: Document, objects: &mut Vec<Document>, faults: &mut Faults)
         return;
     }
     let Some(defaults) = item_type(&document) else {
-        objects.push(document);
+        match document.root().get("items").map(|items| &items.value) {
+            Some(Value::List(_)) => faults.push(items_of_no_list(&document)),
+            _ => objects.push(document),
+        }
         return;
     };
     let file = document.file().cloned();
@@ -201,6 +204,17 @@ fn flatten(document: Document, objects: &mut Vec<Document>, faults: &mut Faults)
     for item in items {
         flatten(defaults.apply(file.clone(), item), objects, faults);
     }
+}
+
+/// kubectl and others take whatever has a list `items` for a list (`unstructured.IsList` of
+/// apimachinery), and apply the items in place of the object.
+fn items_of_no_list(document: &Document) -> Fault {
+    Fault::error(
+        document.place(FieldPath::root().field("items")),
+        FaultKind::Invalid,
+        "kubectl applies what is in `items` in place of this object: write a `List` of `v1`, or the objects \
+         one after another",
+    )
 }
 
 /// What the items of a list are when they do not say so themselves. An API
@@ -304,6 +318,26 @@ mod tests {
     fn a_kind_that_only_sounds_like_a_list_is_an_object() {
         let (names, _) = names("{apiVersion: example.com/v1, kind: AllowList, metadata: {name: a}}");
         assert_eq!(names, ["AllowList/a"]);
+    }
+
+    #[test]
+    fn an_object_that_kubectl_takes_for_a_list_is_a_fault() {
+        let items = "items: [{apiVersion: v1, kind: Pod, metadata: {name: p}}]";
+        for text in [
+            format!("apiVersion: v1\nkind: ConfigMap\n{items}\n"),
+            format!("kind: ConfigMap\nmetadata: {{name: a}}\n{items}\n"),
+            "apiVersion: v1\nkind: Pod\nitems: []\n".to_owned(),
+            format!("apiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: ConfigMap, {items}}}\n"),
+        ] {
+            let (names, faults) = names(&text);
+            assert_eq!(names, Vec::<String>::new(), "{text}");
+            let faults = faults.to_string();
+            assert!(
+                faults.contains("items: Invalid value: kubectl applies"),
+                "{text}: {faults}"
+            );
+        }
+        assert_eq!(names("{apiVersion: v1, kind: A, items: {a: b}}").0, ["A"]);
     }
 
     #[test]
