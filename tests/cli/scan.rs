@@ -361,6 +361,27 @@ fn what_stands_in_items_does_not_pass_unread() {
 }
 
 #[test]
+fn an_owner_in_a_manifest_hides_no_pods() {
+    let workload = |metadata: &str| {
+        format!(
+            "{CHART}---\napiVersion: apps/v1\nkind: ReplicaSet\n\
+             metadata: {{name: db, namespace: shop{metadata}}}\n\
+             spec: {{template: {{spec: {{hostPID: true, containers: [{{name: a}}]}}}}}}\n"
+        )
+    };
+    let owner =
+        ", ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: d, uid: u, controller: true}]";
+    for metadata in ["", owner] {
+        let run = scan("-f -", &workload(metadata));
+        assert!(
+            run.stdout
+                .contains("ReplicaSet/shop/db: fail: the Pod that it makes: host PID of db"),
+            "{metadata}: {run:?}"
+        );
+    }
+}
+
+#[test]
 fn what_cannot_be_read_is_2() {
     let portcullis = set_up();
     portcullis.write(

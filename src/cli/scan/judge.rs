@@ -82,7 +82,9 @@ impl ObjectJudge {
         let results = self.results(&about, self.phases);
         let (mut is_matched, mut nearest) = (results.is_matched, results.nearest);
         judged.findings.extend(reported.findings(results.validating, ""));
-        if let Some(pod) = pod_of(&object.root().to_json(), &about.namespace) {
+        let json = object.root().to_json();
+        let is_made_by_another = self.phases == STORED && is_made_by_workload(&json);
+        if let Some(pod) = pod_of(&json, &about.namespace).filter(|_| !is_made_by_another) {
             let pod = Document::new(object.file().cloned(), Node::from_json(pod));
             let about = self.manifests.review(&pod, &[], &self.kinds, &mut judged.notes)?;
             let results = self.results(&about, CREATED);
@@ -278,8 +280,7 @@ const WORKLOADS: [(&str, &str, &str); 7] = [
     ("batch", "CronJob", "/spec/jobTemplate/spec/template"),
 ];
 
-/// The Pod that `owner`, in this namespace, would have made; none where it is no workload,
-/// or one that another workload made, which is judged by itself.
+/// The Pod that `owner`, in this namespace, would have made; none where it is no workload.
 ///
 /// As its controller asks for it: with labels and annotations of the template and a reference
 /// to the owner. What the controller makes up (hashes, indexes) is left out.
@@ -289,9 +290,6 @@ fn pod_of(owner: &Value, namespace: &str) -> Option<Value> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let is_own = |(of_group, of_kind, _): &&(&str, &str, &str)| (*of_group, *of_kind) == (group, kind);
     let (.., pointer) = WORKLOADS.iter().find(is_own)?;
-    if is_controlled(owner) {
-        return None;
-    }
     let template = owner.pointer(pointer)?.as_object()?;
     let name = text("/metadata/name");
     let mut metadata = Map::new();
@@ -332,12 +330,23 @@ fn controller<'k>(api_version: &'k str, kind: &'k str) -> (&'k str, &'k str) {
     }
 }
 
-fn is_controlled(object: &Value) -> bool {
+/// Whether a Deployment made this ReplicaSet, or a CronJob this Job: that one is listed, too, and
+/// judged with its Pods. Only of what a cluster has: in manifests anybody can write a reference, and
+/// the API server does not ask whether there is such an owner.
+fn is_made_by_workload(object: &Value) -> bool {
     let references = object
         .pointer("/metadata/ownerReferences")
         .and_then(Value::as_array);
-    let controls = |reference: &Value| reference.get("controller") == Some(&Value::Bool(true));
-    references.is_some_and(|references| references.iter().any(controls))
+    let text = |object: &Value, field: &str| object.get(field).and_then(Value::as_str).map(str::to_owned);
+    let made_by = |reference: &Value| {
+        let version = text(reference, "apiVersion")?;
+        let owner = text(reference, "kind")?;
+        let (_, kind) = controller(&version, &owner);
+        let is_own = kind != owner && Some(kind) == text(object, "kind").as_deref();
+        Some(is_own && reference.get("controller") == Some(&Value::Bool(true)))
+    };
+    let mut references = references.into_iter().flatten();
+    references.any(|reference| made_by(reference).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -380,11 +389,8 @@ mod tests {
     }
 
     #[test]
-    fn what_another_workload_made_and_what_makes_no_pods_has_none() {
+    fn what_makes_no_pods_has_none() {
         let spec = json!({"template": {"spec": {}}});
-        let mut made = workload("apps/v1", "ReplicaSet", &spec);
-        made["metadata"]["ownerReferences"] = json!([{"kind": "Deployment", "controller": true}]);
-        assert_eq!(pod_of(&made, "shop"), None);
         assert_eq!(
             pod_of(&workload("example.com/v1", "Deployment", &spec), "shop"),
             None
@@ -393,5 +399,26 @@ mod tests {
             pod_of(&workload("apps/v1", "Deployment", &json!({})), "shop"),
             None
         );
+    }
+
+    #[test]
+    fn what_a_listed_workload_made_is_not_taken_apart() {
+        let made = |kind: &str, owner: &str, is_controller: bool| {
+            let mut made = workload("apps/v1", kind, &json!({}));
+            made["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "apps/v1", "kind": owner, "controller": is_controller}]);
+            is_made_by_workload(&made)
+        };
+        assert!(made("ReplicaSet", "Deployment", true));
+        assert!(made("Job", "CronJob", true));
+        assert!(!made("ReplicaSet", "Deployment", false));
+        assert!(!made("ReplicaSet", "ReplicaSet", true));
+        assert!(!made("Deployment", "Database", true));
+        assert!(!made("StatefulSet", "CronJob", true));
+        assert!(!is_made_by_workload(&workload(
+            "apps/v1",
+            "ReplicaSet",
+            &json!({})
+        )));
     }
 }
