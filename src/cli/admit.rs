@@ -99,7 +99,11 @@ impl Admit {
                 Ok(result(&answered))
             }
             (_, _, Some(path)) => {
-                let reviews = self.manifests.reviews(path, || self.files.documents())?;
+                let set = loaded.admission.for_cluster(&self.files.cluster);
+                let is_named = |group: &str, resource: &str| set.names_resource(group, resource);
+                let reviews = self
+                    .manifests
+                    .reviews(path, || self.files.documents(), is_named)?;
                 answer_all(format, &asked, reviews)
             }
             _ => Err(CommandError::Usage(
@@ -240,6 +244,7 @@ impl ManifestArguments {
         &self,
         path: &Path,
         definitions: impl FnOnce() -> Vec<Document>,
+        is_named: impl Fn(&str, &str) -> bool,
     ) -> Result<ReviewsOfManifests, CommandError> {
         let objects = read(path)?;
         let old = match (self.operation, &self.old) {
@@ -254,7 +259,7 @@ impl ManifestArguments {
             }
             (_, None) => Vec::new(),
         };
-        let reviews = self.request().reviews(&objects, &old, definitions);
+        let reviews = self.request().reviews(&objects, &old, definitions, is_named);
         let mut found = reviews.map_err(|faults| CommandError::Faulty {
             path: path.display().to_string(),
             faults,

@@ -27,7 +27,7 @@ use super::policy_files::{self, At, PolicyFiles};
 use super::{CommandError, CommandResult};
 use crate::cluster::LiveCluster;
 use formats::OpenReports;
-use input::{InputPart, ScanInput};
+use input::{InputPart, ScanInput, Survey};
 use judge::{CREATED, JudgedObject, ObjectJudge, STORED};
 use portcullis_cel::json;
 use portcullis_policy::document::Document;
@@ -35,7 +35,7 @@ use portcullis_policy::engine::NAMESPACE_NAME_LABEL;
 use portcullis_policy::engine::admission::ParamKind;
 use portcullis_policy::engine::admission::matching::MissingNamespace;
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::objects::{ManifestRequest, ServedAs};
+use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest, ServedAs};
 use portcullis_policy::field::{Fault, Faults};
 use report::{ScanReport, ScanTotals};
 
@@ -128,7 +128,9 @@ impl Scan {
         }
         self.run_on_files(report, |input| {
             let loaded = self.files.load_files()?;
-            self.judge(loaded, Some(input), |_| Ok([Vec::new(), Vec::new()]))
+            self.judge(loaded, Some(input), CustomKinds::default(), |_| {
+                Ok([Vec::new(), Vec::new()])
+            })
         })
     }
 
@@ -209,17 +211,17 @@ impl Scan {
             let purpose = crate::cluster::LivePurpose::Admission;
             super::policy_files::live_policies(cluster, &self.files.cluster, purpose, self.at.time())?
         };
-        let mut judge = self.judge(loaded, input, |kinds| input::surroundings(cluster, kinds))?;
-        let resources = cluster.resources().iter();
-        resources.for_each(|resource| {
+        let mut kinds = CustomKinds::default();
+        for resource in cluster.resources() {
             let served = ServedAs {
                 group: resource.group.clone(),
                 resource: resource.resource.clone(),
                 is_namespaced: resource.is_namespaced,
                 is_guess: false,
             };
-            judge.kinds.add_served(&resource.kind, served);
-        });
+            kinds.add_served(&resource.kind, served);
+        }
+        let mut judge = self.judge(loaded, input, kinds, |kinds| input::surroundings(cluster, kinds))?;
         if input.is_none() {
             judge.phases = STORED;
         }
@@ -227,11 +229,12 @@ impl Scan {
     }
 
     /// What judges by the policies `loaded`, and by the Namespaces and parameters that `input`
-    /// has, or else `elsewhere`.
+    /// has, or else `elsewhere`. `kinds` are those that a cluster serves.
     fn judge(
         &self,
         mut loaded: LoadedPolicies,
         input: Option<&ScanInput>,
+        mut kinds: CustomKinds,
         elsewhere: impl FnOnce(&[ParamKind]) -> Result<SurroundingObjects, CommandError>,
     ) -> Result<ObjectJudge, CommandError> {
         let cluster = self.files.cluster.clone();
@@ -240,10 +243,23 @@ impl Scan {
         let wanted: Vec<ParamKind> = set.param_kinds().cloned().collect();
         let [namespaces, parameters] = elsewhere(&wanted)?;
         set.add(namespaces, parameters);
-        let survey = input.map(|input| input.survey(&wanted.iter().collect::<Vec<_>>()));
-        let mut survey = survey.unwrap_or_default();
-        for document in self.files.documents() {
-            survey.kinds.add(&document);
+        let documents = self.files.documents();
+        let mut faults = Faults::new();
+        faults.extend(documents.iter().filter_map(|document| kinds.add(document).err()));
+        let mut survey = match input {
+            Some(input) => input.survey(set, kinds),
+            None => Survey {
+                kinds,
+                ..Survey::default()
+            },
+        };
+        survey.faults.append(faults);
+        if survey.faults.has_errors() {
+            let path = policy_files::shown(&self.filename);
+            return Err(CommandError::Faulty {
+                path,
+                faults: survey.faults,
+            });
         }
         set.add(survey.namespaces, survey.parameters);
         let labelled = self.namespace_labels.iter().filter_map(NamespaceLabels::document);

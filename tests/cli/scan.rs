@@ -381,6 +381,78 @@ fn an_owner_in_a_manifest_hides_no_pods() {
     }
 }
 
+/// A definition with these names, in the group of Certificates.
+fn definition(plural: &str, kind: &str) -> String {
+    format!(
+        "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+         metadata: {{name: {plural}.example.com}}\n\
+         spec: {{group: example.com, scope: Namespaced, names: {{kind: {kind}, plural: {plural}}}, versions: []}}\n"
+    )
+}
+
+fn refusal_of(group: &str, resource: &str) -> String {
+    format!(
+        "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
+         metadata: {{name: none}}\nspec:\n  validations: [{{expression: 'false'}}]\n  \
+         matchConstraints: {{resourceRules: [{{apiGroups: ['{group}'], apiVersions: ['*'], operations: [CREATE], \
+         resources: [{resource}]}}]}}\n\
+         ---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\n\
+         metadata: {{name: none}}\nspec: {{policyName: none, validationActions: [Deny]}}\n"
+    )
+}
+
+#[test]
+fn a_definition_of_the_input_takes_nothing_out_of_policies() {
+    let certificate =
+        "---\napiVersion: example.com/v1\nkind: Certificate\nmetadata: {name: a, namespace: shop}\n";
+    let (certs, foos) = (
+        definition("certs", "Certificate"),
+        definition("foos", "Certificate"),
+    );
+    let of_certs = refusal_of("example.com", "certs");
+    for (policies, definitions, code, says) in [
+        // Another one of the policies' files, or of the input, says otherwise.
+        (
+            format!("{of_certs}{certs}"),
+            foos.clone(),
+            2,
+            "is `certs` (namespaced) by",
+        ),
+        (
+            of_certs.clone(),
+            format!("{certs}{foos}"),
+            2,
+            "is `certs` (namespaced) by",
+        ),
+        // What policies name is what the kind would be without any definition.
+        (
+            refusal_of("example.com", "certificates"),
+            foos.clone(),
+            2,
+            "policies name `certificates`",
+        ),
+        (
+            refusal_of("*", "certificates/*"),
+            foos,
+            2,
+            "policies name `certificates`",
+        ),
+        // One that says the same, or that nothing contradicts, is believed.
+        (format!("{of_certs}{certs}"), certs.clone(), 1, ""),
+        (of_certs.clone(), certs.clone(), 1, ""),
+        (refusal_of("example.org", "certificates"), certs, 0, ""),
+    ] {
+        let portcullis = Portcullis::new();
+        portcullis.write("policies.yaml", &policies);
+        portcullis.write("change.yaml", &format!("{certificate}{definitions}"));
+        for command in ["scan", "admit"] {
+            let run = portcullis.run(&format!("{command} --manifests policies.yaml -f change.yaml"));
+            assert_eq!(run.code, code, "{policies}{definitions}: {run:?}");
+            assert!(run.stderr.contains(says), "{policies}{definitions}: {run:?}");
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_read_is_2() {
     let portcullis = set_up();

@@ -46,6 +46,8 @@ pub(crate) struct Survey {
     pub(crate) namespaces: Vec<Arc<json::Document<'static>>>,
     pub(crate) parameters: Vec<Arc<json::Document<'static>>>,
     pub(crate) kinds: CustomKinds,
+    /// What is wrong with definitions.
+    pub(crate) faults: Faults,
 }
 
 const STDIN: &str = "-";
@@ -86,18 +88,25 @@ impl ScanInput {
         Ok(Self { parts })
     }
 
-    /// Reads all of it once, for what `kinds` of parameters and Namespaces there are. Faults
-    /// are left to the second reading.
-    pub(crate) fn survey(&self, kinds: &[&ParamKind]) -> Survey {
-        let mut survey = Survey::default();
+    /// Reads all of it once, for what parameters, Namespaces and CustomResourceDefinitions there
+    /// are. Other faults than those of definitions are left to the second reading.
+    pub(crate) fn survey(&self, set: &AdmissionSet, kinds: CustomKinds) -> Survey {
+        let mut survey = Survey {
+            kinds,
+            ..Survey::default()
+        };
+        let wanted: Vec<&ParamKind> = set.param_kinds().collect();
         let mut unread = Faults::new();
         for part in &self.parts {
             let Ok(text) = part.text() else { continue };
-            let names = kinds.iter().map(|kind| kind.kind.as_str());
+            let names = wanted.iter().map(|kind| kind.kind.as_str());
             let mut names = names.chain(["Namespace", "CustomResourceDefinition"]);
             if names.any(|name| text.contains(name)) {
                 for document in part.documents(text.into_owned(), &mut unread) {
-                    survey.add(&document, kinds);
+                    survey.add(&document, &wanted);
+                    let is_named = |group: &str, resource: &str| set.names_resource(group, resource);
+                    let added = survey.kinds.add_unless_named(&document, is_named);
+                    survey.faults.extend(added.err());
                 }
             }
         }
@@ -150,8 +159,7 @@ impl InputPart {
 // === impl Survey ===
 
 impl Survey {
-    pub(crate) fn add(&mut self, document: &Document, kinds: &[&ParamKind]) {
-        self.kinds.add(document);
+    fn add(&mut self, document: &Document, kinds: &[&ParamKind]) {
         let (version, kind) = (document.text("apiVersion"), document.text("kind"));
         let (Some(version), Some(kind)) = (version, kind) else {
             return;

@@ -175,7 +175,11 @@ impl Question {
             }
         }
         if !self.manifest.is_empty() {
-            match self.manifest.reviews(&self.request) {
+            let is_named = |group: &str, resource: &str| {
+                let mut sets = sides.iter().map(|side| side.admission.for_cluster(cluster));
+                sets.any(|set| set.names_resource(group, resource))
+            };
+            match self.manifest.reviews(&self.request, is_named) {
                 Ok(reviews) => {
                     for side in &sides {
                         let answer = AdmissionAnswer::new(side, cluster, &reviews, now, context.deadline)?;

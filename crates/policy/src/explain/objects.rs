@@ -9,7 +9,7 @@ use super::request::{WrittenKind, WrittenResource, WrittenReview, WrittenUser, p
 use crate::authorization::matching::is_known_cluster_scoped;
 use crate::document::{Document, Value as DocumentValue};
 use crate::engine::admission::Operation;
-use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use crate::manifest::{self, built_in_resource};
 
 /// What an API server serves a kind as.
@@ -23,43 +23,70 @@ pub struct ServedAs {
     pub is_guess: bool,
 }
 
-/// The kinds of CustomResourceDefinitions, by group and kind.
+/// What kinds are served as, by group and kind: as an API server or CustomResourceDefinitions say.
+///
+/// What is added first is believed: what a cluster serves, then the policies' files, then the
+/// objects that are judged, which are of the one who wants them to pass.
 #[derive(Debug, Default)]
-pub struct CustomKinds(BTreeMap<(String, String), ServedAs>);
+pub struct CustomKinds(BTreeMap<(String, String), (ServedAs, Place)>);
 
 impl CustomKinds {
-    /// Adds what `document` defines, if it is a CustomResourceDefinition.
-    pub fn add(&mut self, document: &Document) {
-        let is_definition = document.text("kind") == Some("CustomResourceDefinition")
-            && document
-                .text("apiVersion")
-                .is_some_and(|version| version.starts_with("apiextensions.k8s.io/"));
-        let Some(spec) = document.root().get("spec").filter(|_| is_definition) else {
-            return;
-        };
-        let text = |names: &[&str]| {
-            let found = names.iter().try_fold(spec, |node, name| node.get(name));
-            found.and_then(|node| node.as_str()).map(str::to_owned)
-        };
-        if let (Some(group), Some(kind), Some(resource)) = (
-            text(&["group"]),
-            text(&["names", "kind"]),
-            text(&["names", "plural"]),
-        ) {
-            let served = ServedAs {
-                group: group.clone(),
-                resource,
-                is_namespaced: text(&["scope"]).is_none_or(|scope| scope != "Cluster"),
-                is_guess: false,
-            };
-            self.0.insert((group, kind), served);
-        }
-    }
-
     /// Adds what an API server says it serves `kind` as.
     pub fn add_served(&mut self, kind: &str, served: ServedAs) {
         let key = (served.group.clone(), kind.to_owned());
-        self.0.entry(key).or_insert(served);
+        self.0.entry(key).or_insert((served, Place::default()));
+    }
+
+    /// Adds what `document`, of the policies' files, defines, if it is a CustomResourceDefinition.
+    ///
+    /// # Errors
+    ///
+    /// It is known to be served with other names or scope.
+    pub fn add(&mut self, document: &Document) -> Result<(), Fault> {
+        self.add_unless_named(document, |_, _| false)
+    }
+
+    /// Adds what `document`, one of the objects that are judged, defines, if it is a
+    /// CustomResourceDefinition. `is_named` says whether policies name a resource of a group.
+    ///
+    /// # Errors
+    ///
+    /// The kind is known to be served with other names or scope, or policies name the resource that
+    /// it would be taken for without the definition.
+    pub fn add_unless_named(
+        &mut self,
+        document: &Document,
+        is_named: impl Fn(&str, &str) -> bool,
+    ) -> Result<(), Fault> {
+        let Some((kind, served)) = defined(document) else {
+            return Ok(());
+        };
+        let place = document.place(FieldPath::root().field("spec").field("names"));
+        let invalid = |text: String| Err(Fault::error(place.clone(), FaultKind::Invalid, text));
+        let group = &served.group;
+        let key = (group.clone(), kind.clone());
+        if let Some((known, by)) = self.0.get(&key) {
+            return match *known == served {
+                true => Ok(()),
+                false => invalid(format!(
+                    "the kind `{kind}` of `{group}` is {} by {}: take one of the definitions out",
+                    known.in_words(),
+                    by.file.as_ref().map_or_else(
+                        || "what the cluster serves".to_owned(),
+                        |file| format!("{file}:{}", by.line)
+                    )
+                )),
+            };
+        }
+        let guess = plural(&kind);
+        if guess != served.resource && is_named(group, &guess) {
+            return invalid(format!(
+                "policies name `{guess}` of `{group}`, which the kind `{kind}` is no more by this definition: if it \
+                 is right, add it to the manifests of the policies"
+            ));
+        }
+        self.0.insert(key, (served, place));
+        Ok(())
     }
 
     /// As what `kind` of `group` is served, where `subresource` is written; empty for none.
@@ -73,13 +100,41 @@ impl CustomKinds {
             };
         }
         let custom = self.0.get(&(group.to_owned(), kind.to_owned()));
-        custom.cloned().unwrap_or_else(|| ServedAs {
-            group: group.to_owned(),
-            resource: plural(kind),
-            is_namespaced: true,
-            is_guess: true,
-        })
+        custom
+            .map(|(served, _)| served.clone())
+            .unwrap_or_else(|| ServedAs {
+                group: group.to_owned(),
+                resource: plural(kind),
+                is_namespaced: true,
+                is_guess: true,
+            })
     }
+}
+
+impl ServedAs {
+    fn in_words(&self) -> String {
+        let place = if self.is_namespaced {
+            "namespaced"
+        } else {
+            "cluster-scoped"
+        };
+        format!("`{}` ({place})", self.resource)
+    }
+}
+
+/// The kind that `document` defines, if it is a CustomResourceDefinition.
+fn defined(document: &Document) -> Option<(String, ServedAs)> {
+    let (group, _) = group_and_version(document.text("apiVersion")?);
+    let is_definition =
+        (group, document.text("kind")?) == ("apiextensions.k8s.io", "CustomResourceDefinition");
+    let spec = |path: &[&str]| text(document, &[&["spec"], path].concat()).filter(|_| is_definition);
+    let served = ServedAs {
+        group: spec(&["group"])?,
+        resource: spec(&["names", "plural"])?,
+        is_namespaced: spec(&["scope"]).is_none_or(|scope| scope != "Cluster"),
+        is_guess: false,
+    };
+    Some((spec(&["names", "kind"])?, served))
 }
 
 // The objects of a text of manifests, and what is read of them.
@@ -215,8 +270,9 @@ impl ManifestRequest {
         }
     }
 
-    /// A review of each of `objects`. `old` has those that an update replaces. `definitions` are
-    /// looked for only where a kind is not known.
+    /// A review of each of `objects`. `old` has those that an update replaces. `definitions`, those
+    /// of the policies' files, are read only where a kind is not known; `is_named` says whether
+    /// policies name a resource of a group.
     ///
     /// # Errors
     ///
@@ -226,6 +282,7 @@ impl ManifestRequest {
         objects: &[Document],
         old: &[Document],
         definitions: impl FnOnce() -> Vec<Document>,
+        is_named: impl Fn(&str, &str) -> bool,
     ) -> Result<ReviewsOfManifests, Faults> {
         let mut kinds = CustomKinds::default();
         let of_others = if objects.iter().any(|object| self.is_unknown(object)) {
@@ -233,11 +290,13 @@ impl ManifestRequest {
         } else {
             Vec::new()
         };
-        of_others
-            .iter()
-            .chain(objects)
-            .for_each(|object| kinds.add(object));
         let (mut found, mut faults) = (ReviewsOfManifests::default(), Faults::new());
+        let of_others = of_others.iter().map(|object| kinds.add(object));
+        faults.extend(of_others.filter_map(Result::err));
+        let own = objects
+            .iter()
+            .map(|object| kinds.add_unless_named(object, &is_named));
+        faults.extend(own.filter_map(Result::err));
         for object in objects {
             match self.review(object, old, &kinds, &mut found.notes) {
                 Ok(review) => found.reviews.push(review),
@@ -439,7 +498,7 @@ mod tests {
                           spec: {group: example.com, scope: Cluster, names: {kind: Fox, plural: foxen}}";
         let mut kinds = CustomKinds::default();
         for document in crate::document::parse(None, definition).unwrap() {
-            kinds.add(&document);
+            kinds.add(&document).unwrap();
         }
         for (group, kind, subresource, resource, is_namespaced, is_guess) in [
             ("", "Pod", "", "pods", true, false),

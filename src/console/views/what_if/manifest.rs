@@ -132,7 +132,12 @@ impl ManifestForm {
     }
 
     /// A review of each object, by the user and in the namespace of `request`; or what is wrong.
-    pub(crate) fn reviews(&self, request: &RequestForm) -> Result<ReviewsOfManifests, Vec<String>> {
+    /// `is_named` says whether policies name a resource of a group.
+    pub(crate) fn reviews(
+        &self,
+        request: &RequestForm,
+        is_named: impl Fn(&str, &str) -> bool,
+    ) -> Result<ReviewsOfManifests, Vec<String>> {
         let read = |name: &str, text: &str| {
             let objects = objects::read(name, text.to_owned());
             objects.map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())
@@ -164,7 +169,7 @@ impl ManifestForm {
             default_namespace: None,
         };
         let reviews = asked
-            .reviews(&pasted, &old, Vec::new)
+            .reviews(&pasted, &old, Vec::new, is_named)
             .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         if reviews.reviews.is_empty() {
             return Err(vec!["there is no object in the manifest".to_owned()]);

@@ -299,6 +299,22 @@ impl AdmissionSet {
         })
     }
 
+    /// Whether a rule of a bound policy names `resource` of `group`, other than by `*`.
+    #[must_use]
+    pub fn names_resource(&self, group: &str, resource: &str) -> bool {
+        let names = |rule: &MatchRule| {
+            let mut groups = rule.api_groups.iter();
+            let mut resources = rule.resources.iter();
+            groups.any(|own| own == group || own == "*")
+                && resources.any(|name| name.split('/').next() == Some(resource))
+        };
+        let mut policies = self
+            .validating
+            .applicabilities()
+            .chain(self.mutating.applicabilities());
+        policies.any(|policy| policy.constraints.rules.iter().any(names))
+    }
+
     /// The bound ValidatingAdmissionPolicies that judge nothing that is made, by name: their
     /// rules are about changes, deletions and connections alone.
     pub fn never_at_creation(&self) -> impl Iterator<Item = &str> {
