@@ -224,6 +224,9 @@ struct SeenFile {
     /// The digest and the length; `None`: it cannot be read, or is beyond the bytes of a set. Then the
     /// stamp tells whether it changed.
     content: Option<([u8; 32], usize)>,
+    /// Where it is when links were followed, as of when it was read: whether that is below a
+    /// tenant's folder decides too.
+    real_path: Option<PathBuf>,
 }
 
 impl Fingerprint {
@@ -244,6 +247,7 @@ impl Fingerprint {
                 path: path.clone(),
                 stamp,
                 content: Some(content(path, MANIFEST_BYTES)?),
+                real_path: fs::canonicalize(path).ok(),
             });
         }
         let bytes: usize = seen.iter().filter_map(|seen| Some(seen.content?.1)).sum();
@@ -255,7 +259,11 @@ impl PartialEq for Fingerprint {
     fn eq(&self, other: &Self) -> bool {
         let same = |(one, other): (&Arc<SeenFile>, &Arc<SeenFile>)| {
             let is_known = one.content.is_some() || one.stamp == other.stamp;
-            Arc::ptr_eq(one, other) || one.path == other.path && one.content == other.content && is_known
+            Arc::ptr_eq(one, other)
+                || is_known
+                    && one.path == other.path
+                    && one.content == other.content
+                    && one.real_path == other.real_path
         };
         self.0.len() == other.0.len() && self.0.iter().zip(other.0.iter()).all(same)
     }
@@ -286,6 +294,7 @@ fn fingerprint_within(
                 path: path.clone(),
                 stamp,
                 content: content(path, left.min(MANIFEST_BYTES)),
+                real_path: fs::canonicalize(path).ok(),
             }),
         };
         left -= seen.content.map_or(0, |(_, length)| length);
