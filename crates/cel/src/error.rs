@@ -114,18 +114,26 @@ impl fmt::Write for BriefText {
     }
 }
 
+fn bounded(message: Box<str>) -> Box<str> {
+    if message.len() <= MAX_MESSAGE_BYTES {
+        return message;
+    }
+    brief(message).into()
+}
+
 impl EvalError {
-    /// A failure that `message` describes.
+    /// A failure that `message` describes, of which the first 2 KiB are kept: it may quote what
+    /// a user wrote.
     #[must_use]
     #[cold]
     pub fn failed(message: impl Into<Box<str>>) -> Self {
-        Self::Failed(message.into())
+        Self::Failed(bounded(message.into()))
     }
 
     /// Something that ends the expression upstream, which `message` describes.
     #[cold]
     pub(crate) fn internal(message: impl Into<Box<str>>) -> Self {
-        Self::Internal(message.into())
+        Self::Internal(bounded(message.into()))
     }
 
     /// No function of this name takes such values.

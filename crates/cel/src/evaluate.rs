@@ -13,6 +13,7 @@ mod fold;
 #[cfg(test)]
 mod tests;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::activation::{Activation, Variable};
@@ -86,7 +87,10 @@ impl Program {
             needs_more: budget.needs_more,
             expired: budget.expired,
         };
-        let result = evaluation.value(&self.root);
+        // A defect of this crate must not take the answer from whoever asks: it is an error of the
+        // expression, and what that means is the caller's to say.
+        let evaluated = catch_unwind(AssertUnwindSafe(|| evaluation.value(&self.root)));
+        let result = evaluated.unwrap_or_else(|_| Err(EvalError::internal("the evaluation panicked")));
         budget.until_look = evaluation.until_look;
         budget.bytes = evaluation.bytes;
         let spent = evaluation.cost.saturating_add(evaluation.composed);
@@ -228,6 +232,7 @@ impl<'a> Evaluation<'_, 'a> {
     fn met(&mut self, value: &Value<'_>) -> Result<(), EvalError> {
         match value {
             Value::String(text) if text.len() >= LONG => self.work(text.len() / BYTES_PER_STEP),
+            Value::Opaque(opaque) => self.work(opaque.bytes()),
             _ => Ok(()),
         }
     }

@@ -296,6 +296,16 @@ impl<'a> Opaque<'a> {
     /// How many bytes one takes, besides its text.
     pub(crate) const BYTES: usize = 256;
 
+    /// How many bytes what it points to takes, and about as many steps whatever is done with it.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Quantity(quantity) | Self::ComputedQuantity(quantity) => quantity.bytes(),
+            Self::Url(url) => url.bytes(),
+            Self::Semver(semver) => semver.bytes(),
+            Self::Ip(_) | Self::Cidr(..) | Self::Format(_) | Self::Check(_) | Self::Decision(_) => 0,
+        }
+    }
+
     /// The name of its type.
     #[must_use]
     pub fn type_name(&self) -> &'static str {

@@ -203,6 +203,8 @@ fn all_that_an_evaluation_makes_counts_in_bytes() {
         many("lists.range(2000)", "o.transformMapEntry(k,v,{v:v})"),
         many("lists.range(3000)", "o.filter(j,true)"),
         many(query, "url(o).getQuery()"),
+        many("1", "quantity('1e99999').add(quantity('1'))"),
+        many("'1.0.0-' + object.list.map(i,'a').join('.a.')", "semver(o)"),
     ] {
         let budget = Budget::new(u64::MAX).per_expression(u64::MAX);
         let (result, peak) = evaluate_within(&expression, budget);
@@ -433,5 +435,88 @@ proptest! {
         let environment = environment();
         let fault = overrun(&environment, &expressions::expression(seed));
         prop_assert!(fault.is_none(), "{}", fault.unwrap_or_default());
+    }
+}
+
+/// What comes with an object, as `texts`.
+fn evaluate_on(expression: &str, texts: Vec<String>) -> (Result<(), EvalError>, usize) {
+    let environment = environment();
+    let program = environment.compile(expression, &[]).unwrap();
+    let mut activation = Activation::new(&environment);
+    let texts = texts.into_iter().map(Value::string).collect();
+    activation.set(environment.slot("texts").unwrap(), Value::list(texts));
+    let mut budget = Budget::new(10_000_000);
+    peak(|| program.evaluate(&mut activation, &mut budget).map(drop))
+}
+
+#[test]
+fn a_pattern_that_comes_with_an_object_takes_bounded_memory() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for one in [".", "a?", "|", "[ab]", "(?:a)*"] {
+        for length in [60 << 10, 3 << 20] {
+            let pattern = one.repeat(length / one.len());
+            let (result, peak) = evaluate_on("'x'.matches(texts[0]) || true", vec![pattern]);
+            assert_eq!(result, Ok(()), "an error that `||` absorbs");
+            assert!(peak < 32 << 20, "{peak}: {length} bytes of {one}");
+        }
+    }
+}
+
+#[test]
+fn what_has_no_order_is_sorted_all_the_same() {
+    let numbers = |count: usize| -> Vec<String> {
+        let number = |at: usize| match at * 7919 % 3 {
+            0 => "NaN".to_owned(),
+            _ => format!("{}", at * 104_729 % 1009),
+        };
+        (0..count).map(number).collect()
+    };
+    for count in [2, 25, 60, 1000] {
+        let sorted = "texts.map(t,double(t)).sort()";
+        let checks = format!(
+            "{sorted}.size() == texts.size() && {sorted}[0] == texts.map(t,double(t)).filter(d,d==d).min()"
+        );
+        let environment = environment();
+        let program = environment.compile(&checks, &[]).unwrap();
+        let mut activation = Activation::new(&environment);
+        let texts = numbers(count).into_iter().map(Value::string).collect();
+        activation.set(environment.slot("texts").unwrap(), Value::list(texts));
+        let mut budget = Budget::new(u64::MAX).per_expression(u64::MAX);
+        let result = program.evaluate(&mut activation, &mut budget);
+        assert!(matches!(result, Ok(Value::Bool(true))), "{count}: {result:?}");
+    }
+}
+
+/// A sort whose budget ends on the way.
+#[test]
+fn a_sort_that_takes_too_long_is_an_error() {
+    let texts: Vec<String> = (0..32).map(|at| format!("{}{at}", "a".repeat(3_050))).collect();
+    for cost in (100..4_000).step_by(50) {
+        let environment = environment();
+        let program = environment.compile("texts.sort().size() > 0", &[]).unwrap();
+        let mut activation = Activation::new(&environment);
+        let texts = texts.iter().cloned().map(Value::string).collect();
+        activation.set(environment.slot("texts").unwrap(), Value::list(texts));
+        // It ends, with a value or an error.
+        let _either = program.evaluate(&mut activation, &mut Budget::new(cost));
+    }
+}
+
+#[test]
+fn an_error_quotes_no_more_than_a_message_may_have() {
+    let text = "x".repeat(2 << 20);
+    for expression in [
+        "int(texts[0]) > 0",
+        "double(texts[0]) > 0.0",
+        "timestamp(texts[0]) > timestamp(texts[0])",
+        "duration(texts[0]) > duration(texts[0])",
+        "semver(texts[0]).major() > 0",
+        "url(texts[0] + '%').getHost() == ''",
+        "'a'.matches('(' + texts[0].substring(0, 60000))",
+        "{'a': 1}[texts[0]] > 0",
+    ] {
+        let (result, _) = evaluate_on(expression, vec![text.clone()]);
+        let message = result.map_err(|error| error.to_string()).unwrap_err();
+        assert!(message.len() < 3 << 10, "{} bytes: {expression}", message.len());
     }
 }

@@ -74,8 +74,13 @@ impl<'a> Evaluation<'_, 'a> {
         };
         match result {
             Ok(result) => {
-                if matches!(result, Value::Opaque(_) | Value::Optional(Some(_))) {
-                    self.allocate(Opaque::BYTES)?;
+                match &result {
+                    Value::Opaque(opaque) => {
+                        self.work(opaque.bytes())?;
+                        self.allocate(Opaque::BYTES + opaque.bytes())?;
+                    }
+                    Value::Optional(Some(_)) => self.allocate(Opaque::BYTES)?,
+                    _ => {}
                 }
                 let units = self.cost_of(call, arguments, &result)?;
                 self.charge_call(units)?;

@@ -269,3 +269,26 @@ fn slow_expressions_with_a_low_cost_are_stopped() {
         assert!(looks > 100, "{expression}: {looks} looks");
     }
 }
+
+struct Panicking;
+
+impl AuthorizeAccess for Panicking {
+    fn authorize(&self, _: AccessQuestion, _: &dyn Fn() -> bool) -> Arc<AccessAnswer> {
+        panic!("on purpose")
+    }
+}
+
+#[test]
+fn a_panic_is_an_error_of_the_expression() {
+    let environment = Environment::new(Version::NEWEST)
+        .variable("authorizer", Type::Opaque("kubernetes.authorization.Authorizer"));
+    let asks = "authorizer.path('/x').check('get').allowed()";
+    let program = environment.compile(asks, &[]).unwrap();
+    let mut activation = Activation::new(&environment);
+    activation.set(
+        environment.slot("authorizer").unwrap(),
+        Value::authorizer(&Panicking),
+    );
+    let result = program.evaluate(&mut activation, &mut Budget::new(PER_EXPRESSION));
+    assert!(matches!(result, Err(EvalError::Internal(_))), "{result:?}");
+}

@@ -11,6 +11,12 @@ use crate::regex::{self, CompileFault, Meter, Regex, RegexError, StoppedError};
 use crate::types::Type::{self, Int, String as Str};
 use crate::value::Value;
 
+/// The longest pattern that is not constant. Upstream has no bound.
+const MAX_PATTERN_BYTES: usize = 64 << 10;
+
+/// What each byte of a pattern becomes, at most.
+const COMPILED_BYTES_PER_BYTE: usize = 400;
+
 pub(crate) fn functions() -> Vec<Overload> {
     let matched = Cost::OfFunction(|arguments, _| match arguments {
         [text, pattern, ..] => cost::regex(cost::plain_size(text), cost::plain_size(pattern)),
@@ -43,6 +49,13 @@ pub(crate) fn with_pattern<T>(
     let regex = if let Some(PreparedArgument::Regex(regex)) = &call.prepared {
         regex
     } else {
+        if pattern.len() > MAX_PATTERN_BYTES {
+            return Err(EvalError::failed(format!(
+                "a regular expression that is not constant may have at most {MAX_PATTERN_BYTES} bytes"
+            )));
+        }
+        // Its tree and its program are gone after the call.
+        own.has_room(pattern.len().saturating_mul(COMPILED_BYTES_PER_BYTE))?;
         match own.metered(|meter| regex::compiled(pattern, meter))? {
             Ok(regex) => compiled = regex,
             Err(CompileFault::Refused(error)) => return Ok(Err(error)),

@@ -37,7 +37,13 @@ pub(crate) fn functions() -> Vec<Overload> {
     functions
 }
 
-fn parse(arguments: &[Value<'_>]) -> Result<Result<Semver, SemverFault>, EvalError> {
+fn parse(
+    own: &mut Evaluation<'_, '_>,
+    arguments: &[Value<'_>],
+) -> Result<Result<Semver, SemverFault>, EvalError> {
+    if let [Value::String(text), ..] = arguments {
+        own.has_room(Semver::bytes_of(text))?;
+    }
     match arguments {
         [Value::String(text)] | [Value::String(text), Value::Bool(false)] => Ok(Semver::parse(text)),
         [Value::String(text), Value::Bool(true)] => Ok(Semver::parse_lenient(text)),
@@ -45,13 +51,13 @@ fn parse(arguments: &[Value<'_>]) -> Result<Result<Semver, SemverFault>, EvalErr
     }
 }
 
-fn semver<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let semver = parse(arguments)?.map_err(|fault| EvalError::failed(fault.to_string()))?;
+fn semver<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let semver = parse(own, arguments)?.map_err(|fault| EvalError::failed(fault.to_string()))?;
     Ok(Value::Opaque(Opaque::Semver(Arc::new(semver))))
 }
 
-fn is_semver<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    parse(arguments).map(|semver| Value::Bool(semver.is_ok()))
+fn is_semver<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    parse(own, arguments).map(|semver| Value::Bool(semver.is_ok()))
 }
 
 /// As Go converts: a number beyond int64 wraps around.

@@ -117,7 +117,10 @@ fn alike<'l, 'r>(
         }
         (Value::Optional(Some(left)), Value::Optional(Some(right))) => alike(left, right, open, work)?,
         (Value::Type(left), Value::Type(right)) => left.runtime_name() == right.runtime_name(),
-        (Value::Opaque(left), Value::Opaque(right)) => left.equals(right) == Some(true),
+        (Value::Opaque(left), Value::Opaque(right)) => {
+            work(left.bytes().max(right.bytes()))?;
+            left.equals(right) == Some(true)
+        }
         _ => numbers(left, right) == Some(Ordering::Equal),
     })
 }

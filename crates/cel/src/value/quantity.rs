@@ -48,6 +48,14 @@ impl Quantity {
         Ok(text::written(&amount, text).unwrap_or_else(|| text.to_owned()))
     }
 
+    /// How many bytes its digits take.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Small { .. } => 0,
+            Self::Large(decimal) => decimal.digits.len(),
+        }
+    }
+
     /// How two amounts compare.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Ordering {

@@ -78,6 +78,24 @@ impl Semver {
         Self::parse(&parts.join("."))
     }
 
+    /// How many bytes one part before the release takes, besides its text.
+    const BYTES_PER_PART: usize = 48;
+
+    /// How many bytes its parts take.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = self.before.iter().map(|part| match part {
+            PreReleasePart::Number(_) => 0,
+            PreReleasePart::Text(text) => text.len(),
+        });
+        self.before.len() * Self::BYTES_PER_PART + texts.sum::<usize>()
+    }
+
+    /// How many bytes the parts of what `text` says may take.
+    pub(crate) fn bytes_of(text: &str) -> usize {
+        let dots = text.bytes().filter(|byte| *byte == b'.').count();
+        dots * Self::BYTES_PER_PART + text.len()
+    }
+
     /// Which version comes first.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Ordering {

@@ -31,6 +31,19 @@ pub struct UrlFault {
 // === impl UrlValue ===
 
 impl UrlValue {
+    /// How many bytes its parts take.
+    pub(crate) fn bytes(&self) -> usize {
+        let optional = [&self.user, &self.query].into_iter().flatten();
+        let parts = [
+            &self.scheme,
+            &self.opaque,
+            &self.host,
+            &self.escaped_path,
+            &self.fragment,
+        ];
+        parts.into_iter().chain(optional).map(String::len).sum()
+    }
+
     /// Whether it is a URL as it stands in a request: with a scheme, or a path
     /// from the root.
     #[must_use]
