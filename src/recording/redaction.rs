@@ -14,12 +14,14 @@
 //! redaction takes is a small multiple of the review.
 
 mod marks;
+mod removed_texts;
 
 use crate::config::Redact;
-use marks::{LAST_APPLIED, MANAGED_FIELDS, Marks, Pattern, RemovedTexts};
+use marks::{LAST_APPLIED, MANAGED_FIELDS, Marks, Pattern};
 use portcullis_cel::json::{Document, Kind, Node, escape_bytes, patch, replaced, write_string};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::engine::admission::{GroupVersionResource, Request};
+use removed_texts::RemovedTexts;
 
 /// What stands where something was removed.
 const MARKER: &str = "<redacted>";

@@ -356,12 +356,33 @@ fn a_patch_that_is_no_json_is_written_only_where_there_is_nothing_to_hide() {
 }
 
 #[test]
+fn a_key_that_a_message_escapes_is_removed_with_it() {
+    let key = "-----BEGIN PRIVATE KEY-----\nMIIEvQ\n-----END PRIVATE KEY-----\n";
+    let password = "quo\"te\\dPASSWORD123";
+    for (name, value) in [("key", key), ("password", password)] {
+        for object in [
+            json!({"kind": "Secret", "stringData": {name: value}}),
+            json!({"kind": "Secret", "data": {name: STANDARD.encode(value)}}),
+        ] {
+            let (_, redaction) = redacted(&review("secrets", "", "Secret", &object, &Value::Null), &[]);
+            let quoted = format!("bad: {}", json!({name: value}));
+            assert_eq!(redaction.scrubbed(&quoted), MARKER);
+            assert_eq!(
+                redaction.scrubbed(&json!({"message": quoted}).to_string()),
+                MARKER
+            );
+        }
+    }
+}
+
+#[test]
 fn words_that_quote_what_was_removed_are_removed_too() {
     let (_, redaction) = redacted(&review("secrets", "", "Secret", &secret(), &Value::Null), &[]);
     for text in [
         SECRET.to_owned(),
         format!("the password {SECRET} is weak"),
         encoded(),
+        "bad: {\"q\": \"hunter2-is…".to_owned(),
     ] {
         assert_eq!(redaction.scrubbed(&text), MARKER);
     }

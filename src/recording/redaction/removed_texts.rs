@@ -1,0 +1,320 @@
+//! The texts that were removed, so that copies of them are removed too: a mutation may have
+//! put them elsewhere, a message may quote them, escape what it quotes, and be cut.
+//!
+//! Looking for any number of them takes one pass over a text. Of each position the next six
+//! bytes say whether one of them may begin there (a Bloom filter); where one may, it is looked
+//! for among them in their order.
+
+mod escapes;
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use memchr::memmem;
+
+use escapes::unescaped;
+use portcullis_cel::json::{Kind, Node};
+
+/// The shortest text that is looked for within others.
+const MIN_QUOTED_BYTES: usize = 6;
+
+/// The shortest text that is looked for as a whole.
+const MIN_WHOLE_BYTES: usize = 4;
+
+/// How much is looked for of a longer text: where its beginning stands, so may the rest.
+const MAX_COMPARED_BYTES: usize = 32;
+
+/// As many bytes as become [`MAX_COMPARED_BYTES`] in base64.
+const MAX_ENCODED_BYTES: usize = MAX_COMPARED_BYTES / 4 * 3;
+
+/// How often a message may quote one that quotes another.
+const MAX_QUOTINGS: usize = 4;
+
+/// What a message ends with that was cut.
+const CUT_MARK: &[u8] = "…".as_bytes();
+
+/// Base64 as CEL decodes it.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Bits of the filter for each text.
+const FILTER_BITS_PER_TEXT: usize = 16;
+
+/// Texts that were removed.
+#[derive(Debug, Default)]
+pub(crate) struct RemovedTexts {
+    /// The texts one after the other, as far as they are looked for.
+    bytes: Vec<u8>,
+    /// Where each is, in their order once they are sorted. None begins as another.
+    within: Vec<(u32, u32)>,
+    /// Those that are too short to be looked for within others.
+    whole: Vec<(u32, u32)>,
+    /// A bit is set for the beginning of each of `within`.
+    filter: Vec<u64>,
+}
+
+// === impl RemovedTexts ===
+
+impl RemovedTexts {
+    /// Remembers every text in `node`, also what it is in base64, and what it is base64 of.
+    pub(crate) fn add(&mut self, node: Node<'_>) {
+        for text in node.descendants().filter(|node| node.kind() == Kind::String) {
+            self.add_text(&text.as_str().unwrap_or_default());
+        }
+    }
+
+    fn add_text(&mut self, text: &str) {
+        let bytes = text.as_bytes();
+        self.add_bytes(bytes);
+        let encoded = BASE64.encode(bytes.get(..MAX_ENCODED_BYTES).unwrap_or(bytes));
+        self.add_bytes(encoded.as_bytes());
+        if let Ok(decoded) = BASE64.decode(&*without_line_breaks(text))
+            && std::str::from_utf8(&decoded).is_ok()
+        {
+            self.add_bytes(&decoded);
+        }
+    }
+
+    fn add_bytes(&mut self, text: &[u8]) {
+        let text = text.get(..MAX_COMPARED_BYTES).unwrap_or(text);
+        let of_length = match text.len() {
+            MIN_QUOTED_BYTES.. => &mut self.within,
+            MIN_WHOLE_BYTES.. => &mut self.whole,
+            _ => return,
+        };
+        // What is beyond counting is beyond what a review may be.
+        let end = self.bytes.len() + text.len();
+        if let (Ok(from), Ok(to)) = (u32::try_from(self.bytes.len()), u32::try_from(end)) {
+            of_length.push((from, to));
+            self.bytes.extend_from_slice(text);
+        }
+    }
+
+    /// Prepares for looking, after texts were added.
+    pub(crate) fn sort(&mut self) {
+        let Self {
+            bytes,
+            within,
+            whole,
+            filter,
+        } = self;
+        let text = |place: &(u32, u32)| at(bytes, *place);
+        whole.sort_unstable_by(|one, other| text(one).cmp(text(other)));
+        within.sort_unstable_by(|one, other| text(one).cmp(text(other)));
+        // One that begins as another is found with that.
+        within.dedup_by(|one, before| text(one).starts_with(text(before)));
+        let bits = (FILTER_BITS_PER_TEXT * within.len()).next_power_of_two().max(64);
+        filter.clear();
+        filter.resize(bits / 64, 0);
+        for place in within.iter() {
+            let (word, bit) = bit_of(at(bytes, *place), bits);
+            if let Some(word) = filter.get_mut(word) {
+                *word |= bit;
+            }
+        }
+    }
+
+    /// Whether one of them is `text` or stands in it, however it is quoted there; or the beginning
+    /// of one, where `text` was cut.
+    pub(crate) fn is_within(&self, text: &str) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let mut text = Cow::Borrowed(text.as_bytes());
+        for _ in 0..MAX_QUOTINGS {
+            if self.is_plainly_within(&text) {
+                return true;
+            }
+            match unescaped(&text) {
+                Some(plain) => text = Cow::Owned(plain),
+                None => return false,
+            }
+        }
+        // It is quoted more often than any message is.
+        true
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.within.is_empty() && self.whole.is_empty()
+    }
+
+    fn is_plainly_within(&self, text: &[u8]) -> bool {
+        let order = |place: &(u32, u32)| at(&self.bytes, *place).cmp(text);
+        if self.whole.binary_search_by(order).is_ok() {
+            return true;
+        }
+        !self.within.is_empty()
+            && ((0..text.len()).any(|begin| self.begins(text.get(begin..).unwrap_or_default()))
+                || self.is_cut_within(text))
+    }
+
+    /// Whether the beginning of one of them stands at the end of `text`, or before a mark that it was
+    /// cut there.
+    fn is_cut_within(&self, text: &[u8]) -> bool {
+        let cuts = memmem::find_iter(text, CUT_MARK).chain([text.len()]);
+        cuts.filter_map(|end| text.get(..end)).any(|text| {
+            // What was cut may be an escape.
+            let escape = memchr::memrchr(b'\\', text).and_then(|escape| text.get(..escape));
+            self.ends_with_beginning(text) || escape.is_some_and(|text| self.ends_with_beginning(text))
+        })
+    }
+
+    fn ends_with_beginning(&self, text: &[u8]) -> bool {
+        let lengths = MIN_QUOTED_BYTES..MAX_COMPARED_BYTES;
+        let tails = lengths.map_while(|length| text.get(text.len().checked_sub(length)?..));
+        tails.into_iter().any(|tail| {
+            let after = || {
+                self.within
+                    .partition_point(|place| at(&self.bytes, *place) < tail)
+            };
+            let is_beginning = |place: &(u32, u32)| at(&self.bytes, *place).starts_with(tail);
+            self.may_begin(tail) && self.within.get(after()).is_some_and(is_beginning)
+        })
+    }
+
+    /// Whether one of them may begin with the first bytes of `text`.
+    fn may_begin(&self, text: &[u8]) -> bool {
+        let (word, bit) = bit_of(text, self.filter.len() * 64);
+        self.filter.get(word).is_some_and(|word| word & bit != 0)
+    }
+
+    /// Whether `text` begins as one of them.
+    fn begins(&self, text: &[u8]) -> bool {
+        if text.len() < MIN_QUOTED_BYTES || !self.may_begin(text) {
+            return false;
+        }
+        // None begins as another, so that it is the last of those that do not come after it.
+        let after = self
+            .within
+            .partition_point(|place| at(&self.bytes, *place) <= text);
+        let last = after.checked_sub(1).and_then(|last| self.within.get(last));
+        last.is_some_and(|place| text.starts_with(at(&self.bytes, *place)))
+    }
+}
+
+fn at(bytes: &[u8], (from, to): (u32, u32)) -> &[u8] {
+    bytes.get(from as usize..to as usize).unwrap_or_default()
+}
+
+/// The word and the bit in it that stand for texts that begin as this one, of so many bits.
+fn bit_of(text: &[u8], bits: usize) -> (usize, u64) {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut beginning = [0; 8];
+    beginning
+        .iter_mut()
+        .zip(text.iter().take(MIN_QUOTED_BYTES))
+        .for_each(|(byte, other)| *byte = *other);
+    let hash = u64::from_le_bytes(beginning).wrapping_mul(ODD) >> 32;
+    let place = usize::try_from(hash).unwrap_or_default() & (bits - 1);
+    (place / 64, 1 << (place % 64))
+}
+
+/// As Go decodes base64, whatever lines it is in.
+fn without_line_breaks(text: &str) -> Cow<'_, str> {
+    match text.contains(['\n', '\r']) {
+        true => Cow::Owned(text.replace(['\n', '\r'], "")),
+        false => Cow::Borrowed(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use portcullis_cel::json::Document;
+
+    fn removed(texts: &[String]) -> RemovedTexts {
+        let list = serde_json::to_string(texts).unwrap();
+        let document = Document::parse(list).unwrap();
+        let mut removed = RemovedTexts::default();
+        removed.add(document.root());
+        removed.sort();
+        removed
+    }
+
+    /// Every text by itself.
+    fn naive(texts: &[String], text: &str) -> bool {
+        let is_cut = |form: &str| (MIN_QUOTED_BYTES..form.len()).any(|end| text.ends_with(&form[..end]));
+        let forms = texts.iter().flat_map(|text| {
+            let decoded = BASE64.decode(text).ok();
+            let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+            [Some(text.clone()), decoded, Some(BASE64.encode(text))]
+        });
+        forms.flatten().any(|form| {
+            let is_within =
+                form.len() >= MIN_QUOTED_BYTES && memmem::find(text.as_bytes(), form.as_bytes()).is_some();
+            form.len() >= MIN_WHOLE_BYTES && form == text || is_within || is_cut(&form)
+        })
+    }
+
+    #[test]
+    fn of_a_long_text_the_beginning_is_found() {
+        let removed = removed(&["x".repeat(1_000)]);
+        assert!(removed.is_within(&format!("<{}>", "x".repeat(32))));
+        assert!(!removed.is_within(&format!("<{}>", "x".repeat(31))));
+        assert!(removed.is_within(&BASE64.encode("x".repeat(1_000))));
+    }
+
+    #[test]
+    fn a_text_is_found_however_a_message_quotes_it() {
+        let secret = "quo\"te\\d <PASSWORD>\n\u{7f}ä";
+        let removed = removed(&[secret.to_owned()]);
+        let json = serde_json::to_string(secret).unwrap();
+        for text in [
+            json.clone(),
+            serde_json::to_string(&format!("said {json}")).unwrap(),
+            format!("{secret:?}"),
+            json.replace('<', "\\u003c").replace('ä', "\\u00e4"),
+            json.replace('ä', "\\xc3\\xa4").replace('<', "\\074"),
+        ] {
+            assert!(removed.is_within(&format!("bad: {{\"key\": {text}}}")), "{text}");
+        }
+        assert!(!removed.is_within(r#"a "path" such as C:\new\x or \u12"#));
+    }
+
+    #[test]
+    fn what_is_quoted_more_often_than_any_message_is_taken_for_a_quote() {
+        let backslashes = format!("{}n", "\\".repeat(16));
+        assert!(removed(&["another".to_owned()]).is_within(&backslashes));
+        assert!(!removed(&[]).is_within(&backslashes));
+    }
+
+    #[test]
+    fn the_beginning_of_a_text_is_found_where_a_message_was_cut() {
+        let removed = removed(&["top\nsecret".to_owned()]);
+        for text in [
+            r"bad: top\nse…",
+            r"bad: top\nsec\…",
+            "1: top\nse…; 2: well",
+            "bad: top\nsecre",
+        ] {
+            assert!(removed.is_within(text), "{text}");
+        }
+        for text in ["bad: top\ns…", "top\nse is bad", "on top…"] {
+            assert!(!removed.is_within(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn base64_in_lines_or_without_padding_is_decoded() {
+        for encoded in ["aHVudGVy\nMi1wYXNz\r\nd29yZA==\n", "aHVudGVyMi1wYXNzd29yZA"] {
+            let removed = removed(&[encoded.to_owned()]);
+            assert!(removed.is_within("it is hunter2-password!"), "{encoded}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn texts_are_found_as_if_each_was_looked_for(
+            texts in prop::collection::vec("[ab]{0,9}|[a-c]{3,12}|YWJj(YWJj)?", 0..8),
+            text in "[ab]{0,20}|[a-c]{0,30}|x?(YWJj){0,3}y?",
+        ) {
+            prop_assert_eq!(removed(&texts).is_within(&text), naive(&texts, &text), "{:?} {}", texts, text);
+        }
+    }
+}
