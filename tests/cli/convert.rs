@@ -215,3 +215,36 @@ fn what_cannot_be_read_is_2_and_what_is_nothing_to_convert_1() {
         assert!(run.stderr.contains(told), "{run:?}");
     }
 }
+
+/// What acts on a terminal or a CI service is escaped as YAML has it, so that the policy stays the same.
+#[test]
+fn hostile_text_in_an_expression_keeps_its_meaning() {
+    for literal in [
+        "r'\u{202e}'",
+        "'''x\n::error::y'''",
+        "r'^##[0-9]+$'",
+        "'\u{7f}\u{2028}'",
+    ] {
+        let portcullis = Portcullis::new();
+        let expression =
+            format!("!has(object.data) ||\n !object.data.exists(k, object.data[k].contains({literal}))");
+        let policy = json!({
+            "apiVersion": "policies.kyverno.io/v1", "kind": "ValidatingPolicy", "metadata": {"name": "a"},
+            "spec": {
+                "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+                    "operations": ["CREATE"], "resources": ["configmaps"]}]},
+                "validations": [{"expression": expression, "message": "m"}],
+            },
+        });
+        portcullis.write("policy.json", &policy.to_string());
+        let run = portcullis.run("convert policy.json");
+        assert_eq!(run.code, 0, "{run:?}");
+        let documents = portcullis_policy::document::parse(None, &run.stdout).unwrap();
+        let found = documents[0].root().to_json();
+        assert_eq!(
+            found["spec"]["validations"][0]["expression"], expression,
+            "{}",
+            run.stdout
+        );
+    }
+}

@@ -279,3 +279,24 @@ fn standard_input_is_a_log_too() {
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(run.stdout.matches("\"suggested:jane\"").count(), 3, "{run:?}");
 }
+
+/// A user's name is text of others: it breaks nobody's roles.
+#[test]
+fn a_hostile_user_leaves_what_is_suggested_readable() {
+    let pods = json!({"verb": "list", "namespace": "shop", "version": "v1", "resource": "pods"});
+    let cause = json!({"kind": "RoleBinding", "namespace": "shop", "name": "developers", "rule": 0});
+    let user = "x\n::error::forged\u{202e}\u{1b}[31m ##[error] # y";
+    let portcullis = Portcullis::new();
+    let lines = [user, "jane"].map(|user| line("08:00", user, &pods, "allow", &cause));
+    portcullis.write("decisions.log", &lines.concat());
+    let run = portcullis.run("suggest decisions.log");
+    assert_eq!(run.code, 0, "{run:?}");
+    let documents = portcullis_policy::document::parse(None, &run.stdout).unwrap();
+    let subjects = documents.iter().filter_map(|document| {
+        let object = document.root().to_json();
+        Some(object["subjects"].get(0)?["name"].clone())
+    });
+    let mut subjects: Vec<Value> = subjects.collect();
+    subjects.sort_by_key(ToString::to_string);
+    assert_eq!(subjects, [json!("jane"), json!(user)], "{}", run.stdout);
+}

@@ -23,7 +23,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use node::{Entry, Node, PackedDocument, Value};
-pub use write::to_yaml;
+pub(crate) use write::{begins_command, is_before_command};
+pub use write::{is_escaped, to_yaml};
 
 use layout::Unreadable;
 

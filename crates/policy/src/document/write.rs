@@ -105,15 +105,39 @@ fn spaces(text: &mut String, count: usize) {
     text.extend(std::iter::repeat_n(' ', count));
 }
 
+/// Whether `c` ends a line, acts on a terminal, or changes the direction of text.
+#[must_use]
+pub fn is_escaped(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Whether `line` begins with what GitHub's runners take for a command.
+pub(crate) fn begins_command(line: &str) -> bool {
+    line.trim_start().starts_with("::")
+}
+
+/// Whether a `[` after this makes a command of GitHub's, Azure's or TeamCity's runners.
+pub(crate) fn is_before_command(text: &str) -> bool {
+    text.trim_end_matches(|c: char| c.is_ascii_alphabetic())
+        .ends_with("##")
+}
+
+fn has_command(line: &str) -> bool {
+    let mut brackets = line.match_indices('[');
+    begins_command(line) || brackets.any(|(position, _)| line.get(..position).is_some_and(is_before_command))
+}
+
 /// Whether it is several lines of plain characters, none of which ends or begins in
-/// white space.
+/// white space or is a command.
 fn is_block(value: &str) -> bool {
-    let is_plain = |c: char| c == '\n' || (!c.is_control() && !is_special(c));
+    let is_plain = |c: char| c == '\n' || !is_special(c);
     let body = value.strip_suffix('\n').unwrap_or(value);
     body.contains('\n')
         && !body.starts_with([' ', '\n', '\t'])
         && !body.ends_with([' ', '\n', '\t'])
         && value.chars().all(is_plain)
+        && !value.split('\n').any(has_command)
 }
 
 fn block(text: &mut String, value: &str, indent: usize) {
@@ -127,12 +151,9 @@ fn block(text: &mut String, value: &str, indent: usize) {
     }
 }
 
-/// Characters that end a line, that YAML forbids, or that some would not see.
-const fn is_special(c: char) -> bool {
-    matches!(
-        c,
-        '\u{7f}'..='\u{a0}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
-    )
+/// Characters that act, that YAML forbids, or that some would not see.
+fn is_special(c: char) -> bool {
+    is_escaped(c) || matches!(c, '\u{a0}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
 fn string(text: &mut String, value: &str) {
@@ -141,13 +162,14 @@ fn string(text: &mut String, value: &str) {
         return;
     }
     text.push('"');
-    for c in value.chars() {
+    for (position, c) in value.char_indices() {
         match c {
+            '[' if value.get(..position).is_some_and(is_before_command) => text.push_str("\\x5B"),
             '"' | '\\' => text.extend(['\\', c]),
             '\n' => text.push_str("\\n"),
             '\t' => text.push_str("\\t"),
             '\r' => text.push_str("\\r"),
-            c if c.is_control() || is_special(c) => {
+            c if is_special(c) => {
                 let _ = write!(text, "\\u{:04X}", u32::from(c));
             }
             c => text.push(c),
@@ -183,9 +205,89 @@ fn looks_like_number(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
+    use proptest::{collection, prop_assert_eq};
     use serde_json::json;
 
     use super::*;
+    use crate::explain::Lines;
+
+    fn read(written: &str) -> Value {
+        let read = super::super::parse(None, written).unwrap_or_else(|fault| panic!("{fault}\n{written}"));
+        read.first()
+            .map_or(Value::Null, |document| document.root().to_json())
+    }
+
+    /// Text of what terminals, CI services, editors and YAML take for more than text.
+    fn hostile_text() -> impl Strategy<Value = String> {
+        let parts = [
+            "::",
+            "::error::x",
+            "##[",
+            "##vso[",
+            "##",
+            "[",
+            "]",
+            "#",
+            ":",
+            "- ",
+            "? ",
+            "|",
+            ">",
+            "\"",
+            "'",
+            "\\",
+            "\\u{202e}",
+            " ",
+            "\n",
+            "\r",
+            "\t",
+            "\u{1b}[31m",
+            "\u{7f}",
+            "\u{85}",
+            "\u{9b}",
+            "\u{a0}",
+            "\u{61c}",
+            "\u{200f}",
+            "\u{2003}",
+            "\u{2028}",
+            "\u{202e}",
+            "\u{2066}",
+            "\u{feff}",
+            "\u{ffff}",
+            "\u{e0041}",
+            "---",
+            "...",
+            "a",
+            "vso",
+            "r'x'",
+        ];
+        let part = prop_oneof![
+            8 => (0..parts.len()).prop_map(move |place| parts[place].to_owned()),
+            1 => any::<char>().prop_map(|c| c.to_string()),
+            1 => Just("a\nb".to_owned()),
+        ];
+        collection::vec(part, 0..12).prop_map(|parts| parts.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_text_reads_back_equal_and_does_not_act(text in hostile_text(), key in hostile_text()) {
+            for value in [
+                json!(text),
+                json!({key.as_str(): text, "l": [text, {text.as_str(): [[text, []], {}]}]}),
+            ] {
+                let written = to_yaml(&value);
+                prop_assert_eq!(&read(&written), &value, "{}", written);
+                for before in ["", "# "] {
+                    let mut lines = Lines::new();
+                    lines.each(before, &written);
+                    let printed = lines.as_str().lines().map(|line| format!("{}\n", &line[before.len()..]));
+                    prop_assert_eq!(printed.collect::<String>(), written.as_str());
+                }
+            }
+        }
+    }
 
     #[test]
     fn written_documents_are_read_with_the_same_values() {

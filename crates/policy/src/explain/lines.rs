@@ -8,6 +8,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::fmt::{Display, Write as _};
 
+pub use crate::document::is_escaped;
+use crate::document::{begins_command, is_before_command};
+
 /// Lines of text. What is put into one stays in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lines {
@@ -71,7 +74,7 @@ impl Display for Lines {
 /// `##vso[…` anywhere) are written as escapes.
 #[must_use]
 pub fn one_line(text: &str) -> Cow<'_, str> {
-    let command = text.trim_start().starts_with("::");
+    let command = begins_command(text);
     let acts = |c: char| is_escaped(c) || c == '[';
     if !command && !text.contains(acts) {
         return Cow::Borrowed(text);
@@ -85,7 +88,7 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
             '\r' => line.push_str("\\r"),
             '\t' => line.push_str("\\t"),
             ':' if command && position == start => line.push_str("\\u{3a}"),
-            '[' if is_command(before) => line.push_str("\\u{5b}"),
+            '[' if is_before_command(before) => line.push_str("\\u{5b}"),
             c if is_escaped(c) => {
                 // Writing to text does not fail.
                 let _ = write!(line, "\\u{{{:x}}}", u32::from(c));
@@ -94,20 +97,6 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(line)
-}
-
-/// Whether `c` ends a line, acts on a terminal, or changes the direction of text.
-#[must_use]
-pub fn is_escaped(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// Whether a `[` after this makes a command of GitHub's, Azure's or TeamCity's runners.
-fn is_command(before: &str) -> bool {
-    before
-        .trim_end_matches(|c: char| c.is_ascii_alphabetic())
-        .ends_with("##")
 }
 
 // Tables in text: columns as wide as they need to be, two blanks between them.
