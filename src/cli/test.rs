@@ -22,6 +22,7 @@ use serde::Serialize;
 use super::output::{self, Format, Output};
 use super::policy_files::{self, At};
 use super::{CommandError, CommandResult};
+use crate::config::files;
 use crate::reload;
 use coverage::{Coverage, CoverageReport};
 use portcullis_policy::document::{self, Document};
@@ -146,7 +147,7 @@ impl Test {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), CommandError> {
-    std::fs::write(path, text).map_err(|source| CommandError::file("write", path, source))
+    files::replace_report(path, text).map_err(|source| CommandError::file("write", path, source))
 }
 
 fn nothing_to_run(paths: &[PathBuf], cases: usize) -> CommandError {

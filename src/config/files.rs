@@ -10,7 +10,7 @@ mod walk;
 
 use std::ffi::OsString;
 use std::fs::{self, File, FileType, OpenOptions};
-use std::io::{self, BufWriter, Read as _};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -136,7 +136,35 @@ pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
 ///
 /// The file beside it cannot be written, or not put in its place.
 pub fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    replace_with_mode(path, 0o600, write)
+}
+
+/// Puts `text`, a report that anybody may read as far as the umask allows, at `path`, as
+/// [`replace`] does.
+///
+/// # Errors
+///
+/// Those of [`replace`]; there is a link, or something else than a regular file.
+pub fn replace_report(path: &Path, text: &str) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) => check_type(found.file_type())?,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    replace_with_mode(path, 0o666, |file| file.write_all(text.as_bytes()))
+}
+
+fn replace_with_mode(
+    path: &Path,
+    mode: u32,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
     fs::create_dir_all(folder)?;
     let beside = with_ending(path, NEW_FILE_ENDING);
     match fs::remove_file(&beside) {
@@ -146,7 +174,7 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Resu
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)
-        .mode(0o600)
+        .mode(mode)
         .open(&beside)?;
     let mut writer = BufWriter::new(file);
     write(&mut writer)?;
@@ -233,6 +261,7 @@ fn check_type(kind: FileType) -> io::Result<()> {
     let what = match kind {
         kind if kind.is_file() => return Ok(()),
         kind if kind.is_dir() => "a folder",
+        kind if kind.is_symlink() => "a link",
         kind if kind.is_fifo() => "a named pipe (FIFO)",
         kind if kind.is_socket() => "a socket",
         _ => "a device",

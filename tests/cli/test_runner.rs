@@ -257,3 +257,34 @@ fn validations_in(folder: &std::path::Path) -> u64 {
     }
     count
 }
+
+/// A checkout may hold a link or a named pipe where the outcome is to be written.
+#[test]
+fn an_outcome_is_written_through_no_link_and_to_no_pipe() {
+    for flag in ["--junit", "--coverage-lcov"] {
+        let (portcullis, _) = run("", SUITE);
+        portcullis.write("kept", "as it was");
+        std::os::unix::fs::symlink(portcullis.path("kept"), portcullis.path("link")).unwrap();
+        let made = std::process::Command::new("mkfifo")
+            .arg(portcullis.path("pipe"))
+            .status();
+        assert!(made.unwrap().success());
+        for (name, what) in [("link", "is a link"), ("pipe", "is a named pipe")] {
+            let run = portcullis.run(&format!("test suites {flag} {name}"));
+            assert_eq!(run.code, 2, "{flag}: {run:?}");
+            assert!(run.stderr.contains(what), "{flag}: {run:?}");
+        }
+        assert_eq!(
+            std::fs::read_to_string(portcullis.path("kept")).unwrap(),
+            "as it was"
+        );
+        // What was written before is replaced.
+        portcullis.write("out", &"long ".repeat(100_000));
+        portcullis.run(&format!("test suites {flag} out"));
+        assert!(
+            !std::fs::read_to_string(portcullis.path("out"))
+                .unwrap()
+                .contains("long")
+        );
+    }
+}
