@@ -8,7 +8,7 @@
 mod report;
 mod usage;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -261,6 +261,11 @@ const LONGEST_NAME: usize = 200;
 #[derive(Debug, Default)]
 pub(crate) struct RoleNames {
     taken: BTreeSet<String>,
+    /// By what users' names begin with, the number that the next of them tries.
+    next: HashMap<String, usize>,
+    /// How many names were tried.
+    #[cfg(test)]
+    tried: usize,
 }
 
 // === impl RoleNames ===
@@ -275,13 +280,21 @@ impl RoleNames {
             .map(|character| if allowed(character) { character } else { '-' })
             .take(LONGEST_NAME)
             .collect();
-        let mut name = base.clone();
-        let mut next = 2;
-        while !self.taken.insert(name.clone()) {
-            name = format!("{base}-{next}");
-            next += 1;
+        let next = self.next.entry(base.clone()).or_insert(1);
+        loop {
+            #[cfg(test)]
+            {
+                self.tried += 1;
+            }
+            let name = match *next {
+                1 => base.clone(),
+                number => format!("{base}-{number}"),
+            };
+            *next += 1;
+            if self.taken.insert(name.clone()) {
+                return name;
+            }
         }
-        name
     }
 }
 

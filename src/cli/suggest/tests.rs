@@ -386,3 +386,19 @@ fn a_users_name_stays_what_it_is() {
         }
     }
 }
+
+#[test]
+fn users_that_begin_alike_get_their_names_in_linear_work() {
+    let mut names = RoleNames::default();
+    let (long, count) = ("x".repeat(LONGEST_NAME), 1000);
+    let users = (0..count).flat_map(|user| {
+        [
+            format!("{long}{user}"),
+            format!("a/-{user}"),
+            format!("a%-{user}"),
+        ]
+    });
+    let given: BTreeSet<String> = users.map(|user| names.name(&user)).collect();
+    assert_eq!(given.len(), 3 * count);
+    assert!(names.tried <= 2 * given.len(), "{} names were tried", names.tried);
+}

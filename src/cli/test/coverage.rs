@@ -19,16 +19,21 @@ use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::admission::{TracedStep, TracedValue};
 use portcullis_policy::field::FieldPath;
 
-/// What the cases of a run reached, in the order of files and lines.
+/// What the cases of a run reached: by what it is, and by file and line.
 #[derive(Debug, Default)]
-pub(crate) struct Coverage(BTreeMap<CoveredPlace, CoveredItem>);
+pub(crate) struct Coverage {
+    items: BTreeMap<ItemName, BTreeMap<(String, u32), CoveredItem>>,
+    /// How many places were counted or compared.
+    #[cfg(test)]
+    visited: std::cell::Cell<usize>,
+}
 
-/// Where something that can be reached is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct CoveredPlace {
-    file: String,
+/// Where something that can be reached is; in the order of files and lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct CoveredPlace<'c> {
+    file: &'c str,
     line: u32,
-    item: ItemName,
+    item: &'c ItemName,
 }
 
 /// Something that can be reached.
@@ -102,8 +107,10 @@ struct MissedItem {
 impl Coverage {
     /// Adds what there is to reach in a manifest; what is known already counts once.
     pub(crate) fn add(&mut self, object: &Document) {
-        for place in places(object) {
-            self.0.entry(place).or_default();
+        let file = object.file().map(|file| plain(file)).unwrap_or_default();
+        for (line, item) in items_of(object) {
+            let places = self.items.entry(item).or_default();
+            places.entry((file.clone(), line)).or_default();
         }
     }
 
@@ -176,7 +183,14 @@ impl Coverage {
     }
 
     fn reach(&mut self, item: &ItemName, held: Option<bool>) {
-        for (_, covered) in self.0.iter_mut().filter(|(place, _)| place.item == *item) {
+        for covered in self
+            .items
+            .get_mut(item)
+            .into_iter()
+            .flat_map(BTreeMap::values_mut)
+        {
+            #[cfg(test)]
+            self.visited.set(self.visited.get() + 1);
             covered.reached += 1;
             covered.held += u64::from(held == Some(true));
             covered.failed += u64::from(held == Some(false));
@@ -185,18 +199,34 @@ impl Coverage {
 
     /// Adds what the suites of another run reached.
     pub(crate) fn merge(&mut self, other: Self) {
-        for (place, more) in other.0 {
-            let own = self.0.entry(place).or_default();
-            own.reached += more.reached;
-            own.held += more.held;
-            own.failed += more.failed;
+        for (item, places) in other.items {
+            let own = self.items.entry(item).or_default();
+            for (place, more) in places {
+                let own = own.entry(place).or_default();
+                own.reached += more.reached;
+                own.held += more.held;
+                own.failed += more.failed;
+            }
         }
+    }
+
+    /// All of them, in the order of files and lines.
+    fn in_order(&self) -> Vec<(CoveredPlace<'_>, &CoveredItem)> {
+        let all = self.items.iter().flat_map(|(item, places)| {
+            places.iter().map(move |((file, line), covered)| {
+                let line = *line;
+                (CoveredPlace { file, line, item }, covered)
+            })
+        });
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable_by_key(|(place, _)| *place);
+        all
     }
 
     /// The result.
     pub(crate) fn report(&self) -> CoverageReport {
         let mut report = CoverageReport::default();
-        for (place, covered) in &self.0 {
+        for (place, covered) in self.in_order() {
             let part = match place.item.part {
                 ItemPart::Policy => &mut report.policies,
                 ItemPart::Rule(_) => &mut report.rules,
@@ -234,11 +264,11 @@ fn percent(covered: usize, total: usize) -> f64 {
     100.0 * covered as f64 / total as f64
 }
 
-impl CoveredPlace {
-    fn missed(&self, never: Option<bool>) -> MissedItem {
-        let item = &self.item;
+impl CoveredPlace<'_> {
+    fn missed(self, never: Option<bool>) -> MissedItem {
+        let item = self.item;
         MissedItem {
-            file: self.file.clone(),
+            file: self.file.to_owned(),
             line: self.line,
             object: portcullis_policy::explain::authorization::object(
                 &item.kind,
@@ -326,8 +356,8 @@ impl CoverageReport {
 /// What an item of a list is, by its place there.
 type PartOf = fn(usize, &Node) -> Option<ItemPart>;
 
-/// What there is to reach in `object`, with its place.
-fn places(object: &Document) -> Vec<CoveredPlace> {
+/// What there is to reach in `object`, each with its line.
+fn items_of(object: &Document) -> Vec<(u32, ItemName)> {
     let kind = object.text("kind").unwrap_or_default().to_owned();
     let lists: &[(&[&str], PartOf)] = match kind.as_str() {
         "Role" | "ClusterRole" => &[(&["rules"], rule)],
@@ -349,18 +379,15 @@ fn places(object: &Document) -> Vec<CoveredPlace> {
     };
     let metadata = |field| object.root().get("metadata")?.get(field)?.as_str();
     let is_namespaced = kind == "Role";
-    let place = |path: FieldPath, part| CoveredPlace {
-        file: object.file().map(|file| plain(file)).unwrap_or_default(),
-        line: object.place(path).line,
-        item: ItemName {
+    let place = |path: FieldPath, part| {
+        let namespace = metadata("namespace").filter(|_| is_namespaced);
+        let item = ItemName {
             kind: kind.clone(),
-            namespace: metadata("namespace")
-                .filter(|_| is_namespaced)
-                .unwrap_or_default()
-                .to_owned(),
+            namespace: namespace.unwrap_or_default().to_owned(),
             name: metadata("name").unwrap_or_default().to_owned(),
             part,
-        },
+        };
+        (object.place(path).line, item)
     };
     let mut found = Vec::new();
     if kind.ends_with("Policy") {
@@ -442,9 +469,9 @@ fn field_of_part(kind: &str, part: &ItemPart) -> String {
 
 /// A record for each file: its lines, and for what is true or false a branch for each.
 pub(crate) fn lcov(coverage: &Coverage) -> String {
-    let mut files: BTreeMap<&str, Vec<(&CoveredPlace, &CoveredItem)>> = BTreeMap::new();
-    for (place, item) in &coverage.0 {
-        files.entry(&place.file).or_default().push((place, item));
+    let mut files: BTreeMap<&str, Vec<(CoveredPlace<'_>, &CoveredItem)>> = BTreeMap::new();
+    for (place, item) in coverage.in_order() {
+        files.entry(place.file).or_default().push((place, item));
     }
     let mut text = String::new();
     for (file, items) in files {
@@ -457,7 +484,7 @@ pub(crate) fn lcov(coverage: &Coverage) -> String {
     text
 }
 
-fn branches(text: &mut String, items: &[(&CoveredPlace, &CoveredItem)]) {
+fn branches(text: &mut String, items: &[(CoveredPlace<'_>, &CoveredItem)]) {
     let sided = items.iter().filter(|(place, _)| place.item.part.has_two_sides());
     let (mut found, mut hit) = (0, 0);
     for (block, (place, item)) in sided.enumerate() {
@@ -478,7 +505,7 @@ fn branches(text: &mut String, items: &[(&CoveredPlace, &CoveredItem)]) {
 }
 
 /// Of several items on a line the one that was reached least counts.
-fn lines(text: &mut String, items: &[(&CoveredPlace, &CoveredItem)]) {
+fn lines(text: &mut String, items: &[(CoveredPlace<'_>, &CoveredItem)]) {
     let mut lines: BTreeMap<u32, u64> = BTreeMap::new();
     for (place, item) in items {
         let least = lines.entry(place.line).or_insert(item.reached);
@@ -489,4 +516,39 @@ fn lines(text: &mut String, items: &[(&CoveredPlace, &CoveredItem)]) {
     }
     let hit = lines.values().filter(|reached| **reached > 0).count();
     let _ = write!(text, "LF:{}\nLH:{hit}\n", lines.len());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portcullis_policy::document;
+
+    #[test]
+    fn what_is_reached_is_found_without_a_look_at_the_rest() {
+        let policy = |name: usize| {
+            format!(
+                "---\nkind: ValidatingAdmissionPolicy\nmetadata: {{name: p{name}}}\n\
+                 spec: {{validations: [{{expression: 'true'}}]}}\n"
+            )
+        };
+        let mut coverage = Coverage::default();
+        let count = 300;
+        let text: String = (0..count).map(policy).collect();
+        for object in document::parse(None, &text).unwrap() {
+            coverage.add(&object);
+        }
+        for name in 0..count {
+            for part in [ItemPart::Policy, ItemPart::Validation(0), ItemPart::Validation(1)] {
+                let item = ItemName {
+                    kind: "ValidatingAdmissionPolicy".to_owned(),
+                    namespace: String::new(),
+                    name: format!("p{name}"),
+                    part,
+                };
+                coverage.reach(&item, Some(true));
+            }
+        }
+        assert_eq!(coverage.report().percent, 100.0);
+        assert_eq!(coverage.visited.get(), 2 * count);
+    }
 }
