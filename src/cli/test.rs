@@ -108,7 +108,7 @@ impl Test {
         };
         let (mut cases, mut suites) = (Vec::new(), 0);
         for document in &documents {
-            if let Some(suite) = suite::read(document, &mut faults) {
+            if let Some(suite) = suite::read(document, &self.paths, &mut faults) {
                 suites += suite.cases.len();
                 cases.extend(run.run(&suite, &mut faults));
             }

@@ -288,3 +288,48 @@ fn an_outcome_is_written_through_no_link_and_to_no_pipe() {
         );
     }
 }
+
+/// A suite comes with a change that others wrote: it reads nothing that they could not bring along.
+#[test]
+fn a_suite_names_nothing_outside_its_folder_and_the_working_directory() {
+    let suite = |field: &str| {
+        format!(
+            "apiVersion: portcullis.dev/v1alpha1\nkind: PolicyTest\n{field}\n\
+             cases:\n- name: a\n  request: {{user: u, verb: get, path: /metrics}}\n  expect: {{decision: noOpinion}}\n"
+        )
+    };
+    let (outside, inside) = (Portcullis::new(), Portcullis::new());
+    outside.write("policies.yaml", POLICIES);
+    outside.write("review.json", "{}");
+    inside.write("policies.yaml", POLICIES);
+    std::os::unix::fs::symlink(outside.path(""), inside.path("link")).unwrap();
+    let (path, review) = (outside.path("policies.yaml"), outside.path("review.json"));
+    let (path, review) = (path.display(), review.display());
+    let config = format!(
+        "apiVersion: portcullis.dev/v1alpha1\nkind: GatewayConfiguration\nmanifests: [{{path: {path}}}]\n"
+    );
+    inside.write("config.yaml", &config);
+    let of_review = suite("manifests: [../policies.yaml]").replace(
+        "request: {user: u, verb: get, path: /metrics}",
+        &format!("reviewFile: {review}"),
+    );
+    for (field, text) in [
+        ("manifests[0]", suite(&format!("manifests: [{path}]"))),
+        ("manifests[1]", suite("manifests: [../policies.yaml, ../link]")),
+        ("manifests[0]", suite("manifests: [/]")),
+        ("config", suite(&format!("config: {path}"))),
+        ("config", suite("config: ../config.yaml")),
+        ("cases[0].reviewFile", of_review),
+    ] {
+        inside.write("suites/a_test.yaml", &text);
+        let run = inside.run("test suites");
+        assert_ne!(run.code, 0, "{field}: {run:?}");
+        let said = format!("{field}: Forbidden");
+        assert!(
+            run.stdout.contains(&said) && run.stdout.contains("working directory"),
+            "{field}: {run:?}"
+        );
+    }
+    inside.write("suites/a_test.yaml", &suite("manifests: [../policies.yaml]"));
+    assert_eq!(inside.run("test suites").code, 0);
+}

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::API_VERSION;
 use super::admission::{AdmissionCase, AdmissionExpectation};
-use crate::config::{DEFAULT_CLUSTER, files};
+use crate::config::{self, DEFAULT_CLUSTER, files};
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::engine::{Attributes, Decision, Time};
@@ -145,8 +145,9 @@ struct WrittenExpectation {
     shadow: Option<Vec<String>>,
 }
 
-/// Reads a suite; with a fault in it there is none.
-pub(crate) fn read(document: &Document, faults: &mut Faults) -> Option<Suite> {
+/// Reads a suite in a file or folder that is `named` on the command line; with a fault in it there is
+/// none.
+pub(crate) fn read(document: &Document, named: &[PathBuf], faults: &mut Faults) -> Option<Suite> {
     let written: WrittenSuite = document.decode(faults)?;
     let mut found = Faults::new();
     let root = FieldPath::root();
@@ -157,11 +158,25 @@ pub(crate) fn read(document: &Document, faults: &mut Faults) -> Option<Suite> {
         fault(root.field("apiVersion"), FaultKind::NotSupported, message);
     }
     let file = document.file().map(ToString::to_string).unwrap_or_default();
-    let folder = Path::new(&file).parent().unwrap_or(Path::new(""));
+    let roots = SuiteRoots {
+        folder: Path::new(&file).parent().unwrap_or(Path::new("")),
+        named,
+    };
     let policies = match (written.config, written.manifests) {
-        (Some(config), manifests) if manifests.is_empty() => PoliciesFrom::Configuration(folder.join(config)),
+        (Some(config), manifests) if manifests.is_empty() => {
+            let path = root.field("config");
+            let config = roots.path(&config, &path, &mut fault).unwrap_or_default();
+            for manifests in config::examine(&config).0.manifests {
+                roots.path(&manifests.path, &path, &mut fault);
+            }
+            PoliciesFrom::Configuration(config)
+        }
         (None, manifests) if !manifests.is_empty() => {
-            PoliciesFrom::Manifests(manifests.iter().map(|path| folder.join(path)).collect())
+            let written = manifests.iter().enumerate();
+            let paths = written.filter_map(|(index, path)| {
+                roots.path(path, &root.field("manifests").index(index), &mut fault)
+            });
+            PoliciesFrom::Manifests(paths.collect())
         }
         _ => {
             let message = "set either `manifests` or `config`".to_owned();
@@ -176,7 +191,7 @@ pub(crate) fn read(document: &Document, faults: &mut Faults) -> Option<Suite> {
         .filter_map(|(index, case)| {
             read_case(
                 document,
-                folder,
+                &roots,
                 &root.field("cases").index(index),
                 case,
                 &mut fault,
@@ -197,9 +212,44 @@ pub(crate) fn read(document: &Document, faults: &mut Faults) -> Option<Suite> {
 /// Where a fault goes.
 type Fail<'f> = &'f mut dyn FnMut(FieldPath, FaultKind, String);
 
+/// Below what a suite may name files: it comes with the change that it is about, and reads nothing
+/// else.
+struct SuiteRoots<'s> {
+    /// That of the suite's file, which paths are relative to.
+    folder: &'s Path,
+    /// What the command line names.
+    named: &'s [PathBuf],
+}
+
+// === impl SuiteRoots ===
+
+impl SuiteRoots<'_> {
+    /// The path that the suite writes as `written`, if it is below these, links followed.
+    fn path(&self, written: &Path, field: &FieldPath, fault: Fail<'_>) -> Option<PathBuf> {
+        let path = self.folder.join(written);
+        // What is not there is said where it is read.
+        let Ok(real) = path.canonicalize() else {
+            return Some(path);
+        };
+        let is_below = |root: &Path| root.canonicalize().is_ok_and(|root| real.starts_with(root));
+        let here = Path::new(".");
+        let named = self.named.iter().map(PathBuf::as_path);
+        if named.chain([here, &here.join(self.folder)]).any(is_below) {
+            return Some(path);
+        }
+        let message = format!(
+            "`{}` is neither below the folder of this file nor below the working directory or a folder that is \
+             named: name a folder that has both",
+            written.display()
+        );
+        fault(field.clone(), FaultKind::Forbidden, message);
+        None
+    }
+}
+
 fn read_case(
     document: &Document,
-    folder: &Path,
+    roots: &SuiteRoots<'_>,
     path: &FieldPath,
     written: WrittenCase,
     fault: Fail<'_>,
@@ -224,7 +274,7 @@ fn read_case(
         (Some(_), None, None) => None,
         (None, Some(review), None) => Some(review.review().map_err(|message| ("review", message))),
         (None, None, Some(file)) => Some(
-            text(&folder.join(&file))
+            text(&roots.path(&file, &path.field("reviewFile"), fault)?)
                 .map_err(|error| ("reviewFile", format!("cannot read `{}`: {error}", file.display()))),
         ),
         _ => {
