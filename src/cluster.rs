@@ -54,7 +54,7 @@ use crate::reload::{
 };
 use contents::SharedContents;
 use follow::FollowedKinds;
-use kind::WatchedKind;
+use kind::{MAX_PARAMETER_KINDS, WatchedKind, WatchedParameters};
 pub use live::{ListedPlace, LiveCluster, LiveError, LivePolicies, LivePurpose, ServedResource};
 use memory::WatchedMemory;
 pub(crate) use memory::memory_of_process;
@@ -256,15 +256,20 @@ impl ManifestSource for Clusters {
                 cluster.store.in_force(snapshot.own_kinds_of_files(&entry.name));
                 cluster.reporter.standing_changed();
             }
-            let admission = snapshot.admission.for_cluster(&entry.name);
+            let (shared, admission) = (
+                snapshot.admission.shared(),
+                snapshot.admission.for_cluster(&entry.name),
+            );
             if same && ptr::eq(cluster.parameters_of.as_ptr(), Arc::as_ptr(admission)) {
                 continue;
             }
             cluster.parameters_of = Arc::downgrade(admission);
+            let parameters = WatchedParameters::new(shared.param_kinds(), admission.param_kinds());
+            log_excess(&parameters, &cluster.reporter);
             if same {
-                cluster.want(parameters(admission));
+                cluster.want(parameters.kinds);
             } else {
-                cluster.follow(entry, parameters(admission), runtime);
+                cluster.follow(entry, parameters.kinds, runtime);
             }
         }
         known.config = Some(Arc::clone(&snapshot.config));
@@ -424,11 +429,20 @@ fn context_of(entry: &ClusterEntry) -> (Option<Context>, Vec<PathBuf>, Faults) {
     (context, files, faults)
 }
 
-fn parameters(policies: &AdmissionSet) -> BTreeSet<WatchedKind> {
-    policies
-        .param_kinds()
-        .filter_map(WatchedKind::of_parameters)
-        .collect()
+fn log_excess(parameters: &WatchedParameters, reporter: &Reporter) {
+    let Some(first) = parameters.excess.first() else {
+        return;
+    };
+    let said = format!("{} {first}", parameters.excess.len());
+    if reporter.is_news("paramKind", &said, Instant::now()) {
+        tracing::error!(
+            cluster = &**reporter.cluster(),
+            unwatched = parameters.excess.len(),
+            first = %first,
+            "policies name more kinds as `paramKind` than are watched: those of the unwatched kinds fail, \
+             and their `failurePolicy` applies; name at most {MAX_PARAMETER_KINDS} kinds"
+        );
+    }
 }
 
 /// What all watched objects may take together.

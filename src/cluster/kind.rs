@@ -1,5 +1,6 @@
 //! The kinds that are watched.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use portcullis_policy::engine::admission::ParamKind;
@@ -142,9 +143,45 @@ impl fmt::Display for WatchedKind {
     }
 }
 
+/// The most kinds of parameters that are watched of a cluster. Each has a watch of its own, and the
+/// administrators of the cluster name them in policies.
+pub(crate) const MAX_PARAMETER_KINDS: usize = 100;
+
+/// The kinds of parameters that the policies of a cluster take.
+pub(crate) struct WatchedParameters {
+    /// Those that are watched.
+    pub(crate) kinds: BTreeSet<WatchedKind>,
+    /// Those that are not, since there are too many: nothing is known of them, so that policies that
+    /// take them fail.
+    pub(crate) excess: BTreeSet<WatchedKind>,
+}
+
+// === impl WatchedParameters ===
+
+impl WatchedParameters {
+    /// Those of policies for every cluster, and then those of `all`, the first by group and name.
+    pub(crate) fn new<'k>(
+        shared: impl Iterator<Item = &'k ParamKind>,
+        all: impl Iterator<Item = &'k ParamKind>,
+    ) -> Self {
+        let shared: BTreeSet<_> = shared.filter_map(WatchedKind::of_parameters).collect();
+        let all: BTreeSet<_> = all.filter_map(WatchedKind::of_parameters).collect();
+        let own = all.difference(&shared).cloned();
+        let mut ordered = shared.iter().cloned().chain(own);
+        Self {
+            kinds: ordered.by_ref().take(MAX_PARAMETER_KINDS).collect(),
+            excess: ordered.collect(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use portcullis_cel::Version;
+    use portcullis_policy::engine::admission::{NotFound, ParamFault, ParamRef, ParamTarget, Parameters};
+
     use super::*;
+    use crate::cluster::store::Store;
 
     fn param(api_version: &str, kind: &str) -> Option<WatchedKind> {
         WatchedKind::of_parameters(&ParamKind {
@@ -175,5 +212,47 @@ mod tests {
         assert!(definitions.is_some_and(|kind| kind != WatchedKind::definitions()));
         let named = kind.param_kind().map(|kind| kind.to_string());
         assert_eq!(named.as_deref(), Some("rules.example.com/v1, Kind=Limit"));
+    }
+
+    #[test]
+    fn what_is_beyond_the_kinds_that_are_watched_is_unknown() {
+        let limit = |group: &str, number: usize| ParamKind {
+            api_version: format!("{group}.example.com/v1"),
+            kind: format!("Limit{number:03}"),
+        };
+        let shared = [limit("z", 0)];
+        let mut own: Vec<ParamKind> = (0..MAX_PARAMETER_KINDS + 20)
+            .rev()
+            .map(|number| limit("a", number))
+            .collect();
+        own.extend(shared.clone());
+        let found = WatchedParameters::new(shared.iter(), own.iter());
+        let last = limit("a", MAX_PARAMETER_KINDS - 2);
+        let is_watched = |kind: &ParamKind| found.kinds.contains(&WatchedKind::of_parameters(kind).unwrap());
+        assert_eq!((found.kinds.len(), found.excess.len()), (MAX_PARAMETER_KINDS, 21));
+        assert!(
+            is_watched(&shared[0]) && is_watched(&last),
+            "no cluster's kinds crowd out those of all"
+        );
+        // Without a word of an API server, as with an empty list.
+        let store = Store::new("east", None, Version::NEWEST);
+        store.keep(&found.kinds);
+        for kind in &found.kinds {
+            store.replace(kind, Vec::new());
+        }
+        let unknown = store.watched(None, false).unknown.clone();
+        let parameters = Parameters::default().beside(Some(unknown));
+        let reference = ParamRef {
+            target: ParamTarget::Name("a".to_owned()),
+            namespace: "n".to_owned(),
+            not_found: NotFound::Allow,
+        };
+        let collected = |kind| parameters.collect(Some(kind), Some(&reference), "n");
+        assert_eq!(collected(&last).unwrap().len(), 0, "it is known to be absent");
+        let beyond = limit("a", MAX_PARAMETER_KINDS - 1);
+        assert_eq!(
+            collected(&beyond).unwrap_err(),
+            ParamFault::NotSynced(beyond.to_string())
+        );
     }
 }

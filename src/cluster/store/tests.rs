@@ -51,7 +51,7 @@ impl Store {
     }
 
     /// The same, which must be believed.
-    fn replace(&self, kind: &WatchedKind, all: Vec<ReceivedObject>) -> bool {
+    pub(crate) fn replace(&self, kind: &WatchedKind, all: Vec<ReceivedObject>) -> bool {
         match self.list_of(kind, all, None) {
             ListOutcome::Taken { changed, doubt: None } => changed,
             other => panic!("{other:?}"),

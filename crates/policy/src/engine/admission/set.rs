@@ -158,6 +158,12 @@ impl AdmissionPolicies {
         self.clusters.get(cluster).unwrap_or(&self.shared)
     }
 
+    /// The policies that hold for every cluster, which no cluster wrote.
+    #[must_use]
+    pub const fn shared(&self) -> &Arc<AdmissionSet> {
+        &self.shared
+    }
+
     /// The same to change; none where others have it too.
     pub fn for_cluster_mut(&mut self, cluster: &str) -> Option<&mut AdmissionSet> {
         Arc::get_mut(self.clusters.get_mut(cluster).unwrap_or(&mut self.shared))
