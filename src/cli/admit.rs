@@ -14,7 +14,9 @@ use portcullis_policy::explain::admission::{
     AdmitAllExplained, AdmitAllInWords, AdmitExplained, AdmitInWords, AnsweredObject, OfflineReview,
     OfflineReviewResult, PHASES,
 };
-use portcullis_policy::explain::objects::{self, ADD_DEFINITION, ManifestRequest, ReviewsOfManifests};
+use portcullis_policy::explain::objects::{
+    self, ADD_DEFINITION, CustomKinds, ManifestRequest, ReviewsOfManifests,
+};
 use portcullis_policy::explain::recorded::RecordedAnswers;
 
 /// Answer an AdmissionReview, or what would be asked about a manifest, offline, and explain the
@@ -103,7 +105,7 @@ impl Admit {
                 let is_named = |group: &str, resource: &str| set.names_resource(group, resource);
                 let reviews = self
                     .manifests
-                    .reviews(path, || self.files.documents(), is_named)?;
+                    .reviews(path, &loaded.kinds, || self.files.documents(), is_named)?;
                 answer_all(format, &asked, reviews)
             }
             _ => Err(CommandError::Usage(
@@ -243,6 +245,7 @@ impl ManifestArguments {
     pub(crate) fn reviews(
         &self,
         path: &Path,
+        kinds: &CustomKinds,
         definitions: impl FnOnce() -> Vec<Document>,
         is_named: impl Fn(&str, &str) -> bool,
     ) -> Result<ReviewsOfManifests, CommandError> {
@@ -259,7 +262,9 @@ impl ManifestArguments {
             }
             (_, None) => Vec::new(),
         };
-        let reviews = self.request().reviews(&objects, &old, definitions, is_named);
+        let reviews = self
+            .request()
+            .reviews(&objects, &old, kinds.clone(), definitions, is_named);
         let mut found = reviews.map_err(|faults| CommandError::Faulty {
             path: path.display().to_string(),
             faults,

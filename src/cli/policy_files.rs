@@ -14,6 +14,7 @@ use portcullis_cel::Version;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::Time;
 use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::objects::{CustomKinds, ServedAs};
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{self, Options};
 
@@ -177,8 +178,24 @@ pub(crate) fn live_policies(
     let manifests = manifest::assemble(&found.objects, &options);
     Ok(LoadedPolicies {
         namespace: Some(cluster.namespace().to_owned()),
+        kinds: served_kinds(cluster),
         ..LoadedPolicies::of_manifests_for(manifests, options.cel_version)
     })
+}
+
+/// What `cluster` serves its kinds as.
+pub(crate) fn served_kinds(cluster: &LiveCluster) -> CustomKinds {
+    let mut kinds = CustomKinds::default();
+    for resource in cluster.resources() {
+        let served = ServedAs {
+            group: resource.group.clone(),
+            resource: resource.resource.clone(),
+            is_namespaced: resource.is_namespaced,
+            is_guess: false,
+        };
+        kinds.add_served(&resource.kind, served);
+    }
+    kinds
 }
 
 /// Why expressions are not compiled for the version of the API server, if they are not.
@@ -319,6 +336,7 @@ pub(crate) fn of_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) 
         admission,
         authorizers: webhooks.iter().map(|entry| entry.rules.clone()).collect(),
         namespace: None,
+        kinds: CustomKinds::default(),
     });
     (loaded.filter(|_| !faults.has_errors()), faults)
 }

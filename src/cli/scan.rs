@@ -35,7 +35,7 @@ use portcullis_policy::engine::NAMESPACE_NAME_LABEL;
 use portcullis_policy::engine::admission::ParamKind;
 use portcullis_policy::engine::admission::matching::MissingNamespace;
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest, ServedAs};
+use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest};
 use portcullis_policy::field::{Fault, Faults};
 use report::{ScanReport, ScanTotals};
 
@@ -211,16 +211,7 @@ impl Scan {
             let purpose = crate::cluster::LivePurpose::Admission;
             super::policy_files::live_policies(cluster, &self.files.cluster, purpose, self.at.time())?
         };
-        let mut kinds = CustomKinds::default();
-        for resource in cluster.resources() {
-            let served = ServedAs {
-                group: resource.group.clone(),
-                resource: resource.resource.clone(),
-                is_namespaced: resource.is_namespaced,
-                is_guess: false,
-            };
-            kinds.add_served(&resource.kind, served);
-        }
+        let kinds = policy_files::served_kinds(cluster);
         let mut judge = self.judge(loaded, input, kinds, |kinds| input::surroundings(cluster, kinds))?;
         if input.is_none() {
             judge.phases = STORED;

@@ -397,3 +397,23 @@ fn manifests_are_judged_by_the_policies_of_the_cluster() {
         "{run:?}"
     );
 }
+
+#[test]
+fn a_definition_in_manifests_is_no_match_for_what_the_cluster_serves() {
+    let Some(server) = Lease::of(&SHARED) else { return };
+    let file = server.0.folder().join("defined.yaml");
+    let object = "apiVersion: openreports.io/v1alpha1\nkind: Report\nmetadata: {name: a, namespace: bank}\n";
+    let definition = "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+                      metadata: {name: foos.openreports.io}\n\
+                      spec: {group: openreports.io, scope: Namespaced, names: {kind: Report, plural: foos}}\n";
+    for command in ["scan", "admit"] {
+        for (definition, is_taken) in [("", true), (definition, false)] {
+            std::fs::write(&file, format!("{object}{definition}")).unwrap();
+            let run = portcullis(&server.0, "admin", &format!("{command} -f {}", file.display()));
+            assert_eq!(run.code == Some(0), is_taken, "{run:?}");
+            assert!(!run.stderr.contains("is not known"), "{run:?}");
+            let said = "is `reports` (namespaced) by what the cluster serves";
+            assert_eq!(run.stderr.contains(said), !is_taken, "{run:?}");
+        }
+    }
+}

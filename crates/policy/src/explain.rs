@@ -22,6 +22,7 @@ use crate::authorization::Policies;
 use crate::authorization::authorizer::Authorizer;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
 use crate::manifest;
+use objects::CustomKinds;
 use portcullis_cel::Version;
 
 pub use lines::{Lines, TextTable};
@@ -36,6 +37,8 @@ pub struct LoadedPolicies {
     pub admission: AdmissionPolicies,
     /// That of the context of a kubeconfig.
     pub namespace: Option<String>,
+    /// What the cluster serves that they were read from.
+    pub kinds: CustomKinds,
 }
 
 impl LoadedPolicies {
@@ -55,6 +58,7 @@ impl LoadedPolicies {
             policies: manifests.policies,
             authorizers: Vec::new(),
             namespace: None,
+            kinds: CustomKinds::default(),
         }
     }
 

@@ -23,6 +23,7 @@ use portcullis_policy::engine::admission::{AdmissionPolicies, Phase};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::AdmitAllExplained;
 use portcullis_policy::explain::authorization::{AuthorizationAnswer, DecisionExplanation};
+use portcullis_policy::explain::objects::CustomKinds;
 use portcullis_policy::field::{Fault, Severity};
 use portcullis_policy::manifest::Source;
 
@@ -227,6 +228,7 @@ fn in_force(snapshot: &Snapshot) -> LoadedPolicies {
         authorizers: webhooks.iter().map(|entry| entry.rules.clone()).collect(),
         admission: snapshot.admission.clone(),
         namespace: None,
+        kinds: CustomKinds::default(),
     }
 }
 
@@ -347,6 +349,7 @@ impl TrialForm {
             authorizers: in_force.authorizers.clone(),
             admission: trial.admission,
             namespace: None,
+            kinds: CustomKinds::default(),
         };
         Ok((Some(loaded), answer))
     }

@@ -27,7 +27,7 @@ pub struct ServedAs {
 ///
 /// What is added first is believed: what a cluster serves, then the policies' files, then the
 /// objects that are judged, which are of the one who wants them to pass.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct CustomKinds(BTreeMap<(String, String), (ServedAs, Place)>);
 
 impl CustomKinds {
@@ -270,8 +270,8 @@ impl ManifestRequest {
         }
     }
 
-    /// A review of each of `objects`. `old` has those that an update replaces. `definitions`, those
-    /// of the policies' files, are read only where a kind is not known; `is_named` says whether
+    /// A review of each of `objects`. `old` has those that an update replaces. `kinds` are those that
+    /// a cluster serves. `definitions`, those of the policies' files, are read only where a kind is not known; `is_named` says whether
     /// policies name a resource of a group.
     ///
     /// # Errors
@@ -281,11 +281,11 @@ impl ManifestRequest {
         &self,
         objects: &[Document],
         old: &[Document],
+        mut kinds: CustomKinds,
         definitions: impl FnOnce() -> Vec<Document>,
         is_named: impl Fn(&str, &str) -> bool,
     ) -> Result<ReviewsOfManifests, Faults> {
-        let mut kinds = CustomKinds::default();
-        let of_others = if objects.iter().any(|object| self.is_unknown(object)) {
+        let of_others = if objects.iter().any(|object| self.is_unknown(object, &kinds)) {
             definitions()
         } else {
             Vec::new()
@@ -316,10 +316,10 @@ impl ManifestRequest {
         self.operation.unwrap_or(Operation::Create)
     }
 
-    fn is_unknown(&self, object: &Document) -> bool {
+    fn is_unknown(&self, object: &Document, kinds: &CustomKinds) -> bool {
         let (group, _) = group_and_version(object.text("apiVersion").unwrap_or_default());
         let kind = object.text("kind").unwrap_or_default();
-        let served = CustomKinds::default().served(group, kind, &self.subresource);
+        let served = kinds.served(group, kind, &self.subresource);
         served.is_guess && self.resource.is_none()
     }
 

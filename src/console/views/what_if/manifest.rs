@@ -14,7 +14,9 @@ use portcullis_policy::explain::admission::{
     AdmitAllExplained, AnsweredObject, OfflineReview, PHASES, StepsInWords, TracedStep, TracedValue,
 };
 use portcullis_policy::explain::authorization::{cause_in_words, object};
-use portcullis_policy::explain::objects::{self, ManifestRequest, ReviewOfManifest, ReviewsOfManifests};
+use portcullis_policy::explain::objects::{
+    self, CustomKinds, ManifestRequest, ReviewOfManifest, ReviewsOfManifests,
+};
 use portcullis_policy::explain::recorded::RecordedAnswers;
 
 /// The fields of its form, beside those of a request.
@@ -169,7 +171,7 @@ impl ManifestForm {
             default_namespace: None,
         };
         let reviews = asked
-            .reviews(&pasted, &old, Vec::new, is_named)
+            .reviews(&pasted, &old, CustomKinds::default(), Vec::new, is_named)
             .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         if reviews.reviews.is_empty() {
             return Err(vec!["there is no object in the manifest".to_owned()]);
