@@ -287,7 +287,19 @@ mod tests {
         assert_eq!(sample, None);
         assert_eq!(
             faults.to_string(),
-            "f.yaml:4: items[0].cuont: Unsupported value: unknown field `cuont`"
+            "f.yaml:4: items[0].cuont: Unsupported value: unknown field `cuont`: did you mean `count`?"
+        );
+    }
+
+    #[test]
+    fn a_field_like_no_other_names_those_that_there_are() {
+        let mut faults = Faults::new();
+        let text = "name: a\nitems:\n- count: 3\n  unlike: 4\n";
+        let sample: Option<Sample> = one(text).decode(&mut faults);
+        assert_eq!(sample, None);
+        assert_eq!(
+            faults.to_string(),
+            "f.yaml:4: items[0].unlike: Unsupported value: unknown field `unlike`: supported fields: `count`"
         );
     }
 

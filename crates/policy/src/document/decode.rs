@@ -4,6 +4,7 @@ mod failure;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::HashMap;
 
 use failure::Failure;
 use serde::de::value::StrDeserializer;
@@ -16,6 +17,7 @@ use serde::forward_to_deserialize_any;
 use super::layout::Reason;
 use super::node::{Entry, Node, Value};
 use super::{Document, Fault, FaultKind, Faults, FieldPath, PathSegment, Unreadable, json, yaml};
+use crate::field::nearest;
 
 /// The most values of a wrong type that one run reports. Each costs a pass over the document.
 const MOST_FAILURES: usize = 16;
@@ -48,7 +50,12 @@ pub(crate) fn decode<T: DeserializeOwned>(
         }
         break;
     }
-    faults.extend(attempt.unknown.into_iter().map(|path| unknown(document, path)));
+    let Attempt {
+        unknown: all,
+        structs,
+        ..
+    } = attempt;
+    faults.extend(all.into_iter().map(|path| unknown(document, path, &structs)));
     faults.extend(failures);
     None
 }
@@ -58,33 +65,59 @@ struct Attempt<T> {
     /// The value; else the place of what failed, and why. `Some` until taken.
     decoded: Result<Option<T>, (FieldPath, Failure)>,
     unknown: Vec<FieldPath>,
+    structs: KnownFields,
+}
+
+/// The fields that belong where there are others.
+type KnownFields = HashMap<FieldPath, &'static [&'static str]>;
+
+/// What readers note on the way.
+#[derive(Default)]
+struct DecodeNotes {
+    /// The path of the innermost one to fail.
+    failure: RefCell<Option<FieldPath>>,
+    structs: RefCell<KnownFields>,
 }
 
 fn decode_once<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Attempt<T> {
-    let first_failure = RefCell::new(None);
+    let notes = DecodeNotes::default();
     let reader = NodeReader {
         node: document.nearest(path),
         at: Position::Base(path),
-        failure: &first_failure,
+        notes: &notes,
     };
     let mut unknown = Vec::new();
     let decoded = serde_ignored::deserialize(reader, |ignored| unknown.push(field_path(path, &ignored)));
     let decoded = decoded.map(Some).map_err(|error| {
-        let path = first_failure.take().unwrap_or_else(|| path.clone());
+        let path = notes.failure.take().unwrap_or_else(|| path.clone());
         (path, error)
     });
-    Attempt { decoded, unknown }
+    Attempt {
+        decoded,
+        unknown,
+        structs: notes.structs.into_inner(),
+    }
 }
 
-fn unknown(document: &Document, path: FieldPath) -> Fault {
+/// The most fields that a fault names.
+const MAX_NAMED_FIELDS: usize = 16;
+
+fn unknown(document: &Document, path: FieldPath, structs: &KnownFields) -> Fault {
     let name = path.steps().last().map_or_else(String::new, |step| match step {
         PathSegment::Field(name) | PathSegment::Key(name) => name.clone(),
         PathSegment::Index(index) => index.to_string(),
     });
+    let known = path.parent().and_then(|parent| structs.get(&parent).copied());
+    let known = known.unwrap_or_default();
+    let hint = match nearest(&name, known.iter().copied()) {
+        Some(near) => format!(": did you mean `{near}`?"),
+        None if known.is_empty() || known.len() > MAX_NAMED_FIELDS => String::new(),
+        None => format!(": supported fields: `{}`", known.join("`, `")),
+    };
     Fault::error(
         document.place(path),
         FaultKind::NotSupported,
-        format!("unknown field `{name}`"),
+        format!("unknown field `{name}`{hint}"),
     )
 }
 
@@ -105,7 +138,7 @@ fn field_path(base: &FieldPath, path: &serde_ignored::Path<'_>) -> FieldPath {
 struct NodeReader<'d> {
     node: &'d Node,
     at: Position<'d>,
-    failure: &'d RefCell<Option<FieldPath>>,
+    notes: &'d DecodeNotes,
 }
 
 /// Where a reader is: a path that is written out only where something fails.
@@ -136,7 +169,7 @@ impl<'d> NodeReader<'d> {
         NodeReader {
             node,
             at,
-            failure: self.failure,
+            notes: self.notes,
         }
     }
 
@@ -148,7 +181,10 @@ impl<'d> NodeReader<'d> {
 
     fn noting<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
         if result.is_err() {
-            self.failure.borrow_mut().get_or_insert_with(|| self.at.path());
+            self.notes
+                .failure
+                .borrow_mut()
+                .get_or_insert_with(|| self.at.path());
         }
         result
     }
@@ -221,9 +257,23 @@ impl<'de> Deserializer<'de> for NodeReader<'_> {
         self.noting(result)
     }
 
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Failure> {
+        if let Value::Map(entries) = &self.node.value
+            && entries.iter().any(|entry| !fields.contains(&entry.key.as_str()))
+        {
+            self.notes.structs.borrow_mut().insert(self.at.path(), fields);
+        }
+        self.deserialize_any(visitor)
+    }
+
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map struct identifier ignored_any
+        unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
 

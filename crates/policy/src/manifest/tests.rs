@@ -129,7 +129,7 @@ fn unknown_kinds_versions_and_fields_are_faults() {
              `ValidatingAdmissionPolicyBinding`, `MutatingAdmissionPolicy`, `MutatingAdmissionPolicyBinding`, \
              `ValidatingWebhookConfiguration`, `MutatingWebhookConfiguration`, \
              `ExternalAdmissionHookConfiguration`, `InitializerConfiguration`",
-            "rules[0].verb: unknown field `verb`",
+            "rules[0].verb: unknown field `verb`: did you mean `verbs`?",
             "apiVersion: a manifest needs the field `apiVersion`",
         ]
     );

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-pub(crate) use super::labels::nearest;
+pub(crate) use crate::field::nearest;
 
 /// Verbs of requests for resources, by which the API server asks about anything it serves.
 const REQUEST_VERBS: [&str; 9] = [
