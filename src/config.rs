@@ -40,6 +40,7 @@ use std::sync::Arc;
 use openssl::sha::sha256;
 
 pub use admission::AdmissionDefaults;
+pub(crate) use admission::MISSING_NAMESPACE;
 pub use authorization::Authorization;
 pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
 pub use beside::{ConfigBeside, HeldBack, load_beside};

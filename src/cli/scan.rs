@@ -26,6 +26,7 @@ use super::output::{self, Output};
 use super::policy_files::{self, At, PolicyFiles};
 use super::{CommandError, CommandResult};
 use crate::cluster::LiveCluster;
+use crate::config::MISSING_NAMESPACE;
 use formats::OpenReports;
 use input::{InputPart, ScanInput, Survey};
 use judge::{CREATED, JudgedObject, ObjectJudge, STORED};
@@ -316,11 +317,10 @@ impl NamespaceLabels {
 
 /// What `--missing-namespace` says.
 fn missing_namespace(text: &str) -> Result<MissingNamespace, String> {
-    match text {
-        "Fail" => Ok(MissingNamespace::Fail),
-        "NameOnly" => Ok(MissingNamespace::NameOnly),
-        _ => Err("must be `Fail` or `NameOnly`".to_owned()),
-    }
+    let found = MISSING_NAMESPACE.into_iter().find(|(word, _)| *word == text);
+    found
+        .map(|(_, missing)| missing)
+        .ok_or_else(|| "must be `Fail` or `NameOnly`".to_owned())
 }
 
 /// Namespaces, and parameters.

@@ -5,6 +5,12 @@ use portcullis_cel::Version;
 use portcullis_policy::engine::admission::FailurePolicy;
 use portcullis_policy::engine::admission::matching::MissingNamespace;
 
+/// The values of `missingNamespace`, as the configuration and `scan` spell them.
+pub(crate) const MISSING_NAMESPACE: [(&str, MissingNamespace); 2] = [
+    ("Fail", MissingNamespace::Fail),
+    ("NameOnly", MissingNamespace::NameOnly),
+];
+
 /// Defaults of admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AdmissionDefaults {
@@ -19,15 +25,13 @@ pub struct AdmissionDefaults {
 pub(crate) fn admission(root: &Section<'_>) -> AdmissionDefaults {
     let section = root.section("admission", &["failurePolicy", "missingNamespace", "celVersion"]);
     let policies = [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore)];
-    let missing = [
-        ("Fail", MissingNamespace::Fail),
-        ("NameOnly", MissingNamespace::NameOnly),
-    ];
     let names = Version::EXACT.map(|version| version.to_string());
     let versions: Vec<_> = names.iter().map(String::as_str).zip(Version::EXACT).collect();
     AdmissionDefaults {
         cel_version: section.choice("celVersion", &versions).unwrap_or_default(),
         failure_policy: section.choice("failurePolicy", &policies).unwrap_or_default(),
-        missing_namespace: section.choice("missingNamespace", &missing).unwrap_or_default(),
+        missing_namespace: section
+            .choice("missingNamespace", &MISSING_NAMESPACE)
+            .unwrap_or_default(),
     }
 }
