@@ -14,6 +14,8 @@
 mod bindings;
 #[path = "harness/inner.rs"]
 mod inner;
+#[path = "memory/manifests.rs"]
+mod manifests;
 #[path = "memory/recordings.rs"]
 mod recordings;
 #[path = "memory/reviews.rs"]

@@ -20,6 +20,7 @@ mod write;
 mod yaml;
 
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 pub use node::{Entry, Node, PackedDocument, Value};
@@ -50,23 +51,41 @@ pub struct Document {
 ///
 /// The first place at which the text is neither YAML nor JSON.
 pub fn parse(file: Option<&str>, text: &str) -> Result<Vec<Document>, Fault> {
+    let mut documents = Vec::new();
+    parse_each(file, text, usize::MAX, |document| {
+        documents.push(document);
+        ControlFlow::Continue(())
+    })?;
+    Ok(documents)
+}
+
+/// The same, which has `take` take each document before the next is read, until it breaks.
+///
+/// A document of more than `max_values` values is a fault: of a text of a few bytes a value, each
+/// takes some hundred bytes while it is read.
+///
+/// # Errors
+///
+/// As [`parse`]; `take` has taken what stands before that place.
+pub fn parse_each(
+    file: Option<&str>,
+    text: &str,
+    max_values: usize,
+    mut take: impl FnMut(Document) -> ControlFlow<()>,
+) -> Result<(), Fault> {
     let file: Option<Arc<str>> = file.map(Into::into);
-    let roots = decode::read(text).map_err(|unreadable| {
+    let mut take = |root: Node| match root.value {
+        Value::Null => ControlFlow::Continue(()),
+        _ => take(Document::new(file.clone(), root)),
+    };
+    decode::read(text, max_values, &mut take).map_err(|unreadable| {
         let place = Place {
             file: file.clone(),
             line: unreadable.line,
             ..Place::default()
         };
         Fault::error(place, FaultKind::Unreadable, unreadable.message())
-    })?;
-    Ok(roots
-        .into_iter()
-        .filter(|root| root.value != Value::Null)
-        .map(|root| Document {
-            file: file.clone(),
-            root,
-        })
-        .collect())
+    })
 }
 
 impl Document {
@@ -406,6 +425,49 @@ mod tests {
             let start: String = text.chars().take(20).collect();
             assert!(parse(None, &text).is_err(), "{start}");
         }
+    }
+
+    #[test]
+    fn a_document_of_too_many_values_is_a_fault_that_names_its_place() {
+        const MAX: usize = 1000;
+        let many = |item: &str, separator: &str| vec![item; MAX].join(separator);
+        let read = |text: &str| {
+            let mut read = 0;
+            let parsed = parse_each(Some("f.yaml"), text, MAX, |_| {
+                read += 1;
+                ControlFlow::Continue(())
+            });
+            (read, parsed)
+        };
+        for text in [
+            format!("{{\"a\":[{}]}}", many("1", ",")),
+            format!("{{\"a\":[{}]}}", many("{}", ",")),
+            format!("{{\"a\":\"{}\"}}", "x\\n".repeat(4 * MAX + 4)),
+            format!("a: [{}]\n", many("1", ",")),
+            format!("a:\n{}\n", many("-", "\n")),
+            format!(
+                "a: {{{}}}\n",
+                (0..MAX).map(|n| format!("k{n},")).collect::<String>()
+            ),
+            format!("a: &a [{}]\nb: [*a, *a, *a]\n", vec!["1"; MAX / 3].join(",")),
+        ] {
+            let begin: String = text.chars().take(20).collect();
+            let (objects, parsed) = read(&format!("b: 1\n---\n{text}"));
+            let fault = parsed.unwrap_err();
+            assert_eq!(objects, 1, "{begin}");
+            assert!(
+                fault.message.contains("the document has more than 1000 values"),
+                "{begin}: {fault}"
+            );
+            assert!(fault.place.line >= 3, "{begin}: {fault}");
+            assert!(parse(None, &text).is_ok(), "{begin}");
+        }
+        let few = vec!["1"; MAX - 4].join(",");
+        let fits = [
+            format!("{{\"a\":[{few}]}}"),
+            format!("a: [{few}]\n---\n").repeat(2),
+        ];
+        assert_eq!(fits.each_ref().map(|text| read(text)), [(1, Ok(())), (2, Ok(()))]);
     }
 
     #[test]

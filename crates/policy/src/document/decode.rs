@@ -5,6 +5,7 @@ mod failure;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 
 use failure::Failure;
 use serde::de::value::StrDeserializer;
@@ -378,19 +379,23 @@ impl<'de> VariantAccess<'de> for NodeReader<'_> {
 // `YAMLOrJSONDecoder`): consecutive JSON values, or YAML documents separated by lines
 // that begin with `---`.
 
-/// Reads every document of `text`.
-pub(crate) fn read(text: &str) -> Result<Vec<Node>, Unreadable> {
-    let mut documents = Vec::new();
-    let (rest, line) = match values(text, &mut documents) {
-        Ok(()) => return Ok(documents),
+/// What takes each document of a text, until it breaks.
+type Take<'t> = &'t mut dyn FnMut(Node) -> ControlFlow<()>;
+
+/// Has `take` take every document of `text`, each of at most `max_values` values.
+pub(crate) fn read(text: &str, max_values: usize, take: Take<'_>) -> Result<(), Unreadable> {
+    let mut count = 0;
+    let counted = &mut |node: Node| {
+        count += 1;
+        take(node)
+    };
+    let (rest, line) = match values(text, max_values, counted) {
+        Ok(()) => return Ok(()),
         // After one value a stream of YAML may follow; after two it is one of JSON.
-        Err(unread) if documents.len() < 2 && unread.error.reason == Reason::Syntax => {
-            (unread.rest, unread.line)
-        }
+        Err(unread) if count < 2 && unread.error.reason == Reason::Syntax => (unread.rest, unread.line),
         Err(unread) => return Err(unread.error),
     };
-    read_yaml(rest, line, &mut documents)?;
-    Ok(documents)
+    read_yaml(rest, line, max_values, take)
 }
 
 /// What of a text is not JSON.
@@ -401,8 +406,8 @@ struct Unread<'t> {
     line: u32,
 }
 
-/// Adds the JSON values of `text`, which begins with a `{`.
-fn values<'t>(text: &'t str, documents: &mut Vec<Node>) -> Result<(), Unread<'t>> {
+/// The JSON values of `text`, which begins with a `{`.
+fn values<'t>(text: &'t str, max_values: usize, take: Take<'_>) -> Result<(), Unread<'t>> {
     if !text.trim_start().starts_with('{') {
         let error = Unreadable::new(0, 0, Reason::Syntax, "not JSON");
         return Err(Unread {
@@ -411,19 +416,23 @@ fn values<'t>(text: &'t str, documents: &mut Vec<Node>) -> Result<(), Unread<'t>
             line: 1,
         });
     }
-    let mut reader = json::Reader::new(text);
+    let mut reader = json::Reader::new(text, max_values);
     loop {
         let (rest, line) = reader.rest();
         match reader.next_value() {
-            Ok(Some(value)) => documents.push(value),
+            Ok(Some(value)) => {
+                if take(value).is_break() {
+                    return Ok(());
+                }
+            }
             Ok(None) => return Ok(()),
             Err(error) => return Err(Unread { error, rest, line }),
         }
     }
 }
 
-/// Adds the YAML documents of `text`, which begins on `first_line`.
-fn read_yaml(text: &str, first_line: u32, documents: &mut Vec<Node>) -> Result<(), Unreadable> {
+/// The YAML documents of `text`, which begins on `first_line`.
+fn read_yaml(text: &str, first_line: u32, max_values: usize, take: Take<'_>) -> Result<(), Unreadable> {
     let mut start = 0;
     let mut start_line = first_line;
     let mut at = 0;
@@ -439,7 +448,10 @@ fn read_yaml(text: &str, first_line: u32, documents: &mut Vec<Node>) -> Result<(
             }
             let document = text.get(start..at).unwrap_or_default();
             if at > start {
-                documents.extend(yaml::parse(document, start_line)?);
+                let node = yaml::parse(document, start_line, max_values)?;
+                if node.is_some_and(|node| take(node).is_break()) {
+                    return Ok(());
+                }
                 (start, start_line) = (end, line.saturating_add(1));
             }
         }
@@ -450,6 +462,9 @@ fn read_yaml(text: &str, first_line: u32, documents: &mut Vec<Node>) -> Result<(
     if !document.ends_with('\n') {
         document.to_mut().push('\n');
     }
-    documents.extend(yaml::parse(&document, start_line)?);
+    if let Some(node) = yaml::parse(&document, start_line, max_values)? {
+        // It is the last, so that it does not matter whether there should be more.
+        let (ControlFlow::Continue(()) | ControlFlow::Break(())) = take(node);
+    }
     Ok(())
 }

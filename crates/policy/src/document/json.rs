@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use super::layout::{Layout, LayoutRecorder, Reason};
+use super::layout::{Layout, LayoutRecorder, Reason, too_many_values};
 use super::node::column_number;
 use super::{Entry, MAX_DEPTH, Node, Unreadable, Value, yaml};
 
@@ -19,6 +19,9 @@ pub(crate) struct Reader<'t> {
     line_start: usize,
     /// A byte whose column is known, and that column, from 0: lines may be long.
     column_of: (usize, usize),
+    max_values: usize,
+    /// How many more the present value may have within it.
+    left: usize,
 }
 
 /// A list or mapping that is open.
@@ -48,13 +51,16 @@ struct Start {
 // === impl Reader ===
 
 impl<'t> Reader<'t> {
-    pub(crate) const fn new(text: &'t str) -> Self {
+    /// For values that have at most `max_values` within them each.
+    pub(crate) const fn new(text: &'t str, max_values: usize) -> Self {
         Self {
             text,
             at: 0,
             line: 0,
             line_start: 0,
             column_of: (0, 0),
+            max_values,
+            left: max_values,
         }
     }
 
@@ -77,6 +83,7 @@ impl<'t> Reader<'t> {
             return Ok(None);
         }
         self.check()?;
+        self.left = self.max_values;
         let mut open = Vec::new();
         loop {
             if let Some(value) = self.begin(&mut open)?
@@ -110,6 +117,7 @@ impl<'t> Reader<'t> {
     fn begin(&mut self, open: &mut Vec<OpenValue>) -> Result<Option<Node>> {
         self.space();
         let start = self.start();
+        self.count(1)?;
         let value = match self.byte() {
             b'{' | b'[' if open.len() >= MAX_DEPTH => {
                 return Err(self.error(Reason::Content, format!("nested deeper than {MAX_DEPTH} levels")));
@@ -143,6 +151,7 @@ impl<'t> Reader<'t> {
             }
             b'"' => {
                 let (text, layout) = self.string()?;
+                self.count(layout.values())?;
                 let mut node = start.node(Value::String(text));
                 node.layout = layout;
                 return Ok(Some(node));
@@ -204,6 +213,15 @@ impl<'t> Reader<'t> {
             return Err(self.wrong("`:` is missing after a key"));
         }
         Ok((key, start))
+    }
+
+    /// Counts so many `values`.
+    fn count(&mut self, values: usize) -> Result<()> {
+        match self.left.checked_sub(values) {
+            Some(left) => self.left = left,
+            None => return Err(self.wrong(&too_many_values(self.max_values))),
+        }
+        Ok(())
     }
 
     fn string(&mut self) -> Result<(String, Layout)> {
@@ -311,10 +329,19 @@ impl<'t> Reader<'t> {
 // === impl OpenValue ===
 
 impl OpenValue {
+    /// Most lists and mappings are short, and a vector has room for four at first.
     fn close(self) -> Node {
         match self {
-            Self::List { start, items } => start.node(Value::List(items)),
-            Self::Map { start, entries, .. } => start.node(Value::Map(entries)),
+            Self::List { start, mut items } => {
+                items.shrink_to_fit();
+                start.node(Value::List(items))
+            }
+            Self::Map {
+                start, mut entries, ..
+            } => {
+                entries.shrink_to_fit();
+                start.node(Value::Map(entries))
+            }
         }
     }
 }

@@ -59,6 +59,11 @@ impl Layout {
         (from.line > 0).then_some((from.line, column))
     }
 
+    /// As how many values it counts, for the memory that it takes.
+    pub(crate) const fn values(&self) -> usize {
+        self.jumps.len() / 4
+    }
+
     /// Adds `lines` to each line.
     pub(crate) fn move_down(&mut self, lines: u32) {
         for jump in self.jumps.iter_mut().filter(|jump| jump.line > 0) {
@@ -158,6 +163,13 @@ pub(crate) enum Reason {
     Trailing,
     /// The text follows them, and says what cannot be: a key twice, say.
     Content,
+}
+
+/// What is wrong with a document of more than `max` values.
+pub(crate) fn too_many_values(max: usize) -> String {
+    format!(
+        "the document has more than {max} values: write its objects one by one, with a line `---` between them"
+    )
 }
 
 // === impl Unreadable ===

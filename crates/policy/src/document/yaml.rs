@@ -35,8 +35,8 @@ use super::{Node, Unreadable};
 pub(crate) use resolve::{Scalar, normal, resolve};
 
 /// Reads the one document in `text`; `None` where there is nothing but comments.
-/// Lines are counted from `line`, that of its beginning.
-pub(crate) fn parse(text: &str, line: u32) -> Result<Option<Node>, Unreadable> {
+/// Lines are counted from `line`, that of its beginning. More than `max_values` values are an error.
+pub(crate) fn parse(text: &str, line: u32, max_values: usize) -> Result<Option<Node>, Unreadable> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.starts_with('\u{feff}') {
         // Behind two of them the reader of kubectl loses the first character of every line.
@@ -45,8 +45,8 @@ pub(crate) fn parse(text: &str, line: u32) -> Result<Option<Node>, Unreadable> {
         return Err(error.moved_down(line - 1));
     }
     let read = match cursor::forbidden(text) {
-        None => read(text),
-        Some((at, error)) => match read(text.get(..at).unwrap_or_default()) {
+        None => read(text, max_values),
+        Some((at, error)) => match read(text.get(..at).unwrap_or_default(), max_values) {
             Err(earlier) if earlier.reason == Reason::Trailing => Err(earlier),
             _ => Err(error),
         },
@@ -62,9 +62,9 @@ pub(crate) fn parse(text: &str, line: u32) -> Result<Option<Node>, Unreadable> {
     }
 }
 
-fn read(text: &str) -> Result<Option<Node>, Unreadable> {
-    match parser::EventParser::new(text).document()? {
-        Some(tree) => builder::build(&tree).map(Some),
+fn read(text: &str, max_values: usize) -> Result<Option<Node>, Unreadable> {
+    match parser::EventParser::new(text, max_values).document()? {
+        Some(tree) => builder::build(&tree, max_values).map(Some),
         None => Ok(None),
     }
 }

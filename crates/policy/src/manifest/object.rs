@@ -297,17 +297,17 @@ impl KeptDocument {
     /// The `document` of an object that says `content`.
     pub(crate) fn new(document: Document, content: &Content) -> Self {
         match content {
-            Content::Role(_) | Content::Binding(_) | Content::Namespace(_) => {
+            Content::Role(_) | Content::Binding(_) | Content::Namespace(_) | Content::Parameter => {
                 Self::Packed(PackedDocument::new(&document))
             }
-            Content::Policy(_) | Content::Exception(_) | Content::Admission(_) | Content::Parameter => {
+            Content::Policy(_) | Content::Exception(_) | Content::Admission(_) => {
                 Self::Whole(Box::new(document))
             }
         }
     }
 
     /// The document; borrowed but for those of [`Role`](crate::authorization::Role)s,
-    /// bindings and Namespaces.
+    /// bindings, Namespaces and parameters.
     pub(crate) fn get(&self) -> Cow<'_, Document> {
         match self {
             Self::Whole(document) => Cow::Borrowed(document),

@@ -1,6 +1,7 @@
 //! The objects of one source, read by itself: from text to documents to objects.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::kind::group;
@@ -11,6 +12,10 @@ use crate::document;
 use crate::document::{Document, Entry, Node, Value};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use portcullis_cel::Version;
+
+/// The most values of one document of a source: of one object, where each takes three bytes, as many
+/// as an API server takes; as a list some 40,000 RoleBindings.
+const MAX_VALUES: usize = 1 << 20;
 
 /// What one source says, whatever others say. Sets that have the same source share it.
 pub struct SourceObjects {
@@ -46,11 +51,14 @@ impl SourceObjects {
             .map(KnownObjects::new);
         let mut faults = Faults::new();
         let mut objects = Vec::new();
-        for document in documents(source, &mut faults) {
+        let is_read = each_document(source, MAX_VALUES, &mut faults, |document, faults| {
             match known.as_ref().and_then(|known| known.find(&document)) {
                 Some(valid) => objects.push(ManifestObject::new(document, valid)),
-                None => objects.extend(object::read(document, cluster.clone(), compilation, &mut faults)),
+                None => objects.extend(object::read(document, cluster.clone(), compilation, faults)),
             }
+        });
+        if !is_read {
+            objects = Vec::new();
         }
         Self::of(cluster, version, objects, faults)
     }
@@ -163,19 +171,31 @@ impl<'e> KnownObjects<'e> {
 /// Every object in `source`, in the order written.
 pub fn documents(source: &Source, faults: &mut Faults) -> Vec<Document> {
     let mut objects = Vec::new();
-    match document::parse(Some(&source.file), &source.text) {
-        Ok(documents) => {
-            documents
-                .into_iter()
-                .for_each(|document| flatten(document, &mut objects, faults));
-        }
-        Err(fault) => faults.push(fault),
+    if !each_document(source, usize::MAX, faults, |object, _| objects.push(object)) {
+        objects.clear();
     }
     objects
 }
 
-/// Adds `document`, or what it lists. Recursion is bounded by the parser's depth.
-fn flatten(document: Document, objects: &mut Vec<Document>, faults: &mut Faults) {
+/// Has `take` take every object in `source`, each before the next document is read; whether it can be
+/// read to its end.
+fn each_document(
+    source: &Source,
+    max_values: usize,
+    faults: &mut Faults,
+    mut take: impl FnMut(Document, &mut Faults),
+) -> bool {
+    let parsed = document::parse_each(Some(&source.file), &source.text, max_values, |document| {
+        flatten(document, faults, &mut take);
+        ControlFlow::Continue(())
+    });
+    let is_read = parsed.is_ok();
+    faults.extend(parsed.err());
+    is_read
+}
+
+/// Has `take` take `document`, or what it lists. Recursion is bounded by the parser's depth.
+fn flatten(document: Document, faults: &mut Faults, take: &mut impl FnMut(Document, &mut Faults)) {
     if !matches!(document.root().value, Value::Map(_)) {
         let place = document.place(FieldPath::root());
         faults.push(Fault::error(
@@ -188,7 +208,7 @@ fn flatten(document: Document, objects: &mut Vec<Document>, faults: &mut Faults)
     let Some(defaults) = item_type(&document) else {
         match document.root().get("items").map(|items| &items.value) {
             Some(Value::List(_)) => faults.push(items_of_no_list(&document)),
-            _ => objects.push(document),
+            _ => take(document, faults),
         }
         return;
     };
@@ -202,7 +222,7 @@ fn flatten(document: Document, objects: &mut Vec<Document>, faults: &mut Faults)
         .map(|entry| entry.value.value);
     let Some(Value::List(items)) = items else { return };
     for item in items {
-        flatten(defaults.apply(file.clone(), item), objects, faults);
+        flatten(defaults.apply(file.clone(), item), faults, take);
     }
 }
 

@@ -13,10 +13,10 @@ use super::super::{Entry, MAX_DEPTH, Node, Unreadable, Value as NodeValue};
 use super::parser::{Kind, ParsedTree, Scalar, Value};
 use super::resolve;
 use super::resolve::Scalar as Meaning;
-use crate::document::layout::Reason;
+use crate::document::layout::{Reason, too_many_values};
 
 /// The most bytes of text that aliases may repeat.
-const MOST_REPEATED: usize = 64 << 20;
+const MOST_REPEATED: usize = 8 << 20;
 
 /// So many keys are compared one by one: most mappings of manifests have fewer.
 const FEW: usize = 16;
@@ -27,10 +27,11 @@ const MERGE: &str = "tag:yaml.org,2002:merge";
 type Result<T> = std::result::Result<T, Unreadable>;
 
 /// The document in `tree`.
-pub(crate) fn build(tree: &ParsedTree) -> Result<Node> {
+pub(crate) fn build(tree: &ParsedTree, max_values: usize) -> Result<Node> {
     let mut builder = DocumentBuilder {
         tree,
         followed: Vec::new(),
+        max_values,
         values: 1,
         repeated_values: 0,
         repeated_bytes: 0,
@@ -42,6 +43,7 @@ struct DocumentBuilder<'t> {
     tree: &'t ParsedTree,
     /// The aliases that the present value is reached by.
     followed: Vec<usize>,
+    max_values: usize,
     /// How many values were built, and how many of them through aliases.
     values: usize,
     repeated_values: usize,
@@ -84,18 +86,22 @@ impl<'t> DocumentBuilder<'t> {
                 // What is decoded stands nowhere.
                 if node.as_str().is_some() && scalar.tag != BINARY {
                     node.layout = scalar.layout.clone();
+                    self.count(node.layout.values(), value)?;
                 }
                 return Ok(node);
             }
             Kind::Sequence(items) => {
                 let depth = deeper(value, depth)?;
                 let items = items.iter().map(|item| self.node(*item, depth));
-                NodeValue::List(items.collect::<Result<_>>()?)
+                let mut items: Vec<_> = items.collect::<Result<_>>()?;
+                items.shrink_to_fit();
+                NodeValue::List(items)
             }
             Kind::Mapping(children) => {
                 let depth = deeper(value, depth)?;
                 let mut entries = MappingEntries::default();
                 self.mapping(children, &mut entries, false, depth)?;
+                entries.entries.shrink_to_fit();
                 NodeValue::Map(entries.entries)
             }
             Kind::Alias(name, target) => {
@@ -114,7 +120,7 @@ impl<'t> DocumentBuilder<'t> {
             // Positions are those of the tree itself.
             Unreadable::new(0, 0, Reason::Syntax, "a value is missing")
         })?;
-        self.values += 1;
+        self.count(1, value)?;
         if !self.followed.is_empty() {
             self.repeated_values += 1;
         }
@@ -122,6 +128,15 @@ impl<'t> DocumentBuilder<'t> {
             return Err(error(value, "aliases (`*name`) repeat too much"));
         }
         Ok(value)
+    }
+
+    /// Counts so many `values`, which are at `value`.
+    fn count(&mut self, values: usize, value: &Value) -> Result<()> {
+        self.values += values;
+        if self.values > self.max_values {
+            return Err(error(value, &too_many_values(self.max_values)));
+        }
+        Ok(())
     }
 
     /// As go-yaml bounds it: of few values nearly all may come from aliases, of

@@ -48,6 +48,7 @@ impl EventParser<'_> {
         let mut outermost = 0;
         while let Some(open) = self.open.last().copied() {
             outermost = open.value;
+            self.check_values()?;
             let child = match open.shape {
                 Shape::BlockSequence => self.block_sequence(open)?,
                 Shape::IndentlessSequence => self.indentless_sequence(open)?,

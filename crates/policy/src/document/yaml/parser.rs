@@ -6,13 +6,14 @@ use super::collection::{OpenCollection, Shape};
 use super::cursor::Mark;
 use super::scanner::{LocatedToken, Scanner, YamlToken};
 use crate::document::Unreadable;
-use crate::document::layout::Layout;
+use crate::document::layout::{Layout, too_many_values};
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
 pub(crate) struct EventParser<'t> {
     pub(crate) scanner: Scanner<'t>,
     pub(crate) tree: ParsedTree,
+    max_values: usize,
     anchors: HashMap<String, usize>,
     /// What each handle of a tag stands for.
     handles: HashMap<String, String>,
@@ -30,9 +31,11 @@ struct Properties {
 // === impl EventParser ===
 
 impl<'t> EventParser<'t> {
-    pub(crate) fn new(text: &'t str) -> Self {
+    /// For a document of at most `max_values` values.
+    pub(crate) fn new(text: &'t str, max_values: usize) -> Self {
         Self {
             scanner: Scanner::new(text),
+            max_values,
             tree: ParsedTree::default(),
             anchors: HashMap::new(),
             handles: HashMap::new(),
@@ -242,6 +245,16 @@ impl<'t> EventParser<'t> {
             implicit,
             layout,
         })
+    }
+
+    /// # Errors
+    ///
+    /// There are more values than there may be.
+    pub(crate) fn check_values(&mut self) -> Result<()> {
+        if self.tree.values.len() > self.max_values {
+            return self.refuse(&too_many_values(self.max_values));
+        }
+        Ok(())
     }
 
     pub(crate) fn anchored(&mut self, anchor: Option<String>, mark: Mark, kind: Kind) -> usize {
