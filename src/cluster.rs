@@ -55,7 +55,9 @@ use crate::reload::{
 use contents::SharedContents;
 use follow::FollowedKinds;
 use kind::{MAX_PARAMETER_KINDS, WatchedKind, WatchedParameters};
-pub use live::{ListedPlace, LiveCluster, LiveError, LivePolicies, LivePurpose, ServedResource};
+pub use live::{
+    ListedPlace, LiveCluster, LiveError, LivePolicies, LivePurpose, ServedResource, ServerAddress,
+};
 use memory::WatchedMemory;
 pub(crate) use memory::memory_of_process;
 use portcullis_cel::Version;

@@ -5,6 +5,7 @@
 //!                        '--------> *-configuration.yaml     (what the API server reads)
 //!                                   webhooks.yaml, static/
 //!                                   kustomization.yaml, …    (what a cluster runs)
+//!                                   cluster/                 (what the gateway watches it with)
 //! ```
 //!
 //! Certificates and keys are files, referred to by path, so that [`renew`] can replace
@@ -18,6 +19,7 @@ mod files;
 mod host;
 mod pki;
 mod renew;
+mod watch;
 
 use std::collections::BTreeSet;
 use std::fs::Permissions;
@@ -30,6 +32,7 @@ use serde::Serialize;
 
 use super::output::{self, Format, Output};
 use super::{CommandError, CommandResult};
+use crate::cluster::LiveCluster;
 use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
 use host::{Host, Namespace};
 use portcullis_policy::explain::Lines;
@@ -54,6 +57,10 @@ pub(crate) struct Init {
     /// them; repeat for each.
     #[arg(long = "exempt-namespace", value_name = "NAMESPACE")]
     exempt: Vec<Namespace>,
+    /// Also write what lets the gateway watch its cluster's RBAC objects, policies, Namespaces and
+    /// webhook configurations: definitions, roles and a service account, for `kubectl apply -k`.
+    #[arg(long)]
+    watch: bool,
     /// Also write example policies with tests; those that deny are in mode Shadow.
     #[arg(long)]
     examples: bool,
@@ -61,13 +68,26 @@ pub(crate) struct Init {
     /// instead of a file for `kubectl apply`.
     #[arg(long = "static")]
     is_static: bool,
+    /// After `--watch` and `kubectl apply -k`: write the token of the service account and the
+    /// address of the API server, as kubectl would reach it, to the folder.
+    #[arg(long, conflicts_with_all = ["hosts", "in_cluster", "exempt", "watch", "examples", "is_static", "if_absent", "renew", "renew_ca"])]
+    credentials: bool,
+    /// The kubeconfig with which `--credentials` reads the token [default: as kubectl]
+    #[arg(long, value_name = "FILE", requires = "credentials")]
+    kubeconfig: Option<PathBuf>,
+    /// The context in the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME", requires = "credentials")]
+    context: Option<String>,
+    /// The URL at which the gateway reaches the API server [default: that of the kubeconfig]
+    #[arg(long, value_name = "URL", requires = "credentials")]
+    server: Option<String>,
     /// Issue new certificates from the CA in the folder, for the existing hosts and those of
     /// `--host`. The old certificates are accepted until they expire.
-    #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "examples", "is_static", "if_absent", "renew_ca"])]
+    #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "watch", "examples", "is_static", "if_absent", "renew_ca"])]
     renew: bool,
     /// Replace the CA, in two runs: after the first, both CAs are trusted; the second issues
     /// certificates from the new one.
-    #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "examples", "is_static", "if_absent"])]
+    #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "watch", "examples", "is_static", "if_absent"])]
     renew_ca: bool,
     /// If the folder already has a set-up, leave it unchanged and succeed.
     #[arg(long)]
@@ -79,7 +99,8 @@ pub(crate) struct Init {
 const EXAMPLES: &str = "\
 Examples:
   portcullis init gateway --examples
-  portcullis init /etc/portcullis --host gateway.example.com --host 10.0.0.7
+  portcullis init /etc/portcullis --watch --host gateway.example.com --host 10.0.0.7
+  portcullis init /etc/portcullis --credentials --kubeconfig /etc/kubernetes/admin.conf
   portcullis init /etc/portcullis --renew";
 
 /// What was written, for programs.
@@ -111,6 +132,9 @@ impl Init {
         if self.renew || self.renew_ca {
             return self.renew(&directory, format);
         }
+        if self.credentials {
+            return self.credentials(&directory, format);
+        }
         if self.if_absent && directory.join(CONFIGURATION).exists() {
             let nothing = WrittenFiles {
                 directory: &directory,
@@ -130,18 +154,17 @@ impl Init {
                 Examples::None
             },
             is_static: self.is_static,
+            watch: self.watch,
         };
         let files = write(&directory, &set_up)?;
-        let words = Lines::from_iter([
-            format!("wrote {} files to {}", files.len(), directory.display()),
-            String::new(),
-            format!("next: read {}, then", directory.join("README.md").display()),
-            format!(
-                "  {} serve --config {}",
-                output::program(),
-                output::argument(&directory.join(CONFIGURATION))
-            ),
-        ]);
+        let mut words = written(&files, &directory);
+        words.line(format_args!(
+            "next: read {}, then",
+            directory.join("README.md").display()
+        ));
+        for command in next_commands(&directory, &set_up) {
+            words.line(format_args!("  {command}"));
+        }
         let directory = &directory;
         output::print(format, &words, &WrittenFiles { directory, files })?;
         Ok(CommandResult::Success)
@@ -155,10 +178,7 @@ impl Init {
         } else {
             renew::renew_authority(directory, &self.hosts, now)?
         };
-        let mut words = Lines::from_iter([
-            format!("wrote {} files in {}", renewed.files.len(), directory.display()),
-            String::new(),
-        ]);
+        let mut words = written(&renewed.files, directory);
         words.each("", &renewed.next);
         let written = WrittenFiles {
             directory,
@@ -167,6 +187,45 @@ impl Init {
         output::print(format, &words, &written)?;
         Ok(CommandResult::Success)
     }
+
+    fn credentials(&self, directory: &Path, format: Format) -> Result<CommandResult, CommandError> {
+        check_folders(directory, [watch::TOKEN])?;
+        watch::check_set_up(directory)?;
+        let cluster = LiveCluster::connect(self.kubeconfig.as_deref(), self.context.as_deref())?;
+        let files = watch::write_credentials(directory, &cluster, self.server.as_deref())?;
+        let mut words = written(&files, directory);
+        words.line("next: let the user that the gateway runs as read cluster/token, then");
+        words.line(format_args!("  {}", serve_command(directory)));
+        output::print(format, &words, &WrittenFiles { directory, files })?;
+        Ok(CommandResult::Success)
+    }
+}
+
+/// What the files were written to, for people.
+fn written(files: &[&str], directory: &Path) -> Lines {
+    let count = output::count(files.len().try_into().unwrap_or(u64::MAX), "file");
+    Lines::from_iter([format!("wrote {count} to {}", directory.display()), String::new()])
+}
+
+/// What puts a set-up to use.
+fn next_commands(directory: &Path, set_up: &SetUp<'_>) -> Vec<String> {
+    if let Some(namespace) = set_up.in_cluster {
+        return vec![
+            format!("kubectl apply -k {}", output::argument(directory)),
+            format!("kubectl -n {namespace} rollout status daemonset/portcullis"),
+        ];
+    }
+    let watch = set_up.watch.then(|| watch::commands(directory));
+    watch
+        .into_iter()
+        .flatten()
+        .chain([serve_command(directory)])
+        .collect()
+}
+
+fn serve_command(directory: &Path) -> String {
+    let configuration = output::argument(&directory.join(CONFIGURATION));
+    format!("{} serve --config {configuration}", output::program())
 }
 
 /// Writes `set_up` and returns the names of its files. The configuration comes last:

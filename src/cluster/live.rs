@@ -26,7 +26,7 @@ use portcullis_policy::engine::groups::ADMISSION;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::ValidatedObject;
 
-pub use access::{ListedPlace, LiveError, ServedResource};
+pub use access::{ListedPlace, LiveError, ServedResource, ServerAddress};
 
 /// A cluster that can be asked.
 ///
@@ -34,6 +34,7 @@ pub use access::{ListedPlace, LiveError, ServedResource};
 pub struct LiveCluster {
     runtime: Runtime,
     access: ApiAccess,
+    server: ServerAddress,
     namespace: String,
     resources: Vec<ServedResource>,
     minor_version: Option<u32>,
@@ -59,15 +60,16 @@ impl LiveCluster {
             .enable_all()
             .build()
             .map_err(|error| LiveError::Kubeconfig(error.to_string()))?;
-        let (access, namespace, resources, minor_version) = runtime.block_on(async {
-            let (access, namespace) = ApiAccess::new(kubeconfig, context).await?;
+        let (access, server, namespace, resources, minor_version) = runtime.block_on(async {
+            let (access, server, namespace) = ApiAccess::new(kubeconfig, context).await?;
             let resources = access::resources(&access).await?;
             let minor_version = access::minor_version(&access).await;
-            Ok::<_, LiveError>((access, namespace, resources, minor_version))
+            Ok::<_, LiveError>((access, server, namespace, resources, minor_version))
         })?;
         Ok(Self {
             runtime,
             access,
+            server,
             namespace,
             resources,
             minor_version,
@@ -93,6 +95,22 @@ impl LiveCluster {
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
+    }
+
+    /// Where the API server is.
+    #[must_use]
+    pub const fn server(&self) -> &ServerAddress {
+        &self.server
+    }
+
+    /// A Secret; `None`: there is none.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub fn secret(&self, namespace: &str, name: &str) -> Result<Option<Value>, LiveError> {
+        let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
+        self.runtime.block_on(self.access.object(&path))
     }
 
     /// What is served, each resource in every version, the preferred one first.

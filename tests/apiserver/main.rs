@@ -43,4 +43,5 @@ mod schema;
 mod selectors;
 mod services;
 mod static_manifests;
+mod watch_set_up;
 mod webhooks;

@@ -294,3 +294,73 @@ fn a_host_that_is_none_is_wrong_usage() {
     assert_eq!(run.code, 2, "{run:?}");
     assert!(run.stderr.contains("expected the name of a namespace"), "{run:?}");
 }
+
+#[test]
+fn a_gateway_that_watches_its_cluster_has_everything_for_it() {
+    let portcullis = Portcullis::new();
+    let run = portcullis.run("init gateway --watch");
+    assert_eq!(run.code, 0, "{run:?}");
+    let folder = portcullis.path("gateway");
+    let folder = folder.canonicalize().unwrap();
+    let commands: Vec<&str> = run
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("  "))
+        .collect();
+    assert_eq!(
+        commands[0],
+        format!("kubectl apply -k {}/cluster", folder.display())
+    );
+    assert!(
+        commands[1].ends_with(&format!("init {} --credentials", folder.display())),
+        "{commands:?}"
+    );
+    // The README and the kustomization agree with what was written.
+    let text = |path: &str| std::fs::read_to_string(folder.join(path)).unwrap();
+    for command in &commands[..1] {
+        assert!(text("README.md").contains(command), "{command}");
+    }
+    for file in text("cluster/kustomization.yaml")
+        .lines()
+        .filter_map(|line| line.strip_prefix("- "))
+    {
+        assert!(folder.join("cluster").join(file).is_file(), "{file}");
+    }
+    assert!(
+        text("cluster/gateway.yaml")
+            .contains("- {kind: ServiceAccount, name: portcullis, namespace: kube-system}")
+    );
+
+    // All that is missing is what the second command writes.
+    std::fs::write(
+        folder.join("policies/shop.yaml"),
+        "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n",
+    )
+    .unwrap();
+    let checked = portcullis.run("check --config gateway/portcullis.yaml");
+    assert_eq!(checked.code, 1, "{checked:?}");
+    assert!(
+        checked.stdout.contains("cluster/kubeconfig: Unreadable: "),
+        "{checked:?}"
+    );
+    assert!(checked.stdout.ends_with("1 error, 0 warnings\n"), "{checked:?}");
+}
+
+#[test]
+fn credentials_are_for_a_set_up_that_watches() {
+    let portcullis = Portcullis::new();
+    let kubeconfig = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n\
+                      contexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\nusers: [{name: u, user: {}}]\n";
+    std::fs::write(portcullis.path("k"), kubeconfig).unwrap();
+    assert_eq!(portcullis.run("init gateway").code, 0);
+    let run = portcullis.run("init gateway --credentials --kubeconfig k");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(
+        run.stderr
+            .contains("`--credentials` is for a set-up of `init --watch`"),
+        "{run:?}"
+    );
+    let run = portcullis.run("init gateway --kubeconfig k");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("--credentials"), "{run:?}");
+}

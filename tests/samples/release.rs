@@ -31,12 +31,7 @@ fn manifests_and_chart_have_the_version_of_the_package() {
 #[test]
 fn each_patch_of_a_kustomization_stands_by_itself() {
     let mut found = 0;
-    for folder in [
-        "base",
-        "components/watch",
-        "overlays/in-cluster",
-        "overlays/in-cluster-watch",
-    ] {
+    for folder in ["base", "components/watch", "overlays/in-cluster"] {
         let folder = project::path("deploy/kustomize").join(folder);
         let kustomization = project::documents(&folder.join("kustomization.yaml"))[0]
             .root()

@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::File;
 use super::host::{Host, Namespace};
 use super::pki::{Authority, Pair, Usage};
+use super::watch;
 use crate::cli::{CommandError, init, output};
 
 /// The gateway's configuration, by whose presence a set-up is known.
@@ -69,6 +70,7 @@ pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
         include_str!("templates/policies.md"),
     ));
     files.extend(init::examples(set_up.examples));
+    files.extend(watch::files(set_up, &filling));
     if set_up.in_cluster.is_some() {
         let manifests = in_cluster(&filling, &files);
         files.extend(manifests);
@@ -217,6 +219,11 @@ impl<'a> TemplateValues<'a> {
         Self { directory, values }
     }
 
+    /// The folder of the set-up.
+    pub(crate) const fn directory(&self) -> &'a Path {
+        self.directory
+    }
+
     /// `template` without gaps.
     pub(crate) fn fill(&self, template: &str) -> String {
         let mut text = template.to_owned();
@@ -284,6 +291,28 @@ fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host], ca: &Pai
     };
     let values = vec![
         ("put-to-use", put_to_use(set_up).to_owned()),
+        ("watched", if_watched(set_up, WATCHED)),
+        ("to-watch", to_watch(set_up).to_owned()),
+        (
+            "clusters",
+            if_watched(set_up, include_str!("templates/watch/clusters.yaml")),
+        ),
+        ("watch-resource", if_watched(set_up, "- cluster\n")),
+        (
+            "watch-dns",
+            if_watched(set_up, include_str!("templates/in-cluster/watch-dns")),
+        ),
+        (
+            "watch-mounts",
+            if_watched(set_up, include_str!("templates/in-cluster/watch-mounts")),
+        ),
+        (
+            "watch-volumes",
+            if_watched(set_up, include_str!("templates/in-cluster/watch-volumes")),
+        ),
+        ("watch", set_up.watch.to_string()),
+        ("state", watch::cache_file(directory, set_up).to_owned()),
+        ("watch-commands", watch::commands(directory).join("\n       ")),
         ("registered", registered(set_up).to_owned()),
         ("directory", output::argument(directory)),
         ("match-conditions", match_conditions(set_up)),
@@ -360,6 +389,27 @@ const fn put_to_use(set_up: &SetUp<'_>) -> &'static str {
     }
 }
 
+/// `text`, in a set-up whose gateway watches its cluster.
+fn if_watched(set_up: &SetUp<'_>, text: &str) -> String {
+    if set_up.watch {
+        text.to_owned()
+    } else {
+        String::new()
+    }
+}
+
+/// The line of the README about the files of `--watch`.
+const WATCHED: &str = "| `cluster/` | `kubectl apply -k cluster`; the gateway, to watch the cluster |\n";
+
+/// How the README says to let the gateway watch the cluster, where that is a step of its own.
+const fn to_watch(set_up: &SetUp<'_>) -> &'static str {
+    if set_up.watch && set_up.in_cluster.is_none() {
+        include_str!("templates/watch/put-to-use.md")
+    } else {
+        ""
+    }
+}
+
 /// The port of the gateway.
 pub(crate) const PORT: u16 = 8443;
 
@@ -376,6 +426,8 @@ pub(crate) struct SetUp<'a> {
     pub(crate) examples: Examples,
     /// Whether the registrations are static manifests.
     pub(crate) is_static: bool,
+    /// Whether the gateway watches the cluster.
+    pub(crate) watch: bool,
 }
 
 /// The examples of a set-up.

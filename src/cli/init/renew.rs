@@ -209,7 +209,11 @@ fn read(directory: &Path, path: &str) -> Result<Vec<u8>, CommandError> {
 }
 
 /// Puts `file` in the place of the one that is there, whole.
-fn replace(directory: &Path, file: &File) -> Result<(), CommandError> {
+///
+/// # Errors
+///
+/// It cannot be written.
+pub(crate) fn replace(directory: &Path, file: &File) -> Result<(), CommandError> {
     let path = directory.join(file.path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.new"));

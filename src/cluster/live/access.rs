@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use kube::Config;
 use kube::client::ClientBuilder;
@@ -87,11 +89,11 @@ pub(crate) struct ApiFailure(ApiError);
 // === impl ApiAccess ===
 
 impl ApiAccess {
-    /// With the namespace of the context.
+    /// With the address of the API server, and the namespace of the context.
     pub(crate) async fn new(
         kubeconfig: Option<&Path>,
         context: Option<&str>,
-    ) -> Result<(Self, String), LiveError> {
+    ) -> Result<(Self, ServerAddress, String), LiveError> {
         let unusable =
             |error: &(dyn std::error::Error + Send + Sync + 'static)| LiveError::Kubeconfig(in_words(error));
         let mut config = config(kubeconfig, context).await?;
@@ -99,6 +101,7 @@ impl ApiAccess {
         config.read_timeout = Some(SILENCE);
         config.reset_reader_on_write = true;
         let namespace = config.default_namespace.clone();
+        let address = ServerAddress::of(&config);
         let client = match config.proxy_url {
             None => client::client(&config).map_err(|error| unusable(&error))?,
             Some(_) => ClientBuilder::try_from(config)
@@ -106,7 +109,7 @@ impl ApiAccess {
                 .build(),
         };
         let server = ApiServer::new(client);
-        Ok((Self { server }, namespace))
+        Ok((Self { server }, address, namespace))
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str, accept: &str) -> Result<T, ApiFailure> {
@@ -132,6 +135,15 @@ impl ApiAccess {
                 }
                 answer => return answer,
             }
+        }
+    }
+
+    /// An object; `None`: there is none.
+    pub(crate) async fn object(&self, path: &str) -> Result<Option<Value>, LiveError> {
+        match self.get::<Value>(path, "application/json").await {
+            Ok(object) => Ok(Some(object)),
+            Err(ApiFailure(error)) if error.is(404) => Ok(None),
+            Err(error) => Err(error.asking(&format!("`{path}`"))),
         }
     }
 
@@ -184,6 +196,45 @@ impl ApiAccess {
             }
         }
     }
+}
+
+/// Where an API server is, and how it proves that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// Such as `https://10.0.0.1:6443/`.
+    pub url: String,
+    /// Whose certificates are trusted, as PEM; `None`: those of the system.
+    pub authorities: Option<String>,
+    /// The name in its certificate, where it is not that of the URL.
+    pub server_name: Option<String>,
+    /// Whether its certificate is verified.
+    pub is_verified: bool,
+}
+
+// === impl ServerAddress ===
+
+impl ServerAddress {
+    fn of(config: &Config) -> Self {
+        let authorities = config.root_cert.as_ref();
+        Self {
+            url: config.cluster_url.to_string(),
+            authorities: authorities.map(|authorities| authorities.iter().map(|der| pem(der)).collect()),
+            server_name: config.tls_server_name.clone(),
+            is_verified: !config.accept_invalid_certs,
+        }
+    }
+}
+
+/// A certificate as PEM (RFC 7468).
+fn pem(der: &[u8]) -> String {
+    let encoded = STANDARD.encode(der);
+    let lines = encoded.as_bytes().chunks(64).map(String::from_utf8_lossy);
+    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for line in lines {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text + "-----END CERTIFICATE-----\n"
 }
 
 /// As kubectl finds it.

@@ -6,13 +6,14 @@ use super::*;
 const CHART: &str = "deploy/helm/portcullis";
 
 /// The values of each way to install it, beside the defaults.
-const WAYS: [&str; 6] = [
+const WAYS: [&str; 7] = [
     "",
     "ci/deployment-values.yaml",
     "ci/service-values.yaml",
     "ci/cert-manager-values.yaml",
     "ci/console-values.yaml",
     "ci/watch-values.yaml",
+    "ci/files-values.yaml",
 ];
 
 struct Helm(PathBuf);
@@ -157,15 +158,20 @@ fn the_chart_configures_the_gateway_as_init_does() {
     let Some(helm) = Helm::find() else { return };
     let folder = Folder::new("installs");
     let set_up = folder.path().join("set-up");
-    let output = run_portcullis(&["init", set_up.to_str().unwrap(), "--host", "192.0.2.1"]);
+    let output = run_portcullis(&[
+        "init",
+        set_up.to_str().unwrap(),
+        "--watch",
+        "--host",
+        "192.0.2.1",
+        "--in-cluster",
+        NAMESPACE,
+    ]);
     assert!(output.status.success(), "{output:?}");
     let of_init = documents(&std::fs::read_to_string(set_up.join("portcullis.yaml")).unwrap());
     let configuration = |way: &str| configuration(&documents(&helm.way(way)));
     assert_eq!(configuration(""), of_init[0]);
     // `portcullis check` reads each as the gateway would, with the files of `init`.
-    std::fs::create_dir(set_up.join("cluster")).unwrap();
-    let kubeconfig = project("deploy/kustomize/components/watch/kubeconfig");
-    std::fs::copy(kubeconfig, set_up.join("cluster/kubeconfig")).unwrap();
     for way in WAYS {
         std::fs::write(set_up.join("portcullis.yaml"), configuration(way).to_string()).unwrap();
         let path = set_up.join("portcullis.yaml");
@@ -229,9 +235,7 @@ fn the_chart_brings_the_definitions_and_roles_of_the_project() {
                     object["kind"].as_str().unwrap(),
                     object["metadata"]["name"].as_str(),
                 );
-                let is_wanted = kind == "CustomResourceDefinition"
-                    || kind == "ClusterRole" && name != Some("portcullis-gateway-admission");
-                if !is_wanted {
+                if kind != "CustomResourceDefinition" && kind != "ClusterRole" {
                     continue;
                 }
                 let found = of_chart
@@ -244,7 +248,7 @@ fn the_chart_brings_the_definitions_and_roles_of_the_project() {
             }
         }
     }
-    assert_eq!(compared, 6);
+    assert_eq!(compared, 7);
 }
 
 #[test]

@@ -62,7 +62,10 @@ port: {{ .Values.admin.port }}
   "decisionLog" (dict "path" "-") -}}
 {{- if .Values.watch.enabled -}}
 {{- $cluster := dict "name" "default" "kubeconfig" "cluster/kubeconfig"
-  "acceptExceptions" .Values.watch.acceptExceptions "writeStatus" .Values.watch.writeStatus -}}
+  "cacheFile" "/var/lib/portcullis/default.cache" -}}
+{{- range $field := list "acceptExceptions" "writeStatus" -}}
+{{- if index $.Values.watch $field }}{{ $_ := set $cluster $field true }}{{ end -}}
+{{- end -}}
 {{- $_ := set $ours "clusters" (list $cluster) -}}
 {{- end -}}
 {{- if .Values.console.enabled -}}

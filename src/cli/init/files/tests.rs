@@ -25,11 +25,13 @@ fn each_kind(act: impl Fn(&SetUp<'_>)) {
         hosts: &hosts,
         exempt: &exempt,
         is_static: true,
+        watch: true,
         ..SetUp::default()
     });
     act(&SetUp {
         in_cluster: Some(&namespace),
         examples: Examples::InShadow,
+        watch: true,
         ..SetUp::default()
     });
 }
@@ -166,4 +168,27 @@ fn the_gateway_s_own_namespace_is_left_out_of_everything() {
     }
     let registrations = text(&set_up, "webhooks.yaml");
     assert_eq!(registrations.matches("values: [kube-system, gate]").count(), 2);
+}
+
+#[test]
+fn what_was_seen_is_kept_where_a_service_keeps_its_state() {
+    let namespace = "gate".parse().unwrap();
+    let kept = |directory: &str, in_cluster| {
+        let set_up = SetUp {
+            in_cluster,
+            watch: true,
+            ..SetUp::default()
+        };
+        let files = compose(Path::new(directory), &set_up, 1_790_000_000).unwrap();
+        let configuration = String::from_utf8(files.last().unwrap().contents.clone()).unwrap();
+        let line = configuration
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("cacheFile: "));
+        let is_made = files.iter().any(|file| file.path.starts_with("state/"));
+        (line.unwrap().to_owned(), is_made)
+    };
+    let of_a_service = ("/var/lib/portcullis/default.cache".to_owned(), false);
+    assert_eq!(kept("/etc/portcullis", None), of_a_service);
+    assert_eq!(kept("/srv/gate", Some(&namespace)), of_a_service);
+    assert_eq!(kept("/srv/gate", None), ("state/default.cache".to_owned(), true));
 }
