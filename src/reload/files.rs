@@ -3,7 +3,7 @@
 mod manifest_files;
 mod set_files;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,10 +13,9 @@ use std::time::{Duration, SystemTime};
 
 use openssl::sha::{Sha256, sha256};
 
-use super::held_back::FaultsByCluster;
-use super::source::WatchedObjects;
+use super::watched::WatchedObjects;
 use crate::config::files::{FolderRule, FolderWalk, MANIFEST_BYTES, describe, observed, read};
-use crate::config::{FileScope, ManifestPath};
+use crate::config::{FileScope, HeldBack, ManifestPath};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest::Source;
 
@@ -203,6 +202,41 @@ fn empty(folder: &Path) -> Fault {
         "this folder contains no manifests: their names end in `.yaml`, `.yml` or `.json`, and do \
          not begin with `.`",
     )
+}
+
+/// Faults, by the cluster in whose own files they are; under `None` those of everybody's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FaultsByCluster(BTreeMap<Option<String>, Faults>);
+
+// === impl FaultsByCluster ===
+
+impl FaultsByCluster {
+    /// Those of this cluster.
+    pub(crate) fn of(&mut self, cluster: Option<&str>) -> &mut Faults {
+        self.0.entry(cluster.map(str::to_owned)).or_default()
+    }
+
+    /// All of them.
+    pub(crate) fn together(self) -> Faults {
+        let mut all = Faults::new();
+        self.0.into_values().for_each(|faults| all.append(faults));
+        all
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.values().all(Faults::is_empty)
+    }
+
+    /// Moves the faults of clusters that have errors to `held`.
+    pub(crate) fn hold(&mut self, held: &mut HeldBack) {
+        let is_faulty =
+            |cluster: &Option<String>, faults: &mut Faults| cluster.is_some() && faults.has_errors();
+        for (cluster, faults) in self.0.extract_if(.., is_faulty) {
+            held.entry(cluster.unwrap_or_default())
+                .or_default()
+                .append(faults);
+        }
+    }
 }
 
 // Digests that identify a set of files. A file is not read again if its file system says that it was

@@ -3,13 +3,13 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use super::Snapshot;
-use super::load::{admission_settings, options};
-use super::source::{self, AwaitedCluster, WatchedObjects};
-use crate::config::Config;
+use super::watched::{AwaitedCluster, WatchedObjects};
+use crate::config::{self, Config};
 use crate::upstream::ConfiguredWebhook;
 use portcullis_policy::authorization::Policies;
+use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::matching::CustomResources;
 use portcullis_policy::engine::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
 use portcullis_policy::manifest::{
@@ -35,21 +35,10 @@ pub(crate) struct IndexBasis {
 /// What was indexed before.
 #[derive(Clone, Copy)]
 pub(crate) struct EarlierIndex<'o> {
-    policies: &'o Policies,
-    admission: &'o AdmissionPolicies,
-    basis: &'o IndexBasis,
-    own: &'o ObjectSet,
-}
-
-impl<'o> From<&'o Snapshot> for EarlierIndex<'o> {
-    fn from(snapshot: &'o Snapshot) -> Self {
-        Self {
-            policies: &snapshot.policies,
-            admission: &snapshot.admission,
-            basis: &snapshot.basis,
-            own: &snapshot.base.objects,
-        }
-    }
+    pub(crate) policies: &'o Policies,
+    pub(crate) admission: &'o AdmissionPolicies,
+    pub(crate) basis: &'o IndexBasis,
+    pub(crate) own: &'o ObjectSet,
 }
 
 /// The configurations of webhooks of each cluster, and under `None` those of all.
@@ -137,7 +126,7 @@ struct IndexDifference<'o> {
 
 impl<'o> Indexer<'o> {
     fn rebuild(&self) -> IndexParts {
-        let objects = source::together(self.own, self.watched);
+        let objects = self.all();
         let webhooks = webhooks_by_cluster(&objects);
         let mut manifests = manifest::assemble(objects, &self.options);
         for watched in self.watched {
@@ -209,6 +198,21 @@ impl<'o> Indexer<'o> {
         (admission, by_cluster)
     }
 
+    /// Every object of the files, and of those that are watched each that is not in the files too.
+    fn all(&self) -> Vec<&'o Arc<ValidatedObject>> {
+        let watched = || self.watched.iter().flat_map(|watched| watched.objects());
+        let mut all: Vec<_> = self.own.objects().collect();
+        all.extend(watched().filter(|object| !self.is_in_files(object)));
+        let in_files = self.own.objects().count() + watched().count() - all.len();
+        if in_files > 0 {
+            tracing::debug!(
+                in_files,
+                "objects are both in files and in a cluster: using those of the files"
+            );
+        }
+        all
+    }
+
     /// Every object that holds for this cluster alone, or, for `None`, for all.
     fn objects(&self, cluster: Option<&str>) -> Vec<&'o Arc<ValidatedObject>> {
         let own = self.own_by_cluster.get_or_init(|| {
@@ -230,7 +234,8 @@ impl<'o> Indexer<'o> {
         objects
     }
 
-    /// Whether files have the same object, which holds in place of one that is watched.
+    /// Whether files have the same object, which holds in place of one that is watched: users who
+    /// may write to the API server must not take away what the gateway's own files say.
     fn is_in_files(&self, object: &ValidatedObject) -> bool {
         let own = self.own_identities.get_or_init(|| {
             let own = self.own.objects();
@@ -330,6 +335,38 @@ fn webhooks_by_cluster(objects: &[&Arc<ValidatedObject>]) -> WebhooksByCluster {
         .into_iter()
         .map(|(cluster, all)| (cluster, all.into()))
         .collect()
+}
+
+/// With a `now`, warnings are found: for these alone the AuthorizationConfiguration is read.
+pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
+    manifest::Options {
+        now: now.map(Time::from),
+        clusters: config
+            .callers
+            .iter()
+            .map(|caller| caller.cluster.clone())
+            .collect(),
+        watched: config.clusters.iter().map(|entry| entry.name.clone()).collect(),
+        cluster_scoped: BTreeMap::new(),
+        never_deny: config.authorization.never_deny.clone(),
+        missing_namespace: config.admission.missing_namespace,
+        cel_version: config.admission.cel_version,
+        api_server_webhooks: now.map_or_else(Vec::new, |_| {
+            config::authorizers::beside(&config.file, config.admission.cel_version)
+        }),
+    }
+}
+
+/// What `admission` of the configuration says, in the engine's terms.
+#[must_use]
+pub fn admission_settings(config: &Config) -> AdmissionSettings {
+    AdmissionSettings {
+        missing_namespace: config.admission.missing_namespace,
+        failure_policy: config.admission.failure_policy,
+        cel_version: config.admission.cel_version,
+        shadow_webhooks: config.upstreams.shadow.clone(),
+        ..AdmissionSettings::default()
+    }
 }
 
 #[cfg(test)]

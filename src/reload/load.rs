@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::files::{self, FileTimes, ManifestFiles, Revision};
-use super::held_back::{self, FaultsByCluster, UsableFiles};
-use super::index::SnapshotIndex;
-use super::job::on_own_thread;
+use super::files::{self, FaultsByCluster, FileTimes, ManifestFiles, Revision};
+use super::held_back::{self, UsableFiles};
+use super::index::{SnapshotIndex, options};
 use super::last_good::{self, PendingSave};
-use super::source::{ManifestSource, WatchedObjects};
-use super::{Base, Snapshot, inventory, writable};
+use super::snapshot::{Base, Snapshot, removal_faults};
+use super::source::ManifestSource;
+use super::watched::WatchedObjects;
+use super::writable;
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::certificates;
@@ -88,7 +89,7 @@ fn load_bounded(
     before: Option<&Snapshot>,
     load: impl Fn(HeldBack) -> (Option<Snapshot>, Faults),
 ) -> (Option<Snapshot>, Faults) {
-    let beyond = |snapshot: &Snapshot| before.map(|before| inventory::removal_faults(before, snapshot));
+    let beyond = |snapshot: &Snapshot| before.map(|before| removal_faults(before, snapshot));
     let (snapshot, mut faults) = load(HeldBack::new());
     let Some(mut found) = snapshot.as_ref().and_then(beyond) else {
         return (snapshot, faults);
@@ -339,7 +340,7 @@ pub(crate) fn reload_files(
         files,
     };
     let snapshot = with_base(current, Arc::new(base), source.objects(config));
-    if !inventory::removal_faults(current, &snapshot).is_empty() {
+    if !removal_faults(current, &snapshot).is_empty() {
         return None;
     }
     faults.append(snapshot.upstreams.warnings(config));
@@ -469,35 +470,40 @@ fn of_listener(built: Result<TlsContext, Faults>, faults: &mut Faults) -> Option
         .ok()
 }
 
-/// With a `now`, warnings are found: for these alone the AuthorizationConfiguration is read.
-pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
-    manifest::Options {
-        now: now.map(Time::from),
-        clusters: config
-            .callers
-            .iter()
-            .map(|caller| caller.cluster.clone())
-            .collect(),
-        watched: config.clusters.iter().map(|entry| entry.name.clone()).collect(),
-        cluster_scoped: BTreeMap::new(),
-        never_deny: config.authorization.never_deny.clone(),
-        missing_namespace: config.admission.missing_namespace,
-        cel_version: config.admission.cel_version,
-        api_server_webhooks: now.map_or_else(Vec::new, |_| {
-            config::authorizers::beside(&config.file, config.admission.cel_version)
-        }),
+// Loads snapshots on separate threads, so that their memory is returned to the system.
+//
+// Loading needs many times the memory of its result. The allocator (mimalloc) keeps what
+// a thread has freed for that thread, for a second after its end, and then returns a
+// quarter of it whenever a thread ends. In an idle gateway no thread ends.
+
+/// Longer than freed pages rest (`purge_delay`).
+const PURGE_WAIT: Duration = Duration::from_millis(1500);
+
+/// How many threads have to end after that.
+const THREAD_ENDS: usize = 8;
+
+/// What `load` gives; without a thread to be had, it is called here.
+pub(crate) fn on_own_thread<T: Send>(load: impl Fn() -> T + Sync) -> T {
+    let loaded = thread::scope(|scope| {
+        let thread = thread::Builder::new().name("load".to_owned());
+        match thread.spawn_scoped(scope, &load) {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(_) => load(),
+        }
+    });
+    if let Err(error) = thread::Builder::new().name("tidy".to_owned()).spawn(tidy) {
+        tracing::debug!(%error, "memory freed by the reload is returned later");
     }
+    loaded
 }
 
-/// What `admission` of the configuration says, in the engine's terms.
-#[must_use]
-pub fn admission_settings(config: &Config) -> AdmissionSettings {
-    AdmissionSettings {
-        missing_namespace: config.admission.missing_namespace,
-        failure_policy: config.admission.failure_policy,
-        cel_version: config.admission.cel_version,
-        shadow_webhooks: config.upstreams.shadow.clone(),
-        ..AdmissionSettings::default()
+fn tidy() {
+    thread::sleep(PURGE_WAIT);
+    for _ in 0..THREAD_ENDS {
+        // The end of a thread that has allocated nothing is none to the allocator.
+        let ended = thread::Builder::new().spawn(|| drop(black_box(vec![0u8; 64])));
+        // That it ended is all there is to know.
+        let _ = ended.map(thread::JoinHandle::join);
     }
 }
 

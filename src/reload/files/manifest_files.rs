@@ -10,10 +10,9 @@ use std::{io, thread};
 
 use openssl::sha::sha256;
 
-use super::{FileStamp, FileTimes, ReadLimits, each_manifest, text};
+use super::{FaultsByCluster, FileStamp, FileTimes, ReadLimits, each_manifest, text};
 use crate::config::files::MANIFEST_BYTES;
 use crate::config::{Config, FileScope, ManifestPath};
-use crate::reload::held_back::FaultsByCluster;
 use portcullis_cel::Version;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{Source, SourceObjects};

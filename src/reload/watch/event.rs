@@ -1,7 +1,6 @@
 //! Messages to and from the reloading thread, and what is logged of reloads.
 
 use std::path::PathBuf;
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use super::schedule::ReloadRequest;
@@ -26,10 +25,6 @@ pub enum ReloadAttempt<'a> {
     Failed(&'a ReloadFailure),
 }
 
-/// Asks for a reload, from any thread.
-#[derive(Clone)]
-pub struct Trigger(pub(crate) Sender<FileEvent>);
-
 pub(crate) enum FileEvent {
     /// Something is to be done.
     ReloadRequest(ReloadRequest),
@@ -37,25 +32,6 @@ pub(crate) enum FileEvent {
     Ended(u64, Option<Box<ReloadResult>>),
     /// The reloader is dropped.
     Stop,
-}
-
-// === impl Trigger ===
-
-impl Trigger {
-    /// Loads the files again soon, changed or not.
-    pub fn reload(&self) {
-        self.request(ReloadRequest::FORCED);
-    }
-
-    /// Puts what the [`ManifestSource`](crate::reload::ManifestSource) has now beside the files, soon.
-    pub fn refresh(&self) {
-        self.request(ReloadRequest::BESIDE);
-    }
-
-    pub(crate) fn request(&self, requested: ReloadRequest) {
-        // An error means that the reloader has stopped: nothing to ask any more.
-        let _ = self.0.send(FileEvent::ReloadRequest(requested));
-    }
 }
 
 /// What a reload that takes longer than `limit` still waits for.

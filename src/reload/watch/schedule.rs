@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use notify::EventKind;
@@ -30,6 +31,10 @@ pub(crate) struct ReloadRequest {
     /// What is beside the files changed.
     pub(crate) is_beside: bool,
 }
+
+/// Asks for a reload, from any thread.
+#[derive(Clone)]
+pub struct Trigger(Arc<dyn Fn(ReloadRequest) + Send + Sync>);
 
 /// What is to be done, and when.
 #[derive(Debug)]
@@ -73,6 +78,25 @@ impl ReloadRequest {
             is_changed: self.is_changed || other.is_changed,
             is_beside: self.is_beside || other.is_beside,
         }
+    }
+}
+
+// === impl Trigger ===
+
+impl Trigger {
+    /// A trigger that passes each request on to `request`.
+    pub(crate) fn new(request: impl Fn(ReloadRequest) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(request))
+    }
+
+    /// Loads the files again soon, changed or not.
+    pub fn reload(&self) {
+        (self.0)(ReloadRequest::FORCED);
+    }
+
+    /// Puts what the [`ManifestSource`](crate::reload::ManifestSource) has now beside the files, soon.
+    pub fn refresh(&self) {
+        (self.0)(ReloadRequest::BESIDE);
     }
 }
 
