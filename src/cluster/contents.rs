@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use super::kind::Name;
 use super::memory::{Charge, ClusterRoom, ContentCharge};
-use super::object::{Name, ReadContent, ReceivedObject, RefusedObject, StoredText};
+use super::object::{ReadContent, ReceivedObject, RefusedObject, StoredText};
 use portcullis_cel::Version;
 use portcullis_policy::manifest::ValidatedObject;
 

@@ -9,6 +9,9 @@ use portcullis_policy::manifest::{KINDS, KnownKind};
 
 const EXCEPTION: &str = "AdmissionException";
 
+/// What an object is called: its namespace, empty where it has none, and its name.
+pub(crate) type Name = (String, String);
+
 /// A kind, and the versions in which it can be taken, best first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct WatchedKind {

@@ -12,7 +12,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::condition::{NotedCondition, WrittenStatus};
 use super::definition::{self, CustomDefinition};
-use super::kind::{WatchPurpose, WatchedKind};
+use super::kind::{Name, WatchPurpose, WatchedKind};
 use super::weight::{LeftOutReason, content_bytes, count_values};
 use portcullis_cel::Version;
 use portcullis_policy::document::{Document, Node, PackedDocument};
@@ -30,9 +30,6 @@ const MAX_UID_BYTES: usize = 128;
 /// How many times as many values an object may have as it is written: those are taken away that
 /// decide nothing.
 const WRITTEN: usize = 4;
-
-/// What an object is called: its namespace, empty where it has none, and its name.
-pub(crate) type Name = (String, String);
 
 /// An object as received, without what decides nothing.
 #[derive(Debug, Clone)]

@@ -13,8 +13,8 @@ use std::path::Path;
 use openssl::sha::Sha256;
 use serde::{Deserialize, Serialize};
 
-use super::kind::WatchedKind;
-use super::object::{Name, ReceivedObject};
+use super::kind::{Name, WatchedKind};
+use super::object::ReceivedObject;
 use super::weight::LeftOutReason;
 use crate::config::files;
 

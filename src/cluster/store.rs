@@ -8,132 +8,39 @@
 //! ```
 //!
 //! A grant or an exception is withheld as long as it is not known that the API server
-//! keeps every field that may limit it (`withheld`).
+//! keeps every field that may limit it (`held`).
 //!
 //! No object of a cluster takes effect before every kind has been listed once, or a saved
 //! set has been read: grants must not take effect while denials are still on their way.
 
 mod absence;
+mod held;
 mod in_force;
 mod listing;
 mod schema;
+mod state;
 mod views;
-mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::contents::{SharedContents, ValidObject};
-use super::kind::{WatchPurpose, WatchedKind};
+use super::kind::{Name, WatchPurpose, WatchedKind};
 use super::memory::{Charge, ClusterMemory, ClusterRoom};
-use super::object::{Name, ReceivedObject, RefusedObject, ServerMetadata};
-use super::saved::{RestoredSet, SavedKind};
-use super::weight::LeftOutReason;
+use super::object::{ReceivedObject, RefusedObject};
+use super::saved::RestoredSet;
+use super::weight::{LeftOutReason, log_left_out};
 use crate::reload::Origin;
-use absence::{Doubt, StaleSince};
+use held::{HeldObject, ReadObject, log_faults};
 use portcullis_cel::Version;
-use portcullis_policy::field::Faults;
-use schema::Definitions;
-use views::{HeldObjects, LastWatched};
-use withheld::{LeftOutObjects, WithheldVersion};
+use portcullis_policy::engine::groups::PORTCULLIS;
+use schema::{Definitions, HeldDefinition, MAX_DEFINITIONS, ReadDefinition, SchemaState};
+use state::{Doubt, InForceVersions, KindObjects, StoredKinds, SyncProgress};
 
-pub(crate) use absence::{AbsenceEvidence, ListEvidence};
-pub(crate) use in_force::{DesiredCondition, InForceVersions};
-pub(crate) use listing::{ListOutcome, Listing};
-
-/// What is known of one cluster. Shared by its watches and its readers.
-pub(crate) struct Store {
-    cluster: Arc<str>,
-    contents: Arc<SharedContents>,
-    memory: ClusterMemory,
-    known: Mutex<StoredKinds>,
-}
-
-struct StoredKinds {
-    kinds: BTreeMap<WatchedKind, KindObjects>,
-    origin: Origin,
-    definitions: Definitions,
-    standing: InForceVersions,
-    /// What expressions are compiled for.
-    cel_version: Version,
-    /// A number that grows with each change of what may hold.
-    version: u64,
-    /// What was asked for last.
-    last: Option<LastWatched>,
-    /// Whether a kind was dropped that is saved.
-    is_kind_unsaved: bool,
-    /// Whether an administrator says that what is absent is gone, until every kind was listed.
-    accepts_absence: bool,
-}
-
-/// The objects of one kind.
-#[derive(Default)]
-struct KindObjects {
-    progress: SyncProgress,
-    /// Whether all of them were listed before, or saved.
-    known: bool,
-    objects: HeldObjects,
-    left_out: LeftOutObjects,
-    /// The newest version that was seen of the kind.
-    newest: Option<u64>,
-    /// Why what is not listed holds all the same.
-    doubt: Option<Doubt>,
-    /// Since when what holds may not be what the API server has.
-    outdated: Option<StaleSince>,
-    /// How many lists were begun.
-    lists: u32,
-    /// What was saved of it besides its objects.
-    saved: Option<SavedKind>,
-}
-
-/// How far a kind is known since the start.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum SyncProgress {
-    /// Its list is awaited.
-    #[default]
-    Awaited,
-    /// The API server refuses to list it, or does not serve it.
-    Refused,
-    /// It was listed.
-    Listed,
-}
-
-/// What is held of one object.
-#[derive(Default)]
-struct HeldObject {
-    good: Option<ValidObject>,
-    newest: LatestVersion,
-    /// None where nothing is.
-    noted: Option<Box<ServerMetadata>>,
-    /// The last list that had it.
-    listed: u32,
-}
-
-/// What became of the last version received.
-#[derive(Default)]
-enum LatestVersion {
-    /// It holds.
-    #[default]
-    Good,
-    Faulty(Box<ObjectFault>),
-    Withheld(Box<WithheldVersion>),
-}
-
-/// Why the last version received does not hold.
-struct ObjectFault {
-    /// Of that version.
-    digest: [u8; 32],
-    refused: RefusedObject,
-    /// `None` where it is the version that holds.
-    charge: Option<Charge>,
-}
-
-/// An object that was read.
-struct ReadObject {
-    outcome: Result<ValidObject, (RefusedObject, Charge)>,
-    digest: [u8; 32],
-    noted: ServerMetadata,
-}
+pub(crate) use absence::AbsenceEvidence;
+pub(crate) use in_force::DesiredCondition;
+pub(crate) use listing::{ListEvidence, ListOutcome, Listing};
+pub(crate) use state::Store;
 
 // === impl Store ===
 
@@ -289,7 +196,7 @@ impl Store {
     }
 
     fn leave_out(&self, kind: &WatchedKind, name: Name, reason: LeftOutReason) -> bool {
-        withheld::log(&self.cluster, kind, &name, reason);
+        log_left_out(&self.cluster, kind, &name, reason);
         let mut known = self.changing();
         let was_defined = kind.role == WatchPurpose::Definition && known.undefine(&self.cluster, &name);
         let objects = known.kinds.entry(kind.clone()).or_default();
@@ -362,6 +269,29 @@ impl Store {
         true
     }
 
+    /// Reads a definition, unless there is no room for it.
+    pub(crate) fn read_definition(&self, received: &ReceivedObject) -> Result<ReadDefinition, LeftOutReason> {
+        let Some(definition) = received.definition() else {
+            return Ok(ReadDefinition::Invalid);
+        };
+        let bytes = definition.bytes();
+        let before = {
+            let known = self.known();
+            let held = known.definitions.known.get(&received.name);
+            if held.is_some_and(|held| held.definition == definition) {
+                return Ok(ReadDefinition::Same);
+            }
+            held.map_or(0, |held| held.charge.bytes())
+        };
+        let room = self.memory.room(WatchedKind::definitions().room());
+        let charge = room.try_take("", bytes, false, before);
+        Ok(ReadDefinition::New(Box::new(HeldDefinition {
+            definition,
+            charge: charge.ok_or(LeftOutReason::NoRoom { bytes })?,
+            _content: room.take_content(bytes),
+        })))
+    }
+
     /// Forgets an object that is gone. Whether what holds changed.
     pub(crate) fn delete(&self, kind: &WatchedKind, name: &Name) -> bool {
         let mut known = self.changing();
@@ -413,6 +343,71 @@ impl StoredKinds {
         self.is_listed() && !self.kinds.values().any(awaited)
     }
 
+    /// What is known of the schema of `kind`.
+    pub(crate) fn schema(&self, kind: &WatchedKind) -> SchemaState {
+        let definitions = self.kinds.get(&WatchedKind::definitions());
+        match definitions.map(|objects| (objects.progress, objects.known)) {
+            Some((SyncProgress::Refused, _)) => SchemaState::Refused,
+            None | Some((SyncProgress::Awaited, false)) => SchemaState::Awaited,
+            Some(_) => self.definitions.schema(kind),
+        }
+    }
+
+    /// Takes a definition. Whether what holds changed.
+    pub(crate) fn define(&mut self, cluster: &Arc<str>, name: &Name, read: ReadDefinition) -> bool {
+        let kind = WatchedKind::definitions();
+        let was_left_out = self
+            .kinds
+            .get_mut(&kind)
+            .is_some_and(|objects| objects.left_out.remove(name));
+        let held = match read {
+            ReadDefinition::Same => return was_left_out,
+            ReadDefinition::Invalid => return self.undefine(cluster, name),
+            ReadDefinition::New(held) => held,
+        };
+        let definition = &held.definition;
+        let before = self.definitions.known.get(name);
+        if before.is_none() && self.definitions.known.len() >= MAX_DEFINITIONS {
+            return was_left_out;
+        }
+        let is_new = before.map(|before| &before.definition.resource) != Some(&definition.resource);
+        let is_own = definition.resource.group == PORTCULLIS || before.is_some_and(HeldDefinition::is_own);
+        if let Some(faults) = definition.faults(cluster, name) {
+            log_faults(cluster, true, &faults);
+        }
+        self.definitions.insert(name.clone(), *held);
+        (is_own && self.settle(cluster)) | is_new
+    }
+
+    /// Forgets a definition that is gone. Whether what holds changed.
+    pub(crate) fn undefine(&mut self, cluster: &Arc<str>, name: &Name) -> bool {
+        let gone = self.definitions.known.remove(name);
+        let is_own = gone.as_ref().is_some_and(HeldDefinition::is_own);
+        (is_own && self.settle(cluster)) | gone.is_some()
+    }
+
+    /// Definitions but for `names` are gone. Whether there were any.
+    pub(crate) fn keep_definitions(&mut self, names: &BTreeSet<Name>) -> bool {
+        let before = self.definitions.known.len();
+        self.definitions.known.retain(|name, _| names.contains(name));
+        self.definitions.known.len() != before
+    }
+
+    /// Takes what was withheld, as far as it may be. Whether what holds changed.
+    pub(crate) fn settle(&mut self, cluster: &Arc<str>) -> bool {
+        let own = self.kinds.keys().filter(|kind| kind.is_own());
+        let schemas: Vec<(WatchedKind, SchemaState)> =
+            own.map(|kind| (kind.clone(), self.schema(kind))).collect();
+        let mut changed = false;
+        for (kind, schema) in schemas {
+            let objects = self.kinds.get_mut(&kind).into_iter();
+            for (_, held) in objects.flat_map(|objects| objects.objects.iter_mut()) {
+                changed |= held.settle(cluster, &kind, &schema);
+            }
+        }
+        changed
+    }
+
     /// Whether everything is known that was not before.
     fn is_live_from_now(&mut self, cluster: &str) -> bool {
         // What is absent after this needs evidence again.
@@ -436,7 +431,7 @@ impl KindObjects {
         kind: &WatchedKind,
         name: Name,
         read: ReadObject,
-        schema: &schema::SchemaState,
+        schema: &SchemaState,
     ) -> bool {
         let was_left_out = self.left_out.remove(&name);
         let held = self.objects.entry(name);
@@ -449,92 +444,6 @@ impl KindObjects {
             }
         };
         was_left_out | changed
-    }
-}
-
-// === impl HeldObject ===
-
-impl HeldObject {
-    /// Takes a version as it was saved.
-    fn restore(&mut self, cluster: &str, read: ReadObject) {
-        match read.outcome {
-            Ok(good) => self.good = Some(good),
-            Err((refused, charge)) => self.refuse(cluster, read.digest, refused, Some(charge)),
-        }
-    }
-
-    /// How much memory it takes.
-    fn bytes(&self) -> usize {
-        let good = self.good.as_ref().map(|good| &good.charge);
-        let newest = match &self.newest {
-            LatestVersion::Good => None,
-            LatestVersion::Faulty(fault) => fault.charge.as_ref(),
-            LatestVersion::Withheld(withheld) => Some(withheld.charge()),
-        };
-        good.into_iter().chain(newest).map(Charge::bytes).sum()
-    }
-
-    /// Whether the last version received does not hold.
-    fn has_faults(&self) -> bool {
-        match &self.newest {
-            LatestVersion::Good => false,
-            LatestVersion::Faulty(_) => true,
-            LatestVersion::Withheld(withheld) => withheld.why().is_some(),
-        }
-    }
-
-    /// Whether the last version received is this one.
-    fn is_of(&self, received: &ReceivedObject) -> bool {
-        match (&self.newest, &self.good) {
-            (LatestVersion::Faulty(fault), _) => fault.digest == received.digest,
-            (LatestVersion::Withheld(withheld), _) => withheld.is_of(received),
-            (LatestVersion::Good, Some(good)) => good.content.digest == received.digest,
-            (LatestVersion::Good, None) => false,
-        }
-    }
-
-    fn note(&mut self, noted: ServerMetadata) {
-        self.noted = (noted != ServerMetadata::NOTHING).then(|| Box::new(noted));
-    }
-
-    /// What the API server notes besides it.
-    fn noted(&self) -> &ServerMetadata {
-        static NOTHING: ServerMetadata = ServerMetadata::NOTHING;
-        self.noted.as_deref().unwrap_or(&NOTHING)
-    }
-
-    /// Keeps the version before, and why.
-    fn refuse(&mut self, cluster: &str, digest: [u8; 32], refused: RefusedObject, charge: Option<Charge>) {
-        log_faults(cluster, self.good.is_some(), &refused.faults);
-        self.newest = LatestVersion::Faulty(Box::new(ObjectFault {
-            digest,
-            refused,
-            charge,
-        }));
-    }
-}
-
-// === impl LatestVersion ===
-
-impl LatestVersion {
-    /// Why it does not hold, if it does not.
-    fn faults(&self, cluster: &Arc<str>, kind: &WatchedKind, name: &Name) -> Option<Faults> {
-        match self {
-            Self::Good => None,
-            Self::Faulty(fault) => Some(fault.refused.faults.clone()),
-            Self::Withheld(withheld) => withheld.faults(cluster, kind, name),
-        }
-    }
-}
-
-fn log_faults(cluster: &str, replaces: bool, faults: &Faults) {
-    let held = if replaces {
-        "the previous version stays in force"
-    } else {
-        "it is not in force"
-    };
-    for fault in faults.iter() {
-        tracing::error!(cluster, "{fault}; {held}");
     }
 }
 

@@ -10,8 +10,8 @@ use tokio::time::{Instant as Timer, sleep, timeout, timeout_at};
 
 use super::bounded::OVERDUE;
 use super::evidence;
-use super::kind::{WatchPurpose, WatchedKind};
-use super::object::{Name, ReceivedObject};
+use super::kind::{Name, WatchPurpose, WatchedKind};
+use super::object::ReceivedObject;
 use super::reach::{RecentFailures, SharedReach};
 use super::reporter::Reporter;
 use super::requests::{ApiError, ErrorResponse};

@@ -3,7 +3,7 @@
 //! A change that takes away more restrictions than `reload.maxRemoved` is not put in force: a
 //! file that was cut, or written only in part, is a valid change otherwise.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 

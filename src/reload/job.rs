@@ -2,11 +2,10 @@
 //! blocks only that thread.
 
 use std::collections::{BTreeSet, HashSet};
-use std::hint::black_box;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use std::{io, thread};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};

@@ -1,9 +1,12 @@
 //! Loads a snapshot from files, and reports every fault.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hint::black_box;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use super::files::{self, FaultsByCluster, FileTimes, ManifestFiles, Revision};
 use super::held_back::{self, UsableFiles};
@@ -21,8 +24,7 @@ use crate::tls::TlsContext;
 use crate::upstream::{self, Upstreams};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::Policies;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::{AdmissionPolicies, AdmissionSettings};
+use portcullis_policy::engine::admission::AdmissionPolicies;
 use portcullis_policy::field::{Fault, Faults};
 use portcullis_policy::manifest::{self, ObjectSet};
 

@@ -262,8 +262,8 @@ impl ReloadWorker {
     }
 
     fn job(&mut self, extent: ReloadExtent) -> ReloadJob {
-        let trigger = self.trigger.clone();
-        let changed = move || trigger.request(ReloadRequest::CHANGED);
+        let events = self.events.clone();
+        let changed = move || drop(events.send(FileEvent::ReloadRequest(ReloadRequest::CHANGED)));
         ReloadJob {
             state: Arc::clone(&self.state),
             path: self.path.clone(),

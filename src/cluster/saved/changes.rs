@@ -16,8 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{CacheFileError, RestoredSet, SavedKind, SavedObjects, TEXT_SHARE, hexadecimal, object, parse};
-use crate::cluster::kind::WatchedKind;
-use crate::cluster::object::Name;
+use crate::cluster::kind::{Name, WatchedKind};
 use crate::config::{CACHE_FILE_CHANGES, FileScope, files};
 
 /// The changes may have so many bytes, besides a quarter of those of the set, before the set is

@@ -6,30 +6,17 @@
 //! revoked grants come back. So absence needs evidence, or an administrator who confirms it
 //! (`portcullis serve --accept-absence`). Until then what was known stays in force.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::listing::Listing;
-use super::{Store, StoredKinds, SyncProgress};
+use super::listing::{ListEvidence, Listing};
+use super::state::{Doubt, StaleSince, Store, StoredKinds, SyncProgress};
 use crate::cluster::contents::ValidObject;
-use crate::cluster::kind::{WatchPurpose, WatchedKind};
+use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
+use crate::cluster::weight::LeftOutObjects;
 
 /// So many objects do not vanish at once between two lists, where they are more than half of
 /// their kind.
 const MANY: usize = 100;
-
-/// Why it is not believed that objects are gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Doubt(pub(crate) String);
-
-/// What is known of a list besides its objects.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ListEvidence {
-    /// Of which version it is, as far as versions can be compared.
-    pub(crate) version: Option<u64>,
-    /// Why the server that answered is no API server, where the list is empty and objects are known.
-    pub(crate) no_server: Option<String>,
-}
 
 /// What speaks for it that a kind is not served any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,12 +27,6 @@ pub(crate) enum AbsenceEvidence {
     Undefined,
     /// Something speaks against it.
     Contradicted(String),
-}
-
-impl fmt::Display for Doubt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 // === impl Store ===
@@ -71,7 +52,7 @@ impl Store {
             return Err(doubt);
         }
         let mut changed = was_known | objects.objects.retain(|_, _| false);
-        objects.left_out = super::LeftOutObjects::default();
+        objects.left_out = LeftOutObjects::default();
         (objects.newest, objects.outdated) = (None, None);
         if is_parameter {
             objects.progress = SyncProgress::Refused;
@@ -118,7 +99,7 @@ impl Store {
 
 impl StoredKinds {
     /// How many objects of `kind` are in force that `is_meant` means, by their names and marks.
-    fn count(&self, kind: &WatchedKind, is_meant: impl Fn(&super::Name, u32) -> bool) -> usize {
+    fn count(&self, kind: &WatchedKind, is_meant: impl Fn(&Name, u32) -> bool) -> usize {
         if kind.role == WatchPurpose::Definition {
             return self.definitions.names().filter(|name| is_meant(name, 0)).count();
         }
@@ -208,13 +189,6 @@ impl WatchedKind {
 
 /// What is not up to date for less time is not reported: watches end and begin again.
 const OUTDATED_AFTER: Duration = Duration::from_secs(60);
-
-/// Since when a kind may be another in the API server, and why.
-#[derive(Debug, Clone)]
-pub(crate) struct StaleSince {
-    pub(crate) since: Instant,
-    pub(crate) why: String,
-}
 
 // === impl Store ===
 

@@ -1,30 +1,21 @@
 //! What the status of AuthorizationPolicies and AdmissionExceptions is to say.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::held::{HeldObject, LatestVersion};
 use super::schema::SchemaState;
-use super::{HeldObject, LatestVersion, Origin, Store, StoredKinds};
+use super::state::{Store, StoredKinds};
 use crate::cluster::condition::{InForceCondition, NotedCondition};
 use crate::cluster::contents::ValidObject;
-use crate::cluster::kind::{WatchPurpose, WatchedKind};
-use crate::cluster::object::{Name, ReceivedObject, RefusedObject};
+use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
+use crate::cluster::object::{ReceivedObject, RefusedObject};
+use crate::reload::Origin;
 use portcullis_cel::Version;
 use portcullis_policy::authorization::Mode;
 use portcullis_policy::engine::{Time, Validity};
 use portcullis_policy::field::{Fault, Faults};
 use portcullis_policy::manifest::{ObjectIdentity, ValidatedObject};
-
-/// Which versions of Portcullis' own kinds decide requests.
-#[derive(Default)]
-pub(crate) struct InForceVersions {
-    /// Those that were given to the last that asked.
-    offered: BTreeMap<(WatchedKind, Name), [u8; 32]>,
-    /// Those that are in force.
-    in_force: BTreeMap<(WatchedKind, Name), [u8; 32]>,
-    /// Those of which the gateway's files have the same object, which holds instead.
-    in_files: BTreeSet<ObjectIdentity>,
-}
 
 /// The condition that an object is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]

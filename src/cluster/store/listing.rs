@@ -6,13 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::absence::{Doubt, ListEvidence};
+use super::held::ReadObject;
 use super::schema::{MAX_DEFINITIONS, ReadDefinition};
-use super::withheld::{self, LeftOutObjects};
-use super::{ReadObject, Store, StoredKinds, SyncProgress};
-use crate::cluster::kind::{WatchPurpose, WatchedKind};
-use crate::cluster::object::{Name, ReceivedObject};
-use crate::cluster::weight::LeftOutReason;
+use super::state::{Doubt, Store, StoredKinds, SyncProgress};
+use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
+use crate::cluster::object::ReceivedObject;
+use crate::cluster::weight::{LeftOutObjects, LeftOutReason, log_new_left_out};
 use portcullis_cel::Version;
 
 /// A list that is not at its end.
@@ -27,6 +26,15 @@ pub(crate) struct Listing {
     cel_version: Version,
     /// How many objects it has so far, those that were left out too.
     pub(crate) objects: usize,
+}
+
+/// What is known of a list besides its objects.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ListEvidence {
+    /// Of which version it is, as far as versions can be compared.
+    pub(crate) version: Option<u64>,
+    /// Why the server that answered is no API server, where the list is empty and objects are known.
+    pub(crate) no_server: Option<String>,
 }
 
 /// What became of a list.
@@ -179,7 +187,7 @@ impl Store {
         } = listing;
         changed |= kind.role == WatchPurpose::Parameter
             && (!objects.known || !is_whole || left_out.all() != objects.left_out.all());
-        withheld::log_new(cluster, kind, &left_out, &objects.left_out);
+        log_new_left_out(cluster, kind, &left_out, &objects.left_out);
         for name in left_out.names() {
             changed |= objects.objects.leave_out(name);
         }

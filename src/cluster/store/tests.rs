@@ -12,6 +12,7 @@ use super::*;
 use crate::config::Selector;
 use crate::reload::WatchedPart;
 use portcullis_policy::engine::LabelSelector;
+use portcullis_policy::field::Faults;
 
 const ROLES: &str = "ClusterRole";
 const POLICIES: &str = "AuthorizationPolicy";

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::reload::source::WatchedObjects;
+use crate::reload::watched::WatchedObjects;
 use portcullis_cel::Version;
 
 fn names(folder: &Path, cluster: Option<&str>) -> (Vec<String>, Faults) {

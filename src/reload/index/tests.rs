@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::reload::source::WatchedPart;
+use crate::reload::watched::WatchedPart;
 use portcullis_cel::{Version, json};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::authorization::matching::ClusterScoped;

@@ -1,0 +1,456 @@
+//! What is held of each object: the version in force, and the last one received.
+//!
+//! Where the API server's schema lacks a field, the API server may have dropped it from
+//! what a user wrote, and with it a limit. That cannot be seen in what is left. So
+//! while a definition lacks a field, or is not known, no AuthorizationPolicy that
+//! allows and no AdmissionException is taken that was not in force before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use openssl::sha::Sha256;
+
+use super::schema::SchemaState;
+use crate::cluster::contents::ValidObject;
+use crate::cluster::kind::{Name, WatchedKind};
+use crate::cluster::memory::Charge;
+use crate::cluster::object::{ReceivedObject, RefusedObject, ServerMetadata};
+use crate::reload::WatchedPart;
+use portcullis_cel::Version;
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
+
+/// What is held of one object.
+#[derive(Default)]
+pub(crate) struct HeldObject {
+    pub(crate) good: Option<ValidObject>,
+    pub(crate) newest: LatestVersion,
+    /// None where nothing is.
+    pub(crate) noted: Option<Box<ServerMetadata>>,
+    /// The last list that had it.
+    pub(crate) listed: u32,
+}
+
+/// What became of the last version received.
+#[derive(Default)]
+pub(crate) enum LatestVersion {
+    /// It holds.
+    #[default]
+    Good,
+    Faulty(Box<ObjectFault>),
+    Withheld(Box<WithheldVersion>),
+}
+
+/// Why the last version received does not hold.
+pub(crate) struct ObjectFault {
+    /// Of that version.
+    pub(crate) digest: [u8; 32],
+    pub(crate) refused: RefusedObject,
+    /// `None` where it is the version that holds.
+    pub(crate) charge: Option<Charge>,
+}
+
+/// An object that was read.
+pub(crate) struct ReadObject {
+    pub(crate) outcome: Result<ValidObject, (RefusedObject, Charge)>,
+    pub(crate) digest: [u8; 32],
+    pub(crate) noted: ServerMetadata,
+}
+
+/// A version that is withheld.
+pub(crate) struct WithheldVersion {
+    good: ValidObject,
+    noted: ServerMetadata,
+    schema: SchemaState,
+    /// Whether the API server may have dropped fields when it stored this version.
+    may_lack_fields: bool,
+}
+
+// === impl HeldObject ===
+
+impl HeldObject {
+    /// Takes a version as it was saved.
+    pub(crate) fn restore(&mut self, cluster: &str, read: ReadObject) {
+        match read.outcome {
+            Ok(good) => self.good = Some(good),
+            Err((refused, charge)) => self.refuse(cluster, read.digest, refused, Some(charge)),
+        }
+    }
+
+    /// How much memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let good = self.good.as_ref().map(|good| &good.charge);
+        let newest = match &self.newest {
+            LatestVersion::Good => None,
+            LatestVersion::Faulty(fault) => fault.charge.as_ref(),
+            LatestVersion::Withheld(withheld) => Some(withheld.charge()),
+        };
+        good.into_iter().chain(newest).map(Charge::bytes).sum()
+    }
+
+    /// Whether the last version received does not hold.
+    pub(crate) fn has_faults(&self) -> bool {
+        match &self.newest {
+            LatestVersion::Good => false,
+            LatestVersion::Faulty(_) => true,
+            LatestVersion::Withheld(withheld) => withheld.why().is_some(),
+        }
+    }
+
+    /// Whether the last version received is this one.
+    pub(crate) fn is_of(&self, received: &ReceivedObject) -> bool {
+        match (&self.newest, &self.good) {
+            (LatestVersion::Faulty(fault), _) => fault.digest == received.digest,
+            (LatestVersion::Withheld(withheld), _) => withheld.is_of(received),
+            (LatestVersion::Good, Some(good)) => good.content.digest == received.digest,
+            (LatestVersion::Good, None) => false,
+        }
+    }
+
+    pub(crate) fn note(&mut self, noted: ServerMetadata) {
+        self.noted = (noted != ServerMetadata::NOTHING).then(|| Box::new(noted));
+    }
+
+    /// What the API server notes besides it.
+    pub(crate) fn noted(&self) -> &ServerMetadata {
+        static NOTHING: ServerMetadata = ServerMetadata::NOTHING;
+        self.noted.as_deref().unwrap_or(&NOTHING)
+    }
+
+    /// Keeps the version before, and why.
+    pub(crate) fn refuse(
+        &mut self,
+        cluster: &str,
+        digest: [u8; 32],
+        refused: RefusedObject,
+        charge: Option<Charge>,
+    ) {
+        log_faults(cluster, self.good.is_some(), &refused.faults);
+        self.newest = LatestVersion::Faulty(Box::new(ObjectFault {
+            digest,
+            refused,
+            charge,
+        }));
+    }
+}
+
+// === impl LatestVersion ===
+
+impl LatestVersion {
+    /// Why it does not hold, if it does not.
+    pub(crate) fn faults(&self, cluster: &Arc<str>, kind: &WatchedKind, name: &Name) -> Option<Faults> {
+        match self {
+            Self::Good => None,
+            Self::Faulty(fault) => Some(fault.refused.faults.clone()),
+            Self::Withheld(withheld) => withheld.faults(cluster, kind, name),
+        }
+    }
+}
+
+impl HeldObject {
+    /// Takes a valid version, or withholds it. Whether what holds changed.
+    pub(crate) fn take(
+        &mut self,
+        cluster: &Arc<str>,
+        kind: &WatchedKind,
+        good: ValidObject,
+        schema: &SchemaState,
+    ) -> bool {
+        let is_same = self
+            .good
+            .as_ref()
+            .is_some_and(|held| held.content.digest == good.content.digest);
+        if is_same || !good.object.lets_through() || *schema == SchemaState::Current {
+            (self.good, self.newest) = (Some(good), LatestVersion::Good);
+            return !is_same;
+        }
+        let withheld = WithheldVersion {
+            may_lack_fields: schema.drops_fields(),
+            schema: schema.clone(),
+            noted: self.noted().clone(),
+            good,
+        };
+        withheld.report(cluster, kind, self.good.is_some());
+        self.newest = LatestVersion::Withheld(Box::new(withheld));
+        false
+    }
+
+    /// The API server's schema of this kind is known again. Whether what holds changed.
+    pub(crate) fn settle(&mut self, cluster: &Arc<str>, kind: &WatchedKind, schema: &SchemaState) -> bool {
+        let mut withheld = match std::mem::take(&mut self.newest) {
+            LatestVersion::Withheld(withheld) => withheld,
+            newest => {
+                self.newest = newest;
+                return false;
+            }
+        };
+        withheld.may_lack_fields |= schema.drops_fields();
+        if *schema == SchemaState::Current && !withheld.may_lack_fields {
+            self.good = Some(withheld.good);
+            return true;
+        }
+        if withheld.schema != *schema {
+            withheld.schema = schema.clone();
+            withheld.report(cluster, kind, self.good.is_some());
+        }
+        self.newest = LatestVersion::Withheld(withheld);
+        false
+    }
+}
+
+// === impl WithheldVersion ===
+
+impl WithheldVersion {
+    pub(crate) const fn charge(&self) -> &Charge {
+        &self.good.charge
+    }
+
+    /// Whether it is this very version. One that may lack fields is another as soon as
+    /// it is written again, whatever it says.
+    pub(crate) fn is_of(&self, received: &ReceivedObject) -> bool {
+        self.good.content.digest == received.digest
+            && (!self.may_lack_fields || self.noted.is_as_written(&received.noted))
+    }
+
+    /// Its expressions, for another version of CEL.
+    ///
+    /// # Errors
+    ///
+    /// Every fault of the object, and its digest.
+    pub(crate) fn compile_anew(
+        &mut self,
+        cluster: &Arc<str>,
+        version: Version,
+    ) -> Result<(), ([u8; 32], RefusedObject)> {
+        let compiled = self.good.compile_anew(cluster, version);
+        compiled.map_err(|refused| (self.good.content.digest, refused))
+    }
+
+    fn report(&self, cluster: &Arc<str>, kind: &WatchedKind, replaces: bool) {
+        if let Some(faults) = self.faults(cluster, kind, &self.good.content.name) {
+            log_faults(cluster, replaces, &faults);
+        }
+    }
+
+    /// Why it is withheld; `None` while that is not known.
+    pub(crate) fn faults(&self, cluster: &Arc<str>, kind: &WatchedKind, name: &Name) -> Option<Faults> {
+        let place = Place {
+            file: Some(format!("cluster {cluster}").into()),
+            object: format!("{}/{}", kind.kind, name.1),
+            ..Place::default()
+        };
+        let mut faults = Faults::new();
+        faults.push(Fault::error(place, FaultKind::Forbidden, self.why()?));
+        Some(faults)
+    }
+
+    /// Why it is withheld, for those who wrote it; `None` while that is not known.
+    pub(crate) fn why(&self) -> Option<String> {
+        self.schema.why().or_else(|| {
+            let is_over = matches!(self.schema, SchemaState::Recent | SchemaState::Current);
+            is_over.then(|| {
+                "not taken: it was stored while the CustomResourceDefinition lacked fields, so the API server may \
+                 have dropped a restriction: review it, and write it again with `kubectl replace --force`"
+                    .to_owned()
+            })
+        })
+    }
+}
+
+/// How many parts a kind has: of 100,000 objects, one has some 1,600.
+const PARTS: u64 = 64;
+
+/// What is held of each object, by name.
+#[derive(Default)]
+pub(crate) struct HeldObjects {
+    /// None until there is an object, so that a kind without any costs nothing.
+    parts: Vec<HeldPart>,
+    unsaved: UnsavedNames,
+}
+
+/// Of which objects another version may hold than is saved.
+#[derive(Default)]
+pub(crate) enum UnsavedNames {
+    /// Of so many that it does not matter which.
+    #[default]
+    Any,
+    /// Of these.
+    Some(BTreeSet<Name>),
+}
+
+/// Where more than so many objects changed, all are saved.
+const FEW: usize = 1_000;
+
+/// The objects whose names have one hash.
+#[derive(Default)]
+struct HeldPart {
+    objects: BTreeMap<Name, Box<HeldObject>>,
+    /// What was given of it last, if nothing changed since.
+    given: Option<Arc<WatchedPart>>,
+}
+
+// === impl HeldObjects ===
+
+impl HeldObjects {
+    pub(crate) fn get(&self, name: &Name) -> Option<&HeldObject> {
+        Some(self.parts.get(place(name))?.objects.get(name)?)
+    }
+
+    /// To be changed; a new one if there is none of this name.
+    pub(crate) fn entry(&mut self, name: Name) -> &mut HeldObject {
+        if self.parts.is_empty() {
+            self.parts
+                .resize_with(usize::try_from(PARTS).unwrap_or_default(), HeldPart::default);
+        }
+        self.unsaved.note(&name);
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "a place is less than PARTS, and there are as many"
+        )]
+        let part = &mut self.parts[place(&name)];
+        part.changing().entry(name).or_default()
+    }
+
+    pub(crate) fn remove(&mut self, name: &Name) -> Option<Box<HeldObject>> {
+        let gone = self.parts.get_mut(place(name))?.changing().remove(name)?;
+        self.unsaved.note(name);
+        Some(gone)
+    }
+
+    /// Of which objects another version may hold than when this was asked for last.
+    pub(crate) fn take_unsaved(&mut self) -> UnsavedNames {
+        std::mem::replace(&mut self.unsaved, UnsavedNames::Some(BTreeSet::new()))
+    }
+
+    /// To be changed where that changes nothing of what holds.
+    pub(crate) fn peek_mut(&mut self, name: &Name) -> Option<&mut HeldObject> {
+        let part = self.parts.get_mut(place(name))?;
+        Some(part.objects.get_mut(name)?)
+    }
+
+    /// Keeps those whose names and marks `is_kept` takes. Whether any went.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&Name, u32) -> bool) -> bool {
+        let mut changed = false;
+        for part in &mut self.parts {
+            if !part.objects.iter().all(|(name, held)| is_kept(name, held.listed)) {
+                let unsaved = &mut self.unsaved;
+                part.changing().retain(|name, held| {
+                    let is_kept = is_kept(name, held.listed);
+                    if !is_kept {
+                        unsaved.note(name);
+                    }
+                    is_kept
+                });
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// The last version of the object of this name is not taken: what let requests pass goes, and
+    /// what restricts holds on. Whether what holds changed.
+    pub(crate) fn leave_out(&mut self, name: &Name) -> bool {
+        let restricts = |held: &HeldObject| {
+            let good = held.good.as_ref();
+            good.is_some_and(|good| good.object.restricts())
+        };
+        if self.get(name).is_none_or(restricts) {
+            return false;
+        }
+        self.remove(name).is_some_and(|gone| gone.good.is_some())
+    }
+
+    /// In the order of their names.
+    pub(crate) fn by_name(&self) -> impl Iterator<Item = (&Name, &HeldObject)> {
+        let mut all: Vec<_> = self.iter().collect();
+        all.sort_unstable_by_key(|(name, _)| *name);
+        all.into_iter()
+    }
+
+    /// In an order of its own.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Name, &HeldObject)> {
+        let objects = self.parts.iter().flat_map(|part| &part.objects);
+        objects.map(|(name, held)| (name, &**held))
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &HeldObject> {
+        self.iter().map(|(_, held)| held)
+    }
+
+    /// To be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&Name, &mut HeldObject)> {
+        self.unsaved = UnsavedNames::Any;
+        let objects = self.parts.iter_mut().flat_map(HeldPart::changing);
+        objects.map(|(name, held)| (name, &mut **held))
+    }
+
+    /// What was given may be asked for otherwise from now on.
+    pub(crate) fn forget_given(&mut self) {
+        self.parts.iter_mut().for_each(|part| part.given = None);
+    }
+
+    /// What holds of it and `is_wanted`, part by part; parts in which nothing changed are the
+    /// very ones that were given last.
+    pub(crate) fn give(
+        &mut self,
+        is_wanted: impl Fn(&ValidObject) -> bool,
+    ) -> impl Iterator<Item = Arc<WatchedPart>> {
+        let given = self.parts.iter_mut().map(move |part| part.give(&is_wanted));
+        given.filter(|part| !part.objects.is_empty())
+    }
+}
+
+// === impl UnsavedNames ===
+
+impl UnsavedNames {
+    fn note(&mut self, name: &Name) {
+        if let Self::Some(names) = self {
+            names.insert(name.clone());
+            if names.len() > FEW {
+                *self = Self::Any;
+            }
+        }
+    }
+}
+
+// === impl HeldPart ===
+
+impl HeldPart {
+    fn changing(&mut self) -> &mut BTreeMap<Name, Box<HeldObject>> {
+        self.given = None;
+        &mut self.objects
+    }
+
+    fn give(&mut self, is_wanted: impl Fn(&ValidObject) -> bool) -> Arc<WatchedPart> {
+        let given = self.given.get_or_insert_with(|| {
+            let good = self.objects.values().filter_map(|held| held.good.as_ref());
+            let (mut digest, mut objects) = (Sha256::new(), Vec::new());
+            for good in good.filter(|good| is_wanted(good)) {
+                digest.update(&good.content.digest);
+                objects.push(Arc::clone(&good.object));
+            }
+            Arc::new(WatchedPart {
+                objects,
+                digest: digest.finish(),
+            })
+        });
+        Arc::clone(given)
+    }
+}
+
+fn place(name: &Name) -> usize {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    usize::try_from(hasher.finish() % PARTS).unwrap_or_default()
+}
+
+pub(crate) fn log_faults(cluster: &str, replaces: bool, faults: &Faults) {
+    let held = if replaces {
+        "the previous version stays in force"
+    } else {
+        "it is not in force"
+    };
+    for fault in faults.iter() {
+        tracing::error!(cluster, "{fault}; {held}");
+    }
+}
