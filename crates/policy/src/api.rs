@@ -10,10 +10,10 @@
 //! the version of its request.
 
 mod admission_review;
-#[cfg(test)]
-mod mutated_input;
 mod status;
 mod subject_access_review;
+#[cfg(test)]
+mod tests;
 
 pub use admission_review::{
     AdmissionReview, AdmissionReviewError, OwnedAdmissionReview, ReviewVersion, ask, verify, verify_decoded,

@@ -15,8 +15,6 @@
 //! `api/authorization/{v1,v1beta1}/types.go`, and for duplicate keys and `null`
 //! Go's `encoding/json`.
 
-#[cfg(test)]
-mod hostile;
 mod validate;
 mod wire;
 

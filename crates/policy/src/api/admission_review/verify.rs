@@ -10,9 +10,6 @@
 //! `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`; the checks before
 //! it are those of `client-go`'s decoder.
 
-#[cfg(test)]
-mod hostile;
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 

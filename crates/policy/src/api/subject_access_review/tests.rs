@@ -1,6 +1,7 @@
 //! Reviews valid, odd and hostile.
 
 mod ask;
+mod hostile;
 mod refused;
 mod reply;
 

@@ -1,3 +1,5 @@
+mod hostile;
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -4,9 +4,9 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::super::mutated_input::mutated;
-use super::*;
+use super::super::*;
 use crate::api::status;
+use crate::api::tests::mutated;
 
 /// A valid review to begin with.
 const SEED: &str = r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","metadata":{},"spec":{"user":"j\u00e9\ud83d\ude00","uid":"","group":["a","b"],"extra":{"k":["v",null],"l":null},"resourceAttributes":{"verb":"list","resource":"pods","labelSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]}]},"fieldSelector":{"rawSelector":"x"}}},"status":{"allowed":false}}"#;

@@ -4,9 +4,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::*;
+use super::super::*;
 use crate::api::admission_review::fixtures;
-use crate::api::mutated_input::mutated;
+use crate::api::tests::mutated;
 use portcullis_cel::json::MAX_DEPTH;
 
 /// A valid reply to begin with, that refuses.

@@ -1,0 +1,101 @@
+//! Clusters that are followed, saved, changed and dropped.
+
+use super::*;
+use crate::cluster::saved::SnapshotSaver;
+use crate::cluster::store::AbsenceEvidence;
+use crate::config::{self, FileScope};
+
+const KUBECONFIG: &str = "apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]
+users: [{name: u, user: {tokenFile: token}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+";
+
+/// A configuration with the cluster `east`, and its folder. As those of a tenant, its files are
+/// in a folder of its own.
+fn mk_config(limits: &str) -> (tempfile::TempDir, Config) {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    std::fs::create_dir_all(folder.path().join("clusters.d/east")).unwrap();
+    // {"sub":"system:serviceaccount:portcullis:gateway"}
+    let token = "e30.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6cG9ydGN1bGxpczpnYXRld2F5In0.e30";
+    write("clusters.d/east/token", token);
+    write("clusters.d/east/kubeconfig", KUBECONFIG);
+    let entry = "name: east\nkubeconfig: kubeconfig\ncacheFile: east.saved\n";
+    write("clusters.d/east/east.yaml", entry);
+    let text = format!(
+        "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n\
+             server: {{address: '127.0.0.1:0', tls: {{certificate: a, privateKey: b}}}}\n\
+             clusters: clusters.d\n{limits}"
+    );
+    let (config, faults) = config::parse(&folder.path().join("portcullis.yaml"), &text, folder.path());
+    (folder, config.unwrap_or_else(|| panic!("{faults}")))
+}
+
+fn store(clusters: &Clusters) -> Arc<Store> {
+    Arc::clone(&clusters.known().clusters["east"].store)
+}
+
+#[test]
+fn a_cluster_of_which_nothing_is_known_is_awaited() {
+    let (_folder, config) = mk_config("");
+    let before = Instant::now();
+    let watched = Clusters::new().objects(&config);
+    let awaited = watched[0].awaited.as_ref().unwrap();
+    let own_user = "system:serviceaccount:portcullis:gateway";
+    assert_eq!(awaited.own_user.as_deref(), Some(own_user));
+    assert!(awaited.until >= before + MAX_AWAITED && awaited.until <= Instant::now() + MAX_AWAITED);
+}
+
+#[test]
+fn absence_is_accepted_where_an_administrator_says_so() {
+    let (folder, config) = mk_config("");
+    let policies = WatchedKind::of_object("portcullis.dev/v1alpha1", "AuthorizationPolicy");
+    let spec = r#"{"effect":"Deny","subjects":[{"kind":"User","name":"joe"}],
+            "resourceRules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}]}"#;
+    let text = format!(
+        r#"{{"apiVersion":"portcullis.dev/v1alpha1","kind":"AuthorizationPolicy","metadata":{{"name":"a"}},"spec":{spec}}}"#
+    );
+    let name = (String::new(), "a".to_owned());
+    let api_version = "portcullis.dev/v1alpha1";
+    let received = object::ReceivedObject::new(&policies, api_version, name.clone(), text.as_bytes());
+    let saved = Store::new("east", None, Version::NEWEST);
+    saved.apply(&policies, name, received);
+    let path = folder.path().join("clusters.d/east/east.saved");
+    SnapshotSaver::new(path, FileScope::Anywhere, "east")
+        .save(&saved.unsaved(true))
+        .unwrap();
+    for (clusters, is_accepted) in [
+        (Clusters::new(), false),
+        (
+            Clusters::accepting_absence(BTreeSet::from(["east".to_owned()])),
+            true,
+        ),
+    ] {
+        let watched = clusters.objects(&config);
+        assert_eq!(watched[0].awaited, None, "something was saved");
+        let gone = store(&clusters).not_served(&policies, &AbsenceEvidence::Undefined);
+        assert_eq!(gone.is_ok(), is_accepted, "{gone:?}");
+    }
+}
+
+#[test]
+fn what_all_objects_may_take_is_as_configured() {
+    let (_folder, config) = mk_config("limits: {watchedBytes: 16Mi}\n");
+    assert_eq!(watched_bytes(&config), 16 << 20);
+    let (_folder, config) = mk_config("");
+    assert_eq!(
+        watched_bytes(&config),
+        memory_of_process().unwrap_or(LEAST_MEMORY) / 2
+    );
+}
+
+#[test]
+fn the_token_file_of_a_tenant_is_read_with_the_configuration_alone() {
+    let (_folder, config) = mk_config("");
+    let (context, _, faults) = context_of(&config.clusters[0]);
+    let bearer = context.unwrap().user.unwrap().bearer.unwrap();
+    assert!(bearer.file.is_none(), "{faults}");
+}
