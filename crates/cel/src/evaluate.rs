@@ -197,6 +197,11 @@ impl<'a> Evaluation<'_, 'a> {
         Err(EvalError::Interrupted)
     }
 
+    /// How many bytes may still be allocated.
+    pub(crate) const fn room(&self) -> usize {
+        self.bytes
+    }
+
     /// How many items a list may have that is made now.
     pub(crate) const fn room_for_items(&self) -> usize {
         self.bytes / List::BYTES_PER_ITEM

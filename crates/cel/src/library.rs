@@ -19,6 +19,7 @@ mod standard;
 mod strings;
 mod timestamps;
 mod urls;
+mod writer;
 
 pub(crate) use authorizer::{AUTHORIZER, RESOURCE_CHECK};
 pub(crate) use format::{check as check_format, is_formattable};

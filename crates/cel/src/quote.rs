@@ -8,6 +8,16 @@ pub fn quote(into: &mut String, text: &str) {
     let _infallible = write_quoted(into, &[text]);
 }
 
+/// A text that is quoted as [`quote`] does, when it is written and as far as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Quoted<'t>(pub(crate) &'t str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_quoted(f, &[self.0])
+    }
+}
+
 /// Quotes the parts of one text, as [`quote`] does the whole.
 ///
 /// # Errors

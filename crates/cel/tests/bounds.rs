@@ -192,6 +192,9 @@ fn all_that_an_evaluation_makes_counts_in_bytes() {
     let entries: String = (0..200).map(|number| format!("{number}:i,")).collect();
     // What is named is made once.
     let many = |of: &str, one: &str| format!("[{of}].map(o,lists.range(1000).map(i,{one})) == []");
+    // A text of half a megabyte, and one of 25 MB, that are made once.
+    let shared = "[object.text.replace('\\n','0123456789')].map(s, lists.range(2000).map(i,s))";
+    let long = format!("object.text.replace('a','{}')", "\\u0001".repeat(500));
     let query = "'http://a/?b=' + object.text.upperAscii().replace('\\n','')";
     for expression in [
         many("object.text", "o.upperAscii()"),
@@ -202,6 +205,13 @@ fn all_that_an_evaluation_makes_counts_in_bytes() {
         many("lists.range(2000)", "o.transformMap(k,v,v)"),
         many("lists.range(2000)", "o.transformMapEntry(k,v,{v:v})"),
         many("lists.range(3000)", "o.filter(j,true)"),
+        format!("'%s'.format([{shared}]) == ''"),
+        format!("'%s'.format([{{'k':{shared}}}]) == ''"),
+        format!("'%s'.format([[bytes({long})]]) == ''"),
+        format!("{shared}[0].join(',') == ''"),
+        format!("strings.quote({long} + {long}) == ''"),
+        format!("'%x'.format([{long}]) == ''"),
+        format!("'%X'.format([{long}]) == ''"),
         many(query, "url(o).getQuery()"),
         many("1", "quantity('1e99999').add(quantity('1'))"),
         many("'1.0.0-' + object.list.map(i,'a').join('.a.')", "semver(o)"),

@@ -1,16 +1,15 @@
 //! `format`: text with `%s`, `%d`, `%f`, `%e`, `%b`, `%x`, `%X`, `%o`, `%%`
 //! (cel-go `ext/formatting.go`).
 
-use std::fmt::Write;
-
 use super::conversions::shortest;
 use super::standard::{Computed, mismatched};
+use super::writer::TextWriter;
 use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::program::Call;
-use crate::quote::quote;
+use crate::quote::Quoted;
 use crate::types::Type;
-use crate::value::{Key, Text, Value};
+use crate::value::{Key, Map, Value};
 
 /// At least as many digits as distinguish two doubles.
 const MOST_PRECISION: usize = 1000;
@@ -22,24 +21,22 @@ pub(crate) fn format<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &
     own.work(format.len())?;
     let count = values.len();
     let mut values = values.items();
-    let mut text = String::with_capacity(format.len());
+    let mut out = TextWriter::new(own);
     let mut rest: &str = format;
     while let Some((before, after)) = rest.split_once('%') {
-        text.push_str(before);
+        out.push(before)?;
         if let Some(after) = after.strip_prefix('%') {
-            text.push('%');
+            out.push("%")?;
             rest = after;
             continue;
         }
         let Some(value) = values.next() else {
             return Err(EvalError::failed(format!("index {count} out of range")));
         };
-        rest = clause(own, after, &value, &mut text)?;
-        own.has_room(text.len())?;
+        rest = clause(&mut out, after, &value)?;
     }
-    text.push_str(rest);
-    own.allocate(text.len() + Text::BYTES)?;
-    Ok(Value::String(Text::from(text)))
+    out.push(rest)?;
+    out.finish()
 }
 
 /// Finds what is wrong with a constant `format` of values of these types.
@@ -94,10 +91,9 @@ fn takes(clause: char, of: &Type) -> Option<bool> {
 
 /// Writes `value` as the clause at the beginning of `format`, and returns the rest.
 fn clause<'f>(
-    own: &mut Evaluation<'_, '_>,
+    out: &mut TextWriter<'_, '_, '_>,
     format: &'f str,
     value: &Value<'_>,
-    text: &mut String,
 ) -> Result<&'f str, EvalError> {
     let (precision, format) = precision(format)?;
     let mut characters = format.chars();
@@ -105,14 +101,14 @@ fn clause<'f>(
         .next()
         .ok_or_else(|| EvalError::failed("unexpected end of string"))?;
     match clause {
-        's' => string(own, value, text, 0)?,
-        'd' => text.push_str(&decimal(value)?),
-        'f' => text.push_str(&fixed(number(value, "fixed-point")?, precision)),
-        'e' => text.push_str(&scientific(number(value, "scientific")?, precision)),
-        'b' => text.push_str(&binary(value)?),
-        'x' => text.push_str(&hex(value)?),
-        'X' => text.push_str(&hex(value)?.to_uppercase()),
-        'o' => text.push_str(&octal(value)?),
+        's' => string(out, value, 0)?,
+        'd' => out.push(&decimal(value)?)?,
+        'f' => out.push(&fixed(number(value, "fixed-point")?, precision))?,
+        'e' => out.push(&scientific(number(value, "scientific")?, precision))?,
+        'b' => out.push(&binary(value)?)?,
+        'x' => hex(out, value, HexCase::Lower)?,
+        'X' => hex(out, value, HexCase::Upper)?,
+        'o' => out.push(&octal(value)?)?,
         _ => {
             // A byte is a character to upstream.
             let other = format.bytes().next().map_or('\0', char::from);
@@ -161,47 +157,38 @@ fn imprecise(why: &str) -> EvalError {
     ))
 }
 
-fn string(
-    own: &mut Evaluation<'_, '_>,
-    value: &Value<'_>,
-    text: &mut String,
-    level: usize,
-) -> Result<(), EvalError> {
-    own.work(1)?;
+fn string(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, level: usize) -> Result<(), EvalError> {
+    out.own.work(1)?;
     if level > MOST_LEVELS {
         return Err(EvalError::failed("the value to be formatted nests too deep"));
     }
-    let before = text.len();
     match value {
-        Value::Null => text.push_str("null"),
-        Value::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
-        Value::Int(_) | Value::Uint(_) => text.push_str(&decimal(value)?),
-        Value::Double(double) => text.push_str(&shortest(*double)),
-        Value::String(own) => text.push_str(own),
-        Value::Bytes(bytes) => text.push_str(utf8(bytes)?),
-        Value::Duration(duration) => written(text, duration),
-        Value::Timestamp(timestamp) => written(text, timestamp),
-        Value::Type(of) => text.push_str(&of.runtime_name()),
+        Value::Null => out.push("null"),
+        Value::Bool(value) => out.display(value),
+        Value::Int(_) | Value::Uint(_) => out.push(&decimal(value)?),
+        Value::Double(double) => out.push(&shortest(*double)),
+        Value::String(text) => out.push(text),
+        Value::Bytes(bytes) => {
+            out.own.work(bytes.len())?;
+            out.push(utf8(bytes)?)
+        }
+        Value::Duration(duration) => out.display(duration),
+        Value::Timestamp(timestamp) => out.display(timestamp),
+        Value::Type(of) => out.push(&of.runtime_name()),
         Value::List(list) => {
-            own.work(list.len())?;
-            text.push('[');
+            out.push("[")?;
             for (position, item) in list.items().enumerate() {
-                text.push_str(if position > 0 { ", " } else { "" });
-                member(own, &item, text, level + 1)?;
+                out.push(if position > 0 { ", " } else { "" })?;
+                member(out, &item, level + 1)?;
             }
-            text.push(']');
+            out.push("]")
         }
-        Value::Map(map) if map.object_type().is_none() => {
-            own.work(map.len())?;
-            entries(own, map.entries(), text, level)?;
-        }
+        Value::Map(map) if map.object_type().is_none() => entries(out, map, level),
         other => {
             let takes = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps";
-            return Err(unfit("string", takes, other));
+            Err(unfit("string", takes, other))
         }
     }
-    own.work(text.len() - before)?;
-    own.has_room(text.len())
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str, EvalError> {
@@ -213,69 +200,86 @@ fn utf8(bytes: &[u8]) -> Result<&str, EvalError> {
     })
 }
 
-fn entries(
-    own: &mut Evaluation<'_, '_>,
-    entries: Vec<(Value<'_>, Value<'_>)>,
-    text: &mut String,
+/// How many bytes an entry takes while a map is written, besides the text of its key.
+const BYTES_PER_ENTRY: usize = 2 * (size_of::<(Value<'_>, Value<'_>)>() + size_of::<String>());
+
+fn entries(out: &mut TextWriter<'_, '_, '_>, map: &Map<'_>, level: usize) -> Result<(), EvalError> {
+    let before = out.own.room() + out.allocated();
+    let written = sorted_entries(out, map, level).and_then(|sorted| write_entries(out, &sorted, level));
+    // What was needed on the way, besides the text itself, is gone.
+    out.own.release(before - out.allocated() - out.own.room());
+    written
+}
+
+/// What is written of each key, and its value, in the order of the texts.
+fn sorted_entries<'a>(
+    out: &mut TextWriter<'_, '_, '_>,
+    map: &Map<'a>,
+    level: usize,
+) -> Result<Vec<(String, Value<'a>)>, EvalError> {
+    out.own.work(map.len())?;
+    out.own.allocate(map.len().saturating_mul(BYTES_PER_ENTRY))?;
+    let entries = map.entries().into_iter();
+    let named = entries.map(|(key, value)| Ok((key_text(out, &key, level)?, value)));
+    let mut named = named.collect::<Result<Vec<_>, EvalError>>()?;
+    let levels = named.len().checked_ilog2().unwrap_or_default() as usize;
+    out.own.work(named.len() * levels)?;
+    named.sort_by(|(left, _), (right, _)| left.cmp(right));
+    Ok(named)
+}
+
+/// What is written of the key of a map. It stays counted.
+fn key_text(out: &mut TextWriter<'_, '_, '_>, key: &Value<'_>, level: usize) -> Result<String, EvalError> {
+    if !matches!(
+        Key::new(key),
+        Some(Key::Bool(_) | Key::Int(_) | Key::Uint(_) | Key::String(_))
+    ) {
+        return Err(EvalError::failed(format!(
+            "error during formatting: no formatting function for map key of type {}",
+            key.type_of().runtime_name()
+        )));
+    }
+    let mut text = TextWriter::new(out.own);
+    member(&mut text, key, level + 1)?;
+    let allocated = text.allocated();
+    let text = text.into_string();
+    out.own.allocate(allocated)?;
+    Ok(text)
+}
+
+fn write_entries(
+    out: &mut TextWriter<'_, '_, '_>,
+    entries: &[(String, Value<'_>)],
     level: usize,
 ) -> Result<(), EvalError> {
-    let mut written = Vec::with_capacity(entries.len());
-    for (key, value) in entries {
-        if !matches!(
-            Key::new(&key),
-            Some(Key::Bool(_) | Key::Int(_) | Key::Uint(_) | Key::String(_))
-        ) {
-            return Err(EvalError::failed(format!(
-                "error during formatting: no formatting function for map key of type {}",
-                key.type_of().runtime_name()
-            )));
-        }
-        let (mut own_key, mut own_value) = (String::new(), String::new());
-        member(own, &key, &mut own_key, level + 1)?;
-        member(own, &value, &mut own_value, level + 1)?;
-        own.allocate(own_key.len() + own_value.len() + 2 * Text::BYTES)?;
-        written.push((own_key, own_value));
+    out.push("{")?;
+    for (position, (key, value)) in entries.iter().enumerate() {
+        out.push(if position > 0 { ", " } else { "" })?;
+        out.push(key)?;
+        out.push(":")?;
+        member(out, value, level + 1)?;
     }
-    let levels = written.len().checked_ilog2().unwrap_or_default() as usize;
-    own.work(written.len() * levels)?;
-    written.sort_by(|(left, _), (right, _)| left.cmp(right));
-    text.push('{');
-    for (position, (key, value)) in written.iter().enumerate() {
-        text.push_str(if position > 0 { ", " } else { "" });
-        text.push_str(key);
-        text.push(':');
-        text.push_str(value);
-    }
-    text.push('}');
-    Ok(())
+    out.push("}")
 }
 
 /// A value within a list or a map: as CEL would have it written.
-fn member(
-    own: &mut Evaluation<'_, '_>,
-    value: &Value<'_>,
-    text: &mut String,
-    level: usize,
-) -> Result<(), EvalError> {
+fn member(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, level: usize) -> Result<(), EvalError> {
     match value {
-        Value::String(string) => quote(text, string),
+        Value::String(text) => out.display(Quoted(text)),
         Value::Bytes(bytes) => {
-            text.push('b');
-            quote(text, utf8(bytes)?);
+            out.own.work(bytes.len())?;
+            out.display(format_args!("b{}", Quoted(utf8(bytes)?)))
         }
-        Value::Timestamp(timestamp) => written(text, format_args!("timestamp(\"{timestamp}\")")),
-        Value::Duration(duration) => written(text, format_args!("duration(\"{duration}\")")),
-        Value::Double(double) if double.is_finite() => written(text, format_args!("{double:.PRECISION$}")),
-        Value::Double(double) => quote(text, &shortest(*double)),
-        other if !is_written(other) => {
-            return Err(EvalError::failed(format!(
-                "error during formatting: no formatting function for {}",
-                other.type_of().runtime_name()
-            )));
-        }
-        other => string(own, other, text, level)?,
+        Value::Timestamp(timestamp) => out.display(format_args!("timestamp(\"{timestamp}\")")),
+        Value::Duration(duration) => out.display(format_args!("duration(\"{duration}\")")),
+        Value::Double(double) if double.is_finite() => out.display(format_args!("{double:.PRECISION$}")),
+        Value::Double(double) => out.display(Quoted(&shortest(*double))),
+        other if !is_written(other) => Err(EvalError::failed(format!(
+            "error during formatting: no formatting function for {}",
+            other.type_of().runtime_name()
+        ))),
+        other => string(out, other, level),
     }
-    Ok(())
 }
 
 /// Whether `%s` takes the value.
@@ -291,21 +295,16 @@ fn is_written(value: &Value<'_>) -> bool {
 // not take.
 
 /// Digits after the point unless others are asked for.
-pub(crate) const PRECISION: usize = 6;
+const PRECISION: usize = 6;
 
-pub(crate) fn unfit(clause: &str, takes: &str, value: &Value<'_>) -> EvalError {
+fn unfit(clause: &str, takes: &str, value: &Value<'_>) -> EvalError {
     EvalError::failed(format!(
         "error during formatting: {clause} clause can only be used on {takes}, was given {}",
         value.type_of().runtime_name()
     ))
 }
 
-/// Writing to text does not fail.
-pub(crate) fn written(text: &mut String, value: impl std::fmt::Display) {
-    let _ = write!(text, "{value}");
-}
-
-pub(crate) fn decimal(value: &Value<'_>) -> Result<String, EvalError> {
+fn decimal(value: &Value<'_>) -> Result<String, EvalError> {
     match value {
         Value::Int(int) => Ok(int.to_string()),
         Value::Uint(uint) => Ok(uint.to_string()),
@@ -313,7 +312,7 @@ pub(crate) fn decimal(value: &Value<'_>) -> Result<String, EvalError> {
     }
 }
 
-pub(crate) fn number(value: &Value<'_>, clause: &str) -> Result<f64, EvalError> {
+fn number(value: &Value<'_>, clause: &str) -> Result<f64, EvalError> {
     match value {
         Value::Double(double) => Ok(*double),
         Value::String(text) => match &**text {
@@ -341,7 +340,7 @@ fn unsigned_zero(double: f64) -> f64 {
 }
 
 /// With a comma after each three digits, as in English.
-pub(crate) fn fixed(double: f64, precision: usize) -> String {
+fn fixed(double: f64, precision: usize) -> String {
     special(double).unwrap_or_else(|| {
         let plain = format!("{:.precision$}", unsigned_zero(double));
         let (whole, fraction) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
@@ -362,7 +361,7 @@ pub(crate) fn fixed(double: f64, precision: usize) -> String {
 
 /// As in English print: `1.500000×10⁰³`. What looks like a precision is a width
 /// upstream, and stays one here.
-pub(crate) fn scientific(double: f64, width: usize) -> String {
+fn scientific(double: f64, width: usize) -> String {
     let text = special(double).unwrap_or_else(|| {
         let plain = format!("{:.PRECISION$e}", unsigned_zero(double));
         let (digits, exponent) = plain.split_once('e').unwrap_or((&plain, "0"));
@@ -381,7 +380,7 @@ fn superscript(digit: char) -> Option<char> {
     "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(digit.to_digit(10)? as usize)
 }
 
-pub(crate) fn binary(value: &Value<'_>) -> Result<String, EvalError> {
+fn binary(value: &Value<'_>) -> Result<String, EvalError> {
     match value {
         Value::Int(int) if *int < 0 => Ok(format!("-{:b}", int.unsigned_abs())),
         Value::Int(int) => Ok(format!("{int:b}")),
@@ -394,13 +393,23 @@ pub(crate) fn binary(value: &Value<'_>) -> Result<String, EvalError> {
     }
 }
 
-pub(crate) fn hex(value: &Value<'_>) -> Result<String, EvalError> {
+/// Which letters stand for the digits from ten on.
+#[derive(Clone, Copy)]
+enum HexCase {
+    Lower,
+    Upper,
+}
+
+fn hex(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, case: HexCase) -> Result<(), EvalError> {
+    let number = |sign: &str, number: u64| match case {
+        HexCase::Lower => format!("{sign}{number:x}"),
+        HexCase::Upper => format!("{sign}{number:X}"),
+    };
     match value {
-        Value::Int(int) if *int < 0 => Ok(format!("-{:x}", int.unsigned_abs())),
-        Value::Int(int) => Ok(format!("{int:x}")),
-        Value::Uint(uint) => Ok(format!("{uint:x}")),
-        Value::String(text) => Ok(hex_of(text.as_bytes())),
-        Value::Bytes(bytes) => Ok(hex_of(bytes)),
+        Value::Int(int) => out.push(&number(if *int < 0 { "-" } else { "" }, int.unsigned_abs())),
+        Value::Uint(uint) => out.push(&number("", *uint)),
+        Value::String(text) => hex_of(out, text.as_bytes(), case),
+        Value::Bytes(bytes) => hex_of(out, bytes, case),
         other => Err(EvalError::failed(format!(
             "error during formatting: only integers, byte buffers, and strings can be formatted as hex, was given {}",
             other.type_of().runtime_name()
@@ -408,16 +417,15 @@ pub(crate) fn hex(value: &Value<'_>) -> Result<String, EvalError> {
     }
 }
 
-fn hex_of(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            written(&mut text, format_args!("{byte:02x}"));
-            text
-        })
+fn hex_of(out: &mut TextWriter<'_, '_, '_>, bytes: &[u8], case: HexCase) -> Result<(), EvalError> {
+    out.reserve(bytes.len().saturating_mul(2))?;
+    bytes.iter().try_for_each(|byte| match case {
+        HexCase::Lower => out.display(format_args!("{byte:02x}")),
+        HexCase::Upper => out.display(format_args!("{byte:02X}")),
+    })
 }
 
-pub(crate) fn octal(value: &Value<'_>) -> Result<String, EvalError> {
+fn octal(value: &Value<'_>) -> Result<String, EvalError> {
     match value {
         Value::Int(int) if *int < 0 => Ok(format!("-{:o}", int.unsigned_abs())),
         Value::Int(int) => Ok(format!("{int:o}")),

@@ -2,6 +2,7 @@
 //! characters.
 
 use super::standard::{Computed, mismatched};
+use super::writer::TextWriter;
 use crate::cost;
 use crate::environment::Version;
 use crate::error::EvalError;
@@ -330,7 +331,7 @@ fn join<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
         [Value::List(list), Value::String(separator)] => (list, &**separator),
         _ => return mismatched(),
     };
-    let mut joined = String::new();
+    let mut joined = TextWriter::new(own);
     for (position, item) in list.items().enumerate() {
         let Value::String(text) = item else {
             return Err(EvalError::failed(format!(
@@ -338,36 +339,33 @@ fn join<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
                 item.printed()
             )));
         };
-        if position > 0 {
-            joined.push_str(separator);
-        }
-        joined.push_str(&text);
-        own.allocate_text(text.len() + separator.len())?;
+        joined.own.work(1)?;
+        joined.push(if position > 0 { separator } else { "" })?;
+        joined.push(&text)?;
     }
-    Ok(Value::String(Text::from(joined)))
+    joined.finish()
 }
 
 fn quote<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
         return mismatched();
     };
-    own.allocate_text(2 * text.len())?;
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
+    let mut quoted = TextWriter::new(own);
+    quoted.push("\"")?;
     for character in text.chars() {
         match character {
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{c}' => quoted.push_str("\\f"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\u{b}' => quoted.push_str("\\v"),
-            '\\' => quoted.push_str("\\\\"),
-            '"' => quoted.push_str("\\\""),
-            other => quoted.push(other),
-        }
+            '\u{7}' => quoted.push("\\a"),
+            '\u{8}' => quoted.push("\\b"),
+            '\u{c}' => quoted.push("\\f"),
+            '\n' => quoted.push("\\n"),
+            '\r' => quoted.push("\\r"),
+            '\t' => quoted.push("\\t"),
+            '\u{b}' => quoted.push("\\v"),
+            '\\' => quoted.push("\\\\"),
+            '"' => quoted.push("\\\""),
+            other => quoted.push(other.encode_utf8(&mut [0; 4])),
+        }?;
     }
-    quoted.push('"');
-    Ok(Value::String(Text::from(quoted)))
+    quoted.push("\"")?;
+    quoted.finish()
 }
