@@ -14,8 +14,6 @@ mod admit;
 mod authorize;
 mod check;
 mod convert;
-#[cfg(test)]
-mod documented;
 mod help;
 mod init;
 mod output;
@@ -26,6 +24,8 @@ mod scan;
 mod serve;
 mod suggest;
 mod test;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

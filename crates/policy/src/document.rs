@@ -16,20 +16,20 @@ mod decode;
 mod json;
 mod layout;
 mod node;
+mod packed;
 mod write;
 mod yaml;
 
 use std::borrow::Cow;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-pub use node::{Entry, Node, PackedDocument, Value};
+pub use decode::{parse, parse_each};
+pub use node::{Entry, Node, Value};
+pub use packed::PackedDocument;
 pub(crate) use write::{begins_command, is_before_command};
 pub use write::{is_escaped, to_yaml};
 
-use layout::Unreadable;
-
-use crate::field::{Fault, FaultKind, Faults, FieldPath, PathSegment, Place};
+use crate::field::{FieldPath, PathSegment, Place};
 
 /// How deep lists and mappings may nest. Kubernetes' own objects stay below 100.
 /// Code that walks a document recurses by it.
@@ -40,52 +40,6 @@ pub const MAX_DEPTH: usize = 128;
 pub struct Document {
     file: Option<Arc<str>>,
     root: Node,
-}
-
-/// Reads every document of a YAML stream or JSON text. `file` is only for messages.
-///
-/// Empty documents are left out. A key that stands twice, aliases that multiply,
-/// and nesting deeper than [`MAX_DEPTH`] are faults.
-///
-/// # Errors
-///
-/// The first place at which the text is neither YAML nor JSON.
-pub fn parse(file: Option<&str>, text: &str) -> Result<Vec<Document>, Fault> {
-    let mut documents = Vec::new();
-    parse_each(file, text, usize::MAX, |document| {
-        documents.push(document);
-        ControlFlow::Continue(())
-    })?;
-    Ok(documents)
-}
-
-/// The same, which has `take` take each document before the next is read, until it breaks.
-///
-/// A document of more than `max_values` values is a fault: of a text of a few bytes a value, each
-/// takes some hundred bytes while it is read.
-///
-/// # Errors
-///
-/// As [`parse`]; `take` has taken what stands before that place.
-pub fn parse_each(
-    file: Option<&str>,
-    text: &str,
-    max_values: usize,
-    mut take: impl FnMut(Document) -> ControlFlow<()>,
-) -> Result<(), Fault> {
-    let file: Option<Arc<str>> = file.map(Into::into);
-    let mut take = |root: Node| match root.value {
-        Value::Null => ControlFlow::Continue(()),
-        _ => take(Document::new(file.clone(), root)),
-    };
-    decode::read(text, max_values, &mut take).map_err(|unreadable| {
-        let place = Place {
-            file: file.clone(),
-            line: unreadable.line,
-            ..Place::default()
-        };
-        Fault::error(place, FaultKind::Unreadable, unreadable.message())
-    })
 }
 
 impl Document {
@@ -215,26 +169,14 @@ impl Document {
             None => place,
         }
     }
-
-    /// Reads the document as a `T`. Unknown fields and values of a wrong type
-    /// are faults that name their place; with any of them there is no `T`.
-    pub fn decode<T: serde::de::DeserializeOwned>(&self, faults: &mut Faults) -> Option<T> {
-        self.decode_at(&FieldPath::root(), faults)
-    }
-
-    /// Like [`Document::decode`], for the part at `path`.
-    pub fn decode_at<T: serde::de::DeserializeOwned>(
-        &self,
-        path: &FieldPath,
-        faults: &mut Faults,
-    ) -> Option<T> {
-        decode::decode(self, path, faults)
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use super::*;
+    use crate::field::{FaultKind, Faults};
 
     #[derive(serde::Deserialize, Debug, PartialEq)]
     struct Sample {

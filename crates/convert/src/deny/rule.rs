@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::operations;
 use super::operations::{ConvertedOperation, includes};
-use super::{any, bracketed, is_one_of, operations, text, texts};
+use super::subjects::{among, any, bracketed, exempt, is_one_of, outside, text, texts};
 use crate::conversion::Conversion;
 use portcullis_policy::authorization::matching::{
     ClusterScoped, NamespacePattern, ResourcePattern, Wildcard,
@@ -78,13 +79,13 @@ impl RuleParts {
 
     /// Whom the policy is about.
     pub(crate) fn add_subjects(&mut self, policy: &AuthorizationPolicy, never_deny: &NeverDeny) {
-        if let Some(among) = super::among(&policy.subjects) {
+        if let Some(among) = among(&policy.subjects) {
             self.condition("subjects", among);
         }
-        if let Some(outside) = super::outside(&policy.exclude_subjects) {
+        if let Some(outside) = outside(&policy.exclude_subjects) {
             self.condition("exclude-subjects", outside);
         }
-        self.condition("never-deny", super::exempt(policy, never_deny));
+        self.condition("never-deny", exempt(policy, never_deny));
     }
 
     /// A matchCondition of a name that no other has.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{KyvernoPolicy, WrittenOperations, spec_path};
+use super::policy::{KyvernoPolicy, WrittenOperations, spec_path};
 use portcullis_cel::{VariableUse, plain_or_values, variable_uses};
 use portcullis_policy::field::FieldPath;
 

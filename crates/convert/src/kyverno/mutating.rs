@@ -8,9 +8,9 @@
 use serde_json::{Value, json};
 
 use super::autogen::{self, Controllers};
-use super::{KyvernoPolicy, spec_path};
+use super::policy::{KyvernoPolicy, spec_path};
 use crate::conversion::{self, Conversion};
-use portcullis_cel::{made_objects, patch_paths, variable_uses};
+use portcullis_cel::{PatchPath, made_objects, patch_paths, variable_uses};
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::GroupVersionKind;
 use portcullis_policy::engine::admission::apply::Schemas;
@@ -140,10 +140,10 @@ fn refuse_patches(policy: &mut KyvernoPolicy<'_>, spec: &Value, remedy: &str) {
             .field("jsonPatch")
             .field("expression");
         for path in patch_paths(text).unwrap_or_default() {
-            let lacking = kinds.iter().find(|kind| !super::may_have(kind, &path));
+            let lacking = kinds.iter().find(|kind| !may_have(kind, &path));
             let who = match lacking {
                 Some(kind) => format!("a {}", kind.kind),
-                None if has_wildcard(spec) && !super::may_all_have(&path) => "each object".to_owned(),
+                None if has_wildcard(spec) && !may_all_have(&path) => "each object".to_owned(),
                 None => continue,
             };
             let what = match path.is_whole {
@@ -207,4 +207,41 @@ fn objects(name: &str, written: &Value) -> [Value; 2] {
         }
     }
     conversion::policy_and_binding("MutatingAdmissionPolicy", name, spec, json!({}))
+}
+
+// What JSON patches put where.
+
+/// A key that no struct has.
+const ANY_KEY: &str = "*";
+
+/// Whether objects of a built-in `kind` have what `path` names; what is not known of it may be any
+/// key.
+fn may_have(kind: &GroupVersionKind<'_>, path: &PatchPath) -> bool {
+    let mut steps = steps(path);
+    if !path.is_whole {
+        steps.pop();
+        steps.push(ANY_KEY.to_owned());
+    }
+    let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+    matches!(Schemas::builtin().is_atomic(kind, &steps), Ok(Some(_)))
+}
+
+/// Whether objects of every kind do: what is in their metadata.
+fn may_all_have(path: &PatchPath) -> bool {
+    let kind = GroupVersionKind {
+        group: "".into(),
+        version: "v1".into(),
+        kind: "ConfigMap".into(),
+    };
+    path.text.starts_with("/metadata/") && may_have(&kind, path)
+}
+
+/// The names of fields and keys; places in lists are left out.
+fn steps(path: &PatchPath) -> Vec<String> {
+    let is_place =
+        |step: &&str| *step == "-" || !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit());
+    let steps = path.text.split('/').skip(1).filter(|step| !is_place(step));
+    steps
+        .map(|step| step.replace("~1", "/").replace("~0", "~"))
+        .collect()
 }

@@ -1,4 +1,4 @@
-//! Decodes nodes into serde types; errors keep their place.
+//! Reads texts, and decodes their values into serde types; errors keep their place.
 
 mod failure;
 
@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use failure::Failure;
 use serde::de::value::StrDeserializer;
@@ -15,21 +16,80 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::layout::Reason;
+use super::layout::{Reason, Unreadable};
 use super::node::{Entry, Node, Value};
-use super::{Document, Fault, FaultKind, Faults, FieldPath, PathSegment, Unreadable, json, yaml};
-use crate::field::nearest;
+use super::{Document, json, yaml};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, PathSegment, Place, nearest};
+
+/// Reads every document of a YAML stream or JSON text. `file` is only for messages.
+///
+/// Empty documents are left out. A key that stands twice, aliases that multiply,
+/// and nesting deeper than [`MAX_DEPTH`] are faults.
+///
+/// # Errors
+///
+/// The first place at which the text is neither YAML nor JSON.
+pub fn parse(file: Option<&str>, text: &str) -> Result<Vec<Document>, Fault> {
+    let mut documents = Vec::new();
+    parse_each(file, text, usize::MAX, |document| {
+        documents.push(document);
+        ControlFlow::Continue(())
+    })?;
+    Ok(documents)
+}
+
+/// The same, which has `take` take each document before the next is read, until it breaks.
+///
+/// A document of more than `max_values` values is a fault: of a text of a few bytes a value, each
+/// takes some hundred bytes while it is read.
+///
+/// # Errors
+///
+/// As [`parse`]; `take` has taken what stands before that place.
+pub fn parse_each(
+    file: Option<&str>,
+    text: &str,
+    max_values: usize,
+    mut take: impl FnMut(Document) -> ControlFlow<()>,
+) -> Result<(), Fault> {
+    let file: Option<Arc<str>> = file.map(Into::into);
+    let mut take = |root: Node| match root.value {
+        Value::Null => ControlFlow::Continue(()),
+        _ => take(Document::new(file.clone(), root)),
+    };
+    read(text, max_values, &mut take).map_err(|unreadable| {
+        let place = Place {
+            file: file.clone(),
+            line: unreadable.line,
+            ..Place::default()
+        };
+        Fault::error(place, FaultKind::Unreadable, unreadable.message())
+    })
+}
+
+impl Document {
+    /// Reads the document as a `T`. Unknown fields and values of a wrong type
+    /// are faults that name their place; with any of them there is no `T`.
+    pub fn decode<T: serde::de::DeserializeOwned>(&self, faults: &mut Faults) -> Option<T> {
+        self.decode_at(&FieldPath::root(), faults)
+    }
+
+    /// Like [`Document::decode`], for the part at `path`.
+    pub fn decode_at<T: serde::de::DeserializeOwned>(
+        &self,
+        path: &FieldPath,
+        faults: &mut Faults,
+    ) -> Option<T> {
+        decode(self, path, faults)
+    }
+}
 
 /// The most values of a wrong type that one run reports. Each costs a pass over the document.
 const MOST_FAILURES: usize = 16;
 
 /// Reads the part at `path`. serde stops at the first value of a wrong type:
 /// to tell of all, that value is left out and the rest is read again.
-pub(crate) fn decode<T: DeserializeOwned>(
-    document: &Document,
-    path: &FieldPath,
-    faults: &mut Faults,
-) -> Option<T> {
+fn decode<T: DeserializeOwned>(document: &Document, path: &FieldPath, faults: &mut Faults) -> Option<T> {
     let mut attempt = decode_once(document, path);
     if let (Ok(value), true) = (&mut attempt.decoded, attempt.unknown.is_empty()) {
         return value.take();

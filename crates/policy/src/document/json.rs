@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use super::layout::{Layout, LayoutRecorder, Reason, too_many_values};
+use super::layout::{Layout, LayoutRecorder, Reason, Unreadable, too_many_values};
 use super::node::column_number;
-use super::{Entry, MAX_DEPTH, Node, Unreadable, Value, yaml};
+use super::{Entry, MAX_DEPTH, Node, Value, yaml};
 
 type Result<T> = std::result::Result<T, Unreadable>;
 

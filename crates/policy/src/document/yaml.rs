@@ -29,8 +29,8 @@ mod scanner;
 #[cfg(test)]
 mod tests;
 
-use super::layout::Reason;
-use super::{Node, Unreadable};
+use super::Node;
+use super::layout::{Reason, Unreadable};
 
 pub(crate) use resolve::{Scalar, normal, resolve};
 

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 pub use answer::{AuthorizerReply, ReplyError};
 
 use crate::authorization::SubjectAccessReviewVersion;
-use crate::engine::{Operator, Requirement, ResourceAttributes};
+use crate::engine::{Requirement, ResourceAttributes};
 use object::{Extra, JsonFields, ListItems};
 use portcullis_cel::json::JsonError;
 use reader::Reader;
@@ -307,44 +307,6 @@ impl<'a> JsonFields<'a> for RawSelector<'a> {
             b"rawSelector" => reader.text(&mut self.raw),
             b"requirements" => reader.requirements(&mut self.requirements, items),
             _ => reader.skip(),
-        }
-    }
-}
-
-/// One requirement while it is read.
-#[derive(Default)]
-struct RawRequirement<'a> {
-    key: Cow<'a, str>,
-    operator: Cow<'a, str>,
-    values: Vec<Cow<'a, str>>,
-}
-
-impl<'a> JsonFields<'a> for RawRequirement<'a> {
-    const EXPECTED: &'static str = "a requirement";
-
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), JsonError> {
-        match key {
-            b"key" => reader.text(&mut self.key),
-            b"operator" => reader.text(&mut self.operator),
-            b"values" => reader.strings(&mut self.values, &items.selectors),
-            _ => reader.skip(),
-        }
-    }
-}
-
-impl<'a> From<RawRequirement<'a>> for Requirement<'a> {
-    fn from(raw: RawRequirement<'a>) -> Self {
-        let operator = match raw.operator.as_bytes() {
-            b"In" => Operator::In,
-            b"NotIn" => Operator::NotIn,
-            b"Exists" => Operator::Exists,
-            b"DoesNotExist" => Operator::DoesNotExist,
-            _ => Operator::Unknown(raw.operator),
-        };
-        Self {
-            key: raw.key,
-            operator,
-            values: raw.values,
         }
     }
 }

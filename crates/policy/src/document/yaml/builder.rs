@@ -9,11 +9,11 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::super::node::column_number;
-use super::super::{Entry, MAX_DEPTH, Node, Unreadable, Value as NodeValue};
+use super::super::{Entry, MAX_DEPTH, Node, Value as NodeValue};
 use super::parser::{Kind, ParsedTree, Scalar, Value};
 use super::resolve;
 use super::resolve::Scalar as Meaning;
-use crate::document::layout::{Reason, too_many_values};
+use crate::document::layout::{Reason, Unreadable, too_many_values};
 
 /// The most bytes of text that aliases may repeat.
 const MOST_REPEATED: usize = 8 << 20;

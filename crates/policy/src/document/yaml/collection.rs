@@ -1,44 +1,13 @@
 //! Lists and mappings, step by step: each step reads the next token of the innermost open
 //! collection.
 
-use super::super::{MAX_DEPTH, Unreadable};
+use super::super::MAX_DEPTH;
 use super::cursor::Mark;
-use super::parser::{EventParser, Kind};
+use super::parser::{CollectionState, EventParser, Kind, OpenCollection, Shape};
 use super::scanner::YamlToken;
+use crate::document::layout::Unreadable;
 
 type Result<T> = std::result::Result<T, Unreadable>;
-
-/// A collection that is open.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OpenCollection {
-    pub(crate) value: usize,
-    shape: Shape,
-    at: CollectionState,
-    mark: Mark,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
-    BlockSequence,
-    /// One whose items stand in the column of its key.
-    IndentlessSequence,
-    BlockMapping,
-    FlowSequence,
-    FlowMapping,
-    /// The one entry of a mapping that stands in a flow sequence: `[a: b]`.
-    FlowPair,
-}
-
-/// What comes next in a collection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CollectionState {
-    First,
-    Next,
-    Value,
-    /// The value of a key after which there is no `:`.
-    NoValue,
-    End,
-}
 
 // === impl EventParser ===
 

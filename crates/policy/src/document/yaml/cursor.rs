@@ -1,8 +1,6 @@
 //! A position in the text, and the characters there.
 
-use super::super::Unreadable;
-use super::super::layout::LayoutRecorder;
-use crate::document::layout::Reason;
+use crate::document::layout::{LayoutRecorder, Reason, Unreadable};
 
 /// A place in the text, counted from 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::collection::{OpenCollection, Shape};
 use super::cursor::Mark;
 use super::scanner::{LocatedToken, Scanner, YamlToken};
-use crate::document::Unreadable;
-use crate::document::layout::{Layout, too_many_values};
+use crate::document::layout::{Layout, Unreadable, too_many_values};
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
@@ -26,6 +24,38 @@ pub(crate) struct EventParser<'t> {
 struct Properties {
     anchor: Option<String>,
     tag: Option<(String, String, Mark)>,
+}
+
+/// A collection that is open.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OpenCollection {
+    pub(crate) value: usize,
+    pub(crate) shape: Shape,
+    pub(crate) at: CollectionState,
+    pub(crate) mark: Mark,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    BlockSequence,
+    /// One whose items stand in the column of its key.
+    IndentlessSequence,
+    BlockMapping,
+    FlowSequence,
+    FlowMapping,
+    /// The one entry of a mapping that stands in a flow sequence: `[a: b]`.
+    FlowPair,
+}
+
+/// What comes next in a collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CollectionState {
+    First,
+    Next,
+    Value,
+    /// The value of a key after which there is no `:`.
+    NoValue,
+    End,
 }
 
 // === impl EventParser ===

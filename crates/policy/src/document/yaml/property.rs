@@ -2,7 +2,7 @@
 
 use super::cursor::Mark;
 use super::scanner::{MOST_LEVELS, Scanner, SimpleKey, YamlToken};
-use crate::document::Unreadable;
+use crate::document::layout::Unreadable;
 
 /// What a tag may contain beside letters, digits, `_`, `-` and escapes.
 const OF_TAGS: &[u8] = b";/?:@&=+$,.!~*'()[]";

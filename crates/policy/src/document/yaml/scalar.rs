@@ -2,8 +2,7 @@
 
 use super::cursor::Mark;
 use super::scanner::{Scanner, YamlToken};
-use crate::document::Unreadable;
-use crate::document::layout::LayoutRecorder;
+use crate::document::layout::{LayoutRecorder, Unreadable};
 
 type Result<T> = std::result::Result<T, Unreadable>;
 

@@ -6,8 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::cursor::{Cursor, Mark};
-use crate::document::Unreadable;
-use crate::document::layout::Layout;
+use crate::document::layout::{Layout, Unreadable};
 
 /// The most characters of a key that no `?` announces.
 const LONGEST_KEY: usize = 1024;

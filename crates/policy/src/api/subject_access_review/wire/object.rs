@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 
-use super::RawRequirement;
 use super::reader::Reader;
-use crate::engine::Requirement;
+use crate::engine::{Operator, Requirement};
 use portcullis_cel::json::JsonError;
 
 /// A JSON object read field by field into `self`.
@@ -232,5 +231,43 @@ impl<'a> Reader<'a> {
             is_first = false;
         }
         Ok(())
+    }
+}
+
+/// One requirement while it is read.
+#[derive(Default)]
+struct RawRequirement<'a> {
+    key: Cow<'a, str>,
+    operator: Cow<'a, str>,
+    values: Vec<Cow<'a, str>>,
+}
+
+impl<'a> JsonFields<'a> for RawRequirement<'a> {
+    const EXPECTED: &'static str = "a requirement";
+
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), JsonError> {
+        match key {
+            b"key" => reader.text(&mut self.key),
+            b"operator" => reader.text(&mut self.operator),
+            b"values" => reader.strings(&mut self.values, &items.selectors),
+            _ => reader.skip(),
+        }
+    }
+}
+
+impl<'a> From<RawRequirement<'a>> for Requirement<'a> {
+    fn from(raw: RawRequirement<'a>) -> Self {
+        let operator = match raw.operator.as_bytes() {
+            b"In" => Operator::In,
+            b"NotIn" => Operator::NotIn,
+            b"Exists" => Operator::Exists,
+            b"DoesNotExist" => Operator::DoesNotExist,
+            _ => Operator::Unknown(raw.operator),
+        };
+        Self {
+            key: raw.key,
+            operator,
+            values: raw.values,
+        }
     }
 }
