@@ -87,6 +87,7 @@ impl WhoCan {
         }
         let set = loaded.policies.for_cluster(&self.files.cluster);
         if format == Format::Text {
+            self.files.warn_of_unknown_rbac(&loaded);
             self.warn(&question, set);
             for authorizer in &loaded.authorizers {
                 output::complain(format_args!(
@@ -190,6 +191,9 @@ impl WhatCan {
         let too_long = || CommandError::Usage(TOO_LONG.to_owned());
         let answer = question.answer(set, now, Deadline::NEVER).ok_or_else(too_long)?;
         let format = self.output.output;
+        if format != WhatCanFormat::Json {
+            self.files.warn_of_unknown_rbac(&loaded);
+        }
         if question.is_never_asked() && format != WhatCanFormat::Json {
             output::complain("warning: an API server allows `system:masters` everything, without asking");
         }

@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{CommandError, output};
-use crate::cluster::{Clusters, LiveCluster, LivePurpose};
-use crate::config::{self, DEFAULT_CLUSTER, ManifestPath, files};
-use crate::reload::{self, ManifestSource, Origin};
+use crate::cluster::{Clusters, LiveCluster, LivePolicies, LivePurpose};
+use crate::config::{self, ClusterEntry, Config, DEFAULT_CLUSTER, ManifestPath, files};
+use crate::reload::{
+    self, ManifestSource, Origin, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects, WatchedPart,
+};
 use portcullis_cel::Version;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::Time;
-use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::objects::{CustomKinds, ServedAs};
+use portcullis_policy::explain::{LoadedPolicies, unknown_rbac};
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{self, Options};
 
@@ -22,10 +24,10 @@ use portcullis_policy::manifest::{self, Options};
 pub(crate) struct PolicyFiles {
     /// The configuration whose policies decide [default: that of the development set-up]
     #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// Manifests, as files or folders, that decide in place of a configuration.
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "config")]
-    manifests: Vec<PathBuf>,
+    pub(crate) manifests: Vec<PathBuf>,
     /// The cluster that the request comes from.
     #[arg(long, default_value = DEFAULT_CLUSTER)]
     pub(crate) cluster: String,
@@ -49,21 +51,74 @@ impl PolicyFiles {
     ///
     /// A file cannot be read or has a fault; a cluster cannot be asked.
     pub(crate) fn load(&self, purpose: PolicyPurpose) -> Result<LoadedPolicies, CommandError> {
-        if self.is_live() {
-            if self.names_files() {
-                let message = "the policies are read from files or from a cluster: name `--config` or \
-                               `--manifests`, or `--kubeconfig` and `--context`";
-                return Err(CommandError::Usage(message.to_owned()));
-            }
-            let purpose = match purpose {
-                PolicyPurpose::Authorization => LivePurpose::Authorization,
-                PolicyPurpose::Admission => LivePurpose::Both,
-            };
-            let now = SystemTime::now().into();
-            return live_policies(&self.live.connect()?, &self.cluster, purpose, now);
+        if !self.is_live() {
+            return self.load_files();
         }
-        let _ = purpose;
-        self.load_files()
+        if !self.manifests.is_empty() {
+            let message = "the policies are those of `--manifests`, or those of the cluster of `--kubeconfig` and \
+                           `--context`, to which `--config` adds the gateway's own";
+            return Err(CommandError::Usage(message.to_owned()));
+        }
+        if self.config.is_some() {
+            return self.load_both();
+        }
+        if purpose == PolicyPurpose::Authorization {
+            output::complain(
+                "note: these are the policies of the cluster alone; to add those in the gateway's files, its \
+                 `neverDeny` and its other authorizers, name its configuration with `--config`",
+            );
+        }
+        let purpose = match purpose {
+            PolicyPurpose::Authorization => LivePurpose::Authorization,
+            PolicyPurpose::Admission => LivePurpose::Both,
+        };
+        let now = SystemTime::now().into();
+        live_policies(&self.live.connect()?, &self.cluster, purpose, now)
+    }
+
+    /// The objects of the cluster as they are now, and the gateway's files, merged as `serve` merges
+    /// them.
+    fn load_both(&self) -> Result<LoadedPolicies, CommandError> {
+        let path = configuration(self.config.as_deref())?;
+        let (config, faults) = config::load(&path);
+        let config = config.filter(|_| !faults.has_errors());
+        let faulty = |faults| CommandError::Faulty {
+            path: path.display().to_string(),
+            faults,
+        };
+        let mut config = config.ok_or_else(|| faulty(faults))?;
+        let cluster = self.live.connect()?;
+        if !config.clusters.iter().any(|entry| entry.name == self.cluster) {
+            config.clusters.push(ClusterEntry::named(&self.cluster));
+        }
+        let entry = config.clusters.iter().find(|entry| entry.name == self.cluster);
+        let found = cluster.policies_as_watched(&self.cluster, entry)?;
+        complain_of(&found);
+        let source = LiveObjects::new(&self.cluster, found);
+        let (policies, faults) = reload::policies(&config, &source, SystemTime::now());
+        let policies = policies.filter(|_| !faults.has_errors());
+        let webhooks = &config.authorization.webhooks;
+        let (policies, admission) = policies.ok_or_else(|| faulty(faults))?;
+        Ok(LoadedPolicies {
+            policies,
+            admission,
+            authorizers: webhooks.iter().map(|entry| entry.rules.clone()).collect(),
+            namespace: Some(cluster.namespace().to_owned()),
+            kinds: served_kinds(&cluster),
+        })
+    }
+
+    /// Warns where nothing is known of the RBAC of the cluster, so that whom that allows something is
+    /// missing in the answer.
+    pub(crate) fn warn_of_unknown_rbac(&self, loaded: &LoadedPolicies) {
+        let set = loaded.policies.for_cluster(&self.cluster);
+        if let Some(unknown) = unknown_rbac(set, &self.cluster) {
+            output::complain(format_args!(
+                "warning: {unknown}: name its kubeconfig with `--kubeconfig`, or let the gateway watch it (`{} init \
+                 DIR --watch`)",
+                output::program()
+            ));
+        }
     }
 
     /// Whether files are named on the command line.
@@ -126,12 +181,13 @@ fn valid(
 /// Where a cluster is, as for kubectl.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct LiveArguments {
-    /// Read the policies from the cluster of this kubeconfig, as kubectl would.
+    /// Read the policies from the cluster of this kubeconfig, as kubectl would; with `--config`,
+    /// together with those of the gateway's files.
     #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// The context in the kubeconfig [default: the current one]
     #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    pub(crate) context: Option<String>,
 }
 
 impl LiveArguments {
@@ -166,9 +222,7 @@ pub(crate) fn live_policies(
         output::complain(format_args!("warning: {why}"));
     }
     let found = cluster.policies(name, purpose)?;
-    for fault in found.faults.iter() {
-        output::complain(format_args!("warning: {fault}; it counts as absent"));
-    }
+    complain_of(&found);
     let options = Options {
         now: Some(now),
         cel_version: cluster.cel_version(),
@@ -181,6 +235,50 @@ pub(crate) fn live_policies(
         kinds: served_kinds(cluster),
         ..LoadedPolicies::of_manifests_for(manifests, options.cel_version)
     })
+}
+
+fn complain_of(found: &LivePolicies) {
+    for fault in found.faults.iter() {
+        output::complain(format_args!("warning: {fault}; it counts as absent"));
+    }
+}
+
+/// The objects of a cluster as they are now, in place of those that `serve` watches.
+struct LiveObjects(Arc<WatchedObjects>);
+
+impl LiveObjects {
+    fn new(cluster: &str, found: LivePolicies) -> Self {
+        let part = WatchedPart {
+            objects: found.objects,
+            ..WatchedPart::default()
+        };
+        Self(Arc::new(WatchedObjects {
+            cluster: cluster.to_owned(),
+            parts: vec![Arc::new(part)],
+            cluster_scoped: found.cluster_scoped,
+            ..WatchedObjects::default()
+        }))
+    }
+}
+
+impl ManifestSource for LiveObjects {
+    fn start(&self, _: Trigger) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn check(&self, _: &Config) -> SourceFiles {
+        SourceFiles::default()
+    }
+
+    fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
+        vec![Arc::clone(&self.0)]
+    }
+
+    fn follow(&self, _: &Snapshot) {}
+
+    fn status(&self) -> Vec<SourceStatus> {
+        Vec::new()
+    }
 }
 
 /// What `cluster` serves its kinds as.

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::output::{self, Format, Output};
+use super::policy_files::{LiveArguments, PolicyFiles, PolicyPurpose};
 use super::{CommandError, CommandResult, policy_files};
 use crate::config::{self, DEFAULT_CLUSTER};
 use portcullis_cel::Version;
@@ -46,12 +47,19 @@ pub(crate) struct Suggest {
     /// The cluster whose decisions are counted [default: that of the log]
     #[arg(long)]
     cluster: Option<String>,
-    /// The configuration of the gateway, to say what decided nothing.
+    /// The configuration of the gateway, to say what decided nothing; with `--kubeconfig`, together
+    /// with the cluster's policies.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Manifests, as files or folders, to say what decided nothing.
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "config")]
     manifests: Vec<PathBuf>,
+    /// The kubeconfig of the cluster whose RBAC and policies may have decided nothing.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context in the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
     #[command(flatten)]
     output: Output<Format>,
 }
@@ -59,7 +67,8 @@ pub(crate) struct Suggest {
 const EXAMPLES: &str = "\
 Examples:
   portcullis suggest decisions.log > rbac.yaml
-  portcullis suggest decisions.log --config portcullis.yaml";
+  portcullis suggest decisions.log --config portcullis.yaml
+  portcullis suggest decisions.log --kubeconfig ~/.kube/config";
 
 /// What was gathered from the logs.
 #[derive(Debug, Default)]
@@ -95,7 +104,7 @@ impl Suggest {
             .map(|path| config::authorizers::beside(path, Version::NEWEST))
             .unwrap_or_default();
         let unused = self
-            .loaded()?
+            .loaded(&cluster)?
             .map(|loaded| UnusedObjects::of(&loaded, &cluster, &causes, &asked));
         let report = SuggestReport {
             roles: self.suggested(&usage),
@@ -203,27 +212,22 @@ impl Suggest {
         Ok(only.unwrap_or(DEFAULT_CLUSTER).to_owned())
     }
 
-    fn loaded(&self) -> Result<Option<LoadedPolicies>, CommandError> {
-        let (paths, (loaded, faults)) = match &self.config {
-            Some(config) => {
-                let config = policy_files::configuration(Some(config))?;
-                (
-                    config.display().to_string(),
-                    policy_files::of_configuration(&config),
-                )
-            }
-            None if self.manifests.is_empty() => return Ok(None),
-            None => {
-                for path in &self.manifests {
-                    policy_files::readable(path)?;
-                }
-                (
-                    policy_files::shown(&self.manifests),
-                    policy_files::of_paths(&self.manifests),
-                )
-            }
+    /// What may have decided nothing; `None` where no policies are named.
+    fn loaded(&self, cluster: &str) -> Result<Option<LoadedPolicies>, CommandError> {
+        let files = PolicyFiles {
+            config: self.config.clone(),
+            manifests: self.manifests.clone(),
+            cluster: cluster.to_owned(),
+            live: LiveArguments {
+                kubeconfig: self.kubeconfig.clone(),
+                context: self.context.clone(),
+            },
         };
-        let loaded = loaded.ok_or(CommandError::Faulty { path: paths, faults })?;
+        if !files.names_files() && !files.live.is_named() {
+            return Ok(None);
+        }
+        let loaded = files.load(PolicyPurpose::Authorization)?;
+        files.warn_of_unknown_rbac(&loaded);
         Ok(Some(loaded))
     }
 

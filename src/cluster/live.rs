@@ -18,6 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::kind::{WatchPurpose, WatchedKind};
 use super::object::{ReceivedObject, name_of};
+use crate::config::ClusterEntry;
 use access::ApiAccess;
 use portcullis_cel::Version;
 use portcullis_policy::authorization::matching::ClusterScoped;
@@ -261,6 +262,18 @@ impl LiveCluster {
     ///
     /// A kind that is served cannot be listed.
     pub fn policies(&self, cluster: &str, purpose: LivePurpose) -> Result<LivePolicies, LiveError> {
+        let kinds = WatchedKind::fixed(true, true);
+        let needed = kinds.into_iter().filter(|kind| purpose.needs(kind)).collect();
+        self.policies_of(cluster, needed, |_, _| true)
+    }
+
+    /// Those of `kinds` that are wanted.
+    fn policies_of(
+        &self,
+        cluster: &str,
+        kinds: Vec<WatchedKind>,
+        is_wanted: impl Fn(&WatchedKind, &Value) -> bool,
+    ) -> Result<LivePolicies, LiveError> {
         let name: Arc<str> = cluster.into();
         let mut found = LivePolicies {
             objects: Vec::new(),
@@ -270,14 +283,16 @@ impl LiveCluster {
         for resource in self.resources().iter().filter(|resource| !resource.is_namespaced) {
             found.cluster_scoped.add(&resource.group, &resource.resource);
         }
-        let kinds = WatchedKind::fixed(true, true).into_iter();
-        for kind in kinds.filter(|kind| purpose.needs(kind)) {
+        for kind in kinds
+            .into_iter()
+            .filter(|kind| kind.role != WatchPurpose::Definition)
+        {
             let Some(resource) = self.served(&kind) else {
                 continue;
             };
             let api_version = resource.api_version();
             self.list(resource, ListedPlace::Everywhere, |page| {
-                for value in page {
+                for value in page.into_iter().filter(|value| is_wanted(&kind, value)) {
                     let (called, text) = (name_of(&value), value.to_string());
                     drop(value);
                     let received = ReceivedObject::new(&kind, &api_version, called.clone(), text.as_bytes());
@@ -292,6 +307,31 @@ impl LiveCluster {
             })?;
         }
         Ok(found)
+    }
+
+    /// What a gateway takes that watches this cluster as `entry` says: admission policies, webhook
+    /// configurations and exceptions only as far as it selects and accepts them.
+    ///
+    /// # Errors
+    ///
+    /// A kind that is served cannot be listed.
+    pub fn policies_as_watched(
+        &self,
+        cluster: &str,
+        entry: Option<&ClusterEntry>,
+    ) -> Result<LivePolicies, LiveError> {
+        let selector = entry.and_then(|entry| entry.selector.as_ref());
+        let accepts_exceptions = entry.is_some_and(|entry| entry.accept_exceptions);
+        let kinds = WatchedKind::fixed(selector.is_some(), accepts_exceptions);
+        self.policies_of(cluster, kinds, |kind, object| {
+            let selector = selector.filter(|_| kind.group == ADMISSION);
+            selector.is_none_or(|selector| {
+                selector.labels.matches(|key| {
+                    let label = object.pointer("/metadata/labels")?.get(key)?;
+                    label.as_str()
+                })
+            })
+        })
     }
 
     /// In the best version that is taken.

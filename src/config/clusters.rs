@@ -164,6 +164,22 @@ fn is_no_entry(section: &Section<'_>, path: &Path) -> bool {
 // === impl ClusterEntry ===
 
 impl ClusterEntry {
+    /// One of that name which stands in no configuration, for an API server that is asked otherwise.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self {
+            place: Place::default(),
+            scope: FileScope::Anywhere,
+            name: name.to_owned(),
+            kubeconfig: PathBuf::new(),
+            cache_file: None,
+            selector: None,
+            accept_exceptions: false,
+            writes_status: false,
+            upstreams: None,
+        }
+    }
+
     /// Whether it is in a file of its own, which others than the gateway's administrator may write.
     #[must_use]
     pub fn is_tenants(&self) -> bool {

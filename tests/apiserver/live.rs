@@ -274,6 +274,79 @@ fn who_can_and_what_can_read_rbac_and_denies_of_the_cluster() {
     }
 }
 
+/// As `serve` merges them: where both have an object, that of the files holds.
+const OF_THE_GATEWAY: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: of-the-files, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: readers}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: carol}]
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: no-contractors}
+spec:
+  effect: Deny
+  subjects: [{kind: Group, name: temps}]
+  resourceRules: [{verbs: [get], apiGroups: [""], resources: [secrets], namespaceSelector: {matchLabels: {tier: prod}}}]
+  reason: temps see no secrets
+"#;
+
+#[test]
+fn the_files_of_the_gateway_and_the_cluster_answer_together() {
+    let Some(server) = Lease::of(&SHARED) else { return };
+    let folder = Folder::new("live-files");
+    let set_up = folder.path().join("gateway");
+    let output = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+        .arg("init")
+        .arg(&set_up)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    std::fs::write(set_up.join("policies/own.yaml"), OF_THE_GATEWAY).unwrap();
+    let config = format!("--config {}", set_up.join("portcullis.yaml").display());
+    let ask = |question: &str, config: &str| portcullis(&server.0, "admin", &format!("{question} {config}"));
+
+    let who = ask("who-can get secrets -n shop -o json", &config);
+    assert_eq!(who.code, Some(0), "{who:?}");
+    for name in ["alice", "carol"] {
+        assert!(
+            who.stdout.contains(&format!("\"name\": \"{name}\"")),
+            "{name}: {who:?}"
+        );
+    }
+    assert_eq!(who.stderr, "");
+    // The labels of the Namespace are the cluster's, the Deny that of the files.
+    for (group, code) in [("temps", 1), ("contractors", 0)] {
+        let question =
+            format!("authorize --user alice --group {group} --verb get --resource secrets -n shop");
+        let run = ask(&question, &config);
+        assert_eq!(run.code, Some(code), "{run:?}");
+        assert_eq!(run.stdout.contains("temps see no secrets"), code == 1, "{run:?}");
+        assert_eq!(run.stderr, "");
+    }
+    // The cluster alone, and that something is missing.
+    let question = "authorize --user alice --group temps --verb get --resource secrets -n shop";
+    let run = ask(question, "");
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(
+        run.stderr.contains("name its configuration with `--config`"),
+        "{run:?}"
+    );
+
+    let log = json!({"time": "2026-11-21T08:00:00.000000Z", "revision": "8f2c41d09a7b", "cluster": "default",
+        "caller": "kube-apiserver", "endpoint": "authorize", "uid": "", "user": "alice", "groups": [],
+        "attributes": {"verb": "get", "namespace": "shop", "version": "v1", "resource": "secrets", "name": "db"},
+        "decision": "allow", "reason": "", "shadow": [], "durationSeconds": 0.000001,
+        "cause": {"kind": "RoleBinding", "namespace": "shop", "name": "readers", "rule": 0}});
+    let log = folder.write("decisions.log", format!("{log}\n"));
+    let suggested = ask(&format!("suggest {} -o json", log.display()), &config);
+    assert_eq!(suggested.code, Some(0), "{suggested:?}");
+    for unused in ["of-the-files", "scanner"] {
+        assert!(suggested.stdout.contains(unused), "{unused}: {suggested:?}");
+    }
+}
+
 #[test]
 fn who_lacks_a_permission_is_told_which() {
     let Some(server) = Lease::of(&SHARED) else { return };

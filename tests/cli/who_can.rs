@@ -229,3 +229,29 @@ fn the_documentation_shows_what_is_printed() {
     }
     assert_eq!(shown, 3);
 }
+
+/// Without any binding, the answer would look complete, and name system:masters alone.
+#[test]
+fn an_answer_without_rbac_says_that_it_is_incomplete_and_how_to_complete_it() {
+    let portcullis = Portcullis::new();
+    let (_, policies_alone) = POLICIES.split_once("metadata: {name: rota}").unwrap();
+    let head = "apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {name: rota}";
+    portcullis.write("denies/policies.yaml", &format!("{head}{policies_alone}"));
+    portcullis.write("all/policies.yaml", POLICIES);
+    for question in ["who-can get secrets", "what-can --user alice"] {
+        let run = portcullis.run(&format!("{question} --manifests denies"));
+        assert_eq!(run.code, 0, "{run:?}");
+        let lines: Vec<&str> = run.stderr.lines().collect();
+        assert!(
+            lines.len() == 1 && lines[0].contains("no RBAC object of the cluster `default` is known here"),
+            "{run:?}"
+        );
+        for remedy in ["`--kubeconfig`", "init DIR --watch`"] {
+            assert!(lines[0].contains(remedy), "{run:?}");
+        }
+        let run = portcullis.run(&format!("{question} --manifests all"));
+        assert!(!run.stderr.contains("no RBAC object"), "{run:?}");
+        let run = portcullis.run(&format!("{question} --manifests denies -o json"));
+        assert_eq!(run.stderr, "", "{run:?}");
+    }
+}

@@ -18,8 +18,8 @@ pub mod request;
 pub mod what_can;
 pub mod who_can;
 
-use crate::authorization::Policies;
 use crate::authorization::authorizer::Authorizer;
+use crate::authorization::{Policies, PolicySet};
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
 use crate::manifest;
 use objects::CustomKinds;
@@ -39,6 +39,16 @@ pub struct LoadedPolicies {
     pub namespace: Option<String>,
     /// What the cluster serves that they were read from.
     pub kinds: CustomKinds,
+}
+
+/// That nothing is known of what RBAC allows in `cluster`, whose requests `set` decides: there is no
+/// binding, while each API server makes some by itself. `None` where there is one.
+#[must_use]
+pub fn unknown_rbac(set: &PolicySet, cluster: &str) -> Option<String> {
+    let is_known = set.bindings().next().is_some();
+    (!is_known).then(|| {
+        format!("no RBAC object of the cluster `{cluster}` is known here, so what its RBAC allows is missing")
+    })
 }
 
 impl LoadedPolicies {

@@ -74,8 +74,8 @@ const NEVER_ASKED: &str = "\
 ";
 
 const NOTHING: &str = "\
-# Nothing to suggest: only where the gateway has the RBAC objects does its log say what they
-# allow.
+# Nothing to suggest: RBAC allowed nothing in the log. A gateway logs what RBAC allows only if it
+# has the RBAC objects: let it watch the cluster (`portcullis init DIR --watch`).
 ";
 
 const SENSITIVE: &str = "\

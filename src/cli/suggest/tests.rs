@@ -162,6 +162,8 @@ fn suggest(arguments: WideningOptions) -> Suggest {
         cluster: None,
         config: None,
         manifests: Vec::new(),
+        kubeconfig: None,
+        context: None,
         output: super::Output::default(),
     }
 }

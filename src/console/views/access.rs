@@ -10,6 +10,7 @@ use crate::console::query::ViewQuery;
 use crate::console::state::{ViewContext, ViewRequest};
 use portcullis_policy::authorization::{Grantee, Permission, PolicySet, SubjectKind, Within};
 use portcullis_policy::engine::{Deadline, Time, User};
+use portcullis_policy::explain::unknown_rbac;
 use portcullis_policy::explain::what_can::{
     AccessMatrix, DenyNote, VERBS, WhatCanAnswer, WhatCanQuestion, deny_notes, in_a_word, limits_in_words,
     object_and_rule, targets,
@@ -81,7 +82,8 @@ pub(crate) fn who_can(context: &ViewContext<'_>, request: &ViewRequest) -> Resul
     if request.representation == Representation::Json {
         return Page::of(request.representation, &answer.report(), &page(None));
     }
-    let mut notes = question.hints(set);
+    let mut notes: Vec<String> = unknown_rbac_note(set, &clusters).into_iter().collect();
+    notes.extend(question.hints(set));
     for authorizer in &context.snapshot.config.authorization.webhooks {
         let name = &authorizer.rules.name;
         notes.push(format!(
@@ -90,6 +92,15 @@ pub(crate) fn who_can(context: &ViewContext<'_>, request: &ViewRequest) -> Resul
     }
     let table = WhoCanTable::new(&answer, set, notes, &request.query)?;
     Page::of(request.representation, &answer.report(), &page(Some(table)))
+}
+
+/// That the gateway does not know the RBAC of the cluster, and how to change that.
+fn unknown_rbac_note(set: &PolicySet, clusters: &ClusterChoice) -> Option<String> {
+    let unknown = unknown_rbac(set, &clusters.chosen)?;
+    Some(format!(
+        "{unknown}: let the gateway watch it (`clusters` in its configuration; `portcullis init DIR --watch` \
+         writes that)"
+    ))
 }
 
 // === impl WhoCanForm ===
@@ -184,7 +195,7 @@ struct WhatCanForm {
 /// What the user may, rule by rule and resource by resource.
 #[derive(Debug)]
 struct WhatCanTables {
-    notes: Vec<&'static str>,
+    notes: Vec<String>,
     rows: Vec<PermissionRow>,
     paging: Paging,
     /// What the Denies of the page are about.
@@ -234,10 +245,11 @@ pub(crate) fn what_can(context: &ViewContext<'_>, request: &ViewRequest) -> Resu
     let matrix = question.matrix(set, &answer, now, deadline);
     let matrix = matrix.ok_or(ViewError::TooLate)?;
     let mut tables = WhatCanTables::new(&answer, set, matrix, &request.query)?;
+    tables.notes.extend(unknown_rbac_note(set, &clusters));
     if question.is_never_asked() {
         tables
             .notes
-            .push("An API server allows the group system:masters everything, without asking.");
+            .push("An API server allows the group system:masters everything, without asking.".to_owned());
     }
     Page::of(request.representation, &answer.report(), &page(Some(tables)))
 }

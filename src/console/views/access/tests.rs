@@ -305,3 +305,12 @@ fn markup_in_names_of_what_can_is_text() {
     }
     assert_eq!(html.matches("</textarea>").count(), 1, "{html}");
 }
+
+#[test]
+fn a_set_without_bindings_says_that_rbac_is_missing() {
+    let note = |set: &PolicySet| unknown_rbac(set, "east");
+    assert_eq!(note(&who_can_set()), None);
+    let (manifests, _) = manifest::load(&[], &Options::default());
+    let note = note(manifests.unwrap().policies.for_cluster("east")).unwrap();
+    assert!(note.contains("`east`"), "{note}");
+}
