@@ -48,6 +48,7 @@ use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::task::AbortHandle;
 
 use crate::config::kubeconfig::client::{Context, of_context};
+use crate::config::memory::{LEAST_MEMORY, memory_of_process};
 use crate::config::{ClusterEntry, Config};
 use crate::reload::{
     AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects,
@@ -59,7 +60,6 @@ pub use live::{
     ListedPlace, LiveCluster, LiveError, LivePolicies, LivePurpose, ServedResource, ServerAddress,
 };
 use memory::WatchedMemory;
-pub(crate) use memory::memory_of_process;
 use portcullis_cel::Version;
 use portcullis_policy::engine::admission::AdmissionSet;
 use portcullis_policy::field::{Fault, FaultKind, Faults};
@@ -76,9 +76,6 @@ const MAX_AWAITED: Duration = Duration::from_secs(30);
 
 /// How long the start, or a reload that adds clusters, waits for what was saved of them.
 const MAX_RESTORING: Duration = Duration::from_secs(5);
-
-/// The memory of a process of which nothing tells how much it may use.
-const LEAST_MEMORY: usize = 1 << 30;
 
 /// The API servers of a configuration.
 ///

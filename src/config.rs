@@ -23,6 +23,7 @@ mod jwt;
 pub mod kubeconfig;
 mod limits;
 mod manifests;
+pub(crate) mod memory;
 mod recording;
 mod reload;
 mod san;

@@ -14,13 +14,9 @@
 //! What is counted is what objects become (see `weight`) and what their expressions are compiled
 //! to, not what they are as JSON.
 
-mod process;
-
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-pub(crate) use process::memory_of_process;
 
 /// The part of a room, as its divisor, that one namespace may take, and that is for objects
 /// without namespace alone.

@@ -1,6 +1,7 @@
 //! The files of a snapshot: which they are, and what the manifests among them say.
 
 mod manifest_files;
+mod memory;
 mod set_files;
 
 use std::collections::{BTreeMap, BTreeSet};

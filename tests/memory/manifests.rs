@@ -41,3 +41,110 @@ fn a_parameter_takes_a_multiple_of_its_text_and_is_kept_in_few_bytes_a_byte() {
         drop(objects);
     }
 }
+
+/// So many objects of a kind, each as `object` has it.
+fn many(count: usize, object: impl Fn(usize) -> String) -> String {
+    (0..count)
+        .map(|number| format!("---\n{}\n", object(number)))
+        .collect()
+}
+
+#[test]
+fn what_is_counted_of_manifests_is_no_less_than_what_they_take() {
+    let _turn = turn();
+    let rbac = |kind: &str, name: usize, rest: &str| {
+        format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: n{name}, namespace: shop}}\n{rest}"
+        )
+    };
+    let role_ref = "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: edit}\n";
+    let subjects = |count: usize| {
+        let subject =
+            |number| format!("{{kind: User, apiGroup: rbac.authorization.k8s.io, name: u{number}}}");
+        (0..count).map(subject).collect::<Vec<_>>().join(", ")
+    };
+    let rules = |count: usize| "{apiGroups: [a], resources: [b], verbs: [get, list]}, ".repeat(count);
+    let values = |count: usize| {
+        let validation = |number| format!("{{expression: \"object.metadata.name != 'x{number}'\"}}");
+        (0..count).map(validation).collect::<Vec<_>>().join(", ")
+    };
+    let policy = |name: usize, count: usize| {
+        format!(
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {{name: n{name}}}\n\
+             spec: {{matchConstraints: {{resourceRules: [{{apiGroups: [''], apiVersions: [v1], operations: [CREATE], \
+             resources: [pods]}}]}}, validations: [{}]}}",
+            values(count)
+        )
+    };
+    let deny = |name: usize, count: usize| {
+        format!(
+            "apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: n{name}}}\nspec: {{effect: Deny, \
+             subjects: [{{kind: User, name: joe}}], resourceRules: [{}]}}",
+            "{apiGroups: [''], resources: [pods], verbs: [get], namespaces: [a, b]}, ".repeat(count)
+        )
+    };
+    let map = |name: usize| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: n{name}, namespace: shop}}\ndata: {{a: b, c: d}}"
+        )
+    };
+    let namespace = |name: usize| {
+        format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: n{name}, labels: {{a: b}}}}")
+    };
+    let mut beyond = Vec::new();
+    for (what, text) in [
+        (
+            "bindings",
+            many(500, |n| {
+                rbac(
+                    "RoleBinding",
+                    n,
+                    &format!("{role_ref}subjects: [{}]", subjects(1)),
+                )
+            }),
+        ),
+        (
+            "a binding",
+            many(1, |n| {
+                rbac(
+                    "RoleBinding",
+                    n,
+                    &format!("{role_ref}subjects: [{}]", subjects(5_000)),
+                )
+            }),
+        ),
+        (
+            "roles",
+            many(500, |n| rbac("Role", n, &format!("rules: [{}]", rules(2)))),
+        ),
+        (
+            "a role",
+            many(1, |n| rbac("Role", n, &format!("rules: [{}]", rules(2_000)))),
+        ),
+        ("policies", many(100, |n| policy(n, 1))),
+        ("a policy", many(1, |n| policy(n, 500))),
+        ("denies", many(300, |n| deny(n, 1))),
+        ("a deny", many(1, |n| deny(n, 1_000))),
+        ("parameters", many(500, map)),
+        ("namespaces", many(500, namespace)),
+    ] {
+        let source = Source {
+            file: "f.yaml".to_owned(),
+            text,
+            cluster: None,
+        };
+        let before = ALLOCATOR.current_usage();
+        let objects = SourceObjects::read(&source, Version::NEWEST, None);
+        let kept = ALLOCATOR.current_usage() - before;
+        let (count, counted) = (objects.valid().count(), objects.bytes());
+        println!(
+            "{what}: {kept} bytes for {count} objects of {} bytes, {counted} are counted",
+            source.text.len()
+        );
+        assert!(count > 0, "{what}");
+        if kept > counted {
+            beyond.push(what);
+        }
+    }
+    assert_eq!(beyond, [] as [&str; 0]);
+}

@@ -23,8 +23,8 @@ mod yaml;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use decode::{parse, parse_each};
-pub use node::{Entry, Node, Value};
+pub use decode::{ParseLimits, parse, parse_each};
+pub use node::{DocumentSize, Entry, Node, Value};
 pub use packed::PackedDocument;
 pub(crate) use write::{begins_command, is_before_command};
 pub use write::{is_escaped, to_yaml};
@@ -375,7 +375,11 @@ mod tests {
         let many = |item: &str, separator: &str| vec![item; MAX].join(separator);
         let read = |text: &str| {
             let mut read = 0;
-            let parsed = parse_each(Some("f.yaml"), text, MAX, |_| {
+            let limits = ParseLimits {
+                max_values: MAX,
+                ..ParseLimits::NONE
+            };
+            let parsed = parse_each(Some("f.yaml"), text, limits, |_| {
                 read += 1;
                 ControlFlow::Continue(())
             });

@@ -18,6 +18,7 @@ mod admission;
 mod admission_exception;
 mod assemble;
 mod authorization_policy;
+mod budget;
 mod compile;
 mod judge;
 mod kind;
@@ -37,6 +38,7 @@ use std::sync::Arc;
 
 pub use admission::{MigratedObject, migrate};
 pub use assemble::{ChangedManifests, assemble, assemble_changed, scope};
+pub use budget::{MemoryBudget, SourceLimits};
 pub use compile::Compilation;
 pub use judge::{Surroundings, is_judged};
 pub use kind::{KINDS, KnownKind};

@@ -10,18 +10,20 @@ use std::{io, thread};
 
 use openssl::sha::sha256;
 
+use super::memory::{self, ManifestMemory};
 use super::{FaultsByCluster, FileStamp, FileTimes, ReadLimits, each_manifest, text};
 use crate::config::files::MANIFEST_BYTES;
 use crate::config::{Config, FileScope, ManifestPath};
 use portcullis_cel::Version;
 use portcullis_policy::field::Faults;
-use portcullis_policy::manifest::{Source, SourceObjects};
+use portcullis_policy::manifest::{MemoryBudget, Source, SourceObjects};
 
 /// Every file of manifests of a set, in order.
 #[derive(Clone, Default)]
 pub(crate) struct ManifestFiles(Vec<Arc<ManifestFile>>);
 
 /// A file as it was read.
+#[derive(Clone)]
 pub(crate) struct ManifestFile {
     path: PathBuf,
     scope: FileScope,
@@ -77,11 +79,17 @@ impl ManifestFiles {
             times,
             ..EarlierFiles::new(earlier, config.admission.cel_version, now)
         };
-        Self::read_paths(&config.manifests, keeps_texts, earlier)
+        Self::read_paths(
+            &config.manifests,
+            ManifestMemory::of_process(),
+            keeps_texts,
+            earlier,
+        )
     }
 
     fn read_paths(
         paths: &[ManifestPath],
+        memory: ManifestMemory,
         keeps_texts: bool,
         earlier: EarlierFiles<'_>,
     ) -> (Self, FaultsByCluster) {
@@ -89,14 +97,28 @@ impl ManifestFiles {
             let file = earlier.look_at((path, scope), entry.cluster.as_deref(), keeps_texts, left)?;
             Ok((file.length(), file))
         });
-        let finish = |file: FoundFile<'_>| file.finish(keeps_texts, earlier.version);
-        (Self(in_parallel(files, finish)), faults)
+        let finish = |(place, file): (usize, FoundFile<'_>), budget: &MemoryBudget| {
+            (place, file.finish(keeps_texts, earlier.version, budget))
+        };
+        let files = files.into_iter().enumerate();
+        let (everywhere, of_clusters): (Vec<_>, Vec<_>) =
+            files.partition(|(_, file)| file.cluster().is_none());
+        let budget = memory.everywhere();
+        let mut finished = in_parallel(everywhere, |file| finish(file, &budget));
+        let budgets = memory.of_clusters(paths, budget.left());
+        finished.extend(in_parallel(of_clusters, |file| {
+            let cluster = file.1.cluster().unwrap_or_default().to_owned();
+            finish(file, budgets.of(&cluster))
+        }));
+        finished.sort_unstable_by_key(|(place, _)| *place);
+        (Self(finished.into_iter().map(|(_, file)| file).collect()), faults)
     }
 
     /// These files where those at `paths`, which are among them, were written since; nothing else
     /// is read. `None` where one of them is not, or cannot be read.
     pub(crate) fn after(&self, paths: &BTreeSet<PathBuf>, config: &Config, now: SystemTime) -> Option<Self> {
         let (keeps_texts, version) = (config.reload.last_good.is_some(), config.admission.cel_version);
+        let memory = ManifestMemory::of_process();
         let mut after = self.0.clone();
         let mut found = 0;
         // A path may be read for several clusters.
@@ -109,12 +131,38 @@ impl ManifestFiles {
             let read = looked
                 .look_at((&file.path, &file.scope), cluster, keeps_texts, MANIFEST_BYTES)
                 .ok()?;
-            let read = read.finish(keeps_texts, version);
+            // As if it were alone: whether all fit is found below.
+            let (everywhere, of_clusters) = (
+                memory.everywhere(),
+                memory.of_clusters(&config.manifests, memory.bytes),
+            );
+            let budget = file
+                .cluster
+                .as_deref()
+                .map_or(&everywhere, |cluster| of_clusters.of(cluster));
+            let read = read.finish(keeps_texts, version, budget);
             *file = read;
             found += 1;
         }
         let bytes: usize = after.iter().map(|file| file.length).sum();
-        (found >= paths.len() && bytes <= ReadLimits::default().bytes).then_some(Self(after))
+        let after = Self(after);
+        let fits = bytes <= ReadLimits::default().bytes && after.fit(memory, &config.manifests);
+        (found >= paths.len() && fits).then_some(after)
+    }
+
+    /// Whether their objects fit into `memory`.
+    fn fit(&self, memory: ManifestMemory, paths: &[ManifestPath]) -> bool {
+        let (everywhere, of_clusters): (Vec<_>, Vec<_>) =
+            self.0.iter().partition(|file| file.cluster.is_none());
+        let budget = memory.everywhere();
+        if !everywhere.iter().all(|file| budget.take(file.objects.bytes())) {
+            return false;
+        }
+        let budgets = memory.of_clusters(paths, budget.left());
+        of_clusters.iter().all(|file| {
+            let cluster = file.cluster.as_deref().unwrap_or_default();
+            budgets.of(cluster).take(file.objects.bytes())
+        })
     }
 
     /// The files of which the texts are `sources`, whatever there is on the disk, with
@@ -122,7 +170,9 @@ impl ManifestFiles {
     pub(crate) fn of_sources(sources: Vec<Source>, version: Version) -> Self {
         let file = |source: Source| {
             let place = (PathBuf::from(&source.file), FileScope::Anywhere);
-            ManifestFile::new(place, source, None, true, (version, None))
+            let digest = sha256(source.text.as_bytes());
+            let objects = SourceObjects::read(&source, version, None);
+            ManifestFile::new(place, source, (digest, objects.into()), true)
         };
         Self(in_parallel(sources, |source| Arc::new(file(source))))
     }
@@ -266,23 +316,44 @@ impl FoundFile<'_> {
         }
     }
 
-    /// Parses it, where it does not say the same as before.
-    fn finish(self, keeps_text: bool, version: Version) -> Arc<ManifestFile> {
+    fn cluster(&self) -> Option<&str> {
         match self {
-            Self::Same(file) => Arc::clone(file),
+            Self::Same(file) => file.cluster.as_deref(),
+            Self::Read { source, .. } => source.cluster.as_deref(),
+        }
+    }
+
+    /// Parses it, where it does not say the same as before. What its objects take is taken from
+    /// `memory`.
+    fn finish(self, keeps_text: bool, version: Version, memory: &MemoryBudget) -> Arc<ManifestFile> {
+        match self {
+            Self::Same(file) => {
+                let objects = file.objects_within(memory);
+                if Arc::ptr_eq(&objects, &file.objects) {
+                    return Arc::clone(file);
+                }
+                let file = ManifestFile::clone(file);
+                Arc::new(ManifestFile { objects, ..file })
+            }
             Self::Read {
                 path,
                 scope,
                 source,
                 stamp,
                 earlier,
-            } => Arc::new(ManifestFile::new(
-                (path, scope),
-                source,
-                stamp,
-                keeps_text,
-                (version, earlier),
-            )),
+            } => {
+                let digest = sha256(source.text.as_bytes());
+                let objects = match earlier {
+                    Some(earlier) if earlier.digest == digest => earlier.objects_within(memory),
+                    _ => {
+                        let earlier = earlier.map(|earlier| &*earlier.objects);
+                        let limits = Some(memory::limits(memory));
+                        SourceObjects::read_within(&source, version, earlier, limits).into()
+                    }
+                };
+                let file = ManifestFile::new((path, scope), source, (digest, objects), keeps_text);
+                Arc::new(ManifestFile { stamp, ..file })
+            }
         }
     }
 }
@@ -328,29 +399,27 @@ impl ManifestFile {
     fn new(
         (path, scope): (PathBuf, FileScope),
         source: Source,
-        stamp: Option<FileStamp>,
+        (digest, objects): ([u8; 32], Arc<SourceObjects>),
         keeps_text: bool,
-        (version, earlier): (Version, Option<&Arc<Self>>),
     ) -> Self {
-        let digest = sha256(source.text.as_bytes());
-        let objects = match earlier {
-            Some(earlier) if earlier.digest == digest => Arc::clone(&earlier.objects),
-            _ => Arc::new(SourceObjects::read(
-                &source,
-                version,
-                earlier.map(|earlier| &*earlier.objects),
-            )),
-        };
         Self {
             path,
             scope,
             cluster: source.cluster,
-            stamp,
+            stamp: None,
             digest,
             length: source.text.len(),
             text: keeps_text.then(|| source.text.into()),
             objects,
         }
+    }
+
+    /// Its objects, whose bytes are taken from `memory`; a fault in their place where it has no room.
+    fn objects_within(&self, memory: &MemoryBudget) -> Arc<SourceObjects> {
+        if memory.take(self.objects.bytes()) {
+            return Arc::clone(&self.objects);
+        }
+        self.objects.beyond(memory, &self.path).into()
     }
 }
 

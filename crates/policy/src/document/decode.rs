@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use failure::Failure;
 use serde::de::value::StrDeserializer;
@@ -31,17 +31,43 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath, PathSegment, Place, near
 /// The first place at which the text is neither YAML nor JSON.
 pub fn parse(file: Option<&str>, text: &str) -> Result<Vec<Document>, Fault> {
     let mut documents = Vec::new();
-    parse_each(file, text, usize::MAX, |document| {
+    parse_each(file, text, ParseLimits::NONE, |document| {
         documents.push(document);
         ControlFlow::Continue(())
     })?;
     Ok(documents)
 }
 
-/// The same, which has `take` take each document before the next is read, until it breaks.
-///
-/// A document of more than `max_values` values is a fault: of a text of a few bytes a value, each
-/// takes some hundred bytes while it is read.
+/// A document of more bytes is long.
+const LONG_DOCUMENT_BYTES: usize = 256 << 10;
+
+/// What bounds the memory that documents take while they are read: some hundred bytes a value, of
+/// which there may be one for every two bytes of a text.
+#[derive(Debug, Clone, Copy)]
+pub struct ParseLimits<'l> {
+    /// The most values of a document; one of more is a fault.
+    pub max_values: usize,
+    /// Locked while a document of more than 256 KiB is read and taken.
+    pub long_documents: Option<&'l Mutex<()>>,
+}
+
+// === impl ParseLimits ===
+
+impl<'l> ParseLimits<'l> {
+    /// No bounds, for texts that are bounded themselves.
+    pub const NONE: Self = Self {
+        max_values: usize::MAX,
+        long_documents: None,
+    };
+
+    /// Held while a document of so many bytes is read and taken.
+    fn guard(&self, bytes: usize) -> Option<MutexGuard<'l, ()>> {
+        let lock = self.long_documents.filter(|_| bytes > LONG_DOCUMENT_BYTES);
+        lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// As [`parse`], but has `take` take each document before the next is read, until it breaks.
 ///
 /// # Errors
 ///
@@ -49,7 +75,7 @@ pub fn parse(file: Option<&str>, text: &str) -> Result<Vec<Document>, Fault> {
 pub fn parse_each(
     file: Option<&str>,
     text: &str,
-    max_values: usize,
+    limits: ParseLimits<'_>,
     mut take: impl FnMut(Document) -> ControlFlow<()>,
 ) -> Result<(), Fault> {
     let file: Option<Arc<str>> = file.map(Into::into);
@@ -57,7 +83,7 @@ pub fn parse_each(
         Value::Null => ControlFlow::Continue(()),
         _ => take(Document::new(file.clone(), root)),
     };
-    read(text, max_values, &mut take).map_err(|unreadable| {
+    read(text, limits, &mut take).map_err(|unreadable| {
         let place = Place {
             file: file.clone(),
             line: unreadable.line,
@@ -442,20 +468,20 @@ impl<'de> VariantAccess<'de> for NodeReader<'_> {
 /// What takes each document of a text, until it breaks.
 type Take<'t> = &'t mut dyn FnMut(Node) -> ControlFlow<()>;
 
-/// Has `take` take every document of `text`, each of at most `max_values` values.
-pub(crate) fn read(text: &str, max_values: usize, take: Take<'_>) -> Result<(), Unreadable> {
+/// Has `take` take every document of `text`.
+pub(crate) fn read(text: &str, limits: ParseLimits<'_>, take: Take<'_>) -> Result<(), Unreadable> {
     let mut count = 0;
     let counted = &mut |node: Node| {
         count += 1;
         take(node)
     };
-    let (rest, line) = match values(text, max_values, counted) {
+    let (rest, line) = match values(text, limits, counted) {
         Ok(()) => return Ok(()),
         // After one value a stream of YAML may follow; after two it is one of JSON.
         Err(unread) if count < 2 && unread.error.reason == Reason::Syntax => (unread.rest, unread.line),
         Err(unread) => return Err(unread.error),
     };
-    read_yaml(rest, line, max_values, take)
+    read_yaml(rest, line, limits, take)
 }
 
 /// What of a text is not JSON.
@@ -467,7 +493,7 @@ struct Unread<'t> {
 }
 
 /// The JSON values of `text`, which begins with a `{`.
-fn values<'t>(text: &'t str, max_values: usize, take: Take<'_>) -> Result<(), Unread<'t>> {
+fn values<'t>(text: &'t str, limits: ParseLimits<'_>, take: Take<'_>) -> Result<(), Unread<'t>> {
     if !text.trim_start().starts_with('{') {
         let error = Unreadable::new(0, 0, Reason::Syntax, "not JSON");
         return Err(Unread {
@@ -476,9 +502,10 @@ fn values<'t>(text: &'t str, max_values: usize, take: Take<'_>) -> Result<(), Un
             line: 1,
         });
     }
-    let mut reader = json::Reader::new(text, max_values);
+    let mut reader = json::Reader::new(text, limits.max_values);
     loop {
         let (rest, line) = reader.rest();
+        let _one_at_a_time = limits.guard(rest.len());
         match reader.next_value() {
             Ok(Some(value)) => {
                 if take(value).is_break() {
@@ -492,7 +519,7 @@ fn values<'t>(text: &'t str, max_values: usize, take: Take<'_>) -> Result<(), Un
 }
 
 /// The YAML documents of `text`, which begins on `first_line`.
-fn read_yaml(text: &str, first_line: u32, max_values: usize, take: Take<'_>) -> Result<(), Unreadable> {
+fn read_yaml(text: &str, first_line: u32, limits: ParseLimits<'_>, take: Take<'_>) -> Result<(), Unreadable> {
     let mut start = 0;
     let mut start_line = first_line;
     let mut at = 0;
@@ -508,7 +535,8 @@ fn read_yaml(text: &str, first_line: u32, max_values: usize, take: Take<'_>) -> 
             }
             let document = text.get(start..at).unwrap_or_default();
             if at > start {
-                let node = yaml::parse(document, start_line, max_values)?;
+                let _one_at_a_time = limits.guard(document.len());
+                let node = yaml::parse(document, start_line, limits.max_values)?;
                 if node.is_some_and(|node| take(node).is_break()) {
                     return Ok(());
                 }
@@ -522,7 +550,8 @@ fn read_yaml(text: &str, first_line: u32, max_values: usize, take: Take<'_>) -> 
     if !document.ends_with('\n') {
         document.to_mut().push('\n');
     }
-    if let Some(node) = yaml::parse(&document, start_line, max_values)? {
+    let _one_at_a_time = limits.guard(document.len());
+    if let Some(node) = yaml::parse(&document, start_line, limits.max_values)? {
         // It is the last, so that it does not matter whether there should be more.
         let (ControlFlow::Continue(()) | ControlFlow::Break(())) = take(node);
     }

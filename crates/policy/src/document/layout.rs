@@ -64,6 +64,11 @@ impl Layout {
         self.jumps.len() / 4
     }
 
+    /// How many bytes it takes besides its own.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.jumps.len() * size_of::<Jump>()
+    }
+
     /// Adds `lines` to each line.
     pub(crate) fn move_down(&mut self, lines: u32) {
         for jump in self.jumps.iter_mut().filter(|jump| jump.line > 0) {

@@ -46,6 +46,15 @@ pub struct Entry {
     pub value: Node,
 }
 
+/// How much a document says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DocumentSize {
+    /// Values, each list and mapping one besides what is in it.
+    pub values: usize,
+    /// Bytes of texts and keys, and of what is known of their layout.
+    pub text_bytes: usize,
+}
+
 /// A column that is counted from 0, as one that is counted from 1.
 pub(crate) fn column_number(column: usize) -> u32 {
     u32::try_from(column).map_or(0, |column| column.saturating_add(1))
@@ -84,6 +93,30 @@ impl Node {
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    /// How much it says.
+    #[must_use]
+    pub fn size(&self) -> DocumentSize {
+        let mut size = DocumentSize::default();
+        self.add_size(&mut size);
+        size
+    }
+
+    /// Recursion is bounded by [`MAX_DEPTH`](super::MAX_DEPTH).
+    fn add_size(&self, size: &mut DocumentSize) {
+        size.values += 1;
+        match &self.value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::String(text) => size.text_bytes += text.len() + self.layout.bytes(),
+            Value::List(items) => items.iter().for_each(|item| item.add_size(size)),
+            Value::Map(entries) => {
+                for entry in entries {
+                    size.text_bytes += entry.key.len();
+                    entry.value.add_size(size);
+                }
+            }
         }
     }
 

@@ -2,15 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 
+use super::budget::{MemoryBudget, SourceLimits, kept_bytes};
 use super::kind::group;
 use super::object::{Content, ManifestObject};
 use super::validated::{ObjectIdentity, ValidatedObject, digest};
 use super::{Compilation, Source, object};
 use crate::document;
-use crate::document::{Document, Entry, Node, Value};
-use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use crate::document::{Document, Entry, Node, ParseLimits, Value};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use portcullis_cel::Version;
 
 /// The most values of one document of a source: of one object, where each takes three bytes, as many
@@ -29,6 +31,8 @@ pub struct SourceObjects {
     /// A digest of the identity of each.
     identities: Box<[u64]>,
     faults: Faults,
+    /// What the objects take in memory, at most.
+    bytes: usize,
 }
 
 impl SourceObjects {
@@ -43,6 +47,18 @@ impl SourceObjects {
         compilation: impl Into<Compilation<'c>>,
         earlier: Option<&Self>,
     ) -> Self {
+        Self::read_within(source, compilation, earlier, None)
+    }
+
+    /// The same within `limits`. The first object that is beyond them is a fault, and nothing more
+    /// is read.
+    #[must_use]
+    pub fn read_within<'c>(
+        source: &Source,
+        compilation: impl Into<Compilation<'c>>,
+        earlier: Option<&Self>,
+        limits: Option<SourceLimits<'_>>,
+    ) -> Self {
         let compilation = compilation.into();
         let version = compilation.version;
         let cluster: Option<Arc<str>> = source.cluster.as_deref().map(Into::into);
@@ -50,17 +66,48 @@ impl SourceObjects {
             .filter(|earlier| earlier.cluster == cluster && earlier.version == version)
             .map(KnownObjects::new);
         let mut faults = Faults::new();
-        let mut objects = Vec::new();
-        let is_read = each_document(source, MAX_VALUES, &mut faults, |document, faults| {
-            match known.as_ref().and_then(|known| known.find(&document)) {
-                Some(valid) => objects.push(ManifestObject::new(document, valid)),
-                None => objects.extend(object::read(document, cluster.clone(), compilation, faults)),
+        let (mut objects, mut bytes) = (Vec::new(), 0);
+        let parse_limits = ParseLimits {
+            max_values: MAX_VALUES,
+            long_documents: limits.map(|limits| limits.long_documents),
+        };
+        let is_read = each_document(source, parse_limits, &mut faults, |document, faults| {
+            let size = document.root().size();
+            let object = match known.as_ref().and_then(|known| known.find(&document)) {
+                Some(valid) => Some(ManifestObject::new(document, valid)),
+                None => object::read(document, cluster.clone(), compilation, faults),
+            };
+            let Some(object) = object else {
+                return ControlFlow::Continue(());
+            };
+            let taken = kept_bytes(&object.content, size) + object.compiled_bytes();
+            bytes += taken;
+            if let Some(limits) = limits
+                && !limits.memory.take(taken)
+            {
+                let place = object.document.place(FieldPath::root());
+                faults.push(limits.memory.fault(place, cluster.as_deref()));
+                objects = Vec::new();
+                return ControlFlow::Break(());
             }
+            objects.push(object);
+            ControlFlow::Continue(())
         });
         if !is_read {
             objects = Vec::new();
         }
-        Self::of(cluster, version, objects, faults)
+        Self {
+            bytes,
+            ..Self::of(cluster, version, objects, faults)
+        }
+    }
+
+    /// Nothing of the objects of `file`, which do not fit into `memory` any more.
+    #[must_use]
+    pub fn beyond(&self, memory: &MemoryBudget, file: &Path) -> Self {
+        let mut faults = Faults::new();
+        faults.push(memory.fault(Place::of_file(file), self.cluster()));
+        Self::of(self.cluster.clone(), self.version, Vec::new(), faults)
     }
 
     fn of(cluster: Option<Arc<str>>, version: Version, objects: Vec<ManifestObject>, faults: Faults) -> Self {
@@ -78,6 +125,7 @@ impl SourceObjects {
             version,
             objects,
             faults,
+            bytes: 0,
         }
     }
 
@@ -87,12 +135,11 @@ impl SourceObjects {
             .objects
             .iter()
             .filter(|object| !identities.contains(object.identity()));
-        Self::of(
-            self.cluster.clone(),
-            self.version,
-            kept.cloned().collect(),
-            self.faults.clone(),
-        )
+        let kept = kept.cloned().collect();
+        Self {
+            bytes: self.bytes,
+            ..Self::of(self.cluster.clone(), self.version, kept, self.faults.clone())
+        }
     }
 
     /// What its expressions are compiled for.
@@ -105,6 +152,12 @@ impl SourceObjects {
     #[must_use]
     pub fn cluster(&self) -> Option<&str> {
         self.cluster.as_deref()
+    }
+
+    /// How many bytes its objects take in memory at most, besides what is shared with other sources.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The objects, in the order written.
@@ -171,23 +224,26 @@ impl<'e> KnownObjects<'e> {
 /// Every object in `source`, in the order written.
 pub fn documents(source: &Source, faults: &mut Faults) -> Vec<Document> {
     let mut objects = Vec::new();
-    if !each_document(source, usize::MAX, faults, |object, _| objects.push(object)) {
+    let is_read = each_document(source, ParseLimits::NONE, faults, |object, _| {
+        objects.push(object);
+        ControlFlow::Continue(())
+    });
+    if !is_read {
         objects.clear();
     }
     objects
 }
 
-/// Has `take` take every object in `source`, each before the next document is read; whether it can be
-/// read to its end.
+/// Has `take` take every object in `source`, each before the next document is read, until it breaks;
+/// whether it can be read so far.
 fn each_document(
     source: &Source,
-    max_values: usize,
+    limits: ParseLimits<'_>,
     faults: &mut Faults,
-    mut take: impl FnMut(Document, &mut Faults),
+    mut take: impl FnMut(Document, &mut Faults) -> ControlFlow<()>,
 ) -> bool {
-    let parsed = document::parse_each(Some(&source.file), &source.text, max_values, |document| {
-        flatten(document, faults, &mut take);
-        ControlFlow::Continue(())
+    let parsed = document::parse_each(Some(&source.file), &source.text, limits, |document| {
+        flatten(document, faults, &mut take)
     });
     let is_read = parsed.is_ok();
     faults.extend(parsed.err());
@@ -195,7 +251,11 @@ fn each_document(
 }
 
 /// Has `take` take `document`, or what it lists. Recursion is bounded by the parser's depth.
-fn flatten(document: Document, faults: &mut Faults, take: &mut impl FnMut(Document, &mut Faults)) {
+fn flatten(
+    document: Document,
+    faults: &mut Faults,
+    take: &mut impl FnMut(Document, &mut Faults) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     if !matches!(document.root().value, Value::Map(_)) {
         let place = document.place(FieldPath::root());
         faults.push(Fault::error(
@@ -203,27 +263,29 @@ fn flatten(document: Document, faults: &mut Faults, take: &mut impl FnMut(Docume
             FaultKind::TypeInvalid,
             "a manifest must be a mapping",
         ));
-        return;
+        return ControlFlow::Continue(());
     }
     let Some(defaults) = item_type(&document) else {
         match document.root().get("items").map(|items| &items.value) {
             Some(Value::List(_)) => faults.push(items_of_no_list(&document)),
-            _ => take(document, faults),
+            _ => return take(document, faults),
         }
-        return;
+        return ControlFlow::Continue(());
     };
     let file = document.file().cloned();
     let Value::Map(entries) = document.into_root().value else {
-        return;
+        return ControlFlow::Continue(());
     };
     let items = entries
         .into_iter()
         .find(|entry| entry.key == "items")
         .map(|entry| entry.value.value);
-    let Some(Value::List(items)) = items else { return };
-    for item in items {
-        flatten(defaults.apply(file.clone(), item), faults, take);
-    }
+    let Some(Value::List(items)) = items else {
+        return ControlFlow::Continue(());
+    };
+    items
+        .into_iter()
+        .try_for_each(|item| flatten(defaults.apply(file.clone(), item), faults, take))
 }
 
 /// kubectl and others take whatever has a list `items` for a list (`unstructured.IsList` of

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use super::*;
+use crate::config::HeldBack;
 use portcullis_policy::manifest::{ObjectSet, Options};
 
 /// So long after the files were written that their times tell.
@@ -17,7 +18,8 @@ fn read(folder: &Path, earlier: Option<&ManifestFiles>, keeps_texts: bool, now: 
         cluster: None,
     };
     let earlier = EarlierFiles::new(earlier, Version::NEWEST, now);
-    let (files, faults) = ManifestFiles::read_paths(&[entry], keeps_texts, earlier);
+    let (files, faults) =
+        ManifestFiles::read_paths(&[entry], ManifestMemory::of_process(), keeps_texts, earlier);
     assert_eq!(faults.together().to_string(), "");
     files
 }
@@ -79,7 +81,7 @@ fn every_file_is_read_where_times_are_not_believed() {
         times: FileTimes::Ignored,
         ..EarlierFiles::new(Some(&before), Version::NEWEST, later())
     };
-    let (after, _) = ManifestFiles::read_paths(&[entry], false, earlier);
+    let (after, _) = ManifestFiles::read_paths(&[entry], ManifestMemory::of_process(), false, earlier);
     assert_eq!(
         (same(&after, &before), same_objects(&after, &before)),
         (vec![false], vec![true])
@@ -96,7 +98,7 @@ fn files_are_read_again_for_another_version_of_cel() {
         cluster: None,
     };
     let earlier = EarlierFiles::new(Some(&before), Version::new(36), later());
-    let (after, _) = ManifestFiles::read_paths(&[entry], false, earlier);
+    let (after, _) = ManifestFiles::read_paths(&[entry], ManifestMemory::of_process(), false, earlier);
     assert_eq!(same_objects(&after, &before), [false]);
     assert_eq!(after.objects()[0].version(), Version::new(36));
 }
@@ -156,4 +158,62 @@ fn objects_that_stay_in_a_file_that_changes_are_shared() {
     // The lines are those of now: `a` has moved down.
     let lines: Vec<u32> = faults.iter().map(|fault| fault.place.line).collect();
     assert_eq!(lines, [6, 12]);
+}
+
+/// What objects may take in a test: of each one more than 1,000 bytes are counted.
+const MEMORY: ManifestMemory = ManifestMemory { bytes: 100_000 };
+
+#[test]
+fn what_the_files_of_a_cluster_become_is_charged_to_it_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let entry = |cluster: Option<&str>| {
+        let path = folder.path().join(cluster.unwrap_or("all"));
+        fs::create_dir_all(&path).unwrap();
+        ManifestPath {
+            path,
+            cluster: cluster.map(str::to_owned),
+        }
+    };
+    let paths = [None, Some("a"), Some("b")].map(entry);
+    let bindings = |name: &str, count: usize| -> String {
+        (0..count)
+            .map(|number| binding(&format!("{name}{number}"), "jane"))
+            .collect()
+    };
+    // A quarter of the memory for each of two clusters.
+    for (path, name, count) in [(&paths[0], "x", 2), (&paths[1], "a", 3), (&paths[2], "b", 3)] {
+        fs::write(path.path.join("f.yaml"), bindings(name, count)).unwrap();
+    }
+    let read = |earlier: Option<&ManifestFiles>| {
+        let earlier = EarlierFiles::new(earlier, Version::NEWEST, later());
+        ManifestFiles::read_paths(&paths, MEMORY, false, earlier).0
+    };
+    let faults = |files: &ManifestFiles| ObjectSet::new(files.objects(), &Options::default(), None).1;
+    let errors = |files: &ManifestFiles| {
+        let mut held = HeldBack::new();
+        let mut found = files.by_cluster(faults(files));
+        found.hold(&mut held);
+        assert!(!found.together().has_errors());
+        held
+    };
+    let before = read(None);
+    assert_eq!(errors(&before), HeldBack::new());
+    assert!(before.fit(MEMORY, &paths));
+    fs::write(paths[1].path.join("f.yaml"), bindings("a", 60)).unwrap();
+    fs::write(paths[2].path.join("f.yaml"), bindings("b", 4)).unwrap();
+    let after = read(Some(&before));
+    let held = errors(&after);
+    assert_eq!(held.keys().collect::<Vec<_>>(), ["a"]);
+    let message = held["a"].to_string();
+    assert!(message.contains("a/f.yaml:"), "{message}");
+    assert!(
+        message.contains("the manifests of the cluster `a` take more memory"),
+        "{message}"
+    );
+    // What those for every cluster need leaves less to each.
+    fs::write(paths[1].path.join("f.yaml"), bindings("a", 1)).unwrap();
+    fs::write(paths[0].path.join("f.yaml"), bindings("x", 42)).unwrap();
+    let less = read(Some(&before));
+    assert_eq!(errors(&less).keys().collect::<Vec<_>>(), ["b"]);
+    assert!(!before.fit(ManifestMemory { bytes: 10_000 }, &paths));
 }

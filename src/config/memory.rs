@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// The memory of a process of which nothing tells how much it may use.
+pub(crate) const LEAST_MEMORY: usize = 1 << 30;
+
 /// Where control groups are.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
