@@ -31,6 +31,7 @@ pub use files::{FORMAT_VERSION, PREFIX};
 pub use read::{CallLine, RecordLine, RecordingError, RecordingHeader};
 pub use review::{ObjectState, RecordedBody, RecordedCall, RecordedDecision, RecordedReview, object_state};
 
+pub(crate) use redaction::QuotedSecrets;
 use writer::RecordingWriter;
 
 /// Bytes that may wait for the writer: those of the largest review that is received, and as many.

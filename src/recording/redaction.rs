@@ -16,7 +16,10 @@
 mod marks;
 mod removed_texts;
 
+use std::cell::OnceCell;
+
 use crate::config::Redact;
+use crate::telemetry::decision_log::TextRedaction;
 use marks::{LAST_APPLIED, MANAGED_FIELDS, Marks, Pattern};
 use portcullis_cel::json::{Document, Kind, Node, escape_bytes, patch, replaced, write_string};
 use portcullis_policy::api::AdmissionReview;
@@ -33,6 +36,10 @@ const QUOTED_MARKER: &str = "\"<redacted>\"";
 /// one they may take as many as the text.
 const MAX_POINTER_BYTES: usize = 64 << 10;
 
+/// The most values, and the most bytes of JSON, of secrets that texts are compared with on the way
+/// to an answer. Beyond that every text is hidden.
+const MAX_COMPARED: (usize, usize) = (10_000, 4 << 20);
+
 /// So much is removed that saying where takes more than the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the places of what is redacted take more bytes than what it is redacted from")]
@@ -46,6 +53,41 @@ pub(crate) struct Redaction {
     removed: RemovedTexts,
     /// Where something was removed from the line, as JSON Pointers.
     places: Vec<String>,
+    /// What was removed is too much to compare texts with.
+    hides_all: bool,
+}
+
+/// What is secret in a request, for the texts of policies and webhooks that may quote it. It is
+/// found once there is such a text.
+#[derive(Debug)]
+pub(crate) struct QuotedSecrets<'r> {
+    request: &'r Request<'r>,
+    rules: &'r [Redact],
+    /// What changes its object.
+    patch: &'r str,
+    redaction: OnceCell<Redaction>,
+}
+
+// === impl QuotedSecrets ===
+
+impl<'r> QuotedSecrets<'r> {
+    /// What `rules` and the built-in ones remove from `request`, and from the JSON Patch that
+    /// changes its object; there may be none.
+    pub(crate) const fn new(request: &'r Request<'r>, rules: &'r [Redact], patch: &'r str) -> Self {
+        Self {
+            request,
+            rules,
+            patch,
+            redaction: OnceCell::new(),
+        }
+    }
+}
+
+impl TextRedaction for QuotedSecrets<'_> {
+    fn redacted<'t>(&self, text: &'t str) -> &'t str {
+        let redaction = || Redaction::of_texts(self.request, self.rules, self.patch);
+        self.redaction.get_or_init(redaction).scrubbed(text)
+    }
 }
 
 // === impl Redaction ===
@@ -61,20 +103,61 @@ impl Redaction {
         rules: &[Redact],
     ) -> Result<(String, Self), TooManyPlaces> {
         let request = &review.request;
-        let root = request.written.document().root();
-        let objects = || [request.object, request.old_object].into_iter().flatten();
         let mut redaction = Self {
             patterns: patterns(request, rules),
             ..Self::default()
         };
+        let marks = redaction.marks(request);
+        let text = redaction.remove(request.written.document().root(), marks, "/review")?;
+        Ok((into_line(text), redaction))
+    }
+
+    /// What is removed from the texts that go with the review alone.
+    fn of_texts(request: &Request<'_>, rules: &[Redact], patch: &str) -> Self {
+        let mut redaction = Self {
+            patterns: patterns(request, rules),
+            ..Self::default()
+        };
+        let marks = redaction.marks(request);
+        redaction.note(request.written.document(), &marks);
+        if let Some(patch) = Some(patch).filter(|patch| !patch.is_empty()) {
+            match Document::parse(patch) {
+                Ok(patch) => {
+                    let marks = redaction.patch_marks(patch.root());
+                    redaction.note(&patch, &marks);
+                }
+                Err(_) => redaction.hides_all = true,
+            }
+        }
+        redaction.removed.sort();
+        redaction
+    }
+
+    /// Notes what is marked, as far as texts can be compared with it.
+    fn note(&mut self, document: &Document<'_>, marks: &Marks) {
+        let (mut values, mut bytes) = MAX_COMPARED;
+        for node in marks.content(document) {
+            let size = (node.end() - node.position()) as usize;
+            let left = values.checked_sub(size).zip(bytes.checked_sub(node.raw().len()));
+            let Some(left) = left else {
+                self.hides_all = true;
+                return;
+            };
+            (values, bytes) = left;
+            self.removed.add(node);
+        }
+    }
+
+    /// What is removed of a request.
+    fn marks(&self, request: &Request<'_>) -> Marks {
+        let root = request.written.document().root();
+        let objects = || [request.object, request.old_object].into_iter().flatten();
         let mut marks = Marks::default();
         for object in objects() {
-            redaction
-                .patterns
-                .iter()
-                .for_each(|pattern| pattern.find(object, &mut marks));
+            let patterns = self.patterns.iter();
+            patterns.for_each(|pattern| pattern.find(object, &mut marks));
         }
-        if redaction.patterns.iter().any(Pattern::is_whole) {
+        if self.patterns.iter().any(Pattern::is_whole) {
             request.options.into_iter().for_each(|options| marks.add(options));
         }
         marks::mark_secret_kinds(root, &mut marks);
@@ -87,8 +170,31 @@ impl Redaction {
                 .iter()
                 .for_each(|pattern| pattern.find(object, &mut marks));
         }
-        let text = redaction.remove(root, marks, "/review")?;
-        Ok((into_line(text), redaction))
+        marks
+    }
+
+    /// What of a JSON Patch is put where something is removed.
+    fn patch_marks(&self, root: Node<'_>) -> Marks {
+        let mut marks = Marks::default();
+        for operation in root.items() {
+            let Some(value) = operation.get("value") else {
+                continue;
+            };
+            let target = operation.get("path").and_then(Node::as_str);
+            // A path that leads nowhere puts its value nowhere, but it is written.
+            let steps = target.as_deref().and_then(patch::steps);
+            for pattern in &self.patterns {
+                let left = match &steps {
+                    Some(steps) => pattern.after(steps),
+                    None => Some([].as_slice()),
+                };
+                if let Some(left) = left {
+                    marks::follow_path(left, value, &mut marks);
+                }
+            }
+        }
+        marks::mark_secret_kinds(root, &mut marks);
+        marks
     }
 
     /// Whether anything was removed.
@@ -103,7 +209,7 @@ impl Redaction {
 
     /// `text`, unless something that was removed stands in it.
     pub(crate) fn scrubbed<'t>(&self, text: &'t str) -> &'t str {
-        if self.removed.is_within(text) {
+        if self.hides_all || self.removed.is_within(text) {
             MARKER
         } else {
             text
@@ -205,25 +311,8 @@ pub(crate) fn redacted_patch(
         redaction.places.push(at.to_owned());
         return Ok(QUOTED_MARKER.to_owned());
     };
-    let (root, mut marks) = (document.root(), Marks::default());
-    for operation in root.items() {
-        let Some(value) = operation.get("value") else {
-            continue;
-        };
-        let target = operation.get("path").and_then(Node::as_str);
-        // A path that leads nowhere puts its value nowhere, but it is written.
-        let steps = target.as_deref().and_then(patch::steps);
-        for pattern in &redaction.patterns {
-            let left = match &steps {
-                Some(steps) => pattern.after(steps),
-                None => Some([].as_slice()),
-            };
-            if let Some(left) = left {
-                marks::follow_path(left, value, &mut marks);
-            }
-        }
-    }
-    marks::mark_secret_kinds(root, &mut marks);
+    let root = document.root();
+    let mut marks = redaction.patch_marks(root);
     // Every text that is, or has in it, what was removed elsewhere.
     let is_copy = |node: &Node<'_>| {
         node.kind() == Kind::String && redaction.removed.is_within(&node.as_str().unwrap_or_default())

@@ -370,6 +370,7 @@ impl AuthorizationResult<'_> {
             webhooks: &[],
             evaluation_error: self.error,
             duration: self.took,
+            redaction: None,
         };
         recorder.record(&record, &received.snapshot);
     }

@@ -16,7 +16,7 @@ use crate::config::files;
 
 use super::write_queue::{LineQueue, LineQueueSettings, LogSink, WriteFailure};
 
-pub use record::{DecisionLine, LoggedQuestion, Record, ShadowDecision};
+pub use record::{DecisionLine, LoggedQuestion, Record, ShadowDecision, TextRedaction};
 
 /// Bytes that may wait for the writer: some ten thousand usual lines.
 const MAX_PENDING_BYTES: usize = 8 << 20;

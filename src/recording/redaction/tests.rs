@@ -388,3 +388,32 @@ fn words_that_quote_what_was_removed_are_removed_too() {
     }
     assert_eq!(redaction.scrubbed("the password is weak"), "the password is weak");
 }
+
+#[test]
+fn texts_are_hidden_where_secrets_are_too_many_to_compare_with() {
+    let texts = |object: &Value, text: &str| {
+        let review = review("secrets", "", "Secret", object, &Value::Null).to_string();
+        let read = OwnedAdmissionReview::read(review.into_bytes()).unwrap();
+        let secrets = QuotedSecrets::new(&read.review().request, &[], "");
+        secrets.redacted(text).to_owned()
+    };
+    assert_eq!(texts(&secret(), "no such name"), "no such name");
+    assert_eq!(texts(&secret(), &format!("it is {SECRET}")), MARKER);
+    let mut many = secret();
+    let values: serde_json::Map<_, _> = (0..10_001).map(|n| (format!("k{n}"), json!("YQ=="))).collect();
+    many["data"] = Value::Object(values);
+    assert_eq!(texts(&many, "no such name"), MARKER);
+}
+
+#[test]
+fn what_a_patch_makes_secret_is_not_quoted_either() {
+    let review = review("secrets", "", "Secret", &secret(), &Value::Null).to_string();
+    let read = OwnedAdmissionReview::read(review.into_bytes()).unwrap();
+    let patch = json!([{"op": "add", "path": "/stringData", "value": {"q": "another-password"}}]).to_string();
+    let redacted = |patch: &str| {
+        let secrets = QuotedSecrets::new(&read.review().request, &[], patch);
+        secrets.redacted("it is another-password").to_owned()
+    };
+    assert_eq!(redacted(""), "it is another-password");
+    assert_eq!(redacted(&patch), MARKER);
+}

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::calls::PendingCalls;
 use crate::authentication::Caller;
-use crate::recording::{RecordedBody, RecordedCall, RecordedDecision, RecordedReview};
+use crate::recording::{QuotedSecrets, RecordedBody, RecordedCall, RecordedDecision, RecordedReview};
 use crate::reload::Snapshot;
 use crate::server::gateway::{DecisionRecorder, GatewayState};
 use crate::server::limits::memory::ReviewMemory;
@@ -328,6 +328,9 @@ impl DeferredLogLine {
         shadow: &[ShadowDecision<'_>],
     ) {
         let (decision, reason) = decision(&self.outcome);
+        let recording = about.snapshot.config.recording.as_ref();
+        let rules = recording.map(|recording| recording.redact.as_slice());
+        let secrets = QuotedSecrets::new(about.request, rules.unwrap_or_default(), &self.outcome.patch);
         let record = Record {
             time: self.time,
             revision: &about.snapshot.revision,
@@ -343,6 +346,7 @@ impl DeferredLogLine {
             webhooks: &self.outcome.webhooks,
             evaluation_error: "",
             duration: self.took,
+            redaction: Some(&secrets),
         };
         recorder.record(&record, about.snapshot);
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
@@ -48,6 +48,14 @@ pub struct Record<'a> {
     pub evaluation_error: &'a str,
     /// How long the decision took.
     pub duration: Duration,
+    /// What hides texts of policies and webhooks that quote what is secret in the object.
+    pub redaction: Option<&'a dyn TextRedaction>,
+}
+
+/// Hides texts that quote what is not to be written.
+pub trait TextRedaction: Debug {
+    /// `text`, or what stands in its place.
+    fn redacted<'t>(&self, text: &'t str) -> &'t str;
 }
 
 /// What was asked.
@@ -105,6 +113,7 @@ impl Record<'_> {
         let near_misses = self.write(&mut Line {
             out,
             truncated: false,
+            redaction: self.redaction,
         });
         DecisionLine {
             text: out.as_bytes(),
@@ -137,7 +146,7 @@ impl Record<'_> {
         line.raw(r#"},"decision":"#);
         line.text(self.decision.as_str());
         line.raw(r#","reason":"#);
-        line.text(self.reason);
+        line.message(self.reason);
         line.cause(self.cause);
         let start = line.out.len();
         line.near_misses(self.near_misses);
@@ -147,7 +156,7 @@ impl Record<'_> {
         line.webhooks(self.webhooks);
         if !self.evaluation_error.is_empty() {
             line.raw(r#","evaluationError":"#);
-            line.text(self.evaluation_error);
+            line.message(self.evaluation_error);
         }
         line.raw(r#","durationSeconds":"#);
         line.seconds(self.duration);
@@ -324,7 +333,7 @@ impl Line<'_> {
             line.text(shadow.decision.as_str());
             if !shadow.reason.is_empty() {
                 line.raw(r#","reason":"#);
-                line.text(shadow.reason);
+                line.message(shadow.reason);
             }
             line.raw("}");
         });
@@ -379,7 +388,7 @@ impl Line<'_> {
         ]);
         self.key("round");
         self.raw(&result.round.to_string());
-        self.members(&[("decision", decision), ("reason", reason)]);
+        self.members(&[("decision", decision), ("reason", self.redacted(reason))]);
         self.key("changed");
         self.raw("[");
         self.items(&result.changed, |line, path| line.text(path));
@@ -418,6 +427,7 @@ const LINE_BYTES: usize = 32 << 10;
 pub(crate) struct Line<'b> {
     pub(crate) out: &'b mut String,
     pub(crate) truncated: bool,
+    pub(crate) redaction: Option<&'b dyn TextRedaction>,
 }
 
 // === impl Line ===
@@ -435,6 +445,16 @@ impl Line<'_> {
         }
         self.truncated = true;
         write_string(self.out, &truncate_with_mark(text, TEXT_BYTES));
+    }
+
+    /// What a policy or webhook wrote, as JSON string.
+    fn message(&mut self, text: &str) {
+        self.text(self.redacted(text));
+    }
+
+    fn redacted<'t>(&self, text: &'t str) -> &'t str {
+        let redaction = self.redaction.filter(|_| !text.is_empty());
+        redaction.map_or(text, |redaction| redaction.redacted(text))
     }
 
     /// The items of a list, separated, until the line is long.

@@ -89,6 +89,7 @@ fn mk_record<'a>(attributes: &'a Attributes<'a>) -> Record<'a> {
         webhooks: &[],
         evaluation_error: "",
         duration: Duration::from_nanos(812),
+        redaction: None,
     }
 }
 

@@ -11,7 +11,7 @@ use super::{files, recorded};
 use crate::harness::pki::Authority;
 use crate::harness::reviews::admission;
 use crate::harness::webhooks::{Review, Webhooks};
-use crate::support::Builder;
+use crate::support::{Builder, until};
 
 /// Puts the secret elsewhere, and says it aloud.
 const POLICIES: &str = r#"
@@ -111,12 +111,17 @@ fn no_secret_is_in_any_file_whichever_way_it_went() {
         }
     }
     let lines = recorded(&gateway, 6);
+    let log = || fs::read_to_string(gateway.file("decisions.log")).unwrap();
+    until("every line is written", || log().lines().count() == 6);
+    let log = log();
+    assert!(log.contains("<redacted>"), "{log}");
     for hidden in [
         SECRET.to_owned(),
         NEWER.to_owned(),
         STANDARD.encode(SECRET),
         STANDARD.encode(NEWER),
     ] {
+        assert!(!log.contains(&hidden), "{hidden} is in {log}");
         for file in files(&gateway.file("recordings")) {
             let text = fs::read_to_string(file).unwrap();
             let line = text.lines().find(|line| line.contains(&hidden));
