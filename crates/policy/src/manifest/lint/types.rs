@@ -4,6 +4,10 @@
 //! for a ValidatingAdmissionPolicy's `status.typeChecking` (apiserver
 //! `pkg/admission/plugin/policy/validating/typechecking.go`); matchConditions and mutations besides.
 
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use super::Lint;
 use super::known::{kind_of, nearest};
 use crate::document::{Node, Value};
@@ -33,6 +37,7 @@ pub(crate) fn lint(policy: &Applicability, version: Version, lint: &mut Lint<'_>
                 environment: ExpressionEnvironment::new(version, policy.param_kind.is_some())
                     .for_objects_of(&of),
                 of,
+                names: OnceCell::new(),
                 budget: &budget,
                 lint: &mut *lint,
             };
@@ -79,6 +84,8 @@ fn written(of: &GroupVersionKind<'_>) -> String {
 struct TypeCheck<'l, 'a> {
     kind: String,
     of: Type,
+    /// Of all its fields at any depth, thousands for some types; once one is looked for.
+    names: OnceCell<BTreeSet<Arc<str>>>,
     environment: ExpressionEnvironment,
     /// For all types together: what is beyond it is not checked.
     budget: &'l CompileBudget<'static>,
@@ -153,12 +160,11 @@ impl TypeCheck<'_, '_> {
 
     /// The field that may have been meant by one that is not there.
     fn meant(&self, message: &str) -> String {
-        let Type::Object(object) = &self.of else {
+        let (Type::Object(object), Some(unknown)) = (&self.of, unknown_field(message)) else {
             return String::new();
         };
-        let names = object.field_names();
-        unknown_field(message)
-            .and_then(|unknown| nearest(unknown, names.iter().map(|name| &**name)))
+        let names = self.names.get_or_init(|| object.field_names());
+        nearest(unknown, names.iter().map(|name| &**name))
             .map(|near| format!(": did you mean `{near}`?"))
             .unwrap_or_default()
     }
