@@ -31,7 +31,7 @@ use crate::telemetry::Metrics;
 use crate::telemetry::metrics::UpstreamRecorder;
 use crate::telemetry::traces::TraceParent;
 use portcullis_policy::engine::admission::webhook::{CallFailure, Webhook};
-use portcullis_policy::field::{Fault, FaultKind, Faults};
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use settings::UpstreamSettings;
 use webhook::{CallLimits, FailedCall, Upstream};
 
@@ -42,6 +42,10 @@ pub use settings::{USER_AGENT, UpstreamCredentials, credentials_of};
 /// The most time that a call may take, even where its webhook has more: as in
 /// `apiserver/pkg/util/webhook/authentication.go`.
 pub const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The most webhooks of one cluster, in its files and watched, that are called. Each has a client of
+/// its own, and those that a review matches are called at the same time.
+pub const MAX_WEBHOOKS_OF_CLUSTER: usize = 200;
 
 /// The webhooks of one set of manifests, ready to be called. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -86,6 +90,8 @@ struct KnownUpstreams {
     /// By the cluster whose settings hold, and by the address of the webhook, which is kept so that
     /// no other can have it. Clusters may share a webhook.
     by_address: BTreeMap<Option<String>, UpstreamsByAddress>,
+    /// By cluster and address, those beyond [`MAX_WEBHOOKS_OF_CLUSTER`].
+    left_out: BTreeMap<String, HashMap<usize, Arc<Webhook>>>,
 }
 
 /// How much earlier than the caller the gateway gives up: a tenth of the time
@@ -127,7 +133,8 @@ impl Upstreams {
 
     /// Prepares to call `webhooks` with these settings. Nobody is connected to
     /// yet. Connections, breakers and calls in flight of `previous` go on for
-    /// webhooks that are called as before.
+    /// webhooks that are called as before. Of those that hold for one cluster alone, the first
+    /// [`MAX_WEBHOOKS_OF_CLUSTER`] are called; the `failurePolicy` of the others decides.
     #[must_use]
     pub fn with<'w>(
         &self,
@@ -135,7 +142,16 @@ impl Upstreams {
         previous: Option<&Self>,
     ) -> Self {
         let mut known = KnownUpstreams::default();
+        let mut counts: HashMap<&str, usize> = HashMap::new();
         for registered in webhooks {
+            if let Some(cluster) = registered.cluster {
+                let count = counts.entry(cluster).or_default();
+                *count += 1;
+                if *count > MAX_WEBHOOKS_OF_CLUSTER {
+                    known.leave_out(cluster, registered.webhook);
+                    continue;
+                }
+            }
             let owner = self.settings.owner(registered.cluster, registered.is_watched);
             // Without: what their cluster says of them has faults.
             let Some(settings) = self.settings.of(owner) else {
@@ -182,6 +198,11 @@ impl Upstreams {
         let failed =
             |reason: &dyn std::fmt::Display| CallFailure::Failed(format!("failed to call webhook: {reason}"));
         let upstream = self.webhooks.of(cluster, webhook).ok_or_else(|| {
+            if self.webhooks.is_left_out(cluster, webhook) {
+                return failed(&format_args!(
+                    "it is not among the first {MAX_WEBHOOKS_OF_CLUSTER} webhooks of its cluster"
+                ));
+            }
             failed(&"it is not among the manifests in force, or its `upstreams` have faults")
         })?;
         let limits = CallLimits {
@@ -214,12 +235,35 @@ impl Upstreams {
         of_others
     }
 
-    /// What deserves a look: webhooks that can never be called, and names in
+    /// The clusters with more than [`MAX_WEBHOOKS_OF_CLUSTER`] webhooks, and how many of these are
+    /// not called.
+    pub fn left_out(&self) -> impl Iterator<Item = (&str, usize)> {
+        let left_out = self.webhooks.left_out.iter();
+        left_out.map(|(cluster, webhooks)| (cluster.as_str(), webhooks.len()))
+    }
+
+    /// Logs which clusters have webhooks that are not called, where there were not so many `before`.
+    pub(crate) fn log_left_out(&self, before: &Self) {
+        for (cluster, left_out) in self.left_out() {
+            if before.webhooks.left_out.get(cluster).map(HashMap::len) != Some(left_out) {
+                tracing::error!(cluster, "{}", describe_left_out(left_out));
+            }
+        }
+    }
+
+    /// What deserves a look: webhooks that are not called, or can never be, and names in
     /// `shadow` of `config` that no webhook has.
     #[must_use]
     pub fn warnings(&self, config: &Config) -> Faults {
         let all = || self.webhooks.all();
         let mut faults: Vec<Fault> = all().filter_map(|upstream| upstream.warning()).collect();
+        faults.extend(self.left_out().map(|(cluster, left_out)| {
+            let place = Place {
+                object: format!("cluster/{cluster}"),
+                ..Place::default()
+            };
+            Fault::warning(place, FaultKind::TooMany, describe_left_out(left_out))
+        }));
         let place = &config.upstreams.access.place;
         let is_known = |shadow: &str| {
             let names = |id: &str| id == shadow || id.rsplit('/').next() == Some(shadow);
@@ -259,9 +303,28 @@ impl KnownUpstreams {
         Some(&found.1)
     }
 
+    fn leave_out(&mut self, cluster: &str, webhook: &Arc<Webhook>) {
+        let left_out = self.left_out.entry(cluster.to_owned()).or_default();
+        left_out.insert(address(webhook), Arc::clone(webhook));
+    }
+
+    fn is_left_out(&self, cluster: &str, webhook: &Arc<Webhook>) -> bool {
+        let left_out = self.left_out.get(cluster);
+        left_out.is_some_and(|left_out| left_out.contains_key(&address(webhook)))
+    }
+
     fn all(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         self.by_owner.values().flat_map(HashMap::values).flatten()
     }
+}
+
+/// What is to be said of a cluster of which so many webhooks are not called.
+#[must_use]
+pub fn describe_left_out(left_out: usize) -> String {
+    format!(
+        "{left_out} webhooks are not called, and their failurePolicy decides: of one cluster the first \
+         {MAX_WEBHOOKS_OF_CLUSTER} are"
+    )
 }
 
 fn address(webhook: &Arc<Webhook>) -> usize {

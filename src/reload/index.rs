@@ -89,7 +89,8 @@ impl SnapshotIndex {
 }
 
 impl IndexBasis {
-    /// Every webhook.
+    /// Every webhook: of a cluster first those of files, then in the order in which an API server
+    /// asks them.
     pub(crate) fn webhooks(&self) -> impl Iterator<Item = ConfiguredWebhook<'_>> {
         let configurations = self
             .webhooks
@@ -333,8 +334,18 @@ fn webhooks_by_cluster(objects: &[&Arc<ValidatedObject>]) -> WebhooksByCluster {
     }
     by_cluster
         .into_iter()
-        .map(|(cluster, all)| (cluster, all.into()))
+        .map(|(cluster, mut all)| {
+            all.sort_by(|a, b| place_in_order(a).cmp(&place_in_order(b)));
+            (cluster, all.into())
+        })
         .collect()
+}
+
+/// Files come first: who may write to the API server must not take away what they say. Mutating
+/// webhooks are asked first, and configurations in the order of their names.
+fn place_in_order(configuration: &ValidatedObject) -> (bool, &str, &str) {
+    let identity = configuration.identity();
+    (configuration.is_watched(), identity.kind(), identity.name())
 }
 
 /// With a `now`, warnings are found: for these alone the AuthorizationConfiguration is read.

@@ -317,7 +317,9 @@ pub(crate) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
         return None;
     }
     let base = Arc::clone(&current.base);
-    Some(with_base(current, base, source.objects(&current.config)))
+    let snapshot = with_base(current, base, source.objects(&current.config));
+    snapshot.upstreams.log_left_out(&current.upstreams);
+    Some(snapshot)
 }
 
 /// `current` where the `files` of manifests, which are its own, say something else at `now`, and

@@ -41,6 +41,7 @@ use super::lifecycle::LifecyclePhase;
 use crate::config::{ConnectionLimits, HeldBack};
 use crate::reload::{Change, LeftOutCounts, Origin, SourceStatus};
 use crate::telemetry::metrics::ClusterState;
+use crate::upstream;
 use portcullis_policy::field::{Faults, Severity};
 
 /// How long a cluster of which nothing is known keeps the gateway unready.
@@ -73,6 +74,10 @@ async fn metrics(shared: Data<GatewayState>) -> HttpResponse {
                 ("parameters", status.left_out.parameters),
             ],
         }));
+    let snapshot = shared.state.current();
+    shared
+        .metrics
+        .cluster_webhooks_left_out(snapshot.upstreams.left_out());
     match shared.metrics.encode() {
         Ok(text) => HttpResponse::Ok()
             .content_type("text/plain; version=0.0.4; charset=utf-8")
@@ -183,7 +188,14 @@ fn in_force(shared: &GatewayState, named: bool) -> String {
     if let Some(change) = shared.state.last_change() {
         text.push_str(&describe_change(&change, named));
     }
-    text.push_str(&describe_held_back(&shared.state.current().held_back, named));
+    let current = shared.state.current();
+    text.push_str(&describe_held_back(&current.held_back, named));
+    for (cluster, left_out) in current.upstreams.left_out() {
+        text.push_str(&format!(
+            "cluster {cluster}: {}\n",
+            upstream::describe_left_out(left_out)
+        ));
+    }
     if let Some(failure) = shared.state.last_failure() {
         if failure.is_hanging {
             text.push_str(

@@ -421,6 +421,16 @@ impl Metrics {
         }
     }
 
+    /// How many webhooks of a cluster are too many to be called, after [`clusters`](Self::clusters).
+    pub fn cluster_webhooks_left_out<'a>(&self, left_out: impl IntoIterator<Item = (&'a str, usize)>) {
+        let family = &self.families.cluster_left_out_objects;
+        for (cluster, count) in left_out {
+            family
+                .with_label_values(&[cluster, "webhooks"])
+                .set(gauged(count));
+        }
+    }
+
     /// How many faults the files have that hold for one cluster alone. Series of others end.
     pub fn cluster_files<'a>(&self, faults: impl IntoIterator<Item = (&'a str, usize)>) {
         let family = &self.families.cluster_file_faults;

@@ -226,14 +226,59 @@ fn told(indexed: &SnapshotIndex) -> Vec<String> {
     for cluster in CLUSTERS.into_iter().chain(["other"]) {
         told.extend(told_for(indexed, cluster));
     }
-    let mut webhooks: Vec<String> = indexed
-        .basis
-        .webhooks()
-        .map(|registered| registered.webhook.id())
-        .collect();
-    webhooks.sort();
-    told.extend(webhooks);
+    told.extend(asked(indexed));
     told
+}
+
+/// The webhooks, in their order.
+fn asked(indexed: &SnapshotIndex) -> Vec<String> {
+    let webhooks = indexed.basis.webhooks();
+    webhooks.map(|registered| registered.webhook.id()).collect()
+}
+
+#[test]
+fn webhooks_of_files_come_first_and_then_mutating_ones_by_name() {
+    let configuration = |kind: &str, name: &str| {
+        format!(
+            "---\n{{apiVersion: admissionregistration.k8s.io/v1, kind: {kind}WebhookConfiguration, metadata: {{name: \
+             {name}}}, webhooks: [{{name: w.example.com, admissionReviewVersions: [v1], sideEffects: None, \
+             clientConfig: {{url: 'https://example.com/w'}}}}]}}\n"
+        )
+    };
+    let file = Source {
+        file: "east.yaml".to_owned(),
+        text: configuration("Validating", "z"),
+        cluster: Some("east".to_owned()),
+    };
+    let config = self::configuration();
+    let own = ObjectSet::new(
+        vec![Arc::new(SourceObjects::read(&file, Version::NEWEST, None))],
+        &test_options(&config),
+        None,
+    );
+    let watched = [("Validating", "a"), ("Mutating", "c"), ("Mutating", "b")];
+    let watched = watched.map(|(kind, name)| {
+        let document = document::parse(None, &configuration(kind, name))
+            .unwrap()
+            .remove(0);
+        Arc::new(ValidatedObject::read(document, "east".into(), Version::NEWEST).unwrap())
+    });
+    let mut world = IndexWorld::default().watched(0, &[], true, false);
+    let digest = world.digest;
+    world.parts = vec![Arc::new(WatchedPart {
+        objects: watched.into(),
+        digest,
+    })];
+    let indexed = SnapshotIndex::new(&config, &own.0.unwrap(), vec![Arc::new(world)], None);
+    assert_eq!(
+        asked(&indexed),
+        [
+            "z/w.example.com",
+            "b/w.example.com",
+            "c/w.example.com",
+            "a/w.example.com"
+        ]
+    );
 }
 
 /// What decides requests from a cluster.

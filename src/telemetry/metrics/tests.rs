@@ -96,7 +96,9 @@ fn series_follow_the_configuration() {
         left_out: [("rbac", 0), ("policies", 6), ("parameters", 7)],
     };
     metrics.clusters([cluster("gone"), cluster("east")]);
+    metrics.cluster_webhooks_left_out([("gone", 9)]);
     metrics.clusters([cluster("east")]);
+    metrics.cluster_webhooks_left_out([("east", 8)]);
     metrics.upstreams(["old", "hook"]);
     for upstream in metrics.upstreams(["hook"]) {
         upstream.record(Outcome::Success, Duration::ZERO);
@@ -112,6 +114,7 @@ fn series_follow_the_configuration() {
         r#"portcullis_cluster_unconfirmed_absences{cluster="east"} 4"#,
         r#"portcullis_cluster_outdated_kinds{cluster="east"} 5"#,
         r#"portcullis_cluster_left_out_objects{cluster="east",purpose="policies"} 6"#,
+        r#"portcullis_cluster_left_out_objects{cluster="east",purpose="webhooks"} 8"#,
         r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="shadowDeny"} 1"#,
         r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="match"} 0"#,
         r#"portcullis_certificate_expiry_timestamp_seconds{file="new.crt",name="jane",use="caller"} 9"#,

@@ -113,3 +113,37 @@ fn upstreams_of_a_cluster_hold_for_its_own_files_too() {
     call_for(&upstreams, "west", &pair.webhook).unwrap();
     assert_eq!(pair.server.received()[0].headers["authorization"], "Bearer own");
 }
+
+#[test]
+fn of_a_cluster_so_many_webhooks_are_called_and_the_failure_policy_of_the_others_decides() {
+    let pair = ServedPair::sends(ok(b"{}"));
+    let folder = no_files();
+    let config = of_clusters(folder.path(), "{allowedAddresses: [127.0.0.1]}");
+    let (read, _) = Upstreams::read(&config, None, &mut HeldBack::new());
+    let target = || pair.webhook.client.target.clone();
+    let made = |place: usize| webhook(&format!("hook-{place}"), target(), pair.authority.pem());
+    let webhooks: Vec<_> = (0..MAX_WEBHOOKS_OF_CLUSTER + 2).map(made).collect();
+    let of_east = || webhooks.iter().map(|webhook| registered(webhook, "east", true));
+    let of_west = registered(&webhooks[0], "west", true);
+    let everywhere = webhook("everywhere", target(), pair.authority.pem());
+    let rest = [of_west, ConfiguredWebhook::everywhere(&everywhere)];
+    let upstreams = read.with(of_east().chain(rest), None);
+
+    assert_eq!(upstreams.left_out().collect::<Vec<_>>(), [("east", 2)]);
+    let warnings = upstreams.warnings(&config).to_string();
+    assert!(
+        warnings.contains("cluster/east") && warnings.contains("2 webhooks are not called"),
+        "{warnings}"
+    );
+    let (called, left_out) = webhooks.split_at(MAX_WEBHOOKS_OF_CLUSTER);
+    call_for(&upstreams, "east", called.last().unwrap()).unwrap();
+    call_for(&upstreams, "east", &everywhere).unwrap();
+    for webhook in left_out {
+        let error = call_for(&upstreams, "east", webhook).unwrap_err();
+        assert!(error.contains("not among the first 200 webhooks"), "{error}");
+    }
+    // One that goes makes room for another.
+    let fewer = read.with(of_east().skip(2), Some(&upstreams));
+    assert_eq!(fewer.left_out().count(), 0);
+    call_for(&fewer, "east", &left_out[1]).unwrap();
+}
