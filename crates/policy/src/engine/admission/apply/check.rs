@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::error::noted_path;
 use super::schema::{ListKey, Lists, Maps, ScalarClass, SchemaType};
 use super::{ApplyError, FieldMismatches, Schemas};
 use crate::engine::admission::GroupVersionKind;
@@ -187,7 +188,7 @@ impl<'w, 's> Atomics<'w, 's> {
 
     fn note(&mut self, atomic: bool) {
         if atomic && self.found.len() < FieldMismatches::MOST {
-            self.found.push(self.path.clone());
+            self.found.push(noted_path(&self.path));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The value of an `ApplyConfiguration` expression as JSON (apiserver
 //! `pkg/cel/mutation/dynamic/objects.go`).
 
-use super::error::WrongName;
+use super::error::{WrongName, noted_path};
 use super::{ApplyError, FieldMismatch, FieldMismatches, MAX_CONFIGURATION, MAX_LEVELS};
 use portcullis_cel::json::write_string;
 use portcullis_cel::{Key, List, Map, Value};
@@ -98,7 +98,7 @@ impl ConfigurationWriter {
         {
             self.wrong.push(WrongName {
                 found: of.name().to_owned(),
-                expected: self.name.clone(),
+                expected: noted_path(&self.name),
             });
         }
         self.open('{')?;
@@ -168,7 +168,7 @@ impl ConfigurationWriter {
     }
 
     fn error(&self, message: String) -> ApplyError {
-        let path = self.path.clone();
+        let path = noted_path(&self.path);
         ApplyError::Value(FieldMismatch { path, message })
     }
 }
@@ -236,7 +236,7 @@ impl TypeNames {
         {
             self.wrong.push(WrongName {
                 found: of.name().to_owned(),
-                expected: self.expected.clone(),
+                expected: noted_path(&self.expected),
             });
         }
         for (key, value) in map.entries() {

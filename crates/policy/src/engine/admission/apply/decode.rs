@@ -21,7 +21,7 @@ use scalar::{encoded, zero};
 
 use super::MAX_LEVELS;
 use super::check::{is_type_meta, misfit};
-use super::error::{DecodeError, FieldMismatches};
+use super::error::{DecodeError, FieldMismatches, noted_path};
 use super::schema::{Field, Maps, Scalar, SchemaType, Schemas};
 use crate::engine::admission::GroupVersionKind;
 use portcullis_cel::json::{Kind, Node, write_string};
@@ -67,7 +67,7 @@ pub fn decode(
         ..
     } = walk;
     found.none().map_err(DecodeError::Mismatches)?;
-    if reading == DecodeMode::Strict && !unknown.is_empty() {
+    if !unknown.is_empty() {
         let mut old = DecodeWalk::new(schemas, reading);
         old.value(of, None, before);
         let known: HashSet<String> = old.unknown.into_iter().map(|field| field.shape).collect();
@@ -348,10 +348,11 @@ impl<'s> DecodeWalk<'s> {
         self.out.push(':');
     }
 
+    /// Only where it is an error. The shape has no key of a map, and the name of the field once.
     fn note_unknown(&mut self) {
-        if self.unknown.len() < MAX_UNKNOWN {
+        if self.reading == DecodeMode::Strict && self.unknown.len() < MAX_UNKNOWN {
             self.unknown.push(Unknown {
-                path: self.path.clone(),
+                path: noted_path(&self.path),
                 shape: self.shape.clone(),
             });
         }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::engine::text::truncate_with_mark;
+
 /// The most bytes that a configuration may have as JSON, as the API server
 /// bounds a request; an expression can make far more out of few values.
 pub const MAX_CONFIGURATION: usize = 3 << 20;
@@ -75,6 +77,15 @@ pub struct FieldMismatch {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldMismatches(Vec<FieldMismatch>);
 
+/// The most bytes of the path of a finding. A path has the keys above it, which users choose, and an
+/// object may have many findings below one key.
+const MAX_PATH_BYTES: usize = 1 << 10;
+
+/// `path`, as much of it as findings have.
+pub(crate) fn noted_path(path: &str) -> String {
+    truncate_with_mark(path, MAX_PATH_BYTES).into_owned()
+}
+
 fn names(wrong: &[WrongName]) -> String {
     let lines: Vec<String> = wrong
         .iter()
@@ -105,7 +116,7 @@ impl FieldMismatches {
     /// Adds one, if there are not enough.
     pub(crate) fn push(&mut self, path: &str, message: String) {
         if self.0.len() < Self::MOST {
-            let path = path.to_owned();
+            let path = noted_path(path);
             self.0.push(FieldMismatch { path, message });
         }
     }

@@ -263,3 +263,52 @@ fn what_does_not_fit_its_field_is_named_by_its_path() {
         assert_eq!(is_changed("Sprocket", "{}", after), Ok(true), "free of form");
     }
 }
+
+/// The spec of a ResourceSlice with `count` fields below a key of so many bytes.
+fn below_a_long_key(bytes: usize, count: usize, field: impl Fn(usize) -> String) -> String {
+    let fields: Vec<String> = (0..count).map(field).collect();
+    let (key, fields) = ("k".repeat(bytes), fields.join(","));
+    format!(r#"{{"spec":{{"devices":[{{"name":"d","attributes":{{"{key}":{{{fields}}}}}}}]}}}}"#)
+}
+
+fn decode_slice(after: &str, reading: DecodeMode) -> Result<DecodedObject, DecodeError> {
+    let (before, after) = (Document::parse("{}").unwrap(), Document::parse(after).unwrap());
+    let of = kind("resource.k8s.io", "ResourceSlice");
+    decode(&of, before.root(), after.root(), reading)
+}
+
+#[test]
+fn findings_below_a_long_key_quote_little_of_it() {
+    const KEY: usize = 100_000;
+    let unknown = below_a_long_key(KEY, 900, |field| format!(r#""x{field}":1"#));
+    decode_slice(&unknown, DecodeMode::Lenient).unwrap();
+    let error = decode_slice(&unknown, DecodeMode::Strict).unwrap_err();
+    let DecodeError::Unknown(paths) = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(paths.len(), FieldMismatches::MOST);
+    assert!(error.to_string().len() < 20_000, "{}", error.to_string().len());
+
+    let wrong = below_a_long_key(KEY, 1, |_| {
+        r#""string":1,"bool":"x","int":"x","version":2"#.to_owned()
+    });
+    let error = decode_slice(&wrong, DecodeMode::Lenient).unwrap_err();
+    assert!(matches!(&error, DecodeError::Mismatches(found) if found.iter().count() == 4));
+    assert!(error.to_string().len() < 10_000, "{}", error.to_string().len());
+}
+
+#[test]
+fn of_a_field_that_is_not_known_a_note_is_made_only_where_it_is_an_error() {
+    let after = Document::parse(r#"{"bogus":1}"#).unwrap();
+    let schemas = Schemas::builtin();
+    let of = schemas.of(&kind("", "Pod")).ok().unwrap();
+    for (reading, expected) in [
+        (DecodeMode::Strict, 1),
+        (DecodeMode::Values, 0),
+        (DecodeMode::Lenient, 0),
+    ] {
+        let mut walk = DecodeWalk::new(schemas, reading);
+        walk.value(of, None, after.root());
+        assert_eq!(walk.unknown.len(), expected);
+    }
+}
