@@ -16,6 +16,7 @@
 mod addresses;
 mod authorization;
 mod connect;
+mod context;
 mod pool;
 mod reply;
 mod url;
@@ -33,7 +34,8 @@ use tokio::time::{Instant, timeout_at};
 
 pub use addresses::Addresses;
 pub use authorization::ClientAuthorization;
-pub use connect::{ClientHandshakeError, ClientIdentity, Settings, TlsClient, TlsConnection, trust_system};
+pub use connect::{ClientHandshakeError, Settings, TlsClient, TlsConnection};
+pub use context::{ClientIdentity, trust_system};
 pub use pool::UsedConnection;
 pub use reply::{CallError, SettingsError};
 pub use url::Url;

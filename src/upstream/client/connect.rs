@@ -1,12 +1,9 @@
 //! New connections to webhooks and API servers: DNS, TCP, TLS.
 //!
-//! Certificates are verified as in Go: every certificate of a bundle is a trust anchor,
-//! even an intermediate or the server's own; names are only in subjectAltName; TLS 1.2
-//! and 1.3.
+//! The name in a certificate is only in subjectAltName, as in Go.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,22 +13,18 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use openssl::error::ErrorStack;
-use openssl::pkey::{PKey, Private};
-use openssl::ssl::{
-    Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslVerifyMode, SslVersion,
-};
-use openssl::x509::store::X509StoreBuilder;
-use openssl::x509::verify::{X509CheckFlags, X509VerifyFlags};
-use openssl::x509::{X509, X509VerifyResult};
+use openssl::ssl::{Ssl, SslContext};
+use openssl::x509::X509VerifyResult;
+use openssl::x509::verify::X509CheckFlags;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_openssl::SslStream;
 
 use super::addresses::{Addresses, Resolution};
+use super::context::{ClientContext, ClientIdentity};
 use super::reply::{CallError, SettingsError};
 use super::url::Url;
-use crate::config::Secret;
 
 /// Whom to call, and how. Connections to equal settings are interchangeable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +61,7 @@ pub(crate) struct Connector {
 }
 
 /// Makes connections of TLS.
-pub struct TlsClient(SslContext);
+pub struct TlsClient(Arc<ClientContext>);
 
 /// A connection after its handshake.
 pub struct TlsConnection(TokioIo<SslStream<TcpStream>>);
@@ -165,7 +158,7 @@ impl TlsClient {
         identity: Option<&ClientIdentity>,
         is_http2: bool,
     ) -> Result<Self, SettingsError> {
-        Ok(Self(context(authorities, identity, is_http2)?))
+        Ok(Self(ClientContext::shared(authorities, identity, is_http2)?))
     }
 
     /// The handshake over `stream`, in which the certificate must be that of `server_name`.
@@ -179,7 +172,7 @@ impl TlsClient {
         server_name: &str,
     ) -> Result<TlsConnection, ClientHandshakeError> {
         let failed = |error: &dyn ToString| ClientHandshakeError::Failed(error.to_string());
-        let ssl = handshake(&self.0, server_name).map_err(|error| failed(&error))?;
+        let ssl = handshake(self.0.context(), server_name).map_err(|error| failed(&error))?;
         let mut stream = SslStream::new(ssl, stream).map_err(|error| failed(&error))?;
         match Pin::new(&mut stream).connect().await {
             Ok(()) => Ok(TlsConnection(TokioIo::new(stream))),
@@ -255,78 +248,6 @@ impl Connection for TlsConnection {
     }
 }
 
-/// A client certificate and its key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientIdentity {
-    /// PEM: the certificate, and then its intermediates.
-    pub certificate: Vec<u8>,
-    /// PEM, not encrypted.
-    pub key: Secret,
-}
-
-/// Where systems keep the authorities that they trust, in Go's order
-/// (`crypto/x509/root_linux.go`). OpenSSL compiled in knows a folder that no
-/// system has.
-const SYSTEM_BUNDLES: [&str; 6] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/pki/tls/cacert.pem",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
-
-// === impl ClientIdentity ===
-
-impl ClientIdentity {
-    /// Whether it can be shown.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the certificate, the key, or both together.
-    pub fn check(&self) -> Result<(), SettingsError> {
-        show(&mut SslContextBuilder::new(SslMethod::tls_client())?, self)
-    }
-}
-
-/// The ciphers of TLS 1.2, as `openssl::ssl::SslConnector` has them.
-const CIPHERS: &str = "DEFAULT:!aNULL:!eNULL:!MD5:!3DES:!DES:!RC4:!IDEA:!SEED:!aDSS:!SRP:!PSK";
-
-/// What handshakes to a server are made with that one of `authorities` vouches for, or, where
-/// there is none, one that the system trusts.
-///
-/// The authorities of the system are read only where they are needed: they take a megabyte, and
-/// 20 ms of processor time.
-pub(crate) fn context(
-    authorities: &[Vec<u8>],
-    identity: Option<&ClientIdentity>,
-    is_http2: bool,
-) -> Result<SslContext, SettingsError> {
-    let mut builder = SslContextBuilder::new(SslMethod::tls_client())?;
-    builder.set_options(SslOptions::NO_COMPRESSION);
-    // What an idle connection does not need, it does not keep.
-    builder.set_mode(
-        SslMode::AUTO_RETRY
-            | SslMode::ACCEPT_MOVING_WRITE_BUFFER
-            | SslMode::ENABLE_PARTIAL_WRITE
-            | SslMode::RELEASE_BUFFERS,
-    );
-    builder.set_cipher_list(CIPHERS)?;
-    builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
-    builder.set_verify(SslVerifyMode::PEER);
-    builder.set_read_ahead(true);
-    builder.set_alpn_protos(if is_http2 {
-        b"\x02h2\x08http/1.1"
-    } else {
-        b"\x08http/1.1"
-    })?;
-    trust(&mut builder, authorities)?;
-    if let Some(identity) = identity {
-        show(&mut builder, identity)?;
-    }
-    Ok(builder.build())
-}
-
 /// One handshake, in which the certificate must be that of `server_name`. An
 /// address as name is not sent along.
 pub(crate) fn handshake(context: &SslContext, server_name: &str) -> Result<Ssl, ErrorStack> {
@@ -342,68 +263,4 @@ pub(crate) fn handshake(context: &SslContext, server_name: &str) -> Result<Ssl, 
         None => param.set_host(server_name)?,
     }
     Ok(ssl)
-}
-
-fn trust(builder: &mut SslContextBuilder, bundles: &[Vec<u8>]) -> Result<(), SettingsError> {
-    if bundles.is_empty() {
-        return Ok(trust_system(builder)?);
-    }
-    let mut store = X509StoreBuilder::new()?;
-    for bundle in bundles {
-        for certificate in certificates(bundle).ok_or(SettingsError::Authorities)? {
-            store.add_cert(certificate)?;
-        }
-    }
-    store.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
-    builder.set_cert_store(store.build());
-    Ok(())
-}
-
-/// Trusts whom the system trusts: as `SSL_CERT_FILE` and `SSL_CERT_DIR` say, or else where
-/// systems have them.
-///
-/// # Errors
-///
-/// The file cannot be read.
-pub fn trust_system(builder: &mut SslContextBuilder) -> Result<(), ErrorStack> {
-    builder.set_default_verify_paths()?;
-    if std::env::var_os("SSL_CERT_FILE").is_some() || std::env::var_os("SSL_CERT_DIR").is_some() {
-        return Ok(());
-    }
-    match SYSTEM_BUNDLES.iter().find(|file| Path::new(file).is_file()) {
-        Some(file) => builder.set_ca_file(file),
-        None => Ok(()),
-    }
-}
-
-fn show(builder: &mut SslContextBuilder, identity: &ClientIdentity) -> Result<(), SettingsError> {
-    let mut chain = certificates(&identity.certificate)
-        .ok_or(SettingsError::Certificate)?
-        .into_iter();
-    let certificate = chain.next().ok_or(SettingsError::Certificate)?;
-    let key = private_key(identity.key.reveal()).ok_or(SettingsError::Key)?;
-    if !certificate
-        .public_key()
-        .is_ok_and(|public| public.public_eq(&key))
-    {
-        return Err(SettingsError::Mismatch);
-    }
-    builder.set_certificate(&certificate)?;
-    for intermediate in chain {
-        builder.add_extra_chain_cert(intermediate)?;
-    }
-    builder.set_private_key(&key)?;
-    Ok(())
-}
-
-/// At least one.
-fn certificates(pem: &[u8]) -> Option<Vec<X509>> {
-    X509::stack_from_pem(pem)
-        .ok()
-        .filter(|certificates| !certificates.is_empty())
-}
-
-fn private_key(pem: &[u8]) -> Option<PKey<Private>> {
-    // Without a callback OpenSSL would ask the terminal for a passphrase.
-    PKey::private_key_from_pem_callback(pem, |_| Err(ErrorStack::get())).ok()
 }
