@@ -44,8 +44,8 @@ fn written(value: &Value<'_>) -> String {
         }
         Value::Map(map) => {
             let entry =
-                |(key, value): &(Value<'_>, Value<'_>)| format!("{}:{}", written(key), written(value));
-            let mut entries: Vec<String> = map.entries().iter().map(entry).collect();
+                |(key, value): (Value<'_>, Value<'_>)| format!("{}:{}", written(&key), written(&value));
+            let mut entries: Vec<String> = map.entries().map(entry).collect();
             entries.sort();
             format!("{{{}}}", entries.join(","))
         }

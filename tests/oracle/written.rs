@@ -22,8 +22,8 @@ pub(crate) fn written(value: &Value<'_>) -> String {
         }
         Value::Map(map) => {
             let entry =
-                |(key, value): &(Value<'_>, Value<'_>)| format!("{}:{}", written(key), written(value));
-            let mut entries: Vec<String> = map.entries().iter().map(entry).collect();
+                |(key, value): (Value<'_>, Value<'_>)| format!("{}:{}", written(&key), written(&value));
+            let mut entries: Vec<String> = map.entries().map(entry).collect();
             entries.sort();
             format!("{{{}}}", entries.join(","))
         }

@@ -68,6 +68,34 @@ pub(crate) enum CheckStage {
     Resource,
 }
 
+impl AccessQuestion {
+    /// How many bytes of text it has.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let account = self.service_account.iter();
+        let account = account.flat_map(|(namespace, name)| [namespace, name]);
+        let texts = [
+            &self.verb,
+            &self.group,
+            &self.resource,
+            &self.subresource,
+            &self.namespace,
+            &self.name,
+            &self.field_selector,
+            &self.label_selector,
+        ];
+        let texts = texts.into_iter().chain(&self.path).chain(account);
+        texts.map(String::len).sum()
+    }
+}
+
+impl AccessAnswer {
+    /// How many bytes of text it has.
+    pub(crate) fn bytes(&self) -> usize {
+        self.reason.len() + self.error.as_ref().map_or(0, String::len)
+    }
+}
+
 impl AccessCheck<'_> {
     pub(crate) const fn type_name(&self) -> &'static str {
         match self.stage {

@@ -5,7 +5,7 @@
 //! because 30 × 0.1 is slightly more than 3 there.
 
 use super::error::EvalError;
-use super::value::{Opaque, Value, Work, address_bytes};
+use super::value::{List, MapEntries, Opaque, Value, Work, address_bytes};
 
 /// What one expression may cost.
 pub const PER_EXPRESSION: u64 = 1_000_000;
@@ -126,22 +126,54 @@ pub(crate) fn regex(text: u64, pattern: u64) -> u64 {
 ///
 /// What `work` ended it with.
 pub(crate) fn traverse_tree(value: &Value<'_>, work: Work<'_>) -> Result<u64, EvalError> {
-    let mut sum: u64 = 0;
-    let mut open = vec![value.clone()];
-    while let Some(value) = open.pop() {
-        match &value {
-            Value::List(list) => {
-                work(list.len())?;
-                open.extend(list.items());
-            }
-            Value::Map(map) => {
-                work(2 * map.len())?;
-                open.extend(map.entries().into_iter().flat_map(<[Value<'_>; 2]>::from));
-            }
-            leaf => sum = sum.saturating_add(traverse_leaf(leaf)),
+    let mut open = Vec::new();
+    let mut sum = enter(value.clone(), &mut open, work)?;
+    while let Some(container) = open.last_mut() {
+        match container.next() {
+            Some(value) => sum = sum.saturating_add(enter(value, &mut open, work)?),
+            None => drop(open.pop()),
         }
     }
     Ok(sum)
+}
+
+/// What a leaf counts; a list or a map is opened.
+fn enter<'a>(value: Value<'a>, open: &mut Vec<Container<'a>>, work: Work<'_>) -> Result<u64, EvalError> {
+    match value {
+        Value::List(list) => {
+            work(list.len())?;
+            open.push(Container::List(list, 0));
+        }
+        Value::Map(map) => {
+            work(2 * map.len())?;
+            open.push(Container::Map(map.entries(), None));
+        }
+        leaf => return Ok(traverse_leaf(&leaf)),
+    }
+    Ok(0)
+}
+
+/// A list from an item on, or a map from an entry on whose key was taken.
+enum Container<'a> {
+    List(List<'a>, usize),
+    Map(MapEntries<'a>, Option<Value<'a>>),
+}
+
+impl<'a> Container<'a> {
+    /// The next item, key or value.
+    fn next(&mut self) -> Option<Value<'a>> {
+        match self {
+            Self::List(list, next) => {
+                *next += 1;
+                list.get(*next - 1)
+            }
+            Self::Map(entries, value) => value.take().or_else(|| {
+                let (key, next) = entries.next()?;
+                *value = Some(next);
+                Some(key)
+            }),
+        }
+    }
 }
 
 #[expect(

@@ -114,26 +114,19 @@ impl fmt::Write for BriefText {
     }
 }
 
-fn bounded(message: Box<str>) -> Box<str> {
-    if message.len() <= MAX_MESSAGE_BYTES {
-        return message;
-    }
-    brief(message).into()
-}
-
 impl EvalError {
-    /// A failure that `message` describes, of which the first 2 KiB are kept: it may quote what
-    /// a user wrote.
+    /// A failure that `message` describes, of which the first 2 KiB are written: it may quote what
+    /// a user wrote. So it is to be what writes the message, not the message.
     #[must_use]
     #[cold]
-    pub fn failed(message: impl Into<Box<str>>) -> Self {
-        Self::Failed(bounded(message.into()))
+    pub fn failed(message: impl fmt::Display) -> Self {
+        Self::Failed(brief(message).into())
     }
 
     /// Something that ends the expression upstream, which `message` describes.
     #[cold]
-    pub(crate) fn internal(message: impl Into<Box<str>>) -> Self {
-        Self::Internal(bounded(message.into()))
+    pub(crate) fn internal(message: impl fmt::Display) -> Self {
+        Self::Internal(brief(message).into())
     }
 
     /// No function of this name takes such values.
@@ -144,8 +137,8 @@ impl EvalError {
 
     /// No key or field of this name.
     #[cold]
-    pub(crate) fn no_such_key(key: impl std::fmt::Display) -> Self {
-        Self::failed(format!("no such key: {key}"))
+    pub(crate) fn no_such_key(key: impl fmt::Display) -> Self {
+        Self::failed(format_args!("no such key: {key}"))
     }
 
     /// Whether `&&`, `||` and comprehensions may absorb it.

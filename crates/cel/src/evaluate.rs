@@ -213,11 +213,14 @@ impl<'a> Evaluation<'_, 'a> {
         text: &Text<'a>,
         part: impl for<'t> FnOnce(&'t str) -> &'t str,
     ) -> Result<Value<'a>, EvalError> {
-        let part = text.part(part);
-        if let Text::Shared(copied) = &part {
-            self.allocate(copied.len() + Text::BYTES)?;
-        }
-        Ok(Value::String(part))
+        Ok(Value::String(match text {
+            Text::Borrowed(text) => Text::Borrowed(part(text)),
+            Text::Shared(text) => {
+                let part = part(text);
+                self.allocate(part.len() + Text::BYTES)?;
+                Text::Shared(part.into())
+            }
+        }))
     }
 
     /// Counts so many items before a list of them is made.
@@ -317,7 +320,7 @@ impl<'a> Evaluation<'_, 'a> {
             match value {
                 Value::Optional(inner) if optional => items.extend(inner.map(|inner| (*inner).clone())),
                 _ if optional => {
-                    return Err(EvalError::failed(format!(
+                    return Err(EvalError::failed(format_args!(
                         "cannot initialize optional list element from non-optional value {}",
                         value.printed()
                     )));
@@ -358,7 +361,7 @@ impl<'a> Evaluation<'_, 'a> {
             let value = self.value(&field.value)?;
             let declared = object.of.field(&field.name);
             if declared == Some(super::Type::String) && value.as_str().is_none() && !field.optional {
-                return Err(EvalError::failed(format!(
+                return Err(EvalError::failed(format_args!(
                     "unexpected type for '{}' field",
                     field.name
                 )));
@@ -367,7 +370,10 @@ impl<'a> Evaluation<'_, 'a> {
             self.put(&mut fields, key, value, field.optional)?;
         }
         if !object.of.is_constructible() {
-            return Err(EvalError::failed(format!("unknown type '{}'", object.of.name())));
+            return Err(EvalError::failed(format_args!(
+                "unknown type '{}'",
+                object.of.name()
+            )));
         }
         Ok(fields)
     }
@@ -388,7 +394,7 @@ impl<'a> Evaluation<'_, 'a> {
             }
             Value::Optional(Some(inner)) if optional => entries.insert(key, (*inner).clone()),
             value if optional => {
-                return Err(EvalError::failed(format!(
+                return Err(EvalError::failed(format_args!(
                     "cannot initialize optional entry '{}' from non-optional value {}",
                     key.to_value().printed(),
                     value.printed()
@@ -466,7 +472,7 @@ impl<'a> Evaluation<'_, 'a> {
             Err(error @ EvalError::Unknown(_)) => Err(error),
             Err(error) => {
                 let name = program.name.as_deref().unwrap_or_default();
-                Err(EvalError::failed(format!(
+                Err(EvalError::failed(format_args!(
                     "composited variable \"{name}\" fails to evaluate: {error}"
                 )))
             }

@@ -62,6 +62,6 @@ pub use syntax::{
 };
 pub use types::{ObjectType, Type};
 pub use value::{
-    Bytes, Duration, Entries, Key, List, Map, Object, Opaque, Quantity, QuantityFault, Semver, SemverFault,
-    Text, Timestamp, UrlFault, UrlValue, Value,
+    Bytes, Duration, Entries, Key, List, Map, MapEntries, Object, Opaque, Quantity, QuantityFault, Semver,
+    SemverFault, Text, Timestamp, UrlFault, UrlValue, Value,
 };

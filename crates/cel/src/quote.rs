@@ -24,15 +24,17 @@ impl fmt::Display for Quoted<'_> {
 /// Those of `out`.
 pub fn write_quoted(out: &mut impl Write, parts: &[&str]) -> fmt::Result {
     out.write_char('"')?;
-    for part in parts {
-        if is_plain(part.as_bytes()) {
-            out.write_str(part)?;
-        } else {
-            part.chars()
-                .try_for_each(|character| write_character(out, character))?;
-        }
-    }
+    parts.iter().try_for_each(|part| write_quoted_within(out, part))?;
     out.write_char('"')
+}
+
+/// What stands between the quotes.
+pub(crate) fn write_quoted_within(out: &mut impl Write, part: &str) -> fmt::Result {
+    if is_plain(part.as_bytes()) {
+        return out.write_str(part);
+    }
+    part.chars()
+        .try_for_each(|character| write_character(out, character))
 }
 
 /// Whether every character stands for itself; nearly every name has no other. Checked

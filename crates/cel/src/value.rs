@@ -24,7 +24,7 @@ use crate::library::formats::NamedFormat;
 use crate::types::Type;
 
 pub use equal::Key;
-pub use map::{Entries, List, Map, Object};
+pub use map::{Entries, List, Map, MapEntries, Object};
 pub use quantity::{Quantity, QuantityFault};
 pub use semver::{Semver, SemverFault};
 pub use time::{Duration, Timestamp};
@@ -302,7 +302,9 @@ impl<'a> Opaque<'a> {
             Self::Quantity(quantity) | Self::ComputedQuantity(quantity) => quantity.bytes(),
             Self::Url(url) => url.bytes(),
             Self::Semver(semver) => semver.bytes(),
-            Self::Ip(_) | Self::Cidr(..) | Self::Format(_) | Self::Check(_) | Self::Decision(_) => 0,
+            Self::Check(check) => check.question.bytes(),
+            Self::Decision(answer) => answer.bytes(),
+            Self::Ip(_) | Self::Cidr(..) | Self::Format(_) => 0,
         }
     }
 
@@ -397,14 +399,6 @@ impl<'a> Text<'a> {
     /// Whether it is its own and of nobody else.
     pub(crate) fn is_unshared(&self) -> bool {
         matches!(self, Self::Shared(text) if Arc::strong_count(text) == 1)
-    }
-
-    /// The part of the text that `part` finds in it, borrowed if it can be.
-    pub(crate) fn part(&self, part: impl for<'t> FnOnce(&'t str) -> &'t str) -> Text<'a> {
-        match self {
-            Self::Borrowed(text) => Text::Borrowed(part(text)),
-            Self::Shared(text) => Text::Shared(part(text).into()),
-        }
     }
 }
 

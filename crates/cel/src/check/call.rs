@@ -452,8 +452,8 @@ fn count_parts(value: &Value<'_>) -> u64 {
         Value::Bytes(bytes) => bytes.len() as u64 / 64,
         Value::List(list) => list.items().map(|item| count_parts(&item)).sum(),
         Value::Map(map) => {
-            let entries = map.entries().into_iter();
-            entries.map(|(_, value)| 1 + count_parts(&value)).sum()
+            let values = map.entries().map(|(_, value)| value);
+            values.map(|value| 1 + count_parts(&value)).sum()
         }
         _ => 0,
     };

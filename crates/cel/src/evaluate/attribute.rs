@@ -120,7 +120,7 @@ impl<'a> Evaluation<'_, 'a> {
         match &value {
             Value::Optional(Some(held)) if self.takes_optionals_apart() && !is_selectable(held) => {
                 let of = held.type_of();
-                Err(EvalError::failed(format!(
+                Err(EvalError::failed(format_args!(
                     "unsupported conversion to ref.Val: {of}"
                 )))
             }
@@ -212,7 +212,10 @@ impl<'a> Evaluation<'_, 'a> {
         {
             return error;
         }
-        EvalError::failed(format!("unsupported conversion to ref.Val: {}", held.type_of()))
+        EvalError::failed(format_args!(
+            "unsupported conversion to ref.Val: {}",
+            held.type_of()
+        ))
     }
 
     /// Selects plain fields that are there, as many as follow each other, and
@@ -255,7 +258,7 @@ impl<'a> Evaluation<'_, 'a> {
                     if is_key(&key) {
                         select(value, &key, lenient)
                     } else {
-                        Err(EvalError::failed(format!(
+                        Err(EvalError::failed(format_args!(
                             "invalid qualifier type: {}",
                             qualifier_type(node, &key)
                         )))
@@ -349,7 +352,7 @@ fn item<'a>(list: &List<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<Va
         }));
     };
     match usize::try_from(index).ok().and_then(|index| list.get(index)) {
-        None if !lenient => Err(EvalError::failed(format!("index out of bounds: {index}"))),
+        None if !lenient => Err(EvalError::failed(format_args!("index out of bounds: {index}"))),
         found => Ok(found),
     }
 }

@@ -200,7 +200,7 @@ impl<'a> Evaluation<'_, 'a> {
         self.met(&item)?;
         // What Go has no hash of ends the whole expression upstream.
         if matches!(item, Value::Bytes(_) | Value::Opaque(Opaque::Semver(_))) {
-            return Err(EvalError::internal(format!(
+            return Err(EvalError::internal(format_args!(
                 "runtime error: hash of unhashable type {}",
                 item.go_type()
             )));
@@ -269,7 +269,7 @@ pub(crate) fn of_trait(name: &str, target: &Value<'_>, has: bool) -> EvalError {
     if has || is_receiver {
         EvalError::no_such_overload()
     } else {
-        EvalError::failed(format!("{NO_SUCH_OVERLOAD}: {name}"))
+        EvalError::failed(format_args!("{NO_SUCH_OVERLOAD}: {name}"))
     }
 }
 
@@ -282,7 +282,7 @@ pub(crate) fn of_types<'v, 'a: 'v>(
         .into_iter()
         .map(|argument| argument.type_of().runtime_name())
         .collect();
-    EvalError::failed(format!("{NO_SUCH_OVERLOAD}: {name}({})", types.join(", ")))
+    EvalError::failed(format_args!("{NO_SUCH_OVERLOAD}: {name}({})", types.join(", ")))
 }
 
 fn unflattened(arguments: &[Value<'_>], version: Version) -> EvalError {
@@ -293,7 +293,7 @@ fn unflattened(arguments: &[Value<'_>], version: Version) -> EvalError {
     });
     let list: String = types.next().unwrap_or_default();
     let depth: String = types.next().unwrap_or_default();
-    EvalError::failed(format!("{NO_SUCH_OVERLOAD}: {list}.flatten({depth})"))
+    EvalError::failed(format_args!("{NO_SUCH_OVERLOAD}: {list}.flatten({depth})"))
 }
 
 /// What the Go runtime says where code takes for a list what is none: `value`; if there is none, an error.
@@ -304,7 +304,7 @@ pub(crate) fn not_a_list(value: Option<&Value<'_>>) -> EvalError {
         Some(value) if is_adder(value) => "Contains",
         _ => "Add",
     };
-    EvalError::internal(format!(
+    EvalError::internal(format_args!(
         "interface conversion: {is} is not traits.Lister: missing method {missing}"
     ))
 }
@@ -313,7 +313,9 @@ pub(crate) fn not_a_list(value: Option<&Value<'_>>) -> EvalError {
 #[cold]
 pub(crate) fn not_an_int(value: Option<&Value<'_>>) -> EvalError {
     let is = go_type(value);
-    EvalError::internal(format!("interface conversion: ref.Val is {is}, not types.Int"))
+    EvalError::internal(format_args!(
+        "interface conversion: ref.Val is {is}, not types.Int"
+    ))
 }
 
 fn go_type(value: Option<&Value<'_>>) -> &'static str {

@@ -318,13 +318,13 @@ fn rounds<'a>(fold: &Fold, range: &Value<'a>) -> Result<Rounds<'a>, EvalError> {
             let items = list.items().zip(0..);
             Ok(items.map(|(item, index)| (Value::Int(index), item)).collect())
         }
-        Value::Map(map) if fold.second.is_some() => Ok(map.entries()),
+        Value::Map(map) if fold.second.is_some() => Ok(map.entries().collect()),
         Value::Map(map) => Ok(map.keys().into_iter().map(|key| (key, Value::Null)).collect()),
-        other if fold.second.is_some() => Err(EvalError::failed(format!(
+        other if fold.second.is_some() => Err(EvalError::failed(format_args!(
             "unsupported comprehension range type: {}",
             other.go_type()
         ))),
-        other => Err(EvalError::failed(format!(
+        other => Err(EvalError::failed(format_args!(
             "got '{}', expected iterable type",
             other.go_type()
         ))),
@@ -345,7 +345,7 @@ fn insert_all<'a>(map: &mut Entries<'a>, added: &Value<'a>) -> Result<(), EvalEr
 
 fn insert<'a>(map: &mut Entries<'a>, key: Key<'a>, value: Value<'a>) -> Result<(), EvalError> {
     if map.search(&key.to_value()).is_some() {
-        return Err(EvalError::failed(format!(
+        return Err(EvalError::failed(format_args!(
             "insert failed: key {} already exists",
             key.to_value().printed()
         )));

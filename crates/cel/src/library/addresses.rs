@@ -4,7 +4,7 @@ mod parse;
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use parse::quoted;
+use parse::{AddressFault, PrefixFault};
 
 use super::standard::{Computed, mismatched};
 use super::strings::first_size;
@@ -13,6 +13,7 @@ use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{Apply, Cost, Overload};
 use crate::program::Call;
+use crate::quote::Quoted;
 use crate::types::Type::{self, Bool, Int, String as Str};
 use crate::value::{Opaque, Text, Value};
 
@@ -95,74 +96,87 @@ fn contained(arguments: &[Value<'_>], text: bool, network: bool) -> u64 {
     cost::traverse(own + own) + masking + reading
 }
 
-fn parse_ip(text: &str) -> Result<IpAddr, EvalError> {
-    let (ip, zone) = parse::address(text).map_err(|fault| {
-        let text = quoted(text);
-        EvalError::failed(format!(
-            "IP Address {text} parse error during conversion from string: {fault}"
-        ))
-    })?;
-    if !zone.is_empty() {
-        let text = quoted(text);
-        return Err(EvalError::failed(format!(
-            "IP address {text} with zone value is not allowed"
-        )));
-    }
-    not_mapped(text, &ip)?;
-    Ok(ip)
+/// Why a text is no address. What it says is written when it is read: the text may be long.
+#[derive(Debug, thiserror::Error)]
+enum IpFault<'t> {
+    #[error(
+        "IP Address {} parse error during conversion from string: {fault}",
+        Quoted(text)
+    )]
+    Unread { text: &'t str, fault: AddressFault<'t> },
+    #[error("IP address {} with zone value is not allowed", Quoted(.0))]
+    Zone(&'t str),
+    #[error("IPv4-mapped IPv6 address {} is not allowed", Quoted(.0))]
+    Mapped(&'t str),
 }
 
-fn parse_cidr(text: &str) -> Result<(IpAddr, u8), EvalError> {
-    let (ip, bits) = parse::prefix(text).map_err(|fault| {
-        let text = quoted(text);
-        EvalError::failed(format!(
-            "network address parse error during conversion from string: netip.ParsePrefix({text}): {fault}"
-        ))
-    })?;
-    not_mapped(text, &ip)?;
+/// Why a text is no network address.
+#[derive(Debug, thiserror::Error)]
+enum CidrFault<'t> {
+    #[error(
+        "network address parse error during conversion from string: netip.ParsePrefix({}): {fault}",
+        Quoted(text)
+    )]
+    Unread { text: &'t str, fault: PrefixFault<'t> },
+    #[error("IPv4-mapped IPv6 address {} is not allowed", Quoted(.0))]
+    Mapped(&'t str),
+}
+
+fn parse_ip(text: &str) -> Result<IpAddr, IpFault<'_>> {
+    match parse::address(text).map_err(|fault| IpFault::Unread { text, fault })? {
+        (_, zone) if !zone.is_empty() => Err(IpFault::Zone(text)),
+        (ip, _) if is_mapped(ip) => Err(IpFault::Mapped(text)),
+        (ip, _) => Ok(ip),
+    }
+}
+
+fn parse_cidr(text: &str) -> Result<(IpAddr, u8), CidrFault<'_>> {
+    let (ip, bits) = parse::prefix(text).map_err(|fault| CidrFault::Unread { text, fault })?;
+    if is_mapped(ip) {
+        return Err(CidrFault::Mapped(text));
+    }
     Ok((ip, bits))
 }
 
-fn not_mapped(text: &str, ip: &IpAddr) -> Result<(), EvalError> {
-    match ip {
-        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
-            let text = quoted(text);
-            Err(EvalError::failed(format!(
-                "IPv4-mapped IPv6 address {text} is not allowed"
-            )))
-        }
-        _ => Ok(()),
-    }
+fn is_mapped(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
 }
 
 /// What `cidr` says of a text that is no network address: what is wrong, twice.
 fn converted_cidr(text: &str) -> Result<(IpAddr, u8), EvalError> {
     parse_cidr(text).map_err(|fault| {
-        EvalError::failed(format!(
+        EvalError::failed(format_args!(
             "network address parse error during conversion from string: {fault}"
         ))
     })
 }
 
-fn ip<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    match arguments {
-        [Value::String(text)] => parse_ip(text).map(|ip| Value::Opaque(Opaque::Ip(ip))),
-        _ => mismatched(),
-    }
+/// The only argument, a text, all of which may have to be read.
+fn text_to_read<'l, 'a>(
+    own: &mut Evaluation<'_, 'a>,
+    arguments: &'l [Value<'a>],
+) -> Result<&'l str, EvalError> {
+    let [Value::String(text)] = arguments else {
+        return Err(EvalError::no_such_overload());
+    };
+    own.work(text.len())?;
+    Ok(text)
 }
 
-fn is_ip<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    match arguments {
-        [Value::String(text)] => Ok(Value::Bool(parse_ip(text).is_ok())),
-        _ => mismatched(),
-    }
+fn ip<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let ip = parse_ip(text_to_read(own, arguments)?).map_err(EvalError::failed)?;
+    Ok(Value::Opaque(Opaque::Ip(ip)))
 }
 
-fn is_canonical<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    match arguments {
-        [Value::String(text)] => parse_ip(text).map(|ip| Value::Bool(ip.to_string() == **text)),
-        _ => mismatched(),
-    }
+fn is_ip<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let text = text_to_read(own, arguments)?;
+    Ok(Value::Bool(parse_ip(text).is_ok()))
+}
+
+fn is_canonical<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let text = text_to_read(own, arguments)?;
+    let ip = parse_ip(text).map_err(EvalError::failed)?;
+    Ok(Value::Bool(ip.to_string() == text))
 }
 
 fn to_string<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -228,18 +242,14 @@ fn is_global_unicast<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[V
     })
 }
 
-fn cidr<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    match arguments {
-        [Value::String(text)] => converted_cidr(text).map(|(ip, bits)| Value::Opaque(Opaque::Cidr(ip, bits))),
-        _ => mismatched(),
-    }
+fn cidr<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let (ip, bits) = converted_cidr(text_to_read(own, arguments)?)?;
+    Ok(Value::Opaque(Opaque::Cidr(ip, bits)))
 }
 
-fn is_cidr<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    match arguments {
-        [Value::String(text)] => Ok(Value::Bool(parse_cidr(text).is_ok())),
-        _ => mismatched(),
-    }
+fn is_cidr<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let text = text_to_read(own, arguments)?;
+    Ok(Value::Bool(parse_cidr(text).is_ok()))
 }
 
 fn cidr_ip<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -286,27 +296,33 @@ fn has(own: IpAddr, bits: u8, other: IpAddr) -> bool {
     own.is_ipv4() == other.is_ipv4() && mask(own, bits) == mask(other, bits)
 }
 
-fn contains_ip<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let [Value::Opaque(Opaque::Cidr(own, bits)), other] = arguments else {
+fn contains_ip<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::Opaque(Opaque::Cidr(ip, bits)), other] = arguments else {
         return mismatched();
     };
     let other = match other {
         Value::Opaque(Opaque::Ip(ip)) => *ip,
         // Upstream does not say why the text is no address (`cel/library/cidr.go`).
-        Value::String(text) => parse_ip(text).map_err(|_| EvalError::no_such_overload())?,
+        Value::String(text) => {
+            own.work(text.len())?;
+            parse_ip(text).map_err(|_| EvalError::no_such_overload())?
+        }
         _ => return mismatched(),
     };
-    Ok(Value::Bool(has(*own, *bits, other)))
+    Ok(Value::Bool(has(*ip, *bits, other)))
 }
 
-fn contains_cidr<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let [Value::Opaque(Opaque::Cidr(own, bits)), other] = arguments else {
+fn contains_cidr<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::Opaque(Opaque::Cidr(ip, bits)), other] = arguments else {
         return mismatched();
     };
     let (other, other_bits) = match other {
         Value::Opaque(Opaque::Cidr(ip, bits)) => (*ip, *bits),
-        Value::String(text) => converted_cidr(text)?,
+        Value::String(text) => {
+            own.work(text.len())?;
+            converted_cidr(text)?
+        }
         _ => return mismatched(),
     };
-    Ok(Value::Bool(*bits <= other_bits && has(*own, *bits, other)))
+    Ok(Value::Bool(*bits <= other_bits && has(*ip, *bits, other)))
 }

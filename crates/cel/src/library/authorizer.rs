@@ -106,11 +106,15 @@ fn put<'l, 'a>(
     }
 }
 
+/// The question with a text that is counted before it and the rest are copied.
 fn asking<'a>(
+    own: &Evaluation<'_, 'a>,
     check: &AccessCheck<'a>,
     stage: CheckStage,
+    added: usize,
     change: impl FnOnce(&mut AccessQuestion),
 ) -> Computed<'a> {
+    own.has_room(check.question.bytes().saturating_add(added))?;
     let mut question = check.question.clone();
     change(&mut question);
     Ok(Value::Opaque(Opaque::Check(Arc::new(AccessCheck {
@@ -120,24 +124,24 @@ fn asking<'a>(
     }))))
 }
 
-fn path<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn path<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let (check, path) = put(arguments, CheckStage::Authorizer)?;
     if path.trim().is_empty() {
         return Err(EvalError::failed("path must not be empty"));
     }
-    asking(check, CheckStage::Path, |question| {
+    asking(own, check, CheckStage::Path, path.len(), |question| {
         question.path = Some(path.to_string())
     })
 }
 
-fn group<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn group<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let (check, group) = put(arguments, CheckStage::Authorizer)?;
-    asking(check, CheckStage::Group, |question| {
+    asking(own, check, CheckStage::Group, group.len(), |question| {
         question.group = group.to_string()
     })
 }
 
-fn service_account<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn service_account<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [
         Value::Opaque(Opaque::Check(check)),
         Value::String(namespace),
@@ -155,53 +159,54 @@ fn service_account<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Val
     if !formats::dns1123_label(namespace, false).is_empty() {
         return Err(EvalError::failed("Invalid service account namespace"));
     }
+    let added = namespace.len() + name.len();
     let account = (namespace.to_string(), name.to_string());
-    asking(check, CheckStage::Authorizer, |question| {
+    asking(own, check, CheckStage::Authorizer, added, |question| {
         question.service_account = Some(account)
     })
 }
 
-fn resource<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn resource<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let (check, resource) = put(arguments, CheckStage::Group)?;
     if resource.trim().is_empty() {
         return Err(EvalError::failed("resource must not be empty"));
     }
-    asking(check, CheckStage::Resource, |question| {
+    asking(own, check, CheckStage::Resource, resource.len(), |question| {
         question.resource = resource.to_string()
     })
 }
 
-fn subresource<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn subresource<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let (check, text) = put(arguments, CheckStage::Resource)?;
-    asking(check, CheckStage::Resource, |question| {
+    asking(own, check, CheckStage::Resource, text.len(), |question| {
         question.subresource = text.to_string()
     })
 }
 
-fn namespace<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn namespace<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let (check, text) = put(arguments, CheckStage::Resource)?;
-    asking(check, CheckStage::Resource, |question| {
+    asking(own, check, CheckStage::Resource, text.len(), |question| {
         question.namespace = text.to_string()
     })
 }
 
-fn name<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn name<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let (check, text) = put(arguments, CheckStage::Resource)?;
-    asking(check, CheckStage::Resource, |question| {
+    asking(own, check, CheckStage::Resource, text.len(), |question| {
         question.name = text.to_string()
     })
 }
 
-fn field_selector<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn field_selector<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let (check, text) = put(arguments, CheckStage::Resource)?;
-    asking(check, CheckStage::Resource, |question| {
+    asking(own, check, CheckStage::Resource, text.len(), |question| {
         question.field_selector = text.to_string()
     })
 }
 
-fn label_selector<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn label_selector<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let (check, text) = put(arguments, CheckStage::Resource)?;
-    asking(check, CheckStage::Resource, |question| {
+    asking(own, check, CheckStage::Resource, text.len(), |question| {
         question.label_selector = text.to_string()
     })
 }
@@ -214,6 +219,7 @@ fn check<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
         return mismatched();
     }
     own.afford(cost::AUTHORIZER_CHECK)?;
+    own.has_room(check.question.bytes().saturating_add(verb.len()))?;
     let question = AccessQuestion {
         verb: verb.to_string(),
         ..check.question.clone()
@@ -229,10 +235,12 @@ fn errored<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     }
 }
 
-fn error<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn error<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::Opaque(Opaque::Decision(answer))] => {
-            Ok(Value::string(answer.error.as_deref().unwrap_or_default()))
+            let error = answer.error.as_deref().unwrap_or_default();
+            own.allocate_text(error.len())?;
+            Ok(Value::string(error))
         }
         _ => mismatched(),
     }
@@ -245,9 +253,12 @@ fn allowed<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     }
 }
 
-fn reason<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn reason<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
-        [Value::Opaque(Opaque::Decision(answer))] => Ok(Value::string(answer.reason.as_str())),
+        [Value::Opaque(Opaque::Decision(answer))] => {
+            own.allocate_text(answer.reason.len())?;
+            Ok(Value::string(answer.reason.as_str()))
+        }
         _ => mismatched(),
     }
 }

@@ -88,7 +88,7 @@ fn itself<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
 
 /// A value that has no such type.
 fn unconvertible<'a>(from: &Value<'_>, to: &str) -> Computed<'a> {
-    Err(EvalError::failed(format!(
+    Err(EvalError::failed(format_args!(
         "type conversion error from '{}' to '{to}'",
         from.type_of()
     )))

@@ -31,7 +31,7 @@ pub(crate) fn format<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &
             continue;
         }
         let Some(value) = values.next() else {
-            return Err(EvalError::failed(format!("index {count} out of range")));
+            return Err(EvalError::failed(format_args!("index {count} out of range")));
         };
         rest = clause(&mut out, after, &value)?;
     }
@@ -152,7 +152,7 @@ fn precision(format: &str) -> Result<(usize, &str), EvalError> {
 }
 
 fn imprecise(why: &str) -> EvalError {
-    EvalError::failed(format!(
+    EvalError::failed(format_args!(
         "could not parse formatting clause: error while parsing precision: {why}"
     ))
 }
@@ -194,7 +194,7 @@ fn string(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, level: usize) -> 
 fn utf8(bytes: &[u8]) -> Result<&str, EvalError> {
     std::str::from_utf8(bytes).map_err(|_| {
         let fault = "invalid UTF-8 in bytes, cannot convert to string";
-        EvalError::failed(format!(
+        EvalError::failed(format_args!(
             "error during formatting: could not convert argument \"{fault}\" to string"
         ))
     })
@@ -219,8 +219,9 @@ fn sorted_entries<'a>(
 ) -> Result<Vec<(String, Value<'a>)>, EvalError> {
     out.own.work(map.len())?;
     out.own.allocate(map.len().saturating_mul(BYTES_PER_ENTRY))?;
-    let entries = map.entries().into_iter();
-    let named = entries.map(|(key, value)| Ok((key_text(out, &key, level)?, value)));
+    let named = map
+        .entries()
+        .map(|(key, value)| Ok((key_text(out, &key, level)?, value)));
     let mut named = named.collect::<Result<Vec<_>, EvalError>>()?;
     let levels = named.len().checked_ilog2().unwrap_or_default() as usize;
     out.own.work(named.len() * levels)?;
@@ -234,7 +235,7 @@ fn key_text(out: &mut TextWriter<'_, '_, '_>, key: &Value<'_>, level: usize) -> 
         Key::new(key),
         Some(Key::Bool(_) | Key::Int(_) | Key::Uint(_) | Key::String(_))
     ) {
-        return Err(EvalError::failed(format!(
+        return Err(EvalError::failed(format_args!(
             "error during formatting: no formatting function for map key of type {}",
             key.type_of().runtime_name()
         )));
@@ -274,7 +275,7 @@ fn member(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, level: usize) -> 
         Value::Duration(duration) => out.display(format_args!("duration(\"{duration}\")")),
         Value::Double(double) if double.is_finite() => out.display(format_args!("{double:.PRECISION$}")),
         Value::Double(double) => out.display(Quoted(&shortest(*double))),
-        other if !is_written(other) => Err(EvalError::failed(format!(
+        other if !is_written(other) => Err(EvalError::failed(format_args!(
             "error during formatting: no formatting function for {}",
             other.type_of().runtime_name()
         ))),
@@ -298,7 +299,7 @@ fn is_written(value: &Value<'_>) -> bool {
 const PRECISION: usize = 6;
 
 fn unfit(clause: &str, takes: &str, value: &Value<'_>) -> EvalError {
-    EvalError::failed(format!(
+    EvalError::failed(format_args!(
         "error during formatting: {clause} clause can only be used on {takes}, was given {}",
         value.type_of().runtime_name()
     ))
@@ -386,7 +387,7 @@ fn binary(value: &Value<'_>) -> Result<String, EvalError> {
         Value::Int(int) => Ok(format!("{int:b}")),
         Value::Uint(uint) => Ok(format!("{uint:b}")),
         Value::Bool(value) => Ok(u8::from(*value).to_string()),
-        other => Err(EvalError::failed(format!(
+        other => Err(EvalError::failed(format_args!(
             "error during formatting: only integers and bools can be formatted as binary, was given {}",
             other.type_of().runtime_name()
         ))),
@@ -410,7 +411,7 @@ fn hex(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, case: HexCase) -> Re
         Value::Uint(uint) => out.push(&number("", *uint)),
         Value::String(text) => hex_of(out, text.as_bytes(), case),
         Value::Bytes(bytes) => hex_of(out, bytes, case),
-        other => Err(EvalError::failed(format!(
+        other => Err(EvalError::failed(format_args!(
             "error during formatting: only integers, byte buffers, and strings can be formatted as hex, was given {}",
             other.type_of().runtime_name()
         ))),

@@ -1,15 +1,19 @@
 //! Named string formats (apiserver `pkg/cel/library/format.go`).
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::standard::{Computed, mismatched};
+use super::urls;
+use super::writer::TextWriter;
 use crate::cost;
+use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{Cost, Overload};
 use crate::program::Call;
 use crate::regex::Regex;
 use crate::types::Type::{self, String as Str};
-use crate::value::{Opaque, Timestamp, UrlValue, Value};
+use crate::value::{Opaque, Text, Timestamp, UrlValue, Value};
 
 /// The type of a format.
 pub(crate) const FORMAT: Type = Type::Opaque("kubernetes.NamedFormat");
@@ -19,9 +23,17 @@ pub(crate) const FORMAT: Type = Type::Opaque("kubernetes.NamedFormat");
 pub struct NamedFormat {
     pub(crate) name: &'static str,
     function: &'static str,
-    check: fn(&str) -> Vec<String>,
+    check: FormatCheck,
     /// As long as upstream takes its regular expression to be.
     regex_size: u64,
+}
+
+/// What finds faults in a text.
+#[derive(Debug, Clone, Copy)]
+enum FormatCheck {
+    /// Faults that do not quote the text.
+    Faults(fn(&str) -> Vec<String>),
+    Uri,
 }
 
 static FORMATS: [NamedFormat; 13] = [
@@ -63,15 +75,12 @@ static FORMATS: [NamedFormat; 13] = [
         30,
     ),
     NamedFormat::new("labelValue", "format.labelValue", label_value, 40),
-    NamedFormat::new(
-        "uri",
-        "format.uri",
-        |text| {
-            let fault = UrlValue::check_request(text).err();
-            fault.into_iter().map(|fault| fault.to_string()).collect()
-        },
-        1103,
-    ),
+    NamedFormat {
+        name: "uri",
+        function: "format.uri",
+        check: FormatCheck::Uri,
+        regex_size: 1103,
+    },
     NamedFormat::new(
         "uuid",
         "format.uuid",
@@ -114,7 +123,7 @@ static UUID: LazyLock<Whole> =
 static BASE64: LazyLock<Whole> =
     LazyLock::new(|| whole("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})"));
 static CLOCK: LazyLock<Whole> =
-    LazyLock::new(|| whole("([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))"));
+    LazyLock::new(|| whole("([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?([zZ]|([+-][0-9]{2}:[0-9]{2}))"));
 
 #[expect(
     clippy::expect_used,
@@ -144,8 +153,35 @@ impl NamedFormat {
         Self {
             name,
             function,
-            check,
+            check: FormatCheck::Faults(check),
             regex_size,
+        }
+    }
+
+    /// What is wrong with `text`, as values.
+    fn faults<'a>(&self, own: &mut Evaluation<'_, 'a>, text: &str) -> Result<Vec<Value<'a>>, EvalError> {
+        match self.check {
+            FormatCheck::Uri => {
+                urls::read(own, text)?;
+                let Err(fault) = UrlValue::check_request(text) else {
+                    return Ok(Vec::new());
+                };
+                let mut out = TextWriter::new(own);
+                out.display(fault)?;
+                Ok(vec![out.finish()?])
+            }
+            FormatCheck::Faults(check) => {
+                // A prefix is copied.
+                own.allocate_text(text.len())?;
+                own.release(text.len() + Text::BYTES);
+                let faults = check(text).into_iter();
+                faults
+                    .map(|fault| {
+                        own.allocate_text(fault.len())?;
+                        Ok(Value::string(fault))
+                    })
+                    .collect()
+            }
         }
     }
 }
@@ -202,14 +238,12 @@ fn validate<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
     let [Value::Opaque(Opaque::Format(format)), Value::String(text)] = arguments else {
         return mismatched();
     };
-    own.work(text.len())?;
-    let faults = (format.check)(text);
+    let faults = format.faults(own, text)?;
     if faults.is_empty() {
         return Ok(Value::none());
     }
-    Ok(Value::some(Value::list(
-        faults.into_iter().map(Value::string).collect(),
-    )))
+    own.allocate_items(faults.len())?;
+    Ok(Value::some(Value::list(faults)))
 }
 
 fn unless(fits: bool, fault: &str) -> Vec<String> {
@@ -228,13 +262,13 @@ fn explained(message: &str, pattern: &str, examples: [&str; 2]) -> String {
 }
 
 /// A prefix of a name may end in a hyphen.
-fn masked(name: &str, prefix: bool) -> String {
+fn masked(name: &str, prefix: bool) -> Cow<'_, str> {
     match name.strip_suffix('-') {
         Some(before) if prefix && !before.is_empty() => {
-            let kept: String = before.chars().take(before.chars().count() - 1).collect();
-            kept + "a"
+            let kept = before.char_indices().next_back().map_or(0, |(last, _)| last);
+            Cow::Owned(before.get(..kept).unwrap_or_default().to_owned() + "a")
         }
-        _ => name.into(),
+        _ => Cow::Borrowed(name),
     }
 }
 
@@ -328,8 +362,7 @@ fn is_date(text: &str) -> bool {
 }
 
 fn is_datetime(text: &str) -> bool {
-    let lower = text.to_lowercase();
-    let mut parts = lower.split('t');
+    let mut parts = text.split(['t', 'T']);
     let (Some(date), Some(clock)) = (parts.next(), parts.next()) else {
         return false;
     };
@@ -346,7 +379,10 @@ mod tests {
     fn every_pattern_compiles() {
         for format in &FORMATS {
             assert!(
-                !(format.check)("/ü/").is_empty() || format.name == "uri",
+                match format.check {
+                    FormatCheck::Faults(check) => !check("/ü/").is_empty(),
+                    FormatCheck::Uri => true,
+                },
                 "{}",
                 format.name
             );

@@ -129,7 +129,7 @@ fn best<'a>(own: &mut Evaluation<'_, 'a>, list: &List<'a>, name: &str, beaten: O
             best = Some(item);
         }
     }
-    best.ok_or_else(|| EvalError::failed(format!("{name} called on empty list")))
+    best.ok_or_else(|| EvalError::failed(format_args!("{name} called on empty list")))
 }
 
 fn max<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {

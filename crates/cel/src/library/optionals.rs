@@ -88,7 +88,7 @@ fn unwrap<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]
             Value::Optional(inner) => values.extend(inner.map(Arc::unwrap_or_clone)),
             item => {
                 let item = item.printed();
-                return Err(EvalError::failed(format!("value {item} is not optional")));
+                return Err(EvalError::failed(format_args!("value {item} is not optional")));
             }
         }
     }

@@ -55,7 +55,7 @@ fn quantity<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
     own.work(text.len().saturating_mul(60))?;
     Quantity::parse(text)
         .map(|quantity| Value::Opaque(Opaque::Quantity(Arc::new(quantity))))
-        .map_err(|fault| EvalError::failed(fault.to_string()))
+        .map_err(EvalError::failed)
 }
 
 fn is_quantity<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {

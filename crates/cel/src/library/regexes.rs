@@ -50,7 +50,7 @@ pub(crate) fn with_pattern<T>(
         regex
     } else {
         if pattern.len() > MAX_PATTERN_BYTES {
-            return Err(EvalError::failed(format!(
+            return Err(EvalError::failed(format_args!(
                 "a regular expression that is not constant may have at most {MAX_PATTERN_BYTES} bytes"
             )));
         }
@@ -68,7 +68,7 @@ pub(crate) fn with_pattern<T>(
 }
 
 fn illegal(error: &RegexError) -> EvalError {
-    EvalError::failed(format!("Illegal regex: {error}"))
+    EvalError::failed(format_args!("Illegal regex: {error}"))
 }
 
 fn find<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {

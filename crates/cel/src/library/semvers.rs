@@ -52,7 +52,7 @@ fn parse(
 }
 
 fn semver<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let semver = parse(own, arguments)?.map_err(|fault| EvalError::failed(fault.to_string()))?;
+    let semver = parse(own, arguments)?.map_err(EvalError::failed)?;
     Ok(Value::Opaque(Opaque::Semver(Arc::new(semver))))
 }
 

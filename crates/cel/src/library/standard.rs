@@ -300,7 +300,5 @@ fn matches<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<
         return mismatched();
     };
     let found = with_pattern(own, call, pattern, |regex, meter| regex.is_match(text, meter))?;
-    found
-        .map(Value::Bool)
-        .map_err(|error| EvalError::failed(error.to_string()))
+    found.map(Value::Bool).map_err(EvalError::failed)
 }

@@ -102,7 +102,7 @@ pub(crate) fn first_size(arguments: &[Value<'_>], cost: impl FnOnce(u64) -> u64)
 }
 
 fn out_of_range<'a>(index: i64) -> Computed<'a> {
-    Err(EvalError::failed(format!("index out of range: {index}")))
+    Err(EvalError::failed(format_args!("index out of range: {index}")))
 }
 
 /// The byte of the character `index`, or of the end.
@@ -300,7 +300,7 @@ fn substring<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
     if let Some(to) = to
         && from > to
     {
-        return Err(EvalError::failed(format!(
+        return Err(EvalError::failed(format_args!(
             "invalid substring range. start: {from}, end: {to}"
         )));
     }
@@ -334,7 +334,7 @@ fn join<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
     let mut joined = TextWriter::new(own);
     for (position, item) in list.items().enumerate() {
         let Value::String(text) = item else {
-            return Err(EvalError::failed(format!(
+            return Err(EvalError::failed(format_args!(
                 "join: invalid input: {}",
                 item.printed()
             )));

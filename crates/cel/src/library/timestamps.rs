@@ -7,7 +7,7 @@ use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{Apply, Overload};
 use crate::program::Call;
-use crate::quote::quote;
+use crate::quote::Quoted;
 use crate::types::Type;
 use crate::value::{Timestamp, Value, missing_zone, zone_offset};
 
@@ -84,9 +84,7 @@ fn number(text: &str) -> Result<i64, EvalError> {
             IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
             _ => "invalid syntax",
         };
-        let mut message = "strconv.Atoi: parsing ".to_owned();
-        quote(&mut message, text);
-        EvalError::failed(format!("{message}: {reason}"))
+        EvalError::failed(format_args!("strconv.Atoi: parsing {}: {reason}", Quoted(text)))
     })
 }
 

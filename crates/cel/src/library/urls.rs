@@ -32,13 +32,21 @@ pub(crate) fn functions() -> Vec<Overload> {
     ]
 }
 
+/// Counts that `text` is read as a URL, which needs room on the way.
+pub(crate) fn read(own: &mut Evaluation<'_, '_>, text: &str) -> Result<(), EvalError> {
+    own.work(text.len())?;
+    own.has_room(text.len().saturating_mul(UrlValue::MAX_READING_BYTES_PER_BYTE))
+}
+
 fn url<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
         return mismatched();
     };
-    own.allocate_text(text.len())?;
+    read(own, text)?;
     let url = UrlValue::parse(text).map_err(|fault| {
-        EvalError::failed(format!("URL parse error during conversion from string: {fault}"))
+        EvalError::failed(format_args!(
+            "URL parse error during conversion from string: {fault}"
+        ))
     })?;
     Ok(Value::Opaque(Opaque::Url(Arc::new(url))))
 }
@@ -47,7 +55,7 @@ fn is_url<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]
     let [Value::String(text)] = arguments else {
         return mismatched();
     };
-    own.work(text.len())?;
+    read(own, text)?;
     Ok(Value::Bool(UrlValue::is_request(text)))
 }
 

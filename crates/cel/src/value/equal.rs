@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 
-use super::{List, Map, Text, Value};
+use super::{List, Map, MapEntries, Text, Value};
 use crate::EvalError;
 
 /// Called before each piece of work, with its steps; may stop it.
@@ -66,7 +66,7 @@ pub(crate) fn is_incomparable(left: &Value<'_>, right: &Value<'_>) -> bool {
 /// Two lists of one length, or two maps.
 enum ComparedPair<'l, 'r> {
     Lists(List<'l>, List<'r>, usize),
-    Maps(std::vec::IntoIter<(Value<'l>, Value<'l>)>, Map<'r>),
+    Maps(MapEntries<'l>, Map<'r>),
 }
 
 impl<'l, 'r> ComparedPair<'l, 'r> {
@@ -112,7 +112,7 @@ fn alike<'l, 'r>(
                 return Ok(false);
             }
             work(STEPS_PER_PAIR * left.len())?;
-            open.push(ComparedPair::Maps(left.entries().into_iter(), right.clone()));
+            open.push(ComparedPair::Maps(left.entries(), right.clone()));
             true
         }
         (Value::Optional(Some(left)), Value::Optional(Some(right))) => alike(left, right, open, work)?,

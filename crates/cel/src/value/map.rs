@@ -53,6 +53,18 @@ pub struct Entries<'a> {
     of: Option<Arc<ObjectType>>,
 }
 
+/// Keys and values of a map, in order.
+pub enum MapEntries<'a> {
+    /// Those of somebody else.
+    Borrowed(std::slice::Iter<'a, (Key<'a>, Value<'a>)>),
+    /// Those of the map's own from this one on.
+    Shared(Arc<Entries<'a>>, usize),
+    /// Those in JSON text.
+    Json(json::Entries<'a>),
+    /// The fields of a structure that have a value.
+    Object(&'a dyn Object, std::vec::IntoIter<&'a str>),
+}
+
 // === impl Map ===
 
 impl<'a> Map<'a> {
@@ -119,47 +131,20 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Keys and values, in order.
+    /// Keys and values, in order, of which only one is made at a time.
     #[must_use]
-    pub fn entries(&self) -> Vec<(Value<'a>, Value<'a>)> {
-        let own = |entries: &Entries<'a>| {
-            entries
-                .iter()
-                .map(|(key, value)| (key.to_value(), value.clone()))
-                .collect()
-        };
+    pub fn entries(&self) -> MapEntries<'a> {
         match self {
-            Self::Borrowed(entries) => own(entries),
-            Self::Shared(entries) => own(entries),
-            Self::Json(node) => node
-                .entries()
-                .map(|(key, value)| (Value::String(key.into()), Value::json(value)))
-                .collect(),
-            Self::Object(object) => {
-                let fields = object.fields().into_iter();
-                fields
-                    .filter_map(|field| Some((Value::str(field), object.field(field)?)))
-                    .collect()
-            }
+            Self::Borrowed(entries) => MapEntries::Borrowed(entries.entries.iter()),
+            Self::Shared(entries) => MapEntries::Shared(Arc::clone(entries), 0),
+            Self::Json(node) => MapEntries::Json(node.entries()),
+            Self::Object(object) => MapEntries::Object(*object, object.fields().into_iter()),
         }
     }
 
     /// The first key and its value.
     pub(crate) fn first(&self) -> Option<(Value<'a>, Value<'a>)> {
-        let own = |entries: &Entries<'a>| {
-            let (key, value) = entries.iter().next()?;
-            Some((key.to_value(), value.clone()))
-        };
-        match self {
-            Self::Borrowed(entries) => own(entries),
-            Self::Shared(entries) => own(entries),
-            Self::Json(node) => {
-                let (key, value) = node.entries().next()?;
-                Some((Value::String(key.into()), Value::json(value)))
-            }
-            // A structure of ours has few fields.
-            Self::Object(_) => self.entries().into_iter().next(),
-        }
+        self.entries().next()
     }
 
     /// The object type that it was made as, if it was.
@@ -201,6 +186,30 @@ impl<'a> Map<'a> {
             Self::Shared(entries) => Map::Borrowed(entries),
             Self::Json(node) => Map::Json(*node),
             Self::Object(object) => Map::Object(*object),
+        }
+    }
+}
+
+// === impl MapEntries ===
+
+impl<'a> Iterator for MapEntries<'a> {
+    type Item = (Value<'a>, Value<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let own = |(key, value): &(Key<'a>, Value<'a>)| (key.to_value(), value.clone());
+        match self {
+            Self::Borrowed(entries) => entries.next().map(own),
+            Self::Shared(entries, next) => {
+                *next += 1;
+                entries.entries.get(*next - 1).map(own)
+            }
+            Self::Json(entries) => {
+                let (key, value) = entries.next()?;
+                Some((Value::String(key.into()), Value::json(value)))
+            }
+            Self::Object(object, fields) => {
+                fields.find_map(|field| Some((Value::str(field), object.field(field)?)))
+            }
         }
     }
 }

@@ -96,7 +96,7 @@ fn print(value: &Value<'_>, text: &mut String, level: usize) {
         }
         Value::Map(map) => {
             text.push('{');
-            for (position, (key, item)) in map.entries().into_iter().enumerate() {
+            for (position, (key, item)) in map.entries().enumerate() {
                 text.push_str(if position > 0 { ", " } else { "" });
                 print(&key, text, level + 1);
                 text.push_str(": ");

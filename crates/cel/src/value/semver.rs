@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::quote::quote;
+use crate::error::brief;
+use crate::quote::Quoted;
 
 /// A version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +19,7 @@ enum PreReleasePart {
     Text(String),
 }
 
-/// Why a text is no version, in upstream's words.
+/// Why a text is no version, in upstream's words: the first 2 KiB of them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SemverFault(String);
@@ -125,9 +126,7 @@ fn without_zeros(part: &str) -> String {
 impl SemverFault {
     /// `what`, and the text that it is about.
     fn about(what: &str, text: &str) -> Self {
-        let mut message = format!("{what} ");
-        quote(&mut message, text);
-        Self(message)
+        Self(brief(format_args!("{what} {}", Quoted(text))))
     }
 }
 
@@ -146,13 +145,15 @@ fn number(name: &str, title: &str, text: &str) -> Parsed<u64> {
 /// As `strconv.ParseUint` of digits alone, or of nothing.
 fn parse_number(text: &str) -> Parsed<u64> {
     text.parse().map_err(|_| {
-        let SemverFault(message) = SemverFault::about("strconv.ParseUint: parsing", text);
         let reason = if text.is_empty() {
             "invalid syntax"
         } else {
             "value out of range"
         };
-        SemverFault(format!("{message}: {reason}"))
+        let quoted = Quoted(text);
+        SemverFault(brief(format_args!(
+            "strconv.ParseUint: parsing {quoted}: {reason}"
+        )))
     })
 }
 

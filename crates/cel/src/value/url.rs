@@ -1,9 +1,11 @@
 //! URLs as Go reads them (`net/url`).
 
 use std::collections::HashMap;
+use std::fmt::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::quote::quote;
+use crate::error::brief;
+use crate::quote::{Quoted, write_quoted_within};
 
 /// A URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,18 +21,23 @@ pub struct UrlValue {
     fragment: String,
 }
 
-/// Why a text is no URL, in Go's words.
+/// Why a text is no URL, in Go's words. What it says is written when it is read: the text may be
+/// long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("parse {text}: {why}")]
-pub struct UrlFault {
-    /// In quotes, as Go has it.
-    text: String,
+#[error("parse {}: {why}", Quoted(text))]
+pub struct UrlFault<'t> {
+    text: &'t str,
+    /// At most 2 KiB.
     why: String,
 }
 
 // === impl UrlValue ===
 
 impl UrlValue {
+    /// How many bytes reading a URL may take for each of its own: its parts, and its path as it is,
+    /// unescaped, and escaped again while that grows.
+    pub(crate) const MAX_READING_BYTES_PER_BYTE: usize = 10;
+
     /// How many bytes its parts take.
     pub(crate) fn bytes(&self) -> usize {
         let optional = [&self.user, &self.query].into_iter().flatten();
@@ -56,10 +63,8 @@ impl UrlValue {
     /// # Errors
     ///
     /// What Go says of it.
-    pub fn check_request(text: &str) -> Result<(), UrlFault> {
-        parse(text, true)
-            .map(drop)
-            .map_err(|why| UrlFault::new(text, why))
+    pub fn check_request(text: &str) -> Result<(), UrlFault<'_>> {
+        parse(text, true).map(drop).map_err(|why| UrlFault { text, why })
     }
 
     /// Reads a URL that [`UrlValue::is_request`], its fragment apart.
@@ -67,7 +72,7 @@ impl UrlValue {
     /// # Errors
     ///
     /// What Go says of it.
-    pub fn parse(text: &str) -> Result<Self, UrlFault> {
+    pub fn parse(text: &str) -> Result<Self, UrlFault<'_>> {
         Self::check_request(text)?;
         Self::read(text)
     }
@@ -77,10 +82,10 @@ impl UrlValue {
     /// # Errors
     ///
     /// What Go says of it.
-    pub fn read(text: &str) -> Result<Self, UrlFault> {
+    pub fn read(text: &str) -> Result<Self, UrlFault<'_>> {
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
-        let url = parse(rest, false).map_err(|why| UrlFault::new(rest, why))?;
-        unescape(fragment, UrlPart::Fragment).map_err(|why| UrlFault::new(text, why))?;
+        let url = parse(rest, false).map_err(|why| UrlFault { text: rest, why })?;
+        unescape(fragment, UrlPart::Fragment).map_err(|why| UrlFault { text, why })?;
         Ok(Self {
             fragment: fragment.into(),
             ..url
@@ -153,14 +158,6 @@ impl UrlValue {
             }
         }
         values
-    }
-}
-
-impl UrlFault {
-    fn new(text: &str, why: String) -> Self {
-        let mut quoted = String::new();
-        quote(&mut quoted, text);
-        Self { text: quoted, why }
     }
 }
 
@@ -309,10 +306,10 @@ fn parse_literal(literal: &str) -> UrlResult<String> {
         return Err("invalid IP-literal".into());
     }
     if host.parse::<Ipv6Addr>().is_err() || zone == Some("") {
-        return Err(format!(
-            "invalid host: ParseAddr({}): unable to parse IP",
-            quoted(address.as_bytes())
-        ));
+        let address = QuotedBytes(address.as_bytes());
+        return Err(brief(format_args!(
+            "invalid host: ParseAddr({address}): unable to parse IP"
+        )));
     }
     Ok(format!("[{address}]{port}"))
 }
@@ -322,7 +319,8 @@ fn check_port(port: &str) -> UrlResult<()> {
     if port.is_empty() || port.strip_prefix(':').is_some_and(is_port) {
         return Ok(());
     }
-    Err(format!("invalid port {} after host", quoted(port.as_bytes())))
+    let port = QuotedBytes(port.as_bytes());
+    Err(brief(format_args!("invalid port {port} after host")))
 }
 
 /// The path as it is written, if that can be read back, or else escaped.
@@ -337,7 +335,8 @@ fn escaped_path(path: &str) -> UrlResult<String> {
     let mut escaped = String::with_capacity(path.len());
     for byte in unescaped {
         if must_escape(byte) {
-            escaped.push_str(&format!("%{byte:02X}"));
+            // Writing to a String cannot fail.
+            let _infallible = write!(escaped, "%{byte:02X}");
         } else {
             escaped.push(char::from(byte));
         }
@@ -364,7 +363,10 @@ fn unescape_bytes(text: &str, part: UrlPart) -> UrlResult<Vec<u8>> {
             b'%' => (escaped(rest, part)?, after.get(2..).unwrap_or_default()),
             b'+' if part == UrlPart::Query => (b' ', after),
             byte if in_host && *byte < 0x80 && !is_of_host(*byte) => {
-                return Err(format!("invalid character {} in host name", quoted(&[*byte])));
+                return Err(format!(
+                    "invalid character {} in host name",
+                    QuotedBytes(&[*byte])
+                ));
             }
             byte => (*byte, after),
         };
@@ -377,7 +379,7 @@ fn unescape_bytes(text: &str, part: UrlPart) -> UrlResult<Vec<u8>> {
 /// The byte that `%` and two digits at the start of `text` stand for.
 fn escaped(text: &[u8], part: UrlPart) -> UrlResult<u8> {
     let sequence = text.get(..3).unwrap_or(text);
-    let refused = || format!("invalid URL escape {}", quoted(sequence));
+    let refused = || format!("invalid URL escape {}", QuotedBytes(sequence));
     let [_, high, low] = sequence else {
         return Err(refused());
     };
@@ -404,19 +406,19 @@ fn hex(byte: u8) -> Option<u8> {
 }
 
 /// In quotes as Go writes them: what is no UTF-8 by the numbers of its bytes.
-fn quoted(bytes: &[u8]) -> String {
-    let mut out = String::from("\"");
-    for chunk in bytes.utf8_chunks() {
-        let mut valid = String::new();
-        quote(&mut valid, chunk.valid());
-        let inner = valid.strip_prefix('"').and_then(|valid| valid.strip_suffix('"'));
-        out.push_str(inner.unwrap_or_default());
-        for byte in chunk.invalid() {
-            out.push_str(&format!("\\x{byte:02x}"));
+struct QuotedBytes<'b>(&'b [u8]);
+
+impl fmt::Display for QuotedBytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for chunk in self.0.utf8_chunks() {
+            write_quoted_within(f, chunk.valid())?;
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
         }
+        f.write_char('"')
     }
-    out.push('"');
-    out
 }
 
 #[cfg(test)]

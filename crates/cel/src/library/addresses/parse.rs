@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::quote::quote;
+use crate::quote::Quoted;
 
 /// Why a text is no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,11 +196,11 @@ impl<'t> AddressFault<'t> {
 
 impl fmt::Display for AddressFault<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ParseAddr({}): {}", quoted(self.text), self.message)?;
+        write!(f, "ParseAddr({}): {}", Quoted(self.text), self.message)?;
         if self.rest.is_empty() {
             return Ok(());
         }
-        write!(f, " (at {})", quoted(self.rest))
+        write!(f, " (at {})", Quoted(self.rest))
     }
 }
 
@@ -212,17 +212,10 @@ impl fmt::Display for PrefixFault<'_> {
             Self::NoSlash => f.write_str("no '/'"),
             Self::Address(fault) => fault.fmt(f),
             Self::Zone => f.write_str("IPv6 zones cannot be present in a prefix"),
-            Self::Bits(bits) => write!(f, "bad bits after slash: {}", quoted(bits)),
+            Self::Bits(bits) => write!(f, "bad bits after slash: {}", Quoted(bits)),
             Self::OutOfRange => f.write_str("prefix length out of range"),
         }
     }
-}
-
-/// As Go quotes it.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quote(&mut quoted, text);
-    quoted
 }
 
 #[cfg(test)]

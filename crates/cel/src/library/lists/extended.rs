@@ -133,7 +133,11 @@ fn slice<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     let [Value::List(list), Value::Int(start), Value::Int(end)] = arguments else {
         return mismatched();
     };
-    let fault = |why: &str| Err(EvalError::failed(format!("cannot slice({start}, {end}), {why}")));
+    let fault = |why: &str| {
+        Err(EvalError::failed(format_args!(
+            "cannot slice({start}, {end}), {why}"
+        )))
+    };
     let (Ok(from), Ok(to)) = (usize::try_from(*start), usize::try_from(*end)) else {
         return fault("negative indexes not supported");
     };
@@ -204,10 +208,10 @@ fn range<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
 
 fn bounded_range<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
-        [Value::Int(size)] if *size < 0 => Err(EvalError::failed(format!(
+        [Value::Int(size)] if *size < 0 => Err(EvalError::failed(format_args!(
             "lists.range: size must be non-negative, got {size}"
         ))),
-        [Value::Int(size)] if *size > LONGEST_RANGE => Err(EvalError::failed(format!(
+        [Value::Int(size)] if *size > LONGEST_RANGE => Err(EvalError::failed(format_args!(
             "lists.range: size {size} exceeds maximum allowed ({LONGEST_RANGE})"
         ))),
         _ => range(own, call, arguments),

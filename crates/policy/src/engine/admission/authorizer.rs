@@ -110,31 +110,11 @@ impl AuthorizeAccess for RequestAuthorizer<'_> {
             needs_more: self.needs_more,
         };
         let answer = Arc::new(self.answer(&question, deadline));
-        if answers.len() < MOST_ANSWERS && length(&question) <= QUESTION_BYTES {
+        if answers.len() < MOST_ANSWERS && question.bytes() <= QUESTION_BYTES {
             answers.insert(question, Arc::clone(&answer));
         }
         answer
     }
-}
-
-/// How many bytes of text a question has.
-fn length(question: &AccessQuestion) -> usize {
-    let account = question.service_account.iter();
-    let account: usize = account
-        .map(|(namespace, name)| namespace.len() + name.len())
-        .sum();
-    let texts = [
-        &question.verb,
-        question.path.as_ref().unwrap_or(&question.verb),
-        &question.group,
-        &question.resource,
-        &question.subresource,
-        &question.namespace,
-        &question.name,
-        &question.field_selector,
-        &question.label_selector,
-    ];
-    account + texts.map(String::len).iter().sum::<usize>()
 }
 
 /// As `ServiceAccountInfo.UserInfo` of `apiserver/pkg/authentication/serviceaccount`.

@@ -172,6 +172,12 @@ const MAX_JSON: usize = 3 << 20;
 /// Upstream passes values through floating point numbers and makes text of
 /// integers beyond 2^53; here they stay what they are.
 pub(crate) fn write(out: &mut String, value: &Value<'_>) -> Result<(), String> {
+    // As JSON a text is several times as long as it is.
+    check_bytes(match value {
+        Value::String(text) => text.len(),
+        Value::Bytes(bytes) => bytes.len(),
+        _ => 0,
+    })?;
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
@@ -195,7 +201,11 @@ pub(crate) fn write(out: &mut String, value: &Value<'_>) -> Result<(), String> {
 
 /// Whether so much may be written.
 pub(crate) fn check(out: &str) -> Result<(), String> {
-    if out.len() > MAX_JSON {
+    check_bytes(out.len())
+}
+
+fn check_bytes(bytes: usize) -> Result<(), String> {
+    if bytes > MAX_JSON {
         return Err(format!("more than {MAX_JSON} bytes"));
     }
     Ok(())
@@ -215,12 +225,12 @@ fn write_list(out: &mut String, list: &List<'_>) -> Result<(), String> {
 
 fn write_map(out: &mut String, map: &Map<'_>) -> Result<(), String> {
     out.push('{');
-    for (position, (key, value)) in map.entries().into_iter().enumerate() {
+    for (position, (key, value)) in map.entries().enumerate() {
         if position > 0 {
             out.push(',');
         }
         match key {
-            Value::String(text) => write_string(out, &text),
+            Value::String(text) => write(out, &Value::String(text))?,
             other => return Err(format!("a key of type {} is not JSON", other.type_of())),
         }
         out.push(':');

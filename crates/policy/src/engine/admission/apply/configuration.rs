@@ -59,6 +59,8 @@ impl ConfigurationWriter {
             Value::Int(int) => self.out.push_str(&int.to_string()),
             // Display writes a double as JSON does, unless it is none of JSON's.
             Value::Double(double) if double.is_finite() => self.out.push_str(&double.to_string()),
+            // As JSON a text is several times as long as it is.
+            Value::String(text) if text.len() > MAX_CONFIGURATION => return Err(ApplyError::TooLarge),
             Value::String(text) => write_string(&mut self.out, text),
             Value::List(list) => self.list(list)?,
             Value::Map(map) => self.map(map)?,
@@ -102,19 +104,22 @@ impl ConfigurationWriter {
             });
         }
         self.open('{')?;
-        for (place, (key, value)) in map.entries().iter().enumerate() {
+        for (place, (key, value)) in map.entries().enumerate() {
             if place > 0 {
                 self.out.push(',');
             }
-            let Some(Key::String(key)) = Key::new(key) else {
-                return Err(self.wrong_key(key));
+            let Some(Key::String(key)) = Key::new(&key) else {
+                return Err(self.wrong_key(&key));
             };
+            if key.len() > MAX_CONFIGURATION {
+                return Err(ApplyError::TooLarge);
+            }
             write_string(&mut self.out, &key);
             self.out.push(':');
             if of.is_some() {
-                self.field(&key, value)?;
+                self.field(&key, &value)?;
             } else {
-                self.within(&format!(".{}", &*key), value)?;
+                self.within(&format!(".{}", &*key), &value)?;
             }
         }
         self.close('}');
