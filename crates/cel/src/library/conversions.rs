@@ -1,6 +1,10 @@
 //! CEL's own conversions between types (cel-go `common/stdlib/standard.go`).
 
+mod parse_float;
+
 use std::sync::Arc;
+
+use parse_float::parse_float;
 
 use super::arithmetic::{integer, timestamp, unsigned};
 use super::standard::{Computed, mismatched};
@@ -119,36 +123,22 @@ fn to_bytes<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
 }
 
 #[expect(clippy::cast_precision_loss, reason = "as Go converts")]
-fn to_double<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn to_double<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::Double(double)] => Ok(Value::Double(*double)),
         [Value::Int(int)] => Ok(Value::Double(*int as f64)),
         [Value::Uint(uint)] => Ok(Value::Double(*uint as f64)),
-        [text @ Value::String(digits)] => match parse_double(digits) {
-            Some(double) => Ok(Value::Double(double)),
-            None => unconvertible(text, "double"),
-        },
+        [text @ Value::String(digits)] => {
+            own.work(digits.len())?;
+            // Digits that are parted are put together.
+            own.has_room(digits.len().saturating_mul(2))?;
+            parse_float(digits).map_or_else(
+                || unconvertible(text, "double"),
+                |double| Ok(Value::Double(double)),
+            )
+        }
         _ => mismatched(),
     }
-}
-
-/// As `strconv.ParseFloat` reads a decimal number: digits may be parted by single
-/// underscores, and what is too large is none.
-fn parse_double(text: &str) -> Option<f64> {
-    let part = |at: Option<usize>| at.and_then(|at| text.as_bytes().get(at)).copied();
-    let is_digit = |at: Option<usize>| part(at).is_some_and(|byte| byte.is_ascii_digit());
-    let parted = text
-        .match_indices('_')
-        .all(|(at, _)| is_digit(at.checked_sub(1)) && is_digit(at.checked_add(1)));
-    let double: f64 = text.replace('_', "").parse().ok().filter(|_| parted)?;
-    let has_digits = text.contains(|character: char| character.is_ascii_digit());
-    let fits = if has_digits {
-        double.is_finite()
-    } else {
-        // What is no number has no sign.
-        !double.is_nan() || !text.starts_with(['+', '-'])
-    };
-    fits.then_some(double)
 }
 
 fn to_duration<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
