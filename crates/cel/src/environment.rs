@@ -255,6 +255,14 @@ impl Environment {
         self.version
     }
 
+    /// Name, whether it is called on its first argument, and the types of the arguments, of each
+    /// overload of each function.
+    #[doc(hidden)]
+    pub fn overloads(&self) -> impl Iterator<Item = (&'static str, bool, &[Type])> {
+        let overloads = self.functions.values().flatten();
+        overloads.map(|overload| (overload.name, overload.member, overload.parameters.as_slice()))
+    }
+
     pub(crate) fn functions_of(&self, name: &str) -> Option<&[Arc<Overload>]> {
         self.functions.get(name).map(Vec::as_slice)
     }

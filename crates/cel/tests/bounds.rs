@@ -10,6 +10,8 @@
 
 #[path = "bounds/expressions.rs"]
 mod expressions;
+#[path = "bounds/overloads.rs"]
+mod overloads;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
