@@ -32,6 +32,9 @@ const MAX_ENCODED_BYTES: usize = MAX_COMPARED_BYTES / 4 * 3;
 /// How often a message may quote one that quotes another.
 const MAX_QUOTINGS: usize = 4;
 
+/// The longest escape: `\ud83d\ude00`, of which each half is one where it was cut.
+const MAX_ESCAPE_BYTES: usize = 12;
+
 /// What a message ends with that was cut.
 const CUT_MARK: &[u8] = "…".as_bytes();
 
@@ -156,7 +159,7 @@ impl RemovedTexts {
     /// cut there.
     fn is_cut_within(&self, text: &[u8]) -> bool {
         let cuts = memmem::find_iter(text, CUT_MARK).chain([text.len()]);
-        cuts.filter_map(|end| text.get(..end)).any(|text| {
+        cuts.map(|end| before_cut(text, end)).any(|text| {
             // What was cut may be an escape.
             let escape = memchr::memrchr(b'\\', text).and_then(|escape| text.get(..escape));
             self.ends_with_beginning(text) || escape.is_some_and(|text| self.ends_with_beginning(text))
@@ -194,6 +197,13 @@ impl RemovedTexts {
         let last = after.checked_sub(1).and_then(|last| self.within.get(last));
         last.is_some_and(|place| text.starts_with(at(&self.bytes, *place)))
     }
+}
+
+/// What of `text` may be the beginning of a removed one that was cut at `end`: a text may have as
+/// many cuts as characters, and all before is looked at for none of them.
+fn before_cut(text: &[u8], end: usize) -> &[u8] {
+    let begin = end.saturating_sub(MAX_COMPARED_BYTES + MAX_ESCAPE_BYTES);
+    text.get(begin..end).unwrap_or_default()
 }
 
 fn at(bytes: &[u8], (from, to): (u32, u32)) -> &[u8] {
@@ -298,6 +308,15 @@ mod tests {
         for text in ["bad: top\ns…", "top\nse is bad", "on top…"] {
             assert!(!removed.is_within(text), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_looked_at_before_cuts_grows_no_faster_than_the_text() {
+        let cuts = 20_000;
+        let text = CUT_MARK.repeat(cuts);
+        let looked_at = |cut: usize| before_cut(&text, cut * CUT_MARK.len()).len();
+        let all: usize = (1..=cuts).map(looked_at).sum();
+        assert!(all <= 50 * cuts, "{all} bytes for {cuts} cuts");
     }
 
     #[test]

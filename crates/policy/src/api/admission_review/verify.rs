@@ -22,6 +22,7 @@ use crate::api::status::utf8;
 use crate::engine::StatusReason;
 use crate::engine::admission::webhook::{Call, CallFailure, WebhookReply};
 use crate::engine::admission::{Denial, Phase, StatusCause, StatusDetails};
+use crate::engine::text::truncate_with_mark;
 use portcullis_cel::json::{self, Document, Kind, Node};
 
 /// The only kind of a reply.
@@ -250,9 +251,9 @@ fn read(status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
     if !matches!(said.as_ref(), "" | "Success") {
         denial.status = said.into_owned().into();
     }
-    denial.reason = text(status.get("reason"), "status.reason")?.into_owned().into();
+    denial.reason = beginning(status.get("reason"), "status.reason")?.into();
     denial.code = number(status, "code", "status.code")?;
-    denial.message = text(status.get("message"), "status.message")?.into_owned();
+    denial.message = beginning(status.get("message"), "status.message")?;
     if let Some(written) = map(status.get("details"), "status.details")? {
         denial.details = details(written)?;
     }
@@ -260,15 +261,20 @@ fn read(status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
 }
 
 fn details(node: Node<'_>) -> Result<StatusDetails, AdmissionReviewError> {
-    let text = |name, field| text(node.get(name), field).map(|text| text.into_owned());
     Ok(StatusDetails {
-        name: text("name", "status.details.name")?,
-        group: text("group", "status.details.group")?,
-        kind: text("kind", "status.details.kind")?,
-        uid: text("uid", "status.details.uid")?,
+        name: beginning(node.get("name"), "status.details.name")?,
+        group: beginning(node.get("group"), "status.details.group")?,
+        kind: beginning(node.get("kind"), "status.details.kind")?,
+        uid: beginning(node.get("uid"), "status.details.uid")?,
         causes: causes(node)?,
         retry_after_seconds: number(node, "retryAfterSeconds", "status.details.retryAfterSeconds")?,
     })
+}
+
+/// What a refusal says, as far as it is passed on.
+fn beginning(node: Option<Node<'_>>, field: &'static str) -> Result<String, AdmissionReviewError> {
+    let text = text(node, field)?;
+    Ok(truncate_with_mark(&text, WebhookReply::MAX_TEXT_BYTES).into_owned())
 }
 
 /// All are read, and the first are kept.
@@ -285,9 +291,9 @@ fn causes(details: Node<'_>) -> Result<Vec<StatusCause>, AdmissionReviewError> {
         let cause = match cause.kind() {
             Kind::Null => StatusCause::default(),
             Kind::Object => StatusCause {
-                reason: text(cause.get("reason"), "status.details.causes.reason")?.into_owned(),
-                message: text(cause.get("message"), "status.details.causes.message")?.into_owned(),
-                field: text(cause.get("field"), "status.details.causes.field")?.into_owned(),
+                reason: beginning(cause.get("reason"), "status.details.causes.reason")?,
+                message: beginning(cause.get("message"), "status.details.causes.message")?,
+                field: beginning(cause.get("field"), "status.details.causes.field")?,
             },
             _ => return Err(WRONG),
         };

@@ -225,6 +225,10 @@ impl WebhookReply {
     /// may have.
     pub const MAX_ANNOTATION_BYTES: usize = 1 << 20;
 
+    /// How many bytes of each text of a refusal are kept, of its message above all: it is answered,
+    /// logged and recorded.
+    pub const MAX_TEXT_BYTES: usize = 64 << 10;
+
     /// How many causes of a refusal are kept.
     pub const MAX_CAUSES: usize = 1000;
 

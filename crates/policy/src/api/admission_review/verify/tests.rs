@@ -206,6 +206,24 @@ fn a_refusal_names_the_webhook_and_has_a_code_of_failure() {
 }
 
 #[test]
+fn of_a_long_refusal_the_beginning_is_passed_on() {
+    let start = r#"admission webhook "hook.example.com" denied the request: "#;
+    let whole = "é".repeat(WebhookReply::MAX_TEXT_BYTES / 2);
+    let longer = format!("{whole}é");
+    let cut = format!("{whole}…");
+    for (said, kept) in [(&whole, &whole), (&longer, &cut)] {
+        let causes = json!([{"message": said}]);
+        let denial = denied(&json!({"message": said, "details": {"name": said, "causes": causes}}));
+        assert_eq!(denial.message, format!("{start}{kept}"));
+        assert_eq!(
+            (&denial.details.name, &denial.details.causes[0].message),
+            (kept, kept)
+        );
+        assert_eq!(denied(&json!({"reason": said})).message, format!("{start}{kept}"));
+    }
+}
+
+#[test]
 fn a_refusal_passes_on_reason_and_details() {
     let denial = denied(&json!({
         "metadata": {}, "status": "Failure", "reason": "Invalid", "code": 422,
