@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use actix_web::web::Data;
 use futures_util::future::join_all;
-use memchr::memmem::Finder;
+use memchr::memmem::{self, Finder};
 
 use super::gateway::GatewayState;
 use super::pool::{JobError, JobSize};
@@ -111,6 +111,21 @@ impl AdmissionRun {
     }
 }
 
+/// How far from its beginning the user of a review is looked for.
+const MAX_BYTES_BEFORE_USER: usize = 16 << 10;
+
+/// The user of a review that is not read yet, whose turn it is: empty where it is not found. API
+/// servers write it before the object, and no text before it can have these quotation marks. Where
+/// somebody else writes a review otherwise, only the order of turns is another.
+fn unread_user(body: &[u8]) -> &str {
+    const BEFORE: &[u8] = br#""userInfo":{"username":""#;
+    let beginning = body.get(..MAX_BYTES_BEFORE_USER).unwrap_or(body);
+    let user = memmem::find(beginning, BEFORE).and_then(|at| beginning.get(at + BEFORE.len()..));
+    let user = user.and_then(|user| user.get(..memchr::memchr(b'"', user)?));
+    user.and_then(|user| std::str::from_utf8(user).ok())
+        .unwrap_or_default()
+}
+
 /// From this length on, reading alone takes longer than a small job may.
 const LARGE_BYTES: usize = 4 << 20;
 
@@ -164,14 +179,14 @@ impl Job {
     ) -> Result<(Arc<Self>, JobStep), Rejection> {
         let of_step = shared.clone();
         let (deadline, phase) = (asked.received.deadline, asked.phase);
-        let owner = asked.received.owner("");
+        let owner = asked.received.owner(unread_user(&asked.received.body));
         let size = if asked.received.body.len() > LARGE_BYTES {
             JobSize::Large
         } else {
             JobSize::Small
         };
         let work = move |is_over: &dyn Fn() -> bool| {
-            // Whose it is can be told once it is read.
+            // Whose memory it is can be told once it is read.
             let bytes = Document::most_bytes(&asked.received.body) - asked.received.body.len();
             let unread = asked
                 .received
@@ -367,5 +382,28 @@ impl Job {
             span.fail(failure);
         }
         returned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_of_a_review_is_known_before_it_is_read() {
+        let review = |name: &str, user: &str| {
+            let text = format!(r#"{{"request":{{"name":{name:?},"userInfo":{{"username":{user:?}}}}}}}"#);
+            unread_user(text.as_bytes()).to_owned()
+        };
+        assert_eq!(review("a", "alice"), "alice");
+        assert_eq!(review(r#""userInfo":{"username":"bob""#, "alice"), "alice");
+        assert_eq!(review(&"a".repeat(MAX_BYTES_BEFORE_USER), "alice"), "");
+        for cut in [
+            "",
+            r#"{"userInfo":{"username":""#,
+            r#"{"userInfo":{"username":"alice"#,
+        ] {
+            assert_eq!(unread_user(cut.as_bytes()), "");
+        }
     }
 }
