@@ -1,6 +1,8 @@
 //! `portcullis who-can` and `portcullis what-can`: everybody who may do something, and everything
 //! that one user may do.
 
+use std::time::{Duration, Instant};
+
 use super::output::{self, Format, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
 use super::{CommandError, CommandResult};
@@ -11,6 +13,40 @@ use portcullis_policy::explain::who_can::{OddQuestion, WhoCanQuestion};
 
 /// Why there is no answer to who may do something, or what somebody may do.
 const TOO_LONG: &str = "the answer is too long to be read: name a namespace, or ask for one object";
+
+/// How long an answer may take: policies from a change that is to be judged do not hold up CI.
+const MAX_TIME: Duration = Duration::from_secs(60);
+
+/// The time for one answer.
+struct TimeLimit {
+    end: Instant,
+}
+
+// === impl TimeLimit ===
+
+impl TimeLimit {
+    fn new() -> Self {
+        Self {
+            end: Instant::now() + MAX_TIME,
+        }
+    }
+
+    fn has_passed(&self) -> bool {
+        Instant::now() >= self.end
+    }
+
+    /// Why there is no answer.
+    fn error(&self) -> CommandError {
+        CommandError::Usage(match self.has_passed() {
+            true => format!(
+                "the answer takes longer than {} s: name a namespace, ask for one object, or simplify the \
+                 conditions of the policies",
+                MAX_TIME.as_secs()
+            ),
+            false => TOO_LONG.to_owned(),
+        })
+    }
+}
 
 /// `-n` and `-A`.
 #[derive(Debug, Clone, clap::Args)]
@@ -97,8 +133,10 @@ impl WhoCan {
                 ));
             }
         }
-        let answer = question.answer(set, self.at.time(), Deadline::NEVER);
-        let answer = answer.ok_or_else(|| CommandError::Usage(TOO_LONG.to_owned()))?;
+        let time = TimeLimit::new();
+        let expired = || time.has_passed();
+        let answer = question.answer(set, self.at.time(), Deadline::new(&expired));
+        let answer = answer.ok_or_else(|| time.error())?;
         output::print(format, &answer.in_words(set), &answer.report())?;
         Ok(CommandResult::Success)
     }
@@ -188,8 +226,10 @@ impl WhatCan {
             within: self.place.within(loaded.namespace.as_deref()),
         };
         let now = self.at.time();
-        let too_long = || CommandError::Usage(TOO_LONG.to_owned());
-        let answer = question.answer(set, now, Deadline::NEVER).ok_or_else(too_long)?;
+        let time = TimeLimit::new();
+        let expired = || time.has_passed();
+        let deadline = Deadline::new(&expired);
+        let answer = question.answer(set, now, deadline).ok_or_else(|| time.error())?;
         let format = self.output.output;
         if format != WhatCanFormat::Json {
             self.files.warn_of_unknown_rbac(&loaded);
@@ -202,8 +242,8 @@ impl WhatCan {
             WhatCanFormat::Text => output::write(answer.in_words(set).as_str())?,
             WhatCanFormat::Wide => {
                 let matrix = question
-                    .matrix(set, &answer, now, Deadline::NEVER)
-                    .ok_or_else(too_long)?;
+                    .matrix(set, &answer, now, deadline)
+                    .ok_or_else(|| time.error())?;
                 output::write(matrix.in_words().as_str())?;
             }
             WhatCanFormat::Json => output::print_json(&report)?,

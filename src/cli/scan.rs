@@ -66,7 +66,7 @@ pub(crate) struct Scan {
     /// Write the results to the cluster, as Reports and a ClusterReport of openreports.io.
     #[arg(long, conflicts_with = "filename")]
     write_reports: bool,
-    /// Fail where no policy applies to an object.
+    /// Fail where no policy applies to an object, or none that applies could judge it.
     #[arg(long)]
     require_match: bool,
     /// Labels of a namespace, in place of those of its manifest; repeat for each namespace.
@@ -178,7 +178,20 @@ impl Scan {
                 "{objects} matched by no policy, which --require-match does not allow"
             ));
         }
-        Ok(match totals.is_sound && is_matched {
+        let is_judged = !self.require_match || totals.unjudged == 0;
+        if totals.unjudged > 0 {
+            let objects = output::count(totals.unjudged, "object");
+            let means = if is_judged {
+                ""
+            } else {
+                ", which --require-match does not allow"
+            };
+            output::complain(format_args!(
+                "warning: {objects} judged by no policy{means}: every policy that applies was skipped, because it depends on \
+                 what a scan does not know; ask `portcullis admit --user USER` for them"
+            ));
+        }
+        Ok(match totals.is_sound && is_matched && is_judged {
             true => CommandResult::Success,
             false => CommandResult::Failure,
         })

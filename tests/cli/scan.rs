@@ -296,6 +296,22 @@ fn a_mutation_comes_first_and_one_that_needs_the_user_leaves_nothing_to_say() {
 }
 
 #[test]
+fn an_object_that_no_policy_could_judge_is_no_silent_success() {
+    let service = "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {ports: [{port: 80}]}}";
+    for (arguments, code) in [
+        ("-f -", 0),
+        ("-f - --require-match", 1),
+        ("-f - -o json --require-match", 1),
+    ] {
+        let run = scan(arguments, service);
+        assert_eq!(run.code, code, "{run:?}");
+        assert!(run.stderr.contains("1 object judged by no policy"), "{run:?}");
+    }
+    let run = scan("-f -", CHART);
+    assert!(run.stderr.contains("1 object judged by no policy"), "{run:?}");
+}
+
+#[test]
 fn webhooks_are_not_called_and_that_is_said() {
     let portcullis = set_up();
     portcullis.write(

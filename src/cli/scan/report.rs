@@ -22,6 +22,8 @@ pub(crate) struct ScanReport {
     form: ReportForm,
     summary: ScanSummary,
     objects: u64,
+    /// Objects of which nothing could be said.
+    unjudged: u64,
     /// By kind, and why.
     unmatched: BTreeMap<(Arc<str>, String), CountedObjects>,
 }
@@ -52,6 +54,8 @@ pub(crate) struct ScanTotals {
     pub(crate) objects: u64,
     /// Those that no policy applied to.
     pub(crate) unmatched: u64,
+    /// Those that no policy could judge, though some applied.
+    pub(crate) unjudged: u64,
 }
 
 impl ScanReport {
@@ -68,6 +72,7 @@ impl ScanReport {
             form,
             summary: ScanSummary::default(),
             objects: 0,
+            unjudged: 0,
             unmatched: BTreeMap::new(),
         }
     }
@@ -99,6 +104,10 @@ impl ScanReport {
                 .count += 1;
         }
         let findings = &judged.findings;
+        // What an exception lets pass was judged.
+        let is_unknown =
+            |finding: &ScanFinding| finding.result == ScanOutcome::Skip && finding.exception.is_empty();
+        self.unjudged += u64::from(!findings.is_empty() && findings.iter().all(is_unknown));
         if let (ReportForm::Junit(junit), Some(first)) = (&mut self.form, findings.first()) {
             junit.object(first, findings);
         }
@@ -163,6 +172,7 @@ impl ScanReport {
             is_sound: self.summary.is_sound(),
             objects: self.objects,
             unmatched: self.unmatched(),
+            unjudged: self.unjudged,
         })
     }
 
