@@ -35,6 +35,8 @@ use super::{CommandError, CommandResult};
 use crate::cluster::LiveCluster;
 use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
 use host::{Host, Namespace};
+use portcullis_cel::Version;
+use portcullis_policy::authorization::rbac::bootstrap_policy;
 use portcullis_policy::explain::Lines;
 
 pub(crate) use files::{CONFIGURATION, Examples, SetUp};
@@ -61,6 +63,11 @@ pub(crate) struct Init {
     /// webhook configurations: definitions, roles and a service account, for `kubectl apply -k`.
     #[arg(long)]
     watch: bool,
+    /// Also write the ClusterRoles, Roles and bindings that Kubernetes of this version makes by itself,
+    /// as manifests, for a gateway that has RBAC in files; in a set-up that is there, only these.
+    #[arg(long, value_name = "VERSION", num_args = 0..=1, require_equals = true, default_missing_value = "1.37",
+        value_parser = ["1.36", "1.37"])]
+    builtin_roles: Option<String>,
     /// Also write example policies with tests; those that deny are in mode Shadow.
     #[arg(long)]
     examples: bool,
@@ -70,7 +77,7 @@ pub(crate) struct Init {
     is_static: bool,
     /// After `--watch` and `kubectl apply -k`: write the token of the service account and the
     /// address of the API server, as kubectl would reach it, to the folder.
-    #[arg(long, conflicts_with_all = ["hosts", "in_cluster", "exempt", "watch", "examples", "is_static", "if_absent", "renew", "renew_ca"])]
+    #[arg(long, conflicts_with_all = ["hosts", "in_cluster", "exempt", "watch", "builtin_roles", "examples", "is_static", "if_absent", "renew", "renew_ca"])]
     credentials: bool,
     /// The kubeconfig with which `--credentials` reads the token [default: as kubectl]
     #[arg(long, value_name = "FILE", requires = "credentials")]
@@ -83,11 +90,11 @@ pub(crate) struct Init {
     server: Option<String>,
     /// Issue new certificates from the CA in the folder, for the existing hosts and those of
     /// `--host`. The old certificates are accepted until they expire.
-    #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "watch", "examples", "is_static", "if_absent", "renew_ca"])]
+    #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "watch", "builtin_roles", "examples", "is_static", "if_absent", "renew_ca"])]
     renew: bool,
     /// Replace the CA, in two runs: after the first, both CAs are trusted; the second issues
     /// certificates from the new one.
-    #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "watch", "examples", "is_static", "if_absent"])]
+    #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "watch", "builtin_roles", "examples", "is_static", "if_absent"])]
     renew_ca: bool,
     /// If the folder already has a set-up, leave it unchanged and succeed.
     #[arg(long)]
@@ -111,6 +118,7 @@ struct WrittenFiles<'a> {
 }
 
 /// One file of a set-up.
+#[derive(Debug, Clone)]
 pub(crate) struct File {
     /// Relative to the folder of the set-up.
     path: &'static str,
@@ -144,6 +152,24 @@ impl Init {
             output::print(format, &words, &nothing)?;
             return Ok(CommandResult::Success);
         }
+        let builtin_roles = self.builtin_roles.as_deref().map(builtin_roles);
+        if let Some(roles) = &builtin_roles
+            && self.names_nothing_else()
+            && directory.join(CONFIGURATION).exists()
+        {
+            renew::replace(&directory, roles)?;
+            let files = vec![roles.path];
+            let words = written(&files, &directory);
+            output::print(
+                format,
+                &words,
+                &WrittenFiles {
+                    directory: &directory,
+                    files,
+                },
+            )?;
+            return Ok(CommandResult::Success);
+        }
         let set_up = SetUp {
             hosts: &self.hosts,
             in_cluster: self.in_cluster.as_ref(),
@@ -155,6 +181,7 @@ impl Init {
             },
             is_static: self.is_static,
             watch: self.watch,
+            builtin_roles,
         };
         let files = write(&directory, &set_up)?;
         let mut words = written(&files, &directory);
@@ -168,6 +195,12 @@ impl Init {
         let directory = &directory;
         output::print(format, &words, &WrittenFiles { directory, files })?;
         Ok(CommandResult::Success)
+    }
+
+    /// Whether there is no flag of a whole set-up.
+    const fn names_nothing_else(&self) -> bool {
+        let is_plain = self.hosts.is_empty() && self.exempt.is_empty() && self.in_cluster.is_none();
+        is_plain && !(self.watch || self.examples || self.is_static || self.if_absent)
     }
 
     fn renew(&self, directory: &Path, format: Format) -> Result<CommandResult, CommandError> {
@@ -199,6 +232,13 @@ impl Init {
         output::print(format, &words, &WrittenFiles { directory, files })?;
         Ok(CommandResult::Success)
     }
+}
+
+/// What Kubernetes `version`, `1.36` or `1.37`, makes of RBAC by itself.
+fn builtin_roles(version: &str) -> File {
+    let minor = version.strip_prefix("1.").and_then(|minor| minor.parse().ok());
+    let version = minor.map_or(Version::NEWEST, Version::new);
+    File::open("policies/kubernetes-roles.yaml", bootstrap_policy(version))
 }
 
 /// What the files were written to, for people.

@@ -18,6 +18,7 @@ mod harness;
 mod admission;
 mod authorizers;
 mod binaries;
+mod builtin_roles;
 mod callers;
 mod cluster;
 mod cluster_source;

@@ -364,3 +364,41 @@ fn credentials_are_for_a_set_up_that_watches() {
     assert_eq!(run.code, 2, "{run:?}");
     assert!(run.stderr.contains("--credentials"), "{run:?}");
 }
+
+#[test]
+fn what_kubernetes_makes_of_rbac_can_be_had_as_files() {
+    let portcullis = Portcullis::new();
+    let file = portcullis.path("gateway/policies/kubernetes-roles.yaml");
+    assert_eq!(portcullis.run("init gateway --builtin-roles=1.36").code, 0);
+    let older = std::fs::read_to_string(&file).unwrap();
+    // In a set-up that is there, it is replaced, and nothing else.
+    let configuration = std::fs::read(portcullis.path("gateway/portcullis.yaml")).unwrap();
+    let run = portcullis.run("init gateway --builtin-roles");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.starts_with("wrote 1 file to "), "{run:?}");
+    assert_ne!(std::fs::read_to_string(&file).unwrap(), older);
+    assert_eq!(
+        std::fs::read(portcullis.path("gateway/portcullis.yaml")).unwrap(),
+        configuration
+    );
+    let run = portcullis.run("init gateway --builtin-roles --examples");
+    assert!(run.code == 2 && run.stderr.contains("already has"), "{run:?}");
+
+    let checked = portcullis.run("check --config gateway/portcullis.yaml");
+    assert_eq!(checked.code, 0, "{checked:?}");
+    // By aggregation, as the controller does it in a cluster.
+    let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: jane, namespace: shop}\n\
+                   roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}\n\
+                   subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: jane}]\n";
+    portcullis.write("gateway/policies/jane.yaml", binding);
+    for (question, code) in [
+        ("get --resource pods", 0),
+        ("create --resource rolebindings.rbac.authorization.k8s.io", 0),
+        ("create --resource nodes", 1),
+    ] {
+        let run = portcullis.run(&format!(
+            "authorize --config gateway/portcullis.yaml --user jane -n shop --verb {question}"
+        ));
+        assert_eq!(run.code, code, "{question}: {run:?}");
+    }
+}

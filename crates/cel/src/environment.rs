@@ -71,6 +71,12 @@ impl Version {
         Self(minor)
     }
 
+    /// The 37 of Kubernetes 1.37.
+    #[must_use]
+    pub const fn minor(self) -> u32 {
+        self.0
+    }
+
     /// The same, or the nearest one that is known.
     fn known(self) -> Self {
         self.clamp(Self::OLDEST, Self::NEWEST)

@@ -70,6 +70,7 @@ pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
         include_str!("templates/policies.md"),
     ));
     files.extend(init::examples(set_up.examples));
+    files.extend(set_up.builtin_roles.clone());
     files.extend(watch::files(set_up, &filling));
     if set_up.in_cluster.is_some() {
         let manifests = in_cluster(&filling, &files);
@@ -428,6 +429,8 @@ pub(crate) struct SetUp<'a> {
     pub(crate) is_static: bool,
     /// Whether the gateway watches the cluster.
     pub(crate) watch: bool,
+    /// The manifests of what Kubernetes makes of RBAC by itself.
+    pub(crate) builtin_roles: Option<File>,
 }
 
 /// The examples of a set-up.

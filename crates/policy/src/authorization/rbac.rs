@@ -7,6 +7,7 @@
 //! namespace (`pkg/registry/rbac/validation/rule.go`).
 
 mod aggregation;
+mod bootstrap_policy;
 mod path;
 mod rule;
 mod rule_table;
@@ -20,6 +21,7 @@ use super::{Binding, Objects, Role, RoleKind, RoleRef, Subject, SubjectKind};
 use crate::engine::User;
 
 pub use aggregation::{aggregate, aggregated_rules};
+pub use bootstrap_policy::bootstrap_policy;
 pub use path::{AlwaysAllowPaths, InvalidPath, PathPattern, WildcardSet};
 pub use rule::{Rule, compare_rule, rule_allows};
 pub use rule_table::RuleList;
