@@ -384,7 +384,7 @@ fn what_kubernetes_makes_of_rbac_can_be_had_as_files() {
     let run = portcullis.run("init gateway --builtin-roles --examples");
     assert!(run.code == 2 && run.stderr.contains("already has"), "{run:?}");
 
-    let checked = portcullis.run("check --config gateway/portcullis.yaml");
+    let checked = portcullis.run("check --strict --config gateway/portcullis.yaml");
     assert_eq!(checked.code, 0, "{checked:?}");
     // By aggregation, as the controller does it in a cluster.
     let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: jane, namespace: shop}\n\

@@ -13,6 +13,7 @@
 
 mod admission;
 mod binding;
+mod builtin;
 mod impersonation;
 pub(crate) mod known;
 mod labels;
@@ -71,6 +72,7 @@ pub(crate) fn lint(
         }
         faults.extend(found.flat_map(|(_, warnings)| warnings.iter().cloned()));
     }
+    binding::lint_builtin_roles(&bindings, options, faults);
     admission::lint(&others, faults);
     admission::lint_parameters(&others, faults);
     labels::lint_unknown_namespaces(&others, options, faults);
@@ -155,6 +157,7 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
         admission::lint_static(admission, &mut lint);
     }
     match &object.content {
+        Content::Role(role) if builtin::is_builtin(role) => {}
         Content::Role(role) => {
             binding::lint_role(role, &mut lint);
             labels::lint_role(role, &mut lint);

@@ -27,7 +27,7 @@ fn read(folder: &Path, earlier: Option<&ManifestFiles>, keeps_texts: bool, now: 
 fn binding(name: &str, user: &str) -> String {
     format!(
         "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: {name}}}\n\
-         roleRef: {{kind: ClusterRole, name: view}}\nsubjects: [{{kind: User, name: {user}}}]\n"
+         roleRef: {{kind: ClusterRole, name: readers}}\nsubjects: [{{kind: User, name: {user}}}]\n"
     )
 }
 

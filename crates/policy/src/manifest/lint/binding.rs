@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use super::impersonation::{Impersonation, impersonations};
 use super::known::CONSTRAINED;
-use super::{Lint, labels};
+use super::{Lint, builtin, labels};
 use crate::authorization::rbac::{RoleResolver, WildcardSet, aggregate};
 use crate::authorization::{Binding, NeverDeny, Role, RoleKind, Subject, SubjectKind};
-use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use crate::manifest::Options;
 use crate::manifest::object::{Content, ManifestObject};
 use crate::manifest::source::SourceObjects;
+use portcullis_cel::Version;
 
 /// The role of administrators.
 const CLUSTER_ADMIN: &str = "cluster-admin";
@@ -27,6 +28,8 @@ pub(crate) struct RolesByCluster<'o>(BTreeMap<Option<&'o str>, Vec<Arc<Role>>>);
 pub(crate) struct RoleGrants<'r> {
     clusters: BTreeMap<Option<&'r str>, ClusterGrants<'r>>,
     impersonations: Vec<Impersonation>,
+    /// The Kubernetes whose own roles bindings may name.
+    version: Version,
 }
 
 /// The roles of a cluster, and what each grants.
@@ -80,8 +83,8 @@ impl<'o> RolesByCluster<'o> {
 }
 
 impl<'r> RoleGrants<'r> {
-    pub(crate) fn new(roles: &'r RolesByCluster<'_>, never_deny: &NeverDeny) -> Self {
-        let impersonations = impersonations(never_deny);
+    pub(crate) fn new(roles: &'r RolesByCluster<'_>, options: &Options) -> Self {
+        let impersonations = impersonations(&options.never_deny);
         let clusters = roles.0.iter().map(|(cluster, roles)| {
             let grants = roles
                 .iter()
@@ -92,6 +95,7 @@ impl<'r> RoleGrants<'r> {
         Self {
             clusters: clusters.collect(),
             impersonations,
+            version: options.cel_version,
         }
     }
 
@@ -138,20 +142,61 @@ pub(crate) fn lint_binding<'r>(
     cluster: Option<&'r str>,
     grants: &RoleGrants<'r>,
     lint: &mut Lint<'_>,
-) {
+) -> Option<BuiltinRef> {
     let Some(grant) = grants.of(binding, cluster) else {
+        let path = FieldPath::root().field("roleRef").field("name");
+        let role = &binding.role;
+        if role.kind == RoleKind::ClusterRole && builtin::has_cluster_role(grants.version, &role.name) {
+            return Some(BuiltinRef {
+                role: role.name.clone(),
+                place: lint.document.place(path),
+            });
+        }
         let (kind, name) = (&binding.role.kind, &binding.role.name);
         let message =
             format!("there is no manifest of the {kind} `{name}`, so this binding grants nothing: add it");
-        lint.warn(
-            FaultKind::NotFound,
-            &FieldPath::root().field("roleRef").field("name"),
-            message,
-        );
-        return;
+        lint.warn(FaultKind::NotFound, &path, message);
+        return None;
     };
     dangerous_grant(binding, grant, lint);
     impersonation(binding, grant, &grants.impersonations, lint);
+    None
+}
+
+/// A binding of a ClusterRole that Kubernetes makes by itself and no manifest has.
+pub(crate) struct BuiltinRef {
+    role: String,
+    /// Where the binding names it.
+    place: Place,
+}
+
+/// Says once that bindings name roles of Kubernetes' own, by which a gateway with these manifests
+/// alone grants nothing. A watched cluster has them.
+pub(crate) fn lint_builtin_roles(bindings: &BindingLint, options: &Options, faults: &mut Faults) {
+    let is_watched = |cluster: Option<&str>| match cluster {
+        Some(cluster) => options.watched.contains(cluster),
+        None => !options.watched.is_empty(),
+    };
+    let unwatched = bindings
+        .found
+        .iter()
+        .filter(|(source, _)| !is_watched(source.cluster()));
+    let named: Vec<&BuiltinRef> = unwatched.flat_map(|(_, found)| &found.builtin).collect();
+    let Some(first) = named.first() else { return };
+    let roles: BTreeSet<String> = named.iter().map(|named| format!("`{}`", named.role)).collect();
+    let bindings = match named.len() {
+        1 => "this binding names a ClusterRole that Kubernetes makes".to_owned(),
+        number => format!(
+            "this and {} more bindings name ClusterRoles that Kubernetes makes",
+            number - 1
+        ),
+    };
+    let message = format!(
+        "{bindings} by itself and no manifest has ({}): the API server's own RBAC grants by them, the gateway does \
+         not. Let it watch the cluster, or write these roles with `portcullis init DIR --builtin-roles`",
+        Vec::from_iter(roles).join(", ")
+    );
+    faults.push(Fault::warning(first.place.clone(), FaultKind::NotFound, message));
 }
 
 fn dangerous_grant(binding: &Binding, grant: &RoleGrant, lint: &mut Lint<'_>) {
@@ -248,6 +293,8 @@ pub(crate) struct BindingLint {
 pub(crate) struct FoundOfBindings {
     /// By the place of the binding in the source.
     pub(crate) warnings: Vec<(usize, Vec<Fault>)>,
+    /// Those of roles that Kubernetes makes by itself and no manifest has.
+    builtin: Vec<BuiltinRef>,
     /// Whom they let change labels of Namespaces.
     labellers: Vec<String>,
     /// Whom they bind to the ClusterRole `cluster-admin` in the whole cluster.
@@ -257,6 +304,7 @@ pub(crate) struct FoundOfBindings {
 /// What that depends on besides the bindings.
 struct Basis {
     never_deny: NeverDeny,
+    version: Version,
     clusters: BTreeSet<Option<String>>,
     /// With the cluster that each is for.
     roles: Vec<(Option<Arc<str>>, Arc<Role>)>,
@@ -285,7 +333,7 @@ impl BindingLint {
             });
         }
         let roles = RolesByCluster::new(sources);
-        let grants = RoleGrants::new(&roles, &options.never_deny);
+        let grants = RoleGrants::new(&roles, options);
         Self::of(basis, sources, |source| {
             let found = known.get(&Arc::as_ptr(source)).map(|found| Arc::clone(found));
             found.or_else(|| Some(Arc::new(FoundOfBindings::new(source, &grants))))
@@ -353,7 +401,8 @@ impl FoundOfBindings {
             document: &object.document,
             faults: &mut faults,
         };
-        lint_binding(binding, cluster, grants, &mut lint);
+        self.builtin
+            .extend(lint_binding(binding, cluster, grants, &mut lint));
         if !faults.is_empty() {
             self.warnings.push((place, faults.into_iter().collect()));
         }
@@ -375,6 +424,7 @@ impl Basis {
         let roles = sources.iter().flat_map(|source| source.others());
         Self {
             never_deny: options.never_deny.clone(),
+            version: options.cel_version,
             clusters: sources
                 .iter()
                 .map(|source| source.cluster().map(str::to_owned))
@@ -393,6 +443,7 @@ impl Basis {
             one_of == other_of && Arc::ptr_eq(one, other)
         };
         self.never_deny == other.never_deny
+            && self.version == other.version
             && self.clusters == other.clusters
             && self.roles.len() == other.roles.len()
             && self.roles.iter().zip(&other.roles).all(same)

@@ -1,6 +1,7 @@
 //! Bindings and rules that grant more than was meant, or nothing.
 
 use super::*;
+use crate::authorization::rbac::bootstrap_policy;
 
 #[test]
 fn impersonation_of_those_never_denied() {
@@ -219,6 +220,48 @@ fn a_binding_to_a_role_that_is_not_there() {
         [of(east, None), of(east, east), of(None, east), of(east, west)],
         [0, 0, 0, 1]
     );
+}
+
+/// Once, however many bindings there are.
+#[test]
+fn bindings_of_roles_that_kubernetes_makes_by_itself() {
+    let binding = |name: &str, role: &str| {
+        format!(
+            "{{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {{name: {name}, namespace: a}}, \
+             roleRef: {{kind: ClusterRole, name: {role}}}, subjects: [{{kind: User, name: jane}}]}}"
+        )
+    };
+    warns(
+        &binding("b", "view"),
+        "roleRef.name",
+        "this binding names a ClusterRole that Kubernetes makes by itself",
+    );
+    let several = ["view", "edit", "view"].iter().enumerate();
+    let several: Vec<String> = several
+        .map(|(number, role)| binding(&format!("b{number}"), role))
+        .collect();
+    let several = several.join("\n---\n");
+    warns(
+        &several,
+        "roleRef.name",
+        "this and 2 more bindings name ClusterRoles",
+    );
+    warns(&several, "roleRef.name", "(`edit`, `view`)");
+    warns(
+        &binding("b", "viewer"),
+        "roleRef.name",
+        "there is no manifest of the ClusterRole `viewer`",
+    );
+    // Where the cluster is watched, it has them.
+    let watched = Options {
+        watched: ["default".to_owned()].into(),
+        ..Options::default()
+    };
+    let (_, faults) = load(&[source(&several, None)], &watched);
+    assert!(faults.is_empty(), "{faults}");
+    // And where they are written out, nothing is doubted.
+    let own = bootstrap_policy(Version::NEWEST);
+    silent(&format!("{own}---\n{several}"));
 }
 
 #[test]
