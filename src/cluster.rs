@@ -417,7 +417,8 @@ impl Drop for WatchTask {
 
 /// How to reach the API server of `entry`, the files that say so, and what is wrong with them.
 fn context_of(entry: &ClusterEntry) -> (Option<Context>, Vec<PathBuf>, Faults) {
-    let (mut context, files, faults) = of_context(&entry.scope, &entry.kubeconfig);
+    let (mut context, files, mut faults) = of_context(&entry.scope, &entry.kubeconfig);
+    faults.append(missing_credentials(entry));
     let user = context.as_mut().and_then(|context| context.user.as_mut());
     if let Some(bearer) = user.and_then(|user| user.bearer.as_mut())
         && entry.is_tenants()
@@ -426,6 +427,23 @@ fn context_of(entry: &ClusterEntry) -> (Option<Context>, Vec<PathBuf>, Faults) {
         bearer.file = None;
     }
     (context, files, faults)
+}
+
+/// The command that writes the kubeconfig of `entry`, where it is that of a set-up of `init --watch` and
+/// is not there yet.
+fn missing_credentials(entry: &ClusterEntry) -> Faults {
+    let mut faults = Faults::new();
+    let set_up = entry.kubeconfig.ancestors().nth(2);
+    let is_missing = entry.kubeconfig.symlink_metadata().is_err();
+    if let Some(set_up) = set_up.filter(|_| is_missing && entry.kubeconfig.ends_with("cluster/kubeconfig")) {
+        let message = format!(
+            "`portcullis init {} --credentials` writes this file, after `kubectl apply -k {}`",
+            set_up.display(),
+            set_up.join("cluster").display()
+        );
+        faults.push(at(entry, "kubeconfig", FaultKind::NotFound, &message));
+    }
+    faults
 }
 
 fn log_excess(parameters: &WatchedParameters, reporter: &Reporter) {

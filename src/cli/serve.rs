@@ -130,7 +130,8 @@ impl Serve {
         let stop = async move {
             match Signals::listen() {
                 Ok(signals) => {
-                    tracing::info!(server = %addresses.server, admin = %addresses.admin, %revision, "serving");
+                    let console = addresses.console.map(tracing::field::display);
+                    tracing::info!(server = %addresses.server, admin = %addresses.admin, console, %revision, "serving");
                     // Nobody need read standard output for reviews to be answered.
                     std::thread::spawn(move || announcement.make());
                     signals

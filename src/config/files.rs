@@ -105,7 +105,9 @@ pub fn read_rest(input: impl io::Read, length: usize, most: usize) -> io::Result
 #[must_use]
 pub fn describe(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file or folder: make it, or correct the path".to_owned(),
+        io::ErrorKind::NotFound => {
+            "there is no such file or folder: put it there, or correct the path".to_owned()
+        }
         io::ErrorKind::PermissionDenied => {
             "permission denied: give the user as whom this program runs the right to it".to_owned()
         }

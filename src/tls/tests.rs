@@ -262,7 +262,7 @@ fn every_fault_is_told_at_once() {
     assert_eq!(
         faults(&all),
         [
-            "server.tls.certificate there is no such file or folder: make it, or correct the path",
+            "server.tls.certificate there is no such file or folder: put it there, or correct the path",
             "server.tls.privateKey is encrypted: store it without a passphrase, readable only by this program",
             "server.tls.clientCA contains no certificate in PEM, or an invalid one",
         ]

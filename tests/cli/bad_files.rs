@@ -111,7 +111,7 @@ fn certificates_and_keys_that_cannot_be_used_are_named() {
 
 #[test]
 fn a_file_that_is_not_there_or_may_not_be_read_says_what_to_do() {
-    let absent = "Unreadable: there is no such file or folder: make it, or correct the path";
+    let absent = "Unreadable: there is no such file or folder: put it there, or correct the path";
     for file in ["pki/server.key", "kubeconfigs/admission.kubeconfig", "policies"] {
         let portcullis = set_up();
         let path = portcullis.path(format!("gateway/{file}"));

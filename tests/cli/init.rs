@@ -343,7 +343,12 @@ fn a_gateway_that_watches_its_cluster_has_everything_for_it() {
         checked.stdout.contains("cluster/kubeconfig: Unreadable: "),
         "{checked:?}"
     );
-    assert!(checked.stdout.ends_with("1 error, 0 warnings\n"), "{checked:?}");
+    let remedy = format!(
+        "`portcullis init {} --credentials` writes this file",
+        folder.display()
+    );
+    assert!(checked.stdout.contains(&remedy), "{checked:?}");
+    assert!(checked.stdout.ends_with("2 errors, 0 warnings\n"), "{checked:?}");
 }
 
 #[test]

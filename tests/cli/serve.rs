@@ -95,6 +95,9 @@ fn what_is_logged_stays_within_its_line() {
          rules: [{{verbs: [gett], apiGroups: [''], resources: [pods]}}]\n"
     );
     portcullis.write(".portcullis/policies/hostile.yaml", &policy);
+    let configuration = std::fs::read_to_string(portcullis.path(".portcullis/portcullis.yaml")).unwrap();
+    let console = "console: {address: 127.0.0.1:0}\n";
+    portcullis.write(".portcullis/portcullis.yaml", &(configuration + console));
     let mut child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
         .current_dir(portcullis.path(""))
         .stdout(Stdio::null())
@@ -112,6 +115,7 @@ fn what_is_logged_stays_within_its_line() {
         said.contains("ClusterRole/a\\n2026-12-01T00:00:00Z  INFO forged\\r"),
         "{said}"
     );
+    assert!(said.contains(" console=127.0.0.1:"), "{said}");
     let is_acting = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
     assert!(!said.contains(is_acting), "{said:?}");
 }
