@@ -15,6 +15,7 @@
 //! listener allows none.
 
 pub mod assets;
+mod changes;
 #[cfg(test)]
 mod fixtures;
 mod history;
@@ -23,6 +24,7 @@ mod page;
 mod query;
 mod recent_decisions;
 mod state;
+mod status;
 pub mod views;
 mod visible;
 

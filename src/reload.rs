@@ -12,6 +12,7 @@
 //! set of manifests, callers and certificates, whose revision is in its decision log
 //! line. If any file of a set has a fault, the set is not used at all.
 
+mod changed_objects;
 mod files;
 #[cfg(test)]
 pub(crate) mod fixtures;
@@ -37,6 +38,7 @@ use portcullis_policy::field::Faults;
 
 use last_good::Saver;
 
+pub use changed_objects::{ChangedObject, FileObjects, ObjectChange, ObjectChanges};
 pub use files::{applied_manifests, read_manifest, read_manifests};
 pub use index::admission_settings;
 pub use inventory::{Change, LoadedObjects, Restriction};

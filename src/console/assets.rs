@@ -27,9 +27,11 @@ macro_rules! asset {
 }
 
 /// All of them.
-pub const ASSETS: [Asset; 7] = [
+pub const ASSETS: [Asset; 9] = [
     asset!("style.css", CSS),
     asset!("console.js", SCRIPT),
+    asset!("live.js", SCRIPT),
+    asset!("charts.js", SCRIPT),
     asset!("icon.svg", "image/svg+xml"),
     asset!("htmx.min.js", SCRIPT),
     asset!("htmx-sse.min.js", SCRIPT),
@@ -84,7 +86,7 @@ mod tests {
             let licence = fs::read_to_string(folder.join(entry["licence-path"])).unwrap();
             assert!(licence.contains("Permission"), "{licence}");
         }
-        let own = ["style.css", "icon.svg", "console.js"];
+        let own = ["style.css", "icon.svg", "console.js", "live.js", "charts.js"];
         for asset in ASSETS.iter().filter(|asset| !own.contains(&asset.name)) {
             assert!(
                 entries.iter().any(|entry| entry["path"] == asset.name),

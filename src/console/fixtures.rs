@@ -41,6 +41,7 @@ impl TestConsole {
     fn of_snapshot((folder, snapshot): (TempDir, Snapshot)) -> Self {
         let console = ConsoleState::new(10_000, &snapshot.revision, now());
         console.follow(&snapshot.config);
+        console.follow_changes(&snapshot, now());
         Self {
             _folder: folder,
             state: ReloadState::new(snapshot, Arc::new(FilesAlone)),

@@ -9,6 +9,7 @@
 //! out.
 
 mod filter;
+mod search;
 
 use askama::Template;
 
@@ -19,6 +20,7 @@ use portcullis_policy::engine::Decision;
 use portcullis_policy::explain::logged::LoggedDecision;
 
 pub(crate) use filter::{DECISIONS, DecisionFilter};
+pub(crate) use search::completions;
 
 /// The name that `after` has in a query: the last decision that was seen.
 pub(crate) const AFTER: &str = "after";

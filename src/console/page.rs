@@ -181,7 +181,7 @@ impl ViewError {
 
 /// The views by path, and what they are called. One whose path has more segments belongs to the
 /// view of the first.
-const NAVIGATION: [(&str, &str); 8] = [
+const NAVIGATION: [(&str, &str); 9] = [
     ("/", "Now"),
     ("/live", "Live"),
     ("/who-can", "Who can"),
@@ -190,6 +190,7 @@ const NAVIGATION: [(&str, &str); 8] = [
     ("/policies", "Policies"),
     ("/webhooks", "Webhooks"),
     ("/clusters", "Clusters"),
+    ("/changes", "Changes"),
 ];
 
 /// What surrounds a view: title, navigation, and what is in force.
@@ -201,8 +202,27 @@ pub(crate) struct PageFrame {
     pub(crate) revision: Arc<str>,
     /// The program's.
     pub(crate) version: &'static str,
+    /// How the gateway is doing; not shown where there is no view.
+    pub(crate) status: Option<GatewayStatus>,
     /// The path of the request.
     path: String,
+}
+
+/// What the header of every page says. Who sees one cluster is told of that one.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GatewayStatus {
+    pub(crate) revision: String,
+    /// When it came into force; for those who see every cluster.
+    pub(crate) since: Option<String>,
+    /// Since when the files on disk are not what is in force.
+    pub(crate) failed_at: Option<String>,
+    /// Errors in files and in objects of clusters.
+    pub(crate) errors: usize,
+    /// Watched clusters.
+    pub(crate) clusters: usize,
+    /// Those of them whose objects are saved ones, unknown, or not up to date.
+    pub(crate) clusters_behind: usize,
 }
 
 /// A link to a view.
@@ -222,7 +242,16 @@ impl PageFrame {
             title: title.into(),
             revision: Arc::clone(revision),
             version: env!("CARGO_PKG_VERSION"),
+            status: None,
             path: path.to_owned(),
+        }
+    }
+
+    /// The same with what the header says.
+    pub(crate) fn with(self, status: GatewayStatus) -> Self {
+        Self {
+            status: Some(status),
+            ..self
         }
     }
 
@@ -268,7 +297,7 @@ mod tests {
         let page = error.page(Representation::Html, hostile, "r");
         assert_eq!(page.status, 404);
         assert!(page.body.contains("&#60;script&#62;"), "{}", page.body);
-        assert!(!page.body.contains("<script"), "{}", page.body);
+        assert!(!page.body.contains("<script>"), "{}", page.body);
         let page = error.page(Representation::Json, "/", "r");
         assert_eq!(page.body, "{\n  \"error\": \"<script>alert(1)</script>\"\n}\n");
     }

@@ -6,8 +6,9 @@ use std::time::{Instant, SystemTime};
 
 use percent_encoding::percent_decode_str;
 
+use super::changes::ChangeHistory;
 use super::history::MetricsHistory;
-use super::page::{PageFrame, Representation};
+use super::page::Representation;
 use super::query::ViewQuery;
 use super::recent_decisions::RecentDecisions;
 use crate::authentication::Caller;
@@ -29,6 +30,8 @@ pub struct ConsoleState {
     /// What was counted in the last hour.
     pub history: MetricsHistory,
     in_force: Mutex<(Arc<str>, SystemTime)>,
+    /// What the last reloads changed.
+    pub(crate) changes: ChangeHistory,
 }
 
 // === impl ConsoleState ===
@@ -43,6 +46,7 @@ impl ConsoleState {
             named: Mutex::default(),
             history: MetricsHistory::default(),
             in_force: Mutex::new((Arc::clone(revision), now)),
+            changes: ChangeHistory::default(),
         }
     }
 
@@ -113,6 +117,11 @@ impl ConsoleState {
         if in_force.0 != *revision {
             *in_force = (Arc::clone(revision), now);
         }
+    }
+
+    /// Keeps what `snapshot`, in force from `now` on, changes of the objects in files.
+    pub fn follow_changes(&self, snapshot: &Snapshot, now: SystemTime) {
+        self.changes.follow(snapshot, now);
     }
 
     /// Takes a sample of what `metrics` counts, at `now`.
@@ -214,15 +223,6 @@ impl ViewRequest {
             form: None,
             representation,
         }
-    }
-}
-
-// === impl ViewContext ===
-
-impl ViewContext<'_> {
-    /// The frame of a page with this title.
-    pub(crate) fn frame(&self, title: impl Into<String>, request: &ViewRequest) -> PageFrame {
-        PageFrame::new(title, &request.path, &self.snapshot.revision)
     }
 }
 

@@ -5,6 +5,7 @@
 //! arm in [`render`] and a line in `NAVIGATION` of `page.rs`.
 
 mod access;
+mod changes;
 mod clusters;
 mod live;
 mod now;
@@ -18,6 +19,7 @@ mod tests;
 
 use super::page::{Page, ViewError};
 use super::state::{ViewContext, ViewRequest};
+use super::status;
 
 /// The page at a path.
 ///
@@ -28,7 +30,9 @@ pub fn render(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, 
     let segments: Vec<&str> = request.segments.iter().map(String::as_str).collect();
     match segments.as_slice() {
         [""] => now::view(context, request),
+        ["status"] => status::view(context, request),
         ["live"] => live::view(context, request),
+        ["live", "complete"] => live::complete(context, request),
         ["live", sequence] => live::decision(context, request, sequence),
         ["who-can"] => access::who_can(context, request),
         ["what-can"] => access::what_can(context, request),
@@ -36,6 +40,7 @@ pub fn render(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, 
         ["policies"] => policies::view(context, request),
         ["policies", kind, namespace, name] => policies::detail(context, request, (kind, namespace, name)),
         ["webhooks"] => webhooks::view(context, request),
+        ["changes"] => changes::view(context, request),
         ["clusters"] => clusters::view(context, request),
         _ => Err(ViewError::NotFound(format!(
             "there is no page `{}`",
@@ -53,12 +58,14 @@ pub fn takes_forms(path: &str) -> bool {
 /// Whether the view at a path may take long: one of these is made at a time.
 #[must_use]
 pub fn is_costly(path: &str) -> bool {
-    ["/what-if", "/who-can", "/what-can", "/policies"]
-        .iter()
-        .any(|costly| {
-            path == *costly
-                || path
-                    .strip_prefix(costly)
-                    .is_some_and(|rest| rest.starts_with('/'))
-        })
+    let is_of = |view: &str| {
+        path.strip_prefix(view)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    // One decision is decided again; the list of all is not.
+    let is_decision = path.starts_with("/live/") && path != "/live/complete";
+    is_decision
+        || ["/what-if", "/who-can", "/what-can", "/policies", "/changes"]
+            .into_iter()
+            .any(is_of)
 }

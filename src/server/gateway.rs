@@ -131,6 +131,7 @@ fn follow_for_console(state: &ReloadState) -> Option<Arc<ConsoleState>> {
     state.observe(move |snapshot| {
         following.follow(&snapshot.config);
         following.replaced(&snapshot.revision, SystemTime::now());
+        following.follow_changes(snapshot, SystemTime::now());
     });
     Some(console)
 }

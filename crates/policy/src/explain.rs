@@ -15,6 +15,7 @@ pub mod logged;
 pub mod objects;
 pub mod recorded;
 pub mod request;
+pub mod sentences;
 pub mod what_can;
 pub mod who_can;
 

@@ -4,10 +4,11 @@ use memchr::memmem;
 use serde::Serialize;
 
 use crate::config::Endpoint;
+use crate::console::live::search::Search;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
 use crate::console::recent_decisions::KeptDecision;
-use portcullis_policy::engine::Decision;
+use portcullis_policy::engine::{Decision, Time};
 use portcullis_policy::explain::logged::LoggedDecision;
 
 /// The decisions that meet every condition that is set.
@@ -27,10 +28,23 @@ pub(crate) struct DecisionFilter {
     pub(crate) shadow: String,
     pub(crate) endpoint: String,
     pub(crate) cluster: String,
+    /// Decided at this instant or later, in RFC 3339.
+    pub(crate) from: String,
+    /// Decided before this instant.
+    pub(crate) to: String,
+    /// A [`Search`].
+    pub(crate) q: String,
+    #[serde(skip)]
+    search: Search,
+    #[serde(skip)]
+    from_time: Option<Time>,
+    #[serde(skip)]
+    to_time: Option<Time>,
 }
 
 /// The names of the fields, in the order in which they are shown.
-pub(crate) const FIELDS: [&str; 10] = [
+pub(crate) const FIELDS: [&str; 13] = [
+    "q",
     "user",
     "group",
     "verb",
@@ -41,6 +55,8 @@ pub(crate) const FIELDS: [&str; 10] = [
     "shadow",
     "endpoint",
     "cluster",
+    "from",
+    "to",
 ];
 
 /// All decisions, in the words of the decision log.
@@ -61,7 +77,16 @@ impl DecisionFilter {
         query.only(&[&FIELDS, beside].concat())?;
         let text = |name: &'static str| query.one(name).map(|value| value.unwrap_or_default().to_owned());
         let endpoints = Endpoint::ALL.map(Endpoint::as_str);
+        let q = text("q")?;
+        let (from, from_time) = instant("from", text("from")?)?;
+        let (to, to_time) = instant("to", text("to")?)?;
         Ok(Self {
+            search: Search::parse(&q),
+            q,
+            from,
+            from_time,
+            to,
+            to_time,
             user: text("user")?,
             group: text("group")?,
             verb: text("verb")?,
@@ -83,6 +108,7 @@ impl DecisionFilter {
     /// Each field with its value; empty where it is not set.
     pub(crate) fn values(&self) -> [(&'static str, &str); FIELDS.len()] {
         [
+            ("q", &self.q),
             ("user", &self.user),
             ("group", &self.group),
             ("verb", &self.verb),
@@ -93,13 +119,37 @@ impl DecisionFilter {
             ("shadow", &self.shadow),
             ("endpoint", &self.endpoint),
             ("cluster", &self.cluster),
+            ("from", &self.from),
+            ("to", &self.to),
         ]
+    }
+
+    /// The one decision that is shown, if only one is.
+    pub(crate) fn decision(&self) -> Option<Decision> {
+        let chosen = DECISIONS
+            .into_iter()
+            .find(|known| known.as_str() == self.decision);
+        chosen.or_else(|| self.search.decision())
+    }
+
+    /// What is set: each part with the query that is left without it.
+    pub(crate) fn parts(&self) -> Vec<(String, ViewQuery)> {
+        let without = |name: &'static str, value: &str| -> ViewQuery {
+            let others = self.values().into_iter().filter(|(other, _)| *other != name);
+            others.chain([(name, value)]).collect()
+        };
+        let terms = self.search.terms();
+        let terms = terms.map(|(text, rest)| (text.to_owned(), without("q", &rest)));
+        let fields = self.values().into_iter().skip(1);
+        let fields = fields.filter(|(_, value)| !value.is_empty());
+        let fields = fields.map(|(name, value)| (format!("{name}={value}"), without(name, "")));
+        terms.chain(fields).collect()
     }
 
     /// Whether a line could meet it, as far as can be told without reading it: cheap, and never
     /// `false` for one that does.
     pub(crate) fn may_meet(&self, kept: &KeptDecision<'_>) -> bool {
-        let is_decision = self.decision.is_empty() || self.decision == kept.decision.as_str();
+        let is_decision = self.decision().is_none_or(|wanted| wanted == kept.decision);
         let is_shadow = self.shadow.is_empty() || memmem::find(kept.line, SOME_SHADOW).is_some();
         is_decision
             && is_shadow
@@ -143,6 +193,17 @@ impl DecisionFilter {
             && (self.shadow.is_empty() || !request.shadow.is_empty())
             && is(&self.endpoint, &request.endpoint)
             && is(&self.cluster, &request.cluster)
+            && self.is_time(request)
+            && self.search.is_met(request)
+    }
+
+    fn is_time(&self, request: &LoggedDecision<'_>) -> bool {
+        if self.from_time.is_none() && self.to_time.is_none() {
+            return true;
+        }
+        Time::parse(&request.time).is_some_and(|time| {
+            self.from_time.is_none_or(|from| from <= time) && self.to_time.is_none_or(|to| time < to)
+        })
     }
 
     fn is_resource(&self, request: &LoggedDecision<'_>) -> bool {
@@ -178,6 +239,18 @@ impl DecisionFilter {
     }
 }
 
+fn instant(name: &str, value: String) -> Result<(String, Option<Time>), ViewError> {
+    if value.is_empty() {
+        return Ok((value, None));
+    }
+    match Time::parse(&value) {
+        Some(time) => Ok((value, Some(time))),
+        None => Err(ViewError::Invalid(format!(
+            "{name}: `{value}` is no time: give one such as `2027-01-15T08:00:00Z`"
+        ))),
+    }
+}
+
 fn one_of(name: &str, value: String, known: &[&str]) -> Result<String, ViewError> {
     if value.is_empty() || known.contains(&&*value) {
         return Ok(value);
@@ -193,7 +266,7 @@ fn one_of(name: &str, value: String, known: &[&str]) -> Result<String, ViewError
 mod tests {
     use super::*;
 
-    const LINE: &str = r#"{"cluster":"east","endpoint":"authorize","user":"j\"ne","groups":["dev","qa"],"attributes":{"verb":"get","namespace":"ns","group":"apps","resource":"deployments","subresource":"scale","name":"web"},"decision":"deny","cause":{"kind":"AuthorizationPolicy","name":"locked"},"nearMisses":[{"kind":"RoleBinding","namespace":"ns","name":"readers","criterion":"verbs"}],"shadow":[{"kind":"Webhook","name":"images/check","decision":"deny"}],"webhooks":[{"configuration":"limits","webhook":"cpu"}]}"#;
+    const LINE: &str = r#"{"time":"2027-01-15T08:00:00.500000Z","cluster":"east","endpoint":"authorize","user":"j\"ne","groups":["dev","qa"],"attributes":{"verb":"get","namespace":"ns","group":"apps","resource":"deployments","subresource":"scale","name":"web"},"decision":"deny","cause":{"kind":"AuthorizationPolicy","name":"locked"},"nearMisses":[{"kind":"RoleBinding","namespace":"ns","name":"readers","criterion":"verbs"}],"shadow":[{"kind":"Webhook","name":"images/check","decision":"deny"}],"webhooks":[{"configuration":"limits","webhook":"cpu"}]}"#;
 
     fn kept() -> KeptDecision<'static> {
         KeptDecision {
@@ -236,6 +309,12 @@ mod tests {
             ("endpoint=mutate", false),
             ("cluster=west", false),
             ("user=j%22ne&decision=allow", false),
+            ("q=ns:n+denied&policy=locked", true),
+            ("q=allowed", false),
+            ("from=2027-01-15T08:00:00Z&to=2027-01-15T08:00:01Z", true),
+            ("from=2027-01-15T10:00:00%2B02:00", true),
+            ("from=2027-01-15T08:00:00.6Z", false),
+            ("to=2027-01-15T08:00:00.5Z", false),
         ] {
             let filter = DecisionFilter::read(&ViewQuery::parse(query), &[]).unwrap();
             assert_eq!(filter.is_met(&request), expected, "{query}");
@@ -244,6 +323,24 @@ mod tests {
         }
         let unmet = DecisionFilter::read(&ViewQuery::parse("user=alice"), &[]).unwrap();
         assert!(!unmet.may_meet(&kept()), "what cannot be met is not read");
+    }
+
+    #[test]
+    fn each_part_of_a_filter_can_be_taken_away() {
+        let query = ViewQuery::parse("q=ns:n+denied&user=a&from=2027-01-15T08:00:00Z");
+        let filter = DecisionFilter::read(&query, &[]).unwrap();
+        let parts = filter.parts();
+        let parts: Vec<(&str, String)> = parts
+            .iter()
+            .map(|(text, rest)| (text.as_str(), rest.encode()))
+            .collect();
+        let expected = [
+            ("ns:n", "user=a&from=2027-01-15T08%3A00%3A00Z&q=denied"),
+            ("denied", "user=a&from=2027-01-15T08%3A00%3A00Z&q=ns%3An"),
+            ("user=a", "q=ns%3An+denied&from=2027-01-15T08%3A00%3A00Z"),
+            ("from=2027-01-15T08:00:00Z", "q=ns%3An+denied&user=a"),
+        ];
+        assert_eq!(parts, expected.map(|(text, rest)| (text, rest.to_owned())));
     }
 
     #[test]
@@ -259,6 +356,10 @@ mod tests {
                 "endpoint: `/authorize` is not supported: give `authorize`, `validate`, `mutate`",
             ),
             ("user=a&user=b", "`user` is given more than once"),
+            (
+                "to=noon",
+                "to: `noon` is no time: give one such as `2027-01-15T08:00:00Z`",
+            ),
         ] {
             let error = DecisionFilter::read(&ViewQuery::parse(query), &[]).unwrap_err();
             assert_eq!(error.to_string(), expected);

@@ -6,11 +6,13 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::config::Endpoint;
-use crate::console::live::{AFTER, DECISIONS, DecisionFilter, NewestFirst, rows};
+use crate::console::live::{AFTER, DECISIONS, DecisionFilter, NewestFirst, completions, rows};
 use crate::console::page::{Page, PageFrame, Representation, ViewError};
 use crate::console::query;
 use crate::console::state::{ViewContext, ViewRequest, VisibleClusters};
-use portcullis_policy::engine::Decision;
+use crate::console::views::what_if::{DecisionView, in_force};
+use portcullis_policy::engine::{Decision, Time};
+use portcullis_policy::explain::authorization::AuthorizationAnswer;
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
 
 /// Rows of a table.
@@ -45,6 +47,7 @@ struct LivePage<'a> {
     frame: PageFrame,
     filter: &'a DecisionFilter,
     fields: Vec<FilterField<'a>>,
+    parts: Vec<FilterPart>,
     denials: NewestFirst,
     others: NewestFirst,
     kept: u64,
@@ -52,6 +55,28 @@ struct LivePage<'a> {
     events: String,
     /// The query of the filter, with `?` unless it is empty.
     query: String,
+}
+
+/// A part of the filter that is set.
+struct FilterPart {
+    text: String,
+    /// The view without it.
+    without: String,
+}
+
+/// What the search may become.
+#[derive(Debug, Serialize)]
+struct Completions {
+    completions: Vec<String>,
+}
+
+/// `/live/complete?q=TEXT`: what the last word of a search may become, by what was decided lately.
+pub(crate) fn complete(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
+    request.query.only(&["q"])?;
+    let text = request.query.one("q")?.unwrap_or_default();
+    Page::json(&Completions {
+        completions: completions(text, &context.decisions.since(0)),
+    })
 }
 
 /// A field of the form.
@@ -98,6 +123,7 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     let page = LivePage {
         frame: context.frame("Live", request),
         fields: fields(&filter, context.visible),
+        parts: parts(&filter),
         denials: rows(&slice, &filter, (MAX_ROWS, ALL), |decision| {
             decision == Decision::Deny
         }),
@@ -115,6 +141,17 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     Page::html(&page)
 }
 
+fn parts(filter: &DecisionFilter) -> Vec<FilterPart> {
+    let part = |(text, rest): (String, query::ViewQuery)| FilterPart {
+        text,
+        without: match rest.is_empty() {
+            true => "/live".to_owned(),
+            false => format!("/live?{}", rest.encode()),
+        },
+    };
+    filter.parts().into_iter().map(part).collect()
+}
+
 fn fields<'a>(filter: &'a DecisionFilter, visible: &VisibleClusters) -> Vec<FilterField<'a>> {
     let field = |(name, value)| {
         let (label, choices) = match name {
@@ -127,6 +164,8 @@ fn fields<'a>(filter: &'a DecisionFilter, visible: &VisibleClusters) -> Vec<Filt
             "decision" => ("Decision", DECISIONS.map(Decision::as_str).to_vec()),
             "shadow" => ("Differs in shadow", vec!["true"]),
             "endpoint" => ("Endpoint", Endpoint::ALL.map(Endpoint::as_str).to_vec()),
+            "from" => ("From (RFC 3339)", Vec::new()),
+            "to" => ("To (RFC 3339)", Vec::new()),
             _ => ("Cluster", Vec::new()),
         };
         FilterField {
@@ -136,7 +175,12 @@ fn fields<'a>(filter: &'a DecisionFilter, visible: &VisibleClusters) -> Vec<Filt
             choices,
         }
     };
-    let has_choice = |(name, _): &(&'static str, &str)| *name != "cluster" || visible.only().is_none();
+    let has_choice = |(name, _): &(&'static str, &str)| match *name {
+        // The search has a box of its own.
+        "q" => false,
+        "cluster" => visible.only().is_none(),
+        _ => true,
+    };
     filter
         .values()
         .into_iter()
@@ -165,6 +209,8 @@ struct DecisionPage<'a> {
     extra: Vec<String>,
     took: String,
     what_if: String,
+    /// What is considered now of a request for authorization, decided again for its own time.
+    again: Option<DecisionView>,
     /// The line, as it is.
     line: &'a str,
 }
@@ -201,9 +247,18 @@ pub(crate) fn decision(
             .collect(),
         took: took(decided.duration_seconds),
         what_if,
+        again: decided_again(context, &decided),
         line: std::str::from_utf8(&line).map_err(|_| broken())?,
         request: &decided,
     })
+}
+
+/// What is in force now says of the same request; objects are not kept, so of authorization alone.
+fn decided_again(context: &ViewContext<'_>, decided: &LoggedDecision<'_>) -> Option<DecisionView> {
+    let (asked, time) = (decided.asked()?, Time::parse(&decided.time)?);
+    let in_force = in_force(context.snapshot);
+    let answer = AuthorizationAnswer::new(&in_force, &decided.cluster, &asked, time);
+    Some(DecisionView::from(&answer))
 }
 
 /// Why there is no decision of this number.
@@ -221,6 +276,23 @@ fn took(seconds: f64) -> String {
         seconds if seconds < 0.001 => format!("{:.1} µs", seconds * 1e6),
         seconds if seconds < 1.0 => format!("{:.2} ms", seconds * 1e3),
         seconds => format!("{seconds:.2} s"),
+    }
+}
+
+// === impl LivePage ===
+
+impl LivePage<'_> {
+    /// Whether a filter is set beside the search.
+    fn has_fields(&self) -> bool {
+        self.fields.iter().any(|field| !field.value.is_empty())
+    }
+
+    fn shows_denials(&self) -> bool {
+        self.filter.decision().is_none_or(|only| only == Decision::Deny)
+    }
+
+    fn shows_others(&self) -> bool {
+        self.filter.decision() != Some(Decision::Deny)
     }
 }
 
@@ -302,6 +374,39 @@ mod tests {
         assert!(page.contains("value=\"\u{202e}nimda\u{200b}\""), "{page}");
         let found = console.json("/live").unwrap();
         assert_eq!(found["decisions"][0]["line"]["user"], "\u{202e}nimda\u{200b}");
+    }
+
+    const GUARD: &str = "apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: guard}
+spec:
+  effect: Deny
+  subjects: [{kind: User, name: new}]
+  resourceRules: [{verbs: [get], apiGroups: [''], resources: [pods]}]
+";
+
+    #[test]
+    fn a_decision_is_shown_with_what_is_considered_now() {
+        let console = TestConsole::of(GUARD);
+        let line = NEW.replace('{', r#"{"time":"2027-01-15T08:00:00Z","#);
+        let line = line.replace(
+            r#""attributes":{"time":"2027-01-15T08:00:00Z","#,
+            r#""attributes":{"#,
+        );
+        console.console.push(Decision::Allow, "c", line.as_bytes());
+        let page = console.html("/live/1").unwrap();
+        assert!(page.contains("AuthorizationPolicy/guard"), "{page}");
+        assert!(page.contains("What is in force now decides otherwise"), "{page}");
+        // Of an admission the object is not known.
+        console.console.push(
+            Decision::Allow,
+            "c",
+            line.replace("authorize", "validate")
+                .replace("verb", "operation")
+                .as_bytes(),
+        );
+        let page = console.html("/live/2").unwrap();
+        assert!(!page.contains("What was considered"), "{page}");
     }
 
     #[test]

@@ -10,9 +10,10 @@ use crate::config::Endpoint;
 use crate::console::history::{EndpointInterval, Interval, MetricsHistory};
 use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::state::{ViewContext, ViewRequest};
+use crate::console::status::{visible_clusters, visible_faults};
 use crate::reload::{Change, Origin, ReloadFailure, SourceStatus};
 use crate::telemetry::Metrics;
-use portcullis_policy::engine::{CauseKind, Time};
+use portcullis_policy::engine::{CauseKind, Decision, Time};
 use portcullis_policy::field::Faults;
 
 /// How many faults are listed, and how many ends; the log and the metrics have all.
@@ -96,8 +97,7 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
 impl NowView {
     fn new(context: &ViewContext<'_>) -> Self {
         let failure = context.state.last_failure();
-        let mut clusters = context.state.source().status();
-        clusters.retain(|status| context.visible.contains(&status.cluster));
+        let clusters = visible_clusters(context);
         let whole = context.visible.only().is_none();
         Self {
             revision: context.snapshot.revision.to_string(),
@@ -105,7 +105,11 @@ impl NowView {
             configuration: whole.then(|| context.snapshot.config.file.display().to_string()),
             last_change: last_change(context),
             failure: failure.as_ref().map(Into::into),
-            faults: faults(context, failure.as_ref(), &clusters),
+            faults: visible_faults(context, failure.as_ref(), &clusters)
+                .flat_map(Faults::iter)
+                .take(MAX_ITEMS)
+                .map(ToString::to_string)
+                .collect(),
             clusters: clusters.iter().map(Into::into).collect(),
             ending: ending(context),
             figures: match context.visible.only() {
@@ -130,27 +134,6 @@ fn last_change(context: &ViewContext<'_>) -> Option<ChangeView> {
             .is_none_or(|cluster| cluster == only)
     });
     (!change.vanished.is_empty()).then(|| ChangeView::new(String::new(), &change))
-}
-
-/// The faults of files and of objects of clusters. Those of files that hold for all may name
-/// another cluster's.
-fn faults(
-    context: &ViewContext<'_>,
-    failure: Option<&ReloadFailure>,
-    clusters: &[SourceStatus],
-) -> Vec<String> {
-    let of_all = failure.filter(|_| context.visible.only().is_none());
-    let of_all = of_all.into_iter().map(|failure| &*failure.faults);
-    let held_back = context.snapshot.held_back.iter();
-    let held_back = held_back.filter(|(cluster, _)| context.visible.contains(cluster));
-    let of_clusters = clusters.iter().flat_map(|status| &status.faults);
-    let all = of_all
-        .chain(held_back.map(|(_, faults)| faults))
-        .chain(of_clusters);
-    all.flat_map(Faults::iter)
-        .take(MAX_ITEMS)
-        .map(ToString::to_string)
-        .collect()
 }
 
 /// Certificates, policies and exceptions that end soon, the first to end first.
@@ -315,6 +298,7 @@ pub(crate) struct SampleFigures {
 /// A sample as a row of the table.
 #[derive(Debug)]
 pub(crate) struct RowFigures {
+    pub(crate) from: String,
     pub(crate) until: String,
     pub(crate) figures: SampleFigures,
 }
@@ -329,10 +313,7 @@ impl Figures {
         let counts = whole.as_ref().and_then(|whole| whole.of_cluster(cluster));
         let minutes = whole.as_ref().map(|whole| whole.seconds / 60.0);
         let sample = |interval: &Interval| SampleFigures::of_cluster(interval, cluster);
-        let row = |interval: &Interval| RowFigures {
-            until: crate::certificates::rfc3339(interval.end),
-            figures: sample(interval),
-        };
+        let row = |interval: &Interval| RowFigures::new(interval, sample(interval));
         Self {
             minutes: round(minutes.unwrap_or_default()),
             endpoints: Vec::new(),
@@ -457,12 +438,31 @@ impl From<&Interval> for SampleFigures {
     }
 }
 
+// === impl RowFigures ===
+
+impl RowFigures {
+    fn new(interval: &Interval, figures: SampleFigures) -> Self {
+        let length = Duration::try_from_secs_f64(interval.seconds).unwrap_or_default();
+        Self {
+            from: rfc3339(interval.end - length),
+            until: rfc3339(interval.end),
+            figures,
+        }
+    }
+
+    /// Decisions a second by outcome, in the order of the columns.
+    pub(crate) const fn outcomes(&self) -> [(Decision, f64); 3] {
+        [
+            (Decision::Allow, self.figures.allow),
+            (Decision::Deny, self.figures.deny),
+            (Decision::NoOpinion, self.figures.no_opinion),
+        ]
+    }
+}
+
 impl From<&Interval> for RowFigures {
     fn from(interval: &Interval) -> Self {
-        Self {
-            until: crate::certificates::rfc3339(interval.end),
-            figures: interval.into(),
-        }
+        Self::new(interval, interval.into())
     }
 }
 

@@ -70,8 +70,12 @@ fn mk_console() -> TestConsole {
     console.seeing(VisibleClusters::One("east".into()))
 }
 
-const VIEWS: [&str; 24] = [
+const VIEWS: [&str; 28] = [
     "/",
+    "/status",
+    "/live/complete?q=user:",
+    "/live/complete?q=cluster:",
+    "/live?q=ns:n+somebody",
     "/live",
     "/live?cluster=west",
     "/live?user=somebody-west",

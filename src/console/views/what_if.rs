@@ -10,7 +10,8 @@ use std::time::Instant;
 use askama::Template;
 use manifest::{AdmissionAnswer, ManifestForm, ManifestView};
 use replay::{RecentReplay, Sides};
-use request::{DecisionView, RequestForm};
+pub(crate) use request::DecisionView;
+use request::RequestForm;
 use serde::Serialize;
 
 use super::parameters::ClusterChoice;
@@ -221,7 +222,7 @@ impl WhatIfAnswers {
 }
 
 /// What decides now.
-fn in_force(snapshot: &Snapshot) -> LoadedPolicies {
+pub(crate) fn in_force(snapshot: &Snapshot) -> LoadedPolicies {
     let webhooks = &snapshot.config.authorization.webhooks;
     LoadedPolicies {
         policies: snapshot.policies.clone(),

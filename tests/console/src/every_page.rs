@@ -82,6 +82,7 @@ fn every_view_is_reached_by_a_link() {
         "/policies",
         "/webhooks",
         "/clusters",
+        "/changes",
     ] {
         assert!(links.contains(&path), "{path} is not in {links:?}");
     }

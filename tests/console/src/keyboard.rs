@@ -8,8 +8,9 @@ use crate::every_page::ask_for_everything;
 use crate::pages;
 use crate::servers;
 
-/// Numbers what can be used, and returns how many there are.
+/// Numbers what can be used, which is not replaced from then on, and returns how many there are.
 const NUMBER: &str = "
+document.querySelectorAll('[data-refresh]').forEach(part => delete part.dataset.refresh);
 const controls = Array.from(document.querySelectorAll('a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex=\"0\"]'))
     .filter(element => element.checkVisibility() && !element.disabled);
 controls.forEach((element, index) => element.dataset.number = index);

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use thirtyfour::Key;
 
 use crate::every_page::ask_for_everything;
 use crate::servers::{self, NAMESPACE};
@@ -116,6 +117,48 @@ fn a_filter_shows_what_passes_it_and_nothing_else() {
     assert_eq!(shown("user=alice&decision=deny"), 0);
     // Dora would list no pods: a policy in shadow mode says so, and she lists them.
     assert!(shown("user=dora&shadow=true") > 0, "{}", browser.text());
+}
+
+#[test]
+fn a_search_is_completed_by_keyboard_and_each_of_its_words_is_taken_away_again() {
+    let Some((browser, servers)) = servers::in_a_browser() else {
+        return;
+    };
+    ask_for_everything(&servers);
+    browser.open(&servers.url("/live"));
+    let completions =
+        "Array.from(document.querySelectorAll('[role=option]')).map(option => option.textContent)";
+    browser.fill("#search", "denied user:caro");
+    browser.wait_until(&format!("{completions}.includes('denied user:carol')"));
+    browser.press(Key::Down);
+    browser.press(Key::Enter);
+    let typed = browser.script("return document.getElementById('search').value;", &[]);
+    assert_eq!(typed, "denied user:carol ");
+    browser.press(Key::Escape);
+    browser.press(Key::Enter);
+    browser.wait_until("location.search.includes('carol')");
+    let shown = browser.text();
+    assert!(shown.contains("carol") && !shown.contains("alice"), "{shown}");
+    browser.click("[aria-label=\"Remove user:carol\"]");
+    browser.wait_until("!location.search.includes('carol')");
+    let left = browser.script(
+        "return [document.getElementById('search').value, document.querySelectorAll('.chips a').length];",
+        &[],
+    );
+    assert_eq!(left, json!(["denied", 1]));
+}
+
+/// A point of a chart leads to the decisions behind it, and times are read by people.
+#[test]
+fn times_are_relative_with_the_exact_one_on_hover() {
+    let Some((browser, servers)) = servers::in_a_browser() else {
+        return;
+    };
+    ask_for_everything(&servers);
+    browser.open(&servers.url("/live"));
+    browser.wait_until("/ ago$/.test(document.querySelector('tbody time').textContent)");
+    let title = browser.script("return document.querySelector('tbody time').title;", &[]);
+    assert!(title.as_str().unwrap().ends_with("Z in UTC"), "{title}");
 }
 
 /// What the JSON of a decision holds is what the decision log holds.

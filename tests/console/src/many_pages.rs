@@ -29,7 +29,7 @@ const REVIEWS: u32 = 1000;
 /// From one review to the next.
 const PACE: Duration = Duration::from_millis(10);
 
-/// How often Now asks, as `src/console/assets/console.js` has it.
+/// How often Now asks, as `src/console/assets/charts.js` has it.
 const NOW: Duration = Duration::from_secs(10);
 
 /// A page that is open, as far as the gateway can tell.

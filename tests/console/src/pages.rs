@@ -9,9 +9,10 @@ use crate::harness::eventually;
 use crate::servers::Servers;
 
 /// A URL of each view but that of one decision, with something to show.
-const VIEWS: [(&str, &str); 10] = [
+const VIEWS: [(&str, &str); 12] = [
     ("now", "/"),
     ("live", "/live"),
+    ("search", "/live?q=user%3Acarol+denied&namespace=shop"),
     ("who-can", "/who-can?verb=get&resource=pods&namespace=shop"),
     (
         "what-can",
@@ -28,6 +29,7 @@ const VIEWS: [(&str, &str); 10] = [
     ),
     ("webhooks", "/webhooks"),
     ("clusters", "/clusters"),
+    ("changes", "/changes"),
     ("missing", "/live/nothing"),
 ];
 

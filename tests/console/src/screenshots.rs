@@ -19,7 +19,7 @@ struct Picture {
     height: u32,
 }
 
-const PICTURES: [Picture; 11] = [
+const PICTURES: [Picture; 13] = [
     Picture::on_a_desk("now", 1350),
     Picture::on_a_desk("live", 800),
     Picture::on_a_desk("decision", 900),
@@ -29,6 +29,8 @@ const PICTURES: [Picture; 11] = [
     Picture::on_a_desk("policies", 800),
     Picture::on_a_desk("webhooks", 560),
     Picture::on_a_desk("clusters", 480),
+    Picture::on_a_desk("policy", 800),
+    Picture::on_a_desk("changes", 560),
     Picture {
         scheme: "dark",
         name: "decision-dark",
@@ -49,6 +51,16 @@ const DRAWN: &str =
 const INSTALLED: &str = "
 const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(arguments[0], arguments[1]);
+";
+
+/// A policy that comes, and then changes.
+const FREEZE: &str = "apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: freeze}
+spec:
+  effect: Deny
+  subjects: [{kind: Group, name: contractors}]
+  resourceRules: [{verbs: [delete], apiGroups: [apps], resources: [deployments], namespaces: [shop]}]
 ";
 
 /// So that the pictures do not outweigh the program.
@@ -106,6 +118,20 @@ fn take(browser: &Browser, servers: &Servers) {
     // The last of all, so that the denial that is shown is one of this run.
     let secrets = format!("/api/v1/namespaces/{NAMESPACE}/secrets/payment-keys");
     assert_eq!(servers.cluster.status("carol", &secrets), 403);
+    // A change of files, for the difference of two revisions.
+    let file = servers.gateway.manifests().join("freeze.yaml");
+    std::fs::write(&file, FREEZE).unwrap();
+    assert!(eventually(|| servers
+        .json("/policies")
+        .to_string()
+        .contains("freeze")));
+    std::fs::write(&file, FREEZE.replace("[delete]", "[delete, patch]")).unwrap();
+    let has_changed = || {
+        servers.json("/changes")["revisions"]
+            .as_array()
+            .is_some_and(|all| all.len() > 2)
+    };
+    assert!(eventually(has_changed), "the change of a file is not in force");
     std::fs::create_dir_all(folder()).unwrap();
     let views = pages::views(servers);
     for picture in PICTURES {

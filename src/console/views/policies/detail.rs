@@ -2,6 +2,7 @@
 //! policy, a role binding, a webhook's configuration.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use askama::Template;
 use serde::Serialize;
@@ -11,10 +12,11 @@ use super::list::{ListedKind, ObjectUse, PolicyList, RecentUse, RowCounts};
 use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::state::{ViewContext, ViewRequest};
 use crate::console::views::parameters::ClusterChoice;
-use crate::reload::Snapshot;
+use crate::reload::{Snapshot, read_manifest};
 use portcullis_policy::authorization::{Binding, PolicySet, Role, RoleKind};
-use portcullis_policy::document;
+use portcullis_policy::document::{self, Document};
 use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::explain::sentences;
 use portcullis_policy::field::FieldPath;
 
 /// The annotation in which `kubectl apply` keeps the object.
@@ -49,6 +51,8 @@ struct PolicyView<'a> {
     /// The number of the last of them, or of one that it would have decided in Shadow.
     last_sequence: Option<u64>,
     last_time: Option<String>,
+    /// To whom it applies; empty where the object does not say.
+    subjects: String,
     /// How many recent decisions each rule decided, those that decided none too where it is
     /// known how many rules there are.
     rules: Vec<RuleUse>,
@@ -60,6 +64,8 @@ struct PolicyView<'a> {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct RuleUse {
     rule: usize,
+    /// In words; empty where they are not known.
+    sentence: String,
     decided: u64,
 }
 
@@ -69,7 +75,7 @@ struct ObjectText {
     object: String,
     /// File and line.
     place: String,
-    /// In YAML, without comments.
+    /// With its comments, as long as the file says the same; else in YAML, without them.
     text: String,
 }
 
@@ -77,8 +83,10 @@ struct ObjectText {
 struct DecidingObject {
     about: String,
     counts: Option<RowCounts>,
-    /// How many rules it has, where that is known.
-    rules: usize,
+    /// To whom it applies, where it says that.
+    subjects: String,
+    /// Its rules in words, as far as these are known.
+    rules: Vec<String>,
 }
 
 /// Shows the object of `kind`, `namespace` and `name`.
@@ -99,6 +107,7 @@ pub(crate) fn view(
             about(context.snapshot, cluster, (kind, namespace, name)).map(|(about, rules)| DecidingObject {
                 about,
                 counts: None,
+                subjects: String::new(),
                 rules,
             })
         }
@@ -126,18 +135,22 @@ fn listed(
     let mut rows = PolicyList::new(context, cluster, recent).0.into_iter();
     let row = rows.find(|row| row.kind == kind && row.name == name)?;
     let (policies, admission) = (&context.snapshot.policies, &context.snapshot.admission);
-    let rules = match kind {
+    let (subjects, rules) = match kind {
         ListedKind::AuthorizationPolicy => {
             let mut own = policies.for_cluster(cluster).authorization_policies();
             let policy = own.find(|policy| policy.name == name)?;
-            policy.resource_rules.len() + policy.non_resource_rules.len()
+            (sentences::subjects(policy), sentences::policy_rules(policy))
         }
-        ListedKind::ValidatingAdmissionPolicy => admission.for_cluster(cluster).validations(name),
-        ListedKind::MutatingAdmissionPolicy | ListedKind::AdmissionException => 0,
+        ListedKind::ValidatingAdmissionPolicy => {
+            let validations = admission.for_cluster(cluster).validations(name);
+            (String::new(), vec![String::new(); validations])
+        }
+        ListedKind::MutatingAdmissionPolicy | ListedKind::AdmissionException => Default::default(),
     };
     Some(DecidingObject {
         about: row.about,
         counts: row.counts,
+        subjects,
         rules,
     })
 }
@@ -163,6 +176,7 @@ impl<'a> PolicyView<'a> {
             recent_denials: used.denied,
             last_sequence,
             last_time,
+            subjects: object.subjects,
             rules: rules(object.rules, &used.rules),
             texts: texts(context, cluster, (kind, namespace, name)),
         }
@@ -170,13 +184,17 @@ impl<'a> PolicyView<'a> {
 }
 
 /// Each of the `known` rules, and others that decided something.
-fn rules(known: usize, used: &BTreeMap<usize, u64>) -> Vec<RuleUse> {
-    let others = used.keys().copied().filter(|rule| *rule >= known);
-    let rule = |rule| RuleUse {
+fn rules(known: Vec<String>, used: &BTreeMap<usize, u64>) -> Vec<RuleUse> {
+    let others = used.keys().copied().filter(|rule| *rule >= known.len());
+    let others: Vec<usize> = others.collect();
+    let known = known.into_iter().enumerate();
+    let rule = |(rule, sentence)| RuleUse {
         rule,
+        sentence,
         decided: used.get(&rule).copied().unwrap_or_default(),
     };
-    (0..known).chain(others).map(rule).collect()
+    let unknown = others.into_iter().map(|rule| (rule, String::new()));
+    known.chain(unknown).map(rule).collect()
 }
 
 /// The object, and the bindings that name it or the role that it binds, as far as files have them.
@@ -209,10 +227,38 @@ fn texts(
             ObjectText {
                 object: object.identity().to_string(),
                 place: format!("{}:{}", place.file.as_deref().unwrap_or_default(), place.line),
-                text: document::to_yaml(&shown(document.root().to_json())),
+                text: as_written(&document)
+                    .unwrap_or_else(|| document::to_yaml(&shown(document.root().to_json()))),
             }
         })
         .collect()
+}
+
+/// The object's part of its file, comments included, where the file still says what is in force.
+fn as_written(document: &Document) -> Option<String> {
+    let object = document.root().to_json();
+    if object
+        .pointer("/metadata/annotations")
+        .is_some_and(|all| all.get(LAST_APPLIED).is_some())
+    {
+        return None;
+    }
+    let place = document.place(FieldPath::root());
+    let text = read_manifest(Path::new(place.file.as_deref()?)).ok()?;
+    let line = usize::try_from(place.line).ok()?.checked_sub(1)?;
+    let is_separator = |line: &&str| line.starts_with("---");
+    let lines: Vec<&str> = text.lines().collect();
+    let start = lines
+        .get(..line)?
+        .iter()
+        .rposition(is_separator)
+        .map_or(0, |at| at + 1);
+    let rest = lines.get(line..)?;
+    let length = rest.iter().position(is_separator).unwrap_or(rest.len());
+    let written = lines.get(start..line + length)?.join("\n");
+    let read = document::parse(None, &written).ok()?;
+    let [same] = read.as_slice() else { return None };
+    (same.root().to_json() == object).then(|| format!("{}\n", written.trim_matches('\n')))
 }
 
 /// An object without the copy of it that kubectl leaves in an annotation, and that may be an older
@@ -231,19 +277,19 @@ const MAX_SUBJECTS: usize = 20;
 /// A kind, namespace and name.
 type ObjectKey<'k> = (&'k str, &'k str, &'k str);
 
-/// What the object does, in words, and how many rules it has; `None` where there is none such in
+/// What the object does, and its rules, in words; `None` where there is none such in
 /// force for `cluster`.
 pub(crate) fn about(
     snapshot: &Snapshot,
     cluster: &str,
     (kind, namespace, name): ObjectKey<'_>,
-) -> Option<(String, usize)> {
+) -> Option<(String, Vec<String>)> {
     let phase = match kind {
         "RoleBinding" | "ClusterRoleBinding" => {
             let set = snapshot.policies.for_cluster(cluster);
             let binding = binding(set, (kind, namespace, name))?;
-            let rules = role(set, binding).map_or(0, |role| role.rules.len());
-            return Some((of_binding(binding), rules));
+            let rules = role(set, binding).map(|role| role.rules.iter().map(sentences::role_rule).collect());
+            return Some((of_binding(binding), rules.unwrap_or_default()));
         }
         "MutatingWebhookConfiguration" => Phase::Mutate,
         "ValidatingWebhookConfiguration" | "ExternalAdmissionHookConfiguration" => Phase::Validate,
@@ -254,7 +300,8 @@ pub(crate) fn about(
         .filter(|webhook| namespace.is_empty() && webhook.configuration == name)
         .map(|webhook| webhook.name.as_str())
         .collect();
-    (!own.is_empty()).then(|| (format!("registers the webhooks {}", own.join(", ")), own.len()))
+    let rules = vec![String::new(); own.len()];
+    (!own.is_empty()).then(|| (format!("configures the webhooks {}", own.join(", ")), rules))
 }
 
 /// A binding, and the role that it binds.
@@ -332,8 +379,8 @@ mod tests {
     #[test]
     fn rules_that_decided_nothing_are_shown_where_they_are_known() {
         let used = [(1, 5), (3, 1)].into();
-        let shown = |known| -> Vec<(usize, u64)> {
-            rules(known, &used)
+        let shown = |known: usize| -> Vec<(usize, u64)> {
+            rules(vec![String::new(); known], &used)
                 .iter()
                 .map(|rule| (rule.rule, rule.decided))
                 .collect()

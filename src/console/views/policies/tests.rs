@@ -185,7 +185,10 @@ fn a_policy_is_shown_as_it_is_written_with_its_bindings() {
             .unwrap()
             .contains("object.spec.replicas < 5")
     );
-    assert_eq!(policy["rules"], json!([{"rule": 0, "decided": 0}]));
+    assert_eq!(
+        policy["rules"],
+        json!([{"rule": 0, "sentence": "", "decided": 0}])
+    );
     let policy = console.json("/policies/AuthorizationPolicy/-/stop").unwrap();
     let used: Vec<u64> = policy["rules"]
         .as_array()
@@ -203,6 +206,57 @@ fn a_policy_is_shown_as_it_is_written_with_its_bindings() {
         page.contains("&#60;b&#62;bold") && !page.contains("<b>"),
         "{page}"
     );
+}
+
+const COMMENTED: &str = "---
+# why it is there
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: guard}   # its name
+spec:
+  effect: Deny
+  subjects: [{kind: Group, name: dev}]
+  excludeSubjects: [{kind: User, name: jane}]
+  resourceRules: [{verbs: [delete], apiGroups: [apps], resources: [deployments], namespaces: [prod-*]}]
+---
+# of the next one
+apiVersion: v1
+kind: Namespace
+metadata: {name: a}
+";
+
+#[test]
+fn a_policy_is_told_in_sentences_and_shown_with_its_comments() {
+    let console = TestConsole::of(COMMENTED);
+    let url = "/policies/AuthorizationPolicy/-/guard";
+    let policy = console.json(url).unwrap();
+    assert_eq!(policy["subjects"], "Group dev, but not User jane");
+    assert_eq!(
+        policy["rules"][0]["sentence"],
+        "delete deployments.apps in the namespaces prod-*"
+    );
+    let text = policy["texts"][0]["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("# why it is there\n") && text.contains("# its name"),
+        "{text}"
+    );
+    assert!(!text.contains("next one"), "{text}");
+    // A file that says something else by now, or is gone, is not what is in force.
+    let file = console
+        .state
+        .current()
+        .config
+        .file
+        .with_file_name("manifests.yaml");
+    for newer in [Some(COMMENTED.replace("[delete]", "[get]")), None] {
+        match newer {
+            Some(newer) => std::fs::write(&file, newer).unwrap(),
+            None => std::fs::remove_file(&file).unwrap(),
+        }
+        let policy = console.json(url).unwrap();
+        let text = policy["texts"][0]["text"].as_str().unwrap();
+        assert!(text.contains("delete") && !text.contains('#'), "{text}");
+    }
 }
 
 #[test]
@@ -226,7 +280,7 @@ fn a_configuration_of_webhooks_is_shown_without_its_older_copy() {
     let path = "/policies/ValidatingWebhookConfiguration/-/scanner";
     let console = mk_console();
     let configuration = console.json(path).unwrap();
-    assert_eq!(configuration["about"], "registers the webhooks scan.example.com");
+    assert_eq!(configuration["about"], "configures the webhooks scan.example.com");
     let text = configuration["texts"][0]["text"].as_str().unwrap();
     assert!(text.contains("https://scan.example.com/v"), "{text}");
     let page = console.html(path).unwrap();

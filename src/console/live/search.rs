@@ -1,0 +1,383 @@
+//! What somebody types into the search box: `user:car verb:list ns:prod denied`.
+//!
+//! Words stand side by side, and a decision must meet each. `FIELD:TEXT` is met by what begins with
+//! the text, `FIELD:"TEXT"` by what equals it. A word without a field is one of [`WORDS`], or begins
+//! the user, the verb, the resource, the namespace, the name or the policy.
+
+use std::collections::BTreeMap;
+
+use crate::console::recent_decisions::DecisionSlice;
+use portcullis_policy::engine::Decision;
+use portcullis_policy::explain::logged::LoggedDecision;
+
+/// The most words of a search, and of a completion.
+const MAX_TERMS: usize = 32;
+const MAX_COMPLETIONS: usize = 10;
+
+/// Decisions that are read to complete a word.
+const MAX_READ: usize = 2_000;
+
+/// What a term looks at, and what it may be called.
+const FIELDS: [(&str, SearchField); 11] = [
+    ("user", SearchField::User),
+    ("group", SearchField::Group),
+    ("verb", SearchField::Verb),
+    ("resource", SearchField::Resource),
+    ("namespace", SearchField::Namespace),
+    ("ns", SearchField::Namespace),
+    ("name", SearchField::Name),
+    ("policy", SearchField::Policy),
+    ("decision", SearchField::Decision),
+    ("endpoint", SearchField::Endpoint),
+    ("cluster", SearchField::Cluster),
+];
+
+/// Words that are a decision, or say that somebody in shadow differs.
+const WORDS: [(&str, Word); 7] = [
+    ("denied", Word::Decided(Decision::Deny)),
+    ("deny", Word::Decided(Decision::Deny)),
+    ("allowed", Word::Decided(Decision::Allow)),
+    ("allow", Word::Decided(Decision::Allow)),
+    ("no-opinion", Word::Decided(Decision::NoOpinion)),
+    ("noOpinion", Word::Decided(Decision::NoOpinion)),
+    ("shadow", Word::InShadow),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SearchField {
+    User,
+    Group,
+    Verb,
+    Resource,
+    Namespace,
+    Name,
+    Policy,
+    Decision,
+    Endpoint,
+    Cluster,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    Decided(Decision),
+    InShadow,
+}
+
+/// A search, read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Search(Vec<SearchTerm>);
+
+/// One word of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SearchTerm {
+    /// As it was typed.
+    text: String,
+    condition: Condition,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Condition {
+    Word(Word),
+    Field {
+        field: SearchField,
+        text: String,
+        is_whole: bool,
+    },
+    Anything(String),
+}
+
+// === impl Search ===
+
+impl Search {
+    /// Every text is a search: what has no known field is a word. Words beyond the first
+    /// [`MAX_TERMS`] count for nothing.
+    pub(crate) fn parse(text: &str) -> Self {
+        Self(words(text).take(MAX_TERMS).map(SearchTerm::parse).collect())
+    }
+
+    /// Whether a decision meets every term.
+    pub(crate) fn is_met(&self, decision: &LoggedDecision<'_>) -> bool {
+        self.0.iter().all(|term| term.condition.is_met(decision))
+    }
+
+    /// The one decision that it asks for, if there is one.
+    pub(crate) fn decision(&self) -> Option<Decision> {
+        self.0.iter().find_map(|term| match term.condition {
+            Condition::Word(Word::Decided(decision)) => Some(decision),
+            _ => None,
+        })
+    }
+
+    /// Each term as it was typed, with the search that is left without it.
+    pub(crate) fn terms(&self) -> impl Iterator<Item = (&str, String)> {
+        self.0.iter().enumerate().map(|(place, term)| {
+            let others = self.0.iter().enumerate().filter(move |(at, _)| *at != place);
+            let rest: Vec<&str> = others.map(|(_, other)| other.text.as_str()).collect();
+            (term.text.as_str(), rest.join(" "))
+        })
+    }
+}
+
+/// The parts between spaces; a quoted space parts nothing.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    text.split(move |character: char| {
+        is_quoted ^= character == '"';
+        character.is_whitespace() && !is_quoted
+    })
+    .filter(|word| !word.is_empty())
+}
+
+/// The field that `word` names, and what follows its colon.
+fn field(word: &str) -> Option<(SearchField, &str)> {
+    let (name, text) = word.split_once(':')?;
+    let known = FIELDS
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+    Some((known.1, text))
+}
+
+// === impl SearchTerm ===
+
+impl SearchTerm {
+    fn parse(word: &str) -> Self {
+        let known = WORDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word));
+        let condition = match (known, field(word)) {
+            (Some((_, word)), _) => Condition::Word(*word),
+            (None, Some((field, text))) => Condition::Field {
+                field,
+                text: text.replace('"', ""),
+                is_whole: text.len() > 1 && text.starts_with('"') && text.ends_with('"'),
+            },
+            (None, None) => Condition::Anything(word.replace('"', "")),
+        };
+        Self {
+            text: word.to_owned(),
+            condition,
+        }
+    }
+}
+
+// === impl Condition ===
+
+impl Condition {
+    fn is_met(&self, decision: &LoggedDecision<'_>) -> bool {
+        match self {
+            Self::Word(Word::Decided(wanted)) => decision.decision == wanted.as_str(),
+            Self::Word(Word::InShadow) => !decision.shadow.is_empty(),
+            Self::Field {
+                field,
+                text,
+                is_whole: true,
+            } => field.values(decision).iter().any(|value| value == text),
+            Self::Field { field, text, .. } => field.begins(decision, text),
+            Self::Anything(text) => SearchField::ANYTHING
+                .iter()
+                .any(|field| field.begins(decision, text)),
+        }
+    }
+}
+
+// === impl SearchField ===
+
+impl SearchField {
+    /// What a word without a field looks at.
+    const ANYTHING: [Self; 6] = [
+        Self::User,
+        Self::Verb,
+        Self::Resource,
+        Self::Namespace,
+        Self::Name,
+        Self::Policy,
+    ];
+
+    /// What a decision has of it. Users of service accounts are found by their own name, too.
+    fn values(self, decision: &LoggedDecision<'_>) -> Vec<String> {
+        let attributes = &decision.attributes;
+        let one = |text: &str| vec![text.to_owned()];
+        match self {
+            Self::User => {
+                let account = decision.user.strip_prefix("system:serviceaccount:");
+                let account = account.and_then(|account| account.split_once(':'));
+                let account = account.map(|(_, name)| name.to_owned());
+                [decision.user.to_string()].into_iter().chain(account).collect()
+            }
+            Self::Group => decision.groups.iter().map(ToString::to_string).collect(),
+            Self::Verb => one(&decision.verb().to_ascii_lowercase()),
+            Self::Resource if attributes.path.is_empty() => vec![decision.resource()],
+            Self::Resource => one(&attributes.path),
+            Self::Namespace => one(&attributes.namespace),
+            Self::Name => one(&attributes.name),
+            Self::Policy => {
+                let objects = decision.cause.iter().chain(&decision.shadow);
+                objects.map(|object| object.name.to_string()).collect()
+            }
+            Self::Decision => one(&decision.decision),
+            Self::Endpoint => one(&decision.endpoint),
+            Self::Cluster => one(&decision.cluster),
+        }
+    }
+
+    fn begins(self, decision: &LoggedDecision<'_>, text: &str) -> bool {
+        let begins = |value: &String| {
+            let start = value.get(..text.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(text))
+        };
+        self.values(decision).iter().any(begins)
+    }
+}
+
+/// What the last word of `text` may become, each as the whole search: names of fields, and
+/// values that recent decisions have, the most frequent first.
+pub(crate) fn completions(text: &str, slice: &DecisionSlice) -> Vec<String> {
+    let last = match text.ends_with(char::is_whitespace) {
+        true => "",
+        false => words(text).last().unwrap_or_default(),
+    };
+    let before = text.strip_suffix(last).unwrap_or_default();
+    let completed: Vec<String> = match field(last) {
+        Some((field, typed)) => {
+            let name = last.strip_suffix(typed).unwrap_or_default();
+            let values = seen(field, &typed.replace('"', ""), slice);
+            values
+                .into_iter()
+                .map(|value| format!("{name}{}", quoted(&value)))
+                .collect()
+        }
+        None => known_words(last).collect(),
+    };
+    let whole = completed.into_iter().filter(|word| word != last);
+    whole
+        .take(MAX_COMPLETIONS)
+        .map(|word| format!("{before}{word}"))
+        .collect()
+}
+
+/// Fields and words that begin with `typed`; of several names of the same, the first.
+fn known_words(typed: &str) -> impl Iterator<Item = String> {
+    let fields = FIELDS.iter().filter(|(name, _)| *name != "ns");
+    let fields = fields.map(|(name, _)| format!("{name}:"));
+    let words = ["denied", "allowed", "no-opinion", "shadow"].map(str::to_owned);
+    words
+        .into_iter()
+        .chain(fields)
+        .filter(move |word| word.starts_with(typed))
+}
+
+/// Values of `field` that begin with `typed`, the most frequent first.
+fn seen(field: SearchField, typed: &str, slice: &DecisionSlice) -> Vec<String> {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for kept in slice.iter().rev().take(MAX_READ) {
+        let Some(decision) = LoggedDecision::read(kept.line) else {
+            continue;
+        };
+        if field.begins(&decision, typed) {
+            for value in field.values(&decision) {
+                *counts.entry(value).or_default() += 1;
+            }
+        }
+    }
+    let mut found: Vec<(String, u64)> = counts
+        .into_iter()
+        .filter(|(value, _)| !value.is_empty() && value.starts_with(typed))
+        .collect();
+    found.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
+    found.into_iter().map(|(value, _)| value).collect()
+}
+
+/// A value as it is typed.
+fn quoted(value: &str) -> String {
+    match value.contains(char::is_whitespace) {
+        true => format!("\"{value}\""),
+        false => value.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::recent_decisions::RecentDecisions;
+
+    const LINE: &str = r#"{"cluster":"east","endpoint":"authorize","user":"carol","groups":["dev"],"attributes":{"verb":"list","namespace":"prod-1","group":"apps","resource":"deployments","subresource":"scale","name":"web"},"decision":"deny","cause":{"kind":"AuthorizationPolicy","name":"locked"},"shadow":[]}"#;
+    const ACCOUNT: &str = r#"{"cluster":"east","endpoint":"validate","user":"system:serviceaccount:ci:deployer","groups":[],"attributes":{"operation":"CREATE","namespace":"a b","resource":"pods"},"decision":"allow","shadow":[{"kind":"AuthorizationPolicy","name":"trial"}]}"#;
+
+    #[test]
+    fn a_search_is_met_by_what_begins_with_each_of_its_words() {
+        for (text, line, expected) in [
+            ("", LINE, true),
+            ("user:car verb:list ns:prod denied", LINE, true),
+            ("user:CAR", LINE, true),
+            ("user:\"car\"", LINE, false),
+            ("user:\"carol\"", LINE, true),
+            ("allowed", LINE, false),
+            ("decision:deny group:dev endpoint:auth cluster:east", LINE, true),
+            ("resource:deployments.apps/sc name:we policy:lock", LINE, true),
+            ("car depl prod we lock li", LINE, true),
+            ("arol", LINE, false),
+            ("shadow", LINE, false),
+            ("shadow policy:trial create", ACCOUNT, true),
+            ("user:deployer", ACCOUNT, true),
+            ("system:serviceaccount:ci", ACCOUNT, true),
+            ("namespace:\"a b\"", ACCOUNT, true),
+            ("namespace:\"a c\"", ACCOUNT, false),
+        ] {
+            let decision = LoggedDecision::read(line.as_bytes()).unwrap();
+            assert_eq!(Search::parse(text).is_met(&decision), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_term_can_be_taken_away() {
+        let search = Search::parse("  user:car  ns:\"a b\" denied ");
+        let terms: Vec<_> = search.terms().collect();
+        assert_eq!(
+            terms,
+            [
+                ("user:car", "ns:\"a b\" denied".to_owned()),
+                ("ns:\"a b\"", "user:car denied".to_owned()),
+                ("denied", "user:car ns:\"a b\"".to_owned()),
+            ]
+        );
+        assert_eq!(search.decision(), Some(Decision::Deny));
+    }
+
+    #[test]
+    fn the_last_word_is_completed_by_what_was_seen() {
+        let recent = RecentDecisions::new(100);
+        for line in [LINE, ACCOUNT, LINE] {
+            recent.push(Decision::Deny, "east", line.as_bytes());
+        }
+        let slice = recent.since(0);
+        for (text, expected) in [
+            ("us", &["user:"][..]),
+            ("denied us", &["denied user:"]),
+            (
+                "user:",
+                &[
+                    "user:carol",
+                    "user:deployer",
+                    "user:system:serviceaccount:ci:deployer",
+                ],
+            ),
+            ("denied user:c", &["denied user:carol"]),
+            ("user:carol", &[]),
+            ("ns:a", &["ns:\"a b\""]),
+            ("de", &["denied", "decision:"]),
+        ] {
+            assert_eq!(completions(text, &slice), expected, "{text}");
+        }
+        assert_eq!(completions("", &slice).len(), MAX_COMPLETIONS);
+        assert_eq!(completions("user:x ", &slice).len(), MAX_COMPLETIONS);
+    }
+
+    #[test]
+    fn a_long_search_and_a_hostile_one_are_read() {
+        let many = "a ".repeat(10_000);
+        assert_eq!(Search::parse(&many).terms().count(), MAX_TERMS);
+        let slice = RecentDecisions::new(1).since(0);
+        for text in ["\"", "user:\"", ":", "user:é\u{202e}", "\u{2028}"] {
+            let _ = Search::parse(text);
+            let _ = completions(text, &slice);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! `/changes`: the last sets that were in force, and what became of the objects in files from one
+//! of them to another.
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Serialize;
+use similar::{Algorithm, ChangeTag, TextDiff};
+
+use crate::certificates::rfc3339;
+use crate::console::changes::{RevisionInForce, together};
+use crate::console::page::{Page, PageFrame, ViewError};
+use crate::console::state::{ViewContext, ViewRequest};
+use crate::reload::{ChangedObject, ObjectChange, ObjectChanges};
+
+/// What was in force, and what changed between two of them.
+#[derive(Debug, Serialize)]
+struct ChangesView {
+    /// The newest first.
+    revisions: Vec<RevisionRow>,
+    from: String,
+    to: String,
+    objects: Vec<ObjectRow>,
+    /// Objects that changed too, and are not kept.
+    #[serde(rename = "leftOut")]
+    left_out: usize,
+}
+
+/// A set that was in force.
+#[derive(Debug, Serialize)]
+struct RevisionRow {
+    revision: String,
+    since: String,
+    added: usize,
+    changed: usize,
+    removed: usize,
+}
+
+/// An object that says something else.
+#[derive(Debug, Serialize)]
+struct ObjectRow {
+    object: String,
+    cluster: Option<String>,
+    change: &'static str,
+    before: Option<String>,
+    after: Option<String>,
+    #[serde(skip)]
+    lines: Vec<DiffLine>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct DiffLine {
+    /// `+`, `-` or a space.
+    sign: char,
+    text: String,
+}
+
+#[derive(Template)]
+#[template(path = "changes.html")]
+struct ChangesPage<'a> {
+    frame: PageFrame,
+    view: &'a ChangesView,
+}
+
+pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
+    request.query.only(&["from", "to"])?;
+    let known = visible_revisions(context);
+    let place = |name: &str, or: usize| match request.query.one(name)? {
+        None => Ok(or),
+        Some(wanted) => known
+            .iter()
+            .rposition(|revision| *revision.revision == *wanted)
+            .ok_or_else(|| ViewError::NotFound(format!("revision `{wanted}` is not kept"))),
+    };
+    let to = place("to", known.len().saturating_sub(1))?;
+    let from = place("from", to.saturating_sub(1))?;
+    if from > to {
+        return Err(ViewError::Invalid("`from` is newer than `to`".to_owned()));
+    }
+    let changes = together(known.get(from + 1..=to).unwrap_or_default());
+    let revision = |place: usize| known.get(place).map(|known| known.revision.to_string());
+    let view = ChangesView {
+        revisions: known.iter().rev().map(Into::into).collect(),
+        from: revision(from).unwrap_or_default(),
+        to: revision(to).unwrap_or_default(),
+        left_out: changes.left_out,
+        objects: changes.objects.into_iter().map(ObjectRow::from).collect(),
+    };
+    let page = ChangesPage {
+        frame: context.frame("Changes", request),
+        view: &view,
+    };
+    Page::of(request.representation, &view, &page)
+}
+
+/// Who sees one cluster sees its objects, and those that hold for all.
+fn visible_revisions(context: &ViewContext<'_>) -> Vec<RevisionInForce> {
+    let mut revisions = context.console.changes.revisions();
+    if context.visible.only().is_none() {
+        return revisions;
+    }
+    for revision in &mut revisions {
+        let is_visible = |object: &ChangedObject| {
+            let cluster = object.cluster.as_deref();
+            cluster.is_none_or(|cluster| context.visible.contains(cluster))
+        };
+        let objects = revision.changes.objects.iter();
+        let objects = objects.filter(|(object, _)| is_visible(object));
+        revision.changes = Arc::new(ObjectChanges {
+            objects: objects
+                .map(|(object, change)| (object.clone(), change.clone()))
+                .collect(),
+            left_out: 0,
+        });
+    }
+    // That others changed something is theirs.
+    let mut is_first = true;
+    revisions.retain(|revision| std::mem::take(&mut is_first) || !revision.changes.objects.is_empty());
+    revisions
+}
+
+// === impl RevisionRow ===
+
+impl From<&RevisionInForce> for RevisionRow {
+    fn from(known: &RevisionInForce) -> Self {
+        let count = |kind: &str| {
+            let changes = known.changes.objects.values();
+            changes.filter(|change| in_a_word(change) == kind).count()
+        };
+        Self {
+            revision: known.revision.to_string(),
+            since: rfc3339(known.since),
+            added: count("added"),
+            changed: count("changed"),
+            removed: count("removed"),
+        }
+    }
+}
+
+const fn in_a_word(change: &ObjectChange) -> &'static str {
+    match (&change.before, &change.after) {
+        (None, _) => "added",
+        (_, None) => "removed",
+        (Some(_), Some(_)) => "changed",
+    }
+}
+
+// === impl ObjectRow ===
+
+impl From<(ChangedObject, ObjectChange)> for ObjectRow {
+    fn from((object, change): (ChangedObject, ObjectChange)) -> Self {
+        let lines = lines(
+            change.before.as_deref().unwrap_or_default(),
+            change.after.as_deref().unwrap_or_default(),
+        );
+        Self {
+            object: object.object,
+            cluster: object.cluster,
+            change: in_a_word(&change),
+            before: change.before,
+            after: change.after,
+            lines,
+        }
+    }
+}
+
+/// Both texts, line by line.
+fn lines(before: &str, after: &str) -> Vec<DiffLine> {
+    let difference = TextDiff::configure()
+        .algorithm(Algorithm::Patience)
+        .diff_lines(before, after);
+    difference
+        .iter_all_changes()
+        .map(|change| DiffLine {
+            sign: match change.tag() {
+                ChangeTag::Equal => ' ',
+                ChangeTag::Insert => '+',
+                ChangeTag::Delete => '-',
+            },
+            text: change.value().trim_end_matches('\n').to_owned(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::console::VisibleClusters;
+    use crate::console::fixtures::TestConsole;
+    use crate::reload::fixtures::{mk_snapshot_of, now};
+
+    fn deny(name: &str, verb: &str) -> String {
+        format!(
+            "---\napiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: {name}}}\nspec:\n  \
+             effect: Deny\n  subjects: [{{kind: User, name: joe}}]\n  \
+             resourceRules: [{{verbs: [{verb}], apiGroups: [''], resources: [pods]}}]\n"
+        )
+    }
+
+    const SECRET: &str =
+        "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: p, namespace: shop}\ndata: {k: VALUE}\n";
+
+    /// A console that saw these files, one after the other: those for all, and those of two clusters.
+    fn mk_console(files: &[[String; 3]]) -> TestConsole {
+        let console = TestConsole::of_clusters("", &[("east", ""), ("west", "")]);
+        for [all, east, west] in files {
+            let clusters = [("east", east.as_str()), ("west", west.as_str())];
+            let (_folder, snapshot) = mk_snapshot_of(all, &clusters, "");
+            console.console.follow_changes(&snapshot, now());
+        }
+        console
+    }
+
+    fn objects(view: &serde_json::Value) -> Vec<String> {
+        let objects = view["objects"].as_array().unwrap().iter();
+        objects
+            .map(|object| {
+                format!(
+                    "{} {}",
+                    object["change"].as_str().unwrap(),
+                    object["object"].as_str().unwrap()
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn any_two_sets_are_compared() {
+        let none = String::new;
+        let console = mk_console(&[
+            [deny("a", "get") + &deny("b", "get"), none(), none()],
+            [deny("a", "list") + &deny("c", "get"), none(), none()],
+            // Nothing that an object says: no revision of its own.
+            [
+                deny("c", "get") + "# a comment\n" + &deny("a", "list"),
+                none(),
+                none(),
+            ],
+            [deny("a", "get") + &deny("c", "get"), none(), none()],
+        ]);
+        let last = console.json("/changes").unwrap();
+        assert_eq!(last["revisions"].as_array().unwrap().len(), 4);
+        assert_eq!(objects(&last), ["changed AuthorizationPolicy/a"]);
+        let revision = |place: usize| last["revisions"][place]["revision"].as_str().unwrap().to_owned();
+        let url = format!("/changes?from={}&to={}", revision(2), revision(0));
+        let two = console.json(&url).unwrap();
+        assert_eq!(
+            objects(&two),
+            ["removed AuthorizationPolicy/b", "added AuthorizationPolicy/c"],
+            "what changed and changed back is the same"
+        );
+        let page = console.html(&format!("/changes?to={}", revision(1))).unwrap();
+        assert!(page.contains("<del>- ") && page.contains("list"), "{page}");
+        let error = console.html(&format!("/changes?from={}&to={}", revision(0), revision(1)));
+        assert_eq!(error.unwrap_err().status(), 400);
+        assert_eq!(console.html("/changes?from=x").unwrap_err().status(), 404);
+    }
+
+    #[test]
+    fn a_parameter_is_named_and_not_shown() {
+        let none = String::new;
+        let console = mk_console(&[
+            [SECRET.to_owned(), none(), none()],
+            [SECRET.replace("VALUE", "OTHER"), none(), none()],
+        ]);
+        let view = console.json("/changes").unwrap();
+        assert_eq!(objects(&view), ["changed ConfigMap/shop/p"]);
+        assert!(
+            !view.to_string().contains("OTHER") && !view.to_string().contains("VALUE"),
+            "{view}"
+        );
+    }
+
+    #[test]
+    fn who_sees_one_cluster_sees_its_changes_and_those_of_all() {
+        let none = String::new;
+        let console = mk_console(&[
+            [none(), deny("of-east", "get"), none()],
+            [deny("of-all", "get"), deny("of-east", "get"), none()],
+            [
+                deny("of-all", "get"),
+                deny("of-east", "get"),
+                deny("of-west", "get"),
+            ],
+        ]);
+        let console = console.seeing(VisibleClusters::One("east".into()));
+        let view = console.json("/changes").unwrap();
+        assert_eq!(objects(&view), ["added AuthorizationPolicy/of-all"]);
+        assert_eq!(view["revisions"].as_array().unwrap().len(), 3);
+        let page = console.html("/changes").unwrap();
+        assert!(
+            !page.contains("west") && !view.to_string().contains("west"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn only_the_last_sets_are_kept_and_the_first_objects_of_a_large_change() {
+        let many = |verb| {
+            (0..300)
+                .map(|number| deny(&format!("p{number:03}"), verb))
+                .collect::<String>()
+        };
+        let none = String::new;
+        let mut files: Vec<[String; 3]> = (0..25)
+            .map(|at| [deny(&format!("x{at}"), "get"), none(), none()])
+            .collect();
+        files.push([many("get"), none(), none()]);
+        let view = mk_console(&files).json("/changes").unwrap();
+        assert_eq!(view["revisions"].as_array().unwrap().len(), 20);
+        assert_eq!(view["leftOut"], 100);
+        assert_eq!(view["objects"].as_array().unwrap().len(), 201);
+    }
+}
