@@ -31,12 +31,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::config::files;
-use portcullis_policy::explain::Lines;
+use output::{CommandError, CommandResult};
 use portcullis_policy::explain::lines::one_line;
-use portcullis_policy::field::Faults;
 
 /// Answers a Kubernetes API server's authorization and admission webhooks.
 #[derive(Debug, Parser)]
@@ -69,71 +67,15 @@ enum Command {
     Man(help::Man),
 }
 
-/// The result of a command that ran.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CommandResult {
-    /// Allowed, valid, passed or done.
-    Success,
-    /// Not allowed, faulty or failed.
-    Failure,
-}
-
-/// Why a command could not run. Each message says what to do about it.
-#[derive(Debug, thiserror::Error)]
-enum CommandError {
-    /// The arguments cannot be combined.
-    #[error("{0}")]
-    Usage(String),
-    /// A file cannot be read or written.
-    #[error("cannot {verb} `{path}`: {}", files::describe(.source))]
-    File {
-        verb: &'static str,
-        path: String,
-        source: std::io::Error,
-    },
-    /// The configuration or policies have faults.
-    #[error("`{path}` cannot be used:\n{faults}")]
-    Faulty { path: String, faults: Faults },
-    /// The gateway cannot start, or has stopped.
-    #[error("{0}")]
-    Serve(Box<dyn std::error::Error>),
-    /// A key or certificate cannot be made.
-    #[error("cannot make keys and certificates: {0}")]
-    Pki(#[from] openssl::error::ErrorStack),
-    /// A cluster cannot be asked.
-    #[error("{0}")]
-    Cluster(#[from] crate::cluster::LiveError),
-    /// Standard output cannot be written to.
-    #[error("cannot write the result: {0}")]
-    Output(std::io::Error),
-}
-
-impl CommandError {
-    fn file(verb: &'static str, path: &std::path::Path, source: std::io::Error) -> Self {
-        Self::File {
-            verb,
-            path: path.display().to_string(),
-            source,
-        }
-    }
-
-    /// What went wrong; each fault in a line of its own.
-    fn in_words(&self) -> Lines {
-        match self {
-            Self::Faulty { path, faults } => {
-                let mut lines = Lines::from_iter([format!("`{path}` cannot be used:")]);
-                faults.iter().for_each(|fault| lines.line(fault));
-                lines
-            }
-            error => Lines::from_iter([error]),
-        }
-    }
+/// The arguments, with a `--help` in which commands stand in their groups.
+fn described() -> clap::Command {
+    help::in_groups(Arguments::command())
 }
 
 /// The arguments of this process, or the end of it with help or what is wrong with them.
 fn arguments() -> Arguments {
     let parsed = |written: Vec<OsString>| {
-        let matches = help::command().try_get_matches_from(written);
+        let matches = described().try_get_matches_from(written);
         Arguments::from_arg_matches(&matches.map_err(with_new_name)?)
     };
     parsed(std::env::args_os().collect()).unwrap_or_else(|wrong| {
@@ -187,8 +129,8 @@ pub fn main() -> ExitCode {
         Command::Scan(scan) => scan.run(),
         Command::Replay(replay) => replay.run(),
         Command::Convert(convert) => convert.run(),
-        Command::Completion(completion) => completion.run(help::command()),
-        Command::Man(man) => man.run(help::command()),
+        Command::Completion(completion) => completion.run(described()),
+        Command::Man(man) => man.run(described()),
     };
     match verdict {
         Ok(CommandResult::Success) => ExitCode::SUCCESS,

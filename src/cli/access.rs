@@ -3,9 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::output::{self, Format, Output};
+use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
-use super::{CommandError, CommandResult};
 use portcullis_policy::authorization::{OpenTarget, PolicySet, Within};
 use portcullis_policy::engine::{Deadline, User};
 use portcullis_policy::explain::what_can::WhatCanQuestion;

@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::output::{self, Format, Output};
+use super::authorize;
+use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
-use super::{CommandError, CommandResult, authorize};
 use crate::config::files;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::{Operation, Phase};

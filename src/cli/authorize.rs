@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::output::{self, Format, Output};
+use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
-use super::{CommandError, CommandResult};
 use crate::config::files;
 use portcullis_policy::api::SubjectAccessReview;
 use portcullis_policy::document;

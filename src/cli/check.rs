@@ -9,8 +9,8 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::output::{self, Format, Output};
-use super::{CommandError, CommandResult, policy_files, sarif};
+use super::output::{self, CommandError, CommandResult, Format, Output};
+use super::{policy_files, sarif};
 use crate::config::{self, files};
 use crate::reload;
 use portcullis_policy::document;

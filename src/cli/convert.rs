@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::output::{self, Format, Output};
-use super::{CommandError, CommandResult, policy_files};
+use super::output::{self, CommandError, CommandResult, Format, Output};
+use super::policy_files;
 use crate::{config, reload};
 use portcullis_convert::{Conversion, Remark};
 use portcullis_policy::authorization::NeverDeny;

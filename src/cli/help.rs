@@ -4,12 +4,11 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use clap_complete::Shell;
 use serde::Serialize;
 
-use super::output::{self, Format, Output};
-use super::{Arguments, CommandError, CommandResult};
+use super::output::{self, CommandError, CommandResult, Format, Output};
 
 /// The groups, by what somebody wants to do.
 const GROUPS: [(&str, &[&str]); 5] = [
@@ -24,9 +23,8 @@ const WITHOUT_COMMAND: &str = "\
 Without a command, the development set-up in `.portcullis/` is served: a gateway for this machine
 alone, with example policies, which is made on the first start.";
 
-/// The arguments, with a `--help` in which commands stand in their groups.
-pub(crate) fn command() -> Command {
-    let command = Arguments::command();
+/// The same, with a `--help` in which commands stand in their groups.
+pub(crate) fn in_groups(command: Command) -> Command {
     let template = template(&command);
     command.help_template(template)
 }
@@ -137,8 +135,12 @@ fn is_commit(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::collections::BTreeSet;
+
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::cli::Arguments;
 
     #[test]
     fn every_command_is_in_one_group() {

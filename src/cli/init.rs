@@ -19,19 +19,16 @@ mod files;
 mod host;
 mod pki;
 mod renew;
+mod set_up;
 mod watch;
 
 use std::collections::BTreeSet;
-use std::fs::Permissions;
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Serialize;
 
-use super::output::{self, Format, Output};
-use super::{CommandError, CommandResult};
+use super::output::{self, CommandError, CommandResult, Format, Output};
 use crate::cluster::LiveCluster;
 use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
 use host::{Host, Namespace};
@@ -39,7 +36,8 @@ use portcullis_cel::Version;
 use portcullis_policy::authorization::rbac::bootstrap_policy;
 use portcullis_policy::explain::Lines;
 
-pub(crate) use files::{CONFIGURATION, Examples, SetUp};
+use set_up::{AUTHORITY, File, SERVER, create};
+pub(crate) use set_up::{CONFIGURATION, Examples, SetUp};
 
 /// Write keys, certificates and configuration files for a gateway and its API servers.
 #[derive(Debug, clap::Args)]
@@ -117,16 +115,6 @@ struct WrittenFiles<'a> {
     files: Vec<&'a str>,
 }
 
-/// One file of a set-up.
-#[derive(Debug, Clone)]
-pub(crate) struct File {
-    /// Relative to the folder of the set-up.
-    path: &'static str,
-    contents: Vec<u8>,
-    /// Only its owner may read it.
-    secret: bool,
-}
-
 // === impl Init ===
 
 impl Init {
@@ -157,7 +145,7 @@ impl Init {
             && self.names_nothing_else()
             && directory.join(CONFIGURATION).exists()
         {
-            renew::replace(&directory, roles)?;
+            set_up::replace(&directory, roles)?;
             let files = vec![roles.path];
             let words = written(&files, &directory);
             output::print(
@@ -205,7 +193,7 @@ impl Init {
 
     fn renew(&self, directory: &Path, format: Format) -> Result<CommandResult, CommandError> {
         let now = SystemTime::now();
-        check_folders(directory, [files::SERVER.1, files::AUTHORITY.1])?;
+        check_folders(directory, [SERVER.1, AUTHORITY.1])?;
         let renewed = if self.renew {
             renew::renew(directory, &self.hosts, now)?
         } else {
@@ -335,164 +323,7 @@ fn refuse_to_overwrite(directory: &Path, files: &[File]) -> Result<(), CommandEr
     )))
 }
 
-// === impl File ===
-
-impl File {
-    /// A file that everybody may read.
-    fn open(path: &'static str, contents: impl Into<Vec<u8>>) -> Self {
-        Self {
-            path,
-            contents: contents.into(),
-            secret: false,
-        }
-    }
-
-    /// A file for its owner alone.
-    fn secret(path: &'static str, contents: impl Into<Vec<u8>>) -> Self {
-        Self {
-            secret: true,
-            ..Self::open(path, contents)
-        }
-    }
-}
-
-fn create(path: &Path, file: &File) -> std::io::Result<()> {
-    if let Some(folder) = path.parent() {
-        let is_authority = file.path == files::AUTHORITY.1;
-        make_folder(folder, if is_authority { 0o700 } else { 0o755 })?;
-    }
-    let mode = if file.secret { 0o600 } else { 0o644 };
-    let mut handle = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path)?;
-    // Whatever the umask leaves of it.
-    handle.set_permissions(Permissions::from_mode(mode))?;
-    handle.write_all(&file.contents)
-}
-
-/// Makes what is missing of the folders down to `path`, the last with `mode`, whatever the umask.
-fn make_folder(path: &Path, mode: u32) -> std::io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    if let Some(around) = path.parent() {
-        make_folder(around, 0o755)?;
-    }
-    std::fs::DirBuilder::new().mode(mode).create(path)?;
-    std::fs::set_permissions(path, Permissions::from_mode(mode))
-}
-
 /// Seconds since 1970.
 fn now() -> i64 {
     time::OffsetDateTime::now_utc().unix_timestamp()
-}
-
-/// An example, and its suites.
-struct Example {
-    path: &'static str,
-    text: &'static str,
-    suite_path: &'static str,
-    /// Of the policy as it is, and in a set-up where its Deny is in mode Shadow.
-    suite: &'static str,
-    shadow_suite: &'static str,
-}
-
-macro_rules! example {
-    ($name:literal, $suite:expr) => {
-        Example {
-            path: concat!("policies/", $name, ".yaml"),
-            text: include_str!(concat!("../../config/policies/", $name, ".yaml")),
-            suite_path: concat!("policies/", $name, "_test.yaml"),
-            suite: include_str!(concat!("../../config/policies/", $name, "_test.yaml")),
-            shadow_suite: include_str!($suite),
-        }
-    };
-}
-
-const EXAMPLE_POLICIES: [Example; 7] = [
-    example!(
-        "agents-own-node",
-        "init/templates/suites/agents-own-node_test.yaml"
-    ),
-    example!("contractors", "../../config/policies/contractors_test.yaml"),
-    example!("discovery", "../../config/policies/discovery_test.yaml"),
-    example!("exec-trial", "../../config/policies/exec-trial_test.yaml"),
-    example!("own-tokens", "init/templates/suites/own-tokens_test.yaml"),
-    example!(
-        "production-guard",
-        "init/templates/suites/production-guard_test.yaml"
-    ),
-    example!("team-readers", "../../config/policies/team-readers_test.yaml"),
-];
-
-/// The line that makes a policy deny, and what stands below it in a set-up.
-const DENY: &str = "  effect: Deny\n";
-const SHADOW: &str =
-    "  # Decided, logged and counted, changes no answer: remove this line to enforce it.\n  mode: Shadow\n";
-
-macro_rules! development {
-    ($($path:literal),+ $(,)?) => {
-        [$(($path, include_str!(concat!("init/templates/development/", $path)))),+]
-    };
-}
-
-/// What a development set-up has besides.
-const DEVELOPMENT: [(&str, &str); 9] = development![
-    "policies/developers.yaml",
-    "policies/images.yaml",
-    "policies/namespaces.yaml",
-    "examples/README.md",
-    "examples/deployment.yaml",
-    "examples/chart.yaml",
-    "examples/kyverno.yaml",
-    "examples/decisions.log",
-    "examples/recording.jsonl",
-];
-
-/// Every example policy with its suite, and what there is to try commands with.
-pub(crate) fn examples(which: Examples) -> Vec<File> {
-    let policies = EXAMPLE_POLICIES.iter().flat_map(|example| {
-        let (text, suite) = match which {
-            Examples::InForce => (example.text.to_owned(), example.suite),
-            _ => (in_shadow(example.text), example.shadow_suite),
-        };
-        [
-            File::open(example.path, text),
-            File::open(example.suite_path, suite),
-        ]
-    });
-    let development = DEVELOPMENT.iter().map(|(path, text)| File::open(path, *text));
-    match which {
-        Examples::None => Vec::new(),
-        Examples::InShadow => policies.collect(),
-        Examples::InForce => policies.chain(development).collect(),
-    }
-}
-
-/// `policy` in Shadow, where it denies and is not so already.
-fn in_shadow(policy: &str) -> String {
-    if policy.contains("  mode: Shadow\n") {
-        return policy.to_owned();
-    }
-    policy.replace(DENY, &format!("{DENY}{SHADOW}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_example_that_denies_is_in_shadow() {
-        for example in &EXAMPLE_POLICIES {
-            let text = in_shadow(example.text);
-            assert_eq!(
-                text.matches("effect: Deny").count(),
-                text.matches("mode: Shadow").count(),
-                "{}",
-                example.path
-            );
-        }
-    }
 }

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::CommandError;
+use crate::config::files;
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::lines::{is_escaped, one_line};
+use portcullis_policy::field::Faults;
 
 /// The format of the results of most commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -163,6 +164,67 @@ impl ProgressLine {
     pub(crate) fn clear(&mut self) {
         if self.is_terminal && self.shown.take().is_some() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// The result of a command that ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CommandResult {
+    /// Allowed, valid, passed or done.
+    Success,
+    /// Not allowed, faulty or failed.
+    Failure,
+}
+
+/// Why a command could not run. Each message says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// The arguments cannot be combined.
+    #[error("{0}")]
+    Usage(String),
+    /// A file cannot be read or written.
+    #[error("cannot {verb} `{path}`: {}", files::describe(.source))]
+    File {
+        verb: &'static str,
+        path: String,
+        source: std::io::Error,
+    },
+    /// The configuration or policies have faults.
+    #[error("`{path}` cannot be used:\n{faults}")]
+    Faulty { path: String, faults: Faults },
+    /// The gateway cannot start, or has stopped.
+    #[error("{0}")]
+    Serve(Box<dyn std::error::Error>),
+    /// A key or certificate cannot be made.
+    #[error("cannot make keys and certificates: {0}")]
+    Pki(#[from] openssl::error::ErrorStack),
+    /// A cluster cannot be asked.
+    #[error("{0}")]
+    Cluster(#[from] crate::cluster::LiveError),
+    /// Standard output cannot be written to.
+    #[error("cannot write the result: {0}")]
+    Output(std::io::Error),
+}
+
+impl CommandError {
+    pub(crate) fn file(verb: &'static str, path: &std::path::Path, source: std::io::Error) -> Self {
+        Self::File {
+            verb,
+            path: path.display().to_string(),
+            source,
+        }
+    }
+
+    /// What went wrong; each fault in a line of its own.
+    pub(crate) fn in_words(&self) -> Lines {
+        match self {
+            Self::Faulty { path, faults } => {
+                let mut lines = Lines::from_iter([format!("`{path}` cannot be used:")]);
+                faults.iter().for_each(|fault| lines.line(fault));
+                lines
+            }
+            error => Lines::from_iter([error]),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{CommandError, output};
+use super::output::{self, CommandError};
 use crate::cluster::{Clusters, LiveCluster, LivePolicies, LivePurpose};
 use crate::config::{self, ClusterEntry, Config, DEFAULT_CLUSTER, ManifestPath, files};
 use crate::reload::{

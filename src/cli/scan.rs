@@ -8,110 +8,30 @@
 
 #[cfg(test)]
 mod agreement;
+mod finding;
 mod formats;
 mod input;
 mod judge;
 mod report;
 mod tape;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZero;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use serde_json::json;
-
-use super::output::{self, Output};
-use super::policy_files::{self, At, PolicyFiles};
-use super::{CommandError, CommandResult};
+use super::output::{self, CommandError, CommandResult};
+use super::policy_files::{self};
 use crate::cluster::LiveCluster;
-use crate::config::MISSING_NAMESPACE;
 use formats::OpenReports;
-use input::{InputPart, ScanInput, Survey};
+pub(crate) use input::Scan;
+use input::{InputPart, NamespaceLabels, ScanInput, Survey, in_order};
 use judge::{CREATED, JudgedObject, ObjectJudge, STORED};
 use portcullis_cel::json;
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::NAMESPACE_NAME_LABEL;
 use portcullis_policy::engine::admission::ParamKind;
-use portcullis_policy::engine::admission::matching::MissingNamespace;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest};
 use portcullis_policy::field::{Fault, Faults};
 use report::{ScanReport, ScanTotals};
-
-/// Judge objects that exist, or the manifests of a change, by the admission policies.
-///
-/// Each object is judged as if it were created now, by a user without a name: what depends on the
-/// user or on an object before is skipped, and said to be. Workloads are also judged as the Pods
-/// that they would make. Webhooks are not called. Without `-f`, the objects are those of a cluster.
-#[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct Scan {
-    /// Manifests in YAML or JSON: a file, a folder, `-` for standard input; repeat for each.
-    #[arg(
-        short,
-        long,
-        value_name = "FILE or FOLDER",
-        num_args = 1..
-    )]
-    filename: Vec<PathBuf>,
-    /// The namespace whose objects are judged, or of manifests that name none [default: that of the
-    /// context, or else `default`]
-    #[arg(short, long)]
-    namespace: Option<String>,
-    /// The objects of all namespaces, and those without.
-    #[arg(short = 'A', long, conflicts_with_all = ["filename", "namespace"])]
-    all_namespaces: bool,
-    /// Write the results to the cluster, as Reports and a ClusterReport of openreports.io.
-    #[arg(long, conflicts_with = "filename")]
-    write_reports: bool,
-    /// Fail where no policy applies to an object, or none that applies could judge it.
-    #[arg(long)]
-    require_match: bool,
-    /// Labels of a namespace, in place of those of its manifest; repeat for each namespace.
-    #[arg(long, value_name = "NS:KEY=VALUE,…", value_parser = NamespaceLabels::parse)]
-    namespace_labels: Vec<NamespaceLabels>,
-    /// What holds for namespaces of which no manifest tells the labels [default: that of the
-    /// configuration, or else `Fail`]
-    #[arg(long, value_name = "Fail or NameOnly", value_parser = missing_namespace)]
-    missing_namespace: Option<MissingNamespace>,
-    #[command(flatten)]
-    files: PolicyFiles,
-    #[command(flatten)]
-    at: At,
-    #[command(flatten)]
-    output: Output<ScanFormat>,
-}
-
-/// What `--namespace-labels` says of one namespace.
-#[derive(Debug, Clone)]
-struct NamespaceLabels {
-    namespace: String,
-    labels: BTreeMap<String, String>,
-}
-
-const EXAMPLES: &str = "\
-Examples:
-  portcullis scan --manifests policies -f shop.yaml
-  helm template web | portcullis scan --manifests policies -f -
-  portcullis scan --kubeconfig ~/.kube/config -A";
-
-/// The formats of `scan`.
-#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
-enum ScanFormat {
-    /// A line for each result that is not `pass`.
-    #[default]
-    Text,
-    /// One JSON document, for programs.
-    Json,
-    /// JUnit's XML, for CI services.
-    Junit,
-    /// SARIF 2.1.0, for code review tools.
-    Sarif,
-    /// Report and ClusterReport of openreports.io/v1alpha1, as JSON.
-    Openreports,
-}
 
 /// How many files are read at once, and objects judged between two outputs.
 const BATCH: usize = 256;
@@ -300,42 +220,6 @@ impl Scan {
 
 // === impl NamespaceLabels ===
 
-impl NamespaceLabels {
-    /// `NS:KEY=VALUE,KEY=VALUE`.
-    fn parse(text: &str) -> Result<Self, String> {
-        let (namespace, labels) = text
-            .split_once(':')
-            .filter(|(namespace, _)| !namespace.is_empty())
-            .ok_or("must be a namespace, a colon and labels, such as `shop:tier=prod,team=web`")?;
-        let label = |pair: &str| match pair.split_once('=') {
-            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-            _ => Err(format!("`{pair}` must be a label, such as `tier=prod`")),
-        };
-        let pairs = labels.split(',').filter(|pair| !pair.is_empty());
-        Ok(Self {
-            namespace: namespace.to_owned(),
-            labels: pairs.map(label).collect::<Result<_, _>>()?,
-        })
-    }
-
-    /// The Namespace.
-    fn document(&self) -> Option<Arc<json::Document<'static>>> {
-        let mut labels = self.labels.clone();
-        labels.insert(NAMESPACE_NAME_LABEL.to_owned(), self.namespace.clone());
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": self.namespace, "labels": labels}});
-        json::Document::parse(namespace.to_string()).ok().map(Arc::new)
-    }
-}
-
-/// What `--missing-namespace` says.
-fn missing_namespace(text: &str) -> Result<MissingNamespace, String> {
-    let found = MISSING_NAMESPACE.into_iter().find(|(word, _)| *word == text);
-    found
-        .map(|(_, missing)| missing)
-        .ok_or_else(|| "must be `Fail` or `NameOnly`".to_owned())
-}
-
 /// Namespaces, and parameters.
 type SurroundingObjects = [Vec<Arc<json::Document<'static>>>; 2];
 
@@ -365,48 +249,4 @@ fn gather(judged: impl IntoIterator<Item = Result<JudgedObject, Fault>>, mut fau
         }
     }
     (objects, faults)
-}
-
-/// `work` on each of `items`, on as many threads as there are processors.
-pub(crate) fn in_order<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    if threads == 1 || items.len() < 2 {
-        return items.iter().map(work).collect();
-    }
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(items.len())));
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(items.len()) {
-            scope.spawn(|| {
-                while let Some((place, item)) = take(items, &next) {
-                    let result = work(item);
-                    done.lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push((place, result));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_unstable_by_key(|(place, _)| *place);
-    done.into_iter().map(|(_, result)| result).collect()
-}
-
-fn take<'i, T>(items: &'i [T], next: &AtomicUsize) -> Option<(usize, &'i T)> {
-    let place = next.fetch_add(1, Ordering::Relaxed);
-    items.get(place).map(|item| (place, item))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::in_order;
-
-    #[test]
-    fn results_are_in_the_order_of_the_items() {
-        let items: Vec<u32> = (0..1000).collect();
-        assert_eq!(
-            in_order(&items, |item| item * 2),
-            items.iter().map(|item| item * 2).collect::<Vec<_>>()
-        );
-        assert_eq!(in_order(&[] as &[u32], |item| *item), Vec::<u32>::new());
-    }
 }

@@ -15,8 +15,8 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use super::output::{self, Format, Output};
-use super::{CommandError, CommandResult, policy_files};
+use super::output::{self, CommandError, CommandResult, Format, Output};
+use super::policy_files;
 use crate::config::{Config, LogPath};
 use crate::reload::{
     self, LastGoodError, ManifestSource, ReloadAttempt, ReloadFailure, ReloadState, Reloader, Snapshot,

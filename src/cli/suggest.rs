@@ -13,9 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::output::{self, Format, Output};
-use super::policy_files::{LiveArguments, PolicyFiles, PolicyPurpose};
-use super::{CommandError, CommandResult, policy_files};
+use super::output::{self, CommandError, CommandResult, Format, Output};
+use super::policy_files::{self, LiveArguments, PolicyFiles, PolicyPurpose};
 use crate::config::{self, DEFAULT_CLUSTER};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::authorizer::Authorizer;

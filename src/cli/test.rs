@@ -19,9 +19,8 @@ use std::path::{Path, PathBuf};
 use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
-use super::output::{self, Format, Output};
+use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{self, At};
-use super::{CommandError, CommandResult};
 use crate::config::files;
 use crate::reload;
 use coverage::{Coverage, CoverageReport};
@@ -198,9 +197,6 @@ impl TestReport<'_> {
 
 /// `kind` of a suite.
 pub(crate) const KIND: &str = "PolicyTest";
-/// `apiVersion` of a suite.
-pub(crate) const API_VERSION: &str = "portcullis.dev/v1alpha1";
-
 /// Every suite in files named and in folders; in a folder the other documents are left alone.
 ///
 /// # Errors
@@ -233,7 +229,7 @@ fn suites_of(named: &Path, documents: Vec<Document>, faults: &mut Faults) -> Vec
     // A file that is named is meant as a suite: what else is in it is a mistake.
     for other in others {
         let path = portcullis_policy::field::FieldPath::root().field("kind");
-        let message = format!("expected the kind `{KIND}` of `{API_VERSION}`");
+        let message = format!("expected the kind `{KIND}` of `{}`", suite::API_VERSION);
         faults.push(Fault::error(other.place(path), FaultKind::NotSupported, message));
     }
     suites

@@ -10,32 +10,14 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::File;
-use super::host::{Host, Namespace};
+use super::host::Host;
 use super::pki::{Authority, Pair, Usage};
+use super::set_up::{
+    ADMISSION, ADMISSION_NAME, AUTHORITY, AUTHORIZATION, AUTHORIZATION_NAME, CONFIGURATION, Examples, File,
+    PORT, SERVER, SERVER_NAME, SetUp, TRUSTED, TemplateValues, quoted,
+};
 use super::watch;
-use crate::cli::{CommandError, init, output};
-
-/// The gateway's configuration, by whose presence a set-up is known.
-pub(crate) const CONFIGURATION: &str = "portcullis.yaml";
-
-/// The certificates of a set-up: where each is, with its key, and who signs new ones.
-pub(crate) const SERVER: KeyFiles = KeyFiles("pki/server.crt", "pki/server.key");
-pub(crate) const AUTHORIZATION: KeyFiles = KeyFiles("pki/authorization.crt", "pki/authorization.key");
-pub(crate) const ADMISSION: KeyFiles = KeyFiles("pki/admission.crt", "pki/admission.key");
-/// The authority that signs, in a folder that `serve` does not need.
-pub(crate) const AUTHORITY: KeyFiles = KeyFiles("ca/ca.crt", "ca/ca.key");
-/// Every authority that is trusted.
-pub(crate) const TRUSTED: &str = "pki/ca.crt";
-
-/// The common names of the certificates that a set-up begins with.
-pub(crate) const SERVER_NAME: &str = "portcullis";
-pub(crate) const AUTHORIZATION_NAME: &str = "kube-apiserver-authorization";
-pub(crate) const ADMISSION_NAME: &str = "kube-apiserver-admission";
-
-/// Where a certificate and its key are, relative to the folder of the set-up.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct KeyFiles(pub(crate) &'static str, pub(crate) &'static str);
+use crate::cli::output::{self, CommandError};
 
 /// Every file of `set_up` in `directory`, the configuration last. Keys are new each
 /// time; `now` is in seconds since 1970.
@@ -69,7 +51,7 @@ pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
         "policies/README.md",
         include_str!("templates/policies.md"),
     ));
-    files.extend(init::examples(set_up.examples));
+    files.extend(examples(set_up.examples));
     files.extend(set_up.builtin_roles.clone());
     files.extend(watch::files(set_up, &filling));
     if set_up.in_cluster.is_some() {
@@ -95,16 +77,6 @@ pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
 }
 
 // === impl KeyFiles ===
-
-impl KeyFiles {
-    /// The files that hold `pair`.
-    pub(crate) fn files(self, pair: Pair) -> [File; 2] {
-        [
-            File::secret(self.1, pair.key),
-            File::open(self.0, pair.certificate),
-        ]
-    }
-}
 
 /// What kube-apiserver is given, and what is registered with it.
 fn for_the_api_server(
@@ -205,50 +177,6 @@ fn admission_kubeconfig(directory: &Path, hosts: &[Host]) -> String {
         );
     }
     text
-}
-
-/// Fills the templates of one set-up.
-pub(crate) struct TemplateValues<'a> {
-    directory: &'a Path,
-    values: Vec<(&'static str, String)>,
-}
-
-impl<'a> TemplateValues<'a> {
-    /// `values`: what each name stands for. A value is not itself a template, but those
-    /// of names further back may stand in it.
-    pub(crate) const fn new(directory: &'a Path, values: Vec<(&'static str, String)>) -> Self {
-        Self { directory, values }
-    }
-
-    /// The folder of the set-up.
-    pub(crate) const fn directory(&self) -> &'a Path {
-        self.directory
-    }
-
-    /// `template` without gaps.
-    pub(crate) fn fill(&self, template: &str) -> String {
-        let mut text = template.to_owned();
-        for (name, value) in &self.values {
-            text = text.replace(&format!("{{{{{name}}}}}"), value);
-        }
-        self.with_paths(&text)
-    }
-
-    fn with_paths(&self, text: &str) -> String {
-        let mut parts = text.split("{{path:");
-        let mut filled = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            let (path, rest) = part.split_once("}}").unwrap_or((part, ""));
-            filled.push_str(&quoted(&self.directory.join(path)));
-            filled.push_str(rest);
-        }
-        filled
-    }
-}
-
-/// As a YAML double-quoted scalar: JSON's strings are a subset of those.
-pub(crate) fn quoted(path: &Path) -> String {
-    serde_json::Value::from(path.to_string_lossy()).to_string()
 }
 
 /// The hosts that stand in URLs: those that were named, else this machine.
@@ -411,50 +339,88 @@ const fn to_watch(set_up: &SetUp<'_>) -> &'static str {
     }
 }
 
-/// The port of the gateway.
-pub(crate) const PORT: u16 = 8443;
-
-/// What a set-up is to be.
-#[derive(Debug, Default)]
-pub(crate) struct SetUp<'a> {
-    /// As whom the gateway is reached; none: from its own machine alone.
-    pub(crate) hosts: &'a [Host],
-    /// The namespace in which the gateway runs, where it runs in the cluster.
-    pub(crate) in_cluster: Option<&'a Namespace>,
-    /// Further namespaces whose service accounts are never asked about.
-    pub(crate) exempt: &'a [Namespace],
-    /// Which examples there are.
-    pub(crate) examples: Examples,
-    /// Whether the registrations are static manifests.
-    pub(crate) is_static: bool,
-    /// Whether the gateway watches the cluster.
-    pub(crate) watch: bool,
-    /// The manifests of what Kubernetes makes of RBAC by itself.
-    pub(crate) builtin_roles: Option<File>,
+/// An example, and its suites.
+struct Example {
+    path: &'static str,
+    text: &'static str,
+    suite_path: &'static str,
+    /// Of the policy as it is, and in a set-up where its Deny is in mode Shadow.
+    suite: &'static str,
+    shadow_suite: &'static str,
 }
 
-/// The examples of a set-up.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Examples {
-    #[default]
-    None,
-    /// Policies, with Denies in mode Shadow: there may be a cluster to lock out.
-    InShadow,
-    /// Policies in force, RBAC, objects, a recording and a log to try each command with, and a
-    /// console for this machine alone.
-    InForce,
-}
-
-// === impl SetUp ===
-
-impl SetUp<'_> {
-    /// One to try things with, on this machine alone.
-    pub(crate) fn development() -> Self {
-        Self {
-            examples: Examples::InForce,
-            ..Self::default()
+macro_rules! example {
+    ($name:literal, $suite:expr) => {
+        Example {
+            path: concat!("policies/", $name, ".yaml"),
+            text: include_str!(concat!("../../../config/policies/", $name, ".yaml")),
+            suite_path: concat!("policies/", $name, "_test.yaml"),
+            suite: include_str!(concat!("../../../config/policies/", $name, "_test.yaml")),
+            shadow_suite: include_str!($suite),
         }
+    };
+}
+
+const EXAMPLE_POLICIES: [Example; 7] = [
+    example!("agents-own-node", "templates/suites/agents-own-node_test.yaml"),
+    example!("contractors", "../../../config/policies/contractors_test.yaml"),
+    example!("discovery", "../../../config/policies/discovery_test.yaml"),
+    example!("exec-trial", "../../../config/policies/exec-trial_test.yaml"),
+    example!("own-tokens", "templates/suites/own-tokens_test.yaml"),
+    example!("production-guard", "templates/suites/production-guard_test.yaml"),
+    example!("team-readers", "../../../config/policies/team-readers_test.yaml"),
+];
+
+/// The line that makes a policy deny, and what stands below it in a set-up.
+const DENY: &str = "  effect: Deny\n";
+const SHADOW: &str =
+    "  # Decided, logged and counted, changes no answer: remove this line to enforce it.\n  mode: Shadow\n";
+
+macro_rules! development {
+    ($($path:literal),+ $(,)?) => {
+        [$(($path, include_str!(concat!("templates/development/", $path)))),+]
+    };
+}
+
+/// What a development set-up has besides.
+const DEVELOPMENT: [(&str, &str); 9] = development![
+    "policies/developers.yaml",
+    "policies/images.yaml",
+    "policies/namespaces.yaml",
+    "examples/README.md",
+    "examples/deployment.yaml",
+    "examples/chart.yaml",
+    "examples/kyverno.yaml",
+    "examples/decisions.log",
+    "examples/recording.jsonl",
+];
+
+/// Every example policy with its suite, and what there is to try commands with.
+pub(crate) fn examples(which: Examples) -> Vec<File> {
+    let policies = EXAMPLE_POLICIES.iter().flat_map(|example| {
+        let (text, suite) = match which {
+            Examples::InForce => (example.text.to_owned(), example.suite),
+            _ => (in_shadow(example.text), example.shadow_suite),
+        };
+        [
+            File::open(example.path, text),
+            File::open(example.suite_path, suite),
+        ]
+    });
+    let development = DEVELOPMENT.iter().map(|(path, text)| File::open(path, *text));
+    match which {
+        Examples::None => Vec::new(),
+        Examples::InShadow => policies.collect(),
+        Examples::InForce => policies.chain(development).collect(),
     }
+}
+
+/// `policy` in Shadow, where it denies and is not so already.
+fn in_shadow(policy: &str) -> String {
+    if policy.contains("  mode: Shadow\n") {
+        return policy.to_owned();
+    }
+    policy.replace(DENY, &format!("{DENY}{SHADOW}"))
 }
 
 #[cfg(test)]

@@ -16,14 +16,13 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::files::{
-    ADMISSION, ADMISSION_NAME, AUTHORITY, AUTHORIZATION, AUTHORIZATION_NAME, KeyFiles, SERVER, SERVER_NAME,
-    TRUSTED,
-};
 use super::host::Host;
 use super::pki::{Authority, Usage, hosts_of};
-use super::{File, create};
-use crate::cli::{CommandError, output};
+use super::set_up::{
+    ADMISSION, ADMISSION_NAME, AUTHORITY, AUTHORIZATION, AUTHORIZATION_NAME, File, KeyFiles, SERVER,
+    SERVER_NAME, TRUSTED, replace,
+};
+use crate::cli::output::{self, CommandError};
 use crate::config;
 use crate::config::files::{CONFIGURATION_BYTES, read_text};
 
@@ -206,22 +205,6 @@ fn read(directory: &Path, path: &str) -> Result<Vec<u8>, CommandError> {
             file.display()
         ))
     })
-}
-
-/// Puts `file` in the place of the one that is there, whole.
-///
-/// # Errors
-///
-/// It cannot be written.
-pub(crate) fn replace(directory: &Path, file: &File) -> Result<(), CommandError> {
-    let path = directory.join(file.path);
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let beside = path.with_file_name(format!(".{name}.new"));
-    // What an interrupted run left is of no use.
-    let _gone = fs::remove_file(&beside);
-    create(&beside, file)
-        .and_then(|()| fs::rename(&beside, &path))
-        .map_err(|source| CommandError::file("write", &path, source))
 }
 
 /// How long ago a file was written; `None` where there is none.

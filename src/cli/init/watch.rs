@@ -17,10 +17,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::File;
-use super::files::{SetUp, TemplateValues};
-use super::renew::replace;
-use crate::cli::{CommandError, output};
+use super::set_up::{File, SetUp, TemplateValues, replace};
+use crate::cli::output::{self, CommandError};
 use crate::cluster::{LiveCluster, ServerAddress};
 
 /// Everything for watching, and the only folder with credentials for it.

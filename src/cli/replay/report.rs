@@ -3,9 +3,9 @@
 use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
-use super::{RecordingFile, ReplayFormat};
+use super::files::RecordingFile;
+use crate::cli::output::{self, CommandError};
 use crate::cli::test::escaped;
-use crate::cli::{CommandError, output};
 use crate::config::Endpoint;
 use crate::recording::RecordLine;
 use portcullis_cel::json::{Document, patch};
@@ -16,6 +16,18 @@ use portcullis_policy::explain::recorded::{
     ChangeGroup, ReplayDecision, ReplaySummary, ReviewComparison, UnknownReason, about, of_group,
     target_in_words,
 };
+
+/// The formats of `replay`.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+pub(crate) enum ReplayFormat {
+    /// Changes by cause, each with an example.
+    #[default]
+    Text,
+    /// One JSON document, for programs.
+    Json,
+    /// JUnit's XML, for CI services.
+    Junit,
+}
 
 /// What is reported.
 #[derive(Debug, Serialize)]
@@ -85,7 +97,7 @@ impl ReplayReport {
 
     pub(crate) fn print(&self, format: ReplayFormat) -> Result<(), CommandError> {
         for file in &self.cut {
-            super::note(format_args!(
+            output::complain(format_args!(
                 "the last line of `{file}` is cut off, as when a process is killed: it is left out"
             ));
         }

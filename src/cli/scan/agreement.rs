@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
+use super::finding::ScanOutcome;
 use super::judge::{CREATED, ObjectJudge};
-use super::report::ScanOutcome;
 use portcullis_policy::document::{Document, Node};
 use portcullis_policy::engine::Time;
 use portcullis_policy::explain::LoadedPolicies;

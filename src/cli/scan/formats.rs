@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::report::{ScanFinding, ScanOutcome, ScanSummary};
+use super::finding::{ScanFinding, ScanOutcome, ScanSummary};
 use crate::cli::sarif;
 use crate::cli::test::escaped;
 use portcullis_policy::engine::Time;

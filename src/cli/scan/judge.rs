@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::report::{ScanFinding, ScanOutcome};
+use super::finding::{ScanFinding, ScanOutcome};
 use super::tape::{MissedBy, NearMiss, PolicyJudgement, PolicyResultRecorder, PolicyResults};
 use portcullis_policy::document::{Document, Node};
 use portcullis_policy::engine::admission::Phase;

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::report::ScanOutcome;
+use super::finding::ScanOutcome;
 use portcullis_cel::{EvalError, Value};
 use portcullis_policy::engine::CauseKind;
 use portcullis_policy::engine::admission::ValidationAction;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
-use crate::cli::output::{self, Format};
-use crate::cli::{CommandError, init, policy_files};
+use crate::cli::output::{self, CommandError, Format};
+use crate::cli::{init, policy_files};
 use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
 use crate::server::ListenAddresses;
 use portcullis_policy::explain::Lines;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::cli::CommandError;
+use crate::cli::output::CommandError;
 use crate::config::files;
 use portcullis_policy::explain::logged::LoggedDecision;
 

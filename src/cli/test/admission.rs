@@ -2,13 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::Value;
 
-use super::run::Difference;
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::explain::admission::{OfflineDecision, OfflineReviewResult};
 use portcullis_policy::explain::authorization::object;
 use portcullis_policy::explain::recorded::RecordedAnswers;
+
+/// One thing that is not as expected.
+#[derive(Debug, Serialize)]
+pub(crate) struct Difference {
+    pub(crate) what: String,
+    pub(crate) expected: String,
+    pub(crate) actual: String,
+}
 
 /// A review, and its answer.
 pub(crate) struct AdmissionCase {
@@ -166,6 +174,29 @@ fn misfits(expected: &Value, actual: &Value, path: &str) -> Vec<Difference> {
             let (expected, actual) = (expected.to_string(), actual.to_string());
             vec![Difference::new(format!("`{path}`"), expected, actual)]
         }
+    }
+}
+
+// === impl Difference ===
+
+impl Difference {
+    pub(crate) const fn new(what: String, expected: String, actual: String) -> Self {
+        Self {
+            what,
+            expected,
+            actual,
+        }
+    }
+
+    /// What is otherwise.
+    #[cfg(test)]
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// None where both are the same.
+    pub(crate) fn between(what: &str, expected: String, actual: String) -> Option<Self> {
+        (expected != actual).then(|| Self::new(what.to_owned(), expected, actual))
     }
 }
 

@@ -3,7 +3,7 @@
 use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
-use super::admission::AdmissionCase;
+use super::admission::{AdmissionCase, Difference};
 use super::coverage::Coverage;
 use super::suite::{AccessCase, Case, CaseQuestion, Expectation, PoliciesFrom, Suite};
 use crate::cli::policy_files;
@@ -29,14 +29,6 @@ pub(crate) struct CaseOutcome {
     /// The decision and the way to it, in words, where it did not pass.
     #[serde(skip_serializing_if = "String::is_empty")]
     explanation: String,
-}
-
-/// One thing that is not as expected.
-#[derive(Debug, Serialize)]
-pub(crate) struct Difference {
-    what: String,
-    expected: String,
-    actual: String,
 }
 
 /// Which cases are decided, and what is noted of them.
@@ -239,29 +231,6 @@ fn differences(expect: &Expectation, actual: &Authorization<'_>) -> Vec<Differen
     .into_iter()
     .filter_map(|(what, expected, actual)| Difference::between(what, expected?, actual))
     .collect()
-}
-
-// === impl Difference ===
-
-impl Difference {
-    pub(crate) const fn new(what: String, expected: String, actual: String) -> Self {
-        Self {
-            what,
-            expected,
-            actual,
-        }
-    }
-
-    /// What is otherwise.
-    #[cfg(test)]
-    pub(crate) fn what(&self) -> &str {
-        &self.what
-    }
-
-    /// None where both are the same.
-    pub(crate) fn between(what: &str, expected: String, actual: String) -> Option<Self> {
-        (expected != actual).then(|| Self::new(what.to_owned(), expected, actual))
-    }
 }
 
 // === impl CaseOutcome ===

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::API_VERSION;
 use super::admission::{AdmissionCase, AdmissionExpectation};
 use crate::config::{self, DEFAULT_CLUSTER, files};
 use portcullis_policy::document::Document;
@@ -17,6 +16,9 @@ use portcullis_policy::explain::authorization::Opinions;
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::explain::request::{RequestArguments, WrittenReview};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath};
+
+/// `apiVersion` of a suite.
+pub(crate) const API_VERSION: &str = "portcullis.dev/v1alpha1";
 
 /// Cases, and what they are decided by.
 pub(crate) struct Suite {

@@ -192,3 +192,16 @@ fn what_was_seen_is_kept_where_a_service_keeps_its_state() {
     assert_eq!(kept("/srv/gate", Some(&namespace)), of_a_service);
     assert_eq!(kept("/srv/gate", None), ("state/default.cache".to_owned(), true));
 }
+
+#[test]
+fn every_example_that_denies_is_in_shadow() {
+    for example in &EXAMPLE_POLICIES {
+        let text = in_shadow(example.text);
+        assert_eq!(
+            text.matches("effect: Deny").count(),
+            text.matches("mode: Shadow").count(),
+            "{}",
+            example.path
+        );
+    }
+}
