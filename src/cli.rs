@@ -19,7 +19,6 @@ mod init;
 mod output;
 mod policy_files;
 mod replay;
-mod sarif;
 mod scan;
 mod serve;
 mod suggest;

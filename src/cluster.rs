@@ -27,11 +27,9 @@ mod object;
 mod reach;
 mod reporter;
 mod requests;
-mod restoration;
 mod saved;
 mod served;
 mod split;
-mod status;
 mod store;
 mod watch;
 mod weight;
@@ -54,7 +52,7 @@ use crate::reload::{
     AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects,
 };
 use contents::SharedContents;
-use follow::FollowedKinds;
+use follow::{FollowedKinds, Restoration};
 use kind::{MAX_PARAMETER_KINDS, WatchedKind, WatchedParameters};
 pub use live::{
     ListedPlace, LiveCluster, LiveError, LivePolicies, LivePurpose, ServedResource, ServerAddress,
@@ -64,7 +62,6 @@ use portcullis_cel::Version;
 use portcullis_policy::engine::admission::AdmissionSet;
 use portcullis_policy::field::{Fault, FaultKind, Faults};
 use reporter::{Reporter, Signal};
-use restoration::Restoration;
 use store::Store;
 
 /// The threads that read what API servers send. Where expressions are compiled for a cluster,
@@ -220,7 +217,7 @@ impl ManifestSource for Clusters {
         self.signal.clear();
         let new = self.add_new(config);
         if !new.is_empty()
-            && let Err(error) = restoration::restore(new, MAX_RESTORING)
+            && let Err(error) = follow::restore(new, MAX_RESTORING)
         {
             tracing::error!(%error, "cannot restore the saved sets of clusters");
         }

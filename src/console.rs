@@ -14,13 +14,12 @@
 //! contains a script or a style of its own, so that the Content-Security-Policy of the
 //! listener allows none.
 
-pub mod assets;
 mod changes;
 #[cfg(test)]
 mod fixtures;
 mod history;
 mod live;
-mod page;
+pub(crate) mod page;
 mod query;
 mod recent_decisions;
 mod state;

@@ -9,15 +9,15 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::output::{self, CommandError, CommandResult, Format, Output};
-use super::{policy_files, sarif};
-use crate::config::{self, files};
-use crate::reload;
-use portcullis_policy::document;
+use super::output::{CommandError, CommandResult, Format, Output};
+use super::{output, policy_files};
+use crate::config::files;
+use crate::{config, reload};
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::lines::{is_escaped, one_line};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
-use portcullis_policy::manifest::{self, MigratedObject};
+use portcullis_policy::manifest::MigratedObject;
+use portcullis_policy::{document, manifest};
 
 /// Report all faults of a configuration and its manifests, and warn about dangerous policies.
 #[derive(Debug, clap::Args)]
@@ -183,7 +183,7 @@ impl<'a> From<&'a Fault> for FaultReport<'a> {
 /// The log of one run.
 pub(crate) fn log(faults: &Faults) -> Value {
     let rules = FaultKind::ALL.map(rule).to_vec();
-    sarif::log(rules, faults.iter().map(result).collect())
+    output::log(rules, faults.iter().map(result).collect())
 }
 
 fn rule(kind: FaultKind) -> Value {
@@ -212,7 +212,7 @@ fn result(fault: &Fault) -> Value {
 
 /// Where a fault is; none where it is in no file.
 fn location(place: &Place) -> Option<Value> {
-    let physical = sarif::physical_location(place.file.as_ref()?, place.line, place.column)?;
+    let physical = output::physical_location(place.file.as_ref()?, place.line, place.column)?;
     Some(json!({"physicalLocation": physical}))
 }
 

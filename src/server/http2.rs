@@ -22,7 +22,6 @@
 
 mod exchange;
 mod gate;
-mod keepalive;
 mod message;
 
 use std::future::{Future, poll_fn};
@@ -41,10 +40,9 @@ use super::accept::Connection;
 use super::connections::ConnectionStage;
 use super::head::RequestHead;
 use super::respond::Reply;
-use exchange::{ExchangeOutcome, Exchanges, Link};
+pub(crate) use exchange::Timeouts;
+use exchange::{ExchangeOutcome, Exchanges, Keepalive, Link};
 use gate::{Allowance, Gate};
-use keepalive::Keepalive;
-pub(crate) use keepalive::Timeouts;
 use message::MAX_FIELDS;
 pub(crate) use message::StreamBody;
 

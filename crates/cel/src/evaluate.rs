@@ -16,7 +16,6 @@ mod tests;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::activation::{Activation, Variable};
 use super::budget::{BYTES_PER_STEP, Budget, FREE_STEPS, LONG, LOOK, ROUND, STEPS_PER_NODE, STEPS_PER_UNIT};
 use super::cost;
 use super::environment::Version;
@@ -24,6 +23,7 @@ use super::error::EvalError;
 use super::program::{ListNode, MapEntry, Node, ObjectNode, Program};
 use super::regex::Meter;
 use super::value::{Entries, Key, List, Text, Value};
+use crate::program::{Activation, Variable};
 
 /// One evaluation under way.
 pub(crate) struct Evaluation<'e, 'a> {

@@ -25,7 +25,6 @@
 
 #![warn(missing_docs)]
 
-mod activation;
 mod authorize;
 mod budget;
 mod check;
@@ -47,13 +46,12 @@ mod tests;
 mod types;
 mod value;
 
-pub use activation::{Activation, LazyValue};
 pub use authorize::{AccessAnswer, AccessCheck, AccessQuestion, AuthorizeAccess};
 pub use budget::{Budget, CompileBudget, MAX_COMPILE_STEPS, MAX_COMPILED_BYTES, MAX_EVALUATION_BYTES};
 pub use declarations::AdmissionVariables;
 pub use environment::{Environment, PerVersion, Version};
 pub use error::{CompileError, CompileErrorKind, EvalError};
-pub use program::Program;
+pub use program::{Activation, LazyValue, Program};
 pub use quote::{quote, write_quoted};
 pub use reads::{AttributeRead, ReadExtent, ReadStep};
 pub use syntax::{

@@ -8,7 +8,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::finding::{ScanFinding, ScanOutcome, ScanSummary};
-use crate::cli::sarif;
+use crate::cli::output;
 use crate::cli::test::escaped;
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::text::truncate;
@@ -237,7 +237,7 @@ const GATEWAY: &str = "portcullis";
 pub(crate) fn sarif_log(findings: &[ScanFinding]) -> Value {
     let policies: BTreeSet<&str> = findings.iter().map(rule_of).collect();
     let rule = |policy: &str| json!({"id": policy, "shortDescription": {"text": description(policy)}});
-    sarif::log(
+    output::log(
         policies.into_iter().map(rule).collect(),
         findings.iter().map(sarif_result).collect(),
     )
@@ -268,7 +268,7 @@ fn sarif_result(finding: &ScanFinding) -> Value {
         "logicalLocations": [{"fullyQualifiedName": object, "name": &*finding.name, "kind": "resource"}],
     });
     if let (Some(physical), Some(location)) = (
-        sarif::physical_location(&finding.file, finding.line, 0),
+        output::physical_location(&finding.file, finding.line, 0),
         location.as_object_mut(),
     ) {
         location.insert("physicalLocation".to_owned(), physical);

@@ -8,20 +8,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use actix_web::body::{BoxBody, SizedStream};
-use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use actix_web::web::{self, Bytes, Data, Payload};
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use actix_web::http::{StatusCode, header};
+use actix_web::web::{Bytes, Data, Payload};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::guard::ConsoleGuard;
 use super::live::{LiveStreams, StreamAuthority};
-use crate::console::assets::{self, Asset};
+use crate::console::page::Asset;
 use crate::console::{
     ConsoleState, LiveStream, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest,
-    VisibleClusters, views,
+    VisibleClusters, page, views,
 };
 use crate::reload::Snapshot;
 use crate::server::accept::Connection;
@@ -86,7 +86,7 @@ async fn respond(
         .check(request, connection, &service.shared, snapshot)?;
     let path = request.uri().path();
     if let Some(name) = path.strip_prefix("/assets/") {
-        let asset = assets::find(name);
+        let asset = page::find(name);
         let missing = || ViewError::NotFound(format!("there is no file `{name}`"));
         return asset.map(asset_response).ok_or_else(missing);
     }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use super::{CheckedExpr, Checker};
-use crate::activation::Activation;
 use crate::budget::{Budget, Exhaustion};
 use crate::environment::Version;
 use crate::error::{CompileError, brief};
 use crate::function::{Cost, Overload};
 use crate::library::PreparedArgument;
-use crate::program::{Attribute, AttributeBase, Call, InSet, Node, Program};
+use crate::program::{Activation, Attribute, AttributeBase, Call, InSet, Node, Program};
 use crate::regex::{CompileFault, Regex, RegexUse};
 use crate::syntax::{Expr, ExprKind, ItemExpr, Literal};
 use crate::types::Type;

@@ -1,10 +1,9 @@
 //! Variables and field selections: `a.b[c].?d`, `has(a.b)`, `c ? a : b`.
 
 use super::Evaluation;
-use crate::activation::Variable;
 use crate::error::EvalError;
 use crate::json;
-use crate::program::{Attribute, AttributeBase, FoldKind, Node, Qualifier, QualifierKey};
+use crate::program::{Attribute, AttributeBase, FoldKind, Node, Qualifier, QualifierKey, Variable};
 use crate::value::{List, Map, Opaque, Value, exact_int};
 
 impl<'a> Evaluation<'_, 'a> {

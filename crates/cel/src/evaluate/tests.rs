@@ -5,17 +5,15 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::Evaluation;
-use crate::activation::Activation;
 use crate::budget::{Budget, FREE_STEPS, LOOK, MAX_EVALUATION_BYTES, STEPS_PER_UNIT};
 use crate::cost::PER_EXPRESSION;
 use crate::environment::{Environment, Version};
 use crate::error::EvalError;
 use crate::function::Overload;
-use crate::library;
-use crate::program::{Call, Node};
+use crate::program::{Activation, Call, Node};
 use crate::types::Type;
 use crate::value::{Bytes, Duration, Entries, Key, Text, Value};
-use crate::{AccessAnswer, AccessQuestion, AuthorizeAccess};
+use crate::{AccessAnswer, AccessQuestion, AuthorizeAccess, library};
 
 /// As much text as a review may bring, and as many items.
 const TEXT: usize = 3 << 20;

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::{fmt, mem};
 
-use super::bytes::{escape_bytes, escaped_len, restore_bytes};
 use super::scan::{most_tokens, scan};
-use super::{JsonError, MAX_TOKENS};
+use super::{JsonError, MAX_TOKENS, escape_bytes, escaped_len, restore_bytes};
 
 /// A JSON text and its tokens.
 ///

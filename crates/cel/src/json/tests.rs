@@ -1,5 +1,6 @@
 //! Reading: what is JSON, what is not, and the bounds.
 
+mod bytes;
 mod generated;
 mod patches;
 
