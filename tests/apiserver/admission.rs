@@ -10,8 +10,8 @@
 //!                        gateway               the policies of each file here
 //! ```
 
-mod as_sent;
+pub(crate) mod as_sent;
 pub(crate) mod custom_resources;
-mod differential;
-mod pods;
+pub(crate) mod differential;
+pub(crate) mod pods;
 pub(crate) mod servers;

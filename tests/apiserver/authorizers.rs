@@ -51,8 +51,7 @@ struct Servers {
     authorizer: Authorizer,
 }
 
-#[test]
-fn they_are_asked_and_decide_as_if_the_api_server_asked_them_itself() {
+pub(crate) fn they_are_asked_and_decide_as_if_the_api_server_asked_them_itself() {
     let Some(servers) = Servers::start() else { return };
     let mut random = Random::new(20_261_121);
     let (mut asked, mut tally) = (0, [0_usize; 3]);
@@ -81,8 +80,7 @@ fn they_are_asked_and_decide_as_if_the_api_server_asked_them_itself() {
     assert!(asked > QUESTIONS, "too little was asked: {asked}");
 }
 
-#[test]
-fn a_user_of_the_api_server_is_let_in_by_one_behind_the_gateway() {
+pub(crate) fn a_user_of_the_api_server_is_let_in_by_one_behind_the_gateway() {
     let Some(servers) = Servers::start() else { return };
     for path in [
         "/api/v1/namespaces/default/configmaps",

@@ -78,42 +78,34 @@ fn assert_ruled(user: &str, method: &str) {
     assert!(callers > 0.0, "nobody came by {method}");
 }
 
-#[test]
-fn a_client_certificate_names_the_caller_by_common_name() {
+pub(crate) fn a_client_certificate_names_the_caller_by_common_name() {
     assert_ruled("clara", "certificate");
 }
 
-#[test]
-fn the_certificate_of_a_kubeconfig_names_the_caller() {
+pub(crate) fn the_certificate_of_a_kubeconfig_names_the_caller() {
     assert_ruled("piet", "certificate");
 }
 
-#[test]
-fn the_token_of_a_kubeconfig_names_the_caller() {
+pub(crate) fn the_token_of_a_kubeconfig_names_the_caller() {
     assert_ruled("tom", "bearer");
 }
 
-#[test]
-fn the_token_file_of_a_kubeconfig_names_the_caller() {
+pub(crate) fn the_token_file_of_a_kubeconfig_names_the_caller() {
     assert_ruled("tina", "bearer");
 }
 
-#[test]
-fn the_password_of_a_kubeconfig_names_the_caller() {
+pub(crate) fn the_password_of_a_kubeconfig_names_the_caller() {
     assert_ruled("basil", "basic");
 }
 
-#[test]
-fn a_json_web_token_names_the_caller() {
+pub(crate) fn a_json_web_token_names_the_caller() {
     assert_ruled("jill", "jwt");
 }
 
-#[test]
-fn reviews_in_v1beta1_are_answered_in_v1beta1() {
+pub(crate) fn reviews_in_v1beta1_are_answered_in_v1beta1() {
     assert_ruled("beta", "certificate");
 }
 
-#[test]
-fn reviews_in_v1_are_answered_in_v1() {
+pub(crate) fn reviews_in_v1_are_answered_in_v1() {
     assert_ruled("clara", "certificate");
 }

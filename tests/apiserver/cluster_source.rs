@@ -7,17 +7,17 @@
 //!                       (can be cut)
 //! ```
 
-mod admission;
-mod connections;
-mod definition;
-mod exceptions;
-mod labels;
-mod objects;
-mod older_definition;
-mod saved;
-mod scopes;
-mod servers;
-mod status;
-mod told_at_once;
-mod two_clusters;
-mod webhooks;
+pub(crate) mod admission;
+pub(crate) mod connections;
+pub(crate) mod definition;
+pub(crate) mod exceptions;
+pub(crate) mod labels;
+pub(crate) mod objects;
+pub(crate) mod older_definition;
+pub(crate) mod saved;
+pub(crate) mod scopes;
+pub(crate) mod servers;
+pub(crate) mod status;
+pub(crate) mod told_at_once;
+pub(crate) mod two_clusters;
+pub(crate) mod webhooks;

@@ -14,11 +14,11 @@
 //! Starting all of it takes a quarter of a minute, so it runs once, and each test checks
 //! the results for one function of a cluster.
 
-mod identities;
-mod kubelet;
-mod run;
+pub(crate) mod identities;
+pub(crate) mod kubelet;
+pub(crate) mod run;
 pub(crate) mod servers;
-mod workloads;
+pub(crate) mod workloads;
 
 use run::{Phase, Thing, found};
 
@@ -41,65 +41,53 @@ fn holds(thing: Thing) {
     );
 }
 
-#[test]
-fn a_deployment_becomes_bound_pods_whatever_the_gateway_does() {
+pub(crate) fn a_deployment_becomes_bound_pods_whatever_the_gateway_does() {
     holds(Thing::Deployment);
 }
 
-#[test]
-fn a_job_runs_its_course_whatever_the_gateway_does() {
+pub(crate) fn a_job_runs_its_course_whatever_the_gateway_does() {
     holds(Thing::Job);
 }
 
-#[test]
-fn a_namespace_is_deleted_to_the_end_whatever_the_gateway_does() {
+pub(crate) fn a_namespace_is_deleted_to_the_end_whatever_the_gateway_does() {
     holds(Thing::Namespace);
 }
 
-#[test]
-fn service_account_tokens_are_made_whatever_the_gateway_does() {
+pub(crate) fn service_account_tokens_are_made_whatever_the_gateway_does() {
     holds(Thing::Tokens);
 }
 
-#[test]
-fn garbage_is_collected_whatever_the_gateway_does() {
+pub(crate) fn garbage_is_collected_whatever_the_gateway_does() {
     holds(Thing::Garbage);
 }
 
-#[test]
-fn leases_are_renewed_whatever_the_gateway_does() {
+pub(crate) fn leases_are_renewed_whatever_the_gateway_does() {
     holds(Thing::Leases);
 }
 
-#[test]
-fn aggregation_of_cluster_roles_holds_whatever_the_gateway_does() {
+pub(crate) fn aggregation_of_cluster_roles_holds_whatever_the_gateway_does() {
     holds(Thing::Aggregation);
 }
 
-#[test]
-fn kubelets_serve_logs_and_exec_whatever_the_gateway_does() {
+pub(crate) fn kubelets_serve_logs_and_exec_whatever_the_gateway_does() {
     holds(Thing::Kubelets);
 }
 
-#[test]
-fn probes_of_the_api_server_succeed_whatever_the_gateway_does() {
+pub(crate) fn probes_of_the_api_server_succeed_whatever_the_gateway_does() {
     holds(Thing::Probes);
 }
 
-#[test]
-fn policies_are_enforced_and_requests_are_refused_during_an_outage() {
+pub(crate) fn policies_are_enforced_and_requests_are_refused_during_an_outage() {
     holds(Thing::Enforcement);
 }
 
-#[test]
-fn without_a_gateway_an_administrator_can_recover_the_cluster() {
+pub(crate) fn without_a_gateway_an_administrator_can_recover_the_cluster() {
     let Some(found) = found() else { return };
     assert_eq!(found.undone, Ok(()), "{}", found.logs);
 }
 
 /// What check protects is what a control plane was seen to need, no more and no less.
-#[test]
-fn the_users_that_check_protects_are_those_in_the_audit_log() {
+pub(crate) fn the_users_that_check_protects_are_those_in_the_audit_log() {
     let Some(found) = found() else { return };
     identities::compare(&found.identities);
 }

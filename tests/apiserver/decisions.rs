@@ -97,8 +97,7 @@ subjects:
 const KITTENS: &str = "/api/v1/namespaces/kittens/pods";
 const PUPPIES: &str = "/api/v1/namespaces/puppies/pods";
 
-#[test]
-fn an_allow_lets_the_request_through() {
+pub(crate) fn an_allow_lets_the_request_through() {
     let Some(servers) = scenario::shared() else { return };
     assert_eq!(servers.cluster.status("alice", KITTENS), 200);
     assert_eq!(servers.cluster.status("alice", PUPPIES), 403);
@@ -115,8 +114,7 @@ fn an_allow_lets_the_request_through() {
     );
 }
 
-#[test]
-fn no_opinion_falls_through_to_rbac() {
+pub(crate) fn no_opinion_falls_through_to_rbac() {
     let Some(servers) = scenario::shared() else { return };
     assert_eq!(servers.cluster.status("nora", PUPPIES), 403);
     servers.cluster.grant_everything("nora");
@@ -130,8 +128,7 @@ fn no_opinion_falls_through_to_rbac() {
     assert_eq!(status["reason"], reason, "{status}");
 }
 
-#[test]
-fn who_is_allowed_by_nobody_is_not_told_why() {
+pub(crate) fn who_is_allowed_by_nobody_is_not_told_why() {
     let Some(servers) = scenario::shared() else { return };
     let answer = servers.cluster.user("nemo").get(PUPPIES).unwrap();
     assert_eq!(answer.status, 403);
@@ -140,8 +137,7 @@ fn who_is_allowed_by_nobody_is_not_told_why() {
     assert_eq!(message, expected);
 }
 
-#[test]
-fn a_deny_beats_rbac() {
+pub(crate) fn a_deny_beats_rbac() {
     let Some(servers) = scenario::shared() else { return };
     servers.cluster.grant_everything("dave");
     assert_eq!(servers.cluster.status("dave", KITTENS), 200);
@@ -169,8 +165,7 @@ fn a_deny_beats_rbac() {
     );
 }
 
-#[test]
-fn a_deny_reaches_whoever_asks_for_everything() {
+pub(crate) fn a_deny_reaches_whoever_asks_for_everything() {
     let Some(servers) = scenario::shared() else { return };
     for (verb, group, resource) in [("*", "", "secrets"), ("get", "*", "secrets"), ("get", "", "*")] {
         let status = servers.cluster.review(&json!({
@@ -181,8 +176,7 @@ fn a_deny_reaches_whoever_asks_for_everything() {
     }
 }
 
-#[test]
-fn non_resource_paths_are_allowed_and_denied() {
+pub(crate) fn non_resource_paths_are_allowed_and_denied() {
     let Some(servers) = scenario::shared() else { return };
     assert_eq!(servers.cluster.status("pat", "/metrics"), 200);
     assert_eq!(servers.cluster.status("pat", "/metrics/slis"), 200);
@@ -194,8 +188,7 @@ fn non_resource_paths_are_allowed_and_denied() {
     assert_eq!(servers.cluster.status("dora", "/metrics/slis"), 403);
 }
 
-#[test]
-fn impersonation_is_allowed_for_the_names_that_a_rule_lists() {
+pub(crate) fn impersonation_is_allowed_for_the_names_that_a_rule_lists() {
     let Some(servers) = scenario::shared() else { return };
     let ivy = || servers.cluster.user("ivy");
     let alice = ivy().with_header("Impersonate-User", "alice");
@@ -221,8 +214,7 @@ fn impersonation_is_allowed_for_the_names_that_a_rule_lists() {
     );
 }
 
-#[test]
-fn the_answers_rule_kubectl() {
+pub(crate) fn the_answers_rule_kubectl() {
     let Some(servers) = scenario::shared() else { return };
     let kubectl = |user, arguments: &str| {
         servers
@@ -241,8 +233,7 @@ fn the_answers_rule_kubectl() {
     );
 }
 
-#[test]
-fn kubectl_auth_can_i_sees_the_answers() {
+pub(crate) fn kubectl_auth_can_i_sees_the_answers() {
     let Some(servers) = scenario::shared() else { return };
     let can_i = |user, question: &str| {
         let arguments: Vec<_> = ["auth", "can-i"].into_iter().chain(question.split(' ')).collect();

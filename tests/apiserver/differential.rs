@@ -6,10 +6,10 @@
 //!                          same answer, same reason
 //! ```
 
-mod count;
-mod objects;
+pub(crate) mod count;
+pub(crate) mod objects;
 pub(crate) mod random;
-mod reviews;
+pub(crate) mod reviews;
 
 use crate::binaries;
 use crate::cluster::{Cluster, User};
@@ -43,15 +43,13 @@ pub(crate) fn cluster() -> Option<&'static Cluster> {
     binaries::find().map(|_| &*CLUSTER)
 }
 
-#[test]
-fn an_api_server_without_webhook_rules_by_its_own_rbac() {
+pub(crate) fn an_api_server_without_webhook_rules_by_its_own_rbac() {
     let Some(cluster) = cluster() else { return };
     assert_eq!(cluster.status("alice", "/api/v1/namespaces/default/pods"), 403);
     assert_eq!(cluster.status("alice", "/version"), 200);
 }
 
-#[test]
-fn random_reviews_are_answered_as_by_the_rbac_of_the_api_server() {
+pub(crate) fn random_reviews_are_answered_as_by_the_rbac_of_the_api_server() {
     let Some(cluster) = cluster() else { return };
     let seed = std::env::var(SEED).map_or(USUAL_SEED, |seed| seed.parse().unwrap());
     println!("{SEED}={seed}");
@@ -196,8 +194,7 @@ fn ask(gateway: &Gateway, spec: &Value) -> Value {
 
 /// Only the controller manager aggregates, and none runs here: the API
 /// server's own `admin`, `edit` and `view` have no rules of their own.
-#[test]
-fn the_roles_that_kubernetes_aggregates_are_aggregated() {
+pub(crate) fn the_roles_that_kubernetes_aggregates_are_aggregated() {
     let Some(cluster) = cluster() else { return };
     let gateway = gateway_of(cluster, "aggregation");
     let binding = |role: &str| {

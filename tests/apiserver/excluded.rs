@@ -50,8 +50,7 @@ fn reviews() -> Vec<(&'static str, Value)> {
     ]
 }
 
-#[test]
-fn token_and_access_reviews_come_to_no_webhook() {
+pub(crate) fn token_and_access_reviews_come_to_no_webhook() {
     if binaries::since(1, 37).is_none() {
         return;
     }

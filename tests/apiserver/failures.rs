@@ -35,8 +35,7 @@ const PUPPIES: &str = "/api/v1/namespaces/puppies/configmaps";
 /// A call that failed under `failurePolicy: Deny` is the user's error 500.
 const REFUSED: u16 = 500;
 
-#[test]
-fn who_shows_no_known_certificate_is_refused() {
+pub(crate) fn who_shows_no_known_certificate_is_refused() {
     let Some(servers) = scenario::shared() else { return };
     let review = reviews::authorization(&json!({
         "user": "alice", "nonResourceAttributes": {"path": "/version", "verb": "get"},
@@ -49,15 +48,13 @@ fn who_shows_no_known_certificate_is_refused() {
     assert!(ask(Some(&stranger)).map_or(true, |answer| answer.status == 401));
 }
 
-#[test]
-fn a_certificate_of_another_authority_is_refused_and_fails_under_deny() {
+pub(crate) fn a_certificate_of_another_authority_is_refused_and_fails_under_deny() {
     let Some(servers) = scenario::shared() else { return };
     servers.cluster.bind_everything("sid");
     assert_eq!(servers.cluster.status("sid", PUPPIES), REFUSED);
 }
 
-#[test]
-fn a_certificate_of_another_authority_is_refused_and_falls_through_under_no_opinion() {
+pub(crate) fn a_certificate_of_another_authority_is_refused_and_falls_through_under_no_opinion() {
     let Some(servers) = scenario::shared() else { return };
     servers.cluster.grant_everything("sue");
     assert_eq!(servers.cluster.status("sue", PUPPIES), 200, "RBAC allows it");
@@ -69,8 +66,7 @@ fn a_certificate_of_another_authority_is_refused_and_falls_through_under_no_opin
     assert_eq!(services, 200, "no policy is heard");
 }
 
-#[test]
-fn a_gateway_that_is_down_fails_under_deny() {
+pub(crate) fn a_gateway_that_is_down_fails_under_deny() {
     let Some(servers) = scenario::shared() else { return };
     let gateway = servers.gateway_of_route("via:down-deny");
     assert_eq!(servers.cluster.status("dan", KITTENS), 200);
@@ -86,8 +82,7 @@ fn a_gateway_that_is_down_fails_under_deny() {
     drop(gateway);
 }
 
-#[test]
-fn a_gateway_that_is_down_falls_through_under_no_opinion() {
+pub(crate) fn a_gateway_that_is_down_falls_through_under_no_opinion() {
     let Some(servers) = scenario::shared() else { return };
     let services = "/api/v1/namespaces/kittens/services";
     let gateway = servers.gateway_of_route("via:down-no-opinion");

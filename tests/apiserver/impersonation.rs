@@ -150,8 +150,7 @@ fn asked_about(servers: &Scenario, user: &str, count: usize) -> Vec<String> {
     asked()
 }
 
-#[test]
-fn a_mode_asks_about_the_request_and_about_whoever_is_impersonated() {
+pub(crate) fn a_mode_asks_about_the_request_and_about_whoever_is_impersonated() {
     let Some(servers) = shared() else { return };
     assert_eq!(servers.cluster.status("mia", PODS), 403);
     let listed = get_as(&servers, "mia", "ann", PODS);
@@ -169,8 +168,7 @@ fn a_mode_asks_about_the_request_and_about_whoever_is_impersonated() {
     );
 }
 
-#[test]
-fn a_service_account_is_asked_about_in_its_namespace() {
+pub(crate) fn a_service_account_is_asked_about_in_its_namespace() {
     let Some(servers) = shared() else { return };
     let listed = get_as(&servers, "sam", "system:serviceaccount:kittens:robot", PODS);
     assert_eq!(listed.status, 200, "{}", listed.text());
@@ -184,8 +182,7 @@ fn a_service_account_is_asked_about_in_its_namespace() {
 }
 
 /// What `portcullis check` warns of.
-#[test]
-fn a_deny_on_the_legacy_verb_alone_is_passed_by_a_constrained_mode() {
+pub(crate) fn a_deny_on_the_legacy_verb_alone_is_passed_by_a_constrained_mode() {
     let Some(servers) = shared() else { return };
     assert_eq!(get_as(&servers, "max", "ann", PODS).status, 200);
     let refused = get_as(&servers, "moe", "ann", PODS);
@@ -194,8 +191,7 @@ fn a_deny_on_the_legacy_verb_alone_is_passed_by_a_constrained_mode() {
 }
 
 /// Likewise.
-#[test]
-fn whoever_may_impersonate_a_node_passes_every_deny() {
+pub(crate) fn whoever_may_impersonate_a_node_passes_every_deny() {
     let Some(servers) = shared() else { return };
     assert_eq!(servers.cluster.status("nia", PODS), 403);
     let listed = get_as(&servers, "nia", "system:node:imposter", PODS);

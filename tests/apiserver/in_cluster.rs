@@ -5,8 +5,7 @@ use crate::harness::folder::Folder;
 use crate::scenario;
 use serde_json::{Value, json};
 
-#[test]
-fn kubectl_apply_k_installs_the_gateway_without_any_key_that_it_does_not_need() {
+pub(crate) fn kubectl_apply_k_installs_the_gateway_without_any_key_that_it_does_not_need() {
     let Some(servers) = scenario::shared() else { return };
     let folder = Folder::new("in-cluster");
     let set_up = SetUp::make(&folder.path().join("set-up"));

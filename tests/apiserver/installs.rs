@@ -1,7 +1,7 @@
 //! The manifests of `deploy/`, as kubectl and helm render them: an API server takes each,
 //! and all of them run the gateway in the same way as `init --in-cluster`.
 
-mod helm;
+pub(crate) mod helm;
 
 use crate::control_plane::servers::{OWN_NAMESPACE, SetUp};
 use crate::harness::folder::Folder;
@@ -161,8 +161,7 @@ fn common(pod: &Value) -> Value {
     pod
 }
 
-#[test]
-fn an_api_server_takes_every_overlay() {
+pub(crate) fn an_api_server_takes_every_overlay() {
     let Some(servers) = scenario::shared() else { return };
     for name in ["base", "overlays/in-cluster", "overlays/static-pod"] {
         let text = kustomize(&servers, &project("deploy/kustomize").join(name));
@@ -170,8 +169,7 @@ fn an_api_server_takes_every_overlay() {
     }
 }
 
-#[test]
-fn a_static_pod_a_deployment_and_what_init_writes_run_the_same() {
+pub(crate) fn a_static_pod_a_deployment_and_what_init_writes_run_the_same() {
     let Some(servers) = scenario::shared() else { return };
     let folder = Folder::new("installs");
     let set_up = folder.path().join("set-up");
@@ -205,8 +203,7 @@ fn a_static_pod_a_deployment_and_what_init_writes_run_the_same() {
     }
 }
 
-#[test]
-fn only_host_network_and_loopback_probes_are_more_than_restricted_allows() {
+pub(crate) fn only_host_network_and_loopback_probes_are_more_than_restricted_allows() {
     let Some(servers) = scenario::shared() else { return };
     let pod_of = |objects: &[Value]| {
         let template = &find(objects, "Deployment", "portcullis")["spec"]["template"];
@@ -226,8 +223,7 @@ fn only_host_network_and_loopback_probes_are_more_than_restricted_allows() {
 }
 
 /// The ServiceAccount of the gateway may do what the user of a gateway outside may do.
-#[test]
-fn the_component_watch_binds_the_service_account() {
+pub(crate) fn the_component_watch_binds_the_service_account() {
     let Some(servers) = scenario::shared() else { return };
     let objects = overlay(&servers, "overlays/in-cluster");
     let binding = find(&objects, "ClusterRoleBinding", "portcullis-gateway");
@@ -243,8 +239,7 @@ fn the_component_watch_binds_the_service_account() {
 
 /// The folder of `init` is where the manifests say, so that `kubectl apply -k` of it makes
 /// the Secrets that they mount.
-#[test]
-fn the_secrets_of_init_are_those_that_the_manifests_mount() {
+pub(crate) fn the_secrets_of_init_are_those_that_the_manifests_mount() {
     let Some(servers) = scenario::shared() else { return };
     let folder = Folder::new("installs");
     let set_up = SetUp::init(

@@ -55,8 +55,7 @@ fn assert_ruled(cluster: &Cluster) {
     assert_eq!(cluster.status("dave", secrets), 403, "denied");
 }
 
-#[test]
-fn the_older_flag_asks_in_v1beta1_by_default() {
+pub(crate) fn the_older_flag_asks_in_v1beta1_by_default() {
     let Some(servers) = scenario::shared() else { return };
     let Some(cluster) = start(&servers, &[]) else {
         return;
@@ -64,8 +63,7 @@ fn the_older_flag_asks_in_v1beta1_by_default() {
     assert_ruled(&cluster);
 }
 
-#[test]
-fn the_older_flag_asks_in_v1() {
+pub(crate) fn the_older_flag_asks_in_v1() {
     let Some(servers) = scenario::shared() else { return };
     let Some(cluster) = start(&servers, &["--authorization-webhook-version=v1"]) else {
         return;

@@ -247,8 +247,7 @@ fn portcullis(cluster: &Cluster, user: &str, arguments: &str) -> Ran {
         .into()
 }
 
-#[test]
-fn who_can_and_what_can_read_rbac_and_denies_of_the_cluster() {
+pub(crate) fn who_can_and_what_can_read_rbac_and_denies_of_the_cluster() {
     let Some(server) = Lease::of(&SHARED) else { return };
     let run = portcullis(&server.0, "admin", "who-can get secrets -n shop -o json");
     assert_eq!(run.code, Some(0), "{run:?}");
@@ -292,8 +291,7 @@ spec:
   reason: temps see no secrets
 "#;
 
-#[test]
-fn the_files_of_the_gateway_and_the_cluster_answer_together() {
+pub(crate) fn the_files_of_the_gateway_and_the_cluster_answer_together() {
     let Some(server) = Lease::of(&SHARED) else { return };
     let folder = Folder::new("live-files");
     let set_up = folder.path().join("gateway");
@@ -347,8 +345,7 @@ fn the_files_of_the_gateway_and_the_cluster_answer_together() {
     }
 }
 
-#[test]
-fn who_lacks_a_permission_is_told_which() {
+pub(crate) fn who_lacks_a_permission_is_told_which() {
     let Some(server) = Lease::of(&SHARED) else { return };
     for command in ["who-can get secrets", "scan -A"] {
         let run = portcullis(&server.0, "bob", command);
@@ -369,8 +366,7 @@ fn who_lacks_a_permission_is_told_which() {
     );
 }
 
-#[test]
-fn as_the_plugin_of_kubectl_it_asks_the_cluster_of_the_context() {
+pub(crate) fn as_the_plugin_of_kubectl_it_asks_the_cluster_of_the_context() {
     let Some(server) = Lease::of(&SHARED) else { return };
     let folder = tempfile::tempdir().unwrap();
     symlink(
@@ -396,8 +392,7 @@ fn as_the_plugin_of_kubectl_it_asks_the_cluster_of_the_context() {
     assert!(run.stdout.contains("RoleBinding/shop/readers, rule 0"), "{run:?}");
 }
 
-#[test]
-fn a_cluster_is_scanned_page_by_page_and_reports_are_written() {
+pub(crate) fn a_cluster_is_scanned_page_by_page_and_reports_are_written() {
     let Some(server) = Lease::of(&SHARED) else { return };
     let cluster = &server.0;
     // Of a namespace of which nothing is judged any more.
@@ -453,8 +448,7 @@ fn a_cluster_is_scanned_page_by_page_and_reports_are_written() {
     );
 }
 
-#[test]
-fn manifests_are_judged_by_the_policies_of_the_cluster() {
+pub(crate) fn manifests_are_judged_by_the_policies_of_the_cluster() {
     let Some(server) = Lease::of(&SHARED) else { return };
     let file = server.0.folder().join("new.yaml");
     std::fs::write(
@@ -471,8 +465,7 @@ fn manifests_are_judged_by_the_policies_of_the_cluster() {
     );
 }
 
-#[test]
-fn a_definition_in_manifests_is_no_match_for_what_the_cluster_serves() {
+pub(crate) fn a_definition_in_manifests_is_no_match_for_what_the_cluster_serves() {
     let Some(server) = Lease::of(&SHARED) else { return };
     let file = server.0.folder().join("defined.yaml");
     let object = "apiVersion: openreports.io/v1alpha1\nkind: Report\nmetadata: {name: a, namespace: bank}\n";

@@ -26,8 +26,7 @@ spec:
   - {verbs: [get, list], apiGroups: [''], resources: [pods]}
 ";
 
-#[test]
-fn the_next_request_is_decided_by_the_policies_just_loaded() {
+pub(crate) fn the_next_request_is_decided_by_the_policies_just_loaded() {
     let Some(servers) = scenario::shared() else { return };
     let file = servers.gateway.manifests().join("rita.yaml");
     assert_eq!(servers.cluster.status("rita", PODS), 403);

@@ -205,8 +205,7 @@ fn with_refresh(folder: &Folder, program: &Path, refresh: &str) -> std::path::Pa
     path
 }
 
-#[test]
-fn certificates_are_renewed_under_load_without_losing_a_request() {
+pub(crate) fn certificates_are_renewed_under_load_without_losing_a_request() {
     let Some(binaries) = binaries::find() else { return };
     let servers = Servers::start(binaries, "2s");
     servers.under_load(|load| {
@@ -225,9 +224,7 @@ fn certificates_are_renewed_under_load_without_losing_a_request() {
     });
 }
 
-#[test]
-#[ignore = "a quarter of an hour at an API server's own pace: just renewal"]
-fn the_authority_is_renewed_at_an_api_server_s_own_pace_and_no_request_is_lost() {
+pub(crate) fn the_authority_is_renewed_at_an_api_server_s_own_pace_and_no_request_is_lost() {
     let Some(binaries) = binaries::find() else { return };
     let servers = Servers::start(binaries, "5m");
     servers.under_load(|load| {

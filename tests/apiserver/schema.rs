@@ -1,10 +1,10 @@
 //! The tables of built-in types and resources, against what API servers say of them. They have
 //! what each version that is tested has.
 
-mod contained;
-mod definitions;
-mod go_types;
-mod resources;
+pub(crate) mod contained;
+pub(crate) mod definitions;
+pub(crate) mod go_types;
+pub(crate) mod resources;
 
 use crate::binaries::{self, Binaries};
 use crate::cluster::Cluster;
@@ -35,8 +35,7 @@ struct Said {
     resources: Resources,
 }
 
-#[test]
-fn every_type_and_resource_of_the_api_server_is_in_the_tables() {
+pub(crate) fn every_type_and_resource_of_the_api_server_is_in_the_tables() {
     let Some(binaries) = binaries::find() else { return };
     let Some(said) = said(&binaries) else { return };
     let types = committed(TYPES);
@@ -64,8 +63,7 @@ fn every_type_and_resource_of_the_api_server_is_in_the_tables() {
     );
 }
 
-#[test]
-fn the_tables_are_what_the_api_servers_of_all_versions_say_together() {
+pub(crate) fn the_tables_are_what_the_api_servers_of_all_versions_say_together() {
     let (Some(newest), Some(older)) = (binaries::find(), binaries::older()) else {
         return;
     };

@@ -93,8 +93,7 @@ fn assert_lists(user: &str, allowed: &[&str], refused: &[&str]) {
     }
 }
 
-#[test]
-fn a_list_is_allowed_when_its_field_selector_is_narrow_enough() {
+pub(crate) fn a_list_is_allowed_when_its_field_selector_is_narrow_enough() {
     assert_lists(
         "fiona",
         &[
@@ -113,8 +112,7 @@ fn a_list_is_allowed_when_its_field_selector_is_narrow_enough() {
     );
 }
 
-#[test]
-fn a_deny_spares_a_list_whose_field_selector_is_narrow_enough() {
+pub(crate) fn a_deny_spares_a_list_whose_field_selector_is_narrow_enough() {
     let Some(servers) = scenario::shared() else { return };
     servers.cluster.grant_everything("agent");
     assert_lists(
@@ -142,8 +140,7 @@ fn a_deny_spares_a_list_whose_field_selector_is_narrow_enough() {
     );
 }
 
-#[test]
-fn a_list_is_allowed_when_its_label_selector_is_narrow_enough() {
+pub(crate) fn a_list_is_allowed_when_its_label_selector_is_narrow_enough() {
     assert_lists(
         "larry",
         &[
@@ -164,8 +161,7 @@ fn a_list_is_allowed_when_its_label_selector_is_narrow_enough() {
     );
 }
 
-#[test]
-fn a_deletion_of_many_is_allowed_when_its_label_selector_is_narrow_enough() {
+pub(crate) fn a_deletion_of_many_is_allowed_when_its_label_selector_is_narrow_enough() {
     let Some(servers) = scenario::shared() else { return };
     let larry = servers.cluster.user("larry");
     let pods = "/api/v1/namespaces/kittens/pods";
@@ -186,8 +182,7 @@ fn a_deletion_of_many_is_allowed_when_its_label_selector_is_narrow_enough() {
     assert_eq!(larry.delete(pods).unwrap().status, 403);
 }
 
-#[test]
-fn a_deny_spares_a_list_whose_label_selector_is_narrow_enough() {
+pub(crate) fn a_deny_spares_a_list_whose_label_selector_is_narrow_enough() {
     let Some(servers) = scenario::shared() else { return };
     servers.cluster.grant_everything("lena");
     assert_lists(

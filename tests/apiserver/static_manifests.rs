@@ -134,8 +134,7 @@ fn assert_refused(response: &Response, by: &str) {
     assert!(response.text().contains(by), "{}", response.text());
 }
 
-#[test]
-fn static_registrations_cannot_be_removed_through_the_api() {
+pub(crate) fn static_registrations_cannot_be_removed_through_the_api() {
     let Some(servers) = shared() else { return };
     let admin = servers.cluster.admin();
     for kind in ["Validating", "Mutating"] {
@@ -162,8 +161,7 @@ fn static_registrations_cannot_be_removed_through_the_api() {
     assert_refused(&refused, "the ordinary policy refuses this");
 }
 
-#[test]
-fn a_request_comes_to_the_gateway_once_for_each_phase() {
+pub(crate) fn a_request_comes_to_the_gateway_once_for_each_phase() {
     let Some(servers) = shared() else { return };
     assert!(!std::path::Path::new(&servers.set_up.path("webhooks.yaml")).exists());
     assert_eq!(servers.create_config_map("once").status, 201);
@@ -174,8 +172,7 @@ fn a_request_comes_to_the_gateway_once_for_each_phase() {
     assert_eq!(servers.asked_about("once"), ["mutate", "validate"]);
 }
 
-#[test]
-fn only_static_policies_of_the_gateway_judge_policies_and_bindings() {
+pub(crate) fn only_static_policies_of_the_gateway_judge_policies_and_bindings() {
     let Some(servers) = shared() else { return };
     let bind = |name: &str| {
         let collection = format!("{GROUP}/validatingadmissionpolicybindings");
@@ -207,8 +204,7 @@ fn only_static_policies_of_the_gateway_judge_policies_and_bindings() {
 }
 
 /// The API server looks once a minute, and whenever the system tells it of a change.
-#[test]
-fn a_changed_registration_is_read_again_and_a_faulty_one_changes_nothing() {
+pub(crate) fn a_changed_registration_is_read_again_and_a_faulty_one_changes_nothing() {
     let Some(servers) = shared() else { return };
     let file = "static/validating/portcullis.yaml";
     let namespace = "unasked";
@@ -248,8 +244,7 @@ fn a_changed_registration_is_read_again_and_a_faulty_one_changes_nothing() {
     servers.set_up.rewrite(file, |_| good);
 }
 
-#[test]
-fn an_api_server_starts_with_static_registrations_while_no_gateway_answers() {
+pub(crate) fn an_api_server_starts_with_static_registrations_while_no_gateway_answers() {
     let Some(binaries) = binaries::since(1, 37) else {
         return;
     };

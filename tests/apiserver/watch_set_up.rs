@@ -127,8 +127,7 @@ fn token_controller(cluster: &Cluster, programs: &Controllers) -> Process {
     )
 }
 
-#[test]
-fn the_commands_that_init_prints_let_the_gateway_know_the_rbac_of_its_cluster() {
+pub(crate) fn the_commands_that_init_prints_let_the_gateway_know_the_rbac_of_its_cluster() {
     let (Some(binaries), Some(controllers)) = (binaries::find(), binaries::controllers()) else {
         return;
     };

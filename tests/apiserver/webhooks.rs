@@ -9,9 +9,9 @@
 //!              /direct/m1 …    /behind/m1 …     one server: m1, m2, m3 mutate, v1, v2, v3 validate
 //! ```
 
-mod between;
-mod chain;
-mod objects;
-mod past;
-mod same;
-mod servers;
+pub(crate) mod between;
+pub(crate) mod chain;
+pub(crate) mod objects;
+pub(crate) mod past;
+pub(crate) mod same;
+pub(crate) mod servers;

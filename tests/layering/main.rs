@@ -12,6 +12,8 @@ mod circles;
 mod documents;
 mod source;
 
+use std::path::{Path, PathBuf};
+
 use circles::Files;
 use source::{Source, sources};
 
@@ -53,6 +55,24 @@ fn modules_use_only_what_stands_below_them() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What `harness = false` makes of `#[test]` is nothing: such a test would never run.
+#[test]
+fn tests_that_a_program_lists_are_not_marked_as_tests() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut marked = Vec::new();
+    for program in ["tests/apiserver", "tests/oracle"] {
+        let mut paths = Vec::new();
+        source::walk(&top.join(program), &mut paths);
+        assert!(paths.len() > 10, "{program}");
+        let is_marked = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).unwrap();
+            text.lines().any(|line| line.trim_start().starts_with("#[test]"))
+        };
+        marked.extend(paths.into_iter().filter(is_marked));
+    }
+    assert!(marked.is_empty(), "list them in main.rs instead: {marked:?}");
 }
 
 /// Logs are for people: `peer=Some(127.0.0.1:5)` is not.

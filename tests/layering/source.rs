@@ -51,7 +51,7 @@ pub(crate) fn sources() -> Vec<Source> {
     found
 }
 
-fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+pub(crate) fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

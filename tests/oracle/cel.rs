@@ -88,19 +88,16 @@ impl Both {
     }
 }
 
-#[test]
-fn random_expressions_are_what_kubernetes_1_37_makes_of_them() {
+pub(crate) fn random_expressions_are_what_kubernetes_1_37_makes_of_them() {
     compare("1.37", 37, 20_000);
 }
 
-#[test]
-fn random_expressions_are_what_kubernetes_1_36_makes_of_them() {
+pub(crate) fn random_expressions_are_what_kubernetes_1_36_makes_of_them() {
     compare("1.36", 36, 20_000);
 }
 
 /// Their cel-go is that of 1.36, and so is their code of libraries, but for comments.
-#[test]
-fn random_expressions_are_what_kubernetes_1_34_and_1_35_make_of_them() {
+pub(crate) fn random_expressions_are_what_kubernetes_1_34_and_1_35_make_of_them() {
     for minor in [34, 35] {
         compare("1.36", minor, 3_000);
     }
@@ -156,8 +153,7 @@ fn compare(server: &str, minor: u32, count: usize) {
     report(found, count, version);
 }
 
-#[test]
-fn every_difference_of_the_table_is_still_one() {
+pub(crate) fn every_difference_of_the_table_is_still_one() {
     for (server, minor) in [("1.36", 36), (NEWEST, 37)] {
         let version = Version::new(minor);
         let Some(mut both) = Both::start(server, version) else {
@@ -177,8 +173,7 @@ fn every_difference_of_the_table_is_still_one() {
     }
 }
 
-#[test]
-fn the_grammar_calls_every_function_of_kubernetes() {
+pub(crate) fn the_grammar_calls_every_function_of_kubernetes() {
     let Some(mut oracle) = Oracle::of_expressions(NEWEST, Version::NEWEST) else {
         return;
     };

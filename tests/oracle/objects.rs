@@ -396,8 +396,7 @@ fn differing(path: &str, expected: &Value, actual: &Value, found: &mut Vec<Strin
     }
 }
 
-#[test]
-fn changed_objects_are_what_their_go_types_make_of_them() {
+pub(crate) fn changed_objects_are_what_their_go_types_make_of_them() {
     let Some(mut oracle) = Oracle::start("objects") else {
         return;
     };

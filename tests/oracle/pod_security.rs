@@ -315,8 +315,7 @@ fn set_some(random: &mut Random, object: &mut Value, fields: &[&str], values: &[
 
 // === tests ===
 
-#[test]
-fn generated_pods_are_refused_by_the_controls_that_refuse_them_in_kubernetes() {
+pub(crate) fn generated_pods_are_refused_by_the_controls_that_refuse_them_in_kubernetes() {
     let Some(mut oracle) = Oracle::start("pod-security") else {
         return;
     };
@@ -357,8 +356,7 @@ fn generated_pods_are_refused_by_the_controls_that_refuse_them_in_kubernetes() {
     assert_eq!(few.count(), 0, "too few pods are taken or refused: {tally:?}");
 }
 
-#[test]
-fn every_control_says_of_which_version_it_is() {
+pub(crate) fn every_control_says_of_which_version_it_is() {
     let text = text();
     let label = format!("labels: {{app.kubernetes.io/version: \"{NEWEST}\"}}");
     assert_eq!(text.matches(&label).count(), CHECKS.len());

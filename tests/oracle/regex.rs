@@ -93,8 +93,7 @@ fn compare(oracle: &mut Oracle, cases: &[Case]) {
     );
 }
 
-#[test]
-fn random_patterns_are_read_as_go_reads_them() {
+pub(crate) fn random_patterns_are_read_as_go_reads_them() {
     let Some(mut oracle) = Oracle::start("regex") else {
         return;
     };
@@ -103,8 +102,7 @@ fn random_patterns_are_read_as_go_reads_them() {
     compare(&mut oracle, &cases);
 }
 
-#[test]
-fn every_pattern_of_the_tables_is_read_as_go_reads_it() {
+pub(crate) fn every_pattern_of_the_tables_is_read_as_go_reads_it() {
     let Some(mut oracle) = Oracle::start("regex") else {
         return;
     };

@@ -12,8 +12,7 @@ struct Tables {
     text: String,
 }
 
-#[test]
-fn the_unicode_tables_are_those_of_go() {
+pub(crate) fn the_unicode_tables_are_those_of_go() {
     let Some(mut oracle) = Oracle::start("tables") else {
         return;
     };

@@ -51,8 +51,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-#[test]
-fn bytes_that_are_no_text_are_judged_and_patched_as_they_are() {
+pub(crate) fn bytes_that_are_no_text_are_judged_and_patched_as_they_are() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     let created = admin
@@ -81,8 +80,7 @@ fn widget(name: &str, size: u32, levels: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-#[test]
-fn a_custom_resource_of_thousands_of_levels_is_judged() {
+pub(crate) fn a_custom_resource_of_thousands_of_levels_is_judged() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     for levels in [1_000, 9_000, 9_990] {

@@ -116,8 +116,7 @@ fn widget(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
 }
 
-#[test]
-fn a_custom_resource_is_created_mutated_or_denied() {
+pub(crate) fn a_custom_resource_is_created_mutated_or_denied() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     let rest = json!({"large": 9_007_199_254_740_993_i64, "list": [1, "two", null], "a/b~c": {}});
@@ -132,8 +131,7 @@ fn a_custom_resource_is_created_mutated_or_denied() {
     assert_denied(&denied, 422, "this widget is too large");
 }
 
-#[test]
-fn an_update_of_a_custom_resource_is_compared_with_the_old_one() {
+pub(crate) fn an_update_of_a_custom_resource_is_compared_with_the_old_one() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     let mut stored = object(
@@ -156,8 +154,7 @@ fn an_update_of_a_custom_resource_is_compared_with_the_old_one() {
     );
 }
 
-#[test]
-fn a_custom_resource_is_scaled_or_not() {
+pub(crate) fn a_custom_resource_is_scaled_or_not() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     let wanted = widget("scaled", json!({"size": 1, "replicas": 1}));
@@ -173,8 +170,7 @@ fn a_custom_resource_is_scaled_or_not() {
     assert_denied(&scale(4), 422, "that is too many widgets");
 }
 
-#[test]
-fn a_custom_resource_is_deleted_or_kept() {
+pub(crate) fn a_custom_resource_is_deleted_or_kept() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     for (name, in_use) in [("used", true), ("unused", false)] {
@@ -189,8 +185,7 @@ fn a_custom_resource_is_deleted_or_kept() {
     object(&admin.delete(&format!("{WIDGETS}/unused")).unwrap(), 200);
 }
 
-#[test]
-fn a_custom_resource_is_applied_by_the_server_or_denied() {
+pub(crate) fn a_custom_resource_is_applied_by_the_server_or_denied() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     let apply = |size: u32| {

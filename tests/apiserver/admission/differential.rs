@@ -8,10 +8,10 @@
 //!
 //! The policies of the other tests are in force on both sides too.
 
-mod configurations;
-mod policies;
-mod requests;
-mod values;
+pub(crate) mod configurations;
+pub(crate) mod policies;
+pub(crate) mod requests;
+pub(crate) mod values;
 
 use super::servers::{self, Servers};
 use super::{custom_resources, pods};
@@ -60,8 +60,7 @@ pub(super) fn prepare(cluster: &Cluster) {
     cluster.create("/api/v1/namespaces", &namespace());
 }
 
-#[test]
-fn random_requests_come_out_as_by_the_policies_of_the_api_server() {
+pub(crate) fn random_requests_come_out_as_by_the_policies_of_the_api_server() {
     let Some(ours) = servers::shared() else { return };
     let theirs = differential::cluster().unwrap();
     println!("{SEED}={}", seed());

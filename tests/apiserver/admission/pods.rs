@@ -166,8 +166,7 @@ fn known_by(servers: &servers::Servers, method: &str) -> f64 {
     servers.gateway.metric(&series).unwrap()
 }
 
-#[test]
-fn the_validating_plugin_proves_itself_by_certificate() {
+pub(crate) fn the_validating_plugin_proves_itself_by_certificate() {
     let Some(servers) = servers::shared() else { return };
     let before = known_by(&servers, "certificate");
     let answer = servers
@@ -179,8 +178,7 @@ fn the_validating_plugin_proves_itself_by_certificate() {
     assert!(known_by(&servers, "certificate") > before);
 }
 
-#[test]
-fn the_validating_plugin_proves_itself_by_token() {
+pub(crate) fn the_validating_plugin_proves_itself_by_token() {
     let Some(servers) = servers::shared() else { return };
     let before = known_by(&servers, "bearer");
     let target = format!("/api/v1/namespaces/{BY_TOKEN}/configmaps");
@@ -193,8 +191,7 @@ fn the_validating_plugin_proves_itself_by_token() {
     assert!(known_by(&servers, "bearer") > before);
 }
 
-#[test]
-fn the_mutating_plugin_proves_itself_by_password() {
+pub(crate) fn the_mutating_plugin_proves_itself_by_password() {
     let Some(servers) = servers::shared() else { return };
     let before = known_by(&servers, "basic");
     let answer = servers
@@ -206,8 +203,7 @@ fn the_mutating_plugin_proves_itself_by_password() {
     assert!(known_by(&servers, "basic") > before);
 }
 
-#[test]
-fn a_pod_is_created_or_denied() {
+pub(crate) fn a_pod_is_created_or_denied() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     object(&admin.post(PODS, &pod("created", "cat:1")).unwrap(), 201);
@@ -220,8 +216,7 @@ fn a_pod_is_created_or_denied() {
     assert_eq!(admin.get(&format!("{PODS}/denied")).unwrap().status, 404);
 }
 
-#[test]
-fn a_pod_is_stored_as_the_patch_makes_it() {
+pub(crate) fn a_pod_is_stored_as_the_patch_makes_it() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     let mut wanted = pod("mutated", "cat:1");
@@ -232,8 +227,7 @@ fn a_pod_is_stored_as_the_patch_makes_it() {
     assert_eq!(stored["metadata"]["annotations"], expected);
 }
 
-#[test]
-fn an_update_of_a_pod_is_denied_and_mutated() {
+pub(crate) fn an_update_of_a_pod_is_denied_and_mutated() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     let mut stored = object(&admin.post(PODS, &pod("updated", "cat:1")).unwrap(), 201);
@@ -253,8 +247,7 @@ fn an_update_of_a_pod_is_denied_and_mutated() {
     assert_eq!(updated.pointer(TEAM), Some(&json!(KITTENS)));
 }
 
-#[test]
-fn a_pod_is_deleted_or_kept() {
+pub(crate) fn a_pod_is_deleted_or_kept() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     object(&admin.post(PODS, &pod("loose", "cat:1")).unwrap(), 201);
@@ -271,8 +264,7 @@ fn a_pod_is_deleted_or_kept() {
     object(&admin.get(&format!("{PODS}/kept")).unwrap(), 200);
 }
 
-#[test]
-fn a_command_in_a_pod_is_let_through_or_denied() {
+pub(crate) fn a_command_in_a_pod_is_let_through_or_denied() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     object(&admin.post(PODS, &pod("exec", "cat:1")).unwrap(), 201);
@@ -291,8 +283,7 @@ fn a_command_in_a_pod_is_let_through_or_denied() {
     );
 }
 
-#[test]
-fn a_deployment_is_scaled_or_not() {
+pub(crate) fn a_deployment_is_scaled_or_not() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     let deployments = "/apis/apps/v1/namespaces/kittens/deployments";
@@ -321,8 +312,7 @@ fn a_deployment_is_scaled_or_not() {
     assert_denied(&scale(6), 422, "from 5 to 6 is too far");
 }
 
-#[test]
-fn a_dry_run_is_judged_and_stores_nothing() {
+pub(crate) fn a_dry_run_is_judged_and_stores_nothing() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     let target = format!("{PODS}?dryRun=All");
@@ -333,8 +323,7 @@ fn a_dry_run_is_judged_and_stores_nothing() {
     assert_eq!(admin.get(&format!("{PODS}/tried")).unwrap().status, 404);
 }
 
-#[test]
-fn a_warning_reaches_the_user() {
+pub(crate) fn a_warning_reaches_the_user() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     let warned = admin.post(PODS, &pod("warned", "old.example/cat:1")).unwrap();
@@ -347,8 +336,7 @@ fn a_warning_reaches_the_user() {
     assert!(quiet.header_values("Warning").is_empty(), "{quiet:?}");
 }
 
-#[test]
-fn a_pod_is_applied_by_the_server_or_denied() {
+pub(crate) fn a_pod_is_applied_by_the_server_or_denied() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     let apply = |image: &str| {

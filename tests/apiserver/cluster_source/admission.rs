@@ -70,8 +70,7 @@ pub(super) fn selected() -> Value {
     json!({LABEL.0: LABEL.1})
 }
 
-#[test]
-fn only_selected_policies_are_run_for_namespaces_as_they_are_labelled() {
+pub(crate) fn only_selected_policies_are_run_for_namespaces_as_they_are_labelled() {
     let Some(servers) = servers::shared() else { return };
     let spec = json!({"validations": [{"expression": "false", "message": "never"}]});
     let binding =
@@ -114,8 +113,7 @@ fn only_selected_policies_are_run_for_namespaces_as_they_are_labelled() {
     }
 }
 
-#[test]
-fn parameters_are_followed_as_soon_as_a_policy_takes_them() {
+pub(crate) fn parameters_are_followed_as_soon_as_a_policy_takes_them() {
     let Some(servers) = servers::shared() else { return };
     let spec = json!({
         "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},

@@ -101,8 +101,7 @@ impl WatchedObjects {
     }
 }
 
-#[test]
-fn all_watches_by_a_client_certificate_share_one_connection_and_find_a_restarted_api_server() {
+pub(crate) fn all_watches_by_a_client_certificate_share_one_connection_and_find_a_restarted_api_server() {
     let users = Authority::new("users");
     let identity = users.client(GATEWAY.name, &[]);
     let started = WatchedObjects::start("connections-certificate", &users, |_| {
@@ -130,8 +129,7 @@ fn all_watches_by_a_client_certificate_share_one_connection_and_find_a_restarted
     assert!(eventually(is_gone), "{}", watched.gateway.tail());
 }
 
-#[test]
-fn a_token_file_that_is_replaced_counts_while_the_watches_go_on() {
+pub(crate) fn a_token_file_that_is_replaced_counts_while_the_watches_go_on() {
     let mut file = None;
     let started = WatchedObjects::start("connections-token", &Authority::new("users"), |folder| {
         let path = folder.write("gateway/token", cluster::token("nobody"));

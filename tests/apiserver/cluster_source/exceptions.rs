@@ -82,8 +82,7 @@ pub(super) fn ask(gateway: &Client, is_legacy: bool) -> Value {
     response.json()["response"].clone()
 }
 
-#[test]
-fn watched_exceptions_are_taken_where_the_configuration_says_so() {
+pub(crate) fn watched_exceptions_are_taken_where_the_configuration_says_so() {
     let Some(servers) = servers::shared() else { return };
     servers.cluster.create_namespace(NAMESPACE);
     let (folder, relay) = (Folder::new("cluster-exceptions"), Relay::new());
@@ -146,8 +145,7 @@ fn watched_exceptions_are_taken_where_the_configuration_says_so() {
     ]);
 }
 
-#[test]
-fn nobody_writes_exceptions_by_admin_or_edit() {
+pub(crate) fn nobody_writes_exceptions_by_admin_or_edit() {
     let Some(servers) = servers::shared() else { return };
     let text = fs::read_to_string(servers::shipped("cluster/exceptions.yaml")).unwrap();
     let roles: Vec<Value> = portcullis_policy::document::parse(None, &text)

@@ -4,8 +4,7 @@ use super::servers;
 use crate::harness::eventually;
 use serde_json::json;
 
-#[test]
-fn a_label_that_changes_counts_as_soon_as_the_watch_tells() {
+pub(crate) fn a_label_that_changes_counts_as_soon_as_the_watch_tells() {
     let Some(servers) = servers::shared() else { return };
     servers.cluster.create_namespace("flipped");
     let rule = json!({

@@ -14,8 +14,7 @@ fn policy(name: &str, effect: &str, path: &str) -> String {
     )
 }
 
-#[test]
-fn kubectl_manages_the_roles_that_the_gateway_decides_by() {
+pub(crate) fn kubectl_manages_the_roles_that_the_gateway_decides_by() {
     let Some(servers) = servers::shared() else { return };
     assert_eq!(servers::outcome(&servers.decision("carol", "/rbac")), "noOpinion");
     servers.kubectl(&[
@@ -48,8 +47,7 @@ fn kubectl_manages_the_roles_that_the_gateway_decides_by() {
     servers.wait_for("carol", "/rbac/other", "noOpinion");
 }
 
-#[test]
-fn a_policy_of_the_api_server_decides_its_own_requests() {
+pub(crate) fn a_policy_of_the_api_server_decides_its_own_requests() {
     let Some(servers) = servers::shared() else { return };
     assert_eq!(servers.cluster.status("dave", "/version"), 200);
     servers.apply("deny-version.yaml", &policy("deny-version", "Deny", "version"));
@@ -77,8 +75,7 @@ fn a_policy_of_the_api_server_decides_its_own_requests() {
     servers.wait_for("dave", "/version", "noOpinion");
 }
 
-#[test]
-fn policies_of_the_files_hold_beside_those_of_the_api_server() {
+pub(crate) fn policies_of_the_files_hold_beside_those_of_the_api_server() {
     let Some(servers) = servers::shared() else { return };
     servers.apply("beside.yaml", &policy("beside", "Deny", "beside"));
     // A user who may write to the API server cannot take away what the files say.
@@ -96,8 +93,7 @@ fn policies_of_the_files_hold_beside_those_of_the_api_server() {
     );
 }
 
-#[test]
-fn a_deny_edited_into_nonsense_keeps_denying() {
+pub(crate) fn a_deny_edited_into_nonsense_keeps_denying() {
     let Some(servers) = servers::shared() else { return };
     let condition = |expression: &str| {
         let spec =
@@ -134,8 +130,7 @@ fn a_deny_edited_into_nonsense_keeps_denying() {
     servers.kubectl(&["delete", "authorizationpolicy", "nonsense", "beside-nonsense"]);
 }
 
-#[test]
-fn a_collection_is_deleted_at_once() {
+pub(crate) fn a_collection_is_deleted_at_once() {
     let Some(servers) = servers::shared() else { return };
     let names: Vec<String> = (0..20).map(|number| format!("collection-{number}")).collect();
     let text: String = names
@@ -150,8 +145,7 @@ fn a_collection_is_deleted_at_once() {
     servers.wait_for("carol", "/collection", "noOpinion");
 }
 
-#[test]
-fn a_watch_that_breaks_goes_on_where_it_was() {
+pub(crate) fn a_watch_that_breaks_goes_on_where_it_was() {
     let Some(servers) = servers::shared() else { return };
     let _alone = servers.quiet.lock().unwrap_or_else(PoisonError::into_inner);
     servers.apply("broken.yaml", &policy("broken", "Deny", "broken"));

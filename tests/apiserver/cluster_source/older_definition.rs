@@ -143,8 +143,7 @@ fn older(definition: &mut Value, keeps: bool) {
     }
 }
 
-#[test]
-fn no_limit_that_an_older_definition_drops_widens_a_grant_or_an_exception() {
+pub(crate) fn no_limit_that_an_older_definition_drops_widens_a_grant_or_an_exception() {
     let Some(older_server) = Older::start() else {
         return;
     };

@@ -20,8 +20,7 @@ spec:
   nonResourceRules: [{verbs: [get], paths: [/saved]}]
 ";
 
-#[test]
-fn what_was_saved_decides_until_the_api_server_is_there() {
+pub(crate) fn what_was_saved_decides_until_the_api_server_is_there() {
     let Some(servers) = servers::shared() else { return };
     servers.apply("saved.yaml", POLICY);
     let saved = || fs::read_to_string(&servers.cache_file).unwrap_or_default();
@@ -82,8 +81,7 @@ fn what_was_saved_decides_until_the_api_server_is_there() {
     );
 }
 
-#[test]
-fn a_damaged_file_is_told_of_and_not_used() {
+pub(crate) fn a_damaged_file_is_told_of_and_not_used() {
     let Some(servers) = servers::shared() else { return };
     let (folder, relay) = (Folder::new("cluster-damaged"), Relay::new());
     let damaged = "{\"apiVersion\": \"portcullis.dev/v1alpha1\"}\n";
@@ -130,8 +128,7 @@ fn a_damaged_file_is_told_of_and_not_used() {
     assert!(eventually(|| decision("/saved") == "deny"), "{}", gateway.tail());
 }
 
-#[test]
-fn a_changed_kubeconfig_is_used_and_a_removed_cluster_forgotten_without_a_restart() {
+pub(crate) fn a_changed_kubeconfig_is_used_and_a_removed_cluster_forgotten_without_a_restart() {
     let Some(servers) = servers::shared() else { return };
     servers.apply("kept.yaml", &POLICY.replace("saved", "kept"));
     let (folder, relay) = (Folder::new("cluster-changed"), Relay::new());

@@ -31,8 +31,7 @@ spec:
   - {verbs: [list], apiGroups: [scopes.example.com, apps], resources: ['*'], namespaces: [team]}
 ";
 
-#[test]
-fn a_deny_by_namespace_leaves_lists_of_cluster_scoped_custom_resources() {
+pub(crate) fn a_deny_by_namespace_leaves_lists_of_cluster_scoped_custom_resources() {
     let Some(servers) = servers::shared() else { return };
     let gateway = servers.gateway.client();
     let list = |group: &str, resource: &str, namespace: &str| -> Value {

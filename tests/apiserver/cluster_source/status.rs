@@ -107,8 +107,7 @@ fn wait_for(servers: &Servers, collection: &str, name: &str, status: &str, reaso
     last["status"]["conditions"][0].clone()
 }
 
-#[test]
-fn the_status_says_whether_an_object_is_in_force() {
+pub(crate) fn the_status_says_whether_an_object_is_in_force() {
     let Some(servers) = servers::shared() else { return };
     let writing = Writing::start(&servers, "cluster-status");
     let gateway = &writing.gateway;

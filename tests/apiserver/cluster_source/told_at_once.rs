@@ -154,8 +154,7 @@ fn policy(name: &str, more: &Value) -> Value {
         "metadata": {"name": name}, "spec": spec})
 }
 
-#[test]
-fn who_writes_policies_and_exceptions_is_told_at_once() {
+pub(crate) fn who_writes_policies_and_exceptions_is_told_at_once() {
     let Some(mut servers) = Servers::start() else {
         return;
     };

@@ -20,8 +20,7 @@ fn policy(effect: &str, path: &str) -> String {
     )
 }
 
-#[test]
-fn objects_of_two_api_servers_stay_apart() {
+pub(crate) fn objects_of_two_api_servers_stay_apart() {
     let Some(servers) = servers::shared() else { return };
     let Some(binaries) = binaries::find() else { return };
     let (folder, near, far) = (Folder::new("cluster-two"), Relay::new(), Relay::new());

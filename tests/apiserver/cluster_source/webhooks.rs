@@ -62,8 +62,7 @@ fn wait_for_label(servers: &Servers, expected: Option<&str>) {
     assert!(heard, "{last:?}, not {expected:?}");
 }
 
-#[test]
-fn kubectl_manages_the_webhooks_behind_the_gateway() {
+pub(crate) fn kubectl_manages_the_webhooks_behind_the_gateway() {
     let Some(servers) = servers::shared() else { return };
     let hooks = hooks();
     servers.cluster.create_namespace(NAMESPACE);

@@ -105,8 +105,7 @@ fn parts<'t>(table: &Table<'t>, of: &'t str) -> (String, Vec<&'t str>) {
     (shape, names)
 }
 
-#[test]
-fn what_is_missing_is_found() {
+pub(crate) fn what_is_missing_is_found() {
     let kinds = |of: &str| -> String {
         (0..60)
             .map(|number| format!("kind v1 K{number} {of}\n"))

@@ -42,8 +42,7 @@ pub(super) fn configuration(webhooks: &Webhooks) -> Value {
     })
 }
 
-#[test]
-fn a_webhook_of_kubernetes_1_7_is_asked_in_v1alpha1() {
+pub(crate) fn a_webhook_of_kubernetes_1_7_is_asked_in_v1alpha1() {
     let Some(servers) = servers::shared() else { return };
     let admin = servers.cluster.admin();
     let post = |name: &str| {

@@ -18,8 +18,7 @@ const PREFIX: &str = "admission webhook \"gateway.portcullis.dev\" denied the re
 /// How the API server tells of a webhook that it could not call; what follows is told by each caller in its own words.
 const FAILED: &str = "failed calling webhook \"";
 
-#[test]
-fn webhooks_behind_the_gateway_decide_as_those_of_the_api_server() {
+pub(crate) fn webhooks_behind_the_gateway_decide_as_those_of_the_api_server() {
     let Some(servers) = servers::shared() else { return };
     let seed = std::env::var(SEED).map_or(USUAL_SEED, |seed| seed.parse().unwrap());
     println!("{SEED}={seed}");
