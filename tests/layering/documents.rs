@@ -98,6 +98,17 @@ fn every_test_that_a_page_names_exists() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
+/// What tests are called is of use to those who change the code: `evidence.md` names them.
+#[test]
+fn the_page_on_security_names_no_tests() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("SECURITY.md")).unwrap();
+    let named: Vec<&str> = code_spans(&text)
+        .into_iter()
+        .filter(|span| is_test_name(span))
+        .collect();
+    assert!(named.is_empty(), "move them to docs/development/evidence.md: {named:?}");
+}
+
 #[test]
 fn every_metric_that_a_page_names_is_exported() {
     let mut code = String::new();
