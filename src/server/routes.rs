@@ -2,8 +2,8 @@
 //!
 //! | path | method | answers |
 //! |---|---|---|
-//! | `/authorize` | POST | a SubjectAccessReview: [`authorize`](super::authorize) |
-//! | `/validate`, `/validate/{name}` | POST | an AdmissionReview: [`admit`](super::admit) |
+//! | `/authorize` | POST | a SubjectAccessReview: [`authorize`] |
+//! | `/validate`, `/validate/{name}` | POST | an AdmissionReview: [`admit`] |
 //! | `/mutate`, `/mutate/{name}` | POST | the same |
 //!
 //! Any other method is answered with 405, any other path with 404.

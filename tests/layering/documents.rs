@@ -106,7 +106,10 @@ fn the_page_on_security_names_no_tests() {
         .into_iter()
         .filter(|span| is_test_name(span))
         .collect();
-    assert!(named.is_empty(), "move them to docs/development/evidence.md: {named:?}");
+    assert!(
+        named.is_empty(),
+        "move them to docs/development/evidence.md: {named:?}"
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@
 //! A changed value keeps the text of everything that did not change ([`Tree`]): numbers
 //! beyond 2^53, unknown fields and the spelling of escapes. It takes memory for its changes
 //! alone. [`patch`] applies RFC 6902,
-//! [`diff`] creates such patches.
+//! [`diff()`] creates such patches.
 //!
 //! The text may be malicious: recursion is limited to `MAX_OPENED` levels, and memory by
 //! the text's length and [`MAX_TOKENS`].

@@ -24,7 +24,7 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath, PathSegment, Place, near
 /// Reads every document of a YAML stream or JSON text. `file` is only for messages.
 ///
 /// Empty documents are left out. A key that stands twice, aliases that multiply,
-/// and nesting deeper than [`MAX_DEPTH`] are faults.
+/// and nesting deeper than [`MAX_DEPTH`](super::MAX_DEPTH) are faults.
 ///
 /// # Errors
 ///

@@ -142,7 +142,7 @@ impl ScopedObjects {
 
 // The sets of each cluster after a change, made of those before it.
 
-/// What a change makes of [`Manifests`](super::Manifests).
+/// What a change makes of [`Manifests`].
 pub struct ChangedManifests<'o> {
     /// What decides requests. Sets of clusters that the change is not about are those of before.
     pub policies: Policies,
@@ -150,7 +150,7 @@ pub struct ChangedManifests<'o> {
     pub admission: BTreeSet<Option<&'o str>>,
 }
 
-/// What [`assemble`](assemble) makes of all objects, where `earlier` is what it made of
+/// What [`assemble`] makes of all objects, where `earlier` is what it made of
 /// those before `difference`, at the price of that: sets of clusters that the difference is not
 /// about cost nothing. `None` where they must be assembled from nothing, since the options
 /// changed.

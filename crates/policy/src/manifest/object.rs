@@ -306,7 +306,7 @@ impl KeptDocument {
         }
     }
 
-    /// The document; borrowed but for those of [`Role`](crate::authorization::Role)s,
+    /// The document; borrowed but for those of [`Role`]s,
     /// bindings, Namespaces and parameters.
     pub(crate) fn get(&self) -> Cow<'_, Document> {
         match self {

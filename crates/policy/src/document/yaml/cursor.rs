@@ -14,7 +14,7 @@ pub(crate) struct Mark {
 }
 
 /// Goes through a text. Past its end there are zero bytes, which stand nowhere
-/// in a text that [`check`] accepts.
+/// in a text that [`forbidden`] accepts.
 pub(crate) struct Cursor<'t> {
     text: &'t str,
     at: usize,

@@ -40,7 +40,7 @@ pub use schema::Schemas;
 ///
 /// # Errors
 ///
-/// As [`configuration()`] and [`merge`], and [`ApplyError::Decode`].
+/// As [`configuration()`] and [`merge()`], and [`ApplyError::Decode`].
 pub fn apply(
     kind: &GroupVersionKind<'_>,
     object: Node<'_>,

@@ -9,7 +9,7 @@ use crate::engine::StatusReason;
 pub struct Denial {
     /// `Failure`, but webhooks give what they like.
     pub status: Cow<'static, str>,
-    /// What sort of refusal: mostly one of [`StatusReason`](crate::engine::StatusReason), but webhooks give what they like.
+    /// What sort of refusal: mostly one of [`StatusReason`], but webhooks give what they like.
     pub reason: Cow<'static, str>,
     /// The HTTP status code; mostly that of the reason.
     pub code: i32,
