@@ -1,28 +1,5 @@
-//! Kubernetes' CEL: the expressions of policies and match conditions, with the libraries,
-//! static types and cost model of kube-apiserver. It is independent of how expressions
-//! are used.
-//!
-//! ```text
-//! load:     text -> syntax -> check (names, types, overloads) -> Program
-//! request:  Program + Activation + Budget -> Value | EvalError
-//! ```
-//!
-//! ```
-//! use portcullis_cel::{Activation, Budget, Environment, Type, Value, Version};
-//!
-//! let environment = Environment::new(Version::NEWEST).variable("replicas", Type::Int);
-//! let program = environment.compile("replicas <= 5", &[Type::Bool]).unwrap();
-//!
-//! let mut activation = Activation::new(&environment);
-//! activation.set(environment.slot("replicas").unwrap(), Value::Int(3));
-//! let mut budget = Budget::new(portcullis_cel::cost::PER_BINDING);
-//! let allowed = program.evaluate(&mut activation, &mut budget).unwrap();
-//! assert_eq!(allowed.as_bool(), Some(true));
-//! ```
-//!
-//! Expressions and objects may be malicious: length and nesting are limited before
-//! parsing, cost and time during evaluation, and nothing panics.
-
+//! Kubernetes' CEL: the expressions of policies and match conditions.
+#![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
 mod authorize;

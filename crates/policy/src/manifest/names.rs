@@ -78,7 +78,7 @@ pub(crate) enum KindScope {
     Namespaced,
 }
 
-/// As [`validate_parts`], for the kinds that belong to no namespace and whose names are
+/// As [`validate_metadata`], for the kinds that belong to no namespace and whose names are
 /// subdomains: all but RBAC's.
 pub(crate) fn validate_cluster_scoped(metadata: &ObjectMeta, report: &mut Report<'_>) {
     validate_metadata(metadata, KindScope::Cluster, dns_subdomain, report);
