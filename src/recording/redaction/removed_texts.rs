@@ -341,7 +341,8 @@ mod tests {
 
     /// Every text by itself.
     fn naive(texts: &[String], text: &str) -> bool {
-        let is_cut = |form: &str| (MIN_QUOTED_BYTES..form.len()).any(|end| text.ends_with(&form[..end]));
+        let is_beginning = |form: &str, end| form.get(..end).is_some_and(|cut| text.ends_with(cut));
+        let is_cut = |form: &str| (MIN_QUOTED_BYTES..form.len()).any(|end| is_beginning(form, end));
         let forms = texts.iter().flat_map(|text| {
             let decoded = BASE64.decode(text).ok();
             let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
