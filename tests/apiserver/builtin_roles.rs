@@ -75,12 +75,10 @@ fn compare(binaries: Option<Binaries>, version: Version) {
     }
 }
 
-#[test]
-fn the_builtin_roles_are_those_of_the_newest_api_server() {
+pub(crate) fn the_builtin_roles_are_those_of_the_newest_api_server() {
     compare(binaries::find(), Version::NEWEST);
 }
 
-#[test]
-fn the_builtin_roles_are_those_of_the_oldest_api_server() {
+pub(crate) fn the_builtin_roles_are_those_of_the_oldest_api_server() {
     compare(binaries::older(), Version::new(36));
 }

@@ -75,6 +75,8 @@ const TESTS: &[Test] = tests![
     admission::pods::the_validating_plugin_proves_itself_by_token,
     authorizers::a_user_of_the_api_server_is_let_in_by_one_behind_the_gateway,
     authorizers::they_are_asked_and_decide_as_if_the_api_server_asked_them_itself,
+    builtin_roles::the_builtin_roles_are_those_of_the_newest_api_server,
+    builtin_roles::the_builtin_roles_are_those_of_the_oldest_api_server,
     callers::a_client_certificate_names_the_caller_by_common_name,
     callers::a_json_web_token_names_the_caller,
     callers::reviews_in_v1_are_answered_in_v1,
