@@ -2,8 +2,11 @@
 //!
 //! ```text
 //! memory of the process ── 1/2  manifests: those for every cluster as much of it as they need,
-//!                               at most half of it, in equal parts, those of single clusters
+//!                               at most a quarter of it, in equal parts, those of single clusters
 //! ```
+//!
+//! A newer set is read while the one in force is kept, and objects of watched clusters may take half
+//! of the memory: what single clusters write leaves the rest its room even then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -44,7 +47,7 @@ impl ManifestMemory {
     /// many bytes.
     pub(crate) fn of_clusters(self, paths: &[ManifestPath], left: usize) -> ClusterBudgets {
         let clusters: BTreeSet<&String> = paths.iter().filter_map(|path| path.cluster.as_ref()).collect();
-        let share = left.min(self.bytes / 2) / clusters.len().max(1);
+        let share = left.min(self.bytes / 4) / clusters.len().max(1);
         let budget = |cluster: &String| (cluster.clone(), MemoryBudget::new(share));
         ClusterBudgets(clusters.into_iter().map(budget).collect())
     }
