@@ -209,6 +209,25 @@ mod tests {
     }
 
     #[test]
+    fn lines_end_where_they_end_for_kubectl() {
+        for text in [
+            "a: >-\r\r\n  b\r\n  c\r\n---\r\nd: e\r\n",
+            "a: >-\n  b\n  c\n---\nd: e\n",
+        ] {
+            let documents = parse(None, text).unwrap();
+            let values: Vec<_> = documents
+                .iter()
+                .map(|document| document.root().to_json())
+                .collect();
+            assert_eq!(
+                values,
+                [serde_json::json!({"a": "b c"}), serde_json::json!({"d": "e"})],
+                "{text:?}"
+            );
+        }
+    }
+
+    #[test]
     fn reads_json_and_several_documents() {
         assert_eq!(
             parse(None, "{\"a\": [1, 2.5, null, true, \"x\"]}").unwrap().len(),

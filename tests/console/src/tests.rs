@@ -36,5 +36,6 @@ mod pages;
 mod policies;
 mod screenshots;
 mod servers;
+mod trials;
 mod webdriver;
 mod without_scripts;

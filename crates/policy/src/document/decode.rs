@@ -484,6 +484,15 @@ pub(crate) fn read(text: &str, limits: ParseLimits<'_>, take: Take<'_>) -> Resul
     read_yaml(rest, line, limits, take)
 }
 
+/// `text` with a line feed at the end of each line, as kubectl's reader of lines gives it to YAML
+/// (`LineReader` of `k8s.io/apimachinery/pkg/util/yaml`).
+fn with_line_feeds(text: &str) -> Cow<'_, str> {
+    match text.contains("\r\n") {
+        true => Cow::Owned(text.replace("\r\n", "\n")),
+        false => Cow::Borrowed(text),
+    }
+}
+
 /// What of a text is not JSON.
 struct Unread<'t> {
     error: Unreadable,
@@ -536,7 +545,7 @@ fn read_yaml(text: &str, first_line: u32, limits: ParseLimits<'_>, take: Take<'_
             let document = text.get(start..at).unwrap_or_default();
             if at > start {
                 let _one_at_a_time = limits.guard(document.len());
-                let node = yaml::parse(document, start_line, limits.max_values)?;
+                let node = yaml::parse(&with_line_feeds(document), start_line, limits.max_values)?;
                 if node.is_some_and(|node| take(node).is_break()) {
                     return Ok(());
                 }
@@ -546,7 +555,7 @@ fn read_yaml(text: &str, first_line: u32, limits: ParseLimits<'_>, take: Take<'_
         (at, line) = (end, line.saturating_add(1));
     }
     // The last line may have no end; kubectl gives it one.
-    let mut document = Cow::Borrowed(text.get(start..).unwrap_or_default());
+    let mut document = with_line_feeds(text.get(start..).unwrap_or_default());
     if !document.ends_with('\n') {
         document.to_mut().push('\n');
     }
