@@ -35,7 +35,9 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use settings::UpstreamSettings;
 use webhook::{CallLimits, FailedCall, Upstream};
 
-pub use client::Reply;
+use client::CallError;
+
+pub use client::{Reply, ReplyMemory};
 pub use in_flight::Requester;
 pub use settings::{USER_AGENT, UpstreamCredentials, credentials_of};
 
@@ -180,7 +182,8 @@ impl Upstreams {
 
     /// Asks `webhook` about a request of `cluster` with `body` for `requester`, as a part of the trace of
     /// `parent`, and gives a reply with status 200 to 206. May be awaited on any runtime. Without requester
-    /// (no request depends on the reply) no user's share is counted.
+    /// (no request depends on the reply) no user's share is counted. The reply takes of `memory` while it
+    /// arrives, and as long as it is kept.
     ///
     /// # Errors
     ///
@@ -194,6 +197,7 @@ impl Upstreams {
         timeout: Duration,
         requester: Option<Requester<'_>>,
         parent: Option<TraceParent>,
+        memory: Option<ReplyMemory>,
     ) -> Result<Reply, CallFailure> {
         let failed =
             |reason: &dyn std::fmt::Display| CallFailure::Failed(format!("failed to call webhook: {reason}"));
@@ -211,9 +215,13 @@ impl Upstreams {
             failure_policy: webhook.failure_policy,
             reply_bytes: self.settings.reply_bytes,
         };
-        let called = upstream.call(body.into(), limits, requester, parent).await;
+        let called = upstream
+            .call(body.into(), limits, requester, parent, memory)
+            .await;
         called.map_err(|error| match error {
             FailedCall::Full(full) => CallFailure::NotMade(full.to_string()),
+            // What one user's replies fill lets nothing pass that a webhook would refuse.
+            FailedCall::Call(full @ CallError::NoMemory) => CallFailure::NotMade(full.to_string()),
             error => failed(&error),
         })
     }

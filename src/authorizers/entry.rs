@@ -25,6 +25,9 @@ use portcullis_policy::field::{Fault, FaultKind, Faults};
 
 const USER_AGENT: &str = concat!("portcullis/", env!("CARGO_PKG_VERSION"));
 
+/// The largest reply: many may wait for one authorizer, whose replies are a few hundred bytes.
+const MAX_REPLY_BYTES: usize = 256 << 10;
+
 /// An entry of `authorization.webhooks`.
 #[derive(Debug)]
 pub(crate) struct WebhookAuthorizer {
@@ -97,7 +100,7 @@ impl WebhookAuthorizer {
                 )?),
                 version: wanted.version,
                 timeout: wanted.timeout,
-                reply_bytes: config.upstreams.reply_bytes,
+                reply_bytes: config.upstreams.reply_bytes.min(MAX_REPLY_BYTES),
                 backoff: Backoff::UPSTREAM,
                 recorder: Arc::default(),
             },
@@ -332,7 +335,7 @@ impl Post for Client {
         parent: Option<TraceParent>,
     ) -> BoxFuture<'static, Result<Reply, CallError>> {
         let client = self.clone();
-        Box::pin(async move { client.post(body, bounds, parent).await })
+        Box::pin(async move { client.post(body, bounds, parent, None).await })
     }
 }
 

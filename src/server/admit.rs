@@ -24,7 +24,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use actix_web::web::Data;
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 use memchr::memmem::{self, Finder};
 
 use super::gateway::GatewayState;
@@ -40,7 +40,7 @@ use portcullis_policy::engine::admission::{
     Chain, ChangeError, Denial, ObjectMemory, Outcome, Phase, TakenMemory,
 };
 use portcullis_policy::manifest::is_judged;
-use run::{AdmissionResult, AdmissionRun, JobStep, MemoryOf, StepEnd};
+use run::{AdmissionResult, AdmissionRun, JobStep, StepEnd};
 
 /// The largest body that a worker reads itself: some 50 µs.
 const SMALL_BYTES: usize = 64 << 10;
@@ -152,10 +152,7 @@ impl Job {
     /// review is refused: a cluster that takes all of it must not have the API server ignore the policy.
     pub(crate) fn hold(&self, shared: &GatewayState) -> Result<(), JobStep> {
         let review = self.review.review();
-        let memory = MemoryOf {
-            asked: &self.asked,
-            user: &review.request.user.name,
-        };
+        let memory = self.asked.memory_of(&review.request.user.name);
         match memory.take(self.review.memory() - self.review.bytes()) {
             Some(taken) => {
                 // It is taken once.
@@ -258,13 +255,13 @@ impl Job {
             questions,
             mut left,
         } = asking;
-        let mut returned = self.put(questions, &user).await;
+        let mut returned = self.put(shared, questions, &user).await?;
         while !left.is_empty() {
             let job = Arc::clone(self);
             let encode = move |_: &dyn Fn() -> bool| job.questions(left);
             let encoding = self.run(shared, JobSize::Small, encode);
             let (questions, still_left) = encoding.await?;
-            returned.extend(self.put(questions, &user).await);
+            returned.extend(self.put(shared, questions, &user).await?);
             left = still_left;
         }
         self.go_on(shared, chain, returned).await
@@ -280,8 +277,10 @@ impl Job {
         let (job, of_step) = (Arc::clone(self), shared.clone());
         let work = move |is_over: &dyn Fn() -> bool| {
             let keeps = of_step.recordings.is_on();
+            let mut taken = Vec::with_capacity(returned.len());
             let answers = returned.into_iter().map(|one| {
-                let (call, answer) = one.answer();
+                let (call, answer, of_answer) = one.answer();
+                taken.extend(of_answer);
                 if keeps {
                     job.asked.keep_call(call, answer.clone());
                 }
@@ -294,11 +293,11 @@ impl Job {
                 answers.clone(),
                 JobSize::Small.step_end(is_over),
             );
-            step.ok_or((chain, answers))
+            step.ok_or((chain, answers, taken))
         };
         match self.run(shared, JobSize::Small, work).await? {
             Ok(step) => Ok(step),
-            Err((chain, answers)) => self.step_anew(shared, chain, answers).await,
+            Err((chain, answers, _taken)) => self.step_anew(shared, chain, answers).await,
         }
     }
 
@@ -352,10 +351,22 @@ impl Job {
         (questions, left)
     }
 
-    /// Puts questions for `user`, all at once; what came back, in their order.
-    async fn put(&self, questions: Vec<CallQuestion>, user: &str) -> Vec<CallResult> {
-        let put = questions.into_iter().map(|question| self.put_one(question, user));
-        join_all(put).await
+    /// Puts questions for `user`, all at once; what came back, in their order. Each reply is
+    /// verified when it comes, so that no more is kept of it than what it says.
+    async fn put(
+        &self,
+        shared: &GatewayState,
+        questions: Vec<CallQuestion>,
+        user: &str,
+    ) -> Result<Vec<CallResult>, JobError> {
+        let put = questions.into_iter().map(|question| async move {
+            let returned = self.put_one(question, user).await;
+            if !returned.is_large() {
+                return Ok(returned);
+            }
+            self.run(shared, JobSize::Small, |_| returned.verified()).await
+        });
+        try_join_all(put).await
     }
 
     async fn put_one(&self, question: CallQuestion, user: &str) -> CallResult {
@@ -371,6 +382,7 @@ impl Job {
             timeout: left.min(question.timeout()),
             requester: Some(Requester { cluster, user }),
             parent: trace.traceparent(&span),
+            memory: Arc::new(self.asked.memory_of(user).clone()),
         };
         let mut returned = question.put(upstreams, terms).await;
         // Cut by the caller's time, the webhook has not failed: no failurePolicy may

@@ -37,13 +37,15 @@ pub use authorization::ClientAuthorization;
 pub use connect::{ClientHandshakeError, Settings, TlsClient, TlsConnection};
 pub use context::{ClientIdentity, trust_system};
 pub use pool::UsedConnection;
-pub use reply::{CallError, SettingsError};
+pub use reply::{CallError, ReplyMemory, SettingsError};
 pub use url::Url;
 
 use connect::Connector;
 use pool::ConnectionPool;
+use reply::CountedBody;
 
 use crate::telemetry::traces::TraceParent;
+use portcullis_policy::engine::admission::TakenMemory;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
@@ -69,10 +71,12 @@ pub struct Bounds {
 }
 
 /// The reply to one call.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Reply {
     /// Its body, decompressed.
     pub body: Bytes,
+    /// The memory that was taken for it.
+    pub taken: Option<TakenMemory>,
     /// To be released once the body turned out to be a reply to the question that was asked.
     pub connection: UsedConnection,
 }
@@ -124,7 +128,7 @@ impl Client {
     }
 
     /// Posts `body`, which is JSON, as a part of the trace of `parent`, and gives the reply, whose
-    /// connection ends unless it is released.
+    /// connection ends unless it is released, and whose bytes take of `memory` as they arrive.
     ///
     /// May be awaited on any runtime; the work is done on threads of its own. A
     /// caller that stops waiting ends the call.
@@ -137,15 +141,19 @@ impl Client {
         body: Bytes,
         bounds: Bounds,
         parent: Option<TraceParent>,
+        memory: Option<ReplyMemory>,
     ) -> Result<Reply, CallError> {
         let now = Instant::now();
         let deadline = now + bounds.timeout;
         let connected_by = deadline.min(now + bounds.connect);
         let client = self.clone();
         let call = async move {
-            timeout_at(deadline, client.exchange(body, bounds, connected_by, parent))
-                .await
-                .unwrap_or(Err(CallError::Timeout(bounds.timeout)))
+            timeout_at(
+                deadline,
+                client.exchange(body, (bounds, memory), connected_by, parent),
+            )
+            .await
+            .unwrap_or(Err(CallError::Timeout(bounds.timeout)))
         };
         pool::run(call).await?
     }
@@ -153,7 +161,7 @@ impl Client {
     async fn exchange(
         &self,
         body: Bytes,
-        bounds: Bounds,
+        (bounds, memory): (Bounds, Option<ReplyMemory>),
         connected_by: Instant,
         parent: Option<TraceParent>,
     ) -> Result<Reply, CallError> {
@@ -163,9 +171,13 @@ impl Client {
         if response.status() == StatusCode::UNAUTHORIZED {
             self.authorization.refused();
         }
-        let body = reply::read(response, bounds.reply_bytes).await?;
+        let CountedBody { bytes, taken } = reply::read(response, bounds.reply_bytes, memory).await?;
         connection.sent().await;
-        Ok(Reply { body, connection })
+        Ok(Reply {
+            body: bytes,
+            taken,
+            connection,
+        })
     }
 
     async fn request(
@@ -190,6 +202,16 @@ impl Client {
         request
             .body(Full::new(body))
             .map_err(|error| CallError::Exchange(error.to_string()))
+    }
+}
+
+// === impl Reply ===
+
+impl std::fmt::Debug for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reply")
+            .field("body", &self.body)
+            .finish_non_exhaustive()
     }
 }
 

@@ -98,7 +98,7 @@ fn call(upstreams: &Upstreams, webhook: &Arc<Webhook>) -> Result<String, String>
     let called = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()
-        .block_on(upstreams.call(("default", webhook), "{}", PATIENCE, JANE, None));
+        .block_on(upstreams.call(("default", webhook), "{}", PATIENCE, JANE, None, None));
     called
         .map(|reply| {
             reply.connection.release(true);

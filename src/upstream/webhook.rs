@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::breaker::{Breaker, CallAttempt, Reachability, Transition};
-use super::client::{Bounds, CallError, Client, Reply, SettingsError};
+use super::client::{Bounds, CallError, Client, Reply, ReplyMemory, SettingsError};
 use super::in_flight::{Full, InFlight, Requester};
 use super::settings::CallSettings;
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
@@ -127,15 +127,17 @@ impl Upstream {
         let _ = self.recorder.set(recorder);
     }
 
-    /// Posts `body` for `requester`, as a part of the trace of `parent`, and waits for the reply.
+    /// Posts `body` for `requester`, as a part of the trace of `parent`, and waits for the reply, which
+    /// takes of `memory`.
     pub(crate) async fn call(
         &self,
         body: Bytes,
         limits: CallLimits,
         requester: Option<Requester<'_>>,
         parent: Option<TraceParent>,
+        memory: Option<ReplyMemory>,
     ) -> Result<Reply, FailedCall> {
-        let result = self.guarded(body, limits, requester, parent).await;
+        let result = self.guarded(body, limits, requester, parent, memory).await;
         if matches!(
             result,
             Err(FailedCall::Unusable(_) | FailedCall::Full(_) | FailedCall::BreakerOpen)
@@ -151,6 +153,7 @@ impl Upstream {
         limits: CallLimits,
         requester: Option<Requester<'_>>,
         parent: Option<TraceParent>,
+        memory: Option<ReplyMemory>,
     ) -> Result<Reply, FailedCall> {
         let client = self.client.as_ref().map_err(Clone::clone)?;
         let _permit = self.in_flight.enter(requester)?;
@@ -164,7 +167,8 @@ impl Upstream {
             None => None,
         };
         let is_despite_open = attempt.as_ref().is_some_and(CallAttempt::is_despite_open);
-        let result = client.post(body, limits.bounds(is_despite_open), parent).await;
+        let bounds = limits.bounds(is_despite_open);
+        let result = client.post(body, bounds, parent, memory).await;
         let end = Instant::now();
         let outcome = if result.is_ok() {
             Outcome::Success
@@ -224,7 +228,8 @@ fn connect<'b>(
 /// user sends must not cut it off from all.
 fn reachability<R>(result: &Result<R, CallError>, is_fair: bool) -> Reachability {
     match result {
-        Ok(_) | Err(CallError::TooLarge(_) | CallError::ContentType | CallError::Encoding) => {
+        Ok(_)
+        | Err(CallError::TooLarge(_) | CallError::NoMemory | CallError::ContentType | CallError::Encoding) => {
             Reachability::Reachable
         }
         Err(

@@ -201,7 +201,7 @@ fn call(target: WebhookTarget, ca_bundle: Vec<u8>, timeout: Duration) -> Result<
     let called = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()
-        .block_on(upstreams.call(("default", &webhook), "{}", timeout, None, None));
+        .block_on(upstreams.call(("default", &webhook), "{}", timeout, None, None, None));
     called
         .map(|_| ())
         .map_err(|failure| Mismatch::new(failure.to_string()))

@@ -119,7 +119,7 @@ fn call_within(
         *before = before.with([ConfiguredWebhook::everywhere(&call.webhook)], Some(&before));
         before.clone()
     };
-    let called = upstreams.call(("default", &call.webhook), question, timeout, None, None);
+    let called = upstreams.call(("default", &call.webhook), question, timeout, None, None, None);
     let body = LIVE.runtime.block_on(called);
     webhook::WebhookAnswer {
         result: body.and_then(|reply| verify(call, &uid, phase, &reply.body)),

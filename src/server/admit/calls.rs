@@ -6,18 +6,21 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
 use crate::server::limits::{CopyPermit, Permit};
 use crate::telemetry::traces::TraceParent;
-use crate::upstream::{Reply, Requester, Upstreams};
+use crate::upstream::client::CallError;
+use crate::upstream::{Reply, ReplyMemory, Requester, Upstreams};
+use portcullis_cel::json::Document;
 use portcullis_policy::api;
 use portcullis_policy::engine::admission::webhook::{
     Call, CallFailure, ReviewVersion, WebhookAnswer, WebhookReply,
 };
-use portcullis_policy::engine::admission::{Chain, Phase, Request};
+use portcullis_policy::engine::admission::{Chain, Phase, Request, TakenMemory};
 
 /// The most bytes of questions that one review holds at once, or one question;
 /// no more than its limiter has room for either, together with all others'.
@@ -55,6 +58,8 @@ pub(crate) struct CallTerms<'t> {
     /// `None`: the request does not depend on the answer.
     pub(crate) requester: Option<Requester<'t>>,
     pub(crate) parent: Option<TraceParent>,
+    /// What the reply takes of.
+    pub(crate) memory: ReplyMemory,
 }
 
 /// What came back.
@@ -64,10 +69,12 @@ pub(crate) struct CallResult {
     phase: Phase,
     pub(crate) result: Result<ReceivedReply, CallFailure>,
     took: Duration,
+    memory: ReplyMemory,
 }
 
 pub(crate) enum ReceivedReply {
-    Verified(Box<WebhookReply>),
+    /// With the memory that it takes: it holds no more than what came.
+    Verified(Box<WebhookReply>, Option<TakenMemory>),
     Unverified(Reply),
 }
 
@@ -147,28 +154,31 @@ impl CallQuestion {
             timeout,
             requester,
             parent,
+            memory,
         } = terms;
         let start = Instant::now();
         let result = if timeout.is_zero() {
             Err(CallFailure::RequestExpired)
         } else {
             let asked = (cluster, &call.webhook);
-            upstreams.call(asked, body, timeout, requester, parent).await
+            let taken_of = Some(Arc::clone(&memory));
+            let called = upstreams.call(asked, body, timeout, requester, parent, taken_of);
+            called.await
         };
         drop(copied);
         let took = start.elapsed();
-        let result = result.and_then(|reply| match reply.body.len() {
-            ..=MAX_BYTES_VERIFIED_AT_ONCE => verify(&call, &uid, phase, reply)
-                .map(Box::new)
-                .map(ReceivedReply::Verified),
-            _ => Ok(ReceivedReply::Unverified(reply)),
-        });
-        CallResult {
+        let returned = CallResult {
             call,
             uid,
             phase,
-            result,
+            result: result.map(ReceivedReply::Unverified),
             took,
+            memory,
+        };
+        if returned.is_large() {
+            returned
+        } else {
+            returned.verified()
         }
     }
 }
@@ -176,41 +186,61 @@ impl CallQuestion {
 // === impl CallResult ===
 
 impl CallResult {
-    /// What was asked, and the reply, as far as it may be believed.
-    pub(crate) fn answer(self) -> (Call, WebhookAnswer) {
-        let Self {
-            call,
-            uid,
-            phase,
-            result,
-            took,
-        } = self;
-        let result = result.and_then(|reply| match reply {
-            ReceivedReply::Verified(reply) => Ok(*reply),
-            ReceivedReply::Unverified(reply) => verify(&call, &uid, phase, reply),
+    /// Whether its reply is to be [verified](Self::verified) on a thread.
+    pub(crate) fn is_large(&self) -> bool {
+        matches!(&self.result, Ok(ReceivedReply::Unverified(reply)) if reply.body.len() > MAX_BYTES_VERIFIED_AT_ONCE)
+    }
+
+    /// With the reply, as far as it may be believed, in place of what came.
+    pub(crate) fn verified(self) -> Self {
+        let result = self.result.and_then(|reply| match reply {
+            ReceivedReply::Unverified(reply) => {
+                verify(&self.call, &self.uid, self.phase, reply, &self.memory)
+            }
+            verified => Ok(verified),
         });
-        (call, WebhookAnswer { result, took })
+        Self { result, ..self }
+    }
+
+    /// What was asked, the answer, and the memory that this takes.
+    pub(crate) fn answer(self) -> (Call, WebhookAnswer, Option<TakenMemory>) {
+        let (call, took) = (self.call.clone(), self.took);
+        let (result, taken) = match self.verified().result {
+            Ok(ReceivedReply::Verified(reply, taken)) => (Ok(*reply), taken),
+            Ok(ReceivedReply::Unverified(_)) => (Err(CallFailure::RequestExpired), None),
+            Err(failure) => (Err(failure), None),
+        };
+        (call, WebhookAnswer { result, took }, taken)
     }
 }
 
 /// What `reply` says, if it is one to the question `uid`. If not, its connection ends: another
 /// question could be answered by what belongs to this one.
-fn verify(call: &Call, uid: &str, phase: Phase, reply: Reply) -> Result<WebhookReply, CallFailure> {
-    let Reply { body, connection } = reply;
+fn verify(
+    call: &Call,
+    uid: &str,
+    phase: Phase,
+    reply: Reply,
+    memory: &ReplyMemory,
+) -> Result<ReceivedReply, CallFailure> {
+    let Reply {
+        body,
+        taken,
+        connection,
+    } = reply;
+    let indexed = memory.take(Document::most_bytes(&body));
+    let _indexed = indexed.ok_or_else(|| CallFailure::NotMade(CallError::NoMemory.to_string()))?;
     let verified = api::verify(call, uid, phase, &body)?;
     // Replies of earlier versions need not repeat the uid.
     connection.release(call.version == ReviewVersion::V1);
-    Ok(verified)
+    Ok(ReceivedReply::Verified(Box::new(verified), taken))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::server::limits::{Capacity, Limiter};
     use crate::telemetry::metrics::IntGauge;
-    use portcullis_cel::json::Document;
     use portcullis_policy::api::AdmissionReview;
     use portcullis_policy::engine::admission::FailurePolicy;
     use portcullis_policy::engine::admission::Reinvocation;
@@ -255,6 +285,46 @@ mod tests {
         Arc::new(Limiter::default())
             .enter(capacity, None, 0, &gauge)
             .unwrap()
+    }
+
+    fn mk_result(body: &'static [u8], memory: usize) -> CallResult {
+        let capacity = Capacity {
+            requests: 1,
+            bytes: 0,
+            memory,
+        };
+        let gauge = IntGauge::new("in_flight", "requests").unwrap();
+        let permit = Arc::new(Limiter::default()).enter(capacity, None, 0, &gauge);
+        let reply = Reply {
+            body: body.into(),
+            ..Reply::default()
+        };
+        CallResult {
+            call: mk_call(),
+            uid: "u".to_owned(),
+            phase: Phase::Validate,
+            result: Ok(ReceivedReply::Unverified(reply)),
+            took: Duration::ZERO,
+            memory: Arc::new(permit.unwrap().memory("east", "jane")),
+        }
+    }
+
+    #[test]
+    fn a_reply_that_cannot_be_read_within_the_memory_refuses_the_request() {
+        let body = br#"{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+            "response": {"uid": "u", "allowed": true}}"#;
+        assert!(!mk_result(body, 0).is_large());
+        let (_, answer, _) = mk_result(body, 0).verified().answer();
+        assert!(
+            matches!(answer.result, Err(CallFailure::NotMade(_))),
+            "{answer:?}"
+        );
+        let (_, answer, _) = mk_result(body, 1 << 20).verified().answer();
+        assert!(answer.result.is_ok(), "{answer:?}");
+
+        let large: &[u8] = Vec::leak(vec![b' '; MAX_BYTES_VERIFIED_AT_ONCE + 1]);
+        assert!(mk_result(large, 0).is_large());
+        assert!(!mk_result(large, 1 << 20).verified().is_large(), "it is no reply");
     }
 
     #[test]

@@ -46,23 +46,21 @@ pub(crate) struct MemoryOf<'r> {
 
 // === impl MemoryOf ===
 
-impl MemoryOf<'_> {
-    pub(crate) fn memory(&self) -> &ReviewMemory {
-        let ReviewRequest { permit, caller, .. } = &self.asked.received;
-        let new = || permit.memory(&caller.cluster, self.user);
-        self.asked.memory.get_or_init(new)
-    }
-}
-
 impl ObjectMemory for MemoryOf<'_> {
     fn take(&self, bytes: usize) -> Option<TakenMemory> {
-        self.memory().take(bytes)
+        self.asked.memory_of(self.user).take(bytes)
     }
 }
 
 // === impl AdmissionRun ===
 
 impl AdmissionRun {
+    /// Memory for what is made of the review, which is of `user`.
+    pub(crate) fn memory_of(&self, user: &str) -> &ReviewMemory {
+        let ReviewRequest { permit, caller, .. } = &self.received;
+        self.memory.get_or_init(|| permit.memory(&caller.cluster, user))
+    }
+
     /// Reads the review, the only time that it is decoded. Its bytes are gone from here then.
     pub(crate) fn read(&mut self) -> Result<OwnedAdmissionReview, Rejection> {
         let _span = self.received.trace.span("decode");

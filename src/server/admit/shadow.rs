@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use actix_web::rt;
 use actix_web::web::Data;
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 
 use super::calls::{CallQuestion, CallResult, CallTerms, questions};
 use super::run::{AdmissionRun, DecisionContext, DeferredLogLine, DeferredRecording};
@@ -106,6 +106,7 @@ impl PendingShadows {
             let Ok((questions, still_left)) = encoding.await else {
                 return;
             };
+            let memory = permit.memory(&self.caller.cluster, &self.read.review().request.user.name);
             let put = questions.into_iter().map(|question| {
                 let terms = CallTerms {
                     cluster: &self.caller.cluster,
@@ -113,13 +114,15 @@ impl PendingShadows {
                     timeout: question.timeout(),
                     requester: None,
                     parent: None,
+                    memory: Arc::new(memory.clone()),
                 };
-                question.put(&self.snapshot.upstreams, terms)
+                self.put(question, terms)
             });
-            let returned = join_all(put).await;
+            let Ok(returned) = try_join_all(put).await else {
+                return;
+            };
             let read = Arc::clone(&self.read);
             let keeps = self.recording.is_some();
-            let memory = permit.memory(&self.caller.cluster, &read.review().request.user.name);
             let compare = move |_: &dyn Fn() -> bool| decisions(&read, returned, keeps, &memory);
             let comparing = self.run(compare);
             let Ok((decisions, calls)) = comparing.await else {
@@ -135,6 +138,15 @@ impl PendingShadows {
             self.decisions.extend(decisions);
             left = still_left;
         }
+    }
+
+    /// Asks one, whose reply is verified when it comes.
+    async fn put(&self, question: CallQuestion, terms: CallTerms<'_>) -> Result<CallResult, JobError> {
+        let returned = question.put(&self.snapshot.upstreams, terms).await;
+        if !returned.is_large() {
+            return Ok(returned);
+        }
+        self.run(|_| returned.verified()).await
     }
 
     async fn run<T: Send + 'static>(
@@ -202,7 +214,7 @@ fn decisions(
     let request = &read.review().request;
     let (mut decisions, mut calls) = (Vec::with_capacity(returned.len()), Vec::new());
     for returned in returned {
-        let (call, answer) = returned.answer();
+        let (call, answer, _taken) = returned.answer();
         if matches!(answer.result, Err(CallFailure::NotMade(_))) {
             continue;
         }

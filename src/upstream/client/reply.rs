@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,22 +14,48 @@ use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use portcullis_policy::engine::admission::{ObjectMemory, TakenMemory};
+
+/// Where the bytes of replies are counted while they arrive, and as long as they are kept.
+pub type ReplyMemory = Arc<dyn ObjectMemory + Send + Sync>;
+
+/// The memory that a body begins with.
+const MIN_BODY_BYTES: usize = 4 << 10;
+
+/// No fewer bytes than what decompresses a body takes besides it.
+const DECOMPRESSION_BYTES: usize = 64 << 10;
+
+/// A body, and the memory that was taken for it.
+pub(crate) struct CountedBody {
+    pub(crate) bytes: Bytes,
+    pub(crate) taken: Option<TakenMemory>,
+}
 
 /// What the body is collected in.
 enum Sink {
     Plain(BoundedBuffer),
-    Gzip(Box<MultiGzDecoder<BoundedBuffer>>),
+    Gzip {
+        decoder: Box<MultiGzDecoder<BoundedBuffer>>,
+        _memory: Option<TakenMemory>,
+    },
 }
 
-/// Bytes, no more than a limit.
+/// Bytes, no more than a limit, and no more than there is memory for.
 struct BoundedBuffer {
     bytes: Vec<u8>,
     limit: usize,
-    is_exceeded: bool,
+    memory: Option<ReplyMemory>,
+    taken: Option<TakenMemory>,
+    /// Why no more is written.
+    failure: Option<CallError>,
 }
 
-/// The body of `response`, of at most `limit` bytes once decompressed.
-pub(crate) async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, CallError> {
+/// The body of `response`, of at most `limit` bytes once decompressed, which take of `memory`.
+pub(crate) async fn read(
+    response: Response<Incoming>,
+    limit: usize,
+    memory: Option<ReplyMemory>,
+) -> Result<CountedBody, CallError> {
     let status = response.status().as_u16();
     if !(200..=206).contains(&status) {
         return Err(CallError::Status(status));
@@ -44,7 +71,7 @@ pub(crate) async fn read(response: Response<Incoming>, limit: usize) -> Result<B
         .get(CONTENT_ENCODING)
         .is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"gzip"));
     let mut body = response.into_body();
-    let mut sink = Sink::new(is_gzip, limit);
+    let mut sink = Sink::new(is_gzip, limit, memory)?;
     if body.size_hint().lower() > u64::try_from(limit).unwrap_or(u64::MAX) {
         return Err(CallError::TooLarge(limit));
     }
@@ -59,59 +86,91 @@ pub(crate) async fn read(response: Response<Incoming>, limit: usize) -> Result<B
 // === impl Sink ===
 
 impl Sink {
-    fn new(is_gzip: bool, limit: usize) -> Self {
+    fn new(is_gzip: bool, limit: usize, memory: Option<ReplyMemory>) -> Result<Self, CallError> {
         let bounded = BoundedBuffer {
             bytes: Vec::new(),
             limit,
-            is_exceeded: false,
+            memory,
+            taken: None,
+            failure: None,
         };
-        if is_gzip {
-            Self::Gzip(Box::new(MultiGzDecoder::new(bounded)))
-        } else {
-            Self::Plain(bounded)
+        if !is_gzip {
+            return Ok(Self::Plain(bounded));
         }
+        Ok(Self::Gzip {
+            _memory: bounded.take(DECOMPRESSION_BYTES)?,
+            decoder: Box::new(MultiGzDecoder::new(bounded)),
+        })
     }
 
     fn write(&mut self, data: &[u8]) -> Result<(), CallError> {
         let written = match self {
             Self::Plain(bounded) => bounded.write_all(data),
-            Self::Gzip(decoder) => decoder.write_all(data),
+            Self::Gzip { decoder, .. } => decoder.write_all(data),
         };
         written.map_err(|_| self.failure())
     }
 
-    fn finish(mut self) -> Result<Bytes, CallError> {
-        if let Self::Gzip(decoder) = &mut self
+    fn finish(mut self) -> Result<CountedBody, CallError> {
+        if let Self::Gzip { decoder, .. } = &mut self
             && decoder.try_finish().is_err()
         {
             return Err(self.failure());
         }
-        Ok(std::mem::take(&mut self.bounded_mut().bytes).into())
+        let bounded = self.bounded_mut();
+        Ok(CountedBody {
+            bytes: std::mem::take(&mut bounded.bytes).into(),
+            taken: bounded.taken.take(),
+        })
     }
 
     fn failure(&mut self) -> CallError {
-        let bounded = self.bounded_mut();
-        if bounded.is_exceeded {
-            CallError::TooLarge(bounded.limit)
-        } else {
-            CallError::Encoding
-        }
+        let failure = self.bounded_mut().failure.take();
+        failure.unwrap_or(CallError::Encoding)
     }
 
     fn bounded_mut(&mut self) -> &mut BoundedBuffer {
         match self {
             Self::Plain(bounded) => bounded,
-            Self::Gzip(decoder) => decoder.get_mut(),
+            Self::Gzip { decoder, .. } => decoder.get_mut(),
         }
     }
 }
 
 // === impl BoundedBuffer ===
 
+impl BoundedBuffer {
+    /// Makes room for so many bytes more, which are counted before they are allocated.
+    fn reserve(&mut self, more: usize) -> Result<(), CallError> {
+        let needed = self.bytes.len() + more;
+        if needed > self.limit {
+            return Err(CallError::TooLarge(self.limit));
+        }
+        let capacity = self.bytes.capacity();
+        if needed <= capacity {
+            return Ok(());
+        }
+        let wanted = needed.max(2 * capacity).max(MIN_BODY_BYTES).min(self.limit);
+        // Both are counted while one is copied to the other.
+        let taken = self.take(wanted)?;
+        self.bytes.reserve_exact(wanted - self.bytes.len());
+        self.taken = taken;
+        Ok(())
+    }
+
+    fn take(&self, bytes: usize) -> Result<Option<TakenMemory>, CallError> {
+        let taken = self
+            .memory
+            .as_ref()
+            .map(|memory| memory.take(bytes).ok_or(CallError::NoMemory));
+        taken.transpose()
+    }
+}
+
 impl Write for BoundedBuffer {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if data.len() > self.limit.saturating_sub(self.bytes.len()) {
-            self.is_exceeded = true;
+        if let Err(failure) = self.reserve(data.len()) {
+            self.failure = Some(failure);
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         self.bytes.extend_from_slice(data);
@@ -236,6 +295,9 @@ pub enum CallError {
     /// The reply is larger than this many bytes.
     #[error("the reply is larger than {0} bytes")]
     TooLarge(usize),
+    /// There is no memory for the reply.
+    #[error("no memory is left for its reply: those to this user or cluster take as much as they may")]
+    NoMemory,
     /// The reply says of itself what nobody can read.
     #[error("the reply's Content-Type is not a media type")]
     ContentType,
@@ -309,6 +371,8 @@ impl From<openssl::error::ErrorStack> for SettingsError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use flate2::Compression;
     use flate2::write::GzEncoder;
 
@@ -321,11 +385,58 @@ mod tests {
     }
 
     fn collect(is_gzip: bool, limit: usize, data: &[u8]) -> Result<Bytes, CallError> {
-        let mut sink = Sink::new(is_gzip, limit);
+        let mut sink = Sink::new(is_gzip, limit, None)?;
         for chunk in data.chunks(7) {
             sink.write(chunk)?;
         }
-        sink.finish()
+        Ok(sink.finish()?.bytes)
+    }
+
+    /// So many bytes of memory, and how many are taken.
+    struct FewBytes(usize, Arc<AtomicUsize>);
+
+    struct Taken(usize, Arc<AtomicUsize>);
+
+    impl ObjectMemory for FewBytes {
+        fn take(&self, bytes: usize) -> Option<TakenMemory> {
+            let taken = self.1.load(Ordering::Relaxed) + bytes;
+            (taken <= self.0).then(|| {
+                self.1.store(taken, Ordering::Relaxed);
+                TakenMemory(Box::new(Taken(bytes, Arc::clone(&self.1))))
+            })
+        }
+    }
+
+    impl Drop for Taken {
+        fn drop(&mut self) {
+            self.1.fetch_sub(self.0, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_body_is_counted_while_it_arrives_and_as_long_as_it_is_kept() {
+        let taken = Arc::<AtomicUsize>::default();
+        let within = |bytes| Some::<ReplyMemory>(Arc::new(FewBytes(bytes, Arc::clone(&taken))));
+        let now = || taken.load(Ordering::Relaxed);
+        let text = vec![b' '; 100_000];
+        for (is_gzip, sent) in [(false, text.clone()), (true, gzip(&text))] {
+            let mut sink = Sink::new(is_gzip, 1 << 20, within(400_000)).unwrap();
+            sink.write(&sent).unwrap();
+            let body = sink.finish().unwrap();
+            assert_eq!(body.bytes.len(), text.len());
+            assert!((100_000..300_000).contains(&now()), "{}", now());
+            drop(body);
+            assert_eq!(now(), 0);
+
+            let mut sink = Sink::new(is_gzip, 1 << 20, within(90_000)).unwrap();
+            let failure = sink.write(&sent).and_then(|()| sink.finish().map(drop));
+            assert_eq!(failure, Err(CallError::NoMemory));
+            assert_eq!(now(), 0);
+        }
+        assert!(matches!(
+            Sink::new(true, 10, within(10)),
+            Err(CallError::NoMemory)
+        ));
     }
 
     #[test]

@@ -34,7 +34,7 @@ fn reply_to(client: &Client, bounds: Bounds) -> Result<Reply, CallError> {
     tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()
-        .block_on(client.post(Bytes::from_static(b"{}"), bounds, None))
+        .block_on(client.post(Bytes::from_static(b"{}"), bounds, None, None))
 }
 
 /// The body of a reply that names its question.

@@ -30,7 +30,7 @@ fn registered<'w>(webhook: &'w Arc<Webhook>, cluster: &'w str, is_watched: bool)
 
 fn call_for(upstreams: &Upstreams, cluster: &str, webhook: &Arc<Webhook>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let called = runtime.block_on(upstreams.call((cluster, webhook), "{}", PATIENCE, JANE, None));
+    let called = runtime.block_on(upstreams.call((cluster, webhook), "{}", PATIENCE, JANE, None, None));
     called.map(drop).map_err(|failure| failure.to_string())
 }
 

@@ -14,7 +14,7 @@ fn a_call_over_the_limit_fails_at_once() {
         let (upstreams, webhook) = (upstreams.clone(), Arc::clone(&pair.webhook));
         async move {
             upstreams
-                .call(("default", &webhook), "{}", PATIENCE, JANE, None)
+                .call(("default", &webhook), "{}", PATIENCE, JANE, None, None)
                 .await
         }
     });
