@@ -167,7 +167,12 @@ impl Upstreams {
             let upstream = same.iter().find(|upstream| upstream.is(&webhook.client)).cloned();
             let upstream = upstream.unwrap_or_else(|| {
                 let before = before.unwrap_or_default();
-                let new = Arc::new(Upstream::new(webhook.id(), &webhook.client, settings, before));
+                let new = Arc::new(Upstream::new(
+                    (webhook.id(), registered.cluster),
+                    &webhook.client,
+                    settings,
+                    before,
+                ));
                 same.push(Arc::clone(&new));
                 new
             });

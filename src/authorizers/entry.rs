@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use super::answers::{Answer, AnswerCache, CacheKey, Lifetimes, SharedDeadline};
 use crate::config::kubeconfig::client::{self, Context};
 use crate::config::{AuthorizerEntry, Config, FileScope, Files, Secret};
+use crate::descriptors::Descriptors;
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::client::{
@@ -109,7 +110,11 @@ impl WebhookAuthorizer {
             answers: AnswerCache::new(lifetimes),
             waiting: Arc::default(),
             // An authorizer that hangs leaves room for requests that do not need it.
-            most_waiting: config.limits.in_flight.div_ceil(2),
+            most_waiting: config
+                .limits
+                .in_flight
+                .div_ceil(2)
+                .min(Descriptors::of_process().calls / 2),
         })
     }
 
@@ -193,6 +198,7 @@ impl ConnectionSettings {
                 identity,
                 addresses: Arc::new(Addresses::of(config)),
                 is_http2: config.upstreams.is_http2,
+                tenant: None,
                 user_agent: USER_AGENT.to_owned(),
                 via: config.pseudonym(),
             },

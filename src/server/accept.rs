@@ -11,13 +11,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
 use super::connections::{AcceptLimits, BEYOND_MAX, ConnectionStage, Connections, TrackedConnection};
 use crate::authentication::PeerCertificate;
+use crate::descriptors::Descriptors;
 
 /// How long to wait when the system has nothing to accept with.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
@@ -89,34 +89,10 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Kept for probes, files, logs, webhooks and clusters.
-const RESERVED_DESCRIPTORS: usize = 256;
-
-/// Raises the soft limit of open files to the hard one; the connections that
-/// there are descriptors for then.
+/// The connections that there are descriptors for.
 pub(crate) fn connections() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    let current = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum,
-        Err(error) => {
-            tracing::warn!(%error, "cannot raise the limit of open files");
-            limit.current
-        }
-    };
-    within(current)
-}
-
-/// The connections that a limit of open files leaves; of a small one, a quarter.
-fn within(limit: Option<u64>) -> usize {
-    let Some(limit) = limit else { return usize::MAX };
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    limit
-        .saturating_sub(RESERVED_DESCRIPTORS + BEYOND_MAX)
-        .max(limit / 4)
+    let accepted = Descriptors::of_process().accepted;
+    accepted.saturating_sub(BEYOND_MAX).max(accepted / 2)
 }
 
 // State of a connection on the worker that serves it.
@@ -221,17 +197,4 @@ pub(crate) fn stranger() -> Rc<Connection> {
     let peer = SocketAddr::from(([127, 0, 0, 1], 1));
     let tracked = Connections::new(None).add(peer.ip(), limits).unwrap();
     Connection::new(tracked, peer, None, Duration::from_secs(3600))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn some_descriptors_are_kept_for_what_is_no_callers_connection() {
-        assert_eq!(within(None), usize::MAX);
-        assert_eq!(within(Some(1 << 20)), (1 << 20) - 320);
-        assert_eq!(within(Some(512)), 192);
-        assert_eq!(within(Some(256)), 64);
-    }
 }

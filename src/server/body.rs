@@ -299,6 +299,7 @@ mod tests {
             requests: 1,
             bytes: usize::MAX,
             memory: 0,
+            calls: 0,
         };
         let gauge = IntGauge::new("in_flight", "requests").unwrap();
         let mut permit = Arc::new(Limiter::default())

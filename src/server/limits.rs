@@ -42,6 +42,8 @@ struct InUse {
     copied: AtomicUsize,
     /// Bytes of what is made of bodies.
     made: AtomicUsize,
+    /// Calls to webhooks.
+    calls: AtomicUsize,
 }
 
 /// How much may be held at once.
@@ -53,6 +55,8 @@ pub(crate) struct Capacity {
     pub(crate) bytes: usize,
     /// Bytes of what is made of the bodies.
     pub(crate) memory: usize,
+    /// Calls to webhooks.
+    pub(crate) calls: usize,
 }
 
 /// For whom a request is let in.
@@ -72,6 +76,7 @@ pub(crate) struct Permit {
     own: Option<Arc<InUse>>,
     shares: Shares,
     memory: Shares,
+    calls: Shares,
     request: ShareUse,
     bytes: ShareUse,
     gauge: IntGauge,
@@ -83,6 +88,14 @@ pub(crate) struct CopyPermit {
     limiter: Arc<Limiter>,
     own: Option<Arc<InUse>>,
     bytes: ShareUse,
+}
+
+/// A call to a webhook that counts as long as this lives.
+#[derive(Debug)]
+pub(crate) struct CallPermit {
+    limiter: Arc<Limiter>,
+    own: Option<Arc<InUse>>,
+    call: ShareUse,
 }
 
 // === impl Limiter ===
@@ -109,6 +122,7 @@ impl Limiter {
             own,
             shares: Shares::of(capacity.bytes, clusters, 0),
             memory: Shares::of(capacity.memory, clusters, 0),
+            calls: Shares::of(capacity.calls, clusters, 1),
             request,
             bytes: ShareUse::default(),
             gauge: gauge.clone(),
@@ -177,6 +191,16 @@ impl Permit {
         })
     }
 
+    /// One more call, if there may be one.
+    pub(crate) fn call(&self) -> Option<CallPermit> {
+        let call = self.calls.take(self.counts(|in_use| &in_use.calls), 1)?;
+        Some(CallPermit {
+            limiter: Arc::clone(&self.limiter),
+            own: self.own.clone(),
+            call,
+        })
+    }
+
     fn counts<'c>(&'c self, of: impl Fn(&'c InUse) -> &'c AtomicUsize) -> ShareCounts<'c> {
         counts(self.own.as_deref(), &self.limiter.common, of)
     }
@@ -188,6 +212,15 @@ impl Drop for Permit {
         self.bytes.give_back(self.counts(|in_use| &in_use.bytes));
         self.request.give_back(self.counts(|in_use| &in_use.requests));
         self.limiter.requests.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+// === impl CallPermit ===
+
+impl Drop for CallPermit {
+    fn drop(&mut self) {
+        let counts = counts(self.own.as_deref(), &self.limiter.common, |in_use| &in_use.calls);
+        self.call.give_back(counts);
     }
 }
 
@@ -215,6 +248,7 @@ mod tests {
             requests: 2,
             bytes: 100,
             memory: 0,
+            calls: 0,
         };
         let first = limiter.enter(capacity, None, 0, &gauge).unwrap();
         let _second = limiter.enter(capacity, None, 0, &gauge).unwrap();
@@ -232,6 +266,7 @@ mod tests {
             requests: 10,
             bytes: 100,
             memory: 0,
+            calls: 0,
         };
         let mut first = limiter.enter(capacity, None, 60, &gauge).unwrap();
         assert!(limiter.enter(capacity, None, 41, &gauge).is_none());
@@ -254,6 +289,7 @@ mod tests {
             requests: 10,
             bytes: 100,
             memory: 0,
+            calls: 0,
         };
         let first = limiter.enter(capacity, None, 50, &gauge).unwrap();
         let second = limiter.enter(capacity, None, 50, &gauge).unwrap();
@@ -271,6 +307,7 @@ mod tests {
             requests: 10,
             bytes: usize::MAX,
             memory: 0,
+            calls: 0,
         };
         let _one = limiter.enter(capacity, None, 1, &gauge()).unwrap();
         assert!(limiter.enter(capacity, None, usize::MAX, &gauge()).is_none());
@@ -286,6 +323,7 @@ mod tests {
             requests: 8,
             bytes: 800,
             memory: 0,
+            calls: 0,
         };
         let enter = |cluster: &Arc<str>, bytes| {
             let key = ShareKey {

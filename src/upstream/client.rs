@@ -17,6 +17,7 @@ mod addresses;
 mod authorization;
 mod connect;
 mod context;
+mod idle;
 mod pool;
 mod reply;
 mod url;
@@ -25,7 +26,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT, VIA,
 };
@@ -41,7 +41,7 @@ pub use reply::{CallError, ReplyMemory, SettingsError};
 pub use url::Url;
 
 use connect::Connector;
-use pool::ConnectionPool;
+use pool::{Body, ConnectionPool};
 use reply::CountedBody;
 
 use crate::telemetry::traces::TraceParent;
@@ -185,7 +185,7 @@ impl Client {
         body: Bytes,
         announced: Duration,
         parent: Option<TraceParent>,
-    ) -> Result<Request<Full<Bytes>>, CallError> {
+    ) -> Result<Request<Body>, CallError> {
         let connections = &self.connections;
         let mut request = Request::post(connections.settings.url.with_timeout(announced))
             .header(CONTENT_TYPE, "application/json")
@@ -200,7 +200,7 @@ impl Client {
             request = request.header(TRACEPARENT, parent.to_string());
         }
         request
-            .body(Full::new(body))
+            .body(Body::new(body))
             .map_err(|error| CallError::Exchange(error.to_string()))
     }
 }

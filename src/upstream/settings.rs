@@ -122,10 +122,11 @@ impl CallSettings {
         (call_settings, faults)
     }
 
-    /// How to call a webhook, and what is shown to it.
+    /// How to call a webhook, which is of the cluster `tenant`, and what is shown to it.
     pub(crate) fn of(
         &self,
         webhook: &ClientConfig,
+        tenant: Option<&str>,
     ) -> Result<(Settings, ClientAuthorization), SettingsError> {
         let url = match &webhook.target {
             WebhookTarget::Url(url) => Url::parse(url)?,
@@ -149,6 +150,7 @@ impl CallSettings {
             identity: credentials.identity,
             addresses: Arc::clone(&self.addresses),
             is_http2: self.is_http2,
+            tenant: tenant.map(Arc::from),
             user_agent: USER_AGENT.to_owned(),
             via: self.via.clone(),
         };

@@ -68,14 +68,14 @@ pub(crate) struct CallLimits {
 // === impl Upstream ===
 
 impl Upstream {
-    /// The webhook `id`, with what can be kept of those of that id `before`.
+    /// The webhook `id` of the cluster `tenant`, with what can be kept of those of that id `before`.
     pub(crate) fn new(
-        id: String,
+        (id, tenant): (String, Option<&str>),
         config: &ClientConfig,
         settings: &CallSettings,
         before: &[Arc<Self>],
     ) -> Self {
-        let (client, kept) = connect(config, settings, before);
+        let (client, kept) = connect((config, tenant), settings, before);
         let in_flight = kept.map_or_else(
             || InFlight::new(settings.in_flight),
             |kept| kept.in_flight.with_limit(settings.in_flight),
@@ -204,11 +204,11 @@ impl Upstream {
 
 /// The client of `config`, and the one `before` whose connections it has.
 fn connect<'b>(
-    config: &ClientConfig,
+    (config, tenant): (&ClientConfig, Option<&str>),
     settings: &CallSettings,
     before: &'b [Arc<Upstream>],
 ) -> (Result<Client, SettingsError>, Option<&'b Upstream>) {
-    let (settings, authorization) = match settings.of(config) {
+    let (settings, authorization) = match settings.of(config, tenant) {
         Ok(of) => of,
         Err(error) => return (Err(error), None),
     };

@@ -18,7 +18,8 @@ use circles::Files;
 use source::{Source, sources};
 
 /// The modules of the service: each uses only those before it.
-const ORDER: [&str; 15] = [
+const ORDER: [&str; 16] = [
+    "descriptors",
     "config",
     "certificates",
     "telemetry",

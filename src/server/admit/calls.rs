@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use crate::server::limits::{CopyPermit, Permit};
+use crate::server::limits::{CallPermit, CopyPermit, Permit};
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::client::CallError;
 use crate::upstream::{Reply, ReplyMemory, Requester, Upstreams};
@@ -31,6 +31,8 @@ const MAX_QUESTION_BYTES: usize = 64 << 20;
 /// others while its review waits for other webhooks: that takes microseconds.
 const MAX_BYTES_VERIFIED_AT_ONCE: usize = 16 << 10;
 
+const TOO_MANY_CALLS: &str = "as many calls to webhooks are in flight as may be for this cluster";
+
 /// A run, and the webhooks that it waits for.
 pub(crate) struct PendingCalls {
     pub(crate) chain: Chain,
@@ -47,6 +49,8 @@ pub(crate) struct CallQuestion {
     body: Vec<u8>,
     /// Its bytes, counted; none of one beyond the room.
     copied: Option<CopyPermit>,
+    /// `None` where there are as many calls as may be.
+    permit: Option<CallPermit>,
 }
 
 /// For whom a question is put, and how long that may take.
@@ -70,6 +74,8 @@ pub(crate) struct CallResult {
     pub(crate) result: Result<ReceivedReply, CallFailure>,
     took: Duration,
     memory: ReplyMemory,
+    /// As long as its connection may be in use.
+    _permit: Option<CallPermit>,
 }
 
 pub(crate) enum ReceivedReply {
@@ -112,6 +118,11 @@ fn questions_of(
         && bytes < most
         && let Some(call) = calls.pop_front()
     {
+        let call_permit = permit.call();
+        if call_permit.is_none() && !questions.is_empty() {
+            calls.push_front(call);
+            break;
+        }
         let uid = Uuid::new_v4().to_string();
         let body = api::ask(&call, request, &uid);
         bytes += body.len();
@@ -122,6 +133,7 @@ fn questions_of(
             uid,
             body,
             copied,
+            permit: call_permit,
         });
     }
     questions
@@ -147,6 +159,7 @@ impl CallQuestion {
             uid,
             body,
             copied,
+            permit,
         } = self;
         let CallTerms {
             cluster,
@@ -159,6 +172,8 @@ impl CallQuestion {
         let start = Instant::now();
         let result = if timeout.is_zero() {
             Err(CallFailure::RequestExpired)
+        } else if permit.is_none() {
+            Err(CallFailure::NotMade(TOO_MANY_CALLS.to_owned()))
         } else {
             let asked = (cluster, &call.webhook);
             let taken_of = Some(Arc::clone(&memory));
@@ -174,6 +189,7 @@ impl CallQuestion {
             result: result.map(ReceivedReply::Unverified),
             took,
             memory,
+            _permit: permit,
         };
         if returned.is_large() {
             returned
@@ -199,7 +215,11 @@ impl CallResult {
             }
             verified => Ok(verified),
         });
-        Self { result, ..self }
+        Self {
+            result,
+            _permit: None,
+            ..self
+        }
     }
 
     /// What was asked, the answer, and the memory that this takes.
@@ -276,10 +296,15 @@ mod tests {
     }
 
     fn permit(bytes: usize) -> Permit {
+        permit_of(bytes, 100)
+    }
+
+    fn permit_of(bytes: usize, calls: usize) -> Permit {
         let capacity = Capacity {
             requests: 1,
             bytes,
             memory: 0,
+            calls,
         };
         let gauge = IntGauge::new("in_flight", "requests").unwrap();
         Arc::new(Limiter::default())
@@ -292,6 +317,7 @@ mod tests {
             requests: 1,
             bytes: 0,
             memory,
+            calls: 0,
         };
         let gauge = IntGauge::new("in_flight", "requests").unwrap();
         let permit = Arc::new(Limiter::default()).enter(capacity, None, 0, &gauge);
@@ -305,6 +331,7 @@ mod tests {
             phase: Phase::Validate,
             result: Ok(ReceivedReply::Unverified(reply)),
             took: Duration::ZERO,
+            _permit: None,
             memory: Arc::new(permit.unwrap().memory("east", "jane")),
         }
     }
@@ -340,6 +367,27 @@ mod tests {
                 expected.map(|_| questions_of(most, &mut left, &review.request, &permit(1 << 20)).len());
             assert_eq!(put, expected, "{most}");
         }
+    }
+
+    #[test]
+    fn questions_beyond_the_calls_that_may_be_wait_and_without_any_the_request_is_refused() {
+        let body = r#"{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request":
+            {"uid": "u", "operation": "CREATE", "resource": {"version": "v1", "resource": "pods"}, "object": {"a": "b"}}}"#;
+        let body = Document::parse(body).unwrap();
+        let review = AdmissionReview::decode(&body).unwrap();
+        let permit = permit_of(1 << 20, 2);
+        let ask = || {
+            let mut left = VecDeque::from([mk_call(), mk_call(), mk_call()]);
+            let questions = questions(&mut left, &review.request, &permit);
+            (questions, left.len())
+        };
+        let (first, left) = ask();
+        assert_eq!((first.len(), left), (2, 1));
+        let (mut second, left) = ask();
+        assert_eq!((second.len(), left), (1, 2));
+        assert!(second.remove(0).permit.is_none());
+        drop(first);
+        assert_eq!(ask().0.len(), 2);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use futures_util::future::try_join_all;
 use super::calls::{CallQuestion, CallResult, CallTerms, questions};
 use super::run::{AdmissionRun, DecisionContext, DeferredLogLine, DeferredRecording};
 use crate::authentication::Caller;
+use crate::descriptors::Descriptors;
 use crate::recording::RecordedCall;
 use crate::reload::Snapshot;
 use crate::server::gateway::{DecisionRecorder, GatewayState};
@@ -31,11 +32,14 @@ use portcullis_policy::engine::admission::webhook::{Call, CallFailure};
 use portcullis_policy::engine::text::truncate_with_mark;
 
 /// How many reviews wait for webhooks in shadow at once, and the bytes that they hold.
-const CAPACITY: Capacity = Capacity {
-    requests: 64,
-    bytes: 64 << 20,
-    memory: 64 << 20,
-};
+fn capacity() -> Capacity {
+    Capacity {
+        requests: 64,
+        bytes: 64 << 20,
+        memory: 64 << 20,
+        calls: Descriptors::of_process().calls / 8,
+    }
+}
 
 /// The most bytes of a webhook's reason in the log, as of a policy's.
 const MAX_REASON_BYTES: usize = 1024;
@@ -80,7 +84,7 @@ pub(crate) fn spawn(
         decisions: Vec::new(),
     };
     let limiter = &shared.lifecycle.shadow;
-    match limiter.enter(CAPACITY, None, read.memory(), &shared.shadowing) {
+    match limiter.enter(capacity(), None, read.memory(), &shared.shadowing) {
         None => shared.metrics.shadow_dropped(),
         Some(permit) => {
             let permit = Arc::new(permit);

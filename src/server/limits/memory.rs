@@ -160,6 +160,7 @@ mod tests {
             requests: 100,
             bytes: 1,
             memory: 64 * MIB,
+            calls: 0,
         };
         let gauge = IntGauge::new("in_flight", "requests").unwrap();
         limiter.enter(capacity, Some(key), 0, &gauge).unwrap()

@@ -42,6 +42,8 @@ pub struct Settings {
     pub addresses: Arc<Addresses>,
     /// Whether HTTP/2 is offered beside HTTP/1.1.
     pub is_http2: bool,
+    /// The cluster whose webhook it is, and with whose its idle connections count; `None`: everybody's.
+    pub tenant: Option<Arc<str>>,
     /// `User-Agent`.
     pub user_agent: String,
     /// What the gateway calls itself in `Via`, by which it knows a call that comes back.
@@ -90,6 +92,10 @@ impl Connector {
             )?,
             resolution: Resolution::default(),
         })
+    }
+
+    pub(crate) fn tenant(&self) -> Option<&Arc<str>> {
+        self.settings.tenant.as_ref()
     }
 
     /// A new connection.

@@ -11,12 +11,14 @@
 //! named its question. hyper ends an idle connection over which anything comes.
 
 use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper::header::{HOST, HeaderValue};
 use hyper::http::uri::{PathAndQuery, Uri};
@@ -27,13 +29,9 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout, timeout_at};
 
 use super::connect::Connector;
+use super::idle::{IdleConnections, SWEEP_INTERVAL};
 use super::reply::CallError;
-
-/// How long an idle connection is kept: as Go's default transport does.
-const MAX_IDLE_TIME: Duration = Duration::from_secs(90);
-
-/// Idle connections to one webhook; client-go keeps 25.
-const MAX_IDLE_CONNECTIONS: usize = 64;
+use crate::descriptors::Descriptors;
 
 /// Silence after which an HTTP/2 connection is probed, and how long it may take
 /// to answer; as `apimachinery/pkg/util/net/http.go` has them.
@@ -43,7 +41,16 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a server that replied may take to read the rest of the request.
 const MAX_UNREAD_TIME: Duration = Duration::from_millis(500);
 
-type Body = Full<Bytes>;
+/// What a connection of HTTP/1.1 reads and writes at once. It keeps as much while it is idle.
+const MAX_BUFFER_BYTES: usize = 64 << 10;
+
+/// A question, which is written part by part: hyper copies a part to its buffer and keeps that.
+#[derive(Clone)]
+pub(crate) struct Body(Bytes);
+
+/// The largest part.
+const MAX_PART_BYTES: usize = 16 << 10;
+
 type SendResult = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 
 /// The connections to one webhook, and the way to it.
@@ -54,23 +61,17 @@ pub(crate) struct ConnectionPool {
     open: Arc<OpenConnections>,
 }
 
-#[derive(Default)]
-struct OpenConnections(Mutex<IdleConnections>);
-
-#[derive(Default)]
-struct IdleConnections {
-    /// Of HTTP/1.1; the one that was used last is the last.
-    idle: Vec<IdleConnection>,
+/// The connections to one webhook that wait for a call.
+struct OpenConnections {
+    /// Of those of HTTP/1.1, which are in [`IDLE`].
+    id: u64,
+    tenant: Option<Arc<str>>,
     /// Of HTTP/2: every call may use it, at the same time.
-    shared: Option<Arc<http2::SendRequest<Body>>>,
-    /// Whether a task looks for those that were idle for too long.
-    is_swept: bool,
+    shared: Mutex<Option<Arc<http2::SendRequest<Body>>>>,
 }
 
-struct IdleConnection {
-    connection: Http1Connection,
-    since: Instant,
-}
+/// All connections of HTTP/1.1 that nobody uses.
+static IDLE: IdleConnections<Http1Connection> = IdleConnections::new();
 
 /// A connection of HTTP/1.1, which ends with this.
 struct Http1Connection {
@@ -93,9 +94,9 @@ pub struct UsedConnection(Option<(Connection, Weak<OpenConnections>)>);
 impl ConnectionPool {
     pub(crate) fn new(connector: Connector, host: HeaderValue) -> Self {
         Self {
+            open: Arc::new(OpenConnections::new(connector.tenant().cloned())),
             connector,
             host,
-            open: Arc::default(),
         }
     }
 
@@ -133,7 +134,9 @@ impl ConnectionPool {
     async fn connect(&self) -> Result<Connection, CallError> {
         let stream = self.connector.connect().await?;
         if !stream.is_http2() {
-            let (sender, driver) = http1::handshake(stream).await?;
+            let mut builder = http1::Builder::new();
+            builder.max_buf_size(MAX_BUFFER_BYTES);
+            let (sender, driver) = builder.handshake(stream).await?;
             let driver = tokio::spawn(driver).abort_handle();
             return Ok(Connection::Http1(Http1Connection { sender, driver }));
         }
@@ -151,68 +154,101 @@ impl ConnectionPool {
 // === impl OpenConnections ===
 
 impl OpenConnections {
+    fn new(tenant: Option<Arc<str>>) -> Self {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+        Self {
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            tenant,
+            shared: Mutex::default(),
+        }
+    }
+
     /// A connection on which a question can be asked now.
     fn take(&self) -> Option<Connection> {
-        let mut unused = self.unused();
-        if let Some(shared) = unused.shared.take_if(|shared| shared.is_closed()) {
-            drop(shared);
+        let mut shared = self.shared();
+        if let Some(closed) = shared.take_if(|shared| shared.is_closed()) {
+            drop(closed);
         }
-        if let Some(shared) = &unused.shared {
+        if let Some(shared) = &*shared {
             return Some(Connection::Http2(Arc::clone(shared)));
         }
-        let mut idle = std::iter::from_fn(|| unused.idle.pop());
-        let usable =
-            idle.find(|idle| idle.connection.sender.is_ready() && idle.since.elapsed() < MAX_IDLE_TIME);
-        usable.map(|idle| Connection::Http1(idle.connection))
+        drop(shared);
+        let idle = IDLE.take(self.id, |connection| connection.sender.is_ready());
+        idle.map(Connection::Http1)
     }
 
     /// Has others use a connection of HTTP/2, unless they have one.
     fn share(&self, sender: http2::SendRequest<Body>) -> Arc<http2::SendRequest<Body>> {
         let sender = Arc::new(sender);
-        self.unused().shared.get_or_insert_with(|| Arc::clone(&sender));
+        self.shared().get_or_insert_with(|| Arc::clone(&sender));
         sender
     }
 
     fn end_sharing(&self, sender: &Arc<http2::SendRequest<Body>>) {
-        let mut unused = self.unused();
-        let ended = unused.shared.take_if(|shared| Arc::ptr_eq(shared, sender));
-        drop(unused);
+        let mut shared = self.shared();
+        let ended = shared.take_if(|shared| Arc::ptr_eq(shared, sender));
+        drop(shared);
         drop(ended);
     }
 
     /// Keeps a connection that nobody uses.
-    fn put(self: &Arc<Self>, connection: Http1Connection) {
-        let since = Instant::now();
-        let mut unused = self.unused();
-        if unused.idle.len() >= MAX_IDLE_CONNECTIONS {
-            return;
-        }
-        unused.idle.push(IdleConnection { connection, since });
-        if !std::mem::replace(&mut unused.is_swept, true) {
-            spawn(sweep(Arc::downgrade(self)));
+    fn put(&self, connection: Http1Connection) {
+        let most = Descriptors::of_process().idle_calls;
+        if IDLE.put(self.id, self.tenant.as_ref(), connection, most) {
+            spawn(sweep());
         }
     }
 
-    /// Ends what was idle for too long; whether anything is left.
-    fn end_old(&self) -> bool {
-        let mut unused = self.unused();
-        unused.idle.retain(|idle| idle.since.elapsed() < MAX_IDLE_TIME);
-        unused.is_swept = !unused.idle.is_empty();
-        unused.is_swept
+    fn shared(&self) -> MutexGuard<'_, Option<Arc<http2::SendRequest<Body>>>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn unused(&self) -> MutexGuard<'_, IdleConnections> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for OpenConnections {
+    fn drop(&mut self) {
+        IDLE.end(self.id);
     }
 }
 
 /// Ends connections that are idle for too long, for as long as there are any.
-async fn sweep(open: Weak<OpenConnections>) {
+async fn sweep() {
     loop {
-        sleep(MAX_IDLE_TIME / 2).await;
-        if !open.upgrade().is_some_and(|open| open.end_old()) {
+        sleep(SWEEP_INTERVAL).await;
+        if !IDLE.end_old() {
             return;
         }
+    }
+}
+
+// === impl Body ===
+
+impl Body {
+    pub(crate) const fn new(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.0.is_empty() {
+            return Poll::Ready(None);
+        }
+        let length = self.0.len().min(MAX_PART_BYTES);
+        Poll::Ready(Some(Ok(Frame::data(self.0.split_to(length)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(u64::try_from(self.0.len()).unwrap_or(u64::MAX))
     }
 }
 

@@ -25,6 +25,7 @@ fn settings(url: &str, authorities: &[&[u8]]) -> Settings {
         identity: None,
         addresses: Arc::default(),
         is_http2: false,
+        tenant: None,
         user_agent: "test".to_owned(),
         via: "portcullis-test".to_owned(),
     }
@@ -107,6 +108,36 @@ fn a_connection_is_used_again_only_after_a_reply_that_named_its_question() {
     assert_eq!(post(&client, BOUNDS).unwrap(), "{}");
     assert_eq!(post(&client, BOUNDS).unwrap(), "{}");
     assert_eq!(connections(&webhook), [0, 1, 2, 2]);
+}
+
+#[test]
+fn a_large_question_arrives_whole_and_its_connection_serves_the_next() {
+    let (webhook, client) = sends(ok(b"{}"));
+    let question = Bytes::from(vec![b'1'; 1_000_000]);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for _ in 0..2 {
+        let posted = client.post(question.clone(), BOUNDS, None, None);
+        runtime.block_on(posted).unwrap().connection.release(true);
+    }
+    for received in webhook.received() {
+        assert_eq!(received.headers["content-length"], "1000000");
+        assert!(received.body == question);
+    }
+    assert_eq!(connections(&webhook), [0, 0]);
+}
+
+#[test]
+fn a_question_is_sent_in_parts() {
+    let mut body = Body::new(Bytes::from(vec![b'1'; 100_000]));
+    let (mut sent, context) = (0, &mut std::task::Context::from_waker(std::task::Waker::noop()));
+    while let std::task::Poll::Ready(Some(frame)) =
+        hyper::body::Body::poll_frame(std::pin::Pin::new(&mut body), context)
+    {
+        let part = frame.unwrap().into_data().unwrap();
+        assert!(part.len() <= 16 << 10);
+        sent += part.len();
+    }
+    assert_eq!(sent, 100_000);
 }
 
 #[test]
