@@ -19,6 +19,11 @@ INJECTED = base64.b64encode(b'[{"op":"add","path":"/spec/volumes/-","value":{"na
 LARGE = base64.b64encode(b'[{"op":"add","path":"/spec/volumes","value":[' + b",".join([b"{}"] * 3_300_000) + b"]}]").decode()
 
 
+def answer(request, response):
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                       "response": {"uid": request["uid"], **response}}).encode()
+
+
 class Webhook:
     """Serves until it is left. `slow` is answered late, `dropper` not at all, `large` with a large patch."""
 
@@ -44,13 +49,11 @@ class Webhook:
                 outer.credentials.append(self.headers["Authorization"])
                 if not outer.is_answering(self, user):
                     return
-                response = {"uid": review["request"]["uid"], "allowed": name not in ("bad", "evil")}
-                if self.path.startswith("/inject?"):
-                    response |= {"patchType": "JSONPatch", "patch": LARGE if user.startswith("large") else INJECTED}
-                reply = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-                                    "response": response}).encode()
+                reply = outer.reply(self.path, review["request"])
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
+                if reply.startswith(b"\x1f\x8b"):
+                    self.send_header("Content-Encoding", "gzip")
                 self.send_header("Content-Length", str(len(reply)))
                 self.end_headers()
                 self.wfile.write(reply)
@@ -67,6 +70,13 @@ class Webhook:
 
         self.server = Server(("127.0.0.1", self.port), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def reply(self, path, request):
+        """The body of the reply to a request, compressed or not."""
+        user, response = request["userInfo"]["username"], {"allowed": request["name"] not in ("bad", "evil")}
+        if path.startswith("/inject?"):
+            response |= {"patchType": "JSONPatch", "patch": LARGE if user.startswith("large") else INJECTED}
+        return answer(request, response)
 
     def is_answering(self, handler, user):
         """Whether a request is answered as its name deserves, after what its user gets instead or before."""
