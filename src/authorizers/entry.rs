@@ -21,13 +21,27 @@ use crate::upstream::client::{
 use crate::upstream::credentials_of;
 use portcullis_policy::authorization::SubjectAccessReviewVersion;
 use portcullis_policy::authorization::authorizer::{Authorizer, Opinion, Relevance};
+use portcullis_policy::engine::admission::{ObjectMemory, TakenMemory};
 use portcullis_policy::engine::{Attributes, Deadline};
 use portcullis_policy::field::{Fault, FaultKind, Faults};
 
 const USER_AGENT: &str = concat!("portcullis/", env!("CARGO_PKG_VERSION"));
 
-/// The largest reply: many may wait for one authorizer, whose replies are a few hundred bytes.
-const MAX_REPLY_BYTES: usize = 256 << 10;
+/// The memory for large replies of all authorizers. Those of a few hundred bytes, as they are, are
+/// bounded by how many may wait.
+const MAX_LARGE_BYTES: usize = 64 << 20;
+
+/// The most bytes of a reply that is not large.
+const MAX_SMALL_BYTES: usize = 64 << 10;
+
+/// What large replies have of [`MAX_LARGE_BYTES`].
+static LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts large replies.
+struct LargeReplies;
+
+/// Bytes of one, until it is dropped.
+struct LargeBytes(usize);
 
 /// An entry of `authorization.webhooks`.
 #[derive(Debug)]
@@ -101,7 +115,7 @@ impl WebhookAuthorizer {
                 )?),
                 version: wanted.version,
                 timeout: wanted.timeout,
-                reply_bytes: config.upstreams.reply_bytes.min(MAX_REPLY_BYTES),
+                reply_bytes: config.upstreams.reply_bytes,
                 backoff: Backoff::UPSTREAM,
                 recorder: Arc::default(),
             },
@@ -331,8 +345,26 @@ const fn is_transient(error: &CallError) -> bool {
     }
 }
 
-// === impl Client ===
+// === impl LargeReplies ===
 
+impl ObjectMemory for LargeReplies {
+    fn take(&self, bytes: usize) -> Option<TakenMemory> {
+        if bytes <= MAX_SMALL_BYTES {
+            return Some(TakenMemory(Box::new(())));
+        }
+        let more = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= MAX_LARGE_BYTES);
+        let taken = LARGE_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.ok().map(|_| TakenMemory(Box::new(LargeBytes(bytes))))
+    }
+}
+
+impl Drop for LargeBytes {
+    fn drop(&mut self) {
+        LARGE_BYTES.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+// === impl Client ===
 impl Post for Client {
     fn post(
         &self,
@@ -341,7 +373,11 @@ impl Post for Client {
         parent: Option<TraceParent>,
     ) -> BoxFuture<'static, Result<Reply, CallError>> {
         let client = self.clone();
-        Box::pin(async move { client.post(body, bounds, parent, None).await })
+        Box::pin(async move {
+            client
+                .post(body, bounds, parent, Some(Arc::new(LargeReplies)))
+                .await
+        })
     }
 }
 

@@ -109,3 +109,13 @@ fn nothing_is_asked_again_for_nobody() {
     assert!(answer.is_err());
     assert_eq!(asked, 1);
 }
+
+#[test]
+fn large_replies_of_authorizers_are_counted_together_and_small_ones_always_have_room() {
+    let taken: Vec<_> = std::iter::from_fn(|| LargeReplies.take(16 << 20)).collect();
+    assert!((1..=4).contains(&taken.len()));
+    assert!(LargeReplies.take(16 << 20).is_none());
+    assert!(LargeReplies.take(MAX_SMALL_BYTES).is_some());
+    drop(taken);
+    assert!(LargeReplies.take(16 << 20).is_some());
+}
