@@ -27,7 +27,7 @@ use proptest::prelude::*;
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// One measures at a time: all share the allocator.
+/// One test runs at a time: all share the allocator, and what another one takes would be measured too.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// What compiling takes beside the programs: the tree of an expression, and the automaton of one
@@ -294,6 +294,7 @@ fn an_attempt_ends_where_it_needs_more_memory() {
 
 #[test]
 fn what_is_gone_after_a_loop_does_not_count() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let loops = "lists.range(2000).all(i, lists.range(2).map(a, 1).transformMap(k, v, v).all(k, k < 2))";
     assert_eq!(evaluate(loops, 1_000_000).0, Ok(()));
     let replaced = "lists.range(500).all(i, object.a.replace('nothing', object.text) == 'b')";
@@ -302,6 +303,7 @@ fn what_is_gone_after_a_loop_does_not_count() {
 
 #[test]
 fn values_that_share_their_parts_are_not_compared_for_long() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let links: String = (0..40)
         .map(|number| format!(".map(a{number},[a{number},a{number}])"))
         .collect();
@@ -326,6 +328,7 @@ fn values_that_share_their_parts_are_not_compared_for_long() {
 
 #[test]
 fn variables_that_name_each_other_nest_no_deeper_than_the_stack() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut environment = environment();
     environment.add_lazy_variable("v0", Type::Dyn, 1);
     let mut depth = 1;
@@ -352,6 +355,7 @@ fn variables_that_name_each_other_nest_no_deeper_than_the_stack() {
 
 #[test]
 fn the_expressions_of_one_object_are_bounded_together() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let environment = environment();
     let plain = vec!["object.a == 'b'"; 5000].join(" && ");
     let costly = format!(
@@ -378,6 +382,7 @@ fn the_expressions_of_one_object_are_bounded_together() {
 
 #[test]
 fn the_automaton_of_a_constant_pattern_counts() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let budget = CompileBudget::new();
     environment()
         .compile_within(r"''.matches('\\pL{900}')", &[], &budget)
@@ -388,6 +393,7 @@ fn the_automaton_of_a_constant_pattern_counts() {
 
 #[test]
 fn a_deadline_ends_compiling() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let environment = environment();
     for (patience, expected) in [(0, 1), (3, 4)] {
         let asked = std::cell::Cell::new(0);
@@ -476,6 +482,7 @@ fn a_pattern_that_comes_with_an_object_takes_bounded_memory() {
 
 #[test]
 fn what_has_no_order_is_sorted_all_the_same() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let numbers = |count: usize| -> Vec<String> {
         let number = |at: usize| match at * 7919 % 3 {
             0 => "NaN".to_owned(),
@@ -502,6 +509,7 @@ fn what_has_no_order_is_sorted_all_the_same() {
 /// A sort whose budget ends on the way.
 #[test]
 fn a_sort_that_takes_too_long_is_an_error() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let texts: Vec<String> = (0..32).map(|at| format!("{}{at}", "a".repeat(3_050))).collect();
     for cost in (100..4_000).step_by(50) {
         let environment = environment();
@@ -516,6 +524,7 @@ fn a_sort_that_takes_too_long_is_an_error() {
 
 #[test]
 fn an_error_quotes_no_more_than_a_message_may_have() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let text = "x".repeat(2 << 20);
     for expression in [
         "int(texts[0]) > 0",
