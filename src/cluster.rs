@@ -52,7 +52,7 @@ use crate::reload::{
     AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects,
 };
 use contents::SharedContents;
-use follow::{FollowedKinds, Restoration};
+use follow::{ClusterJob, FollowedKinds, Restoration};
 use kind::{MAX_PARAMETER_KINDS, WatchedKind, WatchedParameters};
 pub use live::{
     ListedPlace, LiveCluster, LiveError, LivePolicies, LivePurpose, ServedResource, ServerAddress,
@@ -71,8 +71,9 @@ const WORKERS: usize = 2;
 /// How long after a cluster was first followed its requests wait until something is known of it.
 const MAX_AWAITED: Duration = Duration::from_secs(30);
 
-/// How long the start, or a reload that adds clusters, waits for what was saved of them.
-const MAX_RESTORING: Duration = Duration::from_secs(5);
+/// How long the start, or a reload that adds clusters or changes the version of CEL, waits until the
+/// objects of clusters are compiled. Another reload follows once they are.
+const MAX_COMPILING: Duration = Duration::from_secs(5);
 
 /// The API servers of a configuration.
 ///
@@ -173,6 +174,23 @@ impl Clusters {
         restorations
     }
 
+    /// What is to be compiled again for the version of CEL of `config`.
+    fn outdated(&self, config: &Config) -> Vec<ClusterJob> {
+        let (known, version) = (self.known(), config.admission.cel_version);
+        let outdated = known
+            .clusters
+            .values()
+            .filter(|cluster| !cluster.store.is_for(version));
+        let job = |cluster: &FollowedCluster| -> ClusterJob {
+            let (store, reporter) = (Arc::clone(&cluster.store), cluster.reporter.clone());
+            Box::new(move || {
+                store.compile_for(version);
+                reporter.changed();
+            })
+        };
+        outdated.map(job).collect()
+    }
+
     fn known(&self) -> MutexGuard<'_, FollowedClusters> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -215,16 +233,17 @@ impl ManifestSource for Clusters {
 
     fn objects(&self, config: &Config) -> Vec<Arc<WatchedObjects>> {
         self.signal.clear();
-        let new = self.add_new(config);
-        if !new.is_empty()
-            && let Err(error) = follow::restore(new, MAX_RESTORING)
+        let mut jobs = self.outdated(config);
+        let restore = |new: Restoration| Box::new(move || new.run()) as ClusterJob;
+        jobs.extend(self.add_new(config).into_iter().map(restore));
+        if !jobs.is_empty()
+            && let Err(error) = follow::side_by_side(jobs, MAX_COMPILING)
         {
-            tracing::error!(%error, "cannot restore the saved sets of clusters");
+            tracing::error!(%error, "cannot compile the objects of clusters");
         }
         let mut known = self.known();
         let watched = |entry: &ClusterEntry| {
             let cluster = known.clusters.get_mut(&entry.name)?;
-            cluster.store.compile_for(config.admission.cel_version);
             Some(cluster.watched(entry))
         };
         config.clusters.iter().filter_map(watched).collect()

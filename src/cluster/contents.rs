@@ -86,21 +86,25 @@ impl SharedContents {
                 charge,
             });
         }
-        let bytes = charge.content_bytes();
-        let read = match received.read(cluster, version) {
-            Ok(read) => read,
-            Err(refused) => return Err((refused, charge)),
-        };
+        match received.read(cluster, version) {
+            Ok(read) => Ok(self.keep(read, (room, charge))),
+            Err(refused) => Err((refused, charge)),
+        }
+    }
+
+    /// Keeps what was read, with the `charge` that it has of `room`.
+    pub(crate) fn keep(&self, read: ReadContent, (room, charge): (&ClusterRoom, Charge)) -> ValidObject {
         let object = Arc::clone(&read.object);
-        let content = Arc::new(GoodContent::new(read, room.take_content(bytes)));
+        let content = GoodContent::new(read, room.take_content(charge.content_bytes()));
+        let content = Arc::new(content);
         if content.object.is_some() {
             self.known().note(&content);
         }
-        Ok(ValidObject {
+        ValidObject {
             content,
             object,
             charge,
-        })
+        }
     }
 }
 

@@ -171,19 +171,21 @@ async fn save(place: Option<(PathBuf, FileScope)>, store: Arc<Store>, reporter: 
     }
 }
 
-// The saved sets of clusters, restored side by side.
-//
-// What one cluster saved may take minutes to compile, which delays neither the start of the
-// gateway nor the other clusters: where it takes long, the next one begins nevertheless. Until
-// all of a cluster is restored, nothing is known of it.
+// What one cluster saved, or what is compiled again for another version of CEL, may take minutes
+// to compile. That delays neither the start of the gateway nor the other clusters: where it takes
+// long, the next one begins nevertheless.
 
-/// How many are restored at once, not counting those that take longer than [`TURN`].
+/// How many are done at once, not counting those that take longer than [`TURN`].
 const MAX_AT_ONCE: usize = 4;
 
 /// How long the next one waits for one of these.
 const TURN: Duration = Duration::from_secs(1);
 
-/// The saved set of a cluster, not read yet.
+/// What is to be done for one cluster, which reports its end itself.
+pub(crate) type ClusterJob = Box<dyn FnOnce() + Send>;
+
+/// The saved set of a cluster, not read yet. Until all of it is restored, nothing is known of the
+/// cluster.
 pub(crate) struct Restoration {
     pub(crate) file: (PathBuf, FileScope),
     /// The largest file.
@@ -194,16 +196,16 @@ pub(crate) struct Restoration {
     pub(crate) restoring: tokio::sync::watch::Sender<()>,
 }
 
-/// Restores all of them, and waits for that as long as `patience`. Those that take longer go on,
-/// and report their end.
+/// Does all of them side by side, and waits for that as long as `patience`. Those that take longer
+/// go on.
 ///
 /// # Errors
 ///
-/// There is no thread for it, and nothing is restored.
-pub(crate) fn restore(all: Vec<Restoration>, patience: Duration) -> io::Result<()> {
+/// There is no thread for it, and nothing is done.
+pub(crate) fn side_by_side(jobs: Vec<ClusterJob>, patience: Duration) -> io::Result<()> {
     let (ended, ends) = channel();
-    let mut left = all.len();
-    spawn(move || restore_each(all, &ended))?;
+    let mut left = jobs.len();
+    spawn(move || run_each(jobs, &ended))?;
     let until = Instant::now() + patience;
     let wait = || ends.recv_timeout(until.saturating_duration_since(Instant::now()));
     while left > 0 && wait().is_ok() {
@@ -212,28 +214,28 @@ pub(crate) fn restore(all: Vec<Restoration>, patience: Duration) -> io::Result<(
     Ok(())
 }
 
-fn restore_each(all: Vec<Restoration>, ended: &Sender<()>) {
+fn run_each(jobs: Vec<ClusterJob>, ended: &Sender<()>) {
     let (free, freed) = channel();
-    for (number, restoration) in all.into_iter().enumerate() {
+    for (number, job) in jobs.into_iter().enumerate() {
         if number >= MAX_AT_ONCE {
             let _one_or_too_long = freed.recv_timeout(TURN);
         }
         let (free, ended) = (free.clone(), ended.clone());
         let begun = spawn(move || {
-            restoration.run();
+            job();
             // Nobody may wait any more.
             let _ = free.send(());
             let _ = ended.send(());
         });
         if let Err(error) = begun {
-            tracing::error!(%error, "cannot restore the saved set of a cluster");
+            tracing::error!(%error, "cannot compile the objects of a cluster");
         }
     }
 }
 
 fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new()
-        .name("restore".to_owned())
+        .name("compile".to_owned())
         .spawn(run)
         .map(drop)
 }
@@ -241,7 +243,7 @@ fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 // === impl Restoration ===
 
 impl Restoration {
-    fn run(self) {
+    pub(crate) fn run(self) {
         if let Some(saved) = self.read() {
             self.store.restore(saved);
             self.reporter.changed();
@@ -300,7 +302,8 @@ mod tests {
         all.push(mk_restoration(folder.path(), "quick"));
         let quick = Arc::clone(&all.last().unwrap().store);
         let held: Vec<_> = slow.iter().map(|store| store.hold_up()).collect();
-        restore(all, Duration::ZERO).unwrap();
+        let jobs = all.into_iter().map(|one| Box::new(|| one.run()) as ClusterJob);
+        side_by_side(jobs.collect(), Duration::ZERO).unwrap();
         let start = Instant::now();
         while quick.is_unknown() {
             assert!(start.elapsed() < LONG, "it waits for the others");

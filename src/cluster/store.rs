@@ -80,6 +80,8 @@ impl Store {
                 is_kind_unsaved: false,
                 accepts_absence: false,
             }),
+            #[cfg(test)]
+            compiling: Mutex::new(()),
         }
     }
 
@@ -155,7 +157,10 @@ impl Store {
             objects.doubt = saved.doubt.map(Doubt);
         }
         if known.cel_version != cel_version {
-            known.compile_anew(self);
+            let outdated = known.with_expressions();
+            drop(known);
+            self.compile_again(outdated);
+            known = self.changing();
         }
         known.origin = Origin::Saved;
     }
@@ -190,9 +195,13 @@ impl Store {
         let mut known = self.changing();
         let schema = known.schema(kind);
         let objects = known.kinds.entry(kind.clone()).or_default();
-        let changed = objects.hold(&self.cluster, kind, name, read, &schema);
-        // What was compiled meanwhile for another version is compiled again.
-        changed | (known.cel_version != cel_version && known.compile_anew(self))
+        let changed = objects.hold(&self.cluster, kind, name.clone(), read, &schema);
+        let is_outdated = known.cel_version != cel_version;
+        drop(known);
+        if is_outdated {
+            self.compile_again(vec![(kind.clone(), name)]);
+        }
+        changed | is_outdated
     }
 
     fn leave_out(&self, kind: &WatchedKind, name: Name, reason: LeftOutReason) -> bool {

@@ -1,8 +1,11 @@
 //! Clusters that are followed, saved, changed and dropped.
 
 use super::*;
+use crate::cluster::kind::Name;
+use crate::cluster::object::ReceivedObject;
 use crate::cluster::saved::SnapshotSaver;
 use crate::cluster::store::AbsenceEvidence;
+use crate::cluster::weight::LeftOutReason;
 use crate::config::{self, FileScope};
 
 const KUBECONFIG: &str = "apiVersion: v1
@@ -38,6 +41,32 @@ fn store(clusters: &Clusters) -> Arc<Store> {
     Arc::clone(&clusters.known().clusters["east"].store)
 }
 
+const API_VERSION: &str = "portcullis.dev/v1alpha1";
+
+fn policies() -> WatchedKind {
+    WatchedKind::of_object(API_VERSION, "AuthorizationPolicy")
+}
+
+/// A Deny with these further fields of its spec.
+fn mk_policy(name: &str, fields: &str) -> (Name, Result<ReceivedObject, LeftOutReason>) {
+    let spec = format!(
+        r#"{{"effect":"Deny","subjects":[{{"kind":"User","name":"joe"}}],
+            "resourceRules":[{{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}}]{fields}}}"#
+    );
+    let text = format!(
+        r#"{{"apiVersion":"{API_VERSION}","kind":"AuthorizationPolicy","metadata":{{"name":"{name}"}},"spec":{spec}}}"#
+    );
+    let name = (String::new(), name.to_owned());
+    let received = ReceivedObject::new(&policies(), API_VERSION, name.clone(), text.as_bytes());
+    (name, received)
+}
+
+/// A Deny whose condition 1.36 does not know.
+fn mk_conditional(name: &str) -> (Name, Result<ReceivedObject, LeftOutReason>) {
+    let condition = r#","conditions":[{"name":"c","expression":"request.groups.includes('a')"}]"#;
+    mk_policy(name, condition)
+}
+
 #[test]
 fn a_cluster_of_which_nothing_is_known_is_awaited() {
     let (_folder, config) = mk_config("");
@@ -52,15 +81,8 @@ fn a_cluster_of_which_nothing_is_known_is_awaited() {
 #[test]
 fn absence_is_accepted_where_an_administrator_says_so() {
     let (folder, config) = mk_config("");
-    let policies = WatchedKind::of_object("portcullis.dev/v1alpha1", "AuthorizationPolicy");
-    let spec = r#"{"effect":"Deny","subjects":[{"kind":"User","name":"joe"}],
-            "resourceRules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}]}"#;
-    let text = format!(
-        r#"{{"apiVersion":"portcullis.dev/v1alpha1","kind":"AuthorizationPolicy","metadata":{{"name":"a"}},"spec":{spec}}}"#
-    );
-    let name = (String::new(), "a".to_owned());
-    let api_version = "portcullis.dev/v1alpha1";
-    let received = object::ReceivedObject::new(&policies, api_version, name.clone(), text.as_bytes());
+    let policies = policies();
+    let (name, received) = mk_policy("a", "");
     let saved = Store::new("east", None, Version::NEWEST);
     saved.apply(&policies, name, received);
     let path = folder.path().join("clusters.d/east/east.saved");
@@ -79,6 +101,42 @@ fn absence_is_accepted_where_an_administrator_says_so() {
         let gone = store(&clusters).not_served(&policies, &AbsenceEvidence::Undefined);
         assert_eq!(gone.is_ok(), is_accepted, "{gone:?}");
     }
+}
+
+/// Longer than any test runs.
+const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn compiling_for_another_version_holds_up_nobody() {
+    let (_folder, config) = mk_config("");
+    let (_other, for_36) = mk_config("admission: {celVersion: '1.36'}\n");
+    let clusters = Clusters::new();
+    clusters.objects(&config);
+    let (store, policies) = (store(&clusters), policies());
+    let (name, received) = mk_conditional("before");
+    store.apply(&policies, name, received);
+    let held_up = store.compiling.lock().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| clusters.objects(&for_36));
+        let (answered, answer) = std::sync::mpsc::channel();
+        let (clusters, store) = (&clusters, &store);
+        scope.spawn(move || {
+            while store.is_for(config.admission.cel_version) {
+                std::thread::yield_now();
+            }
+            let (name, received) = mk_policy("meanwhile", "");
+            store.apply(&policies, name, received);
+            answered.send((clusters.status().len(), store.status().objects))
+        });
+        let answer = answer.recv_timeout(LONG);
+        drop(held_up);
+        assert_eq!(answer.unwrap(), (1, 2), "it waits until all is compiled");
+    });
+    assert_eq!(
+        store.status().faulty,
+        1,
+        "what was there before is compiled again"
+    );
 }
 
 #[test]

@@ -17,7 +17,6 @@ use crate::cluster::kind::{Name, WatchedKind};
 use crate::cluster::memory::Charge;
 use crate::cluster::object::{ReceivedObject, RefusedObject, ServerMetadata};
 use crate::reload::WatchedPart;
-use portcullis_cel::Version;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// What is held of one object.
@@ -59,7 +58,7 @@ pub(crate) struct ReadObject {
 
 /// A version that is withheld.
 pub(crate) struct WithheldVersion {
-    good: ValidObject,
+    pub(crate) good: ValidObject,
     noted: ServerMetadata,
     schema: SchemaState,
     /// Whether the API server may have dropped fields when it stored this version.
@@ -212,20 +211,6 @@ impl WithheldVersion {
             && (!self.may_lack_fields || self.noted.is_as_written(&received.noted))
     }
 
-    /// Its expressions, for another version of CEL.
-    ///
-    /// # Errors
-    ///
-    /// Every fault of the object, and its digest.
-    pub(crate) fn compile_anew(
-        &mut self,
-        cluster: &Arc<str>,
-        version: Version,
-    ) -> Result<(), ([u8; 32], RefusedObject)> {
-        let compiled = self.good.compile_anew(cluster, version);
-        compiled.map_err(|refused| (self.good.content.digest, refused))
-    }
-
     fn report(&self, cluster: &Arc<str>, kind: &WatchedKind, replaces: bool) {
         if let Some(faults) = self.faults(cluster, kind, &self.good.content.name) {
             log_faults(cluster, replaces, &faults);
@@ -309,6 +294,13 @@ impl HeldObjects {
         )]
         let part = &mut self.parts[place(&name)];
         part.changing().entry(name).or_default()
+    }
+
+    /// To be changed, where there is one of this name.
+    pub(crate) fn get_mut(&mut self, name: &Name) -> Option<&mut HeldObject> {
+        let held = self.parts.get_mut(place(name))?.changing().get_mut(name)?;
+        self.unsaved.note(name);
+        Some(held)
     }
 
     pub(crate) fn remove(&mut self, name: &Name) -> Option<Box<HeldObject>> {

@@ -1,7 +1,6 @@
 //! What the status of AuthorizationPolicies and AdmissionExceptions is to say.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::held::{HeldObject, LatestVersion};
 use super::schema::SchemaState;
@@ -9,7 +8,7 @@ use super::state::{Store, StoredKinds};
 use crate::cluster::condition::{InForceCondition, NotedCondition};
 use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
-use crate::cluster::object::{ReceivedObject, RefusedObject};
+use crate::cluster::object::{ReadContent, ReceivedObject, RefusedObject};
 use crate::reload::Origin;
 use portcullis_cel::Version;
 use portcullis_policy::authorization::Mode;
@@ -197,91 +196,166 @@ impl HeldObject {
     }
 }
 
-// Expressions compiled again, for another version of CEL.
+// Expressions compiled again, for another version of CEL. Nobody waits for it: what is held is
+// locked only while an object is looked up, and while what it was compiled to takes its place.
+
+/// What an object says, compiled for another version.
+type CompiledAgain = ([u8; 32], Result<ReadContent, RefusedObject>);
 
 // === impl Store ===
 
 impl Store {
+    /// Whether expressions are compiled for `version`.
+    pub(crate) fn is_for(&self, version: Version) -> bool {
+        self.known().cel_version == version
+    }
+
     /// From now on expressions are compiled for `version`, and those of what is held again. An
     /// object that has faults then holds on as it was, and they are reported; one that had faults
     /// and has none holds from now on. Blocks for as long as expressions take to compile.
     pub(crate) fn compile_for(&self, version: Version) {
-        if self.known().cel_version == version {
-            return;
+        let outdated = {
+            let mut known = self.changing();
+            if known.cel_version == version {
+                return;
+            }
+            known.cel_version = version;
+            known.with_expressions()
+        };
+        self.compile_again(outdated);
+    }
+
+    /// Compiles these objects for the version that expressions are compiled for now, and ends
+    /// where that changes.
+    pub(crate) fn compile_again(&self, outdated: Vec<(WatchedKind, Name)>) {
+        let version = self.known().cel_version;
+        for (kind, name) in outdated {
+            let texts = {
+                let known = self.known();
+                let held = known.kinds.get(&kind).and_then(|kind| kind.objects.get(&name));
+                held.map(|held| held.texts(&name)).unwrap_or_default()
+            };
+            let [good, newest] = texts.map(|text| text.map(|text| self.compile(text, version)));
+            let mut known = self.changing();
+            if known.cel_version != version {
+                return;
+            }
+            let schema = known.schema(&kind);
+            let objects = known.kinds.get_mut(&kind).map(|kind| &mut kind.objects);
+            let Some(held) = objects.and_then(|objects| objects.get_mut(&name)) else {
+                continue;
+            };
+            if let Some(good) = good {
+                held.take_compiled(&self.cluster, good);
+            }
+            if let Some(newest) = newest {
+                held.take_newest_compiled(self, &kind, newest, &schema);
+            }
         }
-        let mut known = self.changing();
-        known.cel_version = version;
-        known.compile_anew(self);
+    }
+
+    fn compile(&self, text: ReceivedObject, version: Version) -> CompiledAgain {
+        #[cfg(test)]
+        let _held_up = self.compiling.lock();
+        (text.digest, text.read(&self.cluster, version))
     }
 }
 
 // === impl StoredKinds ===
 
 impl StoredKinds {
-    /// Whether what holds may have changed.
-    pub(crate) fn compile_anew(&mut self, store: &Store) -> bool {
-        let version = self.cel_version;
-        let kinds: Vec<WatchedKind> = self.kinds.keys().cloned().collect();
-        for kind in kinds {
-            let schema = self.schema(&kind);
-            let objects = self.kinds.get_mut(&kind).into_iter();
-            for (name, held) in objects.flat_map(|objects| objects.objects.iter_mut()) {
-                held.compile_anew(&store.cluster, version);
-                held.take_mended(store, &kind, name, version, &schema);
-            }
-        }
-        true
+    /// What is compiled for one version, or has faults that another one may not have.
+    pub(crate) fn with_expressions(&self) -> Vec<(WatchedKind, Name)> {
+        let kinds = self.kinds.iter();
+        let outdated = kinds.flat_map(|(kind, objects)| {
+            let held = objects.objects.iter();
+            let outdated = held.filter(|(_, held)| held.is_compiled());
+            outdated.map(|(name, _)| (kind.clone(), name.clone()))
+        });
+        outdated.collect()
     }
 }
 
 // === impl HeldObject ===
 
 impl HeldObject {
-    /// Compiles what holds, and what is withheld.
-    fn compile_anew(&mut self, cluster: &Arc<str>, version: Version) {
-        let refused = self.good.as_mut().and_then(|good| {
-            let digest = good.content.digest;
-            Some((digest, good.compile_anew(cluster, version).err()?))
-        });
-        let refused = match &mut self.newest {
-            LatestVersion::Good => refused,
-            LatestVersion::Withheld(withheld) => withheld.compile_anew(cluster, version).err(),
-            LatestVersion::Faulty(_) => None,
+    fn is_compiled(&self) -> bool {
+        let is_compiled = |good: &ValidObject| good.object.has_expressions();
+        self.good.as_ref().is_some_and(is_compiled) || !matches!(self.newest, LatestVersion::Good)
+    }
+
+    /// What holds, and the last version where that is another one, as far as they are compiled.
+    fn texts(&self, name: &Name) -> [Option<ReceivedObject>; 2] {
+        let newest = match &self.newest {
+            LatestVersion::Good => None,
+            LatestVersion::Withheld(withheld) => withheld.good.compiled_text(),
+            LatestVersion::Faulty(fault) => {
+                let text = fault.refused.text.as_deref();
+                text.filter(|_| fault.charge.is_some())
+                    .map(|text| ReceivedObject::stored(name.clone(), fault.digest, text))
+            }
         };
-        if let Some((digest, refused)) = refused {
-            self.refuse(cluster, digest, refused, None);
+        [self.good.as_ref().and_then(ValidObject::compiled_text), newest]
+    }
+
+    /// Takes what the version that holds is compiled to. It stays as it is where it has faults.
+    fn take_compiled(&mut self, cluster: &str, (digest, read): CompiledAgain) {
+        let good = self.good.as_mut().filter(|good| good.content.digest == digest);
+        let Some(good) = good else { return };
+        let is_newest = match &self.newest {
+            LatestVersion::Good => true,
+            LatestVersion::Faulty(fault) => fault.charge.is_none(),
+            LatestVersion::Withheld(_) => false,
+        };
+        match read {
+            Ok(read) => {
+                good.replace_compiled(read);
+                if is_newest {
+                    self.newest = LatestVersion::Good;
+                }
+            }
+            Err(refused) if is_newest => self.refuse(cluster, digest, refused, None),
+            Err(_) => {}
         }
     }
 
-    /// Takes what had faults and has none now.
-    fn take_mended(
+    /// The same of a version that does not hold. It does where it had faults and has none now.
+    fn take_newest_compiled(
         &mut self,
         store: &Store,
         kind: &WatchedKind,
-        name: &Name,
-        version: Version,
+        (digest, read): CompiledAgain,
         schema: &SchemaState,
     ) {
-        let LatestVersion::Faulty(fault) = &mut self.newest else {
-            return;
+        let is_of_newest = match &self.newest {
+            LatestVersion::Good => false,
+            LatestVersion::Faulty(fault) => fault.digest == digest && fault.charge.is_some(),
+            LatestVersion::Withheld(withheld) => withheld.good.content.digest == digest,
         };
-        let Some(text) = fault.refused.text.as_deref() else {
+        if !is_of_newest {
             return;
-        };
-        let received = ReceivedObject::stored(name.clone(), fault.digest, text);
-        match fault.charge.take() {
-            // It is the version that holds.
-            None => match received.read(&store.cluster, version) {
-                Ok(_) => self.newest = LatestVersion::Good,
-                Err(refused) => fault.refused = refused,
-            },
-            Some(charge) => match store.read_charged(kind, received, version, charge) {
-                Ok(mut good) => {
-                    good.take_compiled();
-                    self.take(&store.cluster, kind, good, schema);
+        }
+        let charge = match std::mem::take(&mut self.newest) {
+            LatestVersion::Good => return,
+            LatestVersion::Faulty(fault) => fault.charge,
+            LatestVersion::Withheld(mut withheld) => match read {
+                Ok(read) => {
+                    withheld.good.replace_compiled(read);
+                    self.newest = LatestVersion::Withheld(withheld);
+                    return;
                 }
-                Err((refused, charge)) => (fault.refused, fault.charge) = (refused, Some(charge)),
+                Err(_) => Some(withheld.good.charge),
             },
+        };
+        match (read, charge) {
+            (Ok(read), Some(charge)) => {
+                let room = store.memory.room(kind.room());
+                let mut good = store.contents.keep(read, (room, charge));
+                good.take_compiled();
+                self.take(&store.cluster, kind, good, schema);
+            }
+            (Err(refused), charge) => self.refuse(&store.cluster, digest, refused, charge),
+            (Ok(_), None) => {}
         }
     }
 }
@@ -289,20 +363,15 @@ impl HeldObject {
 // === impl ValidObject ===
 
 impl ValidObject {
-    /// Stays as it is where it has faults.
-    ///
-    /// # Errors
-    ///
-    /// Every fault of the object.
-    pub(crate) fn compile_anew(&mut self, cluster: &Arc<str>, version: Version) -> Result<(), RefusedObject> {
-        if self.object.has_expressions() {
-            let received = {
-                let content = &self.content;
-                ReceivedObject::stored(content.name.clone(), content.digest, &content.text.get())
-            };
-            self.object = received.read(cluster, version)?.object;
-            self.take_compiled();
-        }
-        Ok(())
+    /// What it says, where it has expressions.
+    fn compiled_text(&self) -> Option<ReceivedObject> {
+        let content = &self.content;
+        let text = || ReceivedObject::stored(content.name.clone(), content.digest, &content.text.get());
+        self.object.has_expressions().then(text)
+    }
+
+    fn replace_compiled(&mut self, read: ReadContent) {
+        self.object = read.object;
+        self.take_compiled();
     }
 }

@@ -154,12 +154,18 @@ impl Store {
             }
             doubt => doubt,
         };
-        let is_compiled_otherwise = listing.cel_version != known.cel_version;
+        let is_outdated = listing.cel_version != known.cel_version;
+        let names = listing.changed.keys().filter(|_| is_outdated);
+        let outdated: Vec<_> = names.map(|name| (kind.clone(), name.clone())).collect();
         let objects = known.kinds.entry(kind.clone()).or_default();
         objects.newest = evidence.version.or(objects.newest);
         objects.doubt.clone_from(&doubt);
         let mut changed = self.take_list(&mut known, kind, listing, doubt.is_none());
-        changed |= is_compiled_otherwise && known.compile_anew(self);
+        if !outdated.is_empty() {
+            drop(known);
+            self.compile_again(outdated);
+            (known, changed) = (self.changing(), true);
+        }
         changed |= known.is_live_from_now(&self.cluster);
         ListOutcome::Taken { changed, doubt }
     }

@@ -23,6 +23,9 @@ pub(crate) struct Store {
     pub(crate) contents: Arc<SharedContents>,
     pub(crate) memory: ClusterMemory,
     pub(crate) known: Mutex<StoredKinds>,
+    /// Held by a test while nothing is to be compiled again.
+    #[cfg(test)]
+    pub(crate) compiling: Mutex<()>,
 }
 
 pub(crate) struct StoredKinds {

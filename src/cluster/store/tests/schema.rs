@@ -115,6 +115,22 @@ fn what_was_withheld_is_taken_as_soon_as_the_definition_has_every_field() {
 }
 
 #[test]
+fn what_is_withheld_stays_so_while_it_is_compiled_for_other_versions() {
+    let store = mk_store();
+    define(&store, older(true));
+    let mut spec = policy_spec("Allow");
+    spec["conditions"] = json!([{"name": "c", "expression": "request.groups.includes('a')"}]);
+    let policy = received(&kind(POLICIES), json!({"metadata": {"name": "a"}, "spec": spec}));
+    store.put(&kind(POLICIES), policy);
+    store.compile_for(Version::new(36));
+    assert!(fault(&store).contains("spec.conditions[0].expression"));
+    store.compile_for(Version::NEWEST);
+    assert!(fault(&store).contains("a: Forbidden: not taken"));
+    assert!(define(&store, current()));
+    assert_eq!(names(&store), ["AuthorizationPolicy/a"]);
+}
+
+#[test]
 fn what_may_have_lost_a_limit_is_withheld_until_it_is_written_anew() {
     let store = mk_store();
     define(&store, older(false));
