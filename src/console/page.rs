@@ -208,7 +208,7 @@ pub(crate) struct PageFrame {
     path: String,
 }
 
-/// What the header of every page says. Who sees one cluster is told of that one.
+/// What the header of every page says. A caller of one cluster sees that one alone.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GatewayStatus {

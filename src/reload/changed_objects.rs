@@ -1,12 +1,12 @@
 //! What became of the objects in files from one set in force to another, as they are written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::snapshot::{Base, Snapshot};
 use portcullis_policy::document;
 use portcullis_policy::engine::groups::RBAC;
-use portcullis_policy::manifest::{ObjectSet, ValidatedObject};
+use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, SetDifference, ValidatedObject};
 
 /// The most objects of one change that are kept, and bytes of the text of each.
 const MAX_OBJECTS: usize = 200;
@@ -30,7 +30,7 @@ pub struct ChangedObject {
 }
 
 /// What an object said, and says; both as YAML, `None` where it was or is not there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectChange {
     /// What it said before.
     pub before: Option<String>,
@@ -65,44 +65,43 @@ impl FileObjects {
             return ObjectChanges::default();
         }
         let (now, before) = (&self.0.objects, &earlier.0.objects);
-        let difference = now.since(before);
-        let mut changes = ObjectChanges::default();
+        let mut difference = now.since(before);
+        let left_out = keep_first_by_name(&mut difference);
         let mut objects: BTreeMap<ChangedObject, ObjectChange> = BTreeMap::new();
-        for (set, added, is_after) in [(before, difference.removed, false), (now, difference.added, true)] {
-            let (first, left_out) = first_by_name(added);
-            changes.left_out = changes.left_out.max(left_out);
-            for (key, text) in texts(set, &first) {
-                let change = objects.entry(key).or_insert(ObjectChange {
-                    before: None,
-                    after: None,
-                });
-                let side = if is_after {
-                    &mut change.after
-                } else {
-                    &mut change.before
-                };
-                *side = Some(text);
-            }
+        for (key, text) in texts(before, &difference.removed, now) {
+            objects.entry(key).or_default().before = Some(text);
+        }
+        for (key, text) in texts(now, &difference.added, before) {
+            objects.entry(key).or_default().after = Some(text);
         }
         // One that stands in another file, or was written otherwise, says the same.
         objects.retain(|_, change| change.before != change.after || change.is_withheld());
-        changes.objects = objects;
-        changes
+        ObjectChanges { objects, left_out }
     }
 }
 
-fn first_by_name(mut objects: Vec<&Arc<ValidatedObject>>) -> (Vec<&Arc<ValidatedObject>>, usize) {
-    objects.sort_by(|one, other| one.identity().cmp(other.identity()));
-    let left_out = objects.len().saturating_sub(MAX_OBJECTS);
-    objects.truncate(MAX_OBJECTS);
-    (objects, left_out)
+/// Leaves the objects with the first names of each side, and what the other side has of them.
+/// Returns how many names are left out.
+fn keep_first_by_name(difference: &mut SetDifference<'_>) -> usize {
+    let names = |objects: &[&Arc<ValidatedObject>]| -> BTreeSet<ObjectIdentity> {
+        objects.iter().map(|object| object.identity().clone()).collect()
+    };
+    let (removed, added) = (names(&difference.removed), names(&difference.added));
+    let first =
+        |names: &BTreeSet<ObjectIdentity>| names.iter().take(MAX_OBJECTS).cloned().collect::<Vec<_>>();
+    let kept: BTreeSet<ObjectIdentity> = first(&removed).into_iter().chain(first(&added)).collect();
+    for side in [&mut difference.removed, &mut difference.added] {
+        side.retain(|object| kept.contains(object.identity()));
+    }
+    removed.union(&added).count() - kept.len()
 }
 
-fn texts<'s>(
-    set: &'s ObjectSet,
-    wanted: &'s [&'s Arc<ValidatedObject>],
-) -> impl Iterator<Item = (ChangedObject, String)> + 's {
-    set.documents_among(wanted).map(|(object, document)| {
+fn texts(
+    set: &ObjectSet,
+    wanted: &[&Arc<ValidatedObject>],
+    other: &ObjectSet,
+) -> impl Iterator<Item = (ChangedObject, String)> {
+    set.documents_among(wanted, other).map(|(object, document)| {
         let key = ChangedObject {
             object: object.identity().to_string(),
             cluster: object.cluster().map(str::to_owned),

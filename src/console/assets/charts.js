@@ -14,7 +14,7 @@
     authorizeP50: ["--link", []],
     authorizeP99: ["--faint", [6, 4]],
   };
-  const ENDED_BY = { allow: "allow", deny: "deny", noOpinion: "noOpinion" };
+  const DECISIONS = ["allow", "deny", "noOpinion"];
   const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const second = new Intl.DateTimeFormat([], { timeStyle: "medium", hourCycle: "h23" });
   const plots = new Map();
@@ -35,7 +35,7 @@
     if (time === undefined) return null;
     const iso = (seconds) => new Date(seconds * 1000).toISOString();
     const query = new URLSearchParams({ from: iso(time - SAMPLE_SECONDS), to: iso(time) });
-    const nearest = names.filter((name) => name in ENDED_BY && plot.cursor.top !== undefined).map((name, at) => {
+    const nearest = names.filter((name) => DECISIONS.includes(name) && plot.cursor.top !== undefined).map((name, at) => {
       const value = plot.data[at + 1][plot.cursor.idx];
       return [Math.abs(plot.valToPos(value === null ? 0 : value, "y") - plot.cursor.top), name];
     }).sort((one, other) => one[0] - other[0])[0];

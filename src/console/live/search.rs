@@ -271,16 +271,12 @@ fn seen(field: SearchField, typed: &str, slice: &DecisionSlice) -> Vec<String> {
         let Some(decision) = LoggedDecision::read(kept.line) else {
             continue;
         };
-        if field.begins(&decision, typed) {
-            for value in field.values(&decision) {
-                *counts.entry(value).or_default() += 1;
-            }
+        let values = field.values(&decision).into_iter();
+        for value in values.filter(|value| !value.is_empty() && value.starts_with(typed)) {
+            *counts.entry(value).or_default() += 1;
         }
     }
-    let mut found: Vec<(String, u64)> = counts
-        .into_iter()
-        .filter(|(value, _)| !value.is_empty() && value.starts_with(typed))
-        .collect();
+    let mut found: Vec<(String, u64)> = counts.into_iter().collect();
     found.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
     found.into_iter().map(|(value, _)| value).collect()
 }

@@ -294,6 +294,20 @@ mod tests {
     }
 
     #[test]
+    fn of_a_large_change_an_object_is_shown_with_both_of_its_sides() {
+        let none = String::new;
+        let removed: String = (0..250)
+            .map(|number| deny(&format!("p{number:03}"), "get"))
+            .collect();
+        let view = mk_console(&[
+            [removed + &deny("z", "get"), none(), none()],
+            [deny("z", "list"), none(), none()],
+        ]);
+        let shown = objects(&view.json("/changes").unwrap());
+        assert_eq!(shown.last().unwrap(), "changed AuthorizationPolicy/z");
+    }
+
+    #[test]
     fn only_the_last_sets_are_kept_and_the_first_objects_of_a_large_change() {
         let many = |verb| {
             (0..300)

@@ -195,8 +195,8 @@ impl RemovedTexts {
     }
 }
 
-/// What of `text` may be the beginning of a removed one that was cut at `end`: a text may have as
-/// many cuts as characters, and all before is looked at for none of them.
+/// What of `text` may be the beginning of a removed one that was cut at `end`: no more of it,
+/// because a text may have as many cuts as characters.
 fn before_cut(text: &[u8], end: usize) -> &[u8] {
     let begin = end.saturating_sub(MAX_COMPARED_BYTES + MAX_ESCAPE_BYTES);
     text.get(begin..end).unwrap_or_default()

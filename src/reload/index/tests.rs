@@ -343,8 +343,8 @@ proptest! {
                 own,
             });
             let indexed = SnapshotIndex::new(&config, &own, watched(), earlier);
-            let anew = SnapshotIndex::new(&config, &own, watched(), None);
-            prop_assert_eq!(told(&indexed), told(&anew));
+            let rebuilt = SnapshotIndex::new(&config, &own, watched(), None);
+            prop_assert_eq!(told(&indexed), told(&rebuilt));
             before = Some((indexed, own));
         }
     }

@@ -131,7 +131,7 @@ impl WatchedSet {
     }
 
     /// What a load from nothing gives, where it gives anything.
-    fn anew(&self) -> Option<Vec<String>> {
+    fn rebuilt(&self) -> Option<Vec<String>> {
         let path = self.path("portcullis.yaml");
         let (snapshot, _) = load::load(&path, &FilesAlone, None, SystemTime::now());
         Some(told(&snapshot?))
@@ -166,7 +166,7 @@ fn a_change_in_one_cluster_reads_its_file_and_leaves_the_sets_of_others() {
         let (reads, is_loaded) = world.reload(&["clusters/1/4913", "clusters/1/two.yaml"]);
         assert!(is_loaded);
         let after = Arc::clone(&world.state.current());
-        assert_eq!(Some(told(&after)), world.anew());
+        assert_eq!(Some(told(&after)), world.rebuilt());
         for cluster in 0..clusters {
             let cluster = format!("c{cluster}");
             let [before, after] = [&before, &after].map(|one| one.policies.for_cluster(&cluster));
@@ -288,7 +288,7 @@ impl FileStep {
     }
 }
 
-/// After each step, what changed gives the set that everything gives, read anew or from nothing.
+/// After each step, what changed gives the set that everything gives, read from nothing.
 fn check_steps(steps: impl IntoIterator<Item = FileStep>) -> Result<(), TestCaseError> {
     let mut world = WatchedSet::new(2);
     fs::create_dir(world.path("set/sub")).unwrap();
@@ -303,7 +303,7 @@ fn check_steps(steps: impl IntoIterator<Item = FileStep>) -> Result<(), TestCase
             .map(|world| (world.state.last_failure().is_some(), told(&world.state.current())));
         prop_assert_eq!(&ours, &theirs, "{:?}", step);
         // A link that leads nowhere is found with the next change.
-        if let Some(expected) = world.anew() {
+        if let Some(expected) = world.rebuilt() {
             prop_assert_eq!(ours, (false, expected), "{:?}", step);
         }
     }

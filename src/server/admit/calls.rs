@@ -270,6 +270,9 @@ mod tests {
     };
     use portcullis_policy::engine::admission::{GroupVersionKind, GroupVersionResource};
 
+    const REVIEW: &str = r#"{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request":
+        {"uid": "u", "operation": "CREATE", "resource": {"version": "v1", "resource": "pods"}, "object": {"a": "b"}}}"#;
+
     fn mk_call() -> Call {
         let webhook = Webhook {
             configuration: "a".to_owned(),
@@ -356,9 +359,7 @@ mod tests {
 
     #[test]
     fn questions_beyond_what_may_be_held_wait_but_one_is_always_put() {
-        let body = r#"{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request":
-            {"uid": "u", "operation": "CREATE", "resource": {"version": "v1", "resource": "pods"}, "object": {"a": "b"}}}"#;
-        let body = Document::parse(body).unwrap();
+        let body = Document::parse(REVIEW).unwrap();
         let review = AdmissionReview::decode(&body).unwrap();
         let length = api::ask(&mk_call(), &review.request, &Uuid::new_v4().to_string()).len();
         for (most, expected) in [(1, [1, 1, 1]), (length + 1, [2, 1, 0]), (usize::MAX, [3, 0, 0])] {
@@ -371,9 +372,7 @@ mod tests {
 
     #[test]
     fn questions_beyond_the_calls_that_may_be_wait_and_without_any_the_request_is_refused() {
-        let body = r#"{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request":
-            {"uid": "u", "operation": "CREATE", "resource": {"version": "v1", "resource": "pods"}, "object": {"a": "b"}}}"#;
-        let body = Document::parse(body).unwrap();
+        let body = Document::parse(REVIEW).unwrap();
         let review = AdmissionReview::decode(&body).unwrap();
         let permit = permit_of(1 << 20, 2);
         let ask = || {
@@ -392,9 +391,7 @@ mod tests {
 
     #[test]
     fn questions_of_all_reviews_together_have_as_much_room_as_bodies() {
-        let body = r#"{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request":
-            {"uid": "u", "operation": "CREATE", "resource": {"version": "v1", "resource": "pods"}, "object": {"a": "b"}}}"#;
-        let body = Document::parse(body).unwrap();
+        let body = Document::parse(REVIEW).unwrap();
         let review = AdmissionReview::decode(&body).unwrap();
         let length = api::ask(&mk_call(), &review.request, &Uuid::new_v4().to_string()).len();
         let permit = permit(2 * length);

@@ -25,7 +25,7 @@ use std::fmt::Display;
 
 use subject_scope::SubjectScope;
 
-use super::{AuthorizationPolicy, Effect, ResourceRule, Subject, SubjectKind};
+use super::{AuthorizationPolicy, Effect, ResourceRule, Subject};
 
 pub use open_request::{OpenRequest, OpenResource, OpenTarget, Within};
 pub use who_can::{AllowedShare, Grantee, Permission, Via};
@@ -95,7 +95,7 @@ pub(crate) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Ve
 pub(crate) fn of_policy(policy: &AuthorizationPolicy, scope: Option<&SubjectScope>) -> Vec<String> {
     let mut limits = Vec::new();
     let meets = |subject: &&Subject| scope.is_none_or(|scope| scope.may_meet(subject));
-    let excluded = list(policy.exclude_subjects.iter().filter(meets).map(subject));
+    let excluded = list(policy.exclude_subjects.iter().filter(meets));
     limits.extend(excluded.map(|excluded| format!("excludeSubjects: {excluded}")));
     limits.extend(of_conditions(policy));
     limits
@@ -107,13 +107,6 @@ pub(crate) fn of_conditions(policy: &AuthorizationPolicy) -> Vec<String> {
     let conditions = conditions.map(|one| format!("condition {}: {}", one.name(), one.expression()));
     let end = policy.validity.not_after.map(|end| format!("notAfter: {end}"));
     conditions.chain(end).collect()
-}
-
-fn subject(subject: &Subject) -> String {
-    match subject.kind {
-        SubjectKind::ServiceAccount => format!("{} {}/{}", subject.kind, subject.namespace, subject.name),
-        SubjectKind::User | SubjectKind::Group => format!("{} {}", subject.kind, subject.name),
-    }
 }
 
 /// Separated by commas, where there are any.

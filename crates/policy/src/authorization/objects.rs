@@ -366,6 +366,17 @@ impl SubjectKind {
     }
 }
 
+/// `Group dev`, `ServiceAccount ci/deployer`.
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, namespace, name) = (self.kind, &self.namespace, &self.name);
+        match kind {
+            SubjectKind::ServiceAccount => write!(f, "{kind} {namespace}/{name}"),
+            SubjectKind::User | SubjectKind::Group => write!(f, "{kind} {name}"),
+        }
+    }
+}
+
 impl fmt::Display for SubjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

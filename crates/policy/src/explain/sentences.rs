@@ -3,17 +3,17 @@
 use std::fmt::Display;
 
 use super::recorded::of_group;
-use crate::authorization::{AuthorizationPolicy, NonResourceRule, ResourceRule, Rule, Subject, SubjectKind};
+use crate::authorization::{AuthorizationPolicy, NonResourceRule, ResourceRule, Rule};
 
 const ALL: &str = "*";
 
 /// To whom a policy applies: `Group dev, User jane, but not Group admins`.
 #[must_use]
 pub fn subjects(policy: &AuthorizationPolicy) -> String {
-    let mut sentence = listed(policy.subjects.iter().map(subject));
+    let mut sentence = listed(&policy.subjects);
     if !policy.exclude_subjects.is_empty() {
         sentence += ", but not ";
-        sentence += &listed(policy.exclude_subjects.iter().map(subject));
+        sentence += &listed(&policy.exclude_subjects);
     }
     sentence
 }
@@ -118,14 +118,6 @@ fn named(names: &[String]) -> String {
     match names {
         [] => String::new(),
         names => format!(", named {}", listed(names)),
-    }
-}
-
-fn subject(subject: &Subject) -> String {
-    let (kind, namespace, name) = (subject.kind, &subject.namespace, &subject.name);
-    match kind {
-        SubjectKind::ServiceAccount => format!("{kind} {namespace}/{name}"),
-        SubjectKind::User | SubjectKind::Group => format!("{kind} {name}"),
     }
 }
 

@@ -126,14 +126,15 @@ impl ObjectSet {
         !identities.is_empty() && own.any(|identity| identities.contains(identity))
     }
 
-    /// The objects among `wanted`, which are compared by their address, as they are written.
+    /// The objects among `wanted`, which are compared by their address, as they are written: those
+    /// in sources that `other` does not have.
     pub fn documents_among<'s>(
         &'s self,
-        wanted: &'s [&'s Arc<ValidatedObject>],
+        wanted: &[&Arc<ValidatedObject>],
+        other: &Self,
     ) -> impl Iterator<Item = (&'s Arc<ValidatedObject>, Cow<'s, Document>)> {
         let wanted: HashSet<_> = wanted.iter().map(|object| Arc::as_ptr(object)).collect();
-        let objects = self.sources.iter().flat_map(|source| source.objects());
-        objects
+        self.objects_of_own_sources(other)
             .filter(move |object| wanted.contains(&Arc::as_ptr(&object.valid)))
             .map(|object| (&object.valid, object.document.get()))
     }
@@ -141,18 +142,11 @@ impl ObjectSet {
     /// What became different from `earlier` to this, at the price of the sources that did.
     #[must_use]
     pub fn since<'s>(&'s self, earlier: &'s Self) -> SetDifference<'s> {
-        let of = |set: &Self| -> HashSet<_> { set.sources.iter().map(Arc::as_ptr).collect() };
-        let (ours, theirs) = (of(self), of(earlier));
-        let own = |set: &'s Self, others: &HashSet<*const SourceObjects>| -> Vec<&'s Arc<ValidatedObject>> {
-            let own = set
-                .sources
-                .iter()
-                .filter(|source| !others.contains(&Arc::as_ptr(source)));
-            own.flat_map(|source| source.objects())
-                .map(|object| &object.valid)
-                .collect()
+        let own = |set: &'s Self, other: &Self| -> Vec<&'s Arc<ValidatedObject>> {
+            let objects = set.objects_of_own_sources(other);
+            objects.map(|object| &object.valid).collect()
         };
-        let (mut added, mut removed) = (own(self, &theirs), own(earlier, &ours));
+        let (mut added, mut removed) = (own(self, earlier), own(earlier, self));
         let pointers = |objects: &[&Arc<ValidatedObject>]| -> HashSet<_> {
             objects.iter().map(|object| Arc::as_ptr(object)).collect()
         };
@@ -160,6 +154,18 @@ impl ObjectSet {
         added.retain(|object| !gone.contains(&Arc::as_ptr(object)));
         removed.retain(|object| !come.contains(&Arc::as_ptr(object)));
         SetDifference { added, removed }
+    }
+
+    /// The objects of the sources that `other` does not have.
+    fn objects_of_own_sources<'s>(
+        &'s self,
+        other: &Self,
+    ) -> impl Iterator<Item = &'s ManifestObject> + use<'s> {
+        let others: HashSet<_> = other.sources.iter().map(Arc::as_ptr).collect();
+        let sources = self.sources.iter();
+        sources
+            .filter(move |source| !others.contains(&Arc::as_ptr(source)))
+            .flat_map(|source| source.objects())
     }
 }
 

@@ -50,7 +50,7 @@ fn what_does_not_compile_for_another_version_holds_on_and_is_reported() {
         .zip(&after)
         .map(|(one, other)| Arc::ptr_eq(one, other))
         .collect();
-    assert_eq!(same, [true, false, true], "only what compiles is compiled anew");
+    assert_eq!(same, [true, false, true], "only what compiles is compiled again");
     let status = store.status();
     assert_eq!((status.objects, status.faulty), (3, 1));
     let faults = status.faults[0].to_string();

@@ -138,7 +138,7 @@ fn what_may_have_lost_a_limit_is_withheld_until_it_is_written_anew() {
     assert!(!define(&store, current()), "nobody knows what was dropped");
     assert!(
         !store.replace(&kind(POLICIES), vec![mk_written("Allow", 1)]),
-        "listed anew"
+        "listed again"
     );
     assert_eq!(names(&store), Vec::<String>::new());
     let said = fault(&store);

@@ -208,9 +208,9 @@ fn is_for_admission(says: &(String, Option<String>, u64)) -> bool {
 
 /// The policies of `set`, made of those before it where that is possible.
 fn policies(set: &ObjectSet, before: Option<&(ObjectSet, Policies)>) -> Result<Policies, TestCaseError> {
-    let anew = || assemble(set.objects(), &options()).policies;
+    let rebuilt = || assemble(set.objects(), &options()).policies;
     let Some((earlier, policies)) = before else {
-        return Ok(anew());
+        return Ok(rebuilt());
     };
     let all = |cluster: Option<&str>| {
         set.objects()
@@ -219,7 +219,7 @@ fn policies(set: &ObjectSet, before: Option<&(ObjectSet, Policies)>) -> Result<P
     };
     let (options, difference) = (options(), set.since(earlier));
     let Some(changed) = assemble_changed(policies, &difference, all, &options) else {
-        return Ok(anew());
+        return Ok(rebuilt());
     };
     for cluster in [None, Some("east"), Some("west")] {
         if !changed.admission.contains(&cluster) {
@@ -244,17 +244,17 @@ proptest! {
         for edit in &edits {
             make(&mut files, edit);
             let sources = sources(&files);
-            let (anew, expected) = read(&sources, &options());
+            let (rebuilt, expected) = read(&sources, &options());
             let read = before.read(&sources);
             let earlier = before.set.as_ref();
             let (set, faults) = ObjectSet::new(read, &options(), earlier.map(|(set, _)| set));
             prop_assert_eq!(faults.to_string(), expected.to_string());
             prop_assert_eq!(faults, expected);
-            prop_assert_eq!(set.as_ref().map(says), anew.as_ref().map(says));
+            prop_assert_eq!(set.as_ref().map(says), rebuilt.as_ref().map(says));
             // A set with faults is not used: the one before stays.
-            if let (Some(set), Some(anew)) = (set, anew) {
+            if let (Some(set), Some(rebuilt)) = (set, rebuilt) {
                 let policies = policies(&set, earlier)?;
-                let expected = assemble(anew.objects(), &options()).policies;
+                let expected = assemble(rebuilt.objects(), &options()).policies;
                 prop_assert_eq!(decides(&policies), decides(&expected));
                 before.set = Some((set, policies));
             }

@@ -36,7 +36,7 @@ fn a_reply_says_verdict_patch_warnings_and_annotations() {
     let reply = v1(&json!({
         "uid": "u-1", "allowed": true, "patchType": "JSONPatch", "patch": PATCH,
         "warnings": ["mind", null], "auditAnnotations": {"k": "v", "empty": null},
-        "status": {"message": "is not looked at"}, "unknown": [1],
+        "status": {"message": "is not read"}, "unknown": [1],
     }));
     let expected = WebhookReply {
         denial: None,
