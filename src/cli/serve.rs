@@ -96,8 +96,8 @@ impl Serve {
         };
         self.check_clusters(&start.snapshot.config)?;
         match start.failure {
-            None => metrics.loaded(now),
-            Some(_) => metrics.not_loaded(),
+            None if start.snapshot.refused.is_empty() => metrics.loaded(now),
+            _ => metrics.not_loaded(),
         }
         let GatewayStart { snapshot, failure } = start;
         let decision_log = open_log(
@@ -240,7 +240,12 @@ fn open_log(path: Option<&LogPath>, metrics: &Metrics) -> Result<Option<Decision
 fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Result<Reloader, CommandError> {
     let metrics = Arc::clone(metrics);
     let observer = Box::new(move |attempt: ReloadAttempt<'_>| match attempt {
-        ReloadAttempt::Reloaded(_) => metrics.reload(Outcome::Success, SystemTime::now()),
+        ReloadAttempt::Reloaded(state) => {
+            metrics.reload(Outcome::Success, SystemTime::now());
+            if !state.current().refused.is_empty() {
+                metrics.not_loaded();
+            }
+        }
         // The files were not read.
         ReloadAttempt::Refreshed(_) => {}
         ReloadAttempt::TookAway(restrictions) => {

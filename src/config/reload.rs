@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::section::Section;
+use portcullis_policy::field::FaultKind;
 
 /// When files are read again, besides watching them and SIGHUP.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +16,12 @@ pub struct Reload {
     pub last_good: Option<PathBuf>,
     /// How many Denies, validating policies and webhooks one change of the files may take away; `None`: any.
     pub max_removed: Option<usize>,
+    /// Whether objects that lock out are held back (`refuse: [lockOut]`), until they are confirmed.
+    pub refuses_lock_outs: bool,
 }
+
+/// What `refuse` may name.
+const LOCK_OUT: &str = "lockOut";
 
 /// As often as the API server looks at its own.
 const fn default_poll_interval() -> Duration {
@@ -23,12 +29,24 @@ const fn default_poll_interval() -> Duration {
 }
 
 pub(crate) fn reload(root: &Section<'_>) -> Reload {
-    let section = root.section("reload", &["pollInterval", "lastGood", "maxRemoved"]);
+    let section = root.section("reload", &["pollInterval", "lastGood", "maxRemoved", "refuse"]);
+    let refused = section.texts("refuse");
+    for (index, _) in refused.iter().filter(|(_, text)| *text != LOCK_OUT) {
+        let message = format!("supported values: `{LOCK_OUT}`");
+        section.fault_at("refuse", *index, FaultKind::NotSupported, message);
+    }
+    let last_good = section.path("lastGood");
+    if !refused.is_empty() && last_good.is_none() {
+        let message = "without `reload.lastGood` a restart forgets the last good version of an object that is held \
+                       back: set it";
+        section.warn("refuse", FaultKind::Suspicious, message);
+    }
     Reload {
+        refuses_lock_outs: !refused.is_empty(),
         poll_interval: section
             .positive_duration("pollInterval")
             .unwrap_or_else(default_poll_interval),
-        last_good: section.path("lastGood"),
+        last_good,
         max_removed: section.count("maxRemoved").filter(|most| *most > 0),
     }
 }

@@ -71,6 +71,26 @@ impl UsableFiles {
             faults,
         }
     }
+
+    /// The same without objects that lock out. Of those of a cluster's own files, `held` has what is
+    /// wrong, of others `refused`.
+    pub(crate) fn without_lock_outs(
+        self,
+        (earlier, known): (Option<&ManifestFiles>, Option<&ObjectSet>),
+        options: &Options,
+        (held, refused): (&mut HeldBack, &mut Faults),
+    ) -> Self {
+        if self.objects.is_none() {
+            return self;
+        }
+        let held_back = self.files.holding_back_lock_outs(earlier, &options.never_deny);
+        let Some((files, mut faults)) = held_back else {
+            return self;
+        };
+        faults.hold(held);
+        refused.append(faults.together());
+        Self::new(files, known, options)
+    }
 }
 
 // === impl UsableFilesFinder ===

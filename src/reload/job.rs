@@ -120,7 +120,7 @@ impl ReloadJob {
         current: &Snapshot,
     ) -> Option<(Fingerprint, Option<LoadedSnapshot>)> {
         // After a failure the whole is to be reported, and what is in force is not what was seen.
-        if self.state.last_failure().is_some() || !current.held_back.is_empty() {
+        if self.state.last_failure().is_some() || !current.is_as_written() {
             return None;
         }
         let files = self.watches.names.rewritten(names)?;
@@ -146,7 +146,7 @@ impl ReloadJob {
         } else {
             FileTimes::Believed
         };
-        let was_faulty = self.state.last_failure().is_some() || !current.held_back.is_empty();
+        let was_faulty = self.state.last_failure().is_some() || !current.is_as_written();
         let mut seen = self.fingerprint(current, was_faulty);
         let mut loaded = None;
         if is_forced || seen != last {

@@ -72,8 +72,9 @@ fn load_here(
         return load_bounded(Some(previous), |held| load(Some(&stand_ins), held));
     }
     let loaded = load(None, HeldBack::new());
-    let is_bounded = |snapshot: &Snapshot| snapshot.config.reload.max_removed.is_some();
-    if loaded.0.as_ref().is_some_and(|snapshot| !is_bounded(snapshot)) {
+    let needs_saved =
+        |snapshot: &Snapshot| snapshot.config.reload.max_removed.is_some() || !snapshot.is_as_written();
+    if loaded.0.as_ref().is_some_and(|snapshot| !needs_saved(snapshot)) {
         return loaded;
     }
     // At the start, what was saved is what was in force before.
@@ -81,7 +82,9 @@ fn load_here(
     let Some(saved) = saved.and_then(|file| last_good::read(&file).ok()) else {
         return loaded;
     };
-    let (stand_ins, before) = (StandIns::saved(saved), last_good_here(path, source, now).ok());
+    let version = |snapshot: &Snapshot| snapshot.config.admission.cel_version;
+    let stand_ins = StandIns::saved(saved, loaded.0.as_ref().map_or(Version::NEWEST, version));
+    let (stand_ins, before) = (stand_ins, last_good_here(path, source, now).ok());
     load_bounded(before.as_ref(), |held| load(Some(&stand_ins), held))
 }
 
@@ -138,8 +141,11 @@ fn load_beside(
         unreadable,
         earlier: earlier.map(|earlier| &earlier.manifests),
     };
-    let snapshot = assemble(config, parts, source, previous, now, (&mut faults, &mut held));
+    let mut refused = Faults::new();
+    let found = (&mut faults, &mut held, &mut refused);
+    let snapshot = assemble(config, parts, source, previous, now, found);
     let snapshot = snapshot.filter(|_| !faults.has_errors());
+    faults.append(refused);
     held.into_values()
         .for_each(|of_cluster| faults.append(of_cluster));
     (snapshot, faults)
@@ -182,10 +188,10 @@ impl StandIns {
         }
     }
 
-    fn saved(saved: last_good::LastGoodSet) -> Self {
+    fn saved(saved: last_good::LastGoodSet, version: Version) -> Self {
         Self {
             cluster_files: saved.cluster_files,
-            manifests: ManifestFiles::of_sources(saved.manifests, Version::NEWEST),
+            manifests: ManifestFiles::of_sources(saved.manifests, version),
         }
     }
 }
@@ -240,14 +246,14 @@ fn last_good_here(
     let snapshot = config.and_then(|config| {
         faults.extend(config.require_callers().err());
         let files = ManifestFiles::of_sources(saved.manifests, config.admission.cel_version);
-        assemble(
-            config,
-            files.into(),
-            source,
-            None,
-            now,
-            (&mut faults, &mut HeldBack::new()),
-        )
+        // What was in force is not held back.
+        let earlier = files.clone();
+        let parts = ReadParts {
+            earlier: Some(&earlier),
+            ..files.into()
+        };
+        let found = (&mut faults, &mut HeldBack::new(), &mut Faults::new());
+        assemble(config, parts, source, None, now, found)
     });
     match snapshot.filter(|_| !faults.has_errors()) {
         Some(snapshot) => {
@@ -274,8 +280,10 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
         Some(config) => {
             faults.extend(config.require_callers().err());
             let files = ManifestFiles::of_sources(sources, config.admission.cel_version);
-            let mut held = HeldBack::new();
-            assemble(config, files.into(), source, None, now, (&mut faults, &mut held));
+            let (mut held, mut refused) = (HeldBack::new(), Faults::new());
+            let found = (&mut faults, &mut held, &mut refused);
+            assemble(config, files.into(), source, None, now, found);
+            faults.append(refused);
             held.into_values()
                 .for_each(|of_cluster| faults.append(of_cluster));
         }
@@ -334,6 +342,14 @@ pub(crate) fn reload_files(
 ) -> Option<(Snapshot, Faults)> {
     let config = &current.config;
     let files = current.base.files.after(files, config, now)?;
+    let never_deny = &config.authorization.never_deny;
+    if config.reload.refuses_lock_outs
+        && files
+            .holding_back_lock_outs(Some(&current.base.files), never_deny)
+            .is_some()
+    {
+        return None;
+    }
     let earlier = Some(&current.base.objects);
     let (objects, mut faults) = ObjectSet::new(files.objects(), &options(config, Some(now)), earlier);
     // Whose faults they are, and what stands in for him, is found by looking at everything.
@@ -372,26 +388,33 @@ fn with_base(current: &Snapshot, base: Arc<Base>, watched: Vec<Arc<WatchedObject
         console_tls: current.console_tls.clone(),
         expiries: Arc::clone(&current.expiries),
         held_back: Arc::clone(&current.held_back),
+        refused: Arc::clone(&current.refused),
         base,
         unsaved: None,
     }
 }
 
 /// Each part is built even where another has failed: one run reports all faults. What is wrong
-/// with the files of one cluster goes to `held`, as far as the rest can be in force without them.
+/// with the files of one cluster goes to `held`, and objects of other files that are held back by
+/// themselves go to `refused`, as far as the rest can be in force without them.
 fn assemble(
     mut config: Config,
     parts: ReadParts<'_>,
     source: &dyn ManifestSource,
     previous: Option<&Snapshot>,
     now: SystemTime,
-    (faults, held): (&mut Faults, &mut HeldBack),
+    (faults, held, refused): (&mut Faults, &mut HeldBack, &mut Faults),
 ) -> Option<Snapshot> {
     faults.append(writable::unwritable_faults(&config));
     faults.append(writable::key_folder_faults(&config));
     let known = (parts.earlier, previous.map(|previous| &previous.base.objects));
     let options = options(&config, Some(now));
     let settled = held_back::settle(&parts.files, parts.unreadable, known, &options, held);
+    let settled = if config.reload.refuses_lock_outs {
+        settled.without_lock_outs(known, &options, (held, refused))
+    } else {
+        settled
+    };
     let UsableFiles {
         files,
         objects,
@@ -458,6 +481,7 @@ fn assemble(
         console_tls,
         expiries: expiries.into(),
         held_back: Arc::new(held.clone()),
+        refused: Arc::new(refused.clone()),
         base: Arc::new(base),
     })
 }

@@ -17,7 +17,7 @@ use crate::upstream::Upstreams;
 use portcullis_policy::authorization::Policies;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::AdmissionPolicies;
-use portcullis_policy::field::{Fault, FaultKind, FieldPath, Place};
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
 
 /// Everything that a request is judged by, as it was at one moment.
@@ -45,6 +45,8 @@ pub struct Snapshot {
     pub expiries: Arc<[Expiry]>,
     /// The clusters whose own files are not in force as they are, with what is wrong with them.
     pub held_back: Arc<HeldBack>,
+    /// What is wrong with single objects that are held back, of the files that hold for every cluster.
+    pub refused: Arc<Faults>,
     pub(crate) basis: IndexBasis,
     pub(crate) base: Arc<Base>,
     /// To be saved once it is in force.
@@ -59,6 +61,11 @@ pub(crate) struct Base {
 }
 
 impl Snapshot {
+    /// Whether all that the files say is in force.
+    pub(crate) fn is_as_written(&self) -> bool {
+        self.held_back.is_empty() && self.refused.is_empty()
+    }
+
     /// Saves the set as the last good one, once, where the configuration wants that.
     pub(crate) fn save(&mut self) {
         if let Some(unsaved) = self.unsaved.take() {

@@ -190,6 +190,7 @@ fn in_force(shared: &GatewayState, named: bool) -> String {
     }
     let current = shared.state.current();
     text.push_str(&describe_held_back(&current.held_back, named));
+    text.push_str(&describe_refused(&current.refused, named));
     for (cluster, left_out) in current.upstreams.left_out() {
         text.push_str(&format!(
             "cluster {cluster}: {}\n",
@@ -223,6 +224,19 @@ fn describe_held_back(held_back: &HeldBack, named: bool) -> String {
         for fault in faults.iter().filter(|_| named) {
             text.push_str(&format!("  {fault}\n"));
         }
+    }
+    text
+}
+
+/// How many objects `reload.refuse` holds back and, `named`, which, and why.
+fn describe_refused(refused: &Faults, named: bool) -> String {
+    let mut text = match refused.len() {
+        0 => return String::new(),
+        1 => "1 object of the files is held back by `reload.refuse`; see the log\n".to_owned(),
+        count => format!("{count} objects of the files are held back by `reload.refuse`; see the log\n"),
+    };
+    for fault in refused.iter().filter(|_| named) {
+        text.push_str(&format!("  {fault}\n"));
     }
     text
 }

@@ -339,3 +339,41 @@ fn a_folder_is_no_configuration() {
         assert!(run.stderr.contains("gateway"), "{run:?}");
     }
 }
+
+#[test]
+fn a_lock_out_is_named_with_the_hash_that_confirms_it() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway").code, 0);
+    let deny = |annotations: &str| {
+        format!(
+            "apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\n\
+             metadata: {{name: all, annotations: {{{annotations}}}}}\n\
+             spec: {{effect: Deny, subjects: [{{kind: User, name: '*'}}],\n  \
+             resourceRules: [{{verbs: ['*'], apiGroups: ['*'], resources: ['*']}}]}}\n"
+        )
+    };
+    portcullis.write("gateway/policies/all.yaml", &deny(""));
+    let warned = portcullis.run("check --config gateway/portcullis.yaml");
+    assert_eq!(warned.code, 0, "{warned:?}");
+    assert!(
+        warned.stdout.contains("warning") && warned.stdout.contains("locks out"),
+        "{warned:?}"
+    );
+    let configured = std::fs::read_to_string(portcullis.path("gateway/portcullis.yaml")).unwrap();
+    let refusing = configured + "\nreload: {refuse: [lockOut], lastGood: last-good}\n";
+    portcullis.write("gateway/portcullis.yaml", &refusing);
+    let refused = portcullis.run("check --config gateway/portcullis.yaml");
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(
+        refused
+            .stdout
+            .contains("held back by `reload.refuse`, it is not in force"),
+        "{refused:?}"
+    );
+    let (_, annotation) = refused.stdout.split_once("set the annotation `").unwrap();
+    let annotation = annotation.split_once('`').unwrap().0;
+    portcullis.write("gateway/policies/all.yaml", &deny(annotation));
+    let confirmed = portcullis.run("check --config gateway/portcullis.yaml");
+    assert_eq!(confirmed.code, 0, "{confirmed:?}");
+    assert!(!confirmed.stdout.contains("locks out"), "{confirmed:?}");
+}

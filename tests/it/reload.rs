@@ -401,3 +401,90 @@ fn another_version_of_cel_holds_for_watched_objects_too() {
     gateway.reload(&[("config.yaml", newest.as_bytes())]);
     assert!(!joe_may(&gateway));
 }
+
+/// A Deny on everybody that touches `resource`, and one that touches nothing that much depends on,
+/// with the annotations of the first.
+fn denies(resource: &str, annotations: &str) -> String {
+    let deny = |name: &str, resource: &str, annotations: &str| {
+        format!(
+            "---\napiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\n\
+             metadata: {{name: {name}, annotations: {{{annotations}}}}}\nspec:\n  effect: Deny\n  \
+             subjects: [{{kind: Group, name: 'system:authenticated'}}]\n  \
+             resourceRules: [{{verbs: [get], apiGroups: [''], resources: [{resource}]}}]\n"
+        )
+    };
+    deny("everybody", resource, annotations) + &deny("others", &format!("{resource}-of-others"), "")
+}
+
+/// Whether somebody may not get `resource`.
+fn is_denied(gateway: &Gateway, resource: &str) -> bool {
+    let ask = v1(&format!(
+        r#"{{"user":"sam","groups":["system:authenticated"],"resourceAttributes":{{"verb":"get","resource":"{resource}","namespace":"a","name":"b"}}}}"#
+    ));
+    gateway.connect().authorize(&ask).json()["status"]["denied"] == true
+}
+
+/// The annotation that a fault names.
+fn annotation(fault: &str) -> String {
+    let (_, rest) = fault.split_once("set the annotation `").unwrap();
+    rest.split_once('`').unwrap().0.to_owned()
+}
+
+#[test]
+fn an_object_that_locks_out_is_held_back_until_it_is_confirmed() {
+    let gateway = Builder::new()
+        .reload("1h, lastGood: last-good, refuse: [lockOut]")
+        .paths("[policies, shared]")
+        .file("shared/denies.yaml", denies("widgets", ""))
+        .start();
+    assert!(is_denied(&gateway, "widgets"));
+    let lock_out = denies("secrets", "");
+    gateway.reload(&[("shared/denies.yaml", lock_out.as_bytes())]);
+
+    // Its last good version stays, and everything else is taken.
+    assert!(is_denied(&gateway, "widgets") && !is_denied(&gateway, "secrets"));
+    assert!(is_denied(&gateway, "secrets-of-others") && !is_denied(&gateway, "widgets-of-others"));
+    let ready = get(gateway.addresses.admin, "/readyz?verbose").1;
+    let told = "1 object of the files is held back by `reload.refuse`";
+    assert!(
+        ready.contains(told) && ready.contains("AuthorizationPolicy/everybody"),
+        "{ready}"
+    );
+    assert!(ready.contains("its last good version stays in force"), "{ready}");
+
+    // A restart does not lose it, whichever of the sets it starts with.
+    let path = gateway.file("config.yaml");
+    let now = std::time::SystemTime::now();
+    let restarted = portcullis::reload::load(&path, &portcullis::reload::FilesAlone, None, now)
+        .0
+        .unwrap();
+    assert_eq!(restarted.revision, gateway.state.current().revision);
+    let saved = portcullis::reload::last_good(&path, &portcullis::reload::FilesAlone, now).unwrap();
+    assert_eq!(saved.revision, gateway.state.current().revision);
+
+    // A hash of another spec confirms nothing.
+    let confirmed = denies("secrets", &annotation(&ready));
+    let another = confirmed.replacen("verbs: [get]", "verbs: [get, list]", 1);
+    gateway.reload(&[("shared/denies.yaml", another.as_bytes())]);
+    assert!(is_denied(&gateway, "widgets") && !is_denied(&gateway, "secrets"));
+    gateway.reload(&[("shared/denies.yaml", confirmed.as_bytes())]);
+    assert!(is_denied(&gateway, "secrets") && !is_denied(&gateway, "widgets"));
+    let ready = get(gateway.addresses.admin, "/readyz?verbose").1;
+    assert!(!ready.contains("held back"), "{ready}");
+}
+
+#[test]
+fn a_new_object_that_locks_out_is_left_out() {
+    let gateway = Builder::new()
+        .reload("1h, refuse: [lockOut]")
+        .paths("[policies, shared]")
+        .file("shared/denies.yaml", denies("secrets", ""))
+        .start();
+    assert!(!is_denied(&gateway, "secrets") && is_denied(&gateway, "secrets-of-others"));
+    // Watches take the same way, where a single file changed.
+    let more =
+        denies("secrets", "") + &denies("leases", "").replace("metadata: {name: ", "metadata: {name: more-");
+    fs::write(gateway.file("shared/denies.yaml"), more).unwrap();
+    until("the rest is in force", || is_denied(&gateway, "leases"));
+    assert!(!is_denied(&gateway, "secrets"));
+}

@@ -15,6 +15,7 @@ use super::{FaultsByCluster, FileStamp, FileTimes, ReadLimits, each_manifest, te
 use crate::config::files::MANIFEST_BYTES;
 use crate::config::{Config, FileScope, ManifestPath};
 use portcullis_cel::Version;
+use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{MemoryBudget, Source, SourceObjects};
 
@@ -186,6 +187,35 @@ impl ManifestFiles {
         let own = self.0.iter().filter(|file| !is_theirs(file));
         let earlier = earlier.0.iter().filter(is_theirs);
         Self(own.chain(earlier).cloned().collect())
+    }
+
+    /// These, where an object that locks out beside those that `never_deny` protects is as `earlier` has
+    /// it, or is not there; and what is wrong with each. `None` where there is none.
+    pub(crate) fn holding_back_lock_outs(
+        &self,
+        earlier: Option<&Self>,
+        never_deny: &NeverDeny,
+    ) -> Option<(Self, FaultsByCluster)> {
+        let mut faults = FaultsByCluster::default();
+        let hold_back = |file: &Arc<ManifestFile>| {
+            let earlier: Vec<&SourceObjects> = earlier
+                .iter()
+                .flat_map(|earlier| &earlier.0)
+                .filter(|earlier| earlier.cluster == file.cluster)
+                .map(|earlier| &*earlier.objects)
+                .collect();
+            let lock_outs = file.objects.lock_outs(never_deny, &earlier);
+            if lock_outs.is_empty() {
+                return Arc::clone(file);
+            }
+            let held_back = lock_outs.iter().map(|(identity, _)| identity).collect();
+            let objects = file.objects.holding_back(&held_back, &earlier);
+            let found = faults.of(file.cluster.as_deref());
+            found.extend(lock_outs.iter().map(|(_, fault)| fault.clone()));
+            Arc::new(file.saying(objects))
+        };
+        let files = Self(self.0.iter().map(hold_back).collect());
+        (!faults.is_empty()).then_some((files, faults))
     }
 
     /// The clusters of which the files say something else than in `earlier`.
@@ -411,6 +441,19 @@ impl ManifestFile {
             length: source.text.len(),
             text: keeps_text.then(|| source.text.into()),
             objects,
+        }
+    }
+
+    /// The file if it said `objects`.
+    fn saying(&self, objects: SourceObjects) -> Self {
+        let text = objects.to_text();
+        Self {
+            stamp: None,
+            digest: sha256(text.as_bytes()),
+            length: text.len(),
+            text: self.text.as_ref().map(|_| text.into()),
+            objects: objects.into(),
+            ..self.clone()
         }
     }
 

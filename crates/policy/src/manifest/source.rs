@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use super::budget::{MemoryBudget, SourceLimits, kept_bytes};
 use super::kind::group;
+use super::lint::{lock_out, spec_hash};
 use super::object::{Content, ManifestObject};
 use super::validated::{ObjectIdentity, ValidatedObject, digest};
 use super::{Compilation, Source, object};
+use crate::authorization::NeverDeny;
 use crate::document;
 use crate::document::{Document, Entry, Node, ParseLimits, Value};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
@@ -140,6 +142,68 @@ impl SourceObjects {
             bytes: self.bytes,
             ..Self::of(self.cluster.clone(), self.version, kept, self.faults.clone())
         }
+    }
+
+    /// The policies that lock out, unconfirmed, beside those that `never_deny` protects, each with
+    /// what `check` says about it. One of which `earlier` has the same spec is none of them.
+    #[must_use]
+    pub fn lock_outs(&self, never_deny: &NeverDeny, earlier: &[&Self]) -> Vec<(ObjectIdentity, Fault)> {
+        let refused = |object: &ManifestObject| {
+            let Content::Policy(policy) = &object.content else {
+                return None;
+            };
+            let document = object.document.get();
+            let (path, message) = lock_out(policy, &document, never_deny)?;
+            let before = earlier.iter().find_map(|source| source.find(object.identity()));
+            let is_same = |before: &ManifestObject| spec_hash(&before.document.get()) == spec_hash(&document);
+            if before.is_some_and(is_same) {
+                return None;
+            }
+            let kept = if before.is_some() {
+                "its last good version stays in force"
+            } else {
+                "it is not in force"
+            };
+            let message = format!("held back by `reload.refuse`, {kept}: {message}");
+            let fault = Fault::error(document.place(path), FaultKind::Forbidden, message);
+            Some((object.identity().clone(), fault))
+        };
+        self.others().filter_map(refused).collect()
+    }
+
+    /// The same where each object among `held_back` is as one of `earlier` has it, or is not there.
+    #[must_use]
+    pub fn holding_back(&self, held_back: &HashSet<&ObjectIdentity>, earlier: &[&Self]) -> Self {
+        let last_good = |object: &ManifestObject| {
+            if !held_back.contains(object.identity()) {
+                return Some(object.clone());
+            }
+            earlier
+                .iter()
+                .find_map(|source| source.find(object.identity()))
+                .cloned()
+        };
+        let objects = self.objects.iter().filter_map(last_good).collect();
+        Self {
+            bytes: self.bytes,
+            ..Self::of(self.cluster.clone(), self.version, objects, self.faults.clone())
+        }
+    }
+
+    fn find(&self, identity: &ObjectIdentity) -> Option<&ManifestObject> {
+        let digest = identity.digest();
+        let mut objects = self.identities.iter().zip(&self.objects);
+        objects
+            .find(|(own, object)| **own == digest && object.identity() == identity)
+            .map(|(_, object)| object)
+    }
+
+    /// The objects as a text that is read to the same ones.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let yaml = |object: &ManifestObject| document::to_yaml(&object.document.get().root().to_json());
+        let objects: Vec<String> = self.objects.iter().map(yaml).collect();
+        objects.join("---\n")
     }
 
     /// What its expressions are compiled for.

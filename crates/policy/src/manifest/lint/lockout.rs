@@ -2,6 +2,7 @@
 //! Denies for subjects about which the API server never asks.
 
 use std::collections::HashSet;
+use std::hash::Hasher as _;
 
 use super::Lint;
 use super::binding::{MASTERS, is_everybody};
@@ -9,6 +10,7 @@ use crate::authorization::authorizer::{Authorizer, Relevance};
 use crate::authorization::{
     AuthorizationPolicy, CONTROL_PLANE, Effect, Mode, NeverDeny, Objects, PolicySet, Subject, SubjectKind,
 };
+use crate::document::Document;
 use crate::engine::{Attributes, Deadline, Decision, ResourceAttributes, Target, Time, User, Validity};
 use crate::field::FieldPath;
 
@@ -66,17 +68,48 @@ const fn need(
     }
 }
 
-/// Warns of an enforced Deny that is about everybody and touches one of [`NEEDS`]. Conditions
-/// are evaluated on those requests: one that lets them pass is no lock-out.
+/// The annotation with the hash of an object's spec, by which its author confirms that it is meant.
+const CONFIRM: &str = "portcullis.dev/confirm";
+
+/// Names the `spec` of an object: equal for equal ones, whatever their lines, style or order of
+/// fields, in every version of Portcullis. It protects nothing: who writes the annotation writes the
+/// spec.
+pub(crate) fn spec_hash(document: &Document) -> String {
+    let spec = document.root().get("spec").map(|spec| spec.to_json());
+    let mut hasher = fnv::FnvHasher::default();
+    hasher.write(spec.unwrap_or_default().to_string().as_bytes());
+    format!("{:016x}", hasher.finish())
+}
+
+/// Warns of a lock-out that nobody has confirmed.
 pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &mut Lint<'_>) {
+    if let Some((path, message)) = lock_out(policy, &lint.document.get(), never_deny) {
+        lint.suspicious(&path, message);
+    }
+}
+
+/// Where and how `policy`, written as `document`, locks out, unless that was confirmed: it is an
+/// enforced Deny that is about everybody and touches one of [`NEEDS`]. Conditions
+/// are evaluated on those requests: one that lets them pass is no lock-out.
+pub(crate) fn lock_out(
+    policy: &AuthorizationPolicy,
+    document: &Document,
+    never_deny: &NeverDeny,
+) -> Option<(FieldPath, String)> {
     let everybody = policy
         .subjects
         .iter()
         .position(|subject| is_everybody(subject.kind.as_str(), &subject.name));
-    let Some(subject) = everybody.filter(|_| policy.effect == Effect::Deny && policy.mode == Mode::Enforce)
-    else {
-        return;
-    };
+    let subject = everybody.filter(|_| policy.effect == Effect::Deny && policy.mode == Mode::Enforce)?;
+    let hash = spec_hash(document);
+    let annotations = document
+        .root()
+        .get("metadata")
+        .and_then(|metadata| metadata.get("annotations"));
+    let confirmed = annotations.and_then(|annotations| annotations.get(CONFIRM)?.as_str());
+    if confirmed == Some(&hash) {
+        return None;
+    }
     let at_any_time = AuthorizationPolicy {
         validity: Validity::default(),
         ..policy.clone()
@@ -88,18 +121,20 @@ pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
     let set = PolicySet::new(objects, never_deny);
     let needs = denied(&set, "somebody");
     if needs.is_empty() {
-        return;
+        return None;
     }
     let whom = in_words(&hit(&set));
     let name = policy.subjects.get(subject).map(|subject| subject.name.as_str());
     let message = format!(
         "this refuses everybody (`{}`), you included, {}, which locks out {whom}: use narrower `subjects`, or exclude them with \
-         `excludeSubjects`",
+         `excludeSubjects`; if it is meant, set the annotation `{CONFIRM}: \"{hash}\"`",
         name.unwrap_or_default(),
         needs.join(", ")
     );
-    let path = FieldPath::root().field("spec").field("subjects").index(subject);
-    lint.suspicious(&path, message);
+    Some((
+        FieldPath::root().field("spec").field("subjects").index(subject),
+        message,
+    ))
 }
 
 /// What of [`NEEDS`] `set` denies to `user`, who has the groups that the name implies.
