@@ -88,7 +88,10 @@ impl SharedContents {
         }
         match received.read(cluster, version) {
             Ok(read) => Ok(self.keep(read, (room, charge))),
-            Err(refused) => Err((refused, charge)),
+            Err(mut refused) => {
+                refused.content = Some(room.take_content(charge.content_bytes()));
+                Err((refused, charge))
+            }
         }
     }
 
@@ -111,16 +114,10 @@ impl SharedContents {
 // === impl ValidObject ===
 
 impl ValidObject {
-    /// Takes what its expressions are compiled to as well, in place of an object that takes
-    /// `before`; `false` where there is no room.
-    pub(crate) fn try_take_compiled(&mut self, before: usize) -> bool {
-        let bytes = self.object.compiled_bytes();
-        bytes == 0 || self.charge.try_take_compiled(bytes, before)
-    }
-
-    /// The same, whether there is room or not: what is known already stays.
+    /// Takes what its expressions are compiled to as well, whether there is room or not: what is
+    /// known already stays.
     pub(crate) fn take_compiled(&mut self) {
-        self.charge.take_compiled(self.object.compiled_bytes());
+        self.charge.take_made(self.object.compiled_bytes());
     }
 }
 

@@ -11,8 +11,8 @@
 //! policies theirs, and nobody's parameters keep out a Deny. Within a cluster one namespace takes
 //! at most an eighth of a room, and the last eighth is for objects without namespace.
 //!
-//! What is counted is what objects become (see `weight`) and what their expressions are compiled
-//! to, not what they are as JSON.
+//! What is counted is what objects become (see `weight`) and what is made of them, not what they are
+//! as JSON: what their expressions are compiled to, or their faults.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -76,8 +76,8 @@ pub(crate) struct Charge {
     room: Arc<ClusterRoom>,
     /// Of the object and of its content.
     bytes: u32,
-    /// What expressions are compiled to.
-    compiled: u32,
+    /// What expressions are compiled to, or the faults.
+    made: u32,
     /// 0 for none.
     namespace: u32,
 }
@@ -183,32 +183,32 @@ impl RoomState {
         is_within && (namespace == 0 || is_namespace_within)
     }
 
-    fn take(&mut self, number: u64, namespace: u32, [bytes, compiled]: [usize; 2]) {
+    fn take(&mut self, number: u64, namespace: u32, [bytes, made]: [usize; 2]) {
         let reserve = self.reserve();
         if let Some(cluster) = self.clusters.get_mut(&number) {
             self.idle -= reserve.saturating_sub(cluster.used);
-            cluster.used += bytes + compiled;
+            cluster.used += bytes + made;
             self.idle += reserve.saturating_sub(cluster.used);
             if namespace != 0 {
-                *cluster.namespaces.entry(namespace).or_default() += bytes + compiled;
+                *cluster.namespaces.entry(namespace).or_default() += bytes + made;
             }
-            self.used += OBJECT_BYTES + compiled;
+            self.used += OBJECT_BYTES + made;
         }
     }
 
-    fn give_back(&mut self, number: u64, namespace: u32, [bytes, compiled]: [usize; 2]) {
+    fn give_back(&mut self, number: u64, namespace: u32, [bytes, made]: [usize; 2]) {
         let reserve = self.reserve();
         if let Some(cluster) = self.clusters.get_mut(&number) {
             self.idle -= reserve.saturating_sub(cluster.used);
-            cluster.used -= bytes + compiled;
+            cluster.used -= bytes + made;
             self.idle += reserve.saturating_sub(cluster.used);
             if let Some(left) = cluster.namespaces.get_mut(&namespace) {
-                *left -= bytes + compiled;
+                *left -= bytes + made;
                 if *left == 0 {
                     cluster.namespaces.remove(&namespace);
                 }
             }
-            self.used -= OBJECT_BYTES + compiled;
+            self.used -= OBJECT_BYTES + made;
         }
     }
 }
@@ -253,7 +253,7 @@ impl ClusterRoom {
         Some(Charge {
             room: Arc::clone(self),
             bytes,
-            compiled: 0,
+            made: 0,
             namespace,
         })
     }
@@ -289,7 +289,7 @@ impl Drop for ClusterRoom {
 impl Charge {
     /// What the object takes, as if no other cluster had it.
     pub(crate) const fn bytes(&self) -> usize {
-        self.bytes as usize + self.compiled as usize
+        self.bytes as usize + self.made as usize
     }
 
     /// What its content takes.
@@ -297,10 +297,10 @@ impl Charge {
         self.bytes as usize - OBJECT_BYTES
     }
 
-    /// Takes what expressions are compiled to as well, of an object whose content no other cluster
-    /// has, in place of what takes `before`; `false` where there is no room.
-    pub(crate) fn try_take_compiled(&mut self, compiled: usize, before: usize) -> bool {
-        let more = (self.bytes as usize + compiled).saturating_sub(before);
+    /// Takes what is made of the object as well, whose content no other cluster has, in place of what
+    /// takes `before`; `false` where there is no room.
+    pub(crate) fn try_take_made(&mut self, made: usize, before: usize) -> bool {
+        let more = (self.bytes as usize + made).saturating_sub(before);
         let mut state = self.room.room.state();
         self.give_back_to(&mut state);
         // All of it is taken together.
@@ -308,21 +308,21 @@ impl Charge {
         state.used -= content;
         let fits = state.fits(self.room.number, self.namespace, [more, more]);
         state.used += content;
-        self.compiled = if fits { bounded(compiled) } else { 0 };
+        self.made = if fits { bounded(made) } else { 0 };
         self.take_of(&mut state);
         fits
     }
 
     /// The same, whether there is room or not.
-    pub(crate) fn take_compiled(&mut self, compiled: usize) {
+    pub(crate) fn take_made(&mut self, made: usize) {
         let mut state = self.room.room.state();
         self.give_back_to(&mut state);
-        self.compiled = bounded(compiled);
+        self.made = bounded(made);
         self.take_of(&mut state);
     }
 
     fn taken(&self) -> [usize; 2] {
-        [self.bytes as usize, self.compiled as usize]
+        [self.bytes as usize, self.made as usize]
     }
 
     fn take_of(&self, state: &mut RoomState) {

@@ -13,6 +13,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::condition::{NotedCondition, WrittenStatus};
 use super::definition::{self, CustomDefinition};
 use super::kind::{Name, WatchPurpose, WatchedKind};
+use super::memory::ContentCharge;
 use super::weight::{LeftOutReason, content_bytes, count_values};
 use portcullis_cel::Version;
 use portcullis_policy::document::{Document, Node, PackedDocument};
@@ -79,6 +80,8 @@ pub(crate) struct RefusedObject {
     /// As JSON; `None` where it is none.
     pub(crate) text: Option<Box<str>>,
     pub(crate) faults: Faults,
+    /// What its content takes, where it is held.
+    pub(crate) content: Option<ContentCharge>,
 }
 
 // === impl ReceivedObject ===
@@ -172,6 +175,7 @@ impl ReceivedObject {
         let (value, text) = read.map_err(|message| RefusedObject {
             text: None,
             faults: unreadable(&source, &self.name, message),
+            content: None,
         })?;
         let labels = labels_of(&value);
         let document = Document::new(Some(source), Node::from_json(value));
@@ -191,6 +195,7 @@ impl ReceivedObject {
             Err(faults) => Err(RefusedObject {
                 text: Some(text),
                 faults: faults.bounded(MAX_FAULTS, MAX_FAULT_BYTES),
+                content: None,
             }),
         }
     }

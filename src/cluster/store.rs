@@ -237,10 +237,12 @@ impl Store {
         let cel_version = self.known().cel_version;
         let (digest, noted) = (received.digest, received.noted.clone());
         let mut outcome = self.read_charged(kind, received, cel_version, charge);
-        if let Ok(good) = &mut outcome
-            && !good.try_take_compiled(before)
-        {
-            let bytes = bytes + good.object.compiled_bytes();
+        let (charge, made) = match &mut outcome {
+            Ok(good) => (&mut good.charge, good.object.compiled_bytes()),
+            Err((refused, charge)) => (charge, refused.faults.memory_bytes()),
+        };
+        if made > 0 && !charge.try_take_made(made, before) {
+            let bytes = bytes + made;
             return Err(LeftOutReason::NoRoom { bytes });
         }
         Ok(ReadObject {

@@ -145,6 +145,14 @@ impl FieldPath {
         self.0.shrink_to_fit();
     }
 
+    fn heap_bytes(&self) -> usize {
+        let names = self.0.iter().map(|step| match step {
+            PathSegment::Field(name) | PathSegment::Key(name) => name.capacity(),
+            PathSegment::Index(_) => 0,
+        });
+        self.0.capacity() * size_of::<PathSegment>() + names.sum::<usize>()
+    }
+
     fn with(&self, step: PathSegment) -> Self {
         let mut steps = Vec::with_capacity(self.0.len() + 1);
         steps.extend_from_slice(&self.0);
@@ -295,6 +303,14 @@ impl Fault {
         }
     }
 
+    fn heap_bytes(&self) -> usize {
+        let Place {
+            file, object, path, ..
+        } = &self.place;
+        let file = file.as_ref().map_or(0, |file| file.len());
+        file + object.capacity() + self.message.capacity() + path.heap_bytes()
+    }
+
     /// A fault that only deserves a look.
     #[must_use]
     pub fn warning(place: Place, kind: FaultKind, message: impl Into<String>) -> Self {
@@ -361,6 +377,13 @@ impl Faults {
         self
     }
 
+    /// How many bytes of memory they take, at most.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let of_faults = self.0.iter().map(Fault::heap_bytes).sum::<usize>();
+        self.0.capacity() * size_of::<Fault>() + of_faults
+    }
+
     /// Whether one of them forbids use; warnings do not.
     #[must_use]
     pub fn has_errors(&self) -> bool {
@@ -390,6 +413,7 @@ fn cut(text: &mut String, bytes: usize) {
     if text.len() > bytes {
         text.truncate(text.floor_char_boundary(bytes));
         text.push('…');
+        text.shrink_to_fit();
     }
 }
 

@@ -314,7 +314,13 @@ impl HeldObject {
                     self.newest = LatestVersion::Good;
                 }
             }
-            Err(refused) if is_newest => self.refuse(cluster, digest, refused, None),
+            Err(mut refused) if is_newest => {
+                // It has the text itself.
+                refused.text = None;
+                let made = good.object.compiled_bytes() + refused.faults.memory_bytes();
+                good.charge.take_made(made);
+                self.refuse(cluster, digest, refused, None);
+            }
             Err(_) => {}
         }
     }
@@ -354,8 +360,17 @@ impl HeldObject {
                 good.take_compiled();
                 self.take(&store.cluster, kind, good, schema);
             }
-            (Err(refused), charge) => self.refuse(&store.cluster, digest, refused, charge),
-            (Ok(_), None) => {}
+            (Err(mut refused), Some(mut charge)) => {
+                charge.take_made(refused.faults.memory_bytes());
+                refused.content = Some(
+                    store
+                        .memory
+                        .room(kind.room())
+                        .take_content(charge.content_bytes()),
+                );
+                self.refuse(&store.cluster, digest, refused, Some(charge));
+            }
+            (_, None) => {}
         }
     }
 }

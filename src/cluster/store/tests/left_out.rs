@@ -225,6 +225,44 @@ fn what_is_kept_of_the_faults_of_an_object_is_bounded() {
     );
 }
 
+/// A policy of which each expression is a fault.
+fn faulty(name: &str, expressions: usize) -> Value {
+    let mut value = compiled(name, expressions);
+    for condition in value["spec"]["conditions"].as_array_mut().unwrap() {
+        condition["expression"] = json!("'no bool'");
+    }
+    value
+}
+
+#[test]
+fn what_is_faulty_takes_room_of_all_clusters_with_its_faults() {
+    let memory = WatchedMemory::default();
+    memory.limit(4 << 20);
+    let mk_store = |cluster| {
+        let store = Store::sharing(&Arc::default(), memory.cluster(), cluster, Version::NEWEST);
+        list_all(&store, &WatchedKind::fixed(true, false).into_iter().collect());
+        store
+    };
+    let [east, west] = ["east", "west"].map(mk_store);
+    let all = 500;
+    for number in 0..all {
+        put(&east, &kind(POLICIES), &faulty(&format!("p-{number}"), 20));
+    }
+    let taken = all - east.status().left_out.policies;
+    let bytes = east.bytes_of(&kind(POLICIES), &(String::new(), "p-0".to_owned()));
+    assert!(taken > 1 && taken * bytes <= 1 << 20, "{taken} of {bytes} bytes");
+    assert!(
+        put(&west, &kind(POLICIES), &policy("deny", "Deny", 1)),
+        "its own part is left"
+    );
+    let name = (String::new(), "p-0".to_owned());
+    assert!(!east.delete(&kind(POLICIES), &name));
+    assert!(
+        put(&east, &kind(POLICIES), &policy("deny", "Deny", 1)),
+        "what goes makes room"
+    );
+}
+
 /// A policy whose expressions take much more memory than its text.
 fn compiled(name: &str, expressions: usize) -> Value {
     let condition = |number: usize| {
