@@ -272,6 +272,49 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_with_too_much_in_his_folder_costs_nobody_else_a_change() {
+        let mut tenants = Tenants::new();
+        tenants.write("own/entry.yaml", &entry("own"));
+        tenants.earlier = tenants.load().config.unwrap().cluster_folder.unwrap().files;
+        let all = || vec!["east".to_owned(), "own".to_owned(), "west".to_owned()];
+        let file = |kind: &str, number: usize| match kind {
+            "entries" => (format!("own/{number}.yaml"), entry(&format!("new-{number}"))),
+            folder => (format!("{folder}/{number}.txt"), String::new()),
+        };
+        for (kind, count) in [("own", 1_001), ("own/deeper", 1_002), ("entries", 8)] {
+            for (name, text) in (0..count).map(|number| file(kind, number)) {
+                tenants.write(&name, &text);
+            }
+            let west = entry("west").replace("west.saved", &format!("west.{count}"));
+            tenants.write("west.yaml", &west);
+            let (clusters, held) = tenants.told();
+            assert_eq!(clusters, all(), "{count}");
+            assert_eq!(held.first().map(String::as_str), Some("own"));
+            assert!(held.iter().all(|held| held.starts_with("own")), "{held:?}");
+            let west = tenants.load().config.unwrap().clusters.pop().unwrap();
+            assert_eq!(west.cache_file, Some(tenants.path(&format!("west.{count}"))));
+            fs::remove_dir_all(tenants.path("own")).unwrap();
+            tenants.write("own/entry.yaml", &entry("own"));
+        }
+        for number in 0..7 {
+            tenants.write(&format!("own/{number}.yaml"), &entry(&format!("new-{number}")));
+        }
+        assert_eq!(tenants.told().0.len(), 10);
+        assert_eq!(tenants.told().1, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_link_of_a_tenant_does_not_lead_to_another() {
+        let tenants = Tenants::new();
+        tenants.write("theirs/entry.yaml", &entry("theirs"));
+        fs::create_dir(tenants.path("own")).unwrap();
+        symlink("../theirs", tenants.path("own/link")).unwrap();
+        let (clusters, held) = tenants.told();
+        assert_eq!(clusters, ["east", "theirs", "west"]);
+        assert_eq!(held, ["own/link"]);
+    }
+
+    #[test]
     fn what_the_administrator_writes_is_not_held_back() {
         let tenants = Tenants::new();
         tenants.write("east.yaml", "name: [");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::files::{self, FileScope, FolderRule, FolderWalk, describe};
+use super::files::{self, FileScope, FolderWalk, describe};
 use super::section::{ListItem, ReadContext, Section};
 use super::upstreams::{self, UpstreamAccess};
 use portcullis_policy::document::{self, Node, Value};
@@ -253,11 +253,15 @@ fn term(expression: &LabelExpression) -> String {
     }
 }
 
-/// The most files and folders in it.
+/// The most files and folders directly in it, and in each of these folders.
 const MAX_FILES: usize = 20_000;
-/// The most bytes of one of its files.
+const MAX_TENANT_FILES: usize = 1_000;
+/// The most clusters of such a folder. Each takes a connection and a thread's time for every kind, and
+/// a part of the memory for watched objects.
+const MAX_TENANT_ENTRIES: usize = 8;
+/// The most bytes of one file.
 const MAX_ENTRY_BYTES: usize = 1 << 20;
-/// The most bytes of its files together.
+/// The most bytes of all files directly in it.
 const MAX_BYTES: usize = 64 << 20;
 
 /// The folder, and what was in it.
@@ -348,26 +352,56 @@ pub(crate) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) {
         ));
     };
     let scope = FileScope::below(path);
-    let walk = FolderWalk::new(scope.clone(), FolderRule::Visible, path, MAX_FILES);
+    let walk = FolderWalk::of_tenants(path, MAX_FILES, MAX_TENANT_FILES);
     for (path_of_error, error) in &walk.errors {
         unreadable(path_of_error, error);
     }
-    if walk.is_cut {
-        unreadable(
-            path,
-            &io::Error::other("holds more files and folders than can be read"),
-        );
+    let cut = walk.is_cut.then_some(path).into_iter();
+    for cut in cut.chain(walk.cut_folders.iter().map(PathBuf::as_path)) {
+        let error = io::Error::other("holds more files and folders than can be read");
+        unreadable(cut, &error);
     }
+    let mut entries: BTreeMap<PathBuf, usize> = BTreeMap::new();
     let mut left = MAX_BYTES;
     let mut files = Vec::with_capacity(walk.files.len());
-    for path in walk.files {
-        match scope.read_text(&path, left.min(MAX_ENTRY_BYTES)) {
+    for file in walk.files {
+        let tenant = tenant_of(path, &file);
+        let number = tenant.clone().map_or(0, |tenant| {
+            let entries = entries.entry(tenant).or_default();
+            *entries += 1;
+            *entries
+        });
+        if number > MAX_TENANT_ENTRIES {
+            continue;
+        }
+        let limit = if tenant.is_some() {
+            MAX_ENTRY_BYTES
+        } else {
+            left.min(MAX_ENTRY_BYTES)
+        };
+        match scope.read_text(&file, limit) {
             Ok(text) => {
-                left -= text.len();
-                files.push(ClusterFile { path, text });
+                if tenant.is_none() {
+                    left -= text.len();
+                }
+                files.push(ClusterFile { path: file, text });
             }
-            Err(error) => unreadable(&path, &error),
+            Err(error) => unreadable(&file, &error),
         }
     }
+    for (tenant, entries) in entries
+        .iter()
+        .filter(|(_, entries)| **entries > MAX_TENANT_ENTRIES)
+    {
+        let message = format!("holds {entries} entries of `clusters`: at most {MAX_TENANT_ENTRIES} are read");
+        unreadable(tenant, &io::Error::other(message));
+    }
     (files, faults)
+}
+
+/// The folder directly in `clusters` that `file` is in, if it is in one.
+fn tenant_of(clusters: &Path, file: &Path) -> Option<PathBuf> {
+    let mut below = file.strip_prefix(clusters).ok()?.components();
+    let first = below.next()?;
+    below.next().map(|_| clusters.join(first))
 }

@@ -34,6 +34,10 @@ pub(crate) struct FolderWalk {
     pub(crate) errors: Vec<(PathBuf, io::Error)>,
     /// Whether there were more entries than it may have, so that it ended before its end.
     pub(crate) is_cut: bool,
+    /// Those of the folders of tenants of which the same holds.
+    pub(crate) cut_folders: Vec<PathBuf>,
+    /// How many entries each folder may have that is directly in this one, as that of a tenant.
+    tenant_entries: Option<usize>,
     max_entries: usize,
     /// How many may still come.
     left: usize,
@@ -57,11 +61,29 @@ impl FolderWalk {
     /// What is at and under `path`, where links lead to what is in `scope`. At most so many entries
     /// of folders are taken, whatever they are.
     pub(crate) fn new(scope: FileScope, rule: FolderRule, path: &Path, max_entries: usize) -> Self {
+        Self::limited(scope, rule, path, (max_entries, None))
+    }
+
+    /// The same of visible entries, where each folder directly in `path` is that of a tenant: it has
+    /// `tenant_entries` of its own, and links in it lead nowhere else.
+    pub(crate) fn of_tenants(path: &Path, max_entries: usize, tenant_entries: usize) -> Self {
+        let (scope, limits) = (FileScope::below(path), (max_entries, Some(tenant_entries)));
+        Self::limited(scope, FolderRule::Visible, path, limits)
+    }
+
+    fn limited(
+        scope: FileScope,
+        rule: FolderRule,
+        path: &Path,
+        (max_entries, tenant_entries): (usize, Option<usize>),
+    ) -> Self {
         let mut walk = Self {
             files: Vec::new(),
             folders: BTreeSet::new(),
             errors: Vec::new(),
             is_cut: false,
+            cut_folders: Vec::new(),
+            tenant_entries,
             max_entries,
             left: max_entries,
             scope,
@@ -102,14 +124,26 @@ impl FolderWalk {
                 (Some(is_folder), Some(name)) => Ok((real.join(name), is_folder)),
                 _ => resolve(&self.scope, &path),
             };
-            match found {
-                Ok((real, is_folder)) if is_folder || is_manifest(&path) => {
+            match (found, self.tenant_entries) {
+                (Ok((_, true)), Some(max_entries)) => self.take_tenant(&path, max_entries),
+                (Ok((real, is_folder)), _) if is_folder || is_manifest(&path) => {
                     self.take(&path, real, is_folder, depth);
                 }
-                Ok(_) => {}
-                Err(error) => self.fail(&path, error),
+                (Ok(_), _) => {}
+                (Err(error), _) => self.fail(&path, error),
             }
         }
+    }
+
+    /// Takes the folder of a tenant, in which no more is cut than is in it.
+    fn take_tenant(&mut self, folder: &Path, max_entries: usize) {
+        let walk = Self::new(FileScope::below(folder), self.rule, folder, max_entries);
+        if walk.is_cut {
+            self.cut_folders.push(folder.to_owned());
+        }
+        self.files.extend(walk.files);
+        self.folders.extend(walk.folders);
+        self.errors.extend(walk.errors);
     }
 
     fn fail(&mut self, path: &Path, error: io::Error) {
