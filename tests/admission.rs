@@ -177,6 +177,35 @@ fn warnings_and_audit_let_the_request_pass() {
 }
 
 #[test]
+fn what_policies_write_into_the_audit_log_is_bounded_for_a_request() {
+    let annotation = |number: usize| {
+        format!(
+            "{{key: k{number}, valueExpression: \"'0123456789'.split('').map(a, '{}').join('')\"}}",
+            "x".repeat(1_000)
+        )
+    };
+    let annotations: Vec<String> = (0..20).map(annotation).collect();
+    let one = mk_policy(
+        &format!("  auditAnnotations: [{}]", annotations.join(", ")),
+        "Deny",
+    );
+    let named = |number: usize| {
+        let names = ["name: p", "policyName: p", "name: b"];
+        let number_in = |text: String, name: &str| text.replace(name, &format!("{name}{number}"));
+        names.into_iter().fold(one.clone(), number_in)
+    };
+    let all: Vec<String> = (0..10).map(named).collect();
+    let outcome = validated(&mk_set(&all.join("\n---\n")), &mk_review(&json!({})));
+    assert_eq!(message(&outcome), "allowed");
+    let bytes: usize = outcome.audit_annotations.values().map(String::len).sum();
+    assert!(bytes > 900_000 && bytes <= 1 << 20, "{bytes}");
+    let left_out: usize = outcome.audit_annotations["left-out-annotations.portcullis.dev"]
+        .parse()
+        .unwrap();
+    assert_eq!(outcome.audit_annotations.len() - 1 + left_out, 200);
+}
+
+#[test]
 fn audit_lists_the_first_fifty_failures() {
     let validations = vec!["{expression: 'false'}"; 30].join(", ");
     let text = mk_policy(&format!("  validations: [{validations}]"), "Audit");

@@ -11,6 +11,7 @@ use super::environment::{Expression, ExpressionEnvironment};
 use super::policy::{Applicability, FailurePolicy, PolicyBinding};
 use super::trace::PolicyExpression;
 use super::variables::{ExpressionResult, Inputs, MatchConditions, NamespaceObject, RequestView};
+use super::webhook::WebhookReply;
 use crate::engine::text::truncate;
 use crate::engine::{Deadline, StatusReason};
 use portcullis_cel::json::{ObjectWriter, write_string};
@@ -294,6 +295,17 @@ const MOST_FAILURES: usize = 50;
 /// The longest value of an annotation, in bytes.
 const VALUE_BYTES: usize = 10 * 1024;
 
+/// Under which the number of annotations stands that are left out.
+const LEFT_OUT: &str = "left-out-annotations.portcullis.dev";
+
+/// What the annotations of all policies may come to for one request.
+#[derive(Debug)]
+pub(crate) struct AnnotationRoom {
+    /// In bytes.
+    left: usize,
+    left_out: usize,
+}
+
 /// The annotations of one policy, over all its bindings and parameters.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyAnnotations(Vec<(String, Vec<String>)>);
@@ -305,15 +317,42 @@ pub(crate) struct Failures {
     count: usize,
 }
 
+// === impl AnnotationRoom ===
+
+impl Default for AnnotationRoom {
+    fn default() -> Self {
+        Self {
+            left: WebhookReply::MAX_ANNOTATION_BYTES,
+            left_out: 0,
+        }
+    }
+}
+
+impl AnnotationRoom {
+    fn take(&mut self, bytes: usize) -> bool {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.unwrap_or(self.left);
+        self.left_out += usize::from(left.is_none());
+        left.is_some()
+    }
+
+    /// Says how many are left out, if any.
+    pub(crate) fn publish(&self, annotations: &mut BTreeMap<String, String>) {
+        if self.left_out > 0 {
+            annotations.insert(LEFT_OUT.to_owned(), self.left_out.to_string());
+        }
+    }
+}
+
 // === impl PolicyAnnotations ===
 
 impl PolicyAnnotations {
-    /// Takes what is to be published; gives back what failed.
-    pub(crate) fn take(&mut self, annotations: &[Annotation]) -> Vec<String> {
+    /// Takes what is to be published, as far as there is `room`; gives back what failed.
+    pub(crate) fn take(&mut self, annotations: &[Annotation], room: &mut AnnotationRoom) -> Vec<String> {
         let mut failures = Vec::new();
         for Annotation { key, value } in annotations {
             match value {
-                AnnotationValue::Publish(text) => self.add(key, text),
+                AnnotationValue::Publish(text) => self.add(key, text, room),
                 AnnotationValue::Error(failure) => failures.push(failure.clone()),
                 AnnotationValue::Exclude => {}
             }
@@ -321,10 +360,12 @@ impl PolicyAnnotations {
         failures
     }
 
-    fn add(&mut self, key: &str, text: &str) {
+    fn add(&mut self, key: &str, text: &str, room: &mut AnnotationRoom) {
         let text = truncate(text, VALUE_BYTES);
-        match self.0.iter_mut().find(|(own, _)| own == key) {
+        let known = self.0.iter_mut().find(|(own, _)| own == key);
+        match known {
             Some((_, values)) if values.iter().any(|value| value == text) => {}
+            _ if !room.take(key.len() + text.len()) => {}
             Some((_, values)) => values.push(text.to_owned()),
             None => self.0.push((key.to_owned(), vec![text.to_owned()])),
         }
@@ -343,8 +384,13 @@ impl PolicyAnnotations {
 // === impl Failures ===
 
 impl Failures {
-    pub(crate) fn push(&mut self, binding: &PolicyBinding, index: usize, message: &str) {
-        if self.count >= MOST_FAILURES {
+    pub(crate) fn push(
+        &mut self,
+        binding: &PolicyBinding,
+        (index, message): (usize, &str),
+        room: &mut AnnotationRoom,
+    ) {
+        if self.count >= MOST_FAILURES || !room.take(message.len()) {
             return;
         }
         self.json.push(if self.count > 0 { ',' } else { '[' });

@@ -13,7 +13,9 @@ use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
-use super::{Failures, PolicyAnnotations, ValidatingPolicy, ValidationDecision, ValidationResult};
+use super::{
+    AnnotationRoom, Failures, PolicyAnnotations, ValidatingPolicy, ValidationDecision, ValidationResult,
+};
 use crate::engine::admission::bound::BoundPolicy;
 use crate::engine::admission::exceptions::{self, Exception, ExceptionMatcher};
 use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
@@ -42,6 +44,7 @@ struct Dispatch<'d> {
     context: RunContext<'d>,
     outcome: Outcome,
     failures: Failures,
+    annotation_room: AnnotationRoom,
     excuses: ExceptionMatcher,
     /// What the expressions of the policy at hand have cost.
     spent: u64,
@@ -60,6 +63,7 @@ impl AdmissionSet {
             context,
             outcome: Outcome::default(),
             failures: Failures::default(),
+            annotation_room: AnnotationRoom::default(),
             excuses: ExceptionMatcher::default(),
             spent: 0,
             namespace: &OnceCell::new(),
@@ -92,9 +96,11 @@ impl AdmissionSet {
         let Dispatch {
             mut outcome,
             failures,
+            annotation_room,
             ..
         } = dispatch;
         failures.publish(&mut outcome.audit_annotations);
+        annotation_room.publish(&mut outcome.audit_annotations);
         if run.deadline.has_passed() {
             (outcome.denial, outcome.cause) = (Some(outcome::too_late(request)), None);
         }
@@ -207,7 +213,7 @@ impl Dispatch<'_> {
                 })
             });
         }
-        for failure in annotations.take(&validated.annotations) {
+        for failure in annotations.take(&validated.annotations, &mut self.annotation_room) {
             let error = ValidationDecision::Error {
                 message: failure.clone(),
             };
@@ -241,7 +247,10 @@ impl Dispatch<'_> {
                     }
                 }
                 ValidationAction::Warn => self.warn(policy, binding, message),
-                ValidationAction::Audit => self.failures.push(binding, index, message),
+                ValidationAction::Audit => {
+                    self.failures
+                        .push(binding, (index, message), &mut self.annotation_room);
+                }
             }
         }
         exception
