@@ -87,7 +87,10 @@ pub struct Fault {
     pub message: String,
 }
 
-/// All the faults of one run, in the order found.
+/// How many faults of one run are kept. The next says only that there are more.
+const MAX_FAULTS: usize = 1_000;
+
+/// The faults of one run, in the order found: the first 1,000, and whether there are more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Faults(Vec<Fault>);
 
@@ -345,14 +348,25 @@ impl Faults {
         Self(Vec::new())
     }
 
-    /// Adds one.
+    /// Adds one, unless there are too many already: a text of a few bytes for each would fill the
+    /// memory. Whether one of them forbids use is known in any case.
     pub fn push(&mut self, fault: Fault) {
-        self.0.push(fault);
+        if self.0.len() < MAX_FAULTS {
+            return self.0.push(fault);
+        }
+        match self.0.get_mut(MAX_FAULTS) {
+            Some(more) => more.severity = more.severity.min(fault.severity),
+            None => self.0.push(Fault {
+                message: format!("there are more than {MAX_FAULTS} faults: mend these first"),
+                kind: FaultKind::TooMany,
+                ..fault
+            }),
+        }
     }
 
     /// Adds those of another run.
-    pub fn append(&mut self, mut other: Self) {
-        self.0.append(&mut other.0);
+    pub fn append(&mut self, other: Self) {
+        self.extend(other);
     }
 
     /// The first `count` of them, with paths and messages of at most so many bytes each, and how
@@ -396,7 +410,7 @@ impl Faults {
         self.0.is_empty()
     }
 
-    /// How many there are, warnings included.
+    /// How many are kept, warnings included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -428,7 +442,7 @@ impl IntoIterator for Faults {
 
 impl Extend<Fault> for Faults {
     fn extend<T: IntoIterator<Item = Fault>>(&mut self, faults: T) {
-        self.0.extend(faults);
+        faults.into_iter().for_each(|fault| self.push(fault));
     }
 }
 
@@ -505,6 +519,25 @@ fn distance(one: &str, other: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_than_a_thousand_are_kept_and_an_error_among_the_rest_is_known() {
+        let fault = |number: usize| Fault::warning(Place::default(), FaultKind::Invalid, number.to_string());
+        let mut faults = Faults::new();
+        faults.extend((0..3 * MAX_FAULTS).map(fault));
+        assert_eq!((faults.len(), faults.has_errors()), (MAX_FAULTS + 1, false));
+        faults.push(Fault::error(Place::default(), FaultKind::Invalid, "error"));
+        assert_eq!((faults.len(), faults.has_errors()), (MAX_FAULTS + 1, true));
+        let mut others = Faults::new();
+        others.push(fault(0));
+        others.append(faults);
+        assert_eq!((others.len(), others.has_errors()), (MAX_FAULTS + 1, true));
+        assert!(
+            others
+                .to_string()
+                .ends_with("there are more than 1000 faults: mend these first")
+        );
+    }
 
     #[test]
     fn names_file_line_object_and_path() {

@@ -38,6 +38,22 @@ fn faults(text: &str) -> String {
     faults.to_string()
 }
 
+#[test]
+fn no_more_faults_are_kept_of_a_source_than_anybody_reads() {
+    for text in [
+        "---\n{}\n".repeat(5_000),
+        format!("[{}]", "{},".repeat(5_000)),
+        format!("kind: List\napiVersion: v1\nitems: [{}]", "{},".repeat(5_000)),
+    ] {
+        let read = SourceObjects::read(&source(&text), Version::NEWEST, None);
+        assert!(
+            read.faults().has_errors() && read.faults().len() <= 1_001,
+            "{}",
+            read.faults().len()
+        );
+    }
+}
+
 /// The faults without what stands before the path in each.
 fn paths(text: &str) -> Vec<String> {
     let mut faults = Faults::new();
