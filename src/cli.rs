@@ -14,6 +14,7 @@ mod admit;
 mod authorize;
 mod check;
 mod convert;
+mod diff;
 mod help;
 mod init;
 mod output;
@@ -58,6 +59,7 @@ enum Command {
     Test(test::Test),
     WhoCan(access::WhoCan),
     WhatCan(access::WhatCan),
+    Diff(diff::Diff),
     Suggest(suggest::Suggest),
     Scan(scan::Scan),
     Replay(replay::Replay),
@@ -124,6 +126,7 @@ pub fn main() -> ExitCode {
         Command::Test(test) => test.run(),
         Command::WhoCan(who_can) => who_can.run(),
         Command::WhatCan(what_can) => what_can.run(),
+        Command::Diff(diff) => diff.run(),
         Command::Suggest(suggest) => suggest.run(),
         Command::Scan(scan) => scan.run(),
         Command::Replay(replay) => replay.run(),

@@ -25,6 +25,10 @@ mod bad_files;
 mod check;
 #[path = "cli/convert.rs"]
 mod convert;
+#[path = "cli/diff.rs"]
+mod diff;
+#[path = "cli/who_can.rs"]
+mod diff;
 #[path = "cli/expressions.rs"]
 mod expressions;
 #[path = "cli/hostile_text.rs"]
@@ -59,5 +63,4 @@ mod test_runner;
 mod tour;
 #[path = "cli/webhooks.rs"]
 mod webhooks;
-#[path = "cli/who_can.rs"]
 mod who_can;

@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Serve", &["serve", "init"]),
     ("Policies", &["check", "test", "scan", "convert"]),
     ("Questions", &["authorize", "admit", "who-can", "what-can"]),
-    ("Change", &["replay", "suggest"]),
+    ("Change", &["diff", "replay", "suggest"]),
     ("Shell", &["completion", "man", "help"]),
 ];
 

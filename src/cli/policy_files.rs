@@ -179,7 +179,7 @@ fn valid(
 }
 
 /// Where a cluster is, as for kubectl.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct LiveArguments {
     /// Read the policies from the cluster of this kubeconfig, as kubectl would; with `--config`,
     /// together with those of the gateway's files.

@@ -18,6 +18,7 @@ pub mod matching;
 mod never_deny;
 mod objects;
 mod policy_set;
+pub mod proof;
 pub mod rbac;
 mod rule_match;
 mod trace;

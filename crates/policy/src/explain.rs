@@ -10,6 +10,7 @@
 
 pub mod admission;
 pub mod authorization;
+pub mod difference;
 pub mod lines;
 pub mod logged;
 pub mod objects;

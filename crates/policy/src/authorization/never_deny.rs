@@ -7,8 +7,8 @@ use super::{ServiceAccount, Subject, SubjectKind};
 use crate::engine::{Attributes, Target, User};
 
 /// A group whose members must also be called so.
-const NODES: &str = "system:nodes";
-const NODE_PREFIX: &str = "system:node:";
+pub(crate) const NODES: &str = "system:nodes";
+pub(crate) const NODE_PREFIX: &str = "system:node:";
 
 type StringSet = HashSet<String, foldhash::fast::RandomState>;
 

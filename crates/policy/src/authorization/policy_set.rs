@@ -247,4 +247,4 @@ impl fmt::Debug for PolicySet {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -71,6 +71,11 @@ impl NamespaceSelectors {
         }
     }
 
+    /// The number of a selector, where one of the policies has it.
+    pub(crate) fn number(&self, selector: &LabelSelector) -> Option<u32> {
+        self.0.get(selector).copied()
+    }
+
     /// What each selects of the namespaces that have `labels`.
     pub(crate) fn resolve(&self, labels: &NamespaceLabels) -> NamespaceIndex {
         self.resolve_within(MAX_COMPARISONS, labels)
@@ -105,6 +110,24 @@ impl NamespaceIndex {
     /// The namespaces of which labels are known, if a selector asks for labels.
     pub(crate) fn known(&self) -> impl Iterator<Item = &str> {
         self.known.keys().map(AsRef::as_ref)
+    }
+
+    /// Each namespace of which labels are known, and whether `selector`, whose number this is,
+    /// selects it.
+    pub(crate) fn selected(
+        &self,
+        number: Option<u32>,
+        selector: &LabelSelector,
+    ) -> impl Iterator<Item = (&str, bool)> {
+        self.known.iter().map(move |(name, known)| {
+            let is_selected = match known {
+                KnownNamespace::SelectedBy(numbers) => {
+                    number.is_some_and(|own| numbers.binary_search(&own).is_ok())
+                }
+                KnownNamespace::Labelled(labels) => selector.matches(|key| labels.get(key)),
+            };
+            (&**name, is_selected)
+        })
     }
 
     /// In which namespace a request is that is about `name`; empty for none.

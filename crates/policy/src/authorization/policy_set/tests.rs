@@ -8,6 +8,6 @@ mod cost;
 mod grants;
 mod order;
 mod promises;
-mod reference;
+pub(crate) mod reference;
 mod selectors;
 mod times;

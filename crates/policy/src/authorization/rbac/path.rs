@@ -138,6 +138,17 @@ impl AlwaysAllowPaths {
         patterns
     }
 
+    /// Each path, and each beginning of paths, as requests may have them: with and without the
+    /// first slash.
+    pub(crate) fn written_out(&self) -> (Vec<String>, Vec<String>) {
+        let both = |texts: &[String]| {
+            let slashed = texts.iter().map(|text| format!("/{text}"));
+            let bare = texts.iter().filter(|text| !text.starts_with('/')).cloned();
+            slashed.chain(bare).collect()
+        };
+        (both(&self.exact), both(&self.prefixes))
+    }
+
     /// Whether there is none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

@@ -95,7 +95,7 @@ fn requirement() -> BoxedStrategy<Requirement<'static>> {
         .boxed()
 }
 
-fn selectors() -> BoxedStrategy<Selectors<'static>> {
+pub(crate) fn selectors() -> BoxedStrategy<Selectors<'static>> {
     let list = |most| prop::collection::vec(requirement(), 0..=most);
     prop_oneof![
         2 => Just(Selectors::default()),
@@ -124,7 +124,7 @@ fn role_rule() -> BoxedStrategy<Rule> {
         .boxed()
 }
 
-fn roles() -> BoxedStrategy<Vec<Role>> {
+pub(crate) fn roles() -> BoxedStrategy<Vec<Role>> {
     let role = (
         select(&["", "a", "b"][..]),
         one(&["r1", "r2"]),
@@ -142,7 +142,7 @@ fn roles() -> BoxedStrategy<Vec<Role>> {
     .boxed()
 }
 
-fn bindings() -> BoxedStrategy<Vec<Binding>> {
+pub(crate) fn bindings() -> BoxedStrategy<Vec<Binding>> {
     let binding = (
         select(&["", "a", "b"][..]),
         select(&[RoleKind::Role, RoleKind::ClusterRole, RoleKind::ClusterRole][..]),
@@ -247,7 +247,7 @@ fn compiled(terms: &[&str]) -> LabelSelector {
 }
 
 /// The labels of some of [`NAMESPACES`].
-fn namespaces() -> BoxedStrategy<NamespaceLabels> {
+pub(crate) fn namespaces() -> BoxedStrategy<NamespaceLabels> {
     let label = || prop::option::of(select(&["x", "y"][..]));
     let labels = (label(), label());
     let known = subsequence(NAMESPACES, 0..=3);
@@ -281,7 +281,7 @@ fn validity() -> BoxedStrategy<Validity> {
         .boxed()
 }
 
-fn policies() -> BoxedStrategy<Vec<AuthorizationPolicy>> {
+pub(crate) fn policies() -> BoxedStrategy<Vec<AuthorizationPolicy>> {
     let policy = (
         (
             any::<bool>(),

@@ -1,0 +1,22 @@
+//! Proof: statements about all requests, and not about one.
+//!
+//! What a rule allows or denies is a [`Region`]: a box whose sides are sets of verbs, resources,
+//! namespaces, users, groups, and so on. Regions are taken from regions, so that what is left is
+//! exactly what, say, a changed binding grants and nothing else did. What cannot be worked out is
+//! an expression of CEL: it stays an unknown of the region, equal expressions being one.
+//!
+//! Of a requested resource, the subresource stands apart (`pods/log` is no resource), as in the
+//! requests of an API server.
+
+mod difference;
+mod pieces;
+mod region;
+mod text_set;
+mod witness;
+
+pub use difference::{Answer, Change, TooManyPartsError, difference};
+pub use region::{GroupSet, Outcomes, Region, SelectorSet, Side};
+pub use text_set::{Patterns, TextSet};
+
+#[cfg(test)]
+mod tests;

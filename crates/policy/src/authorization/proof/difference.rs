@@ -1,0 +1,269 @@
+//! What two policy sets decide otherwise, over all requests.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::pieces::Pieces;
+use super::region::Region;
+use crate::authorization::index::BoundRole;
+use crate::authorization::{Effect, PolicySet};
+use crate::engine::{Attributes, Cause, Decision, Time, Validity};
+
+/// The most parts into which one set of requests may fall.
+const MAX_PARTS: usize = 20_000;
+
+/// A difference has more parts than are worked out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("what they decide otherwise falls into more than {MAX_PARTS} parts; compare fewer changes at once")]
+pub struct TooManyPartsError;
+
+/// Requests that one set of policies decides as another does not.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// Which requests. Its conditions are to hold as it says.
+    pub region: Region,
+    /// What the earlier set decides.
+    pub before: Answer,
+    /// What the later one does.
+    pub after: Answer,
+    /// A request of them, and when, on which both were asked and differ; `None` where none was
+    /// found, because expressions decide.
+    pub witness: Option<(Attributes<'static>, Time)>,
+}
+
+/// A decision, and what decided, if anything did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The decision.
+    pub decision: Decision,
+    /// What decided the witness; `None` for no opinion, or without witness.
+    pub cause: Option<Cause<'static>>,
+}
+
+/// Everything that `new` decides otherwise than `old`: requests are in at most one of the changes
+/// for each cause. What holds before `now` alone is left out; a witness is a request of the first
+/// instant at which its region holds.
+///
+/// The time it takes follows what changed, and the rules that meet that.
+///
+/// # Errors
+/// What changed falls into too many parts.
+pub fn difference(old: &PolicySet, new: &PolicySet, now: Time) -> Result<Vec<Change>, TooManyPartsError> {
+    let sides = Sides {
+        old: Pieces::new(old),
+        new: Pieces::new(new),
+    };
+    let changed = Changed::between(old, new, &sides).from(now);
+    let mut changes = Vec::new();
+    let (o, n) = (&sides.old, &sides.new);
+    let mut add = |before, after, regions: Vec<Region>| {
+        changes.extend(
+            regions
+                .into_iter()
+                .map(|region| change(old, new, now, before, after, region)),
+        );
+    };
+    // Decided by no Deny before and after: what rules allow is gained and lost.
+    let denied = |within: &Region| [o.denying(within), n.denying(within)].concat();
+    add(
+        Decision::NoOpinion,
+        Decision::Allow,
+        left(&changed.added_allows, |within| {
+            [o.allowing(within), denied(within)].concat()
+        })?,
+    );
+    add(
+        Decision::Allow,
+        Decision::NoOpinion,
+        left(&changed.removed_allows, |within| {
+            [n.allowing(within), denied(within)].concat()
+        })?,
+    );
+    // By what is no more denied, or newly is.
+    let undenied = left(&changed.removed_denies, |within| n.denying(within))?;
+    let newly_denied = left(&changed.added_denies, |within| o.denying(within))?;
+    let allowed = |regions: &[Region], by: &Pieces<'_>| {
+        let starts: Vec<Region> = regions
+            .iter()
+            .flat_map(|region| {
+                let allowing = by.allowing(region);
+                allowing
+                    .into_iter()
+                    .filter_map(|allows| region.intersection(&allows))
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        left(&starts, |_| Vec::new())
+    };
+    add(Decision::Deny, Decision::Allow, allowed(&undenied, n)?);
+    add(Decision::Allow, Decision::Deny, allowed(&newly_denied, o)?);
+    add(
+        Decision::Deny,
+        Decision::NoOpinion,
+        left(&undenied, |within| n.allowing(within))?,
+    );
+    add(
+        Decision::NoOpinion,
+        Decision::Deny,
+        left(&newly_denied, |within| o.allowing(within))?,
+    );
+    Ok(changes)
+}
+
+struct Sides<'s> {
+    old: Pieces<'s>,
+    new: Pieces<'s>,
+}
+
+/// What of `starts` is not in what `others` gives for each, each request once.
+fn left(
+    starts: &[Region],
+    others: impl Fn(&Region) -> Vec<Region>,
+) -> Result<Vec<Region>, TooManyPartsError> {
+    let mut parts = Vec::new();
+    for (place, start) in starts.iter().enumerate() {
+        let others = others(start);
+        let earlier = starts.iter().take(place);
+        let others: Vec<&Region> = others.iter().chain(earlier).collect();
+        let left = start.without(&others, MAX_PARTS).ok_or(TooManyPartsError)?;
+        let meeting: Vec<&Region> = others.into_iter().filter(|other| other.meets(start)).collect();
+        for part in left {
+            let wide = part.widened(start, &meeting);
+            if !parts.iter().any(|known: &Region| known.covers(&wide)) {
+                parts.push(wide);
+            }
+        }
+        if parts.len() > MAX_PARTS {
+            return Err(TooManyPartsError);
+        }
+    }
+    Ok(parts)
+}
+
+fn change(
+    old: &PolicySet,
+    new: &PolicySet,
+    now: Time,
+    before: Decision,
+    after: Decision,
+    mut region: Region,
+) -> Change {
+    let at = region.period.not_before.unwrap_or(now);
+    // From now on goes without saying.
+    let not_before = region.period.not_before.filter(|start| *start > now);
+    region.period.not_before = not_before;
+    let found = region.candidates().into_iter().find_map(|attributes| {
+        let answers = [old, new].map(|set| {
+            let authorization = set.authorize(&attributes, at);
+            Answer {
+                decision: authorization.decision,
+                cause: authorization.cause.map(Cause::into_owned),
+            }
+        });
+        (answers.each_ref().map(|answer| answer.decision) == [before, after]).then_some((attributes, answers))
+    });
+    let unknown = |decision| Answer {
+        decision,
+        cause: None,
+    };
+    let (witness, [before, after]) = match found {
+        Some((attributes, answers)) => (Some((attributes, at)), answers),
+        None => (None, [unknown(before), unknown(after)]),
+    };
+    Change {
+        region,
+        before,
+        after,
+        witness,
+    }
+}
+
+/// The rules that one set has and the other has not, as regions.
+#[derive(Default)]
+struct Changed {
+    added_allows: Vec<Region>,
+    removed_allows: Vec<Region>,
+    added_denies: Vec<Region>,
+    removed_denies: Vec<Region>,
+}
+
+impl Changed {
+    fn between(old: &PolicySet, new: &PolicySet, sides: &Sides<'_>) -> Self {
+        let mut changed = Self::default();
+        let (removed, added) = changed_bindings(old, new);
+        let granted = |pieces: &Pieces<'_>, bindings: &[&BoundRole]| {
+            let all = [false, true].into_iter().flat_map(Region::of_each_caller);
+            all.flat_map(|all| pieces.granting(bindings.iter().copied(), &all))
+                .collect()
+        };
+        changed.removed_allows = granted(&sides.old, &removed);
+        changed.added_allows = granted(&sides.new, &added);
+        for (pieces, others, allows, denies) in [
+            (
+                &sides.old,
+                &sides.new,
+                &mut changed.removed_allows,
+                &mut changed.removed_denies,
+            ),
+            (
+                &sides.new,
+                &sides.old,
+                &mut changed.added_allows,
+                &mut changed.added_denies,
+            ),
+        ] {
+            for policy in pieces.policies_besides(others) {
+                let regions = pieces.of_policy(policy);
+                match policy.policy.effect {
+                    Effect::Allow => allows.extend(regions),
+                    Effect::Deny => denies.extend(regions),
+                }
+            }
+        }
+        changed
+    }
+}
+
+impl Changed {
+    /// What of it holds at `now` or later.
+    fn from(mut self, now: Time) -> Self {
+        let later = Validity {
+            not_before: Some(now),
+            not_after: None,
+        };
+        for regions in [
+            &mut self.added_allows,
+            &mut self.removed_allows,
+            &mut self.added_denies,
+            &mut self.removed_denies,
+        ] {
+            let kept = regions.iter().filter_map(|region| region.during(later));
+            *regions = kept.collect();
+        }
+        self
+    }
+}
+
+/// The bindings of `old` that `new` does not have, or whose roles say something else, and the
+/// reverse.
+fn changed_bindings<'s>(old: &'s PolicySet, new: &'s PolicySet) -> (Vec<&'s BoundRole>, Vec<&'s BoundRole>) {
+    let key = |bound: &'s BoundRole| (bound.binding.namespace.as_str(), bound.binding.name.as_str());
+    let is_same = |one: &BoundRole, other: &BoundRole| {
+        let roles = match (&one.role, &other.role) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one.rules == other.rules,
+            (None, None) => true,
+            _ => false,
+        };
+        roles && (Arc::ptr_eq(&one.binding, &other.binding) || one.binding == other.binding)
+    };
+    let by_key = |set: &'s PolicySet| -> HashMap<_, &'s BoundRole> {
+        set.bindings.iter().map(|bound| (key(bound), bound)).collect()
+    };
+    let without = |set: &'s PolicySet, others: &HashMap<_, &'s BoundRole>| {
+        let bindings = set.bindings.iter();
+        bindings
+            .filter(|bound| !others.get(&key(bound)).is_some_and(|other| is_same(bound, other)))
+            .collect()
+    };
+    (without(old, &by_key(new)), without(new, &by_key(old)))
+}

@@ -1,0 +1,719 @@
+//! Sets of requests: boxes, whose sides are sets of names, verbs, and so on.
+
+use std::sync::Arc;
+
+use super::text_set::{Patterns, TextSet};
+use crate::authorization::matching::Narrowness;
+use crate::engine::{Selectors, Validity};
+
+/// What the user name of a service account begins with.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+/// The groups of a service account, besides that of its namespace.
+const SERVICE_ACCOUNT_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:authenticated"];
+/// What the group of all service accounts of a namespace begins with.
+const NAMESPACE_GROUP: &str = "system:serviceaccounts:";
+
+/// A set of requests, and when they are made.
+///
+/// A user has any groups, a service account those that its name implies: no group of its own is
+/// said of one. Requests for a resource and for a path have nothing in common.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Region {
+    /// For paths, and not for resources.
+    pub is_path: bool,
+    /// By service accounts, and not by other users.
+    pub is_service_account: bool,
+    pub(crate) texts: [TextSet; Side::COUNT],
+    pub(crate) groups: GroupSet,
+    pub(crate) selectors: SelectorSet,
+    pub(crate) conditions: Vec<(Arc<str>, Outcomes)>,
+    pub(crate) period: Validity,
+}
+
+/// A side of a region that is a set of texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// The API group.
+    ApiGroup,
+    /// The resource, without subresource.
+    Resource,
+    /// The subresource; `""` for none.
+    Subresource,
+    /// The verb.
+    Verb,
+    /// The namespace; `""` for none.
+    Namespace,
+    /// The name; `""` for none.
+    Name,
+    /// The path of a request that is for no resource.
+    Path,
+    /// The user name.
+    User,
+}
+
+/// Sets of groups: those that hold some, and not others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupSet {
+    /// Each of these texts is a group, and a group begins with each of these prefixes.
+    pub all: Patterns,
+    /// None of the groups is one of these.
+    pub none: Patterns,
+}
+
+/// Requests by their selectors: those at least as narrow as each of some, and as none of others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SelectorSet {
+    /// At least as narrow as each of these.
+    pub within: Vec<Arc<Selectors<'static>>>,
+    /// Not as narrow as any of these.
+    pub not_within: Vec<Arc<Selectors<'static>>>,
+}
+
+/// What an expression may come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcomes {
+    /// It is true.
+    pub holds: bool,
+    /// It is false.
+    pub fails: bool,
+    /// It has no result.
+    pub errors: bool,
+}
+
+// === impl Side ===
+
+impl Side {
+    const COUNT: usize = 8;
+    pub(crate) const ALL: [Self; Self::COUNT] = [
+        Self::ApiGroup,
+        Self::Resource,
+        Self::Subresource,
+        Self::Verb,
+        Self::Namespace,
+        Self::Name,
+        Self::Path,
+        Self::User,
+    ];
+}
+
+// === impl Region ===
+
+impl Region {
+    /// All requests of one sort.
+    #[must_use]
+    pub fn all(is_path: bool, is_service_account: bool) -> Self {
+        let mut all = Self {
+            is_path,
+            is_service_account,
+            texts: std::array::from_fn(|_| TextSet::all()),
+            groups: GroupSet::default(),
+            selectors: SelectorSet::default(),
+            conditions: Vec::new(),
+            period: Validity::default(),
+        };
+        let accounts = Patterns::prefixes([SERVICE_ACCOUNT]);
+        let users = match is_service_account {
+            true => TextSet::of(accounts),
+            false => TextSet::all_but(accounts),
+        };
+        all.set(Side::User, users);
+        all
+    }
+
+    /// The sides, in turn for each sort of caller.
+    pub(crate) fn of_each_caller(is_path: bool) -> [Self; 2] {
+        [Self::all(is_path, false), Self::all(is_path, true)]
+    }
+
+    /// Which texts it holds on a side.
+    #[must_use]
+    pub fn side(&self, side: Side) -> &TextSet {
+        // There is one for each side.
+        let [
+            api_group,
+            resource,
+            subresource,
+            verb,
+            namespace,
+            name,
+            path,
+            user,
+        ] = &self.texts;
+        match side {
+            Side::ApiGroup => api_group,
+            Side::Resource => resource,
+            Side::Subresource => subresource,
+            Side::Verb => verb,
+            Side::Namespace => namespace,
+            Side::Name => name,
+            Side::Path => path,
+            Side::User => user,
+        }
+    }
+
+    /// Which groups its users have; of service accounts, their names say it.
+    #[must_use]
+    pub const fn groups(&self) -> &GroupSet {
+        &self.groups
+    }
+
+    /// By which selectors its requests are narrowed.
+    #[must_use]
+    pub const fn selectors(&self) -> &SelectorSet {
+        &self.selectors
+    }
+
+    /// Expressions, and what they come to for its requests.
+    pub fn conditions(&self) -> impl Iterator<Item = (&str, Outcomes)> {
+        self.conditions
+            .iter()
+            .map(|(expression, outcomes)| (&**expression, *outcomes))
+    }
+
+    /// When they are made.
+    #[must_use]
+    pub const fn period(&self) -> Validity {
+        self.period
+    }
+
+    pub(crate) fn set(&mut self, side: Side, texts: TextSet) {
+        let [
+            api_group,
+            resource,
+            subresource,
+            verb,
+            namespace,
+            name,
+            path,
+            user,
+        ] = &mut self.texts;
+        *match side {
+            Side::ApiGroup => api_group,
+            Side::Resource => resource,
+            Side::Subresource => subresource,
+            Side::Verb => verb,
+            Side::Namespace => namespace,
+            Side::Name => name,
+            Side::Path => path,
+            Side::User => user,
+        } = texts;
+    }
+
+    /// The part of it with one of `texts` on a side; `None` where there is none.
+    #[must_use]
+    pub(crate) fn with(&self, side: Side, texts: &TextSet) -> Option<Self> {
+        let texts = self.side(side).intersection(texts);
+        (!texts.is_empty()).then(|| {
+            let mut region = self.clone();
+            region.set(side, texts);
+            region
+        })
+    }
+
+    /// The part of it with a group of `groups`, each text being one and each prefix the beginning
+    /// of one.
+    pub(crate) fn with_groups(&self, groups: &GroupSet) -> Option<Self> {
+        if self.is_service_account {
+            return self.with(Side::User, &groups.service_accounts());
+        }
+        let groups = self.groups.intersection(groups)?;
+        Some(Self {
+            groups,
+            ..self.clone()
+        })
+    }
+
+    /// The requests of it by the callers of `by`, whatever that says of requests.
+    pub(crate) fn by(&self, by: &Self) -> Option<Self> {
+        if self.is_service_account != by.is_service_account {
+            return None;
+        }
+        let mut region = self.with(Side::User, by.side(Side::User))?;
+        region.groups = self.groups.intersection(&by.groups)?;
+        Some(region)
+    }
+
+    pub(crate) fn with_selectors(&self, selectors: &SelectorSet) -> Option<Self> {
+        let selectors = self.selectors.intersection(selectors)?;
+        Some(Self {
+            selectors,
+            ..self.clone()
+        })
+    }
+
+    pub(crate) fn with_condition(&self, expression: &Arc<str>, outcomes: Outcomes) -> Option<Self> {
+        let mut region = self.clone();
+        let conditions = &mut region.conditions;
+        match conditions.iter_mut().find(|(known, _)| known == expression) {
+            Some((_, known)) => *known = known.intersection(outcomes),
+            None => conditions.push((Arc::clone(expression), outcomes)),
+        }
+        conditions
+            .iter()
+            .all(|(_, outcomes)| !outcomes.is_empty())
+            .then_some(region)
+    }
+
+    pub(crate) fn during(&self, period: Validity) -> Option<Self> {
+        let period = intersection(self.period, period)?;
+        Some(Self {
+            period,
+            ..self.clone()
+        })
+    }
+
+    /// What both hold.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Option<Self> {
+        if !self.meets(other) {
+            return None;
+        }
+        let mut both = self.with_selectors(&other.selectors)?;
+        both.groups = self.groups.intersection(&other.groups)?;
+        both.period = intersection(self.period, other.period)?;
+        for side in Side::ALL {
+            both.set(side, self.side(side).intersection(other.side(side)));
+        }
+        for (expression, outcomes) in &other.conditions {
+            both = both.with_condition(expression, *outcomes)?;
+        }
+        Some(both)
+    }
+
+    /// Whether there is a request in both; some that are not made by anybody may count.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        self.is_path == other.is_path
+            && self.is_service_account == other.is_service_account
+            && Split::all().all(|split| self.meets_on(split, other))
+    }
+
+    /// What none of `others` holds, in parts that have nothing in common. `None` where that takes
+    /// more than `most` steps or parts.
+    ///
+    /// Who asks comes last: on one place of all other sides, whom others hold is a list of names
+    /// and groups, and what it leaves is one part, where to begin with groups would double the
+    /// parts with each of them.
+    #[must_use]
+    pub fn without(&self, others: &[&Self], most: usize) -> Option<Vec<Self>> {
+        let mut left = Vec::new();
+        let mut steps = most.saturating_mul(8);
+        let mut open = vec![(
+            self.clone(),
+            others
+                .iter()
+                .copied()
+                .filter(|other| self.meets(other))
+                .collect::<Vec<_>>(),
+        )];
+        while let Some((region, others)) = open.pop() {
+            steps = steps.checked_sub(1)?;
+            let Some((split, by)) = region.first_split(&others) else {
+                if others.is_empty() {
+                    (left.len() < most).then(|| left.push(region))?;
+                }
+                continue;
+            };
+            for part in region.split(split, by) {
+                let meeting = others.iter().copied().filter(|other| part.meets_on(split, other));
+                let meeting = meeting.collect();
+                open.push((part, meeting));
+            }
+        }
+        Some(left)
+    }
+
+    /// The widest region about this one and within `all` that has nothing in common with `others`:
+    /// fewer words say the same. Parts that were widened may overlap.
+    pub(crate) fn widened(&self, all: &Self, others: &[&Self]) -> Self {
+        let mut widened = self.clone();
+        for split in Split::all() {
+            let mut wider = widened.clone();
+            match split {
+                Split::Period => wider.period = all.period,
+                Split::Text(side) => wider.set(side, all.side(side).clone()),
+                Split::Selectors => wider.selectors.clone_from(&all.selectors),
+                Split::Conditions => wider.conditions.clone_from(&all.conditions),
+                Split::Groups => wider.groups.clone_from(&all.groups),
+            }
+            if !others.iter().any(|other| other.meets(&wider)) {
+                widened = wider;
+            }
+        }
+        widened
+    }
+
+    /// Whether it surely holds all of `other`.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self.is_path == other.is_path
+            && self.is_service_account == other.is_service_account
+            && Split::all().all(|split| other.is_within(split, self))
+    }
+
+    /// The first side on which one of `others` does not hold all of this, and that one. `None`
+    /// where one holds all of it, or there is none.
+    fn first_split<'o>(&self, others: &[&'o Self]) -> Option<(Split, &'o Self)> {
+        let mut first: Option<(Split, &'o Self)> = None;
+        for other in others {
+            let mut splits = Split::all();
+            let split = splits.find(|split| !self.is_within(*split, other))?;
+            if first.is_none_or(|(known, _)| split < known) {
+                first = Some((split, other));
+            }
+        }
+        first
+    }
+
+    /// Whether `other` holds all of this on a side.
+    fn is_within(&self, split: Split, other: &Self) -> bool {
+        match split {
+            Split::Period => intersection(self.period, other.period) == Some(self.period),
+            Split::Text(side) => other.side(side).covers(self.side(side)),
+            Split::Selectors => other.selectors.covers(&self.selectors),
+            Split::Conditions => {
+                let mut conditions = other.conditions.iter();
+                conditions.all(|(expression, outcomes)| outcomes.cover(self.outcomes(expression)))
+            }
+            Split::Groups => other.groups.covers(&self.groups),
+        }
+    }
+
+    /// The same of the side alone.
+    fn meets_on(&self, split: Split, other: &Self) -> bool {
+        match split {
+            Split::Period => intersection(self.period, other.period).is_some(),
+            Split::Text(side) => self.side(side).meets(other.side(side)),
+            Split::Selectors => self.selectors.intersection(&other.selectors).is_some(),
+            Split::Conditions => {
+                let mut conditions = other.conditions.iter();
+                conditions.all(|(expression, outcomes)| {
+                    !outcomes.intersection(self.outcomes(expression)).is_empty()
+                })
+            }
+            Split::Groups => self.groups.intersection(&other.groups).is_some(),
+        }
+    }
+
+    fn outcomes(&self, expression: &str) -> Outcomes {
+        let mut conditions = self.conditions.iter();
+        let known = conditions.find(|(known, _)| **known == *expression);
+        known.map_or(Outcomes::ANY, |(_, outcomes)| *outcomes)
+    }
+
+    /// The part that `by` holds on a side, and the parts that it does not.
+    fn split(&self, split: Split, by: &Self) -> Vec<Self> {
+        match split {
+            Split::Period => self.split_period(by.period),
+            Split::Text(side) => {
+                let outside = self.side(side).difference(by.side(side)).into_iter();
+                let inside = self.side(side).intersection(by.side(side));
+                let parts = outside
+                    .chain([inside])
+                    .filter_map(|texts| self.with(side, &texts));
+                parts.collect()
+            }
+            Split::Selectors => {
+                let literals = by.selectors.literals();
+                self.split_by(literals, |region, (selectors, is_within)| {
+                    region.with_selectors(&SelectorSet::of(selectors, is_within))
+                })
+            }
+            Split::Conditions => {
+                let literals = by.conditions.iter().map(|condition| (condition, true));
+                self.split_by(literals, |region, ((expression, outcomes), holds)| {
+                    region.with_condition(expression, if holds { *outcomes } else { outcomes.others() })
+                })
+            }
+            Split::Groups => self.split_by(by.groups.literals(), |region, (group, is)| {
+                region.with_groups(&GroupSet::of(group, is))
+            }),
+        }
+    }
+
+    /// The part for which all `literals` hold, and for each the part for which it does not and
+    /// those before it do.
+    fn split_by<L: Copy>(
+        &self,
+        literals: impl Iterator<Item = (L, bool)>,
+        part: impl Fn(&Self, (L, bool)) -> Option<Self>,
+    ) -> Vec<Self> {
+        let (mut parts, mut inside) = (Vec::new(), Some(self.clone()));
+        for (literal, is_positive) in literals {
+            let Some(all_before) = inside else { break };
+            parts.extend(part(&all_before, (literal, !is_positive)));
+            inside = part(&all_before, (literal, is_positive));
+        }
+        parts.extend(inside);
+        parts
+    }
+
+    fn split_period(&self, by: Validity) -> Vec<Self> {
+        let before = by.not_before.map(|start| Validity {
+            not_before: None,
+            not_after: Some(start),
+        });
+        let after = by.not_after.map(|end| Validity {
+            not_before: Some(end),
+            not_after: None,
+        });
+        let parts = [before, Some(by), after].into_iter().flatten();
+        parts.filter_map(|period| self.during(period)).collect()
+    }
+}
+
+/// A side by which regions are split, in the order in which they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Split {
+    Period,
+    Text(Side),
+    Selectors,
+    Conditions,
+    Groups,
+}
+
+impl Split {
+    /// All, the user name last.
+    fn all() -> impl Iterator<Item = Self> {
+        let texts = |of: fn(&Side) -> bool| Side::ALL.into_iter().filter(of).map(Self::Text);
+        let first = std::iter::once(Self::Period).chain(texts(|side| *side != Side::User));
+        let last = [Self::Selectors, Self::Conditions, Self::Groups].into_iter();
+        first.chain(last).chain(texts(|side| *side == Side::User))
+    }
+}
+
+fn intersection(one: Validity, other: Validity) -> Option<Validity> {
+    let both = Validity {
+        not_before: one.not_before.max(other.not_before),
+        not_after: match (one.not_after, other.not_after) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (end, None) | (None, end) => end,
+        },
+    };
+    let is_empty = matches!((both.not_before, both.not_after), (Some(start), Some(end)) if end <= start);
+    (!is_empty).then_some(both)
+}
+
+// === impl GroupSet ===
+
+/// A group, or what the names of groups begin with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum GroupName<'g> {
+    Exact(&'g Arc<str>),
+    Prefix(&'g Arc<str>),
+}
+
+impl GroupSet {
+    fn of(group: GroupName<'_>, is_member: bool) -> Self {
+        let patterns = match group {
+            GroupName::Exact(name) => Patterns::exact([Arc::clone(name)]),
+            GroupName::Prefix(prefix) => Patterns::prefixes([Arc::clone(prefix)]),
+        };
+        let none = Patterns::default();
+        let (all, none) = if is_member {
+            (patterns, none)
+        } else {
+            (none, patterns)
+        };
+        Self { all, none }
+    }
+
+    /// Each group by itself, and whether it is to be there.
+    fn literals(&self) -> impl Iterator<Item = (GroupName<'_>, bool)> {
+        fn of(patterns: &Patterns) -> impl Iterator<Item = GroupName<'_>> {
+            let exact = patterns.exact.iter().map(GroupName::Exact);
+            exact.chain(patterns.prefixes.iter().map(GroupName::Prefix))
+        }
+        of(&self.all)
+            .map(|group| (group, true))
+            .chain(of(&self.none).map(|group| (group, false)))
+    }
+
+    /// `None` where no set of groups is in both.
+    fn intersection(&self, other: &Self) -> Option<Self> {
+        let both = Self {
+            all: self.all.clone().or(other.all.clone()),
+            none: self.none.clone().or(other.none.clone()),
+        };
+        let is_possible = both.all.exact.iter().all(|group| !both.none.contains(group))
+            // Of those that begin so, there is always another than those named.
+            && both.all.prefixes.iter().all(|prefix| !both.none.contains_prefix(prefix));
+        is_possible.then_some(both)
+    }
+
+    /// Whether `other`, which is possible, holds nothing else.
+    fn covers(&self, other: &Self) -> bool {
+        let begins = |prefix: &Arc<str>| {
+            let mut groups = other.all.exact.iter().chain(&other.all.prefixes);
+            groups.any(|group| group.starts_with(&**prefix))
+        };
+        self.all.exact.iter().all(|group| other.all.exact.contains(group))
+            && self.all.prefixes.iter().all(begins)
+            && self.none.exact.iter().all(|group| other.none.contains(group))
+            && self
+                .none
+                .prefixes
+                .iter()
+                .all(|prefix| other.none.contains_prefix(prefix))
+    }
+
+    /// The names of the service accounts with such groups.
+    fn service_accounts(&self) -> TextSet {
+        let mut accounts = TextSet::all();
+        for (group, is_member) in self.literals() {
+            let of_group = match group {
+                GroupName::Exact(name) => accounts_of_group(name, true),
+                GroupName::Prefix(prefix) => accounts_of_group(prefix, false),
+            };
+            let with = match is_member {
+                true => TextSet::of(of_group),
+                false => TextSet::all_but(of_group),
+            };
+            accounts = accounts.intersection(&with);
+        }
+        accounts
+    }
+}
+
+/// The names of the service accounts with this group, or with one that begins so.
+fn accounts_of_group(group: &str, is_whole: bool) -> Patterns {
+    let is_one = |one: &str| {
+        if is_whole {
+            one == group
+        } else {
+            one.starts_with(group)
+        }
+    };
+    if SERVICE_ACCOUNT_GROUPS.into_iter().any(is_one) {
+        return Patterns::prefixes([SERVICE_ACCOUNT]);
+    }
+    match group.strip_prefix(NAMESPACE_GROUP) {
+        Some(namespace) if namespace.contains(':') || is_whole && namespace.is_empty() => Patterns::default(),
+        Some(namespace) => {
+            let end = if is_whole { ":" } else { "" };
+            Patterns::prefixes([format!("{SERVICE_ACCOUNT}{namespace}{end}")])
+        }
+        None => Patterns::default(),
+    }
+}
+
+/// The groups that the name of a service account implies.
+pub(crate) fn groups_of_account(user: &str) -> Option<[String; 3]> {
+    let (namespace, _) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    let [accounts, authenticated] = SERVICE_ACCOUNT_GROUPS.map(str::to_owned);
+    Some([accounts, format!("{NAMESPACE_GROUP}{namespace}"), authenticated])
+}
+
+// === impl SelectorSet ===
+
+impl SelectorSet {
+    pub(crate) fn of(selectors: &Arc<Selectors<'static>>, is_within: bool) -> Self {
+        let (mut within, mut not_within) = (Vec::new(), Vec::new());
+        let list = if is_within { &mut within } else { &mut not_within };
+        list.push(Arc::clone(selectors));
+        Self { within, not_within }
+    }
+
+    fn literals(&self) -> impl Iterator<Item = (&Arc<Selectors<'static>>, bool)> {
+        let within = self.within.iter().map(|selectors| (selectors, true));
+        within.chain(self.not_within.iter().map(|selectors| (selectors, false)))
+    }
+
+    /// The widest request that is within all: what it does not imply, others need not either.
+    pub(crate) fn widest(&self) -> Selectors<'static> {
+        let mut widest = Selectors::default();
+        for selectors in &self.within {
+            widest.field.extend(selectors.field.iter().cloned());
+            widest.label.extend(selectors.label.iter().cloned());
+        }
+        widest
+    }
+
+    /// `None` where no selectors are in both.
+    fn intersection(&self, other: &Self) -> Option<Self> {
+        if other.within.is_empty() && other.not_within.is_empty() {
+            return Some(self.clone());
+        }
+        let mut both = self.clone();
+        for (selectors, is_within) in other.literals() {
+            let list = if is_within {
+                &mut both.within
+            } else {
+                &mut both.not_within
+            };
+            if !list.contains(selectors) {
+                list.push(Arc::clone(selectors));
+            }
+        }
+        let widest = both.widest();
+        let narrowness = Narrowness::new(&widest);
+        let is_possible = both.within.iter().all(|selectors| narrowness.implies(selectors))
+            && !both
+                .not_within
+                .iter()
+                .any(|selectors| narrowness.implies(selectors));
+        is_possible.then_some(both)
+    }
+
+    /// Whether `other`, which is possible, surely holds nothing else.
+    fn covers(&self, other: &Self) -> bool {
+        if self.within.is_empty() && self.not_within.is_empty() {
+            return true;
+        }
+        let widest = other.widest();
+        let narrowness = Narrowness::new(&widest);
+        let is_not = |selectors: &Arc<Selectors<'static>>| {
+            // What is as narrow as this is as narrow as one that the other does not hold.
+            let narrowness = Narrowness::new(selectors);
+            other
+                .not_within
+                .iter()
+                .any(|not| not == selectors || narrowness.implies(not))
+        };
+        self.within.iter().all(|selectors| narrowness.implies(selectors))
+            && self.not_within.iter().all(is_not)
+    }
+}
+
+// === impl Outcomes ===
+
+impl Outcomes {
+    pub(crate) const ANY: Self = Self {
+        holds: true,
+        fails: true,
+        errors: true,
+    };
+    pub(crate) const HOLDS: Self = Self {
+        holds: true,
+        fails: false,
+        errors: false,
+    };
+    pub(crate) const DOES_NOT_FAIL: Self = Self {
+        holds: true,
+        fails: false,
+        errors: true,
+    };
+
+    const fn is_empty(self) -> bool {
+        !self.holds && !self.fails && !self.errors
+    }
+
+    const fn others(self) -> Self {
+        Self {
+            holds: !self.holds,
+            fails: !self.fails,
+            errors: !self.errors,
+        }
+    }
+
+    const fn intersection(self, other: Self) -> Self {
+        Self {
+            holds: self.holds && other.holds,
+            fails: self.fails && other.fails,
+            errors: self.errors && other.errors,
+        }
+    }
+
+    const fn cover(self, other: Self) -> bool {
+        self.others().intersection(other).is_empty()
+    }
+}

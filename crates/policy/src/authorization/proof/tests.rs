@@ -1,0 +1,154 @@
+//! What is proven equals what trying every request of small worlds finds.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::authorization::policy_set::tests::reference::{bindings, namespaces, policies, roles};
+use crate::authorization::{NeverDeny, Objects, PolicySet};
+use crate::engine::{Attributes, Decision, ResourceAttributes, Selectors, Target, Time, User};
+
+fn objects() -> impl Strategy<Value = Objects> {
+    (roles(), bindings(), policies(), namespaces()).prop_map(|(roles, bindings, policies, namespaces)| {
+        Objects {
+            roles,
+            bindings,
+            policies,
+            namespaces,
+            ..Objects::default()
+        }
+    })
+}
+
+/// Two sets that share some of their objects.
+fn pairs() -> impl Strategy<Value = (Objects, Objects)> {
+    (objects(), objects(), any::<[bool; 4]>()).prop_map(|(one, other, shared)| {
+        let mut other = other;
+        let [roles, bindings, policies, namespaces] = shared;
+        if roles {
+            other.roles.clone_from(&one.roles);
+        }
+        if bindings {
+            other.bindings = one
+                .bindings
+                .iter()
+                .skip(1)
+                .cloned()
+                .chain(other.bindings.into_iter().take(2))
+                .collect();
+        }
+        if policies {
+            other.policies = one.policies.iter().skip(1).cloned().collect();
+        }
+        if namespaces {
+            other.namespaces.clone_from(&one.namespaces);
+        }
+        (one, other)
+    })
+}
+
+fn users() -> Vec<User<'static>> {
+    let mut users = Vec::new();
+    let groups = ["g1", "g2", "h", "system:nodes"];
+    for name in ["u1", "x", "", "system:node:n"] {
+        for of in 0..1 << groups.len() {
+            let groups = groups.iter().enumerate().filter(|(at, _)| of >> at & 1 == 1);
+            users.push(User {
+                name: name.into(),
+                groups: groups.map(|(_, group)| (*group).into()).collect(),
+                ..User::default()
+            });
+        }
+    }
+    for name in ["system:serviceaccount:a:s", "system:serviceaccount:c:s"] {
+        let groups = super::region::groups_of_account(name).unwrap();
+        users.push(User {
+            name: name.into(),
+            groups: groups.map(Into::into).into(),
+            ..User::default()
+        });
+    }
+    users
+}
+
+/// Requests for resources, as many as an attempt takes, and for every path.
+fn targets() -> impl Strategy<Value = Vec<Target<'static>>> {
+    let one = |of: &'static [&'static str]| proptest::sample::select(of);
+    let resource = (
+        (
+            one(&["get", "list", "create", "watch", "*"]),
+            one(&["", "apps", "*"]),
+        ),
+        (
+            one(&["pods", "nodes", "*", "others", "namespaces"]),
+            one(&["", "", "log", "scale", "*"]),
+        ),
+        (
+            one(&["", "a", "ab", "b", "unknown"]),
+            one(&["", "n1", "n3", "*", "a"]),
+        ),
+    );
+    let selectors = crate::authorization::policy_set::tests::reference::selectors();
+    let resource = (resource, selectors).prop_map(
+        |(((verb, group), (resource, subresource), (namespace, name)), selectors): (
+            _,
+            Selectors<'static>,
+        )| {
+            Target::Resource(Box::new(ResourceAttributes {
+                verb: verb.into(),
+                group: group.into(),
+                resource: resource.into(),
+                subresource: subresource.into(),
+                namespace: namespace.into(),
+                name: name.into(),
+                selectors,
+                ..ResourceAttributes::default()
+            }))
+        },
+    );
+    let paths = ["/a", "/a/", "/a/b", "/b", "*", "", "/éa", "/è"];
+    let paths = paths
+        .into_iter()
+        .flat_map(|path| ["get", "create", "*"].map(|verb| (path, verb)));
+    let paths: Vec<Target<'static>> = paths
+        .map(|(path, verb)| Target::NonResource {
+            path: path.into(),
+            verb: verb.into(),
+        })
+        .collect();
+    prop::collection::vec(resource, 24)
+        .prop_map(move |resources| resources.into_iter().chain(paths.clone()).collect())
+}
+
+fn instants() -> [Time; 5] {
+    [0, 1, 2, 3, 9].map(|second| Time::parse(&format!("2026-12-01T08:00:0{second}Z")).unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_difference_is_what_every_request_shows((old, new) in pairs(), targets in targets()) {
+        let [old, new] = [old, new].map(|objects| PolicySet::new(objects, &NeverDeny::default()));
+        let changes = difference(&old, &new, instants()[1]).unwrap();
+        for change in &changes {
+            let witnessed = change.witness.is_some() || !change.region.conditions.is_empty();
+            prop_assert!(witnessed, "{:?}", change.region);
+        }
+        for user in users() {
+            for target in &targets {
+                let attributes = Attributes { user: user.clone(), target: target.clone() };
+                for at in instants().into_iter().skip(1) {
+                    let [before, after] = [&old, &new].map(|set| set.authorize(&attributes, at).decision);
+                    let holding = changes.iter().filter(|change| change.region.contains(&attributes, at));
+                    let found: Vec<[Decision; 2]> =
+                        holding.map(|change| [change.before.decision, change.after.decision]).collect();
+                    let is_right = match before == after {
+                        true => found.is_empty(),
+                        false => found.contains(&[before, after]) && found.iter().all(|one| *one == [before, after]),
+                    };
+                    prop_assert!(is_right, "{attributes:?} at {at}: {before:?} {after:?}, found {found:?}");
+                }
+            }
+        }
+    }
+}

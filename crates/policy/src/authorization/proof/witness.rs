@@ -1,0 +1,210 @@
+//! Requests that stand for a region.
+
+use super::region::{Region, Side, groups_of_account};
+use crate::engine::{Attributes, ResourceAttributes, Target, User};
+
+/// What a request that may have anything has first.
+const VERBS: [&str; 6] = ["get", "list", "create", "update", "delete", "watch"];
+const RESOURCES: [&str; 3] = ["pods", "configmaps", "secrets"];
+/// The most requests that are tried where expressions decide.
+const MAX_CANDIDATES: usize = 300;
+
+impl Region {
+    /// A request of it; conditions aside, every other is decided as this is. `None` where it has
+    /// none.
+    #[must_use]
+    pub fn example(&self) -> Option<Attributes<'static>> {
+        let user = self.user()?;
+        if self.is_path {
+            let path = self.text(Side::Path, &["/metrics", "/healthz"], "/other")?;
+            let verb = self.text(Side::Verb, &VERBS, "other")?;
+            let target = Target::NonResource {
+                path: path.into(),
+                verb: verb.into(),
+            };
+            return Some(Attributes { user, target });
+        }
+        let namespaces = match self.side(Side::Resource).contains("namespaces") {
+            true => ["", "default"],
+            false => ["default", ""],
+        };
+        let resource = ResourceAttributes {
+            verb: self.text(Side::Verb, &VERBS, "other")?.into(),
+            namespace: self.text(Side::Namespace, &namespaces, "other")?.into(),
+            group: self
+                .text(Side::ApiGroup, &["", "apps"], "other.example.com")?
+                .into(),
+            resource: self.text(Side::Resource, &RESOURCES, "others")?.into(),
+            subresource: self.text(Side::Subresource, &[""], "other")?.into(),
+            name: self.text(Side::Name, &[""], "other")?.into(),
+            selectors: self.selectors.widest(),
+            ..ResourceAttributes::default()
+        };
+        Some(Attributes {
+            user,
+            target: Target::Resource(Box::new(resource)),
+        })
+    }
+
+    /// Requests of it that differ in what the expressions of its conditions compare.
+    pub(crate) fn candidates(&self) -> Vec<Attributes<'static>> {
+        let texts: Vec<String> = self
+            .conditions
+            .iter()
+            .flat_map(|(expression, _)| literals(expression))
+            .collect();
+        let mut regions = vec![self.clone()];
+        for side in Side::ALL {
+            for at in 0..regions.len() {
+                let Some(region) = regions.get(at).cloned() else {
+                    break;
+                };
+                let named = texts.iter().filter(|text| region.side(side).contains(text));
+                let with =
+                    named.filter_map(|text| region.with(side, &super::TextSet::exact([text.as_str()])));
+                let room = MAX_CANDIDATES.saturating_sub(regions.len());
+                let with: Vec<Self> = with.take(room).collect();
+                regions.extend(with);
+            }
+        }
+        let plain: Vec<Attributes<'static>> = regions.iter().filter_map(Self::example).collect();
+        let with_groups = plain.iter().filter(|_| !self.is_service_account).flat_map(|one| {
+            let free = texts.iter().filter(|text| !self.groups.none.contains(text));
+            free.map(|group| {
+                let mut one = one.clone();
+                one.user.groups.push(group.clone().into());
+                one
+            })
+        });
+        plain
+            .iter()
+            .cloned()
+            .chain(with_groups.take(MAX_CANDIDATES))
+            .collect()
+    }
+
+    fn text(&self, side: Side, preferred: &[&str], stem: &str) -> Option<String> {
+        self.side(side).example(preferred, stem)
+    }
+
+    fn user(&self) -> Option<User<'static>> {
+        let users = self.side(Side::User);
+        if self.is_service_account {
+            // NAMESPACE:NAME, as far as the rules leave it open.
+            let is_whole = |prefix: &str| prefix.matches(':').count() >= 3;
+            let prefix = users.within().prefixes.first();
+            let stem = if prefix.is_some_and(|prefix| is_whole(prefix)) {
+                "other"
+            } else {
+                "other:other"
+            };
+            let name = users.example(&["system:serviceaccount:default:default"], stem)?;
+            let groups = groups_of_account(&name)
+                .unwrap_or_default()
+                .map(Into::into)
+                .into_iter();
+            return Some(User {
+                groups: groups
+                    .filter(|group: &std::borrow::Cow<'_, str>| !group.is_empty())
+                    .collect(),
+                name: name.into(),
+                ..User::default()
+            });
+        }
+        let mut groups: Vec<String> = self.groups.all.exact.iter().map(ToString::to_string).collect();
+        for prefix in &self.groups.all.prefixes {
+            let others = super::TextSet::all_but(self.groups.none.clone());
+            let begin = others.intersection(&super::TextSet::of(super::Patterns::prefixes([prefix.clone()])));
+            if !groups.iter().any(|group| group.starts_with(&**prefix)) {
+                groups.push(begin.example(&[], "other")?);
+            }
+        }
+        Some(User {
+            name: users.example(&[], "somebody")?.into(),
+            groups: groups.into_iter().map(Into::into).collect(),
+            ..User::default()
+        })
+    }
+}
+
+#[cfg(test)]
+impl Region {
+    /// Whether it holds a request, its conditions being compiled once more.
+    pub(crate) fn contains(&self, attributes: &Attributes<'_>, at: crate::engine::Time) -> bool {
+        use crate::authorization::condition::{Condition, RequestActivation};
+        use crate::authorization::matching::Narrowness;
+
+        let user = &attributes.user;
+        let texts: Vec<(Side, &str)> = match &attributes.target {
+            Target::NonResource { path, verb } => vec![(Side::Path, path), (Side::Verb, verb)],
+            Target::Resource(request) => vec![
+                (Side::Verb, &request.verb),
+                (Side::ApiGroup, &request.group),
+                (Side::Resource, &request.resource),
+                (Side::Subresource, &request.subresource),
+                (Side::Namespace, &request.namespace),
+                (Side::Name, &request.name),
+            ],
+        };
+        let no_selectors = crate::engine::Selectors::default();
+        let selectors = match &attributes.target {
+            Target::Resource(request) => &request.selectors,
+            Target::NonResource { .. } => &no_selectors,
+        };
+        let narrowness = Narrowness::new(selectors);
+        let has = |patterns: &super::Patterns| {
+            let has = |prefix: &str| user.groups.iter().any(|group| group.starts_with(prefix));
+            let exact = patterns
+                .exact
+                .iter()
+                .map(|group| user.groups.iter().any(|own| **own == **group));
+            exact
+                .chain(patterns.prefixes.iter().map(|prefix| has(prefix)))
+                .collect::<Vec<_>>()
+        };
+        let activation = RequestActivation::new(attributes);
+        let condition_holds = |(expression, outcomes): &(std::sync::Arc<str>, super::Outcomes)| {
+            let condition = Condition::compile(portcullis_cel::Version::NEWEST, "c", expression).unwrap();
+            match condition.evaluate(&activation) {
+                Ok(true) => outcomes.holds,
+                Ok(false) => outcomes.fails,
+                Err(_) => outcomes.errors,
+            }
+        };
+        self.is_path == matches!(attributes.target, Target::NonResource { .. })
+            && self.is_service_account == user.name.starts_with("system:serviceaccount:")
+            && self.side(Side::User).contains(&user.name)
+            && texts.iter().all(|(side, text)| self.side(*side).contains(text))
+            && has(&self.groups.all).iter().all(|has| *has)
+            && !has(&self.groups.none).iter().any(|has| *has)
+            && self
+                .selectors
+                .within
+                .iter()
+                .all(|selectors| narrowness.implies(selectors))
+            && !self
+                .selectors
+                .not_within
+                .iter()
+                .any(|selectors| narrowness.implies(selectors))
+            && self.period.contains(at)
+            && self.conditions.iter().all(condition_holds)
+    }
+}
+
+/// The texts that an expression has between quotes.
+fn literals(expression: &str) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut rest = expression;
+    while let Some(start) = rest.find(['\'', '"']) {
+        let quote = rest.get(start..=start).unwrap_or_default();
+        let Some((text, after)) = rest.get(start + 1..).and_then(|rest| rest.split_once(quote)) else {
+            break;
+        };
+        texts.push(text.to_owned());
+        rest = after;
+    }
+    texts.sort();
+    texts.dedup();
+    texts
+}
