@@ -126,6 +126,15 @@ impl<IO> Gate<IO> {
         passed
     }
 
+    fn is_idle_too_long(&self) -> bool {
+        let max = if self.connection.is_proven() {
+            MAX_IDLE_FRAMES
+        } else {
+            MAX_IDLE_FRAMES_UNPROVEN
+        };
+        self.frames.idle > max
+    }
+
     /// Has the end of a block awaited for its time, and no longer than it takes.
     fn note_block(&mut self) {
         let is_in_block = self.frames.is_in_block();
@@ -191,6 +200,9 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Gate<IO> {
             if this.allowance.is_used_up() {
                 return Poll::Pending;
             }
+            if this.is_idle_too_long() {
+                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+            }
             if this.held.is_empty() {
                 let passed = ready!(this.poll_through(context, into))?;
                 if passed > 0 || this.held.is_empty() {
@@ -218,7 +230,10 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Gate<IO> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.is_unflushed = true;
-        Pin::new(&mut this.io).poll_write(context, bytes)
+        let written = ready!(Pin::new(&mut this.io).poll_write(context, bytes))?;
+        this.frames
+            .make_up(written.div_ceil(WRITTEN_BYTES_OF_AN_IDLE_FRAME));
+        Poll::Ready(Ok(written))
     }
 
     /// h2 flushes after each request that it hands out, mostly nothing.
@@ -245,10 +260,27 @@ const FRAME_HEAD_BYTES: usize = 9;
 /// The largest payload that this side accepts, the least that HTTP/2 allows.
 const MAX_PAYLOAD_BYTES: usize = 16_384;
 
+/// How many frames that ask for nothing a connection may send, and one whose caller is not known yet:
+/// each takes time of a thread that serves others. Requests, and what is written, make up for them.
+const MAX_IDLE_FRAMES: usize = 1_000;
+const MAX_IDLE_FRAMES_UNPROVEN: usize = 100;
+/// For how many of them a request makes up.
+const IDLE_FRAMES_OF_A_REQUEST: usize = 10;
+/// For how many bytes that are written there is one: a client says that it has read them.
+const WRITTEN_BYTES_OF_AN_IDLE_FRAME: usize = 256;
+/// What a DATA frame has at least, unless it is the last.
+const MIN_DATA_BYTES: usize = 64;
+
+const DATA: u8 = 0x0;
 const HEADERS: u8 = 0x1;
+const PRIORITY: u8 = 0x2;
 const PUSH_PROMISE: u8 = 0x5;
+const PING: u8 = 0x6;
+const WINDOW_UPDATE: u8 = 0x8;
 const CONTINUATION: u8 = 0x9;
 const END_HEADERS: u8 = 0x4;
+const END_STREAM: u8 = 0x1;
+const ACK: u8 = 0x1;
 
 /// The position in the stream of frames.
 #[derive(Debug)]
@@ -259,6 +291,8 @@ pub(crate) struct Frames {
     /// How much of the payload is still to come.
     payload: usize,
     block: HeaderBlock,
+    /// How many frames asked for nothing, less those that something made up for.
+    idle: usize,
 }
 
 /// What the frame at hand has to do with header blocks.
@@ -293,6 +327,20 @@ impl Frames {
             head_read: 0,
             payload: PREFACE_BYTES,
             block: HeaderBlock::Outside,
+            idle: 0,
+        }
+    }
+
+    /// A request, or what was written, makes up for so many frames.
+    fn make_up(&mut self, frames: usize) {
+        self.idle = self.idle.saturating_sub(frames);
+    }
+
+    fn note(&mut self, head: &FrameHead) {
+        if head.is_idle {
+            self.idle += 1;
+        } else if head.kind == HEADERS {
+            self.make_up(IDLE_FRAMES_OF_A_REQUEST);
         }
     }
 
@@ -336,6 +384,7 @@ impl Frames {
         if self.head_read == FRAME_HEAD_BYTES {
             self.head_read = 0;
             let head = FrameHead::of(self.head);
+            self.note(&head);
             self.payload = head.length;
             self.block = match (self.block, head.kind) {
                 (HeaderBlock::Outside, HEADERS | PUSH_PROMISE) | (HeaderBlock::Passes, CONTINUATION) => {
@@ -374,14 +423,23 @@ struct FrameHead {
     length: usize,
     kind: u8,
     ends_block: bool,
+    /// Whether it asks for nothing and brings nothing.
+    is_idle: bool,
 }
 
 // === impl FrameHead ===
 
 impl FrameHead {
     fn of([high, middle, low, kind, flags, ..]: [u8; FRAME_HEAD_BYTES]) -> Self {
+        let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
         Self {
-            length: usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low),
+            length,
+            is_idle: match kind {
+                DATA => length < MIN_DATA_BYTES && flags & END_STREAM == 0,
+                PING => flags & ACK != 0,
+                PRIORITY | WINDOW_UPDATE => true,
+                _ => kind > CONTINUATION,
+            },
             kind,
             ends_block: flags & END_HEADERS != 0,
         }

@@ -257,6 +257,33 @@ async fn in_one_turn_nothing_is_read_after_there_was_nothing() {
 }
 
 #[actix_web::test]
+async fn who_sends_frames_that_ask_for_nothing_is_ended() {
+    const MAX_IDLE: usize = 1_000;
+    let idle: [&[u8]; 5] = [
+        &[0, 0, 5, 2, 0, 0, 0, 0, 5, 0, 0, 0, 0, 16],
+        &[0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+        &[0, 0, 1, 0, 0, 0, 0, 0, 1, 0],
+        &[0, 0, 8, 6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        &[0, 0, 0, 0xfa, 0, 0, 0, 0, 0],
+    ];
+    for frame in idle {
+        let (mut client, mut gate, allowance) = mk_gate().await;
+        allowance.grant(1_000);
+        client.write_all(&frame.repeat(MAX_IDLE)).await.unwrap();
+        assert_eq!(pass(&mut gate).unwrap(), PREFACE + MAX_IDLE * frame.len());
+        // A request makes up for some.
+        let head = [0, 0, 3, 1, 5, 0, 0, 0, 1, 0x82, 0x84, 0x87];
+        client
+            .write_all(&[&head[..], &frame.repeat(10)].concat())
+            .await
+            .unwrap();
+        pass(&mut gate).unwrap();
+        client.write_all(&frame.repeat(MAX_IDLE)).await.unwrap();
+        pass(&mut gate).unwrap_err();
+    }
+}
+
+#[actix_web::test]
 async fn no_more_heads_are_decoded_than_may_be_accepted() {
     let (mut client, mut gate, allowance) = mk_gate().await;
     let head = [&[0, 0, 3, 1, 5, 0, 0, 0, 1][..], &[0x82, 0x84, 0x87]].concat();

@@ -2,8 +2,6 @@
 
 use super::*;
 
-const DATA: u8 = 0;
-
 fn frame(kind: u8, flags: u8, length: usize) -> Vec<u8> {
     let length = u32::try_from(length).unwrap().to_be_bytes();
     let head = [length[1], length[2], length[3], kind, flags, 0, 0, 0, 1];
