@@ -476,6 +476,9 @@ pub(crate) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
     };
     let (manifests, found) = manifest::load(&sources, &options);
     faults.append(found);
+    if manifests.is_none() {
+        faults.append(manifest::hidden_faults(&sources, &options));
+    }
     let manifests = manifests.filter(|_| !faults.has_errors());
     (manifests.map(LoadedPolicies::of_manifests), faults)
 }

@@ -22,7 +22,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::files::FileScope;
 use portcullis_policy::document::{Document, Node, Value};
-use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place, nearest};
 pub(crate) use values::{one_of, parse_duration};
 
 #[cfg(test)]
@@ -311,7 +311,13 @@ fn unknown_field(path: &FieldPath, name: &str, fields: Option<&[&str]>) -> Optio
         .find(|(old, new)| *old == name && fields.contains(new));
     Some(match renamed {
         Some((_, new)) => format!("renamed to `{}`", path.field(new)),
-        None => format!("unknown field `{name}`"),
+        None => match nearest(name, fields.iter().copied()) {
+            Some(near) => format!("unknown field `{name}`: did you mean `{near}`?"),
+            None => format!(
+                "unknown field `{name}`: supported fields: `{}`",
+                fields.join("`, `")
+            ),
+        },
     })
 }
 

@@ -113,7 +113,9 @@ fn each_manifest<T>(
             let scope = entry.scope();
             let walk = FolderWalk::new(scope.clone(), FolderRule::Visible, &entry.path, limits.files);
             faults.extend(walk.errors.iter().map(|(path, error)| unreadable(path, error)));
-            if walk.errors.is_empty() && walk.files.is_empty() {
+            // That of `init` says that there is no policy yet.
+            let is_explained = || entry.path.join("README.md").is_file();
+            if walk.errors.is_empty() && walk.files.is_empty() && !is_explained() {
                 faults.push(empty(&entry.path));
             }
             for file in walk.files {
@@ -201,7 +203,7 @@ fn empty(folder: &Path) -> Fault {
         place,
         FaultKind::NotFound,
         "this folder contains no manifests: their names end in `.yaml`, `.yml` or `.json`, and do \
-         not begin with `.`",
+         not begin with `.`. If none are meant, say so in a `README.md`",
     )
 }
 

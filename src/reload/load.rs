@@ -279,13 +279,18 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
     match examined.config {
         Some(config) => {
             faults.extend(config.require_callers().err());
-            let files = ManifestFiles::of_sources(sources, config.admission.cel_version);
+            let files = ManifestFiles::of_sources(sources.clone(), config.admission.cel_version);
+            let options = options(&config, Some(now));
+            let is_faulty = ObjectSet::new(files.objects(), &options, None).0.is_none();
             let (mut held, mut refused) = (HeldBack::new(), Faults::new());
             let found = (&mut faults, &mut held, &mut refused);
             assemble(config, files.into(), source, None, now, found);
             faults.append(refused);
             held.into_values()
                 .for_each(|of_cluster| faults.append(of_cluster));
+            if is_faulty {
+                faults.append(manifest::hidden_faults(&sources, &options));
+            }
         }
         // Too little is known for the rest, but the manifests can be judged.
         None => {
@@ -293,7 +298,11 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
                 now: Some(now.into()),
                 ..manifest::Options::default()
             };
-            faults.append(manifest::read(&sources, &options).1);
+            let (objects, found) = manifest::read(&sources, &options);
+            faults.append(found);
+            if objects.is_none() {
+                faults.append(manifest::hidden_faults(&sources, &options));
+            }
         }
     }
     faults

@@ -13,6 +13,93 @@ fn what_init_writes_is_sound() {
     assert_eq!((run.code, run.stdout.as_str()), (0, "valid\n"), "{run:?}");
 }
 
+#[test]
+fn what_init_writes_passes_the_strictest_check() {
+    let portcullis = Portcullis::new();
+    for (folder, flags) in [("plain", ""), ("examples", "--examples")] {
+        assert_eq!(portcullis.run(&format!("init {folder} {flags}")).code, 0);
+        let run = portcullis.run(&format!("check --strict --config {folder}/portcullis.yaml"));
+        assert_eq!(run.code, 0, "{folder}: {run:?}");
+    }
+    std::fs::remove_file(portcullis.path("plain/policies/README.md")).unwrap();
+    let run = portcullis.run("check --strict --config plain/portcullis.yaml");
+    assert!(
+        run.code == 1 && run.stdout.contains("contains no manifests"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn a_wrong_type_hides_nothing_else() {
+    let portcullis = Portcullis::new();
+    let policy = "apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {name: a}\nspec:\n  \
+                  effect: Deny\n  reason: 7\n  mod: Enforce\n  subjects: [{kind: Group, name: 'kubeadm:cluster-admins'}]\n  \
+                  resourceRules: [{verbs: [get], apiGroups: [''], resources: [pdos]}]\n  \
+                  conditions: [{name: c, expression: request.usr}]\n---\n\
+                  apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {name: b}\nspec:\n  \
+                  effect: Deny\n  subjects: [{kind: User, name: '*'}]\n  \
+                  resourceRules: [{verbs: ['*'], apiGroups: ['*'], resources: ['*']}]\n";
+    portcullis.write("policies/a.yaml", policy);
+    assert_eq!(portcullis.run("init gateway").code, 0);
+    portcullis.write("gateway/policies/a.yaml", policy);
+    for command in ["check policies", "check --config gateway/portcullis.yaml"] {
+        let run = portcullis.run(command);
+        for said in [
+            "spec.reason: Invalid type",
+            "unknown field `mod`: did you mean `mode`?",
+            "spec.conditions[0].expression: Invalid value",
+            "kubeadm makes this group administrators",
+            "did you mean `pods`?",
+            "which locks out",
+        ] {
+            assert_eq!(
+                run.stdout.matches(said).count(),
+                1,
+                "{command}: `{said}`: {run:?}"
+            );
+        }
+        assert!(run.stdout.ends_with("3 errors, 3 warnings\n"), "{run:?}");
+    }
+}
+
+#[test]
+fn what_is_left_out_to_see_more_is_no_fault() {
+    let portcullis = Portcullis::new();
+    portcullis.write(
+        "v.yaml",
+        "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {name: v}\nspec:\n  \
+         matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]}\n  \
+         validations:\n  - expression: 'object.spec.replicas > 1 +'\n  - {expression: 'true', messageExpression: 3}\n",
+    );
+    let run = portcullis.run("check v.yaml");
+    assert!(
+        run.stdout.contains("compilation failed") && run.stdout.ends_with("2 errors, 0 warnings\n"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn an_unknown_field_of_the_configuration_names_what_may_be_meant() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway").code, 0);
+    let path = portcullis.path("gateway/portcullis.yaml");
+    let text = std::fs::read_to_string(&path)
+        .unwrap()
+        .replace("admin:", "admni:");
+    std::fs::write(&path, text.replace("clientCA:", "zzz:")).unwrap();
+    let run = portcullis.run("check --config gateway/portcullis.yaml");
+    assert!(
+        run.stdout
+            .contains("unknown field `admni`: did you mean `admin`?"),
+        "{run:?}"
+    );
+    assert!(
+        run.stdout
+            .contains("unknown field `zzz`: supported fields: `certificate`, "),
+        "{run:?}"
+    );
+}
+
 const FAULTY: &str = "apiVersion: portcullis.dev/v1alpha1
 kind: AuthorizationPolicy
 metadata: {name: faulty}

@@ -97,6 +97,11 @@ impl Document {
         parts.into_iter().flatten().collect::<Vec<_>>().join("/")
     }
 
+    /// As [`Node::leave_out`].
+    pub(crate) fn leave_out(&mut self, path: &FieldPath) -> bool {
+        self.root.leave_out(path.steps())
+    }
+
     /// The value at `path`, or the nearest one around it.
     #[must_use]
     pub fn nearest(&self, path: &FieldPath) -> &Node {

@@ -133,6 +133,11 @@ impl FieldPath {
         &self.0
     }
 
+    /// Whether one of both leads to the other.
+    pub(crate) fn is_related(&self, other: &Self) -> bool {
+        self.0.starts_with(&other.0) || other.0.starts_with(&self.0)
+    }
+
     /// Leaves out the steps after those that have at most so many bytes together.
     fn cut(&mut self, bytes: usize) {
         let mut left = bytes;
@@ -467,7 +472,8 @@ const MAX_MISSPELLED_BYTES: usize = 256;
 
 /// The one of `words` that is nearest to `written`, where it is near enough to be a slip:
 /// singular for plural, another case, or up to a third of its letters mistyped.
-pub(crate) fn nearest<'w>(written: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+#[must_use]
+pub fn nearest<'w>(written: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     if written.len() > MAX_MISSPELLED_BYTES {
         return None;
     }

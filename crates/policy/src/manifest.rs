@@ -43,7 +43,7 @@ pub use compile::Compilation;
 pub use judge::{Surroundings, is_judged};
 pub use kind::{KINDS, KnownKind};
 pub use lint::{built_in_resource, built_in_resources, is_never_asked_about, kind_of, odd_request};
-pub use object_set::{ObjectSet, SetDifference};
+pub use object_set::{ObjectSet, SetDifference, hidden_faults};
 pub use source::{SourceObjects, documents};
 pub use validated::{ObjectIdentity, ValidatedObject};
 

@@ -10,7 +10,7 @@ use super::object::{self, KeptDocument, ManifestObject};
 use super::report::Report;
 use super::source::SourceObjects;
 use super::validated::{ObjectIdentity, ValidatedObject};
-use super::{Options, admission, namespace};
+use super::{Options, Source, admission, namespace};
 use crate::document::{Document, Node, Value};
 use crate::engine::admission::GroupVersionKind;
 use crate::engine::admission::apply::{self, DecodeError, DecodeMode};
@@ -167,6 +167,24 @@ impl ObjectSet {
             .filter(move |source| !others.contains(&Arc::as_ptr(source)))
             .flat_map(|source| source.objects())
     }
+}
+
+/// What [`ObjectSet::new`] does not say about `sources` because of faults: about a faulty object what
+/// is wrong besides, about all what it warns of. For `check`; each source is read again, and an
+/// object with faults once more without the values that have them.
+#[must_use]
+pub fn hidden_faults(sources: &[Source], options: &Options) -> Faults {
+    let mut faults = Faults::new();
+    let mut read = |source| {
+        Arc::new(SourceObjects::read_mended(
+            source,
+            options.cel_version,
+            &mut faults,
+        ))
+    };
+    let mended: Vec<_> = sources.iter().map(&mut read).collect();
+    lint::lint(&mended, options, None, &mut faults);
+    faults
 }
 
 /// Whether two objects of `sources` may have the same identity and hold for one cluster. As

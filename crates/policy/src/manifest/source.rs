@@ -104,6 +104,18 @@ impl SourceObjects {
         }
     }
 
+    /// The same, where an object with faults is read without the values that have them, and what is
+    /// wrong with it then goes to `hidden`. It decides nothing.
+    pub(crate) fn read_mended(source: &Source, version: Version, hidden: &mut Faults) -> Self {
+        let cluster: Option<Arc<str>> = source.cluster.as_deref().map(Into::into);
+        let mut objects = Vec::new();
+        each_document(source, ParseLimits::NONE, &mut Faults::new(), |document, _| {
+            objects.extend(read_mended(document, cluster.as_ref(), version, hidden));
+            ControlFlow::Continue(())
+        });
+        Self::of(cluster, version, objects, Faults::new())
+    }
+
     /// Nothing of the objects of `file`, which do not fit into `memory` any more.
     #[must_use]
     pub fn beyond(&self, memory: &MemoryBudget, file: &Path) -> Self {
@@ -258,6 +270,46 @@ impl SourceObjects {
     pub(crate) const fn faults(&self) -> &Faults {
         &self.faults
     }
+}
+
+/// How often an object is read without the values that had faults.
+const MAX_MENDINGS: usize = 4;
+
+/// The object without its faulty values, if it is one without them. What is wrong with it when they
+/// are left out, and not because they are, goes to `hidden`.
+fn read_mended(
+    mut document: Document,
+    cluster: Option<&Arc<str>>,
+    version: Version,
+    hidden: &mut Faults,
+) -> Option<ManifestObject> {
+    let mut left_out: Vec<FieldPath> = Vec::new();
+    for _ in 0..=MAX_MENDINGS {
+        let mut found = Faults::new();
+        let object = object::read(document.clone(), cluster.cloned(), version.into(), &mut found);
+        let is_missing = |fault: &Fault| fault.kind == FaultKind::Required;
+        if !left_out.is_empty() {
+            let is_related = |fault: &Fault| left_out.iter().any(|path| path.is_related(&fault.place.path));
+            let is_new = |fault: &&Fault| !is_missing(fault) && !is_related(fault);
+            hidden.extend(found.iter().filter(is_new).cloned());
+        }
+        if object.is_some() {
+            return object;
+        }
+        // What lacks a value that was left out is left out next.
+        let is_used = |fault: &Fault| !left_out.is_empty() || !is_missing(fault);
+        let faulty = found.into_iter().filter(is_used);
+        let paths: Vec<FieldPath> = faulty.map(|fault| fault.place.path).collect();
+        let mut left_out_any = false;
+        for path in &paths {
+            left_out_any |= document.leave_out(path);
+        }
+        if !left_out_any {
+            return None;
+        }
+        left_out.extend(paths);
+    }
+    None
 }
 
 /// Objects by what they say.
