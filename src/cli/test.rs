@@ -87,6 +87,8 @@ struct TestReport<'a> {
     /// Whether cases that pass are listed.
     #[serde(skip)]
     lists_all: bool,
+    #[serde(skip)]
+    wants_coverage: bool,
     /// What must be covered, in percent.
     #[serde(skip)]
     fail_under: Option<f64>,
@@ -126,14 +128,15 @@ impl Test {
         let report = TestReport {
             passed: cases.len() - failed,
             failed,
-            faults,
             cases: &cases,
             coverage: run
                 .coverage
                 .as_ref()
-                .filter(|_| self.coverage)
+                .filter(|_| self.coverage && faults.is_empty())
                 .map(Coverage::report),
+            faults,
             lists_all: self.verbose,
+            wants_coverage: self.coverage,
             fail_under: self.fail_under,
         };
         output::print(format, &report.in_words(), &report)?;
@@ -186,6 +189,8 @@ impl TestReport<'_> {
         }
         if let Some(coverage) = &self.coverage {
             lines.append(&coverage.in_words());
+        } else if self.wants_coverage {
+            lines.line("coverage: not known, since not every suite could be run: mend the faults above");
         }
         if let Some(least) = self.fail_under.filter(|_| self.is_below()) {
             lines.line(format_args!("FAIL: less than {least} % is covered"));

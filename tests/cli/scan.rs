@@ -644,3 +644,39 @@ no policy: 1 Deployment: nearest is policy `replicas`: it does not have `app in 
             "reason": "nearest is policy `replicas`, binding `prod`: its matchConditions are false"})
     );
 }
+
+#[test]
+fn people_see_results_by_object_and_totals_by_policy_and_namespace() {
+    let portcullis = Portcullis::new();
+    portcullis.write("policies.yaml", POLICIES);
+    let bare = |name: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop}}\n\
+             spec: {{hostPID: true, containers: [{{name: a}}]}}\n"
+        )
+    };
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {tier: prod}}\n";
+    portcullis.write("pods.yaml", &(namespace.to_owned() + &bare("one") + &bare("two")));
+    let run = portcullis.run(&format!(
+        "scan --manifests policies.yaml -f pods.yaml -o table {AT}"
+    ));
+    assert_eq!(run.code, 1, "{run:?}");
+    for object in ["Pod/shop/one", "Pod/shop/two"] {
+        assert_eq!(run.stdout.matches(object).count(), 1, "{run:?}");
+    }
+    let result = "\n  fail  policy `owner`, binding `owner-prod`: no owner";
+    assert_eq!(run.stdout.matches(result).count(), 2, "{run:?}");
+    let total = |policy: &str| {
+        let line = run.stdout.lines().find(|line| line.starts_with(policy));
+        let words: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
+        words.join(" ")
+    };
+    assert_eq!(total("POLICY"), "POLICY NAMESPACE FAIL WARN ERROR", "{run:?}");
+    assert_eq!(total("owner"), "owner shop 2 0 0", "{run:?}");
+    // What is read by programs has a line for each result, and no colour.
+    let lines = portcullis.run(&format!("scan --manifests policies.yaml -f pods.yaml {AT}"));
+    assert!(
+        !lines.stdout.contains("NAMESPACE") && !run.stdout.contains('\u{1b}'),
+        "{lines:?}"
+    );
+}

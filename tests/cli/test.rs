@@ -296,3 +296,20 @@ fn a_time_that_is_none_is_a_fault_of_its_case() {
         "{run:?}"
     );
 }
+
+#[test]
+fn nothing_is_said_to_be_covered_by_a_suite_that_could_not_be_run() {
+    let portcullis = Portcullis::new();
+    portcullis.write(
+        "suite_test.yaml",
+        "apiVersion: portcullis.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: x}\nmanifest: [a.yaml]\ncases: []\n",
+    );
+    let run = portcullis.run("test --coverage suite_test.yaml");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(
+        !run.stdout.contains('%') && run.stdout.contains("coverage: not known"),
+        "{run:?}"
+    );
+    let json = portcullis.run("test --coverage suite_test.yaml -o json");
+    assert!(!json.stdout.contains("\"coverage\""), "{json:?}");
+}

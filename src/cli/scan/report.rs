@@ -1,7 +1,7 @@
 //! Findings: what a scan says about one object, and one policy with its binding. They are printed as
 //! they come, or kept for the formats that are one document.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, BufWriter, Stdout, Write};
 use std::sync::Arc;
@@ -18,9 +18,11 @@ use portcullis_policy::explain::lines::one_line;
 /// The formats of `scan`.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
 pub(crate) enum ScanFormat {
-    /// A line for each result that is not `pass`.
+    /// A line for each result that is not `pass`; on a terminal as `table`.
     #[default]
     Text,
+    /// The results that are not `pass` by object, then totals by policy and namespace.
+    Table,
     /// One JSON document, for programs.
     Json,
     /// JUnit's XML, for CI services.
@@ -44,14 +46,30 @@ pub(crate) struct ScanReport {
 }
 
 enum ReportForm {
-    /// Refusals and warnings at once; what was skipped at the end, by policy and reason.
-    Text(BTreeMap<(Arc<str>, Arc<str>), CountedObjects>),
+    /// Refusals and warnings at once.
+    Text(TextReport),
     /// Whether there was a finding before.
     Json(bool),
     Junit(JunitReport),
     /// What does not pass.
     Sarif(Vec<ScanFinding>),
     OpenReports(OpenReports),
+}
+
+/// What is printed at the end, for people.
+#[derive(Default)]
+struct TextReport {
+    /// What was skipped, by policy and reason.
+    skipped: BTreeMap<(Arc<str>, Arc<str>), CountedObjects>,
+    /// Where results are grouped by object.
+    table: Option<ScanTable>,
+}
+
+/// Results by object.
+struct ScanTable {
+    is_coloured: bool,
+    /// What does not pass, by policy and namespace.
+    totals: BTreeMap<(Arc<str>, Arc<str>), ScanSummary>,
 }
 
 /// How many, and the first of them.
@@ -76,7 +94,11 @@ pub(crate) struct ScanTotals {
 impl ScanReport {
     pub(crate) fn new(format: ScanFormat, reports: OpenReports) -> Self {
         let form = match format {
-            ScanFormat::Text => ReportForm::Text(BTreeMap::new()),
+            ScanFormat::Text if !output::is_terminal() => ReportForm::Text(TextReport::default()),
+            ScanFormat::Text | ScanFormat::Table => ReportForm::Text(TextReport {
+                table: Some(ScanTable::new()),
+                ..TextReport::default()
+            }),
             ScanFormat::Json => ReportForm::Json(false),
             ScanFormat::Junit => ReportForm::Junit(JunitReport::default()),
             ScanFormat::Sarif => ReportForm::Sarif(Vec::new()),
@@ -126,6 +148,14 @@ impl ScanReport {
         if let (ReportForm::Junit(junit), Some(first)) = (&mut self.form, findings.first()) {
             junit.object(first, findings);
         }
+        if let ReportForm::Text(TextReport {
+            table: Some(table), ..
+        }) = &mut self.form
+        {
+            table
+                .object(&mut self.out, findings)
+                .map_err(CommandError::Output)?;
+        }
         findings
             .iter()
             .try_for_each(|finding| self.finding(finding))
@@ -135,14 +165,16 @@ impl ScanReport {
     fn finding(&mut self, finding: &ScanFinding) -> io::Result<()> {
         self.summary.count(finding.result);
         match &mut self.form {
-            ReportForm::Text(skipped) => match finding.result {
+            ReportForm::Text(text) => match finding.result {
                 ScanOutcome::Pass => Ok(()),
                 ScanOutcome::Skip => {
                     let key = (Arc::clone(&finding.policy), Arc::clone(&finding.message));
-                    let skipped = skipped.entry(key);
+                    let skipped = text.skipped.entry(key);
                     skipped.or_insert_with(|| CountedObjects::before(finding)).count += 1;
                     Ok(())
                 }
+                // Printed with its object.
+                _ if text.table.is_some() => Ok(()),
                 _ => {
                     self.out.write_all(one_line(&line(finding)).as_bytes())?;
                     self.out.write_all(b"\n")
@@ -198,7 +230,10 @@ impl ScanReport {
     fn end(&mut self) -> io::Result<()> {
         let (summary, unmatched) = (self.summary, self.unmatched());
         match &self.form {
-            ReportForm::Text(skipped) => {
+            ReportForm::Text(TextReport { skipped, table }) => {
+                if let Some(table) = table {
+                    table.end(&mut self.out)?;
+                }
                 for ((policy, message), counted) in skipped {
                     let line = format!("skip: policy `{policy}`: {message}: {counted}");
                     writeln!(self.out, "{}", one_line(&line))?;
@@ -241,6 +276,86 @@ impl ScanReport {
     }
 }
 
+// === impl ScanTable ===
+
+impl ScanTable {
+    fn new() -> Self {
+        Self {
+            is_coloured: output::is_terminal()
+                && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty()),
+            totals: BTreeMap::new(),
+        }
+    }
+
+    /// Writes what does not pass of one object, each policy with its message once.
+    fn object(&mut self, out: &mut impl Write, findings: &[ScanFinding]) -> io::Result<()> {
+        let mut told = BTreeSet::new();
+        let failing =
+            |finding: &&ScanFinding| finding.result.refuses() || finding.result == ScanOutcome::Warn;
+        for finding in findings.iter().filter(failing) {
+            let total = (Arc::clone(&finding.policy), Arc::clone(&finding.namespace));
+            self.totals.entry(total).or_default().count(finding.result);
+            if told.is_empty() {
+                writeln!(out, "{}", self.bold(&one_line(&place_and_object(finding))))?;
+            }
+            let line = format!("{}: {}", policy(finding), message(finding));
+            if told.insert((finding.result, line.clone())) {
+                writeln!(out, "  {} {}", self.result(finding.result), one_line(&line))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self, out: &mut impl Write) -> io::Result<()> {
+        if self.totals.is_empty() {
+            return Ok(());
+        }
+        let namespace = |name: &str| {
+            if name.is_empty() {
+                "(cluster)".to_owned()
+            } else {
+                name.to_owned()
+            }
+        };
+        let row = |((policy, of), total): (&(Arc<str>, Arc<str>), &ScanSummary)| {
+            let counts = [total.fail, total.warn, total.error].map(|count| count.to_string());
+            let [fail, warn, error] = counts;
+            let policy = if policy.is_empty() { "portcullis" } else { policy };
+            [policy.to_owned(), namespace(of), fail, warn, error]
+        };
+        let head = ["POLICY", "NAMESPACE", "FAIL", "WARN", "ERROR"].map(str::to_owned);
+        let rows: Vec<[String; 5]> = std::iter::once(head).chain(self.totals.iter().map(row)).collect();
+        let width =
+            |column: fn(&[String; 5]) -> &str| rows.iter().map(|row| column(row).chars().count()).max();
+        let (policies, namespaces) = (width(|row| &row[0]), width(|row| &row[1]));
+        let (policies, namespaces) = (policies.unwrap_or_default(), namespaces.unwrap_or_default());
+        writeln!(out)?;
+        for [policy, namespace, fail, warn, error] in &rows {
+            let line =
+                format!("{policy:policies$}  {namespace:namespaces$}  {fail:>5}  {warn:>5}  {error:>5}");
+            writeln!(out, "{}", one_line(&line))?;
+        }
+        writeln!(out)
+    }
+
+    fn bold(&self, text: &str) -> String {
+        self.styled("1", text)
+    }
+
+    fn result(&self, result: ScanOutcome) -> String {
+        let code = if result == ScanOutcome::Warn { "33" } else { "31" };
+        self.styled(code, &format!("{:5}", result.as_str()))
+    }
+
+    /// `text` in a style of ANSI X3.64, where that is wanted.
+    fn styled(&self, code: &str, text: &str) -> String {
+        match self.is_coloured {
+            true => format!("\x1b[{code}m{text}\x1b[0m"),
+            false => text.to_owned(),
+        }
+    }
+}
+
 // === impl CountedObjects ===
 
 impl CountedObjects {
@@ -274,17 +389,29 @@ fn place_and_object(finding: &ScanFinding) -> String {
 }
 
 fn line(finding: &ScanFinding) -> String {
-    let by = match (&*finding.policy, &*finding.binding) {
-        ("", _) => String::new(),
-        (policy, "") => format!(" (policy `{policy}`)"),
-        (policy, binding) => format!(" (policy `{policy}`, binding `{binding}`)"),
+    let by = match &*finding.policy {
+        "" => String::new(),
+        _ => format!(" ({})", policy(finding)),
     };
-    // One finding, one line.
-    let message: Vec<&str> = finding.message.split_whitespace().collect();
     format!(
         "{}: {}: {}{by}",
         place_and_object(finding),
         finding.result,
-        message.join(" ")
+        message(finding)
     )
+}
+
+/// The policy and its binding.
+fn policy(finding: &ScanFinding) -> String {
+    match (&*finding.policy, &*finding.binding) {
+        ("", _) => "the gateway".to_owned(),
+        (policy, "") => format!("policy `{policy}`"),
+        (policy, binding) => format!("policy `{policy}`, binding `{binding}`"),
+    }
+}
+
+/// The message on one line.
+fn message(finding: &ScanFinding) -> String {
+    let words: Vec<&str> = finding.message.split_whitespace().collect();
+    words.join(" ")
 }
