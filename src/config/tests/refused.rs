@@ -32,7 +32,7 @@ sevrer: {}
 gateway.yaml:1: apiVersion: Unsupported value: must be `config.portcullis.dev/v1alpha1`
 gateway.yaml:2: kind: Unsupported value: must be `GatewayConfiguration`
 gateway.yaml:4: server.address: Invalid value: `localhost` is not an IP address and port, such as `127.0.0.1:8443`
-gateway.yaml:5: server.tls.privatekey: Unsupported value: unknown field `privatekey`
+gateway.yaml:5: server.tls.privatekey: Unsupported value: unknown field `privatekey`: did you mean `privateKey`?
 gateway.yaml:5: server.tls.certificate: Required value: must not be empty
 gateway.yaml:5: server.tls.privateKey: Required value: the file with the certificate's private key
 gateway.yaml:6: server.shutdownTimeout: Invalid type: must be a duration such as `25s` or `1m30s`
@@ -40,7 +40,7 @@ gateway.yaml:7: admin.address: Invalid type: must be a string: put it in quotes
 gateway.yaml:9: callers[0].kubeconfig: Invalid type: must be a string: put it in quotes
 gateway.yaml:10: callers[0].endpoints[0]: Unsupported value: `authorise`: supported values: `authorize`, `validate`, `mutate`, `console`
 gateway.yaml:11: callers[1]: Required value: set `kubeconfig`, `clientCertificate` or `jwt`
-gateway.yaml:12: callers[2].clientCertificate.commonName: Unsupported value: unknown field `commonName`
+gateway.yaml:12: callers[2].clientCertificate.commonName: Unsupported value: unknown field `commonName`: did you mean `commonNames`?
 gateway.yaml:12: callers[2].clientCertificate: Required value: set `commonNames`, `organizations` or `sans`; otherwise every certificate of the CA would be accepted
 gateway.yaml:13: callers[3].jwt.jwks: Required value: the file with the issuer's public keys
 gateway.yaml:13: callers[3].jwt.audiences: Required value: set at least one; otherwise tokens for other services would be accepted
@@ -48,7 +48,7 @@ gateway.yaml:13: callers[3].jwt.algorithms[0]: Unsupported value: `none`: suppor
 gateway.yaml:13: callers[3].jwt.algorithms[1]: Unsupported value: `HS256`: supported values: `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`
 gateway.yaml:13: callers[3].jwt.leeway: Invalid value: `1x`: must be a duration such as `25s` or `1m30s`
 gateway.yaml:13: callers[3].jwt.claims: Required value: claim `sub`: needs a value
-gateway.yaml:14: manifests[0].paht: Unsupported value: unknown field `paht`
+gateway.yaml:14: manifests[0].paht: Unsupported value: unknown field `paht`: did you mean `path`?
 gateway.yaml:14: manifests[0].path: Required value: a file or folder of Kubernetes YAML or JSON
 gateway.yaml:14: manifests[1]: Invalid type: must be a mapping
 gateway.yaml:14: manifests[1].path: Required value: a file or folder of Kubernetes YAML or JSON
@@ -69,7 +69,7 @@ gateway.yaml:17: limits.inFlight: Invalid value: `-1`: must be a whole number fr
 gateway.yaml:17: limits.inFlightBytes: Invalid type: must be a whole number
 gateway.yaml:18: reload.pollInterval: Invalid value: must be longer than 0s
 gateway.yaml:19: decisionLog.path: Required value: a file, or `-` for standard output
-gateway.yaml:20: sevrer: Unsupported value: unknown field `sevrer`";
+gateway.yaml:20: sevrer: Unsupported value: unknown field `sevrer`: did you mean `server`?";
     assert_eq!(faults, expected);
 }
 
@@ -173,7 +173,10 @@ fn a_former_name_of_a_field_is_refused_with_its_new_name() {
     }
     // Only where the new name belongs.
     let found = faults("limits: {drain: 1s}");
-    assert_eq!(found, "4: limits.drain: Unsupported value: unknown field `drain`");
+    assert_eq!(
+        found,
+        "4: limits.drain: Unsupported value: unknown field `drain`: supported fields: `bodyBytes`, `inFlight`, `inFlightBytes`, `watchedBytes`"
+    );
 }
 
 #[test]
