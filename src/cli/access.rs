@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::output::{self, CommandError, CommandResult, Format, Output};
-use super::policy_files::{At, PolicyFiles, PolicyPurpose};
+use super::policy_files::{At, PolicyFiles};
 use portcullis_policy::authorization::{OpenTarget, PolicySet, Within};
 use portcullis_policy::engine::{Deadline, User};
 use portcullis_policy::explain::what_can::WhatCanQuestion;
@@ -116,7 +116,7 @@ impl WhoCan {
     pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let format = self.output.output;
         let mut question = self.question()?;
-        let loaded = self.files.load(PolicyPurpose::Authorization)?;
+        let loaded = self.files.load_with_default_roles()?;
         if let OpenTarget::Resource(resource) = &mut question.request.target {
             resource.within = self.place.within(loaded.namespace.as_deref());
         }
@@ -213,7 +213,7 @@ enum WhatCanFormat {
 
 impl WhatCan {
     pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
-        let loaded = self.files.load(PolicyPurpose::Authorization)?;
+        let loaded = self.files.load_with_default_roles()?;
         let set = loaded.policies.for_cluster(&self.files.cluster);
         let user = User {
             name: self.user.unwrap_or_default().into(),

@@ -255,3 +255,36 @@ fn an_answer_without_rbac_says_that_it_is_incomplete_and_how_to_complete_it() {
         assert_eq!(run.stderr, "", "{run:?}");
     }
 }
+
+#[test]
+fn roles_that_kubernetes_makes_itself_are_known_and_said_to_be_its_default() {
+    let portcullis = Portcullis::new();
+    let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n\
+                   metadata: {name: viewers, namespace: shop}\n\
+                   roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\n\
+                   subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: devs}]\n";
+    portcullis.write("binding.yaml", binding);
+    let ask = "who-can get pods -n shop --manifests binding.yaml";
+    let run = portcullis.run(ask);
+    // What `view` allows is aggregated of other roles.
+    assert!(run.stdout.contains("devs"), "{run:?}");
+    let note = "the ClusterRoles `view`, so Kubernetes' default of them counts";
+    assert!(run.stderr.contains(note), "{run:?}");
+    let denied = portcullis.run("who-can get secrets -n shop --manifests binding.yaml");
+    assert!(!denied.stdout.contains("devs"), "{denied:?}");
+    let what = portcullis.run("what-can --group devs -n shop --manifests binding.yaml");
+    assert!(
+        what.stdout.contains("pods") && what.stderr.contains(note),
+        "{what:?}"
+    );
+    // The manifest's own is what counts where there is one.
+    portcullis.write(
+        "binding.yaml",
+        &format!("{binding}---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: view}}\nrules: []\n"),
+    );
+    let own = portcullis.run(ask);
+    assert!(
+        !own.stdout.contains("devs") && !own.stderr.contains("default of them"),
+        "{own:?}"
+    );
+}
