@@ -27,8 +27,8 @@ mod check;
 mod convert;
 #[path = "cli/diff.rs"]
 mod diff;
-#[path = "cli/who_can.rs"]
-mod diff;
+#[path = "cli/escalations.rs"]
+mod escalations;
 #[path = "cli/expressions.rs"]
 mod expressions;
 #[path = "cli/hostile_text.rs"]
@@ -63,4 +63,5 @@ mod test_runner;
 mod tour;
 #[path = "cli/webhooks.rs"]
 mod webhooks;
+#[path = "cli/who_can.rs"]
 mod who_can;

@@ -1,12 +1,13 @@
-//! `portcullis who-can` and `portcullis what-can`: everybody who may do something, and everything
-//! that one user may do.
+//! `portcullis who-can`, `what-can` and `escalations`: everybody who may do something, everything
+//! that one user may do, and who can become whom.
 
 use std::time::{Duration, Instant};
 
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{At, PolicyFiles};
-use portcullis_policy::authorization::{OpenTarget, PolicySet, Within};
+use portcullis_policy::authorization::{EscalationQuery, EscalationTarget, OpenTarget, PolicySet, Within};
 use portcullis_policy::engine::{Deadline, User};
+use portcullis_policy::explain::escalations::{self, EscalationAnswer, EscalationQuestionError};
 use portcullis_policy::explain::what_can::WhatCanQuestion;
 use portcullis_policy::explain::who_can::{OddQuestion, WhoCanQuestion};
 
@@ -249,4 +250,93 @@ impl WhatCan {
         }
         Ok(CommandResult::Success)
     }
+}
+
+/// List who can become whom, and by which steps.
+///
+/// Without options: who can get at what the ClusterRole `cluster-admin` allows and does not have it
+/// yet. Each step is asked of RBAC and AuthorizationPolicies together; a path that only a Deny
+/// prevents is listed apart. `portcullis` knows no workloads: what else must be so for a step is
+/// listed with it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = ESCALATIONS_EXAMPLES)]
+pub(crate) struct EscalationsOf {
+    /// Who begins: `alice`, `Group dev`, `ServiceAccount shop/backup` [default: anybody]
+    #[arg(long, value_name = "SUBJECT")]
+    from: Option<String>,
+    /// A subject, or a request such as `get secrets -n prod` [default: `cluster-admin`; with `--from`,
+    /// whoever can be reached]
+    #[arg(long, value_name = "SUBJECT or 'VERB RESOURCE [-n NS]'")]
+    to: Option<String>,
+    #[command(flatten)]
+    files: PolicyFiles,
+    #[command(flatten)]
+    at: At,
+    #[command(flatten)]
+    output: Output<EscalationFormat>,
+}
+
+const ESCALATIONS_EXAMPLES: &str = "\
+Examples:
+  portcullis escalations --manifests policies
+  portcullis escalations --from 'Group dev' --manifests policies
+  kubectl portcullis escalations --to 'get secrets -n prod' -o mermaid";
+
+/// The formats of `escalations`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum EscalationFormat {
+    /// A line for each step.
+    #[default]
+    Text,
+    /// One JSON document, for programs.
+    Json,
+    /// A graph for Graphviz.
+    Dot,
+    /// A flowchart for Mermaid.
+    Mermaid,
+}
+
+// === impl EscalationsOf ===
+
+impl EscalationsOf {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
+        let mut query = self.query("default").map_err(usage)?;
+        let loaded = self.files.load_with_default_roles()?;
+        if let Some(namespace) = &loaded.namespace {
+            query = self.query(namespace).map_err(usage)?;
+        }
+        let format = self.output.output;
+        if format != EscalationFormat::Json {
+            self.files.warn_of_unknown_rbac(&loaded);
+        }
+        let set = loaded.policies.for_cluster(&self.files.cluster);
+        let time = TimeLimit::new();
+        let expired = || time.has_passed();
+        let found = set.escalations(&query, self.at.time(), Deadline::new(&expired));
+        let answer = EscalationAnswer(found.ok_or_else(|| time.error())?);
+        match format {
+            EscalationFormat::Text => output::write(answer.in_words().as_str())?,
+            EscalationFormat::Json => output::print_json(&answer.report())?,
+            EscalationFormat::Dot => output::write(&answer.dot())?,
+            EscalationFormat::Mermaid => output::write(&answer.mermaid())?,
+        }
+        Ok(CommandResult::Success)
+    }
+
+    fn query(&self, namespace: &str) -> Result<EscalationQuery, EscalationQuestionError> {
+        let to = match &self.to {
+            Some(to) => escalations::target(to, namespace)?,
+            None if self.from.is_some() => EscalationTarget::Everybody,
+            None => EscalationTarget::ClusterAdmin,
+        };
+        Ok(EscalationQuery {
+            from: self.from.as_deref().map(escalations::subject).transpose()?,
+            to,
+            accounts: Vec::new(),
+        })
+    }
+}
+
+fn usage(error: EscalationQuestionError) -> CommandError {
+    CommandError::Usage(error.to_string())
 }

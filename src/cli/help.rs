@@ -14,7 +14,10 @@ use super::output::{self, CommandError, CommandResult, Format, Output};
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Serve", &["serve", "init"]),
     ("Policies", &["check", "test", "scan", "convert"]),
-    ("Questions", &["authorize", "admit", "who-can", "what-can"]),
+    (
+        "Questions",
+        &["authorize", "admit", "who-can", "what-can", "escalations"],
+    ),
     ("Change", &["diff", "replay", "suggest"]),
     ("Shell", &["completion", "man", "help"]),
 ];

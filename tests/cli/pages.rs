@@ -2,7 +2,7 @@
 
 use crate::run::Portcullis;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "serve",
     "init",
     "check",
@@ -11,6 +11,7 @@ const COMMANDS: [&str; 14] = [
     "test",
     "who-can",
     "what-can",
+    "escalations",
     "suggest",
     "scan",
     "replay",
@@ -91,10 +92,11 @@ fn each_command_lists_its_own_formats_alone() {
             "scan" => &["text", "json", "junit", "sarif", "openreports"],
             "replay" => &["text", "json", "junit"],
             "what-can" => &["text", "wide", "json"],
+            "escalations" => &["text", "json", "dot", "mermaid"],
             _ => &["text", "json"],
         };
         assert_eq!(listed, expected, "{command}");
-        for format in ["sarif", "junit", "openreports", "wide"] {
+        for format in ["sarif", "junit", "openreports", "wide", "dot"] {
             if !expected.contains(&format) {
                 let run = portcullis.run(&format!("{command} -o {format}"));
                 assert_eq!(run.code, 2, "{run:?}");

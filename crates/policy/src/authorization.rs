@@ -10,6 +10,7 @@ mod access;
 mod answer;
 pub mod authorizer;
 pub mod condition;
+mod escalations;
 #[cfg(test)]
 mod fixtures;
 mod index;
@@ -28,6 +29,10 @@ pub use access::{AllowedShare, Grantee, OpenRequest, OpenResource, OpenTarget, P
 pub use answer::{Authorization, AuthorizationReason, NearMisses, Shadow};
 pub use authorizer::SubjectAccessReviewVersion;
 pub use condition::{Condition, ConditionError};
+pub use escalations::{
+    EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, ObjectName,
+    STEP_KINDS, StepKind,
+};
 pub use never_deny::{CONTROL_PLANE, NeverDeny};
 pub use objects::{
     AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NamespaceLabels, NonResourceRule, Objects,

@@ -11,6 +11,7 @@
 pub mod admission;
 pub mod authorization;
 pub mod difference;
+pub mod escalations;
 pub mod lines;
 pub mod logged;
 pub mod objects;

@@ -13,17 +13,17 @@
 //! requests that no rule tells from it, so that a few are enough: a name that a rule has, a
 //! name that none has, no name; and so for namespaces.
 
-mod denies;
-mod grants;
+pub(crate) mod denies;
+pub(crate) mod grants;
 mod open_request;
-mod query;
+pub(crate) mod query;
 mod requests;
 mod subject_scope;
 mod who_can;
 
 use std::fmt::Display;
 
-use subject_scope::SubjectScope;
+pub(crate) use subject_scope::SubjectScope;
 
 use super::{AuthorizationPolicy, Effect, ResourceRule, Subject};
 

@@ -124,7 +124,7 @@ impl PolicySet {
 
 /// The rules of a role that allow `request`, but perhaps for its name, and the names to
 /// which each is limited.
-fn fitting_rules<'s>(role: &'s Role, request: &OpenRequest) -> Vec<(usize, &'s [String])> {
+pub(crate) fn fitting_rules<'s>(role: &'s Role, request: &OpenRequest) -> Vec<(usize, &'s [String])> {
     let example = request.example("", request.name(), <_>::default());
     let mut fitting = Vec::new();
     for (number, rule) in role.rules.iter().enumerate() {
@@ -150,7 +150,7 @@ pub(crate) fn namespaces_of<'s>(within: &'s Within, binding: &'s Binding) -> Opt
     }
 }
 
-fn names_of<'s>(request: &'s OpenRequest, names: &'s [String]) -> NameSet<'s> {
+pub(crate) fn names_of<'s>(request: &'s OpenRequest, names: &'s [String]) -> NameSet<'s> {
     if !request.is_name_open() {
         NameSet::Only(request.name())
     } else if names.is_empty() {

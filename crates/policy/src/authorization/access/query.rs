@@ -37,7 +37,7 @@ pub(crate) struct PolicyRulePlace {
 }
 
 /// What Deny policies do to the requests that a rule allows.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct DenyEffects {
     /// For some requests, the places of all that touch it; an empty list ends it.
     escapes: Vec<Vec<usize>>,
@@ -98,6 +98,19 @@ impl<'s> AccessQuery<'s> {
         let effects = self.try_out(key, rule).map(Rc::new);
         self.known.insert(key, effects.clone());
         effects
+    }
+
+    /// Whether some Deny tells one namespace from another.
+    pub(crate) fn asks_for_namespaces(&self) -> bool {
+        self.denies.ask_for_namespaces()
+    }
+
+    /// The names that Deny policies tell from others.
+    pub(crate) fn named_by_denies(&self) -> BTreeSet<&'s str> {
+        let rules = self.denies.rules.iter();
+        rules
+            .flat_map(|(_, rule)| rule.names.iter().map(String::as_str))
+            .collect()
     }
 
     fn try_out(&self, granted: GrantedRequests<'s>, rule: Option<&'s ResourceRule>) -> Option<DenyEffects> {
@@ -326,12 +339,14 @@ fn example_of(pattern: &NamespacePattern) -> String {
 impl DenyEffects {
     /// Whether some request is left that no Deny policy that always applies touches.
     pub(crate) fn leave_some(&self, denies: &ApplicableDenies<'_>) -> bool {
-        let stops = |place: &usize| {
-            denies
-                .get(place)
-                .is_some_and(|(_, applicability)| *applicability == Applicability::Always)
-        };
+        let stops = |place: &usize| is_certain(denies, *place);
         self.escapes.iter().any(|touched| !touched.iter().any(stops))
+    }
+
+    /// The places of those that always apply, where they leave nothing.
+    pub(crate) fn refuted_by(&self, denies: &ApplicableDenies<'_>) -> BTreeSet<usize> {
+        let touching = self.escapes.iter().flatten().copied();
+        touching.filter(|place| is_certain(denies, *place)).collect()
     }
 
     /// The places of those that touch some request.
@@ -351,4 +366,10 @@ impl DenyEffects {
         };
         self.touching.iter().filter(may_apply).copied()
     }
+}
+
+/// Whether the Deny policy at `place` always applies.
+fn is_certain(denies: &ApplicableDenies<'_>, place: usize) -> bool {
+    let found = denies.get(&place);
+    found.is_some_and(|(_, applicability)| *applicability == Applicability::Always)
 }

@@ -176,7 +176,7 @@ impl SubjectScope {
 
     /// The groups in which all of them are: those that the name says, that of everybody who
     /// is authenticated, and a service account's three.
-    fn implied_groups(&self) -> Vec<String> {
+    pub(crate) fn implied_groups(&self) -> Vec<String> {
         let mut groups = Vec::new();
         let is_authenticated = match self {
             Self::User(name) => name != ANONYMOUS,

@@ -1,0 +1,632 @@
+//! What subjects are allowed of the questions that steps need: where, about which names, and
+//! whether without limits.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::steps::{AskedName, Question};
+use crate::authorization::access::denies::ApplicableDenies;
+use crate::authorization::access::grants::{self, GrantSource, GrantingRule, fitting_rules};
+use crate::authorization::access::query::{AccessQuery, DenyEffects, GrantedRequests, NameSet, OTHER};
+use crate::authorization::access::{Openness, SubjectScope, of_conditions, of_names, of_policy, of_rule};
+use crate::authorization::{
+    OpenRequest, OpenResource, OpenTarget, PolicySet, ResourceRule, Role, RoleKind, ServiceAccount, Subject,
+    Within,
+};
+use crate::engine::{Time, User};
+
+/// Some of the namespaces that are known.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Area {
+    /// All of them; for what is in no namespace, too.
+    Everywhere,
+    /// These, by number.
+    In(Rc<BTreeSet<usize>>),
+}
+
+/// Some names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Names {
+    /// All but these.
+    Except(Rc<BTreeSet<String>>),
+    /// This.
+    Only(String),
+}
+
+/// Something that is allowed, or would be but for Deny policies.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Reach {
+    pub(crate) is_refuted: bool,
+    /// Whether there are limits besides namespace and name.
+    pub(crate) is_limited: bool,
+    pub(crate) names: Names,
+    pub(crate) area: Area,
+}
+
+/// Somebody who may take steps.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Actor {
+    /// A subject of a binding or policy.
+    Subject(SubjectScope),
+    /// Whoever has a role by a binding of their own making; with no name, one that allows everything.
+    Holder(HeldRole),
+}
+
+/// A role and where it is had.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct HeldRole {
+    /// The namespace of a Role; `None` of a ClusterRole.
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+    /// `None`: by a ClusterRoleBinding.
+    pub(crate) within: Option<Area>,
+}
+
+/// One answer: what allows something, its limits, and what refutes it.
+pub(crate) struct Allowance<'s> {
+    pub(crate) source: Option<GrantSource<'s>>,
+    pub(crate) limits: Vec<String>,
+    /// The names of the Deny policies that leave nothing of it.
+    pub(crate) refuted_by: Vec<Arc<str>>,
+}
+
+/// The ClusterRole that allows everything on each API server.
+pub(crate) const CLUSTER_ADMIN: &str = "cluster-admin";
+
+/// What is asked of all subjects.
+pub(crate) struct Questions<'s> {
+    set: &'s PolicySet,
+    now: Time,
+    namespaces: &'s [String],
+    /// With the question of the same place in the list from which they were made.
+    asked: Vec<AskedQuestion<'s>>,
+    all_denies: BTreeSet<usize>,
+}
+
+/// What grants somebody something, in the terms of one question.
+struct AskedQuestion<'s> {
+    request: &'s OpenRequest,
+    name: AskedName,
+    query: AccessQuery<'s>,
+    of_bindings: HashMap<SubjectScope, Vec<Granted<'s>>>,
+    of_policies: Vec<Granted<'s>>,
+    known: HashMap<GrantedRequests<'s>, Rc<Vec<GrantedPart>>>,
+}
+
+/// What a rule grants.
+#[derive(Clone, Copy)]
+struct Granted<'s> {
+    /// `None`: a role that the actor may give to anybody.
+    source: Option<GrantSource<'s>>,
+    requests: GrantedRequests<'s>,
+}
+
+/// A part of what is granted, all of which the same Deny policies touch.
+struct GrantedPart {
+    names: Names,
+    area: Area,
+    effects: Rc<DenyEffects>,
+}
+
+// === impl Area ===
+
+impl Area {
+    pub(crate) fn one(namespace: usize) -> Self {
+        Self::In(Rc::new([namespace].into()))
+    }
+
+    pub(crate) fn contains(&self, namespace: usize) -> bool {
+        match self {
+            Self::Everywhere => true,
+            Self::In(some) => some.contains(&namespace),
+        }
+    }
+
+    /// What is in both; `None` where nothing is.
+    pub(crate) fn and(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Everywhere, area) | (area, Self::Everywhere) => Some(area.clone()),
+            (Self::In(some), Self::In(others)) => {
+                let both: BTreeSet<usize> = some.intersection(others).copied().collect();
+                (!both.is_empty()).then(|| Self::In(Rc::new(both)))
+            }
+        }
+    }
+
+    fn or(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Everywhere, _) | (_, Self::Everywhere) => Self::Everywhere,
+            (Self::In(some), Self::In(others)) => Self::In(Rc::new(some.union(others).copied().collect())),
+        }
+    }
+}
+
+// === impl Names ===
+
+impl Names {
+    pub(crate) fn all() -> Self {
+        Self::Except(Rc::default())
+    }
+
+    pub(crate) fn all_but(name: &str) -> Self {
+        Self::Except(Rc::new([name.to_owned()].into()))
+    }
+
+    pub(crate) fn include(&self, name: &str) -> bool {
+        match self {
+            Self::Except(others) => !others.contains(name),
+            Self::Only(only) => only == name,
+        }
+    }
+
+    /// What is in both; `None` where nothing is.
+    pub(crate) fn and(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Except(some), Self::Except(others)) => {
+                Some(Self::Except(Rc::new(some.union(others).cloned().collect())))
+            }
+            (Self::Only(name), names) | (names, Self::Only(name)) => {
+                names.include(name).then(|| Self::Only(name.clone()))
+            }
+        }
+    }
+}
+
+// === impl Actor ===
+
+impl Actor {
+    /// Whom API servers allow everything that they are asked.
+    pub(crate) fn cluster_admin() -> Self {
+        Self::Holder(HeldRole::cluster_admin())
+    }
+
+    pub(crate) fn account(namespace: &str, name: &str) -> Self {
+        let account = ServiceAccount {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        Self::Subject(SubjectScope::User(account.user_name()))
+    }
+
+    pub(crate) fn into_subject(self) -> Option<SubjectScope> {
+        match self {
+            Self::Subject(scope) => Some(scope),
+            Self::Holder(_) => None,
+        }
+    }
+
+    /// For Deny policies: who has a role may be anybody.
+    fn scope(&self) -> SubjectScope {
+        match self {
+            Self::Subject(scope) => scope.clone(),
+            Self::Holder(_) => SubjectScope::Group("system:authenticated".to_owned()),
+        }
+    }
+}
+
+// === impl Questions ===
+
+impl<'s> Questions<'s> {
+    /// About `requests`, made from questions with `names`, one for each.
+    pub(crate) fn new(
+        set: &'s PolicySet,
+        namespaces: &'s [String],
+        requests: impl Iterator<Item = (&'s OpenRequest, AskedName)>,
+        now: Time,
+    ) -> Self {
+        let asked = requests.map(|(request, name)| AskedQuestion::new(set, request, name, now));
+        Self {
+            set,
+            now,
+            namespaces,
+            asked: asked.collect(),
+            all_denies: set.denies_in_force(now).map(|indexed| indexed.place).collect(),
+        }
+    }
+
+    /// The Deny policies that may hold up `actor`. In which groups service accounts are is known.
+    pub(crate) fn denies_for(&self, actor: &Actor) -> ApplicableDenies<'s> {
+        let scope = actor.scope();
+        if scope.is_masters() {
+            return ApplicableDenies::new();
+        }
+        match scope.as_account() {
+            Some(user) => self.set.denies_for_user(&user, self.now),
+            None => self.set.denies_for(&scope, &self.all_denies, self.now),
+        }
+    }
+
+    /// What is allowed to `actor` of the question at `place`.
+    pub(crate) fn reaches(
+        &mut self,
+        actor: &Actor,
+        place: usize,
+        denies: &ApplicableDenies<'s>,
+    ) -> Vec<Reach> {
+        let (namespaces, set) = (self.namespaces, self.set);
+        let Some(asked) = self.asked.get_mut(place) else {
+            return Vec::new();
+        };
+        let mut merged: BTreeMap<(bool, bool, Names), Area> = BTreeMap::new();
+        for granted in asked.granted_to(actor, set) {
+            let limited = asked.has_limits(&granted, actor);
+            for part in &*asked.parts(&granted, namespaces) {
+                let Some(area) = within(actor, asked.request, &part.area) else {
+                    continue;
+                };
+                let is_refuted = !part.effects.leave_some(denies);
+                let is_limited = limited || !is_refuted && part.effects.denied_by(denies).next().is_some();
+                let merged = merged.entry((is_refuted, is_limited, part.names.clone()));
+                merged
+                    .and_modify(|known| *known = known.or(&area))
+                    .or_insert(area);
+            }
+        }
+        let reach = |((is_refuted, is_limited, names), area)| Reach {
+            is_refuted,
+            is_limited,
+            names,
+            area,
+        };
+        merged.into_iter().map(reach).collect()
+    }
+
+    /// Whether all that is asked at `place` is allowed to `actor`, and no Deny may touch it.
+    pub(crate) fn is_whole(&mut self, actor: &Actor, place: usize, denies: &ApplicableDenies<'s>) -> bool {
+        if matches!(actor, Actor::Holder(HeldRole { within: Some(_), .. })) {
+            return false;
+        }
+        let set = self.set;
+        let Some(asked) = self.asked.get_mut(place) else {
+            return false;
+        };
+        asked.granted_to(actor, set).iter().any(|granted| {
+            let rule = granted.source.and_then(GrantSource::rule);
+            let is_anywhere = granted.requests.namespaces == NameSet::Any
+                && !rule.is_some_and(ResourceRule::asks_for_namespaces)
+                && granted.requests.names == NameSet::Any;
+            let effects = asked.query.effects(granted.requests, rule);
+            let is_denied = |effects: Rc<DenyEffects>| effects.denied_by(denies).next().is_some();
+            is_anywhere && !asked.has_limits(granted, actor) && !effects.is_none_or(is_denied)
+        })
+    }
+
+    /// What allows `actor` what is asked at `place`, about one namespace and name: what has the
+    /// fewest limits, and only where there is nothing else what Deny policies refute.
+    pub(crate) fn allowance(
+        &mut self,
+        actor: &Actor,
+        place: usize,
+        (namespace, name): (Option<usize>, Option<&str>),
+        denies: &ApplicableDenies<'s>,
+    ) -> Option<Allowance<'s>> {
+        let (namespaces, set) = (self.namespaces, self.set);
+        let asked = self.asked.get_mut(place)?;
+        let mut best: Option<Allowance<'s>> = None;
+        for granted in asked.granted_to(actor, set) {
+            for part in &*asked.parts(&granted, namespaces) {
+                let is_here = within(actor, asked.request, &part.area)
+                    .is_some_and(|area| namespace.is_none_or(|namespace| area.contains(namespace)));
+                if !is_here || name.is_some_and(|name| !part.names.include(name)) {
+                    continue;
+                }
+                let found = asked.allowance(&granted, actor, &part.effects, denies);
+                let worth = |one: &Allowance<'_>| (one.refuted_by.len(), one.limits.len());
+                if best.as_ref().is_none_or(|best| worth(&found) < worth(best)) {
+                    best = Some(found);
+                }
+            }
+        }
+        best
+    }
+}
+
+/// The part of `area` in which `actor` is one who may.
+fn within(actor: &Actor, request: &OpenRequest, area: &Area) -> Option<Area> {
+    let Actor::Holder(HeldRole {
+        within: Some(held), ..
+    }) = actor
+    else {
+        return Some(area.clone());
+    };
+    match request.within() {
+        Within::NoNamespace => None,
+        Within::Namespace(_) | Within::AnyNamespace => held.and(area),
+    }
+}
+
+// === impl AskedQuestion ===
+
+impl<'s> AskedQuestion<'s> {
+    fn new(set: &'s PolicySet, request: &'s OpenRequest, name: AskedName, now: Time) -> Self {
+        let mut of_bindings: HashMap<SubjectScope, Vec<Granted<'s>>> = HashMap::new();
+        for granting in set.granted_by_bindings(request, set.bindings.iter()) {
+            let GrantSource::Binding(binding, _) = granting.source else {
+                continue;
+            };
+            let granted = Granted::from(granting);
+            let subjects = binding.subjects.iter();
+            let scopes = subjects.filter_map(|subject| SubjectScope::of_binding(subject, &binding.namespace));
+            for scope in scopes.collect::<BTreeSet<_>>() {
+                of_bindings.entry(scope).or_default().push(granted);
+            }
+        }
+        Self {
+            request,
+            name,
+            query: AccessQuery::new(set, request, set.denies_in_force(now)),
+            of_bindings,
+            of_policies: set
+                .granted_by_policies(request, now)
+                .into_iter()
+                .map(Granted::from)
+                .collect(),
+            known: HashMap::new(),
+        }
+    }
+
+    /// The rules that allow `actor` something.
+    fn granted_to(&self, actor: &Actor, set: &'s PolicySet) -> Vec<Granted<'s>> {
+        let scope = match actor {
+            Actor::Subject(scope) if scope.is_masters() => {
+                return self.granted_by_role(&HeldRole::cluster_admin(), set);
+            }
+            Actor::Subject(scope) => scope,
+            Actor::Holder(held) => return self.granted_by_role(held, set),
+        };
+        let groups = scope.implied_groups().into_iter().map(SubjectScope::Group);
+        let mut scopes: BTreeSet<SubjectScope> = groups.collect();
+        scopes.insert(scope.clone());
+        let of_bindings = scopes.iter().filter_map(|scope| self.of_bindings.get(scope));
+        let mut granted: Vec<Granted<'s>> = of_bindings.flatten().copied().collect();
+        let applies = |granted: &&Granted<'s>| match granted.source {
+            Some(GrantSource::Policy(indexed, _)) => {
+                let is_of = |subject: &Subject| scope.is_within(subject);
+                let policy = &indexed.policy;
+                policy.subjects.iter().any(is_of) && !policy.exclude_subjects.iter().any(is_of)
+            }
+            Some(GrantSource::Binding(..)) | None => false,
+        };
+        granted.extend(self.of_policies.iter().filter(applies).copied());
+        granted
+    }
+
+    /// Where in the namespaces it is had is for the caller to see.
+    fn granted_by_role(&self, held: &HeldRole, set: &'s PolicySet) -> Vec<Granted<'s>> {
+        let granted = |names: &'s [String]| Granted {
+            source: None,
+            requests: GrantedRequests {
+                names: grants::names_of(self.request, names),
+                namespaces: NameSet::Any,
+                policy: None,
+            },
+        };
+        if held.is_everything() {
+            return vec![granted(&[])];
+        }
+        let role = set.roles.iter().find(|role| held.is(role));
+        let rules = role.map(|role| fitting_rules(role, self.request));
+        rules
+            .into_iter()
+            .flatten()
+            .map(|(_, names)| granted(names))
+            .collect()
+    }
+
+    /// What a rule grants, in parts.
+    fn parts(&mut self, granted: &Granted<'s>, namespaces: &'s [String]) -> Rc<Vec<GrantedPart>> {
+        if let Some(known) = self.known.get(&granted.requests) {
+            return Rc::clone(known);
+        }
+        let mut parts = Vec::new();
+        for (names, set) in self.names_in_parts(granted.requests.names) {
+            for (area, effects) in self.areas(granted, set, namespaces) {
+                let names = names.clone();
+                parts.push(GrantedPart { names, area, effects });
+            }
+        }
+        let parts = Rc::new(parts);
+        self.known.insert(granted.requests, Rc::clone(&parts));
+        parts
+    }
+
+    /// Where names matter, those that a rule or a Deny policy names apart.
+    fn names_in_parts(&self, granted: NameSet<'s>) -> Vec<(Names, NameSet<'s>)> {
+        if self.name != AskedName::Target {
+            return vec![(Names::all(), granted)];
+        }
+        let only = |name: &'s str| (Names::Only(name.to_owned()), NameSet::Only(name));
+        match granted {
+            NameSet::Only(name) => vec![only(name)],
+            NameSet::OneOf(names) => names.iter().map(|name| only(name)).collect(),
+            NameSet::Any => {
+                let named = self.query.named_by_denies();
+                let others = named.iter().map(|name| (*name).to_owned()).collect();
+                let others = (Names::Except(Rc::new(others)), NameSet::Only(OTHER));
+                named.into_iter().map(only).chain([others]).collect()
+            }
+        }
+    }
+
+    /// What Deny policies do to what is granted of some names, by namespace.
+    fn areas(
+        &mut self,
+        granted: &Granted<'s>,
+        names: NameSet<'s>,
+        namespaces: &'s [String],
+    ) -> Vec<(Area, Rc<DenyEffects>)> {
+        let rule = granted.source.and_then(GrantSource::rule);
+        let granted = GrantedRequests {
+            names,
+            ..granted.requests
+        };
+        if let NameSet::Only(namespace) = granted.namespaces {
+            let number = namespaces
+                .binary_search_by(|known| known.as_str().cmp(namespace))
+                .ok();
+            let effects = self.query.effects(granted, rule);
+            return number
+                .zip(effects)
+                .map(|(number, effects)| (Area::one(number), effects))
+                .into_iter()
+                .collect();
+        }
+        let asks = rule.is_some_and(|rule| rule.asks_for_namespaces()) || self.query.asks_for_namespaces();
+        if !asks || *self.request.within() != Within::AnyNamespace {
+            let effects = self.query.effects(granted, rule);
+            return effects
+                .map(|effects| (Area::Everywhere, effects))
+                .into_iter()
+                .collect();
+        }
+        let mut areas: Vec<(BTreeSet<usize>, Rc<DenyEffects>)> = Vec::new();
+        for (number, namespace) in namespaces.iter().enumerate() {
+            let here = GrantedRequests {
+                namespaces: NameSet::Only(namespace),
+                ..granted
+            };
+            let Some(effects) = self.query.effects(here, rule) else {
+                continue;
+            };
+            match areas.iter_mut().find(|(_, known)| *known == effects) {
+                Some((area, _)) => _ = area.insert(number),
+                None => areas.push(([number].into(), effects)),
+            }
+        }
+        let in_area = |(area, effects)| (Area::In(Rc::new(area)), effects);
+        areas.into_iter().map(in_area).collect()
+    }
+
+    fn has_limits(&self, granted: &Granted<'s>, actor: &Actor) -> bool {
+        !self.limits(granted, actor).is_empty()
+    }
+
+    /// What else a request must be, besides namespace and asked name.
+    fn limits(&self, granted: &Granted<'s>, actor: &Actor) -> Vec<String> {
+        let open = Openness {
+            name: self.name == AskedName::Any,
+            namespace: false,
+            labels: false,
+        };
+        match granted.source {
+            None | Some(GrantSource::Binding(..)) => match granted.requests.names {
+                NameSet::OneOf(names) if open.name => of_names(names).into_iter().collect(),
+                _ => Vec::new(),
+            },
+            Some(GrantSource::Policy(indexed, rule)) => {
+                let policy = &indexed.policy;
+                let of_rule = rule.map(|rule| of_rule(policy.effect, rule, open));
+                let mut limits = of_rule.unwrap_or_default();
+                limits.extend(match actor {
+                    Actor::Subject(scope) if scope.as_account().is_none() => of_policy(policy, Some(scope)),
+                    Actor::Subject(_) | Actor::Holder(_) => of_conditions(policy),
+                });
+                limits
+            }
+        }
+    }
+
+    fn allowance(
+        &self,
+        granted: &Granted<'s>,
+        actor: &Actor,
+        effects: &DenyEffects,
+        denies: &ApplicableDenies<'s>,
+    ) -> Allowance<'s> {
+        let mut limits = self.limits(granted, actor);
+        let named = |place: usize| denies.get(&place).map(|(indexed, _)| indexed.name.clone());
+        let denied_by: Vec<Arc<str>> = effects.denied_by(denies).filter_map(named).collect();
+        let is_refuted = !effects.leave_some(denies);
+        if !is_refuted {
+            limits.extend(
+                denied_by
+                    .iter()
+                    .map(|name| format!("unless AuthorizationPolicy {name} denies it")),
+            );
+        }
+        let refuted_by = effects.refuted_by(denies).into_iter().filter_map(named).collect();
+        Allowance {
+            source: granted.source,
+            limits,
+            refuted_by: if is_refuted { refuted_by } else { Vec::new() },
+        }
+    }
+}
+
+// === impl Granted ===
+
+impl<'s> From<GrantingRule<'s>> for Granted<'s> {
+    fn from(granting: GrantingRule<'s>) -> Self {
+        Self {
+            source: Some(granting.source),
+            requests: granting.granted,
+        }
+    }
+}
+
+// === impl HeldRole ===
+
+impl HeldRole {
+    pub(crate) fn cluster_admin() -> Self {
+        Self {
+            namespace: None,
+            name: CLUSTER_ADMIN.to_owned(),
+            within: None,
+        }
+    }
+
+    /// Whether it is that of each API server that allows everything.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.namespace.is_none() && self.name == CLUSTER_ADMIN
+    }
+
+    fn is(&self, role: &Role) -> bool {
+        role.name == self.name && role.namespace == self.namespace.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) const fn kind(&self) -> RoleKind {
+        match self.namespace {
+            Some(_) => RoleKind::Role,
+            None => RoleKind::ClusterRole,
+        }
+    }
+}
+
+impl Question {
+    /// The request in any namespace, or in none.
+    pub(crate) fn request(&self) -> OpenRequest {
+        OpenRequest {
+            verb: self.verb.to_owned(),
+            target: OpenTarget::Resource(OpenResource {
+                group: self.group.to_owned(),
+                resource: self.resource.to_owned(),
+                subresource: self.subresource.to_owned(),
+                name: match self.name {
+                    AskedName::None => Some(String::new()),
+                    AskedName::Is(name) => Some(name.to_owned()),
+                    AskedName::Any | AskedName::Target => None,
+                },
+                within: match self.is_namespaced {
+                    true => Within::AnyNamespace,
+                    false => Within::NoNamespace,
+                },
+            }),
+        }
+    }
+}
+
+impl SubjectScope {
+    /// The user, where it is a service account, of which all groups are known.
+    fn as_account(&self) -> Option<User<'static>> {
+        let Self::User(name) = self else {
+            return None;
+        };
+        let is_account = name.starts_with("system:serviceaccount:");
+        is_account.then(|| User {
+            name: name.clone().into(),
+            groups: self.implied_groups().into_iter().map(Into::into).collect(),
+            ..User::default()
+        })
+    }
+}

@@ -1,0 +1,500 @@
+//! The kinds of step by which somebody gets at what another may do: what each needs, as questions
+//! to the engine, and what it gives.
+
+/// A kind of step.
+#[derive(Debug)]
+pub struct StepKind {
+    /// All must be allowed, each by one of its questions. The first names the step. There is none
+    /// where the Node authorizer decides.
+    pub(crate) needs: &'static [&'static [Question]],
+    pub(crate) gives: Gives,
+    /// What else must be so, of which the policies say nothing; empty where nothing is.
+    pub(crate) limit: &'static str,
+    /// Where it is to be read that this is so: a path in `kubernetes/kubernetes`, or a page.
+    pub source: &'static str,
+}
+
+/// A question about a subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Question {
+    pub(crate) verb: &'static str,
+    pub(crate) group: &'static str,
+    pub(crate) resource: &'static str,
+    pub(crate) subresource: &'static str,
+    pub(crate) is_namespaced: bool,
+    pub(crate) name: AskedName,
+}
+
+/// The name in a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum AskedName {
+    /// None: of creation, the name is in the object.
+    None,
+    /// Any will do.
+    Any,
+    /// That of who is reached.
+    Target,
+    /// This.
+    Is(&'static str),
+}
+
+/// Whom a step reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Gives {
+    /// The service accounts of the namespace.
+    AccountsOfNamespace,
+    /// The service account of the name, in the namespace.
+    Account,
+    /// All service accounts.
+    AllAccounts,
+    /// All service accounts, to a node alone.
+    AccountsOnNode,
+    /// The user of the name, where that is no service account and no node.
+    User,
+    /// The members of the group of the name.
+    Group,
+    /// All users and groups, but for `system:masters`.
+    UsersAndGroups,
+    /// The members of `system:nodes`.
+    Nodes,
+    /// The members of `system:bootstrappers`, where the namespace is `kube-system`.
+    Bootstrappers,
+    /// Who may everything.
+    ClusterAdmin,
+    /// Who has the ClusterRole of the name, everywhere.
+    ClusterRole,
+    /// Who has the ClusterRole of the name, in the namespace.
+    ClusterRoleInNamespace,
+    /// Who has the Role of the name and the namespace.
+    Role,
+    /// Who may everything where a binding gives the ClusterRole of the name to the actor.
+    WidenedClusterRole,
+    /// Who may everything in the namespace, where a binding gives the Role of the name.
+    WidenedRole,
+}
+
+/// The step of a node, which asks nothing of RBAC.
+pub(crate) const NODE_CREDENTIALS: &str = "node credentials";
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const CERTIFICATES: &str = "certificates.k8s.io";
+const REGISTRATION: &str = "admissionregistration.k8s.io";
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const PORTCULLIS: &str = "portcullis.dev";
+
+const EXISTS: &str = "where there is one that can be changed";
+const RUNS: &str = "where a Pod runs as it";
+const NODE_RUNS: &str = "where a Pod runs as it on a node that can be reached";
+const HAS_TOKEN: &str = "where a Secret holds its token";
+const TOKEN_CONTROLLER: &str = "where kube-controller-manager issues tokens for Secrets";
+const ON_MODE: &str = "only for requests that `impersonate-on:` verbs of this mode allow, too";
+const SIGNER: &str = "where kube-controller-manager signs for clients of the API server";
+const BOOTSTRAP: &str = "where the API server accepts bootstrap tokens";
+const NEXT_POD: &str = "as soon as a Pod that runs as it is created";
+const NEXT_SECRET: &str = "as soon as a Secret with its token is written";
+const WATCHED: &str = "where a gateway watches the AuthorizationPolicies of this cluster";
+
+const WORKLOADS: &str = "pkg/registry/core/pod/strategy.go, plugin/pkg/admission/serviceaccount/admission.go";
+const IMPERSONATION: &str = "staging/src/k8s.io/apiserver/pkg/endpoints/filters/impersonation";
+const ESCALATION: &str = "pkg/registry/rbac/escalation_check.go";
+const EXEC: &str = "pkg/registry/core/pod/rest/subresources.go";
+const TOKENS: &str = "pkg/controller/serviceaccount/tokens_controller.go";
+const ADMISSION: &str = "staging/src/k8s.io/apiserver/pkg/admission/plugin";
+const CSR: &str = "plugin/pkg/admission/certificates, pkg/controller/certificates/approver/sarapprove.go";
+
+const fn ask(verb: &'static str, group: &'static str, resource: &'static str) -> Question {
+    Question {
+        verb,
+        group,
+        resource,
+        subresource: "",
+        is_namespaced: true,
+        name: AskedName::Any,
+    }
+}
+
+const fn create(group: &'static str, resource: &'static str) -> Question {
+    ask("create", group, resource).named(AskedName::None)
+}
+
+const fn update(group: &'static str, resource: &'static str) -> Question {
+    ask("update", group, resource)
+}
+
+const fn patch(group: &'static str, resource: &'static str) -> Question {
+    ask("patch", group, resource)
+}
+
+impl Question {
+    const fn named(self, name: AskedName) -> Self {
+        Self { name, ..self }
+    }
+
+    const fn of_target(self) -> Self {
+        self.named(AskedName::Target)
+    }
+
+    const fn of(self, subresource: &'static str) -> Self {
+        Self { subresource, ..self }
+    }
+
+    const fn of_cluster(self) -> Self {
+        Self {
+            is_namespaced: false,
+            ..self
+        }
+    }
+
+    /// `create pods/exec`.
+    pub(crate) fn words(&self) -> String {
+        let Self { verb, resource, .. } = self;
+        match self.subresource {
+            "" => format!("{verb} {resource}"),
+            subresource => format!("{verb} {resource}/{subresource}"),
+        }
+    }
+}
+
+impl StepKind {
+    const fn new(
+        needs: &'static [&'static [Question]],
+        gives: Gives,
+        limit: &'static str,
+        source: &'static str,
+    ) -> Self {
+        Self {
+            needs,
+            gives,
+            limit,
+            source,
+        }
+    }
+
+    /// The names of the steps, such as `create pods`.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        match self.needs.first() {
+            Some(questions) => questions.iter().map(Question::words).collect(),
+            None => vec![NODE_CREDENTIALS.to_owned()],
+        }
+    }
+}
+
+// === impl Gives ===
+
+impl Gives {
+    /// Whether the name in the question is that of who is reached.
+    pub(crate) const fn is_named(self) -> bool {
+        matches!(self, Self::Account | Self::User | Self::Group)
+    }
+}
+
+macro_rules! workload {
+    ($group:literal, $resource:literal) => {
+        StepKind::new(
+            &[&[create($group, $resource)]],
+            Gives::AccountsOfNamespace,
+            "",
+            WORKLOADS,
+        )
+    };
+}
+
+macro_rules! template {
+    ($group:literal, $resource:literal) => {
+        StepKind::new(
+            &[&[update($group, $resource), patch($group, $resource)]],
+            Gives::AccountsOfNamespace,
+            EXISTS,
+            WORKLOADS,
+        )
+    };
+}
+
+macro_rules! in_pod {
+    ($subresource:literal, $($verb:literal),+) => {
+        StepKind::new(
+            &[&[$(ask($verb, "", "pods").of($subresource)),+]],
+            Gives::AccountsOfNamespace,
+            RUNS,
+            EXEC,
+        )
+    };
+}
+
+/// Objects of which any change counts, in no namespace.
+macro_rules! changes {
+    ($group:expr, $resource:literal) => {
+        &[
+            create($group, $resource).of_cluster(),
+            update($group, $resource).of_cluster(),
+            patch($group, $resource).of_cluster(),
+        ]
+    };
+}
+
+/// The kinds of step, those that need the least first.
+pub static STEP_KINDS: &[StepKind] = &[
+    // Everything at once.
+    StepKind::new(
+        &[
+            &[ask("impersonate", "", "groups").of_cluster().of_target()],
+            &[
+                ask("impersonate", "", "users").of_cluster(),
+                ask("impersonate", "", "serviceaccounts"),
+            ],
+        ],
+        Gives::Group,
+        "",
+        IMPERSONATION,
+    ),
+    StepKind::new(
+        &[
+            &[ask("impersonate:user-info", AUTHENTICATION, "groups")
+                .of_cluster()
+                .of_target()],
+            &[ask("impersonate:user-info", AUTHENTICATION, "users").of_cluster()],
+        ],
+        Gives::Group,
+        ON_MODE,
+        IMPERSONATION,
+    ),
+    StepKind::new(
+        &[
+            &[ask("bind", RBAC, "clusterroles").of_cluster().of_target()],
+            changes!(RBAC, "clusterrolebindings"),
+        ],
+        Gives::ClusterRole,
+        "",
+        ESCALATION,
+    ),
+    StepKind::new(
+        &[
+            &[ask("bind", RBAC, "clusterroles").of_target()],
+            &[
+                create(RBAC, "rolebindings"),
+                update(RBAC, "rolebindings"),
+                patch(RBAC, "rolebindings"),
+            ],
+        ],
+        Gives::ClusterRoleInNamespace,
+        "",
+        ESCALATION,
+    ),
+    StepKind::new(
+        &[
+            &[ask("bind", RBAC, "roles").of_target()],
+            &[
+                create(RBAC, "rolebindings"),
+                update(RBAC, "rolebindings"),
+                patch(RBAC, "rolebindings"),
+            ],
+        ],
+        Gives::Role,
+        "",
+        ESCALATION,
+    ),
+    StepKind::new(
+        &[
+            &[ask("escalate", RBAC, "clusterroles").of_cluster().of_target()],
+            &[
+                update(RBAC, "clusterroles").of_cluster().of_target(),
+                patch(RBAC, "clusterroles").of_cluster().of_target(),
+            ],
+        ],
+        Gives::WidenedClusterRole,
+        "",
+        ESCALATION,
+    ),
+    StepKind::new(
+        &[
+            &[ask("escalate", RBAC, "roles").of_target()],
+            &[
+                update(RBAC, "roles").of_target(),
+                patch(RBAC, "roles").of_target(),
+            ],
+        ],
+        Gives::WidenedRole,
+        "",
+        ESCALATION,
+    ),
+    StepKind::new(
+        &[changes!(PORTCULLIS, "authorizationpolicies")],
+        Gives::ClusterAdmin,
+        WATCHED,
+        "SECURITY.md",
+    ),
+    // Tokens and certificates.
+    StepKind::new(
+        &[&[ask("create", "", "serviceaccounts").of("token").of_target()]],
+        Gives::Account,
+        "",
+        "pkg/registry/core/serviceaccount/storage/token.go",
+    ),
+    StepKind::new(
+        &[&[ask("impersonate", "", "serviceaccounts").of_target()]],
+        Gives::Account,
+        "",
+        IMPERSONATION,
+    ),
+    StepKind::new(
+        &[&[ask("impersonate:serviceaccount", AUTHENTICATION, "serviceaccounts").of_target()]],
+        Gives::Account,
+        ON_MODE,
+        IMPERSONATION,
+    ),
+    StepKind::new(
+        &[&[ask("impersonate", "", "users").of_cluster().of_target()]],
+        Gives::User,
+        "",
+        IMPERSONATION,
+    ),
+    StepKind::new(
+        &[&[ask("impersonate:user-info", AUTHENTICATION, "users")
+            .of_cluster()
+            .of_target()]],
+        Gives::User,
+        ON_MODE,
+        IMPERSONATION,
+    ),
+    StepKind::new(
+        &[&[
+            ask("impersonate:arbitrary-node", AUTHENTICATION, "nodes").of_cluster(),
+            ask("impersonate:associated-node", AUTHENTICATION, "nodes").of_cluster(),
+        ]],
+        Gives::Nodes,
+        ON_MODE,
+        IMPERSONATION,
+    ),
+    StepKind::new(
+        &[
+            &[create("", "secrets")],
+            &[
+                ask("get", "", "secrets"),
+                ask("list", "", "secrets"),
+                ask("watch", "", "secrets"),
+            ],
+        ],
+        Gives::AccountsOfNamespace,
+        TOKEN_CONTROLLER,
+        TOKENS,
+    ),
+    StepKind::new(
+        &[&[
+            ask("get", "", "secrets"),
+            ask("list", "", "secrets"),
+            ask("watch", "", "secrets"),
+        ]],
+        Gives::AccountsOfNamespace,
+        HAS_TOKEN,
+        TOKENS,
+    ),
+    StepKind::new(
+        &[
+            &[
+                ask("approve", CERTIFICATES, "signers")
+                    .of_cluster()
+                    .named(AskedName::Is("kubernetes.io/kube-apiserver-client")),
+                ask("approve", CERTIFICATES, "signers")
+                    .of_cluster()
+                    .named(AskedName::Is("kubernetes.io/*")),
+            ],
+            &[
+                update(CERTIFICATES, "certificatesigningrequests")
+                    .of("approval")
+                    .of_cluster(),
+                patch(CERTIFICATES, "certificatesigningrequests")
+                    .of("approval")
+                    .of_cluster(),
+            ],
+            &[create(CERTIFICATES, "certificatesigningrequests").of_cluster()],
+        ],
+        Gives::UsersAndGroups,
+        SIGNER,
+        CSR,
+    ),
+    StepKind::new(
+        &[
+            &[create(CERTIFICATES, "certificatesigningrequests")
+                .of("nodeclient")
+                .of_cluster()],
+            &[create(CERTIFICATES, "certificatesigningrequests").of_cluster()],
+        ],
+        Gives::Nodes,
+        SIGNER,
+        CSR,
+    ),
+    // Pods.
+    workload!("", "pods"),
+    workload!("", "replicationcontrollers"),
+    workload!("apps", "deployments"),
+    workload!("apps", "daemonsets"),
+    workload!("apps", "statefulsets"),
+    workload!("apps", "replicasets"),
+    workload!("batch", "jobs"),
+    workload!("batch", "cronjobs"),
+    template!("", "replicationcontrollers"),
+    template!("apps", "deployments"),
+    template!("apps", "daemonsets"),
+    template!("apps", "statefulsets"),
+    template!("apps", "replicasets"),
+    template!("batch", "cronjobs"),
+    in_pod!("exec", "create"),
+    in_pod!("attach", "create"),
+    in_pod!("ephemeralcontainers", "update", "patch"),
+    StepKind::new(
+        &[&[update("", "pods"), patch("", "pods")]],
+        Gives::AccountsOfNamespace,
+        RUNS,
+        WORKLOADS,
+    ),
+    StepKind::new(
+        &[&[
+            ask("get", "", "nodes").of("proxy").of_cluster(),
+            ask("create", "", "nodes").of("proxy").of_cluster(),
+        ]],
+        Gives::AllAccounts,
+        NODE_RUNS,
+        "pkg/kubelet/server/auth.go",
+    ),
+    StepKind::new(
+        &[],
+        Gives::AccountsOnNode,
+        NODE_RUNS,
+        "plugin/pkg/auth/authorizer/node/node_authorizer.go",
+    ),
+    // What stands in the way of all requests.
+    StepKind::new(
+        &[changes!(REGISTRATION, "mutatingwebhookconfigurations")],
+        Gives::AllAccounts,
+        NEXT_POD,
+        ADMISSION,
+    ),
+    StepKind::new(
+        &[
+            changes!(REGISTRATION, "mutatingadmissionpolicies"),
+            changes!(REGISTRATION, "mutatingadmissionpolicybindings"),
+        ],
+        Gives::AllAccounts,
+        NEXT_POD,
+        ADMISSION,
+    ),
+    StepKind::new(
+        &[changes!(REGISTRATION, "validatingwebhookconfigurations")],
+        Gives::AllAccounts,
+        NEXT_SECRET,
+        ADMISSION,
+    ),
+    StepKind::new(
+        &[changes!("apiregistration.k8s.io", "apiservices")],
+        Gives::AllAccounts,
+        NEXT_SECRET,
+        "staging/src/k8s.io/kube-aggregator/pkg/apiserver/handler_proxy.go",
+    ),
+    StepKind::new(
+        &[&[create("", "secrets")]],
+        Gives::Bootstrappers,
+        BOOTSTRAP,
+        "plugin/pkg/auth/authenticator/token/bootstrap/bootstrap.go",
+    ),
+];

@@ -1,0 +1,356 @@
+//! Who can become whom.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Serialize, Serializer};
+
+use super::Lines;
+use super::authorization::object;
+use super::lines::one_line;
+use super::who_can::{OddQuestion, WhoCanQuestion};
+use crate::authorization::{
+    EscalationPath, EscalationStep, EscalationTarget, Escalations, Identity, ObjectName, Subject, Within,
+};
+
+/// What a question on the command line lacks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EscalationQuestionError {
+    /// It is no subject.
+    #[error(
+        "`{0}` is no subject: expected `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`, or the name of \
+         a user"
+    )]
+    Subject(String),
+    /// It is no request.
+    #[error(
+        "`{0}` is no request: expected `VERB RESOURCE[.GROUP][/SUBRESOURCE] [--name NAME] [-n NS or -A]`, or a verb and a path"
+    )]
+    Request(String),
+}
+
+/// Who can become whom, in the order of names.
+#[derive(Debug)]
+pub struct EscalationAnswer(pub Escalations);
+
+/// The same as JSON.
+#[derive(Debug, Serialize)]
+pub struct EscalationReport<'a> {
+    paths: Vec<PathReport<'a>>,
+    refuted: Vec<PathReport<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct PathReport<'a> {
+    from: IdentityReport<'a>,
+    to: IdentityReport<'a>,
+    steps: Vec<StepReport<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StepReport<'a> {
+    by: &'a str,
+    #[serde(serialize_with = "objects")]
+    via: &'a [ObjectName],
+    becomes: IdentityReport<'a>,
+    limits: &'a [String],
+    #[serde(serialize_with = "objects", skip_serializing_if = "<[ObjectName]>::is_empty")]
+    refuted_by: &'a [ObjectName],
+}
+
+#[derive(Debug, Serialize)]
+struct IdentityReport<'a> {
+    kind: &'a str,
+    name: &'a str,
+    namespace: &'a str,
+}
+
+fn objects<S: Serializer>(objects: &[ObjectName], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct ObjectReport<'a> {
+        kind: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+    }
+    serializer.collect_seq(objects.iter().map(|object| ObjectReport {
+        kind: object.kind,
+        namespace: &object.namespace,
+        name: &object.name,
+    }))
+}
+
+/// The subject that `text` names: `Group dev`, `ServiceAccount shop/backup`, `User alice` or `alice`.
+///
+/// # Errors
+///
+/// It names none.
+pub fn subject(text: &str) -> Result<Subject, EscalationQuestionError> {
+    let odd = || EscalationQuestionError::Subject(text.to_owned());
+    let text = text.trim();
+    let (kind, name) = text.split_once(' ').unwrap_or(("User", text));
+    let name = name.trim();
+    let subject = match kind.to_ascii_lowercase().as_str() {
+        "user" => Subject::user(name),
+        "group" => Subject::group(name),
+        "serviceaccount" => {
+            let (namespace, name) = name.split_once('/').ok_or_else(odd)?;
+            if namespace.is_empty() {
+                return Err(odd());
+            }
+            Subject::service_account(namespace, name)
+        }
+        _ => return Err(odd()),
+    };
+    match subject.name.is_empty() {
+        true => Err(odd()),
+        false => Ok(subject),
+    }
+}
+
+/// What `text` names: a subject, or a request such as `get secrets -n prod`; a request without
+/// namespace is in `namespace`.
+///
+/// # Errors
+///
+/// It names neither.
+pub fn target(text: &str, namespace: &str) -> Result<EscalationTarget, EscalationQuestionError> {
+    if let Ok(subject) = subject(text) {
+        return Ok(EscalationTarget::Subject(subject));
+    }
+    let odd = |_: OddQuestion| EscalationQuestionError::Request(text.to_owned());
+    let incomplete = || odd(OddQuestion::Incomplete);
+    let (mut words, mut plain) = (text.split_whitespace(), Vec::new());
+    let (mut name, mut place) = (None, None);
+    while let Some(word) = words.next() {
+        match word {
+            "-A" | "--all-namespaces" => place = Some(Within::AnyNamespace),
+            "-n" | "--namespace" => {
+                place = Some(Within::Namespace(words.next().ok_or_else(incomplete)?.to_owned()));
+            }
+            "--name" => name = Some(words.next().ok_or_else(incomplete)?),
+            _ => plain.push(word),
+        }
+    }
+    let [verb, target] = plain[..] else {
+        return Err(incomplete());
+    };
+    let is_path = target.starts_with('/');
+    let place = place.or_else(|| (!is_path).then(|| Within::Namespace(namespace.to_owned())));
+    let question = WhoCanQuestion::new(verb, target, name, place).map_err(odd)?;
+    Ok(EscalationTarget::Request(question.request))
+}
+
+// === impl EscalationAnswer ===
+
+impl EscalationAnswer {
+    /// For programs.
+    pub fn report(&self) -> EscalationReport<'_> {
+        EscalationReport {
+            paths: self.0.paths.iter().map(PathReport::from).collect(),
+            refuted: self.0.refuted.iter().map(PathReport::from).collect(),
+        }
+    }
+
+    /// For people.
+    pub fn in_words(&self) -> Lines {
+        let mut lines = Lines::new();
+        for path in &self.0.paths {
+            describe(path, &mut lines);
+        }
+        if self.0.paths.is_empty() {
+            lines.line("No path was found.");
+        }
+        if !self.0.refuted.is_empty() {
+            lines.line("");
+            lines.line("Prevented by policies alone:");
+        }
+        for path in &self.0.refuted {
+            describe(path, &mut lines);
+        }
+        lines
+    }
+
+    /// In the language of Graphviz.
+    pub fn dot(&self) -> String {
+        let drawing = Drawing::of(&self.0);
+        let mut text = "digraph escalations {\n  rankdir=LR;\n  node [shape=box];\n".to_owned();
+        for (name, number) in drawing.nodes() {
+            let _ = writeln!(text, "  n{number} [label=\"{}\"];", in_dot(&name));
+        }
+        for edge in &drawing.edges {
+            let style = if edge.is_refuted { ", style=dashed" } else { "" };
+            let label = in_dot(&edge.label);
+            let _ = writeln!(
+                text,
+                "  n{} -> n{} [label=\"{label}\"{style}];",
+                edge.from, edge.to
+            );
+        }
+        text.push_str("}\n");
+        text
+    }
+
+    /// In the language of Mermaid.
+    pub fn mermaid(&self) -> String {
+        let drawing = Drawing::of(&self.0);
+        let mut text = "flowchart LR\n".to_owned();
+        for (name, number) in drawing.nodes() {
+            let _ = writeln!(text, "  n{number}[\"{}\"]", in_mermaid(&name));
+        }
+        for edge in &drawing.edges {
+            let arrow = if edge.is_refuted { "-.->" } else { "-->" };
+            let label = in_mermaid(&edge.label);
+            let _ = writeln!(text, "  n{} {arrow}|\"{label}\"| n{}", edge.from, edge.to);
+        }
+        text
+    }
+}
+
+fn describe(path: &EscalationPath, lines: &mut Lines) {
+    lines.line(format_args!(
+        "{} can become {}",
+        in_words(&path.from),
+        in_words(&path.to)
+    ));
+    for step in &path.steps {
+        let via = step
+            .via
+            .iter()
+            .map(|via| object(via.kind, &via.namespace, &via.name));
+        let via: Vec<String> = via.collect();
+        let via = match via.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", via.join(", ")),
+        };
+        lines.line(format_args!("  {} -> {}{via}", step.by, in_words(&step.becomes)));
+        for limit in &step.limits {
+            lines.line(format_args!(
+                "    {}",
+                limit.split_whitespace().collect::<Vec<_>>().join(" ")
+            ));
+        }
+        for policy in &step.refuted_by {
+            let policy = object(policy.kind, &policy.namespace, &policy.name);
+            lines.line(format_args!("    prevented by {policy}"));
+        }
+    }
+}
+
+fn in_words(identity: &Identity) -> String {
+    let Identity {
+        kind,
+        namespace,
+        name,
+    } = identity;
+    match (*kind, namespace.as_str()) {
+        ("ServiceAccount" | "Role", namespace) => format!("{kind} {namespace}/{name}"),
+        (_, "") => format!("{kind} {name}"),
+        (_, "*") => format!("{kind} {name} in several namespaces"),
+        (_, namespace) => format!("{kind} {name} in {namespace}"),
+    }
+}
+
+fn in_dot(text: &str) -> String {
+    one_line(text).replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+/// Mermaid reads entities, and `#` begins one.
+fn in_mermaid(text: &str) -> String {
+    let escaped = |c: char| match c {
+        '#' | '"' | '<' | '>' | '&' | '`' | '\\' | '|' | '[' | ']' => format!("#{};", u32::from(c)),
+        c => c.to_string(),
+    };
+    one_line(text).chars().map(escaped).collect()
+}
+
+/// The steps of all paths, each once.
+struct Drawing {
+    numbers: BTreeMap<Identity, usize>,
+    edges: Vec<DrawnEdge>,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct DrawnEdge {
+    from: usize,
+    to: usize,
+    label: String,
+    is_refuted: bool,
+}
+
+// === impl Drawing ===
+
+impl Drawing {
+    fn of(escalations: &Escalations) -> Self {
+        let (mut numbers, mut edges) = (BTreeMap::new(), Vec::new());
+        for path in escalations.paths.iter().chain(&escalations.refuted) {
+            let mut at = number(&mut numbers, &path.from);
+            for step in &path.steps {
+                let to = number(&mut numbers, &step.becomes);
+                edges.push(DrawnEdge::of(at, to, step));
+                at = to;
+            }
+        }
+        edges.sort();
+        edges.dedup();
+        Self { numbers, edges }
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = (String, usize)> {
+        self.numbers
+            .iter()
+            .map(|(identity, number)| (in_words(identity), *number))
+    }
+}
+
+fn number(numbers: &mut BTreeMap<Identity, usize>, identity: &Identity) -> usize {
+    let next = numbers.len();
+    *numbers.entry(identity.clone()).or_insert(next)
+}
+
+impl DrawnEdge {
+    fn of(from: usize, to: usize, step: &EscalationStep) -> Self {
+        let by = |policy: &ObjectName| format!(", prevented by {}/{}", policy.kind, policy.name);
+        let refuted: String = step.refuted_by.iter().map(by).collect();
+        Self {
+            from,
+            to,
+            label: format!("{}{refuted}", step.by),
+            is_refuted: !step.refuted_by.is_empty(),
+        }
+    }
+}
+
+// === impl PathReport ===
+
+impl<'a> From<&'a EscalationPath> for PathReport<'a> {
+    fn from(path: &'a EscalationPath) -> Self {
+        Self {
+            from: (&path.from).into(),
+            to: (&path.to).into(),
+            steps: path.steps.iter().map(StepReport::from).collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a EscalationStep> for StepReport<'a> {
+    fn from(step: &'a EscalationStep) -> Self {
+        Self {
+            by: &step.by,
+            via: &step.via,
+            becomes: (&step.becomes).into(),
+            limits: &step.limits,
+            refuted_by: &step.refuted_by,
+        }
+    }
+}
+
+impl<'a> From<&'a Identity> for IdentityReport<'a> {
+    fn from(identity: &'a Identity) -> Self {
+        Self {
+            kind: identity.kind,
+            name: &identity.name,
+            namespace: &identity.namespace,
+        }
+    }
+}

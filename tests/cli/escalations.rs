@@ -1,0 +1,149 @@
+//! `portcullis escalations`.
+
+use portcullis_policy::authorization::STEP_KINDS;
+use serde_json::{Value, json};
+
+use crate::run::{Portcullis, Run};
+
+/// What `docs/escalations.md` shows, and a Deny that prevents another path.
+const POLICIES: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: deploy}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [create]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: everything}
+rules:
+- {apiGroups: ["*"], resources: ["*"], verbs: ["*"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: dev, namespace: ci}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: deploy}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: dev}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: "eve\"]"}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: deployer}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: everything}
+subjects:
+- {kind: ServiceAccount, name: deployer, namespace: ci}
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: no-eve}
+spec:
+  effect: Deny
+  subjects: [{kind: User, name: "eve*"}]
+  resourceRules: [{verbs: [create], apiGroups: [""], resources: [pods]}]
+  reason: eve starts nothing
+"#;
+
+fn ask(arguments: &[&str]) -> Run {
+    let portcullis = Portcullis::new();
+    portcullis.write("policies/policies.yaml", POLICIES);
+    let arguments = [&["escalations"], arguments, &["--manifests", "policies"]].concat();
+    portcullis.run_with(&arguments, "")
+}
+
+#[test]
+fn who_reaches_cluster_admin_is_listed_with_the_steps() {
+    let run = ask(&[]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let shown = "Group dev can become ClusterRole cluster-admin\n  \
+                 create pods in ci -> ServiceAccount ci/deployer (RoleBinding/ci/dev)\n";
+    assert!(run.stdout.contains(shown), "{run:?}");
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/escalations.md"));
+    assert!(page.unwrap().contains(shown), "the page shows what is printed");
+    let (_, prevented) = run.stdout.split_once("Prevented by policies alone:\n").unwrap();
+    assert!(
+        prevented.contains("prevented by AuthorizationPolicy/no-eve"),
+        "{run:?}"
+    );
+    assert!(
+        !run.stdout.contains("ServiceAccount ci/deployer can become"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn programs_read_paths_and_what_policies_prevent() {
+    let run = ask(&["--from", "Group dev", "--to", "get secrets -n prod", "-o", "json"]);
+    let found: Value = serde_json::from_str(&run.stdout).unwrap();
+    let deployer = json!({"kind": "ServiceAccount", "name": "deployer", "namespace": "ci"});
+    assert_eq!(
+        found,
+        json!({"paths": [{
+            "from": {"kind": "Group", "name": "dev", "namespace": ""},
+            "to": deployer,
+            "steps": [{
+                "by": "create pods in ci",
+                "via": [{"kind": "RoleBinding", "namespace": "ci", "name": "dev"}],
+                "becomes": deployer,
+                "limits": ["unless AuthorizationPolicy no-eve denies it"]
+            }]
+        }], "refuted": []})
+    );
+    let run = ask(&[
+        "--from",
+        "eve\"]",
+        "--to",
+        "ServiceAccount ci/deployer",
+        "-o",
+        "json",
+    ]);
+    let found: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(found["paths"], json!([]));
+    assert_eq!(
+        found["refuted"][0]["steps"][0]["refutedBy"],
+        json!([{"kind": "AuthorizationPolicy", "namespace": "", "name": "no-eve"}])
+    );
+}
+
+#[test]
+fn drawings_quote_names() {
+    let dot = ask(&["--to", "ServiceAccount ci/deployer", "-o", "dot"]).stdout;
+    assert!(dot.starts_with("digraph escalations {\n"), "{dot}");
+    assert!(dot.contains(r#"[label="User eve\"]"];"#), "{dot}");
+    assert!(dot.contains("no-eve\", style=dashed];"), "{dot}");
+    let mermaid = ask(&["--to", "ServiceAccount ci/deployer", "-o", "mermaid"]).stdout;
+    assert!(mermaid.starts_with("flowchart LR\n"), "{mermaid}");
+    assert!(mermaid.contains("User eve#34;#93;\"]"), "{mermaid}");
+    assert!(mermaid.contains("-.->|\"create pods in ci"), "{mermaid}");
+}
+
+#[test]
+fn what_is_neither_subject_nor_request_is_refused() {
+    for (flag, text) in [
+        ("--from", "Robot r2"),
+        ("--from", "ServiceAccount deployer"),
+        ("--to", "get"),
+        ("--to", "get secrets -n"),
+        ("--to", "get secrets prod"),
+    ] {
+        // One word is the name of a user.
+        let code = if text == "get" { 0 } else { 2 };
+        assert_eq!(ask(&[flag, text]).code, code, "{flag} {text}");
+    }
+}
+
+#[test]
+fn the_page_lists_each_kind_of_step() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/escalations.md")).unwrap();
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    let names: Vec<String> = STEP_KINDS.iter().flat_map(|kind| kind.names()).collect();
+    for name in &names {
+        let quoted = format!("`{name}`");
+        assert!(rows.iter().any(|row| row.contains(&quoted)), "{name}");
+    }
+    let firsts = rows.iter().filter_map(|row| row.split('|').nth(1));
+    for listed in firsts.flat_map(|first| first.split(", ")) {
+        let listed = listed.trim().trim_matches('`').to_owned();
+        assert!(names.contains(&listed), "{listed}");
+    }
+}
