@@ -192,6 +192,11 @@ fn commands() -> Vec<Vec<&'static str>> {
         vec!["test", "suite.yaml", "--run", HOSTILE],
         vec!["test", file],
         vec!["who-can", "get", "secrets", "--manifests", "policies"],
+        vec!["diff", "policies", "none"],
+        vec!["diff", "none", "policies", "-o", "markdown"],
+        vec!["diff", "FILE", "policies"],
+        vec!["escalations", "--manifests", "policies"],
+        vec!["escalations", "--from", "FILE", "--manifests", "policies"],
         vec![
             "who-can",
             HOSTILE,
@@ -237,6 +242,8 @@ fn commands() -> Vec<Vec<&'static str>> {
 
 fn set_up() -> (Portcullis, String) {
     let portcullis = Portcullis::new();
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}});
+    portcullis.write("none/role.yaml", &stream(&[role]));
     portcullis.write("policies/access.yaml", &stream(&access()));
     portcullis.write("policies/admission.yaml", &stream(&admission()));
     portcullis.write("faulty/all.yaml", &stream(&faulty()));

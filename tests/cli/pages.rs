@@ -2,7 +2,7 @@
 
 use crate::run::Portcullis;
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "serve",
     "init",
     "check",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 15] = [
     "scan",
     "replay",
     "convert",
+    "diff",
     "completion",
     "man",
 ];
@@ -89,14 +90,15 @@ fn each_command_lists_its_own_formats_alone() {
             .collect();
         let expected: &[&str] = match command {
             "check" => &["text", "json", "sarif"],
-            "scan" => &["text", "json", "junit", "sarif", "openreports"],
+            "scan" => &["text", "table", "json", "junit", "sarif", "openreports"],
             "replay" => &["text", "json", "junit"],
             "what-can" => &["text", "wide", "json"],
+            "diff" => &["text", "json", "markdown"],
             "escalations" => &["text", "json", "dot", "mermaid"],
             _ => &["text", "json"],
         };
         assert_eq!(listed, expected, "{command}");
-        for format in ["sarif", "junit", "openreports", "wide", "dot"] {
+        for format in ["sarif", "junit", "openreports", "wide", "dot", "markdown"] {
             if !expected.contains(&format) {
                 let run = portcullis.run(&format!("{command} -o {format}"));
                 assert_eq!(run.code, 2, "{run:?}");
