@@ -18,20 +18,20 @@ const TOO_LONG: &str = "the answer is too long to be read: name a namespace, or 
 const MAX_TIME: Duration = Duration::from_secs(60);
 
 /// The time for one answer.
-struct TimeLimit {
+pub(crate) struct TimeLimit {
     end: Instant,
 }
 
 // === impl TimeLimit ===
 
 impl TimeLimit {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             end: Instant::now() + MAX_TIME,
         }
     }
 
-    fn has_passed(&self) -> bool {
+    pub(crate) fn has_passed(&self) -> bool {
         Instant::now() >= self.end
     }
 

@@ -3,15 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::access::TimeLimit;
 use super::output::{self, CommandError, CommandResult, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
 use crate::config::{self, DEFAULT_CLUSTER, files};
 use portcullis_policy::authorization::proof;
+use portcullis_policy::engine::Deadline;
 use portcullis_policy::explain::difference::DifferenceReport;
 use portcullis_policy::explain::{Lines, LoadedPolicies};
 
 /// More than a configuration has.
 const MAX_CONFIGURATION_BYTES: usize = 16 << 20;
+
+/// The most differences that are listed, before any are joined.
+const MAX_PARTS: usize = 20_000;
 
 /// What begins the name of a revision.
 const REVISION: &str = "git:";
@@ -84,7 +89,13 @@ impl Diff {
     pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let [old, new] = [self.load(&self.old)?, self.load(&self.new)?];
         let [old, new] = [&old, &new].map(|loaded| loaded.policies.for_cluster(&self.cluster));
-        let changes = proof::difference(old, new, self.at.time());
+        let time = TimeLimit::new();
+        let expired = || time.has_passed();
+        let limit = proof::WorkLimit {
+            parts: MAX_PARTS,
+            deadline: Deadline::new(&expired),
+        };
+        let changes = proof::difference(old, new, self.at.time(), limit);
         let changes = changes.map_err(|error| CommandError::Usage(error.to_string()))?;
         let report = DifferenceReport::new(&changes);
         let print = |lines: &Lines| output::write(lines.as_str());

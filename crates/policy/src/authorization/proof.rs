@@ -14,8 +14,8 @@ mod region;
 mod text_set;
 mod witness;
 
-pub use difference::{Answer, Change, TooManyPartsError, difference};
-pub use region::{GroupSet, Outcomes, Region, SelectorSet, Side};
+pub use difference::{Answer, Change, difference};
+pub use region::{GroupSet, Outcomes, ProofLimitError, Region, SelectorSet, Side, WorkLimit};
 pub use text_set::{Patterns, TextSet};
 
 #[cfg(test)]

@@ -4,18 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::pieces::Pieces;
-use super::region::Region;
+use super::region::{ProofLimitError, Region, WorkLimit};
 use crate::authorization::index::BoundRole;
 use crate::authorization::{Effect, PolicySet};
 use crate::engine::{Attributes, Cause, Decision, Time, Validity};
-
-/// The most parts into which one set of requests may fall.
-const MAX_PARTS: usize = 20_000;
-
-/// A difference has more parts than are worked out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("what they decide otherwise falls into more than {MAX_PARTS} parts; compare fewer changes at once")]
-pub struct TooManyPartsError;
 
 /// Requests that one set of policies decides as another does not.
 #[derive(Debug, Clone)]
@@ -40,15 +32,20 @@ pub struct Answer {
     pub cause: Option<Cause<'static>>,
 }
 
-/// Everything that `new` decides otherwise than `old`: requests are in at most one of the changes
-/// for each cause. What holds before `now` alone is left out; a witness is a request of the first
+/// Everything that `new` decides otherwise than `old`, and nothing else; regions of the same
+/// decisions may overlap. What holds before `now` alone is left out; a witness is a request of the first
 /// instant at which its region holds.
 ///
 /// The time it takes follows what changed, and the rules that meet that.
 ///
 /// # Errors
-/// What changed falls into too many parts.
-pub fn difference(old: &PolicySet, new: &PolicySet, now: Time) -> Result<Vec<Change>, TooManyPartsError> {
+/// The limit is reached.
+pub fn difference(
+    old: &PolicySet,
+    new: &PolicySet,
+    now: Time,
+    limit: WorkLimit<'_>,
+) -> Result<Vec<Change>, ProofLimitError> {
     let sides = Sides {
         old: Pieces::new(old),
         new: Pieces::new(new),
@@ -68,20 +65,20 @@ pub fn difference(old: &PolicySet, new: &PolicySet, now: Time) -> Result<Vec<Cha
     add(
         Decision::NoOpinion,
         Decision::Allow,
-        left(&changed.added_allows, |within| {
+        left(&changed.added_allows, limit, |within| {
             [o.allowing(within), denied(within)].concat()
         })?,
     );
     add(
         Decision::Allow,
         Decision::NoOpinion,
-        left(&changed.removed_allows, |within| {
+        left(&changed.removed_allows, limit, |within| {
             [n.allowing(within), denied(within)].concat()
         })?,
     );
     // By what is no more denied, or newly is.
-    let undenied = left(&changed.removed_denies, |within| n.denying(within))?;
-    let newly_denied = left(&changed.added_denies, |within| o.denying(within))?;
+    let undenied = left(&changed.removed_denies, limit, |within| n.denying(within))?;
+    let newly_denied = left(&changed.added_denies, limit, |within| o.denying(within))?;
     let allowed = |regions: &[Region], by: &Pieces<'_>| {
         let starts: Vec<Region> = regions
             .iter()
@@ -93,19 +90,19 @@ pub fn difference(old: &PolicySet, new: &PolicySet, now: Time) -> Result<Vec<Cha
                     .collect::<Vec<_>>()
             })
             .collect();
-        left(&starts, |_| Vec::new())
+        left(&starts, limit, |_| Vec::new())
     };
     add(Decision::Deny, Decision::Allow, allowed(&undenied, n)?);
     add(Decision::Allow, Decision::Deny, allowed(&newly_denied, o)?);
     add(
         Decision::Deny,
         Decision::NoOpinion,
-        left(&undenied, |within| n.allowing(within))?,
+        left(&undenied, limit, |within| n.allowing(within))?,
     );
     add(
         Decision::NoOpinion,
         Decision::Deny,
-        left(&newly_denied, |within| o.allowing(within))?,
+        left(&newly_denied, limit, |within| o.allowing(within))?,
     );
     Ok(changes)
 }
@@ -118,14 +115,15 @@ struct Sides<'s> {
 /// What of `starts` is not in what `others` gives for each, each request once.
 fn left(
     starts: &[Region],
+    limit: WorkLimit<'_>,
     others: impl Fn(&Region) -> Vec<Region>,
-) -> Result<Vec<Region>, TooManyPartsError> {
+) -> Result<Vec<Region>, ProofLimitError> {
     let mut parts = Vec::new();
     for (place, start) in starts.iter().enumerate() {
         let others = others(start);
         let earlier = starts.iter().take(place);
         let others: Vec<&Region> = others.iter().chain(earlier).collect();
-        let left = start.without(&others, MAX_PARTS).ok_or(TooManyPartsError)?;
+        let left = start.without(&others, limit)?;
         let meeting: Vec<&Region> = others.into_iter().filter(|other| other.meets(start)).collect();
         for part in left {
             let wide = part.widened(start, &meeting);
@@ -133,8 +131,8 @@ fn left(
                 parts.push(wide);
             }
         }
-        if parts.len() > MAX_PARTS {
-            return Err(TooManyPartsError);
+        if parts.len() > limit.parts {
+            return Err(ProofLimitError::Parts);
         }
     }
     Ok(parts)

@@ -17,8 +17,6 @@ use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL, SelectorMatch};
 
 /// The verbs that ask for all objects, where they name none.
 const COLLECTION_VERBS: [&str; 4] = ["list", "watch", "deletecollection", "*"];
-/// More parts than any rule has: of what a region leaves, without a bound.
-const ANY_PARTS: usize = usize::MAX;
 
 /// The rules of a policy set as regions, made when they are asked for.
 pub(crate) struct Pieces<'s> {
@@ -174,10 +172,8 @@ impl<'s> Pieces<'s> {
     /// What of `regions` `neverDeny` does not protect.
     fn deniable(&self, regions: Vec<Region>) -> Vec<Region> {
         let protected: Vec<&Region> = self.never_denied.iter().collect();
-        let left = regions
-            .iter()
-            .filter_map(|region| region.without(&protected, ANY_PARTS));
-        left.flatten().collect()
+        let left = regions.iter().flat_map(|region| region.less(&protected));
+        left.collect()
     }
 }
 
@@ -263,8 +259,8 @@ fn callers(policy: &AuthorizationPolicy) -> Vec<Region> {
     let excluded: Vec<&Region> = excluded.iter().collect();
     let left = each(&policy.subjects)
         .into_iter()
-        .filter_map(|region| region.without(&excluded, ANY_PARTS));
-    left.flatten().collect()
+        .flat_map(|region| region.less(&excluded));
+    left.collect()
 }
 
 /// A `*` at the end makes the name of a user or group a prefix.
@@ -516,10 +512,7 @@ fn with_namespaces(set: &PolicySet, rest: &Region, effect: Effect, rule: &Resour
         Effect::Allow if rule.exclude_namespaces.is_empty() => regions.collect(),
         Effect::Allow => {
             let all: Vec<&Region> = all_namespaces.iter().collect();
-            regions
-                .filter_map(|region| region.without(&all, ANY_PARTS))
-                .flatten()
-                .collect()
+            regions.flat_map(|region| region.less(&all)).collect()
         }
     }
 }
@@ -567,7 +560,7 @@ fn about_namespaces(rest: &Region, about: &TextSet) -> Vec<Region> {
         .and_then(|rest| rest.with(Side::Resource, &TextSet::exact(["namespaces"])))
         .and_then(|rest| rest.with(Side::Name, &named));
     let others = match &itself {
-        Some(itself) => rest.without(&[itself], ANY_PARTS).unwrap_or_default(),
+        Some(itself) => rest.less(&[itself]),
         None => vec![rest.clone()],
     };
     let others = others.iter().filter_map(|rest| rest.with(Side::Namespace, about));
@@ -593,7 +586,7 @@ fn for_all_namespaces(rest: &Region, scoped: &ClusterScoped) -> Vec<Region> {
     };
     let cluster_scoped: Vec<Region> = by_group.iter().filter_map(of).collect();
     let cluster_scoped: Vec<&Region> = cluster_scoped.iter().collect();
-    rest.without(&cluster_scoped, ANY_PARTS).unwrap_or_default()
+    rest.less(&cluster_scoped)
 }
 
 /// The namespaces that `selector` selects: of those whose labels are known by these, of others as

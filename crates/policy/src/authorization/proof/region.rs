@@ -1,10 +1,11 @@
 //! Sets of requests: boxes, whose sides are sets of names, verbs, and so on.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::text_set::{Patterns, TextSet};
 use crate::authorization::matching::Narrowness;
-use crate::engine::{Selectors, Validity};
+use crate::engine::{Deadline, Selectors, Validity};
 
 /// What the user name of a service account begins with.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
@@ -78,6 +79,26 @@ pub struct Outcomes {
     pub fails: bool,
     /// It has no result.
     pub errors: bool,
+}
+
+/// How far regions are worked out.
+#[derive(Clone, Copy)]
+pub struct WorkLimit<'d> {
+    /// The most parts into which one region may fall.
+    pub parts: usize,
+    /// When to give up.
+    pub deadline: Deadline<'d>,
+}
+
+/// A statement about all requests was not worked out: nothing may be assumed of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ProofLimitError {
+    /// More parts than [`WorkLimit::parts`].
+    #[error("the requests concerned fall into too many parts to be listed: compare fewer changes at once")]
+    Parts,
+    /// The deadline has passed.
+    #[error("the time for the answer has passed: compare fewer changes at once")]
+    Deadline,
 }
 
 // === impl Side ===
@@ -288,29 +309,38 @@ impl Region {
             && Split::all().all(|split| self.meets_on(split, other))
     }
 
-    /// What none of `others` holds, in parts that have nothing in common. `None` where that takes
-    /// more than `most` steps or parts.
+    /// What none of `others` holds, in parts that have nothing in common.
+    ///
+    /// # Errors
+    /// The limit is reached: nothing is known of what is left.
+    pub fn without(&self, others: &[&Self], limit: WorkLimit<'_>) -> Result<Vec<Self>, ProofLimitError> {
+        self.split_off(others, |parts| match (limit.deadline.expired)() {
+            true => Err(ProofLimitError::Deadline),
+            false if parts > limit.parts => Err(ProofLimitError::Parts),
+            false => Ok(()),
+        })
+    }
+
+    /// The same without a limit, where the size of one object bounds the work.
+    pub(crate) fn less(&self, others: &[&Self]) -> Vec<Self> {
+        let Ok(left) = self.split_off(others, |_| Ok::<(), Infallible>(()));
+        left
+    }
+
+    /// What none of `others` holds. `step` hears how many parts there are, and may end it.
     ///
     /// Who asks comes last: on one place of all other sides, whom others hold is a list of names
     /// and groups, and what it leaves is one part, where to begin with groups would double the
     /// parts with each of them.
-    #[must_use]
-    pub fn without(&self, others: &[&Self], most: usize) -> Option<Vec<Self>> {
+    fn split_off<E>(&self, others: &[&Self], step: impl Fn(usize) -> Result<(), E>) -> Result<Vec<Self>, E> {
         let mut left = Vec::new();
-        let mut steps = most.saturating_mul(8);
-        let mut open = vec![(
-            self.clone(),
-            others
-                .iter()
-                .copied()
-                .filter(|other| self.meets(other))
-                .collect::<Vec<_>>(),
-        )];
+        let meeting: Vec<&Self> = others.iter().copied().filter(|other| self.meets(other)).collect();
+        let mut open = vec![(self.clone(), meeting)];
         while let Some((region, others)) = open.pop() {
-            steps = steps.checked_sub(1)?;
+            step(left.len())?;
             let Some((split, by)) = region.first_split(&others) else {
                 if others.is_empty() {
-                    (left.len() < most).then(|| left.push(region))?;
+                    left.push(region);
                 }
                 continue;
             };
@@ -320,7 +350,8 @@ impl Region {
                 open.push((part, meeting));
             }
         }
-        Some(left)
+        step(left.len())?;
+        Ok(left)
     }
 
     /// The widest region about this one and within `all` that has nothing in common with `others`:

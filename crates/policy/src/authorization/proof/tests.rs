@@ -4,8 +4,15 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::authorization::policy_set::tests::reference::{bindings, namespaces, policies, roles};
-use crate::authorization::{NeverDeny, Objects, PolicySet};
-use crate::engine::{Attributes, Decision, ResourceAttributes, Selectors, Target, Time, User};
+use crate::authorization::{
+    Binding, NeverDeny, Objects, PolicySet, RoleKind, RoleRef, Rule, Subject, fixtures,
+};
+use crate::engine::{Attributes, Deadline, Decision, ResourceAttributes, Selectors, Target, Time, User};
+
+const UNLIMITED: WorkLimit<'static> = WorkLimit {
+    parts: usize::MAX,
+    deadline: Deadline::NEVER,
+};
 
 fn objects() -> impl Strategy<Value = Objects> {
     (roles(), bindings(), policies(), namespaces()).prop_map(|(roles, bindings, policies, namespaces)| {
@@ -129,7 +136,7 @@ proptest! {
     #[test]
     fn a_difference_is_what_every_request_shows((old, new) in pairs(), targets in targets()) {
         let [old, new] = [old, new].map(|objects| PolicySet::new(objects, &NeverDeny::default()));
-        let changes = difference(&old, &new, instants()[1]).unwrap();
+        let changes = difference(&old, &new, instants()[1], UNLIMITED).unwrap();
         for change in &changes {
             let witnessed = change.witness.is_some() || !change.region.conditions.is_empty();
             prop_assert!(witnessed, "{:?}", change.region);
@@ -151,4 +158,55 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn what_is_not_worked_out_in_time_is_no_answer() {
+    let role = fixtures::role(
+        "",
+        "r",
+        vec![Rule {
+            verbs: fixtures::words(&["get"]),
+            api_groups: fixtures::words(&[""]),
+            resources: fixtures::words(&["pods"]),
+            ..Rule::default()
+        }],
+    );
+    let binding = |name: &str, subjects| Binding {
+        namespace: String::new(),
+        name: name.to_owned(),
+        role: RoleRef {
+            kind: RoleKind::ClusterRole,
+            name: "r".to_owned(),
+        },
+        subjects,
+    };
+    let objects = |bindings| Objects {
+        roles: vec![role.clone()],
+        bindings,
+        ..Objects::default()
+    };
+    let old = PolicySet::new(objects(Vec::new()), &NeverDeny::default());
+    let new = PolicySet::new(
+        objects(vec![binding("b", vec![Subject::group("g1"), Subject::user("u")])]),
+        &NeverDeny::default(),
+    );
+    let now = instants()[0];
+    let late = WorkLimit {
+        deadline: Deadline::new(&|| true),
+        ..UNLIMITED
+    };
+    assert_eq!(
+        difference(&old, &new, now, late).err(),
+        Some(ProofLimitError::Deadline)
+    );
+    let small = WorkLimit {
+        parts: 1,
+        ..UNLIMITED
+    };
+    assert_eq!(
+        difference(&old, &new, now, small).err(),
+        Some(ProofLimitError::Parts)
+    );
+    assert_eq!(difference(&old, &new, now, UNLIMITED).unwrap().len(), 2);
 }
