@@ -9,6 +9,9 @@ use crate::authorization::index::BoundRole;
 use crate::authorization::{Effect, PolicySet};
 use crate::engine::{Attributes, Cause, Decision, Time, Validity};
 
+/// The most pairs of parts and rules for which fewer words are looked for.
+const MAX_WIDENED: usize = 50_000;
+
 /// Requests that one set of policies decides as another does not.
 #[derive(Debug, Clone)]
 pub struct Change {
@@ -125,8 +128,13 @@ fn left(
         let others: Vec<&Region> = others.iter().chain(earlier).collect();
         let left = start.without(&others, limit)?;
         let meeting: Vec<&Region> = others.into_iter().filter(|other| other.meets(start)).collect();
+        let is_worth_it = left.len().saturating_mul(meeting.len()) <= MAX_WIDENED;
         for part in left {
-            let wide = part.widened(start, &meeting);
+            let wide = if is_worth_it {
+                part.widened(start, &meeting)
+            } else {
+                part
+            };
             if !parts.iter().any(|known: &Region| known.covers(&wide)) {
                 parts.push(wide);
             }

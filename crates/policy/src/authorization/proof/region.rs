@@ -335,19 +335,31 @@ impl Region {
     fn split_off<E>(&self, others: &[&Self], step: impl Fn(usize) -> Result<(), E>) -> Result<Vec<Self>, E> {
         let mut left = Vec::new();
         let meeting: Vec<&Self> = others.iter().copied().filter(|other| self.meets(other)).collect();
-        let mut open = vec![(self.clone(), meeting)];
-        while let Some((region, others)) = open.pop() {
+        if meeting.iter().any(|other| other.covers(self)) {
+            return Ok(left);
+        }
+        let mut open = vec![(self.clone(), meeting, 0)];
+        while let Some((region, others, done)) = open.pop() {
             step(left.len())?;
-            let Some((split, by)) = region.first_split(&others) else {
-                if others.is_empty() {
-                    left.push(region);
-                }
+            if others.is_empty() {
+                left.push(region);
                 continue;
-            };
+            }
+            // On the sides that are done, each of the others holds all of the region.
+            let next = Split::all().enumerate().skip(done).find_map(|(place, split)| {
+                let mut others = others.iter();
+                let by = others.find(|other| !region.is_within(split, other))?;
+                Some((place, split, *by))
+            });
+            let Some((done, split, by)) = next else { continue };
             for part in region.split(split, by) {
                 let meeting = others.iter().copied().filter(|other| part.meets_on(split, other));
-                let meeting = meeting.collect();
-                open.push((part, meeting));
+                let meeting: Vec<&Self> = meeting.collect();
+                // Of many, most are about other places.
+                let may_cover = meeting.len() <= others.len() / 2;
+                if !may_cover || !meeting.iter().any(|other| other.covers(&part)) {
+                    open.push((part, meeting, done));
+                }
             }
         }
         step(left.len())?;
@@ -379,20 +391,6 @@ impl Region {
         self.is_path == other.is_path
             && self.is_service_account == other.is_service_account
             && Split::all().all(|split| other.is_within(split, self))
-    }
-
-    /// The first side on which one of `others` does not hold all of this, and that one. `None`
-    /// where one holds all of it, or there is none.
-    fn first_split<'o>(&self, others: &[&'o Self]) -> Option<(Split, &'o Self)> {
-        let mut first: Option<(Split, &'o Self)> = None;
-        for other in others {
-            let mut splits = Split::all();
-            let split = splits.find(|split| !self.is_within(*split, other))?;
-            if first.is_none_or(|(known, _)| split < known) {
-                first = Some((split, other));
-            }
-        }
-        first
     }
 
     /// Whether `other` holds all of this on a side.

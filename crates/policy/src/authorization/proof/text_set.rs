@@ -178,23 +178,49 @@ impl TextSet {
         Self::normalized(self.within.intersection(&other.within), except)
     }
 
-    /// Whether both hold a text. Cheaper than their intersection for sets of few patterns.
+    /// Whether both hold a text.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
-        if self.is_all() || other.is_all() {
-            return !self.is_empty() && !other.is_empty();
-        }
-        match (self.only(), other.only()) {
-            (Some(text), _) => other.contains(text),
-            (_, Some(text)) => self.contains(text),
-            _ => !self.intersection(other).is_empty(),
-        }
+        let is_left =
+            |prefix: &str| !self.except.contains_prefix(prefix) && !other.except.contains_prefix(prefix);
+        let of_both = |one: &str, others: &Patterns| {
+            let mut others = others.prefixes.iter();
+            others.any(|other| {
+                let longer = if one.len() < other.len() { other } else { one };
+                (longer.starts_with(one) && longer.starts_with(&**other)) && is_left(longer)
+            })
+        };
+        self.within.exact.iter().any(|text| other.contains(text))
+            || other.within.exact.iter().any(|text| self.contains(text))
+            || self
+                .within
+                .prefixes
+                .iter()
+                .any(|prefix| of_both(prefix, &other.within))
     }
 
     /// Whether `other` holds nothing else.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
-        self.is_all() || other.difference(self).is_empty()
+        // Of what begins so, there is always another text than those that are named.
+        let has_prefix = |prefix: &Arc<str>| {
+            let mut exact = self
+                .except
+                .exact
+                .iter()
+                .filter(|text| text.starts_with(&**prefix));
+            let mut prefixes = self
+                .except
+                .prefixes
+                .iter()
+                .filter(|own| own.starts_with(&**prefix));
+            self.within.contains_prefix(prefix)
+                && !self.except.contains_prefix(prefix)
+                && exact.all(|text| other.except.contains(text))
+                && prefixes.all(|own| other.except.contains_prefix(own))
+        };
+        other.within.exact.iter().all(|text| self.contains(text))
+            && other.within.prefixes.iter().all(has_prefix)
     }
 
     /// What it holds and `other` does not: at most two sets, none of them empty.
@@ -209,15 +235,6 @@ impl TextSet {
             .into_iter()
             .filter(|set| !set.is_empty())
             .collect()
-    }
-
-    /// The only text that it holds, where it is one that is named.
-    fn only(&self) -> Option<&str> {
-        let mut exact = self.within.exact.iter();
-        match (exact.next(), exact.next()) {
-            (Some(only), None) if self.within.prefixes.is_empty() => Some(only),
-            _ => None,
-        }
     }
 
     fn normalized(within: Patterns, except: Patterns) -> Self {
