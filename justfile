@@ -16,8 +16,13 @@ fmt-check:
     cargo fmt --all --check
     cargo fmt --manifest-path tests/console/Cargo.toml --check
 
+# Refuse a Cargo.lock that a manifest has outgrown, also of the workspaces that other recipes build
+locks:
+    for manifest in Cargo.toml fuzz/Cargo.toml tests/console/Cargo.toml benches/actix-http2/Cargo.toml; do \
+        cargo metadata --locked --format-version 1 --manifest-path $manifest >/dev/null; done
+
 # Clippy over everything, warnings as errors
-lint:
+lint: locks
     cargo clippy --locked --workspace --all-targets -- -D warnings
     cargo clippy --locked --manifest-path tests/console/Cargo.toml --target-dir target --all-targets -- -D warnings
 
