@@ -10,14 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::source::CRATES;
 use crate::{Source, sources};
 
-/// Where no circle is: everywhere but among the kinds of manifests and what is said of them.
-const WITHOUT: [&str; 7] = [
+/// Where no circle is: everywhere but in the crate of CEL, whose grammar refers to itself.
+const WITHOUT: [&str; 8] = [
     "crates/convert/src",
     "crates/policy/src/api",
     "crates/policy/src/authorization",
     "crates/policy/src/document",
     "crates/policy/src/engine",
     "crates/policy/src/explain",
+    "crates/policy/src/manifest",
     "src",
 ];
 

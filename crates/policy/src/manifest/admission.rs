@@ -21,14 +21,12 @@ pub use legacy::{MigratedObject, migrate};
 pub(crate) use policy::conditions;
 pub(crate) use rules::{compile_match_resources, default_match_resources, validate_match_resources};
 
-use super::compile::ObjectCompilation;
+use super::report::ObjectCompilation;
 use super::report::Report;
-use super::{Manifests, Scope};
 use crate::document::Document;
 use crate::engine::admission::webhook::WebhookConfiguration;
 use crate::engine::admission::{
-    AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings, InitializerConfiguration,
-    MutatingPolicy, PolicyBinding, ValidatingPolicy,
+    AdmissionObjects, InitializerConfiguration, MutatingPolicy, PolicyBinding, ValidatingPolicy,
 };
 use crate::field::Faults;
 use portcullis_cel::json;
@@ -79,54 +77,6 @@ pub(crate) fn json(document: &Document) -> Option<Arc<json::Document<'static>>> 
     json::Document::parse(document.root().to_json().to_string())
         .ok()
         .map(Arc::new)
-}
-
-impl Manifests {
-    /// What decides admission for every cluster: a cluster with manifests of
-    /// its own is decided for by these and the shared ones together.
-    #[must_use]
-    pub fn admission(&self, settings: &AdmissionSettings) -> AdmissionPolicies {
-        let shared = Arc::new(AdmissionSet::new(self.shared.admission.clone(), settings));
-        let clusters = self.clusters.iter();
-        AdmissionPolicies {
-            clusters: clusters
-                .map(|(name, scope)| (name.clone(), scope.beside(&self.shared, &shared, settings)))
-                .collect(),
-            shared,
-        }
-    }
-}
-
-impl Scope {
-    /// What decides admission for the cluster of these objects, beside `shared` ones, of which
-    /// `set` is made.
-    #[must_use]
-    pub fn beside(
-        &self,
-        shared: &Self,
-        set: &AdmissionSet,
-        settings: &AdmissionSettings,
-    ) -> Arc<AdmissionSet> {
-        let objects = together(shared.admission.clone(), self);
-        Arc::new(set.beside(&self.admission, objects, settings))
-    }
-}
-
-fn together(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
-    let own = own.admission.clone();
-    shared.validating.extend(own.validating);
-    shared.validating_bindings.extend(own.validating_bindings);
-    shared.mutating.extend(own.mutating);
-    shared.mutating_bindings.extend(own.mutating_bindings);
-    shared.initializers.extend(own.initializers);
-    shared.validating_webhooks.extend(own.validating_webhooks);
-    shared.mutating_webhooks.extend(own.mutating_webhooks);
-    shared.exceptions.extend(own.exceptions);
-    shared.namespaces.extend(own.namespaces);
-    shared.parameters.extend(own.parameters);
-    shared.custom_resources = own.custom_resources;
-    shared.unknown = own.unknown;
-    shared
 }
 
 /// The version in which policies and their bindings are read. v1beta1 has its

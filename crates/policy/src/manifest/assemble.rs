@@ -3,10 +3,29 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::object::Content;
-use super::validated::ValidatedObject;
-use super::{Manifests, Options, Scope, SetDifference};
+use super::object_set::SetDifference;
+use super::source::Options;
+use super::validated::{Content, ValidatedObject};
 use crate::authorization::{Binding, ChangedPolicies, Policies, PolicySet, PolicySetChange, SharedObjects};
+use crate::engine::admission::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};
+
+/// Everything that sources say, ready for use.
+#[derive(Debug, Clone)]
+pub struct Manifests {
+    /// What decides requests.
+    pub policies: Policies,
+    /// What admission uses, for every cluster.
+    pub shared: Scope,
+    /// What admission uses for one cluster besides that.
+    pub clusters: BTreeMap<String, Scope>,
+}
+
+/// The objects for admission that hold for one cluster, or for all.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// What decides admission: policies, bindings, and the objects that these look at.
+    pub admission: AdmissionObjects,
+}
 
 /// Sorts `objects` by cluster and kind, and indexes what decides.
 ///
@@ -141,6 +160,54 @@ impl ScopedObjects {
 }
 
 // The sets of each cluster after a change, made of those before it.
+
+impl Manifests {
+    /// What decides admission for every cluster: a cluster with manifests of
+    /// its own is decided for by these and the shared ones together.
+    #[must_use]
+    pub fn admission(&self, settings: &AdmissionSettings) -> AdmissionPolicies {
+        let shared = Arc::new(AdmissionSet::new(self.shared.admission.clone(), settings));
+        let clusters = self.clusters.iter();
+        AdmissionPolicies {
+            clusters: clusters
+                .map(|(name, scope)| (name.clone(), scope.beside(&self.shared, &shared, settings)))
+                .collect(),
+            shared,
+        }
+    }
+}
+
+impl Scope {
+    /// What decides admission for the cluster of these objects, beside `shared` ones, of which
+    /// `set` is made.
+    #[must_use]
+    pub fn beside(
+        &self,
+        shared: &Self,
+        set: &AdmissionSet,
+        settings: &AdmissionSettings,
+    ) -> Arc<AdmissionSet> {
+        let objects = joined(shared.admission.clone(), self);
+        Arc::new(set.beside(&self.admission, objects, settings))
+    }
+}
+
+fn joined(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
+    let own = own.admission.clone();
+    shared.validating.extend(own.validating);
+    shared.validating_bindings.extend(own.validating_bindings);
+    shared.mutating.extend(own.mutating);
+    shared.mutating_bindings.extend(own.mutating_bindings);
+    shared.initializers.extend(own.initializers);
+    shared.validating_webhooks.extend(own.validating_webhooks);
+    shared.mutating_webhooks.extend(own.mutating_webhooks);
+    shared.exceptions.extend(own.exceptions);
+    shared.namespaces.extend(own.namespaces);
+    shared.parameters.extend(own.parameters);
+    shared.custom_resources = own.custom_resources;
+    shared.unknown = own.unknown;
+    shared
+}
 
 /// What a change makes of [`Manifests`].
 pub struct ChangedManifests<'o> {

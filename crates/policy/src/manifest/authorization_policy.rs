@@ -19,14 +19,8 @@ const MOST_CONDITIONS: usize = 64;
 /// The most subjects times rules: each subject is indexed with each rule.
 const MAX_SUBJECT_RULES: usize = 200_000;
 
-/// What is made of a policy while it is checked.
-pub(crate) struct CompiledParts {
-    pub(crate) conditions: Vec<authorization::Condition>,
-    pub(crate) validity: Validity,
-}
-
 /// Says everything that is wrong with `policy`. Its conditions are compiled on the way.
-pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) -> CompiledParts {
+pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) -> compile::CompiledParts {
     names::validate_cluster_scoped(&policy.metadata, report);
     let path = FieldPath::root().field("spec");
     let spec = &policy.spec;
@@ -46,7 +40,7 @@ pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) ->
     validate_product(spec, &path, report);
     let conditions = compile_conditions(&spec.conditions, &path.field("conditions"), report);
     validate_failure_policy(spec, &path.field("failurePolicy"), report);
-    CompiledParts {
+    compile::CompiledParts {
         conditions,
         validity: validity(spec, &path, report),
     }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::object::Content;
+use super::validated::Content;
 use crate::document::DocumentSize;
 use crate::field::{Fault, FaultKind, Place};
 

@@ -6,18 +6,16 @@
 use k8s_openapi::api::rbac::v1 as rbac;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
-use super::authorization_policy::CompiledParts;
 use super::report::Report;
 use super::v1alpha1;
 use crate::authorization::{
-    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NonResourceRule, ResourceRule, Role, RoleKind,
-    RoleRef, Rule, Subject, SubjectKind,
+    AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NonResourceRule, ResourceRule,
+    Role, RoleKind, RoleRef, Rule, Subject, SubjectKind,
 };
 use crate::engine::{
-    Deadline, LabelExpression, LabelSelector, LabelSelectorFault, Operator, Requirement, Selectors,
+    LabelExpression, LabelSelector, LabelSelectorFault, Operator, Requirement, Selectors, Validity,
 };
 use crate::field::{FaultKind, FieldPath};
-use portcullis_cel::{CompileBudget, MAX_COMPILED_BYTES, Version};
 
 // === RBAC ===
 
@@ -156,6 +154,12 @@ pub(crate) fn label_selector(selector: meta::LabelSelector) -> Result<LabelSelec
 
 // === AuthorizationPolicy ===
 
+/// What is made of a policy while it is checked.
+pub(crate) struct CompiledParts {
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) validity: Validity,
+}
+
 /// The policy, with what was made of it during validation.
 pub(crate) fn policy(
     policy: v1alpha1::AuthorizationPolicy,
@@ -291,52 +295,6 @@ fn requirement(requirement: v1alpha1::Requirement) -> Requirement<'static> {
             _ => Operator::Unknown(requirement.operator.into()),
         },
         values: requirement.values.into_iter().map(Into::into).collect(),
-    }
-}
-
-// How the expressions of objects are compiled.
-
-/// For which version expressions are compiled, and until when.
-///
-/// Whatever the deadline, the expressions of one object are bounded together, in the work of
-/// compiling them and in the memory that they take then ([`CompileBudget`]).
-#[derive(Debug, Clone, Copy)]
-pub struct Compilation<'c> {
-    /// Whose API server they are for.
-    pub version: Version,
-    /// When to give up: what is not compiled by then is at fault.
-    pub deadline: Deadline<'c>,
-}
-
-/// How those of one object are.
-pub(crate) struct ObjectCompilation<'c> {
-    pub(crate) version: Version,
-    pub(crate) budget: CompileBudget<'c>,
-}
-
-/// Without a deadline.
-impl From<Version> for Compilation<'_> {
-    fn from(version: Version) -> Self {
-        Self {
-            version,
-            deadline: Deadline::NEVER,
-        }
-    }
-}
-
-impl<'c> Compilation<'c> {
-    pub(crate) fn of_object(self) -> ObjectCompilation<'c> {
-        ObjectCompilation {
-            version: self.version,
-            budget: self.deadline.compile_budget(),
-        }
-    }
-}
-
-impl ObjectCompilation<'_> {
-    /// How many bytes its programs take.
-    pub(crate) const fn compiled_bytes(&self) -> usize {
-        MAX_COMPILED_BYTES - self.budget.bytes()
     }
 }
 

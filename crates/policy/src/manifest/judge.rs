@@ -3,8 +3,9 @@
 
 use serde_json::Value;
 
-use super::object::{Content, ManifestObject};
-use super::{Compilation, lint, namespace, object};
+use super::report::Compilation;
+use super::validated::{Content, ManifestObject};
+use super::{lint, namespace, object};
 use crate::authorization::PolicySet;
 use crate::document::{Document, Node};
 use crate::engine::admission::{AdmissionSet, Operation, Request, StatusCause};

@@ -4,7 +4,8 @@
 //!
 //! - `policy`: one AuthorizationPolicy; `lockout`: Denies over everybody, and over subjects about
 //!   which no API server asks; `unreachable`: rules that others cover; `impersonation`
-//! - `binding`: RBAC roles, bindings, and what they grant
+//! - `binding`: RBAC roles, bindings, and what they grant, by `builtin`: roles and groups of every
+//!   cluster
 //! - `admission`: admission policies with their bindings, parameters and exceptions; `types`:
 //!   expressions that cannot work; `labels`: selectors that select nothing; `left_out`: rules
 //!   about objects that are never sent for review
@@ -22,6 +23,7 @@ mod lockout;
 mod policy;
 mod types;
 mod unreachable;
+mod warnings;
 mod webhook;
 
 pub(crate) use binding::BindingLint;
@@ -32,16 +34,17 @@ pub(crate) use lockout::{lock_out, spec_hash};
 
 use std::sync::Arc;
 
-use super::Options;
 use super::admission::AdmissionObject;
-use super::object::{Content, KeptDocument, ManifestObject};
-use super::source::SourceObjects;
+use super::source::Options;
+use super::source_objects::SourceObjects;
+use super::validated::{Content, ManifestObject};
 use crate::authorization::{AuthorizationPolicy, PolicySet};
 use crate::engine::Time;
 use crate::engine::admission::exceptions::Exception;
 use crate::engine::admission::{AdmissionSet, Applicability};
-use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use crate::field::{Fault, Faults, FieldPath};
 use left_out::RuleOwner;
+use warnings::Lint;
 
 /// Looks at all objects of `sources`, each of which is valid.
 pub(crate) fn lint(
@@ -217,23 +220,6 @@ pub(crate) fn exception_alone(
         has_namespaces: policies.knows_namespaces(),
     };
     admission::lint_exception(written, &around, Some(now), &mut lint);
-}
-
-/// Collects the warnings about one object.
-struct Lint<'a> {
-    document: &'a KeptDocument,
-    faults: &'a mut Faults,
-}
-
-impl Lint<'_> {
-    fn suspicious(&mut self, path: &FieldPath, message: impl Into<String>) {
-        self.warn(FaultKind::Suspicious, path, message);
-    }
-
-    fn warn(&mut self, kind: FaultKind, path: &FieldPath, message: impl Into<String>) {
-        self.faults
-            .push(Fault::warning(self.document.place(path.clone()), kind, message));
-    }
 }
 
 #[cfg(test)]

@@ -7,12 +7,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 
-use super::report::Report;
+use super::report::{Report, Syntax};
 use crate::engine::{is_label_key, label_key_faults, label_value_faults};
 use crate::field::FieldPath;
-
-/// The outcome of a check: the rule that the text breaks.
-pub(crate) type Syntax = Result<(), &'static str>;
 
 const SUBDOMAIN: &str = "must be a DNS subdomain: at most 253 of a-z, 0-9, `-` and `.`, each part beginning \
                          and ending with a letter or digit";

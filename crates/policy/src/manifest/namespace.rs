@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::object::{Content, ManifestObject};
+use super::names;
 use super::report::Report;
-use super::{Options, names};
+use super::source::Options;
+use super::validated::{Content, ManifestObject};
 use crate::authorization::AuthorizationPolicy;
 use crate::document::{Document, Node, Value};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};

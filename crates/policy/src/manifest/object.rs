@@ -1,71 +1,21 @@
-//! One object of a manifest: decoded, validated, with its position.
+//! Reads one object of a manifest: decoded, validated, with its position.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
-use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use k8s_openapi::api::rbac::v1 as rbac_v1;
 use serde::de::DeserializeOwned;
 
-use super::admission::{self, AdmissionObject};
-use super::compile::{self, Compilation, ObjectCompilation};
 use super::kind::{self, ManifestKind};
 use super::lint::known::is_namespaced;
 use super::rbac::{self, Rbac};
-use super::report::Report;
-use super::validated::{ObjectIdentity, ObjectOrigin, ValidatedObject};
-use super::{admission_exception, authorization_policy, namespace, object_set, v1alpha1};
-use crate::authorization::{AuthorizationPolicy, Binding, Role};
-use crate::document::{Document, PackedDocument};
-use crate::engine::admission::STATIC_SUFFIX;
-use crate::engine::admission::exceptions::Exception;
-use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
-
-/// A valid object and its document.
-#[derive(Debug, Clone)]
-pub(crate) struct ManifestObject {
-    /// As written.
-    pub(crate) document: KeptDocument,
-    /// Shared by every set that has it.
-    pub(crate) valid: Arc<ValidatedObject>,
-    /// The warnings that depend on nothing else, once they were found.
-    pub(crate) warnings: OnceLock<Box<[Fault]>>,
-}
-
-/// What an object says.
-#[derive(Debug, Clone)]
-pub(crate) enum Content {
-    /// A Role or ClusterRole.
-    Role(Arc<Role>),
-    /// A RoleBinding or ClusterRoleBinding.
-    Binding(Arc<Binding>),
-    Policy(Arc<AuthorizationPolicy>),
-    Exception(Arc<Exception>),
-    /// The labels of the namespace.
-    Namespace(Arc<BTreeMap<String, String>>),
-    Admission(AdmissionObject),
-    Parameter,
-}
-
-impl ManifestObject {
-    /// The object that `document` was read to.
-    pub(crate) fn new(document: Document, valid: Arc<ValidatedObject>) -> Self {
-        Self {
-            document: KeptDocument::new(document, &valid.content),
-            valid,
-            warnings: OnceLock::new(),
-        }
-    }
-}
-
-impl Deref for ManifestObject {
-    type Target = ValidatedObject;
-
-    fn deref(&self) -> &ValidatedObject {
-        &self.valid
-    }
-}
+use super::report::{Compilation, ObjectCompilation, Report};
+use super::validated::{Content, ManifestObject, ObjectOrigin, ValidatedObject};
+use super::{admission, admission_exception, authorization_policy, compile, namespace, v1alpha1};
+use crate::document::{Document, Node, Value};
+use crate::engine::admission::apply::{self, DecodeError, DecodeMode};
+use crate::engine::admission::{GroupVersionKind, STATIC_SUFFIX};
+use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use portcullis_cel::{Version, json};
 
 /// Reads `document`, and compiles its expressions; what is wrong with it goes to `faults`, and
 /// then there is no object.
@@ -101,6 +51,33 @@ pub(crate) fn read_alone(
     };
     let compiled_bytes = compilation.compiled_bytes();
     content.map(|content| ValidatedObject::new(document, cluster, content, origin, compiled_bytes))
+}
+
+impl ValidatedObject {
+    /// Reads one object that came by itself, of the only `cluster` it holds for, and compiles its
+    /// expressions for `version`.
+    ///
+    /// Blocks for as long as its expressions take to compile, some tenths of a second at most.
+    ///
+    /// # Errors
+    ///
+    /// Every fault of the object; what decides nothing, such as cases for
+    /// `portcullis test`, is one too.
+    pub fn read(document: Document, cluster: Arc<str>, version: Version) -> Result<Self, Faults> {
+        let mut faults = Faults::new();
+        let origin = ObjectOrigin::ApiServer;
+        match read_alone(&document, Some(cluster), origin, version.into(), &mut faults) {
+            Some(object) => Ok(object),
+            None => {
+                if !faults.has_errors() {
+                    let place = document.place(FieldPath::root().field("kind"));
+                    let message = "objects of this kind are not used";
+                    faults.push(Fault::error(place, FaultKind::NotSupported, message));
+                }
+                Err(faults)
+            }
+        }
+    }
 }
 
 fn content(
@@ -197,7 +174,7 @@ fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
         ignore("namespace", message);
     }
     let mut report = Report::new(document, faults);
-    object_set::validate(document, &mut report);
+    validate_types(document, &mut report);
     let is_usable = report.is_valid() && unplaced.is_none();
     is_usable.then_some(Content::Parameter)
 }
@@ -216,107 +193,57 @@ fn unplaced(document: &Document) -> Option<String> {
     })
 }
 
-// === duplicates ===
-
-/// Reports each object that holds for a cluster together with an earlier one of the same identity.
-pub(crate) fn refuse_duplicates<'o>(objects: impl Iterator<Item = &'o ManifestObject>, faults: &mut Faults) {
-    let mut seen = SeenObjects::default();
-    for (place, object) in objects.enumerate() {
-        if let Some(first) = seen.meets(object) {
-            let path = FieldPath::root().field("metadata").field("name");
-            let message = format!(
-                "the same object is also at {}{}",
-                position(first),
-                reach(first, object)
-            );
-            faults.push(Fault::error(
-                object.document.place(path),
-                FaultKind::Duplicate,
-                message,
-            ));
+/// Checks an object of a kind that is built into Kubernetes: each value is of its
+/// field's type, as the API server demands (`data: {a: yes}` in a ConfigMap is
+/// not). Fields that are not known may be those of later versions.
+fn validate_types(document: &Document, report: &mut Report<'_>) {
+    let (Some(object), Ok(nothing)) = (admission::json(document), json::Document::parse("{}")) else {
+        return;
+    };
+    let api_version = document.text("apiVersion").unwrap_or_default();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kind = GroupVersionKind {
+        group: group.into(),
+        version: version.into(),
+        kind: document.text("kind").unwrap_or_default().into(),
+    };
+    let decoded = apply::decode(&kind, nothing.root(), object.root(), DecodeMode::Lenient);
+    let Err(DecodeError::Mismatches(mismatches)) = decoded else {
+        return;
+    };
+    for mismatch in mismatches.iter() {
+        let path = field_path(document.root(), &mismatch.path);
+        let mut message = mismatch.message.clone();
+        if message.starts_with("expected string, got") {
+            message.push_str("; put it in quotes");
         }
-        seen.note(place, object);
+        report.fault(FaultKind::TypeInvalid, &path, message);
     }
 }
 
-/// The first objects of each identity, with their places among all.
-#[derive(Default)]
-struct SeenObjects<'o> {
-    /// Whatever they hold for.
-    first: HashMap<&'o ObjectIdentity, &'o ManifestObject>,
-    /// That hold for this cluster alone, or for every one.
-    of: HashMap<(&'o ObjectIdentity, Option<&'o str>), (usize, &'o ManifestObject)>,
-}
-
-impl<'o> SeenObjects<'o> {
-    /// The first that holds for a cluster for which `object` holds too.
-    fn meets(&self, object: &'o ManifestObject) -> Option<&'o ManifestObject> {
-        let identity = object.identity();
-        let Some(cluster) = object.cluster.as_deref() else {
-            return self.first.get(identity).copied();
+/// `.data.a.yaml` as a path: the object decides which dots separate keys.
+fn field_path(root: &Node, written: &str) -> FieldPath {
+    let (mut path, mut node, mut rest) = (FieldPath::root(), root, written);
+    while !rest.is_empty() {
+        let step = match &node.value {
+            Value::Map(entries) => {
+                let found = entries.iter().filter_map(|entry| {
+                    let rest = rest.strip_prefix('.')?.strip_prefix(entry.key.as_str())?;
+                    let is_whole = rest.is_empty() || rest.starts_with(['.', '[']);
+                    is_whole.then_some((entry, rest))
+                });
+                let longest = found.max_by_key(|(entry, _)| entry.key.len());
+                longest.map(|(entry, rest)| (path.field(&entry.key), &entry.value, rest))
+            }
+            Value::List(items) => rest.strip_prefix('[').and_then(|rest| {
+                let (index, rest) = rest.split_once(']')?;
+                let index = index.parse().ok()?;
+                items.get(index).map(|item| (path.index(index), item, rest))
+            }),
+            _ => None,
         };
-        let meeting = [None, Some(cluster)].map(|of| self.of.get(&(identity, of)));
-        let first = meeting.into_iter().flatten().min_by_key(|(place, _)| *place);
-        first.map(|(_, object)| *object)
+        let Some(step) = step else { break };
+        (path, node, rest) = step;
     }
-
-    fn note(&mut self, place: usize, object: &'o ManifestObject) {
-        let identity = object.identity();
-        self.first.entry(identity).or_insert(object);
-        let of = (identity, object.cluster.as_deref());
-        self.of.entry(of).or_insert((place, object));
-    }
-}
-
-fn position(object: &ManifestObject) -> String {
-    let place = object.document.place(FieldPath::root());
-    format!("{}:{}", place.file.as_deref().unwrap_or_default(), place.line)
-}
-
-/// Says which cluster both are for, where that is not plain.
-fn reach(first: &ManifestObject, second: &ManifestObject) -> String {
-    match (&first.cluster, &second.cluster) {
-        (None, Some(cluster)) => format!(" for every cluster, `{cluster}` included"),
-        (Some(cluster), None) => {
-            format!(" for the cluster `{cluster}`, and this one holds for every cluster")
-        }
-        _ => String::new(),
-    }
-}
-
-// The document of an object, kept to place what is found out about it later.
-
-/// A document, packed where there may be very many of its kind and no expressions in it.
-#[derive(Debug, Clone)]
-pub(crate) enum KeptDocument {
-    Whole(Box<Document>),
-    Packed(PackedDocument),
-}
-
-impl KeptDocument {
-    /// The `document` of an object that says `content`.
-    pub(crate) fn new(document: Document, content: &Content) -> Self {
-        match content {
-            Content::Role(_) | Content::Binding(_) | Content::Namespace(_) | Content::Parameter => {
-                Self::Packed(PackedDocument::new(&document))
-            }
-            Content::Policy(_) | Content::Exception(_) | Content::Admission(_) => {
-                Self::Whole(Box::new(document))
-            }
-        }
-    }
-
-    /// The document; borrowed but for those of [`Role`]s,
-    /// bindings, Namespaces and parameters.
-    pub(crate) fn get(&self) -> Cow<'_, Document> {
-        match self {
-            Self::Whole(document) => Cow::Borrowed(document),
-            Self::Packed(packed) => Cow::Owned(packed.unpack()),
-        }
-    }
-
-    /// As [`Document::place`].
-    pub(crate) fn place(&self, path: FieldPath) -> Place {
-        self.get().place(path)
-    }
+    path
 }

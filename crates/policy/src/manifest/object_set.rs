@@ -6,17 +6,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::lint::{self, BindingLint};
-use super::object::{self, KeptDocument, ManifestObject};
-use super::report::Report;
-use super::source::SourceObjects;
-use super::validated::{ObjectIdentity, ValidatedObject};
-use super::{Options, Source, admission, namespace};
-use crate::document::{Document, Node, Value};
-use crate::engine::admission::GroupVersionKind;
-use crate::engine::admission::apply::{self, DecodeError, DecodeMode};
+use super::namespace;
+use super::source::{Options, Source};
+use super::source_objects::SourceObjects;
+use super::validated::{KeptDocument, ManifestObject, ObjectIdentity, ValidatedObject};
+use crate::document::Document;
 use crate::engine::groups::RBAC;
-use crate::field::{FaultKind, Faults, FieldPath};
-use portcullis_cel::json;
+use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// The objects of some sources, valid by themselves and together.
 pub struct ObjectSet {
@@ -48,7 +44,7 @@ impl ObjectSet {
             faults.extend(source.faults().iter().cloned());
         }
         if may_have_duplicates(&sources, earlier) {
-            object::refuse_duplicates(sources.iter().flat_map(|source| source.objects()), &mut faults);
+            refuse_duplicates(sources.iter().flat_map(|source| source.objects()), &mut faults);
         }
         let others: Vec<&ManifestObject> = sources.iter().flat_map(|source| source.others()).collect();
         namespace::require(&others, options, &mut faults);
@@ -267,67 +263,76 @@ impl<'s> NewIdentities<'s> {
     }
 }
 
-// Objects that admission policies take as parameters, of whatever kind.
-
-/// Checks an object of a kind that is built into Kubernetes: each value is of its
-/// field's type, as the API server demands (`data: {a: yes}` in a ConfigMap is
-/// not). Fields that are not known may be those of later versions.
-pub(crate) fn validate(document: &Document, report: &mut Report<'_>) {
-    let (Some(object), Ok(nothing)) = (admission::json(document), json::Document::parse("{}")) else {
-        return;
-    };
-    let api_version = document.text("apiVersion").unwrap_or_default();
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let kind = GroupVersionKind {
-        group: group.into(),
-        version: version.into(),
-        kind: document.text("kind").unwrap_or_default().into(),
-    };
-    let decoded = apply::decode(&kind, nothing.root(), object.root(), DecodeMode::Lenient);
-    let Err(DecodeError::Mismatches(mismatches)) = decoded else {
-        return;
-    };
-    for mismatch in mismatches.iter() {
-        let path = field_path(document.root(), &mismatch.path);
-        let mut message = mismatch.message.clone();
-        if message.starts_with("expected string, got") {
-            message.push_str("; put it in quotes");
+/// Reports each object that holds for a cluster together with an earlier one of the same identity.
+pub(crate) fn refuse_duplicates<'o>(objects: impl Iterator<Item = &'o ManifestObject>, faults: &mut Faults) {
+    let mut seen = SeenObjects::default();
+    for (place, object) in objects.enumerate() {
+        if let Some(first) = seen.meets(object) {
+            let path = FieldPath::root().field("metadata").field("name");
+            let message = format!(
+                "the same object is also at {}{}",
+                position(first),
+                reach(first, object)
+            );
+            faults.push(Fault::error(
+                object.document.place(path),
+                FaultKind::Duplicate,
+                message,
+            ));
         }
-        report.fault(FaultKind::TypeInvalid, &path, message);
+        seen.note(place, object);
     }
 }
 
-/// `.data.a.yaml` as a path: the object decides which dots separate keys.
-fn field_path(root: &Node, written: &str) -> FieldPath {
-    let (mut path, mut node, mut rest) = (FieldPath::root(), root, written);
-    while !rest.is_empty() {
-        let step = match &node.value {
-            Value::Map(entries) => {
-                let found = entries.iter().filter_map(|entry| {
-                    let rest = rest.strip_prefix('.')?.strip_prefix(entry.key.as_str())?;
-                    let is_whole = rest.is_empty() || rest.starts_with(['.', '[']);
-                    is_whole.then_some((entry, rest))
-                });
-                let longest = found.max_by_key(|(entry, _)| entry.key.len());
-                longest.map(|(entry, rest)| (path.field(&entry.key), &entry.value, rest))
-            }
-            Value::List(items) => rest.strip_prefix('[').and_then(|rest| {
-                let (index, rest) = rest.split_once(']')?;
-                let index = index.parse().ok()?;
-                items.get(index).map(|item| (path.index(index), item, rest))
-            }),
-            _ => None,
+/// The first objects of each identity, with their places among all.
+#[derive(Default)]
+struct SeenObjects<'o> {
+    /// Whatever they hold for.
+    first: HashMap<&'o ObjectIdentity, &'o ManifestObject>,
+    /// That hold for this cluster alone, or for every one.
+    of: HashMap<(&'o ObjectIdentity, Option<&'o str>), (usize, &'o ManifestObject)>,
+}
+
+impl<'o> SeenObjects<'o> {
+    /// The first that holds for a cluster for which `object` holds too.
+    fn meets(&self, object: &'o ManifestObject) -> Option<&'o ManifestObject> {
+        let identity = object.identity();
+        let Some(cluster) = object.cluster.as_deref() else {
+            return self.first.get(identity).copied();
         };
-        let Some(step) = step else { break };
-        (path, node, rest) = step;
+        let meeting = [None, Some(cluster)].map(|of| self.of.get(&(identity, of)));
+        let first = meeting.into_iter().flatten().min_by_key(|(place, _)| *place);
+        first.map(|(_, object)| *object)
     }
-    path
+
+    fn note(&mut self, place: usize, object: &'o ManifestObject) {
+        let identity = object.identity();
+        self.first.entry(identity).or_insert(object);
+        let of = (identity, object.cluster.as_deref());
+        self.of.entry(of).or_insert((place, object));
+    }
+}
+
+fn position(object: &ManifestObject) -> String {
+    let place = object.document.place(FieldPath::root());
+    format!("{}:{}", place.file.as_deref().unwrap_or_default(), place.line)
+}
+
+/// Says which cluster both are for, where that is not plain.
+fn reach(first: &ManifestObject, second: &ManifestObject) -> String {
+    match (&first.cluster, &second.cluster) {
+        (None, Some(cluster)) => format!(" for every cluster, `{cluster}` included"),
+        (Some(cluster), None) => {
+            format!(" for the cluster `{cluster}`, and this one holds for every cluster")
+        }
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Options, Source, load};
     use super::*;
+    use crate::manifest::load;
     use portcullis_cel::Version;
 
     /// A file of one binding, called `name`, of a cluster or of all.

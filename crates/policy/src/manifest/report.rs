@@ -1,14 +1,12 @@
-//! Collects the faults of one object.
+//! Collects the faults of one object, and says for what its expressions are compiled.
 
 use std::cmp::Ordering;
 
 use crate::document::Document;
+use crate::engine::Deadline;
 use crate::engine::text::truncate_with_mark;
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
-use portcullis_cel::{CompileBudget, CompileError, Version};
-
-use super::compile::ObjectCompilation;
-use super::names::Syntax;
+use portcullis_cel::{CompileBudget, CompileError, MAX_COMPILED_BYTES, Version};
 
 /// How many errors of one document are told: nobody reads more, and each is longer than what it is
 /// about.
@@ -16,6 +14,53 @@ pub(crate) const MAX_ERRORS: usize = 100;
 
 /// How much of an expression a message quotes, in bytes.
 const MAX_QUOTED_BYTES: usize = 512;
+
+/// The outcome of a check: the rule that the text breaks.
+pub(crate) type Syntax = Result<(), &'static str>;
+
+/// For which version expressions are compiled, and until when.
+///
+/// Whatever the deadline, the expressions of one object are bounded together, in the work of
+/// compiling them and in the memory that they take then ([`CompileBudget`]).
+#[derive(Debug, Clone, Copy)]
+pub struct Compilation<'c> {
+    /// Whose API server they are for.
+    pub version: Version,
+    /// When to give up: what is not compiled by then is at fault.
+    pub deadline: Deadline<'c>,
+}
+
+/// How those of one object are.
+pub(crate) struct ObjectCompilation<'c> {
+    pub(crate) version: Version,
+    pub(crate) budget: CompileBudget<'c>,
+}
+
+/// Without a deadline.
+impl From<Version> for Compilation<'_> {
+    fn from(version: Version) -> Self {
+        Self {
+            version,
+            deadline: Deadline::NEVER,
+        }
+    }
+}
+
+impl<'c> Compilation<'c> {
+    pub(crate) fn of_object(self) -> ObjectCompilation<'c> {
+        ObjectCompilation {
+            version: self.version,
+            budget: self.deadline.compile_budget(),
+        }
+    }
+}
+
+impl ObjectCompilation<'_> {
+    /// How many bytes its programs take.
+    pub(crate) const fn compiled_bytes(&self) -> usize {
+        MAX_COMPILED_BYTES - self.budget.bytes()
+    }
+}
 
 /// Collects what is wrong with one document.
 pub(crate) struct Report<'a> {
@@ -158,3 +203,6 @@ pub(crate) fn within(document: &Document, path: &FieldPath, error: &CompileError
     };
     (place, wrong)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,341 +1,61 @@
-//! The objects of one source, read by itself: from text to documents to objects.
+//! What manifests are read from: sources, their streams of documents and lists of either sort,
+//! flattened; and what the configuration says about them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 
-use super::budget::{MemoryBudget, SourceLimits, kept_bytes};
 use super::kind::group;
-use super::lint::{lock_out, spec_hash};
-use super::object::{Content, ManifestObject};
-use super::validated::{ObjectIdentity, ValidatedObject, digest};
-use super::{Compilation, Source, object};
 use crate::authorization::NeverDeny;
+use crate::authorization::authorizer::Authorizer;
+use crate::authorization::matching::ClusterScoped;
 use crate::document;
 use crate::document::{Document, Entry, Node, ParseLimits, Value};
-use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use crate::engine::Time;
+use crate::engine::admission::matching::MissingNamespace;
+use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use portcullis_cel::Version;
 
-/// The most values of one document of a source: of one object, where each takes three bytes, as many
-/// as an API server takes; as a list some 40,000 RoleBindings.
-const MAX_VALUES: usize = 1 << 20;
-
-/// What one source says, whatever others say. Sets that have the same source share it.
-pub struct SourceObjects {
-    cluster: Option<Arc<str>>,
-    /// What its expressions are compiled for.
-    version: Version,
-    /// In the order written.
-    objects: Vec<ManifestObject>,
-    /// The places of those that are no bindings.
-    others: Vec<usize>,
-    /// A digest of the identity of each.
-    identities: Box<[u64]>,
-    faults: Faults,
-    /// What the objects take in memory, at most.
-    bytes: usize,
-}
-
-impl SourceObjects {
-    /// Reads `source`, and compiles its expressions. Objects that are as `earlier`
-    /// has them, the same file as it was before, are shared with it, and neither validated nor
-    /// compiled again where that was read for the same version.
-    ///
-    /// Blocks for as long as expressions take to compile, but for a deadline.
-    #[must_use]
-    pub fn read<'c>(
-        source: &Source,
-        compilation: impl Into<Compilation<'c>>,
-        earlier: Option<&Self>,
-    ) -> Self {
-        Self::read_within(source, compilation, earlier, None)
-    }
-
-    /// The same within `limits`. The first object that is beyond them is a fault, and nothing more
-    /// is read.
-    #[must_use]
-    pub fn read_within<'c>(
-        source: &Source,
-        compilation: impl Into<Compilation<'c>>,
-        earlier: Option<&Self>,
-        limits: Option<SourceLimits<'_>>,
-    ) -> Self {
-        let compilation = compilation.into();
-        let version = compilation.version;
-        let cluster: Option<Arc<str>> = source.cluster.as_deref().map(Into::into);
-        let known = earlier
-            .filter(|earlier| earlier.cluster == cluster && earlier.version == version)
-            .map(KnownObjects::new);
-        let mut faults = Faults::new();
-        let (mut objects, mut bytes) = (Vec::new(), 0);
-        let parse_limits = ParseLimits {
-            max_values: MAX_VALUES,
-            long_documents: limits.map(|limits| limits.long_documents),
-        };
-        let is_read = each_document(source, parse_limits, &mut faults, |document, faults| {
-            let size = document.root().size();
-            let object = match known.as_ref().and_then(|known| known.find(&document)) {
-                Some(valid) => Some(ManifestObject::new(document, valid)),
-                None => object::read(document, cluster.clone(), compilation, faults),
-            };
-            let Some(object) = object else {
-                return ControlFlow::Continue(());
-            };
-            let taken = kept_bytes(&object.content, size) + object.compiled_bytes();
-            bytes += taken;
-            if let Some(limits) = limits
-                && !limits.memory.take(taken)
-            {
-                let place = object.document.place(FieldPath::root());
-                faults.push(limits.memory.fault(place, cluster.as_deref()));
-                objects = Vec::new();
-                return ControlFlow::Break(());
-            }
-            objects.push(object);
-            ControlFlow::Continue(())
-        });
-        if !is_read {
-            objects = Vec::new();
-        }
-        Self {
-            bytes,
-            ..Self::of(cluster, version, objects, faults)
-        }
-    }
-
-    /// The same, where an object with faults is read without the values that have them, and what is
-    /// wrong with it then goes to `hidden`. It decides nothing.
-    pub(crate) fn read_mended(source: &Source, version: Version, hidden: &mut Faults) -> Self {
-        let cluster: Option<Arc<str>> = source.cluster.as_deref().map(Into::into);
-        let mut objects = Vec::new();
-        each_document(source, ParseLimits::NONE, &mut Faults::new(), |document, _| {
-            objects.extend(read_mended(document, cluster.as_ref(), version, hidden));
-            ControlFlow::Continue(())
-        });
-        Self::of(cluster, version, objects, Faults::new())
-    }
-
-    /// Nothing of the objects of `file`, which do not fit into `memory` any more.
-    #[must_use]
-    pub fn beyond(&self, memory: &MemoryBudget, file: &Path) -> Self {
-        let mut faults = Faults::new();
-        faults.push(memory.fault(Place::of_file(file), self.cluster()));
-        Self::of(self.cluster.clone(), self.version, Vec::new(), faults)
-    }
-
-    fn of(cluster: Option<Arc<str>>, version: Version, objects: Vec<ManifestObject>, faults: Faults) -> Self {
-        let is_other =
-            |(_, object): &(usize, &ManifestObject)| !matches!(object.content, Content::Binding(_));
-        Self {
-            others: objects
-                .iter()
-                .enumerate()
-                .filter(is_other)
-                .map(|(place, _)| place)
-                .collect(),
-            identities: objects.iter().map(|object| object.identity().digest()).collect(),
-            cluster,
-            version,
-            objects,
-            faults,
-            bytes: 0,
-        }
-    }
-
-    /// The same without the objects that are among `identities`.
-    pub(crate) fn without(&self, identities: &HashSet<&ObjectIdentity>) -> Self {
-        let kept = self
-            .objects
-            .iter()
-            .filter(|object| !identities.contains(object.identity()));
-        let kept = kept.cloned().collect();
-        Self {
-            bytes: self.bytes,
-            ..Self::of(self.cluster.clone(), self.version, kept, self.faults.clone())
-        }
-    }
-
-    /// The policies that lock out, unconfirmed, beside those that `never_deny` protects, each with
-    /// what `check` says about it. One of which `earlier` has the same spec is none of them.
-    #[must_use]
-    pub fn lock_outs(&self, never_deny: &NeverDeny, earlier: &[&Self]) -> Vec<(ObjectIdentity, Fault)> {
-        let refused = |object: &ManifestObject| {
-            let Content::Policy(policy) = &object.content else {
-                return None;
-            };
-            let document = object.document.get();
-            let (path, message) = lock_out(policy, &document, never_deny)?;
-            let before = earlier.iter().find_map(|source| source.find(object.identity()));
-            let is_same = |before: &ManifestObject| spec_hash(&before.document.get()) == spec_hash(&document);
-            if before.is_some_and(is_same) {
-                return None;
-            }
-            let kept = if before.is_some() {
-                "its last good version stays in force"
-            } else {
-                "it is not in force"
-            };
-            let message = format!("held back by `reload.refuse`, {kept}: {message}");
-            let fault = Fault::error(document.place(path), FaultKind::Forbidden, message);
-            Some((object.identity().clone(), fault))
-        };
-        self.others().filter_map(refused).collect()
-    }
-
-    /// The same where each object among `held_back` is as one of `earlier` has it, or is not there.
-    #[must_use]
-    pub fn holding_back(&self, held_back: &HashSet<&ObjectIdentity>, earlier: &[&Self]) -> Self {
-        let last_good = |object: &ManifestObject| {
-            if !held_back.contains(object.identity()) {
-                return Some(object.clone());
-            }
-            earlier
-                .iter()
-                .find_map(|source| source.find(object.identity()))
-                .cloned()
-        };
-        let objects = self.objects.iter().filter_map(last_good).collect();
-        Self {
-            bytes: self.bytes,
-            ..Self::of(self.cluster.clone(), self.version, objects, self.faults.clone())
-        }
-    }
-
-    fn find(&self, identity: &ObjectIdentity) -> Option<&ManifestObject> {
-        let digest = identity.digest();
-        let mut objects = self.identities.iter().zip(&self.objects);
-        objects
-            .find(|(own, object)| **own == digest && object.identity() == identity)
-            .map(|(_, object)| object)
-    }
-
-    /// The objects as a text that is read to the same ones.
-    #[must_use]
-    pub fn to_text(&self) -> String {
-        let yaml = |object: &ManifestObject| document::to_yaml(&object.document.get().root().to_json());
-        let objects: Vec<String> = self.objects.iter().map(yaml).collect();
-        objects.join("---\n")
-    }
-
-    /// What its expressions are compiled for.
-    #[must_use]
-    pub const fn version(&self) -> Version {
-        self.version
-    }
-
+/// The text of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The file's name, for messages.
+    pub file: String,
+    /// YAML, in any number of documents, or JSON.
+    pub text: String,
     /// The only cluster that its objects hold for; `None` for every cluster.
-    #[must_use]
-    pub fn cluster(&self) -> Option<&str> {
-        self.cluster.as_deref()
-    }
-
-    /// How many bytes its objects take in memory at most, besides what is shared with other sources.
-    #[must_use]
-    pub const fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// The objects, in the order written.
-    pub fn valid(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
-        self.objects.iter().map(|object| &object.valid)
-    }
-
-    pub(crate) fn objects(&self) -> impl Iterator<Item = &ManifestObject> {
-        self.objects.iter()
-    }
-
-    /// Those that are no bindings, each with its place among all.
-    pub(crate) fn others_in_place(&self) -> impl Iterator<Item = (usize, &ManifestObject)> {
-        self.others
-            .iter()
-            .filter_map(|&place| Some((place, self.objects.get(place)?)))
-    }
-
-    /// Those that are no bindings.
-    pub(crate) fn others(&self) -> impl Iterator<Item = &ManifestObject> {
-        self.others_in_place().map(|(_, object)| object)
-    }
-
-    pub(crate) fn has_bindings(&self) -> bool {
-        self.others.len() < self.objects.len()
-    }
-
-    /// A digest of the identity of each object.
-    pub(crate) fn identities(&self) -> &[u64] {
-        &self.identities
-    }
-
-    /// What is wrong with it.
-    pub(crate) const fn faults(&self) -> &Faults {
-        &self.faults
-    }
+    pub cluster: Option<String>,
 }
 
-/// How often an object is read without the values that had faults.
-const MAX_MENDINGS: usize = 4;
-
-/// The object without its faulty values, if it is one without them. What is wrong with it when they
-/// are left out, and not because they are, goes to `hidden`.
-fn read_mended(
-    mut document: Document,
-    cluster: Option<&Arc<str>>,
-    version: Version,
-    hidden: &mut Faults,
-) -> Option<ManifestObject> {
-    let mut left_out: Vec<FieldPath> = Vec::new();
-    for _ in 0..=MAX_MENDINGS {
-        let mut found = Faults::new();
-        let object = object::read(document.clone(), cluster.cloned(), version.into(), &mut found);
-        let is_missing = |fault: &Fault| fault.kind == FaultKind::Required;
-        if !left_out.is_empty() {
-            let is_related = |fault: &Fault| left_out.iter().any(|path| path.is_related(&fault.place.path));
-            let is_new = |fault: &&Fault| !is_missing(fault) && !is_related(fault);
-            hidden.extend(found.iter().filter(is_new).cloned());
-        }
-        if object.is_some() {
-            return object;
-        }
-        // What lacks a value that was left out is left out next.
-        let is_used = |fault: &Fault| !left_out.is_empty() || !is_missing(fault);
-        let faulty = found.into_iter().filter(is_used);
-        let paths: Vec<FieldPath> = faulty.map(|fault| fault.place.path).collect();
-        let mut left_out_any = false;
-        for path in &paths {
-            left_out_any |= document.leave_out(path);
-        }
-        if !left_out_any {
-            return None;
-        }
-        left_out.extend(paths);
-    }
-    None
+/// What the configuration says about manifests.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Options {
+    /// Whom no Deny can hold up.
+    pub never_deny: NeverDeny,
+    /// The clusters that callers speak for; none: one without a name.
+    pub clusters: BTreeSet<String>,
+    /// The clusters whose objects are watched, Namespaces among them.
+    pub watched: BTreeSet<String>,
+    /// The custom resources without namespace of each cluster, as far as it is known.
+    pub cluster_scoped: BTreeMap<String, ClusterScoped>,
+    /// What becomes of requests in a namespace of which nothing tells, to warn of it.
+    pub missing_namespace: MissingNamespace,
+    /// What expressions are compiled for.
+    pub cel_version: Version,
+    /// When it is read, to warn of what holds no more; `None`: of nothing.
+    pub now: Option<Time>,
+    /// The webhooks of the API server's own AuthorizationConfiguration, to warn of Denies that it
+    /// never asks about; empty where it is not known.
+    pub api_server_webhooks: Vec<Authorizer>,
 }
 
-/// Objects by what they say.
-struct KnownObjects<'e>(HashMap<u64, Vec<&'e ManifestObject>>);
-
-impl<'e> KnownObjects<'e> {
-    fn new(earlier: &'e SourceObjects) -> Self {
-        let mut known: HashMap<u64, Vec<&ManifestObject>> = HashMap::new();
-        for object in &earlier.objects {
-            known.entry(object.valid.digest()).or_default().push(object);
-        }
-        Self(known)
-    }
-
-    /// The object that says the same as `document`.
-    fn find(&self, document: &Document) -> Option<Arc<ValidatedObject>> {
-        let same = self.0.get(&digest(document))?;
-        let same = same
-            .iter()
-            .find(|object| object.document.get().root().says_the_same(document.root()));
-        same.map(|object| Arc::clone(&object.valid))
+impl Options {
+    /// The custom resources without namespace of `cluster`, as far as it is known.
+    pub(crate) fn scoped(&self, cluster: &str) -> &ClusterScoped {
+        static NONE: ClusterScoped = ClusterScoped::NONE;
+        self.cluster_scoped.get(cluster).unwrap_or(&NONE)
     }
 }
-
-// A source's text, to its objects: streams of documents, and lists of either
-// sort, flattened.
 
 /// Every object in `source`, in the order written.
 pub fn documents(source: &Source, faults: &mut Faults) -> Vec<Document> {
@@ -352,7 +72,7 @@ pub fn documents(source: &Source, faults: &mut Faults) -> Vec<Document> {
 
 /// Has `take` take every object in `source`, each before the next document is read, until it breaks;
 /// whether it can be read so far.
-fn each_document(
+pub(crate) fn each_document(
     source: &Source,
     limits: ParseLimits<'_>,
     faults: &mut Faults,

@@ -8,7 +8,9 @@ mod rbac;
 mod versions;
 
 use super::*;
-use crate::engine::{Attributes, Decision, ResourceAttributes, Target, User, Validity};
+use crate::authorization::Policies;
+use crate::engine::admission::matching::MissingNamespace;
+use crate::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User, Validity};
 use crate::field::FaultKind;
 use portcullis_cel::Version;
 
@@ -27,7 +29,7 @@ fn objects(sources: &[Source], faults: &mut Faults) -> Vec<Arc<ValidatedObject>>
     for source in &sources {
         faults.extend(source.faults().iter().cloned());
     }
-    object::refuse_duplicates(sources.iter().flat_map(SourceObjects::objects), faults);
+    object_set::refuse_duplicates(sources.iter().flat_map(SourceObjects::objects), faults);
     let objects = sources.iter().flat_map(SourceObjects::objects);
     objects.map(|object| Arc::clone(&object.valid)).collect()
 }

@@ -1,21 +1,67 @@
-//! Validated objects, independent of their documents.
+//! Validated objects, by themselves and with their documents.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 use super::admission::{self, AdmissionObject};
 use super::kind;
-use super::object::{self, Content};
-use crate::authorization::{AuthorizationPolicy, Effect};
-use crate::document::{Document, Node, Value};
+use crate::authorization::{AuthorizationPolicy, Binding, Effect, Role};
+use crate::document::{Document, Node, PackedDocument, Value};
 use crate::engine::admission::ParamKind;
 use crate::engine::admission::exceptions::Exception;
 use crate::engine::admission::webhook::Webhook;
-use crate::field::{Fault, FaultKind, Faults, FieldPath};
-use portcullis_cel::Version;
+use crate::field::{Fault, FieldPath, Place};
 use portcullis_cel::json;
+
+/// A valid object and its document.
+#[derive(Debug, Clone)]
+pub(crate) struct ManifestObject {
+    /// As written.
+    pub(crate) document: KeptDocument,
+    /// Shared by every set that has it.
+    pub(crate) valid: Arc<ValidatedObject>,
+    /// The warnings that depend on nothing else, once they were found.
+    pub(crate) warnings: OnceLock<Box<[Fault]>>,
+}
+
+/// What an object says.
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    /// A Role or ClusterRole.
+    Role(Arc<Role>),
+    /// A RoleBinding or ClusterRoleBinding.
+    Binding(Arc<Binding>),
+    Policy(Arc<AuthorizationPolicy>),
+    Exception(Arc<Exception>),
+    /// The labels of the namespace.
+    Namespace(Arc<BTreeMap<String, String>>),
+    Admission(AdmissionObject),
+    Parameter,
+}
+
+impl ManifestObject {
+    /// The object that `document` was read to.
+    pub(crate) fn new(document: Document, valid: Arc<ValidatedObject>) -> Self {
+        Self {
+            document: KeptDocument::new(document, &valid.content),
+            valid,
+            warnings: OnceLock::new(),
+        }
+    }
+}
+
+impl Deref for ManifestObject {
+    type Target = ValidatedObject;
+
+    fn deref(&self) -> &ValidatedObject {
+        &self.valid
+    }
+}
 
 /// An object without fault, as the engine takes it.
 #[derive(Debug, Clone)]
@@ -50,31 +96,6 @@ pub struct ObjectIdentity {
 // === impl ValidatedObject ===
 
 impl ValidatedObject {
-    /// Reads one object that came by itself, of the only `cluster` it holds for, and compiles its
-    /// expressions for `version`.
-    ///
-    /// Blocks for as long as its expressions take to compile, some tenths of a second at most.
-    ///
-    /// # Errors
-    ///
-    /// Every fault of the object; what decides nothing, such as cases for
-    /// `portcullis test`, is one too.
-    pub fn read(document: Document, cluster: Arc<str>, version: Version) -> Result<Self, Faults> {
-        let mut faults = Faults::new();
-        let origin = ObjectOrigin::ApiServer;
-        match object::read_alone(&document, Some(cluster), origin, version.into(), &mut faults) {
-            Some(object) => Ok(object),
-            None => {
-                if !faults.has_errors() {
-                    let place = document.place(FieldPath::root().field("kind"));
-                    let message = "objects of this kind are not used";
-                    faults.push(Fault::error(place, FaultKind::NotSupported, message));
-                }
-                Err(faults)
-            }
-        }
-    }
-
     /// The same object where `cluster` has it: what it says exists once.
     #[must_use]
     pub fn of_cluster(&self, cluster: Arc<str>) -> Self {
@@ -211,6 +232,41 @@ impl ValidatedObject {
             }
             _ => None,
         }
+    }
+}
+
+/// A document, packed where there may be very many of its kind and no expressions in it.
+#[derive(Debug, Clone)]
+pub(crate) enum KeptDocument {
+    Whole(Box<Document>),
+    Packed(PackedDocument),
+}
+
+impl KeptDocument {
+    /// The `document` of an object that says `content`.
+    pub(crate) fn new(document: Document, content: &Content) -> Self {
+        match content {
+            Content::Role(_) | Content::Binding(_) | Content::Namespace(_) | Content::Parameter => {
+                Self::Packed(PackedDocument::new(&document))
+            }
+            Content::Policy(_) | Content::Exception(_) | Content::Admission(_) => {
+                Self::Whole(Box::new(document))
+            }
+        }
+    }
+
+    /// The document; borrowed but for those of [`Role`]s,
+    /// bindings, Namespaces and parameters.
+    pub(crate) fn get(&self) -> Cow<'_, Document> {
+        match self {
+            Self::Whole(document) => Cow::Borrowed(document),
+            Self::Packed(packed) => Cow::Owned(packed.unpack()),
+        }
+    }
+
+    /// As [`Document::place`].
+    pub(crate) fn place(&self, path: FieldPath) -> Place {
+        self.get().place(path)
     }
 }
 

@@ -14,9 +14,10 @@ use crate::document::Document;
 use crate::engine::admission as engine;
 use crate::engine::admission::webhook::WebhookConfiguration;
 use crate::field::{FaultKind, Faults, FieldPath};
+use crate::manifest::names;
 use crate::manifest::report::Report;
+use crate::manifest::source::{Source, documents};
 use crate::manifest::v1alpha1::nullable;
-use crate::manifest::{Source, names, source};
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -268,7 +269,7 @@ pub struct MigratedObject {
 pub fn migrate(sources: &[Source]) -> (Vec<MigratedObject>, Faults) {
     let (mut migrated, mut faults) = (Vec::new(), Faults::new());
     for source in sources {
-        for document in source::documents(source, &mut faults) {
+        for document in documents(source, &mut faults) {
             if document.text("apiVersion") == Some("admissionregistration.k8s.io/v1alpha1") {
                 of_document(&document, &mut migrated, &mut faults);
             }

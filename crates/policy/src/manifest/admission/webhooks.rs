@@ -23,7 +23,7 @@ use crate::engine::admission::matching::{Constraints, NoRules};
 use crate::engine::admission::webhook::{ReviewVersion, SideEffects, WebhookConfiguration};
 use crate::engine::admission::{FailurePolicy, Reinvocation, webhook};
 use crate::field::{FaultKind, Faults, FieldPath};
-use crate::manifest::compile::ObjectCompilation;
+use crate::manifest::report::ObjectCompilation;
 
 pub(crate) use client::{WrittenClientConfig, WrittenService, WrittenWebhook};
 

@@ -1,7 +1,5 @@
 //! What validation should have refused, given to the compiler all the same.
 
-mod compilation;
-
 use super::*;
 use crate::document;
 use crate::engine::Validity;

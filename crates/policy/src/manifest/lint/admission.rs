@@ -5,7 +5,8 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::known::nearest;
-use super::{Lint, policy};
+use super::policy;
+use super::warnings::Lint;
 use crate::engine::admission::apply::Schemas;
 use crate::engine::admission::exceptions::Exception;
 use crate::engine::admission::mutating::Mutation;
@@ -16,7 +17,7 @@ use crate::engine::admission::{
 use crate::engine::{Time, Validity};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use crate::manifest::admission::AdmissionObject;
-use crate::manifest::object::{Content, ManifestObject};
+use crate::manifest::validated::{Content, ManifestObject};
 
 /// The most bindings for which a policy of a similar name is looked for: each look is at every name.
 const MOST_LOOKS: usize = 100;

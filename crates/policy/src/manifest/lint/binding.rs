@@ -4,22 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::builtin::{MASTERS, danger, is_everybody};
 use super::impersonation::{Impersonation, impersonations};
-use super::known::CONSTRAINED;
-use super::{Lint, builtin, labels};
-use crate::authorization::rbac::{RoleResolver, WildcardSet, aggregate};
+use super::warnings::Lint;
+use super::{builtin, labels};
+use crate::authorization::rbac::{RoleResolver, aggregate};
 use crate::authorization::{Binding, NeverDeny, Role, RoleKind, Subject, SubjectKind};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
-use crate::manifest::Options;
-use crate::manifest::object::{Content, ManifestObject};
-use crate::manifest::source::SourceObjects;
+use crate::manifest::source::Options;
+use crate::manifest::source_objects::SourceObjects;
+use crate::manifest::validated::{Content, ManifestObject};
 use portcullis_cel::Version;
 
 /// The role of administrators.
 const CLUSTER_ADMIN: &str = "cluster-admin";
-
-/// The group that may do everything before any authorizer is asked.
-pub(crate) const MASTERS: &str = "system:masters";
 
 /// The roles of each cluster, aggregated; under `None` those that hold for every cluster.
 pub(crate) struct RolesByCluster<'o>(BTreeMap<Option<&'o str>, Vec<Arc<Role>>>);
@@ -241,42 +239,6 @@ fn impersonation(
         );
         lint.suspicious(&FieldPath::root().field("roleRef").field("name"), message);
     }
-}
-
-// Warnings about dangerous rights that a rule grants.
-
-/// Groups of which about everybody is a member.
-const EVERYBODY: [&str; 4] = [
-    "*",
-    "system:authenticated",
-    "system:unauthenticated",
-    "system:serviceaccounts",
-];
-
-/// Verbs by which a user can come to have more rights than were given.
-const ESCALATING: [&str; 3] = ["bind", "escalate", "impersonate"];
-
-/// Whether a Group or User of this name stands for everybody, or for no certain user.
-pub(crate) fn is_everybody(kind: &str, name: &str) -> bool {
-    match kind {
-        "Group" => EVERYBODY.contains(&name),
-        "User" => matches!(name, "*" | "system:anonymous"),
-        _ => false,
-    }
-}
-
-/// Why it is dangerous to give such a rule to everybody.
-pub(crate) fn danger(
-    verbs: &WildcardSet,
-    api_groups: &WildcardSet,
-    has_every_resource: bool,
-) -> Option<String> {
-    if verbs.is_all() && api_groups.is_all() && has_every_resource {
-        return Some("everything".to_owned());
-    }
-    let escalates = |verb: &&str| ESCALATING.contains(verb) || verb.starts_with(CONSTRAINED);
-    let escalating = verbs.named().find(escalates);
-    escalating.map(|verb| format!("`{verb}`, by which rights grow,"))
 }
 
 // The warnings about bindings, kept from one load to the next: they depend on the roles,

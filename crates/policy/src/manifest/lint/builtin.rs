@@ -1,13 +1,15 @@
-//! The roles that an API server makes by itself: no warning doubts what they say, and bindings may
-//! name them although no manifest has them.
+//! What every cluster has: the roles that an API server makes by itself, which no warning doubts and
+//! bindings may name although no manifest has them; the groups of everybody, and the rights that are
+//! dangerous in their hands.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use k8s_openapi::api::rbac::v1 as rbac;
 
+use super::known::CONSTRAINED;
 use crate::authorization::Role;
-use crate::authorization::rbac::bootstrap_policy;
+use crate::authorization::rbac::{WildcardSet, bootstrap_policy};
 use crate::document::{self, Document};
 use crate::field::Faults;
 use crate::manifest::compile;
@@ -58,6 +60,43 @@ fn role(document: &Document) -> Option<Role> {
         }
         _ => None,
     }
+}
+
+/// The group that may do everything before any authorizer is asked.
+pub(crate) const MASTERS: &str = "system:masters";
+
+/// Groups of which about everybody is a member.
+const EVERYBODY: [&str; 4] = [
+    "*",
+    "system:authenticated",
+    "system:unauthenticated",
+    "system:serviceaccounts",
+];
+
+/// Verbs by which a user can come to have more rights than were given.
+const ESCALATING: [&str; 3] = ["bind", "escalate", "impersonate"];
+
+/// Whether a Group or User of this name stands for everybody, or for no certain user.
+pub(crate) fn is_everybody(kind: &str, name: &str) -> bool {
+    match kind {
+        "Group" => EVERYBODY.contains(&name),
+        "User" => matches!(name, "*" | "system:anonymous"),
+        _ => false,
+    }
+}
+
+/// Why it is dangerous to give such a rule to everybody.
+pub(crate) fn danger(
+    verbs: &WildcardSet,
+    api_groups: &WildcardSet,
+    has_every_resource: bool,
+) -> Option<String> {
+    if verbs.is_all() && api_groups.is_all() && has_every_resource {
+        return Some("everything".to_owned());
+    }
+    let escalates = |verb: &&str| ESCALATING.contains(verb) || verb.starts_with(CONSTRAINED);
+    let escalating = verbs.named().find(escalates);
+    escalating.map(|verb| format!("`{verb}`, by which rights grow,"))
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 
 use std::fmt::Display;
 
-use super::Lint;
 use super::impersonation::{self, GROUP};
 use super::known::{CONSTRAINED, odd_group, odd_method, odd_resource, odd_verb};
+use super::warnings::Lint;
 use crate::authorization::matching::{RequestedResource, ResourcePattern};
 use crate::authorization::rbac::{RoleResolver, WildcardSet};
 use crate::authorization::{
@@ -14,10 +14,10 @@ use crate::authorization::{
 use crate::engine::admission::matching::{Constraints, MissingNamespace};
 use crate::engine::{LabelSelector, ResourceAttributes, Target};
 use crate::field::{Faults, FieldPath};
-use crate::manifest::Options;
 use crate::manifest::admission::AdmissionObject;
 use crate::manifest::namespace::{NamespaceSources, asking, at};
-use crate::manifest::object::{Content, ManifestObject};
+use crate::manifest::source::Options;
+use crate::manifest::validated::{Content, ManifestObject};
 
 /// The most who are named.
 const NAMED: usize = 5;

@@ -1,7 +1,7 @@
 //! Policies and webhooks whose rules match only what the webhook configurations of
 //! `portcullis init` leave out, or what is never sent to any policy or webhook.
 
-use super::Lint;
+use super::warnings::Lint;
 use crate::engine::admission::matching::{Constraints, MatchRule};
 use crate::engine::admission::{GroupVersionResource, STATIC_SUFFIX};
 use crate::engine::{LabelSelector, groups};

@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::hash::Hasher as _;
 
-use super::Lint;
-use super::binding::{MASTERS, is_everybody};
+use super::builtin::{MASTERS, is_everybody};
+use super::warnings::Lint;
 use crate::authorization::authorizer::{Authorizer, Relevance};
 use crate::authorization::{
     AuthorizationPolicy, CONTROL_PLANE, Effect, Mode, NeverDeny, Objects, PolicySet, Subject, SubjectKind,

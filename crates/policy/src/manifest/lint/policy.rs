@@ -1,9 +1,10 @@
 //! Warnings about AuthorizationPolicies.
 
-use super::binding::{danger, is_everybody};
+use super::builtin::{danger, is_everybody};
+use super::impersonation;
 use super::impersonation::impersonations;
 use super::known::CONSTRAINED;
-use super::{Lint, impersonation};
+use super::warnings::Lint;
 use crate::authorization::matching::{
     NamespacePattern, ResourcePattern, Wildcard, asks_for_collection, is_known_cluster_scoped,
 };

@@ -8,8 +8,8 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Lint;
 use super::known::{kind_of, nearest};
+use super::warnings::Lint;
 use crate::document::{Node, Value};
 use crate::engine::admission::apply::Schemas;
 use crate::engine::admission::{Applicability, Expression, ExpressionEnvironment, GroupVersionKind};

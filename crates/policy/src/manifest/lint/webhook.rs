@@ -6,15 +6,16 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::left_out;
 use super::left_out::RuleOwner;
-use super::{Lint, left_out};
+use super::warnings::Lint;
 use crate::document::Value;
 use crate::engine::admission::matching::{Equivalents, MatchPolicy, MatchRule, RuleTarget};
 use crate::engine::admission::webhook::{SideEffects, Webhook, WebhookConfiguration, WebhookTarget};
 use crate::engine::admission::{FailurePolicy, GroupVersionResource, Operation};
 use crate::field::FieldPath;
 use crate::manifest::namespace::NAME_LABEL;
-use crate::manifest::object::{Content, ManifestObject};
+use crate::manifest::validated::{Content, ManifestObject};
 use portcullis_cel::UrlValue;
 
 /// How long the registration of a gateway that `portcullis init` writes lets it take.

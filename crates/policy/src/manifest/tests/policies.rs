@@ -168,7 +168,7 @@ fn period(times: &str) -> Validity {
     let objects = objects(&[source(&text)], &mut faults);
     assert!(!faults.has_errors(), "{faults}");
     match &objects[0].content {
-        object::Content::Policy(policy) => policy.validity,
+        validated::Content::Policy(policy) => policy.validity,
         other => panic!("{other:?}"),
     }
 }

@@ -1,6 +1,8 @@
+//! How the expressions of an object are compiled: for a version, and within a deadline.
+
 use std::cell::Cell;
 
-use super::super::*;
+use super::*;
 use crate::manifest::report::MAX_ERRORS;
 use crate::manifest::{Source, SourceObjects};
 
