@@ -6,8 +6,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::floor;
 use super::options::Options;
-use super::webhooks;
 use super::workload::ADMISSION_POLICIES;
 
 const CLIENT_CERTIFICATE: &str = "pki/authorization.crt";
@@ -59,7 +59,7 @@ impl Setup {
         fs::write(policies.join("admission.yaml"), ADMISSION_POLICIES).expect("admission policies");
         let mut upstreams = "";
         if options.has_webhooks() {
-            fs::write(policies.join("webhooks.yaml"), webhooks::manifests()).expect("webhooks");
+            fs::write(policies.join("webhooks.yaml"), webhooks()).expect("webhooks");
             fs::write(setup.path("upstreams.kubeconfig"), setup.upstreams()).expect("a kubeconfig");
             upstreams = "upstreams: {kubeconfig: upstreams.kubeconfig, caBundle: pki/ca.crt}\n";
         }
@@ -197,6 +197,41 @@ fn authorization_policies(policies: usize) -> String {
              \x20 subjects: [{{kind: Group, name: '{subject}'}}]\n\
              \x20 resourceRules:\n\
              \x20 - {{verbs: [delete], apiGroups: ['example-{index}.com'], resources: [widgets]}}\n"
+        );
+    }
+    text
+}
+
+/// How many mutating webhooks are asked one after another.
+pub(crate) const CHAIN: usize = 10;
+
+/// The webhooks behind the gateway: `one` validates, `ten` mutate.
+fn webhooks() -> String {
+    let mut text = configuration(
+        "ValidatingWebhookConfiguration",
+        "one",
+        &["/hook/validate".to_owned()],
+    );
+    let paths: Vec<String> = (0..CHAIN)
+        .map(|number| format!("/hook/mutate/{number}"))
+        .collect();
+    text.push_str(&configuration("MutatingWebhookConfiguration", "ten", &paths));
+    text
+}
+
+fn configuration(kind: &str, name: &str, paths: &[String]) -> String {
+    let mut text = format!(
+        "---\napiVersion: admissionregistration.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nwebhooks:\n"
+    );
+    for (number, path) in paths.iter().enumerate() {
+        let _ = write!(
+            text,
+            "- name: hook-{number}.load.example.com\n\
+             \x20 clientConfig: {{url: 'https://127.0.0.1:{}{path}'}}\n\
+             \x20 rules: [{{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}}]\n\
+             \x20 sideEffects: None\n\
+             \x20 admissionReviewVersions: [v1]\n",
+            floor::PORT
         );
     }
     text

@@ -4,49 +4,12 @@
 //! There is one connection and one review at a time, so that latency is the time of a
 //! review and not the length of a queue. Gateway and webhook share core 0.
 
-use std::fmt::Write as _;
-
-use super::floor;
 use super::generator::{Client, Measure};
 use super::median;
 use super::options::Options;
 use super::server::Server;
+use super::setup::CHAIN;
 use super::workload::REVIEW;
-
-/// How many mutating webhooks are asked one after another.
-const CHAIN: usize = 10;
-
-/// The manifests: `one` validates, `ten` mutate.
-pub(crate) fn manifests() -> String {
-    let mut text = configuration(
-        "ValidatingWebhookConfiguration",
-        "one",
-        &["/hook/validate".to_owned()],
-    );
-    let paths: Vec<String> = (0..CHAIN)
-        .map(|number| format!("/hook/mutate/{number}"))
-        .collect();
-    text.push_str(&configuration("MutatingWebhookConfiguration", "ten", &paths));
-    text
-}
-
-fn configuration(kind: &str, name: &str, paths: &[String]) -> String {
-    let mut text = format!(
-        "---\napiVersion: admissionregistration.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nwebhooks:\n"
-    );
-    for (number, path) in paths.iter().enumerate() {
-        let _ = write!(
-            text,
-            "- name: hook-{number}.load.example.com\n\
-             \x20 clientConfig: {{url: 'https://127.0.0.1:{}{path}'}}\n\
-             \x20 rules: [{{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}}]\n\
-             \x20 sideEffects: None\n\
-             \x20 admissionReviewVersions: [v1]\n",
-            floor::PORT
-        );
-    }
-    text
-}
 
 /// Measures both in turn, in one run, and says what lies between them.
 pub(crate) fn measure(client: &Client, floor: &Server, gateway: &Server, options: &Options) {

@@ -19,7 +19,7 @@ mod impersonation;
 pub(crate) mod known;
 mod labels;
 mod left_out;
-mod lockout;
+pub(crate) mod lockout;
 mod policy;
 mod types;
 mod unreachable;
@@ -30,7 +30,6 @@ pub(crate) use binding::BindingLint;
 pub use known::{built_in_resource, built_in_resources, kind_of};
 pub use labels::odd_request;
 pub use lockout::is_never_asked_about;
-pub(crate) use lockout::{lock_out, spec_hash};
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::budget::{MemoryBudget, SourceLimits, kept_bytes};
-use super::lint::{lock_out, spec_hash};
+use super::lint::lockout::{lock_out, spec_hash};
 use super::object;
 use super::report::Compilation;
 use super::source::{Source, each_document};
