@@ -12,7 +12,6 @@
 
 mod bounded;
 mod client;
-mod compile_turn;
 mod condition;
 mod contents;
 mod definition;

@@ -14,7 +14,6 @@
 //! contains a script or a style of its own, so that the Content-Security-Policy of the
 //! listener allows none.
 
-mod changes;
 #[cfg(test)]
 mod fixtures;
 mod history;
@@ -22,14 +21,337 @@ mod live;
 pub(crate) mod page;
 mod query;
 mod recent_decisions;
-mod state;
 mod status;
 pub mod views;
 mod visible;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Instant, SystemTime};
+
+use percent_encoding::percent_decode_str;
+
+use crate::authentication::Caller;
+use crate::config::Config;
+use crate::reload::{FileObjects, ObjectChange, ObjectChanges, ReloadState, Snapshot};
+use crate::telemetry::Metrics;
+use portcullis_policy::engine::Decision;
 
 pub use history::{MetricsHistory, SAMPLE_INTERVAL};
 pub use live::LiveStream;
 pub use page::{Page, Representation, ViewError};
 pub use query::ViewQuery;
 pub use recent_decisions::{ClusterDecisions, DecisionSlice, KeptDecision, RecentDecisions};
-pub use state::{ConsoleState, ViewContext, ViewRequest, VisibleClusters};
+
+// What the console remembers from one request to the next, and which clusters a user may see.
+
+/// What is kept for as long as the gateway runs.
+#[derive(Debug)]
+pub struct ConsoleState {
+    /// The most recent decisions.
+    decisions: Arc<RecentDecisions>,
+    /// Those of each cluster that somebody sees alone, in an equal part of the room and with
+    /// numbers of their own: so they tell nothing of how many others there are.
+    of_clusters: RwLock<BTreeMap<Arc<str>, Arc<RecentDecisions>>>,
+    /// Every cluster that a configuration named since the start.
+    named: Mutex<BTreeSet<String>>,
+    /// What was counted in the last hour.
+    pub history: MetricsHistory,
+    in_force: Mutex<(Arc<str>, SystemTime)>,
+    /// What the last reloads changed.
+    pub(crate) changes: ChangeHistory,
+}
+
+// === impl ConsoleState ===
+
+impl ConsoleState {
+    /// At `now`, when `revision` is in force; so many `decisions` are kept.
+    #[must_use]
+    pub fn new(decisions: usize, revision: &Arc<str>, now: SystemTime) -> Self {
+        Self {
+            decisions: Arc::new(RecentDecisions::new(decisions)),
+            of_clusters: RwLock::default(),
+            named: Mutex::default(),
+            history: MetricsHistory::default(),
+            in_force: Mutex::new((Arc::clone(revision), now)),
+            changes: ChangeHistory::default(),
+        }
+    }
+
+    /// Keeps the decisions apart of each cluster that a caller of `config` sees alone.
+    pub fn follow(&self, config: &Config) {
+        let callers = config.callers.iter().map(|caller| &caller.cluster);
+        let watched = config.clusters.iter().map(|entry| &entry.name);
+        let of_files = config.manifests.iter().filter_map(|entry| entry.cluster.as_ref());
+        let named = callers.chain(watched).chain(of_files).cloned();
+        self.named
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(named);
+        let callers = config.callers.iter();
+        let alone = callers.filter(|caller| caller.endpoints.contains_console() && !caller.sees_all_clusters);
+        let mut of_clusters = self.of_clusters.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = BTreeMap::new();
+        for caller in alone {
+            let cluster: Arc<str> = caller.cluster.as_str().into();
+            let before = of_clusters.remove(&cluster);
+            kept.entry(cluster)
+                .or_insert_with(|| before.unwrap_or_else(|| Arc::new(self.decisions.part(1))));
+        }
+        for recent in kept.values() {
+            recent.resize(&self.decisions.part(kept.len()));
+        }
+        *of_clusters = kept;
+    }
+
+    /// Keeps a decision about a request of `cluster` whose line in the decision log is `line`.
+    pub fn push(&self, decision: Decision, cluster: &str, line: &[u8]) {
+        self.decisions.push(decision, cluster, line);
+        if let Some(own) = self.of_cluster(cluster) {
+            own.push(decision, cluster, line);
+        }
+    }
+
+    /// The decisions that somebody may see.
+    #[must_use]
+    pub fn decisions(&self, visible: &VisibleClusters) -> Arc<RecentDecisions> {
+        match visible {
+            VisibleClusters::All => Arc::clone(&self.decisions),
+            // Without any: the callers have changed a moment ago.
+            VisibleClusters::One(cluster) => self.of_cluster(cluster).unwrap_or_default(),
+        }
+    }
+
+    /// Which clusters are shown to `caller`: every one, too, where there was never another than its
+    /// own.
+    #[must_use]
+    pub fn visible_to(&self, caller: &Caller) -> VisibleClusters {
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_alone = named.iter().all(|cluster| **cluster == *caller.cluster);
+        match caller.sees_all_clusters || is_alone {
+            true => VisibleClusters::All,
+            false => VisibleClusters::One(Arc::clone(&caller.cluster)),
+        }
+    }
+
+    fn of_cluster(&self, cluster: &str) -> Option<Arc<RecentDecisions>> {
+        let of_clusters = self.of_clusters.read().unwrap_or_else(PoisonError::into_inner);
+        of_clusters.get(cluster).cloned()
+    }
+
+    /// `revision` is in force from `now` on, unless it was already.
+    pub fn replaced(&self, revision: &Arc<str>, now: SystemTime) {
+        let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        if in_force.0 != *revision {
+            *in_force = (Arc::clone(revision), now);
+        }
+    }
+
+    /// Keeps what `snapshot`, in force from `now` on, changes of the objects in files.
+    pub fn follow_changes(&self, snapshot: &Snapshot, now: SystemTime) {
+        self.changes.follow(snapshot, now);
+    }
+
+    /// Takes a sample of what `metrics` counts, at `now`.
+    pub fn sample(&self, metrics: &Metrics, now: SystemTime) {
+        let mut clusters = self.decisions.clusters();
+        let of_clusters = self.of_clusters.read().unwrap_or_else(PoisonError::into_inner);
+        for own in of_clusters.values().flat_map(|own| own.clusters()) {
+            if !clusters.iter().any(|known| known.cluster == own.cluster) {
+                clusters.push(own);
+            }
+        }
+        drop(of_clusters);
+        self.history.push(now, metrics.sample(), clusters);
+    }
+
+    /// Since when the revision in force is.
+    #[must_use]
+    pub fn since(&self) -> SystemTime {
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+}
+
+/// The clusters that are shown to somebody.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum VisibleClusters {
+    /// Every one, and what they have in common.
+    All,
+    /// This one. Nothing of another is shown, nor counted among what is.
+    One(Arc<str>),
+}
+
+// === impl VisibleClusters ===
+
+impl VisibleClusters {
+    /// Whether `cluster` is one of them.
+    #[must_use]
+    pub fn contains(&self, cluster: &str) -> bool {
+        self.only().is_none_or(|only| only == cluster)
+    }
+
+    /// The one cluster that is shown, where not all are.
+    #[must_use]
+    pub fn only(&self) -> Option<&str> {
+        match self {
+            Self::All => None,
+            Self::One(cluster) => Some(cluster),
+        }
+    }
+}
+
+// What a view is made of, and what was asked for.
+
+/// What views are made of.
+pub struct ViewContext<'c> {
+    /// What is in force: one for the whole view.
+    pub snapshot: &'c Arc<Snapshot>,
+    /// How reloads and clusters are doing.
+    pub state: &'c ReloadState,
+    /// What is counted.
+    pub metrics: &'c Metrics,
+    /// What the console remembers.
+    pub console: &'c ConsoleState,
+    /// What it remembers of the decisions for `visible` clusters.
+    pub decisions: &'c RecentDecisions,
+    /// Whose they are that are shown.
+    pub visible: &'c VisibleClusters,
+    /// The time for which it is shown.
+    pub now: SystemTime,
+    /// When a view that takes long must give up, with [`ViewError::TooLate`](ViewError::TooLate).
+    pub deadline: Instant,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct ViewRequest {
+    /// As in the URL.
+    pub path: String,
+    /// Its parts between slashes, decoded.
+    pub segments: Vec<String>,
+    /// What follows the path.
+    pub query: ViewQuery,
+    /// What was sent by POST.
+    pub form: Option<ViewQuery>,
+    /// How it is to be shown.
+    pub representation: Representation,
+}
+
+// === impl ViewRequest ===
+
+impl ViewRequest {
+    /// Asks for the view at a path, as both stand in a URL.
+    #[must_use]
+    pub fn new(path: &str, query: &str, representation: Representation) -> Self {
+        let decoded = |segment| percent_decode_str(segment).decode_utf8_lossy().into_owned();
+        Self {
+            path: path.to_owned(),
+            segments: path.split('/').skip(1).map(decoded).collect(),
+            query: ViewQuery::parse(query),
+            form: None,
+            representation,
+        }
+    }
+}
+
+// What the last changes of files were: the difference between any two of the last sets in force.
+
+/// The most sets that can be compared.
+const MAX_REVISIONS: usize = 20;
+
+/// The last sets that were in force.
+#[derive(Debug, Default)]
+pub(crate) struct ChangeHistory(Mutex<KeptChanges>);
+
+#[derive(Default)]
+struct KeptChanges {
+    /// The oldest first.
+    revisions: VecDeque<RevisionInForce>,
+    /// The objects of the newest.
+    objects: Option<FileObjects>,
+}
+
+/// A set, and what it changed.
+#[derive(Debug, Clone)]
+pub(crate) struct RevisionInForce {
+    pub(crate) revision: Arc<str>,
+    /// When it came into force.
+    pub(crate) since: SystemTime,
+    /// Since the one before; of the first nothing is known.
+    pub(crate) changes: Arc<ObjectChanges>,
+}
+
+// === impl ChangeHistory ===
+
+impl ChangeHistory {
+    /// `snapshot` is in force from `now` on. Where its files have the objects of before, the
+    /// set counts as the same.
+    pub(crate) fn follow(&self, snapshot: &Snapshot, now: SystemTime) {
+        let mut kept = self.kept();
+        let objects = snapshot.file_objects();
+        let changes = kept.objects.as_ref().map(|before| objects.changes_since(before));
+        kept.objects = Some(objects);
+        if changes.as_ref().is_some_and(|changes| changes.objects.is_empty()) {
+            return;
+        }
+        if kept.revisions.len() == MAX_REVISIONS {
+            kept.revisions.pop_front();
+        }
+        kept.revisions.push_back(RevisionInForce {
+            revision: Arc::clone(&snapshot.revision),
+            since: now,
+            changes: Arc::new(changes.unwrap_or_default()),
+        });
+    }
+
+    /// The sets that are known, the oldest first.
+    pub(crate) fn revisions(&self) -> Vec<RevisionInForce> {
+        self.kept().revisions.iter().cloned().collect()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, KeptChanges> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for KeptChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.revisions).finish()
+    }
+}
+
+/// What `revisions`, one after the other, changed together.
+pub(crate) fn together(revisions: &[RevisionInForce]) -> ObjectChanges {
+    let mut all = ObjectChanges::default();
+    for changes in revisions.iter().map(|revision| &revision.changes) {
+        all.left_out += changes.left_out;
+        for (object, change) in &changes.objects {
+            let first = all.objects.entry(object.clone()).or_insert_with(|| ObjectChange {
+                before: change.before.clone(),
+                after: None,
+            });
+            first.after.clone_from(&change.after);
+        }
+    }
+    all.objects
+        .retain(|_, change| change.before != change.after || change.is_withheld());
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_same_revision_stays_in_force_since_it_came() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let state = ConsoleState::new(1, &"a".into(), at(1));
+        state.replaced(&"a".into(), at(2));
+        assert_eq!(state.since(), at(1));
+        state.replaced(&"b".into(), at(3));
+        assert_eq!(state.since(), at(3));
+    }
+}

@@ -17,7 +17,6 @@ mod admin;
 mod admit;
 mod authorize;
 mod body;
-mod connections;
 mod console;
 mod counters;
 #[cfg(fuzzing)]
@@ -50,7 +49,7 @@ use tokio::time::sleep;
 use crate::config::ConnectionLimits;
 use crate::reload::ReloadState;
 use crate::tls::{Handshake, TlsContext};
-use connections::AcceptLimits;
+use accept::AcceptLimits;
 use gateway::GatewayState;
 use workers::Workers;
 

@@ -12,9 +12,9 @@ use openssl::nid::Nid;
 use openssl::x509::X509;
 use serde::Deserialize;
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::task::block_in_place;
 
 use super::bounded::SpokenProtocol;
-use super::compile_turn::CompileTurn;
 use super::reporter::Reporter;
 use super::requests::{ApiRequest, ApiServer, JSON};
 use crate::config::kubeconfig::client::{ClientUser, Context};
@@ -203,8 +203,31 @@ impl RequestRate {
     }
 }
 
+/// Compiles for one cluster: one kind after the other, and on a thread that no other cluster
+/// needs, so that the objects of one delay those of none.
+#[derive(Debug, Default)]
+pub(crate) struct CompileTurn(Mutex<()>);
+
+impl CompileTurn {
+    /// Runs `compile`, which blocks, once those before it have ended.
+    pub(crate) async fn run<T>(&self, compile: impl FnOnce() -> T) -> T {
+        let _turn = self.0.lock().await;
+        block_in_place(compile)
+    }
+}
+
+#[cfg(test)]
+impl CompileTurn {
+    /// Holds the turn, as what compiles does.
+    pub(crate) async fn begin(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.0.lock().await
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    mod compile_turn;
+
     use std::path::Path;
 
     use openssl::asn1::Asn1Time;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use askama::Template;
 
 use super::page::{GatewayStatus, Page, PageFrame, ViewError};
-use super::state::{ViewContext, ViewRequest};
+use super::{ViewContext, ViewRequest};
 use crate::certificates::rfc3339;
 use crate::reload::{Origin, ReloadFailure, SourceStatus};
 use portcullis_policy::field::Faults;

@@ -18,8 +18,8 @@ mod what_if;
 mod tests;
 
 use super::page::{Page, ViewError};
-use super::state::{ViewContext, ViewRequest};
 use super::status;
+use super::{ViewContext, ViewRequest};
 
 /// The page at a path.
 ///

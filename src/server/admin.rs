@@ -33,8 +33,8 @@ use actix_web::{App, HttpRequest, HttpResponse};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
+use super::accept::Connections;
 use super::accept::{self, AcceptedConnection, Connection};
-use super::connections::Connections;
 use super::gateway::GatewayState;
 use super::http1;
 use super::lifecycle::LifecyclePhase;

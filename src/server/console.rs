@@ -32,8 +32,8 @@ use tokio::net::TcpStream;
 use tokio::runtime;
 use tokio::time::MissedTickBehavior;
 
+use super::accept::Connections;
 use super::accept::{self, AcceptedConnection, Connection};
-use super::connections::Connections;
 use super::gateway::GatewayState;
 use super::http1;
 use super::workers::{certificate, handshake};

@@ -7,8 +7,8 @@ use actix_web::web::BytesMut;
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::accept::Connections;
 use super::accept::{Connection, HEAD_TIMEOUT};
-use super::connections::Connections;
 use super::head::RequestHead;
 use super::http2::{self, StreamBody};
 use super::respond::Reply;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::connections::Connections;
+use super::accept::Connections;
 use super::counters::CountersInForce;
 use super::lifecycle::Lifecycle;
 use super::pool::Pool;

@@ -23,8 +23,8 @@ use actix_web::web::Bytes;
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::accept::ConnectionStage;
 use super::accept::{Connection, HEAD_TIMEOUT};
-use super::connections::ConnectionStage;
 use super::head::RequestHead;
 use super::respond::{self, Rejection, Reply, ReplyField};
 

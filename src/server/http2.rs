@@ -37,7 +37,7 @@ use http::{Method, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::accept::Connection;
-use super::connections::ConnectionStage;
+use super::accept::ConnectionStage;
 use super::head::RequestHead;
 use super::respond::Reply;
 pub(crate) use exchange::Timeouts;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::connections::{ConnectionStage, Connections};
+use super::accept::{ConnectionStage, Connections};
 use super::limits::Limiter;
 
 /// How long a draining gateway stays although nothing is in flight: requests

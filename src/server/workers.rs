@@ -23,8 +23,8 @@ use tokio::runtime;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio_openssl::SslStream;
 
+use super::accept::TrackedConnection;
 use super::accept::{AcceptedConnection, Connection, HEAD_TIMEOUT};
-use super::connections::TrackedConnection;
 use super::gateway::GatewayState;
 use super::head::RequestHead;
 use super::http2::{self, Timeouts};

@@ -17,7 +17,6 @@ mod addresses;
 mod authorization;
 mod connect;
 mod context;
-mod idle;
 mod pool;
 mod reply;
 mod url;

@@ -10,15 +10,124 @@
 //! the version of its request.
 
 mod admission_review;
-mod status;
 mod subject_access_review;
-#[cfg(test)]
-mod tests;
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+use crate::engine::StatusReason;
+use crate::engine::text::truncate;
 
 pub use admission_review::{
     AdmissionReview, AdmissionReviewError, OwnedAdmissionReview, ReviewVersion, ask, verify, verify_decoded,
 };
-pub use status::Status;
 pub use subject_access_review::{
     AuthorizerReply, ReplyError, SubjectAccessReview, SubjectAccessReviewError, SubjectAccessReviewReply,
 };
+
+/// Longest message sent; a sender's own text may be quoted in it.
+const MESSAGE_BYTES: usize = 1024;
+
+/// A failure as Kubernetes clients read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// What sort of failure.
+    pub reason: StatusReason,
+    /// What and why, for people.
+    pub message: String,
+    /// After how many seconds it makes sense to try again.
+    pub retry_after: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct WireStatus<'a> {
+    kind: &'static str,
+    #[serde(rename = "apiVersion")]
+    api_version: &'static str,
+    metadata: Empty,
+    status: &'static str,
+    message: &'a str,
+    reason: StatusReason,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<RetryDetails>,
+    code: u16,
+}
+
+#[derive(Serialize)]
+struct Empty {}
+
+#[derive(Serialize)]
+struct RetryDetails {
+    #[serde(rename = "retryAfterSeconds")]
+    retry_after_seconds: u32,
+}
+
+// === impl Status ===
+
+impl Status {
+    /// A failure that trying again does not mend.
+    #[must_use]
+    pub fn new(reason: StatusReason, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+            retry_after: None,
+        }
+    }
+
+    /// The same, worth another try after `seconds`.
+    #[must_use]
+    pub fn retry_after(self, seconds: u32) -> Self {
+        Self {
+            retry_after: Some(seconds),
+            ..self
+        }
+    }
+
+    /// The JSON body. A message beyond 1 KiB is cut.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let wire = WireStatus {
+            kind: "Status",
+            api_version: "v1",
+            metadata: Empty {},
+            status: "Failure",
+            message: truncate(&self.message, MESSAGE_BYTES),
+            reason: self.reason,
+            details: self
+                .retry_after
+                .map(|retry_after_seconds| RetryDetails { retry_after_seconds }),
+            code: self.reason.code(),
+        };
+        // Strings and numbers always serialise; an empty body would still carry the HTTP code.
+        serde_json::to_vec(&wire).unwrap_or_default()
+    }
+}
+
+// Text as Go's `encoding/json` reads it, and as errors repeat it.
+
+/// Longest part of a foreign kind or version that an error repeats.
+const EXCERPT_BYTES: usize = 64;
+
+/// As much of a foreign kind or version as an error repeats.
+pub(crate) fn excerpt(text: &str) -> String {
+    truncate(text, EXCERPT_BYTES).to_owned()
+}
+
+/// Every byte outside valid UTF-8 as one U+FFFD, as Go's `utf8.DecodeRune` counts
+/// them: a review must not fail over text that a user chose.
+pub(crate) fn utf8(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    Cow::Owned(text)
+}
+
+#[cfg(test)]
+mod tests;

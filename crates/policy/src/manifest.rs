@@ -18,7 +18,6 @@ mod admission;
 mod admission_exception;
 mod assemble;
 mod authorization_policy;
-mod budget;
 mod compile;
 mod judge;
 mod kind;
@@ -38,7 +37,6 @@ use std::sync::Arc;
 
 pub use admission::{MigratedObject, migrate};
 pub use assemble::{ChangedManifests, Manifests, Scope, assemble, assemble_changed, scope};
-pub use budget::{MemoryBudget, SourceLimits};
 pub use judge::{Surroundings, is_judged};
 pub use kind::{KINDS, KnownKind};
 pub use lint::{built_in_resource, built_in_resources, is_never_asked_about, kind_of, odd_request};
@@ -46,6 +44,7 @@ pub use object_set::{ObjectSet, SetDifference, hidden_faults};
 pub use report::Compilation;
 pub use source::{Options, Source, documents};
 pub use source_objects::SourceObjects;
+pub use source_objects::{MemoryBudget, SourceLimits};
 pub use validated::{ObjectIdentity, ValidatedObject};
 
 use crate::field::Faults;

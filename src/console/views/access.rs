@@ -7,7 +7,7 @@ use askama::Template;
 use super::parameters::{ClusterChoice, Paging};
 use crate::console::page::{Page, PageFrame, Representation, ViewError};
 use crate::console::query::ViewQuery;
-use crate::console::state::{ViewContext, ViewRequest};
+use crate::console::{ViewContext, ViewRequest};
 use portcullis_policy::authorization::{Grantee, Permission, PolicySet, SubjectKind, Within};
 use portcullis_policy::engine::{Deadline, Time, User};
 use portcullis_policy::explain::unknown_rbac;

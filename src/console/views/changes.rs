@@ -8,9 +8,9 @@ use serde::Serialize;
 use similar::{Algorithm, ChangeTag, TextDiff};
 
 use crate::certificates::rfc3339;
-use crate::console::changes::{RevisionInForce, together};
 use crate::console::page::{Page, PageFrame, ViewError};
-use crate::console::state::{ViewContext, ViewRequest};
+use crate::console::{RevisionInForce, together};
+use crate::console::{ViewContext, ViewRequest};
 use crate::reload::{ChangedObject, ObjectChange, ObjectChanges};
 
 /// What was in force, and what changed between two of them.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::parameters::Paging;
 use crate::config::Config;
 use crate::console::page::{Page, PageFrame, ViewError};
-use crate::console::state::{ViewContext, ViewRequest};
+use crate::console::{ViewContext, ViewRequest};
 use crate::reload::{Origin, SourceStatus};
 
 /// The most faults of one cluster that are shown.

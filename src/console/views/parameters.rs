@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::config::DEFAULT_CLUSTER;
+use crate::console::ViewContext;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
-use crate::console::state::ViewContext;
 
 /// The clusters of which something can be asked, and the one that is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::parameters::{ClusterChoice, Paging};
 use crate::console::page::{Page, PageFrame, ViewError};
-use crate::console::state::{ViewContext, ViewRequest};
+use crate::console::{ViewContext, ViewRequest};
 pub(crate) use detail::view as detail;
 use list::{ListedKind, PolicyList, PolicyRow, RecentUse};
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::parameters::{ClusterChoice, Paging};
 use crate::console::page::{Page, PageFrame, ViewError};
-use crate::console::state::{ViewContext, ViewRequest};
+use crate::console::{ViewContext, ViewRequest};
 use crate::telemetry::metrics::WebhookCounts;
 use portcullis_policy::engine::admission::webhook::{Webhook, WebhookTarget};
 use portcullis_policy::engine::admission::{AdmissionSet, FailurePolicy, Phase};

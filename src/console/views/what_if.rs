@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::parameters::ClusterChoice;
 use crate::console::page::{Page, PageFrame, Representation, ViewError};
 use crate::console::query::ViewQuery;
-use crate::console::state::{ViewContext, ViewRequest};
+use crate::console::{ViewContext, ViewRequest};
 use crate::reload::{Snapshot, Trial};
 use portcullis_policy::engine::Deadline;
 use portcullis_policy::engine::admission::{AdmissionPolicies, Phase};

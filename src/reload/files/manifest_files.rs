@@ -10,8 +10,7 @@ use std::{io, thread};
 
 use openssl::sha::sha256;
 
-use super::memory::{self, ManifestMemory};
-use super::{FaultsByCluster, FileStamp, FileTimes, ReadLimits, each_manifest, text};
+use super::{FaultsByCluster, FileStamp, FileTimes, ManifestMemory, ReadLimits, each_manifest, limits, text};
 use crate::config::files::MANIFEST_BYTES;
 use crate::config::{Config, FileScope, ManifestPath};
 use portcullis_cel::Version;
@@ -377,7 +376,7 @@ impl FoundFile<'_> {
                     Some(earlier) if earlier.digest == digest => earlier.objects_within(memory),
                     _ => {
                         let earlier = earlier.map(|earlier| &*earlier.objects);
-                        let limits = Some(memory::limits(memory));
+                        let limits = Some(limits(memory));
                         SourceObjects::read_within(&source, version, earlier, limits).into()
                     }
                 };

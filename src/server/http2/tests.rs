@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, du
 
 use super::*;
 use crate::config::ConnectionLimits;
-use crate::server::connections::Connections;
+use crate::server::accept::Connections;
 use crate::server::respond::Rejection;
 
 const LIMITS: ConnectionLimits = ConnectionLimits {

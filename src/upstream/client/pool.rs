@@ -29,7 +29,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout, timeout_at};
 
 use super::connect::Connector;
-use super::idle::{IdleConnections, SWEEP_INTERVAL};
+use super::connect::{IdleConnections, SWEEP_INTERVAL};
 use super::reply::CallError;
 use crate::descriptors::Descriptors;
 

@@ -22,7 +22,7 @@ use std::borrow::Cow;
 
 use self_cell::self_cell;
 
-use super::status::excerpt;
+use super::excerpt;
 use crate::engine::User;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Outcome, Request};
 use portcullis_cel::json::{self, Document, Kind, Node};

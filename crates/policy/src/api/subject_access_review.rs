@@ -22,7 +22,7 @@ use std::borrow::Cow;
 
 use wire::{Raw, RawResource, RawSpec};
 
-use super::status;
+use super::{excerpt, utf8};
 use crate::authorization::{AuthorizationReason, SubjectAccessReviewVersion};
 use crate::engine::{
     Attributes, Decision, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
@@ -72,13 +72,13 @@ impl<'a> SubjectAccessReview<'a> {
     /// # Errors
     /// As [`decode`](Self::decode), but never [`SubjectAccessReviewError::Refused`].
     pub fn faults(bytes: &[u8]) -> Result<Faults, SubjectAccessReviewError> {
-        let text = status::utf8(bytes);
+        let text = utf8(bytes);
         let version = SubjectAccessReviewVersion::of(&text)?;
         Ok(validate::all(&Raw::read(&text, Some(version))?))
     }
 
     fn decode_slowly(bytes: &'a [u8]) -> Result<Self, SubjectAccessReviewError> {
-        match status::utf8(bytes) {
+        match utf8(bytes) {
             Cow::Borrowed(text) => {
                 Self::from_raw(Raw::read(text, Some(SubjectAccessReviewVersion::of(text)?))?)
             }
@@ -168,12 +168,10 @@ impl SubjectAccessReviewVersion {
 
     fn parse(kind: &str, api_version: &str) -> Result<Self, SubjectAccessReviewError> {
         if kind != "SubjectAccessReview" {
-            return Err(SubjectAccessReviewError::Kind {
-                found: status::excerpt(kind),
-            });
+            return Err(SubjectAccessReviewError::Kind { found: excerpt(kind) });
         }
         Self::from_api_version(api_version).ok_or_else(|| SubjectAccessReviewError::Version {
-            found: status::excerpt(api_version),
+            found: excerpt(api_version),
         })
     }
 

@@ -1,5 +1,6 @@
 //! Mutated input for property tests: bytes replaced, cut, inserted, repeated.
 
+mod status;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -7,7 +7,6 @@
 //! namespace (`pkg/registry/rbac/validation/rule.go`).
 
 mod aggregation;
-mod bootstrap_policy;
 mod path;
 mod rule;
 mod rule_table;
@@ -19,9 +18,9 @@ use foldhash::fast::RandomState;
 
 use super::{Binding, Objects, Role, RoleKind, RoleRef, Subject, SubjectKind};
 use crate::engine::User;
+use portcullis_cel::Version;
 
 pub use aggregation::{aggregate, aggregated_rules};
-pub use bootstrap_policy::bootstrap_policy;
 pub use path::{AlwaysAllowPaths, InvalidPath, PathPattern, WildcardSet};
 pub use rule::{Rule, compare_rule, rule_allows};
 pub use rule_table::RuleList;
@@ -179,6 +178,18 @@ fn is_service_account(user: &str, namespace: &str, name: &str) -> bool {
         .and_then(|rest| rest.strip_prefix(namespace))
         .and_then(|rest| rest.strip_prefix(':'))
         .is_some_and(|rest| rest == name)
+}
+
+/// The RBAC objects that an API server makes by itself at its start
+/// (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`), as manifests of kube-apiserver `version`, or of
+/// the nearest version that is known: 1.36 and 1.37. Aggregated ClusterRoles have no rules of their own.
+#[must_use]
+pub const fn bootstrap_policy(version: Version) -> &'static str {
+    if version.minor() < Version::NEWEST.minor() {
+        include_str!("rbac/bootstrap_policy/1.36.yaml")
+    } else {
+        include_str!("rbac/bootstrap_policy/1.37.yaml")
+    }
 }
 
 #[cfg(test)]

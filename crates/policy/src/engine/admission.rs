@@ -23,7 +23,6 @@ mod initializers;
 mod invocation;
 pub mod matching;
 pub mod mutating;
-mod namespace;
 mod outcome;
 mod parameters;
 mod policy;

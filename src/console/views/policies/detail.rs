@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::list::{ListedKind, ObjectUse, PolicyList, RecentUse, RowCounts};
 use crate::console::page::{Page, PageFrame, ViewError};
-use crate::console::state::{ViewContext, ViewRequest};
 use crate::console::views::parameters::ClusterChoice;
+use crate::console::{ViewContext, ViewRequest};
 use crate::reload::{Snapshot, read_manifest};
 use portcullis_policy::authorization::{Binding, PolicySet, Role, RoleKind};
 use portcullis_policy::document::{self, Document};

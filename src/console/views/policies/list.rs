@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::console::ViewContext;
 use crate::console::page::ViewError;
-use crate::console::state::ViewContext;
 use crate::reload::Snapshot;
 use crate::telemetry::metrics::PolicyCounts;
 use portcullis_policy::authorization::{AuthorizationPolicy, Mode, PolicySet};

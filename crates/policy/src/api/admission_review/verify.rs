@@ -18,7 +18,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
 use super::{AdmissionReviewError, ReviewVersion, excerpt, flag, map, text};
-use crate::api::status::utf8;
+use crate::api::utf8;
 use crate::engine::StatusReason;
 use crate::engine::admission::webhook::{Call, CallFailure, WebhookReply};
 use crate::engine::admission::{Denial, Phase, StatusCause, StatusDetails};

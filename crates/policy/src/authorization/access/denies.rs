@@ -6,7 +6,7 @@ use crate::authorization::index::{IndexedPolicy, IndexedRule, PolicyQuery};
 use crate::authorization::{AuthorizationPolicy, Criterion, PolicySet, ResourceRule, RuleMatch};
 use crate::engine::{Attributes, Target, Time, User};
 
-use super::open_request::OpenRequest;
+use super::OpenRequest;
 use super::subject_scope::SubjectScope;
 
 /// Whether a Deny policy applies to some users.

@@ -9,8 +9,8 @@ use crate::authorization::{Binding, Criterion, PolicySet, ResourceRule, Role, Ru
 use crate::engine::{CauseKind, Time};
 
 use super::denies::may_apply;
-use super::open_request::{OpenRequest, Within};
 use super::query::{GrantedRequests, NameSet, PolicyRulePlace};
+use super::{OpenRequest, Within};
 
 /// A rule that may allow a request.
 pub(crate) struct GrantingRule<'s> {

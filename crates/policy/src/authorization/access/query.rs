@@ -10,7 +10,7 @@ use crate::authorization::{PolicySet, ResourceRule};
 use crate::engine::{Attributes, NAMESPACE_NAME_LABEL, Requirement, Selectors};
 
 use super::denies::{Applicability, ApplicableDenies, TouchingDenies};
-use super::open_request::{OpenRequest, Within};
+use super::{OpenRequest, Within};
 
 /// A request that leaves something open, and what may deny it.
 pub(crate) struct AccessQuery<'s> {

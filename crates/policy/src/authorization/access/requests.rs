@@ -6,8 +6,8 @@ use crate::authorization::matching::{ResourcePattern, Wildcard};
 use crate::authorization::rbac::{PathPattern, WildcardSet};
 use crate::authorization::{AuthorizationPolicy, Binding, PolicySet, Rule};
 
-use super::open_request::{OpenRequest, OpenResource, OpenTarget, Within};
 use super::query::OTHER;
+use super::{OpenRequest, OpenResource, OpenTarget, Within};
 
 /// What a rule names.
 pub(crate) struct RuleTerms<'s> {

@@ -15,7 +15,7 @@ use crate::authorization::rbac::WildcardSet;
 use crate::authorization::{AuthorizationPolicy, Effect, NonResourceRule, ResourceRule};
 
 use super::namespaces::InNamespace;
-use super::query::{NonResourceQuery, PolicyQuery, PolicyTerms, ResourceQuery, SubjectTerm, TermIds};
+use super::{NonResourceQuery, PolicyQuery, PolicyTerms, ResourceQuery, SubjectTerm, TermIds};
 
 /// The fields of all rules of some policies. Rules have numbers in the order of the policies.
 #[derive(Debug, Default)]

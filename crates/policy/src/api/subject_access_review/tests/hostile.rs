@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::super::*;
-use crate::api::status;
 use crate::api::tests::mutated;
+use crate::api::utf8;
 
 /// A valid review to begin with.
 const SEED: &str = r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","metadata":{},"spec":{"user":"j\u00e9\ud83d\ude00","uid":"","group":["a","b"],"extra":{"k":["v",null],"l":null},"resourceAttributes":{"verb":"list","resource":"pods","labelSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]}]},"fieldSelector":{"rawSelector":"x"}}},"status":{"allowed":false}}"#;
@@ -63,7 +63,7 @@ proptest! {
     #[test]
     fn mutated_input_is_refused_or_answered_and_forgiving_changes_no_answer(bytes in mutated(SEED)) {
         let decoded = SubjectAccessReview::decode(&bytes);
-        let forgiven = status::utf8(&bytes);
+        let forgiven = utf8(&bytes);
         let again = SubjectAccessReview::decode(forgiven.as_bytes());
         match (&decoded, &again) {
             (Ok(one), Ok(other)) => prop_assert_eq!(one, other),

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::object::{self, Extra, JsonFields, ListItems};
 use super::reader::Reader;
 use super::{MOST_ITEMS, RawResource, RawSelector, RawSpec};
-use crate::api::status;
+use crate::api::{excerpt, utf8};
 use crate::authorization::SubjectAccessReviewVersion;
 use crate::authorization::authorizer::Opinion;
 use crate::engine::Decision;
@@ -101,7 +101,7 @@ impl SubjectAccessReviewVersion {
 fn text_of(body: &[u8]) -> Result<Cow<'_, str>, ReplyError> {
     match body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body) {
         [] => Err(ReplyError::Empty),
-        body => Ok(status::utf8(body)),
+        body => Ok(utf8(body)),
     }
 }
 
@@ -120,7 +120,7 @@ impl<'a> RawReply<'a> {
         if !is_kind || !(reply.api_version.is_empty() || reply.api_version == version.as_str()) {
             let found = format!("{} {}", reply.api_version, reply.kind);
             return Err(ReplyError::Kind {
-                found: status::excerpt(&found),
+                found: excerpt(&found),
             });
         }
         Ok(reply)

@@ -1,6 +1,6 @@
 //! What makes way for what.
 
-use super::*;
+use crate::server::accept::table::*;
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
     max: 4,
