@@ -148,8 +148,8 @@ fn each_object_is_judged_with_what_the_same_input_says() {
     assert_eq!(
         run.stdout,
         "\
--:19: Deployment/shop/web: fail: no owner (AdmissionException `for-dba` does not apply: it has subjects, and a scan knows no user) (policy `owner`, binding `owner-prod`)
--:19: Deployment/shop/web: fail: the Pod that it makes: host PID of web (policy `root`, binding `root`)
+-:21:3: Deployment/shop/web: fail: no owner (AdmissionException `for-dba` does not apply: it has subjects, and a scan knows no user) (policy `owner`, binding `owner-prod`)
+-:25:14: Deployment/shop/web: fail: the Pod that it makes: host PID of web (policy `root`, binding `root`)
 skip: policy `immutable`: `oldObject` is not known to a scan: -:34: Service/shop/web
 skip: policy `keep`: its rules are not about the creation of objects: ValidatingAdmissionPolicy/keep
 skip: policy `owner`: AdmissionException `legacy-db` lets pass: no owner (until 2027-01-31T00:00:00Z: SEC-123): -:26: Deployment/shop/db
@@ -175,7 +175,7 @@ fn json_is_as_documented() {
     assert_eq!(
         results[4],
         json!({
-            "file": "chart/all.yaml", "line": 26, "kind": "Deployment", "namespace": "shop", "name": "db",
+            "file": "chart/all.yaml", "line": 28, "column": 3, "kind": "Deployment", "namespace": "shop", "name": "db",
             "policy": "owner", "binding": "owner-prod", "result": "skip",
             "message": "AdmissionException `legacy-db` lets pass: no owner (until 2027-01-31T00:00:00Z: SEC-123)",
             "exception": "legacy-db",
@@ -192,7 +192,7 @@ fn what_only_warns_is_sound() {
     assert_eq!(run.code, 0, "{run:?}");
     assert!(
         run.stdout.contains(
-            "-:19: Deployment/shop/web: warn: no owner (policy `owner`, binding `owner-elsewhere`)"
+            "-:21:3: Deployment/shop/web: warn: no owner (policy `owner`, binding `owner-elsewhere`)"
         ),
         "{}",
         run.stdout
@@ -235,7 +235,7 @@ fn sarif_names_file_and_line() {
     assert_eq!(results[1]["ruleId"], "root");
     let physical = &results[1]["locations"][0]["physicalLocation"];
     assert_eq!(physical["artifactLocation"]["uri"], "chart/all.yaml");
-    assert_eq!(physical["region"]["startLine"], 19);
+    assert_eq!(physical["region"], json!({"startLine": 25, "startColumn": 14}));
 }
 
 #[test]
@@ -664,8 +664,10 @@ fn people_see_results_by_object_and_totals_by_policy_and_namespace() {
     for object in ["Pod/shop/one", "Pod/shop/two"] {
         assert_eq!(run.stdout.matches(object).count(), 1, "{run:?}");
     }
-    let result = "\n  fail  policy `owner`, binding `owner-prod`: no owner";
-    assert_eq!(run.stdout.matches(result).count(), 2, "{run:?}");
+    for place in ["7:1", "12:1"] {
+        let result = format!("\n  fail  {place}: policy `owner`, binding `owner-prod`: no owner");
+        assert_eq!(run.stdout.matches(&result).count(), 1, "{run:?}");
+    }
     let total = |policy: &str| {
         let line = run.stdout.lines().find(|line| line.starts_with(policy));
         let words: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
@@ -679,4 +681,83 @@ fn people_see_results_by_object_and_totals_by_policy_and_namespace() {
         !lines.stdout.contains("NAMESPACE") && !run.stdout.contains('\u{1b}'),
         "{lines:?}"
     );
+}
+
+/// A policy about fields of Pods, some of them behind variables, in items, or in a Deployment's template.
+const FIELDS: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: images}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  variables: [{name: containers, expression: object.spec.containers}]
+  validations:
+  - {expression: "variables.containers.all(c, c.image.startsWith('reg/'))", message: not of reg}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: images}
+spec: {policyName: images, validationActions: [Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: never}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]
+  validations: [{expression: "request.name == ''", message: no ConfigMaps}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: never}
+spec: {policyName: never, validationActions: [Deny]}
+"#;
+
+const FIELDS_INPUT: &str = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  template:
+    spec:
+      containers:
+      - name: a
+        image: reg/a
+      - {name: b, image: docker.io/b}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c, namespace: shop}
+";
+
+#[test]
+fn what_failed_is_named_by_line_and_column_of_the_field() {
+    let portcullis = Portcullis::new();
+    portcullis.write("policies.yaml", FIELDS);
+    portcullis.write("in.yaml", FIELDS_INPUT);
+    let run = portcullis.run("scan --manifests policies.yaml -f in.yaml");
+    let first = "in.yaml:10:19: Deployment/shop/web: fail: the Pod that it makes: not of reg";
+    assert!(run.stdout.contains(first), "{run:?}");
+    // Where the expression selects nothing of the object, it is the object's place.
+    let whole = "in.yaml:12: ConfigMap/shop/c: fail: no ConfigMaps";
+    assert!(run.stdout.contains(whole), "{run:?}");
+
+    let run = portcullis.run("scan --manifests policies.yaml -f in.yaml -o table");
+    assert!(run.stdout.contains("in.yaml:1: Deployment/shop/web\n"), "{run:?}");
+    assert!(run.stdout.contains("  fail  10:19: policy `images`"), "{run:?}");
+
+    let run = portcullis.run("scan --manifests policies.yaml -f in.yaml -o sarif");
+    let log: Value = serde_json::from_str(&run.stdout).unwrap();
+    crate::sarif::assert_valid(&log);
+    let region =
+        |index: usize| log["runs"][0]["results"][index]["locations"][0]["physicalLocation"]["region"].clone();
+    assert_eq!(region(0), json!({"startLine": 10, "startColumn": 19}));
+    assert_eq!(region(1), json!({"startLine": 12}));
+
+    let run = portcullis.run("scan --manifests policies.yaml -f in.yaml -o json");
+    let printed: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(printed["results"][0]["line"], 10);
+    assert_eq!(printed["results"][0]["column"], 19);
+    assert_eq!(printed["results"][1]["column"], 0);
 }

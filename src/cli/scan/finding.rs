@@ -26,8 +26,11 @@ pub(crate) enum ScanOutcome {
 pub(crate) struct ScanFinding {
     /// Empty for an object of a cluster.
     pub(crate) file: Arc<str>,
-    /// 0 for an object of a cluster.
+    /// Of the field that a policy looked at last, where that is known, or else of the object; 0 for an
+    /// object of a cluster.
     pub(crate) line: u32,
+    /// Of that field, in characters from 1; 0 where the place is that of the object.
+    pub(crate) column: u32,
     pub(crate) kind: Arc<str>,
     pub(crate) namespace: Arc<str>,
     pub(crate) name: Arc<str>,
@@ -38,6 +41,9 @@ pub(crate) struct ScanFinding {
     pub(crate) message: Arc<str>,
     /// The AdmissionException that lets the object pass; empty for none.
     pub(crate) exception: Arc<str>,
+    /// Of the object.
+    #[serde(skip)]
+    pub(crate) object_line: u32,
     /// The apiVersion of the object, for reports that refer to it.
     #[serde(skip)]
     pub(crate) api_version: Arc<str>,

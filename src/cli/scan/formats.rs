@@ -124,9 +124,9 @@ fn open_report_result(finding: &ScanFinding, (seconds, nanos): (i64, u32)) -> Va
         &mut resource,
         &[("namespace", &finding.namespace), ("uid", &finding.uid)],
     );
-    let line = match finding.line {
+    let number = |number: u32| match number {
         0 => String::new(),
-        line => line.to_string(),
+        number => number.to_string(),
     };
     optional(
         &mut properties,
@@ -134,7 +134,8 @@ fn open_report_result(finding: &ScanFinding, (seconds, nanos): (i64, u32)) -> Va
             ("binding", &finding.binding),
             ("exception", &finding.exception),
             ("file", &finding.file),
-            ("line", &line),
+            ("line", &number(finding.line)),
+            ("column", &number(finding.column)),
         ],
     );
     json!({
@@ -176,7 +177,7 @@ impl JunitReport {
             .map(|finding| format!("{}: {}: {}", finding.policy, finding.result, finding.message));
         self.cases.push(ObjectCase {
             file: about.file.to_string(),
-            line: about.line,
+            line: about.object_line,
             name: object(&about.kind, &about.namespace, &about.name),
             result: result.unwrap_or(ScanOutcome::Pass),
             texts: texts.collect(),
@@ -268,7 +269,7 @@ fn sarif_result(finding: &ScanFinding) -> Value {
         "logicalLocations": [{"fullyQualifiedName": object, "name": &*finding.name, "kind": "resource"}],
     });
     if let (Some(physical), Some(location)) = (
-        output::physical_location(&finding.file, finding.line, 0),
+        output::physical_location(&finding.file, finding.line, finding.column),
         location.as_object_mut(),
     ) {
         location.insert("physicalLocation".to_owned(), physical);
@@ -293,6 +294,8 @@ mod tests {
         ScanFinding {
             file: "".into(),
             line: 0,
+            column: 0,
+            object_line: 0,
             kind: "Pod".into(),
             namespace: namespace.into(),
             name: "p".into(),

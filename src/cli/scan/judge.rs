@@ -81,10 +81,13 @@ impl ObjectJudge {
         let reported = ScanSubject::new(&about, api_version, uid.unwrap_or_default());
         let results = self.results(&about, self.phases);
         let (mut is_matched, mut nearest) = (results.is_matched, results.nearest);
-        judged.findings.extend(reported.findings(results.validating, ""));
+        judged
+            .findings
+            .extend(reported.findings(object, results.validating, None));
         let json = object.root().to_json();
         let is_made_by_another = self.phases == STORED && is_made_by_workload(&json);
-        if let Some(pod) = pod_of(&json, &about.namespace).filter(|_| !is_made_by_another) {
+        let pod = pod_of(&json, &about.namespace).filter(|_| !is_made_by_another);
+        if let Some((pod, template)) = pod {
             let pod = Document::new(object.file().cloned(), Node::from_json(pod));
             let about = self.manifests.review(&pod, &[], &self.kinds, &mut judged.notes)?;
             let results = self.results(&about, CREATED);
@@ -95,7 +98,7 @@ impl ObjectJudge {
                 .max_by_key(|miss| miss.by);
             judged
                 .findings
-                .extend(reported.findings(results.validating, "the Pod that it makes: "));
+                .extend(reported.findings(object, results.validating, Some(template)));
         }
         if !is_matched && judged.findings.is_empty() {
             judged.unmatched = Some(UnmatchedObject {
@@ -112,6 +115,8 @@ impl ObjectJudge {
         let finding = |policy: &str| ScanFinding {
             file: "".into(),
             line: 0,
+            column: 0,
+            object_line: 0,
             kind: CauseKind::ValidatingAdmissionPolicy.as_str().into(),
             namespace: "".into(),
             name: policy.into(),
@@ -222,6 +227,7 @@ const fn refusal(message: String, result: ScanOutcome) -> PolicyJudgement {
         result,
         message,
         exception: String::new(),
+        field: None,
     }
 }
 
@@ -240,6 +246,8 @@ impl ScanSubject {
         Self(ScanFinding {
             file: about.file.as_str().into(),
             line: about.line,
+            column: 0,
+            object_line: about.line,
             kind: about.kind.as_str().into(),
             namespace: about.namespace.as_str().into(),
             name: about.name.as_str().into(),
@@ -253,8 +261,21 @@ impl ScanSubject {
         })
     }
 
-    fn findings(&self, judgements: Vec<PolicyJudgement>, what: &str) -> Vec<ScanFinding> {
+    /// The findings about `object`, or about the Pods that it makes of its `template`.
+    fn findings(
+        &self,
+        object: &Document,
+        judgements: Vec<PolicyJudgement>,
+        template: Option<&str>,
+    ) -> Vec<ScanFinding> {
+        let what = template.map_or("", |_| "the Pod that it makes: ");
+        let place = |one: &PolicyJudgement| match (&one.field, self.0.object_line) {
+            (Some(field), 1..) => object.field_position(&format!("{}{field}", template.unwrap_or_default())),
+            (_, line) => (line, 0),
+        };
         let finding = |one: PolicyJudgement| ScanFinding {
+            line: place(&one).0,
+            column: place(&one).1,
             policy: one.policy.into(),
             binding: one.binding.into(),
             result: one.result,
@@ -280,11 +301,12 @@ const WORKLOADS: [(&str, &str, &str); 7] = [
     ("batch", "CronJob", "/spec/jobTemplate/spec/template"),
 ];
 
-/// The Pod that `owner`, in this namespace, would have made; none where it is no workload.
+/// The Pod that `owner`, in this namespace, would have made, and where its template is; none where it is
+/// no workload.
 ///
 /// As its controller asks for it: with labels and annotations of the template and a reference
 /// to the owner. What the controller makes up (hashes, indexes) is left out.
-fn pod_of(owner: &Value, namespace: &str) -> Option<Value> {
+fn pod_of(owner: &Value, namespace: &str) -> Option<(Value, &'static str)> {
     let text = |pointer: &str| owner.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("/apiVersion"), text("/kind"));
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
@@ -318,7 +340,7 @@ fn pod_of(owner: &Value, namespace: &str) -> Option<Value> {
     if let (Some(spec), Some(pod)) = (template.get("spec"), pod.as_object_mut()) {
         pod.insert("spec".to_owned(), spec.clone());
     }
-    Some(pod)
+    Some((pod, pointer))
 }
 
 /// Whose the Pods are: a Deployment has ReplicaSets make them, a CronJob Jobs.
@@ -374,7 +396,7 @@ mod tests {
                 "CronJob" => json!({"jobTemplate": {"spec": {"template": template}}}),
                 _ => json!({"template": template}),
             };
-            let pod = pod_of(&workload(api_version, kind, &spec), "shop").unwrap();
+            let pod = pod_of(&workload(api_version, kind, &spec), "shop").unwrap().0;
             let metadata = &pod["metadata"];
             assert_eq!(
                 (&pod["kind"], &metadata["namespace"]),

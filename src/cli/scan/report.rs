@@ -298,7 +298,11 @@ impl ScanTable {
             if told.is_empty() {
                 writeln!(out, "{}", self.bold(&one_line(&place_and_object(finding))))?;
             }
-            let line = format!("{}: {}", policy(finding), message(finding));
+            let place = match finding.column {
+                0 => String::new(),
+                column => format!("{}:{column}: ", finding.line),
+            };
+            let line = format!("{place}{}: {}", policy(finding), message(finding));
             if told.insert((finding.result, line.clone())) {
                 writeln!(out, "  {} {}", self.result(finding.result), one_line(&line))?;
             }
@@ -381,10 +385,16 @@ impl fmt::Display for CountedObjects {
 
 /// `FILE:LINE: Kind/namespace/name`; of a cluster without the former.
 fn place_and_object(finding: &ScanFinding) -> String {
+    at_place(finding, (finding.object_line, 0))
+}
+
+/// The same, with the line and column of what failed where they are known.
+fn at_place(finding: &ScanFinding, place: (u32, u32)) -> String {
     let object = object(&finding.kind, &finding.namespace, &finding.name);
-    match finding.line {
-        0 => object,
-        line => format!("{}:{line}: {object}", finding.file),
+    match place {
+        (0, _) => object,
+        (line, 0) => format!("{}:{line}: {object}", finding.file),
+        (line, column) => format!("{}:{line}:{column}: {object}", finding.file),
     }
 }
 
@@ -395,7 +405,7 @@ fn line(finding: &ScanFinding) -> String {
     };
     format!(
         "{}: {}: {}{by}",
-        place_and_object(finding),
+        at_place(finding, (finding.line, finding.column)),
         finding.result,
         message(finding)
     )

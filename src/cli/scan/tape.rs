@@ -16,7 +16,7 @@ use portcullis_policy::engine::admission::ValidationAction;
 use portcullis_policy::engine::admission::exceptions::NotExcused;
 use portcullis_policy::engine::admission::matching::Mismatch;
 use portcullis_policy::engine::admission::trace::{
-    BindingDecision, MatchFinding, PolicyExpression, Recorder, TraceStep,
+    BindingDecision, LastRead, MatchFinding, PolicyExpression, Recorder, TraceStep,
 };
 use portcullis_policy::engine::admission::validating::ValidationDecision;
 
@@ -28,6 +28,8 @@ pub(crate) struct PolicyJudgement {
     pub(crate) result: ScanOutcome,
     pub(crate) message: String,
     pub(crate) exception: String,
+    /// The part of the object that the failing expression selected last, as a JSON Pointer.
+    pub(crate) field: Option<String>,
 }
 
 /// All that was taken down.
@@ -96,6 +98,8 @@ struct PolicyRun {
     failure: Option<String>,
     /// What each validation would have to know.
     validations: BTreeMap<usize, &'static str>,
+    /// The part of the object that each validation that is not true selected last.
+    fields: BTreeMap<usize, String>,
     /// What anything else would have to know.
     other: Option<&'static str>,
     decided: Vec<PolicyJudgement>,
@@ -126,9 +130,11 @@ impl Recorder for PolicyResultRecorder {
                 state.close();
                 state.open = Some(PolicyRun::new(policy, binding));
             }
-            TraceStep::Expression { part, result, .. } => {
+            TraceStep::Expression {
+                part, result, read, ..
+            } => {
                 if let Some(open) = &mut state.open {
-                    open.evaluated(part, result);
+                    open.evaluated(part, result, read);
                 }
             }
             TraceStep::Exception {
@@ -192,7 +198,9 @@ impl TapeState {
         match own {
             Some(open) => {
                 let needs = open.needs(decided.index);
-                open.decided.push(judgement(decided, needs, for_subjects));
+                let field = decided.index.and_then(|index| open.fields.get(&index).cloned());
+                let judgement = judgement(decided, needs, for_subjects);
+                open.decided.push(PolicyJudgement { field, ..judgement });
             }
             None => {
                 let judgement = judgement(decided, None, for_subjects);
@@ -258,12 +266,18 @@ impl PolicyRun {
             condition: None,
             failure: None,
             validations: BTreeMap::new(),
+            fields: BTreeMap::new(),
             other: None,
             decided: Vec::new(),
         }
     }
 
-    fn evaluated(&mut self, part: PolicyExpression<'_>, result: Result<&Value<'_>, &EvalError>) {
+    fn evaluated(
+        &mut self,
+        part: PolicyExpression<'_>,
+        result: Result<&Value<'_>, &EvalError>,
+        read: LastRead<'_>,
+    ) {
         let needs = match result {
             Err(EvalError::Unknown(needs)) => Some(*needs),
             _ => None,
@@ -276,6 +290,9 @@ impl PolicyRun {
             (PolicyExpression::Condition(_), Err(error)) => self.failure = Some(error.to_string()),
             (PolicyExpression::Validation(index), _) => {
                 self.validations.extend(needs.map(|needs| (index, needs)));
+                if result.ok().and_then(Value::as_bool) != Some(true) {
+                    self.fields.extend(read.pointer().map(|field| (index, field)));
+                }
             }
             // A fixed message, or the expression itself, stands in.
             (PolicyExpression::Message(_), _) => {}
@@ -300,6 +317,7 @@ impl PolicyRun {
             result: ScanOutcome::Skip,
             message: unknown(needs),
             exception: String::new(),
+            field: None,
         }
     }
 
@@ -330,6 +348,7 @@ impl PolicyJudgement {
             Ordering::Less => {}
             Ordering::Greater => *self = other,
             Ordering::Equal => {
+                self.field = self.field.take().or(other.field);
                 if !other.message.is_empty() && !self.message.split("; ").any(|own| own == other.message) {
                     let separator = if self.message.is_empty() { "" } else { "; " };
                     self.message = format!("{}{separator}{}", self.message, other.message);
@@ -398,6 +417,7 @@ fn judgement(
         result,
         message,
         exception,
+        field: None,
     }
 }
 
