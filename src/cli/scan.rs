@@ -16,7 +16,9 @@ mod report;
 mod tape;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::ops::ControlFlow;
+use std::panic::resume_unwind;
+use std::sync::{Arc, mpsc};
 
 use super::output::{self, CommandError, CommandResult};
 use super::policy_files::{self};
@@ -33,7 +35,7 @@ use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest};
 use portcullis_policy::field::{Fault, Faults};
 use report::{ScanReport, ScanTotals};
 
-/// How many files are read at once, and objects judged between two outputs.
+/// How many objects are judged between two outputs.
 const BATCH: usize = 256;
 
 impl Scan {
@@ -57,22 +59,19 @@ impl Scan {
 
     fn run_on_files(
         &self,
-        mut report: ScanReport,
+        report: ScanReport,
         judge: impl FnOnce(&ScanInput) -> Result<ObjectJudge, CommandError>,
     ) -> Result<CommandResult, CommandError> {
         let input = ScanInput::of(&self.filename)?;
         let judge = judge(&input)?;
-        report.skipped(&judge.not_asked())?;
-        let (mut faults, mut notes) = (Faults::new(), BTreeSet::new());
-        for parts in input.parts.chunks(BATCH) {
-            for (findings, own_faults) in in_order_of_parts(&judge, parts) {
-                faults.append(own_faults);
-                for judged in findings {
-                    report.object(&judged)?;
-                    notes.extend(judged.notes);
-                }
-            }
-        }
+        let mut found = FileFindings::new(report);
+        found.report.skipped(&judge.not_asked())?;
+        found.judge(&judge, &input.parts)?;
+        let FileFindings {
+            report,
+            faults,
+            notes,
+        } = found;
         notes
             .iter()
             .for_each(|note| output::complain(format_args!("note: {note}")));
@@ -218,35 +217,74 @@ impl Scan {
     }
 }
 
-// === impl NamespaceLabels ===
-
 /// Namespaces, and parameters.
 type SurroundingObjects = [Vec<Arc<json::Document<'static>>>; 2];
 
-type Judged = (Vec<JudgedObject>, Faults);
-
-/// The findings of each part. Many files are judged side by side, a long one in pieces.
-fn in_order_of_parts(judge: &ObjectJudge, parts: &[InputPart]) -> Vec<Judged> {
-    if let [part] = parts {
-        let mut faults = Faults::new();
-        let objects = part.objects(&mut faults);
-        let judged = in_order(&objects, |object| judge.judge(object));
-        return vec![gather(judged, faults)];
-    }
-    in_order(parts, |part| {
-        let mut faults = Faults::new();
-        let objects: Vec<Document> = part.objects(&mut faults);
-        gather(objects.iter().map(|object| judge.judge(object)), faults)
-    })
+/// What is found in files.
+struct FileFindings {
+    report: ScanReport,
+    faults: Faults,
+    notes: BTreeSet<String>,
 }
 
-fn gather(judged: impl IntoIterator<Item = Result<JudgedObject, Fault>>, mut faults: Faults) -> Judged {
-    let mut objects = Vec::new();
-    for one in judged {
-        match one {
-            Ok(one) => objects.push(one),
-            Err(fault) => faults.push(fault),
+impl FileFindings {
+    const fn new(report: ScanReport) -> Self {
+        Self {
+            report,
+            faults: Faults::new(),
+            notes: BTreeSet::new(),
         }
     }
-    (objects, faults)
+
+    /// Judges the objects of `parts`, a batch while the next one is read: no more are in memory.
+    fn judge(&mut self, judge: &ObjectJudge, parts: &[InputPart]) -> Result<(), CommandError> {
+        std::thread::scope(|scope| {
+            let (sender, batches) = mpsc::sync_channel(1);
+            let reader = scope.spawn(move || read(parts, &sender));
+            // Where this ends early, the reader finds nobody to take the next batch, and ends too.
+            for batch in batches {
+                let batch: Vec<Document> = batch;
+                self.take(in_order(&batch, |object| judge.judge(object)))?;
+            }
+            self.faults
+                .append(reader.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            Ok(())
+        })
+    }
+
+    fn take(&mut self, judged: Vec<Result<JudgedObject, Fault>>) -> Result<(), CommandError> {
+        for one in judged {
+            match one {
+                Ok(one) => {
+                    self.report.object(&one)?;
+                    self.notes.extend(one.notes);
+                }
+                Err(fault) => self.faults.push(fault),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends the objects of `parts` in batches; what cannot be read is returned.
+fn read(parts: &[InputPart], batches: &mpsc::SyncSender<Vec<Document>>) -> Faults {
+    let (mut faults, mut batch, mut is_taken) = (Faults::new(), Vec::new(), true);
+    for part in parts {
+        part.each_object(&mut faults, |object| {
+            batch.push(object);
+            if batch.len() == BATCH {
+                is_taken = batches.send(std::mem::take(&mut batch)).is_ok();
+            }
+            match is_taken {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        if !is_taken {
+            break;
+        }
+    }
+    // Nobody takes it where the scan has ended.
+    let _ = batches.send(batch);
+    faults
 }

@@ -761,3 +761,57 @@ fn what_failed_is_named_by_line_and_column_of_the_field() {
     assert_eq!(printed["results"][0]["column"], 19);
     assert_eq!(printed["results"][1]["column"], 0);
 }
+
+/// Runs `command` to its end, and says how much memory it had at most, in KiB: as long as it has more to
+/// say than a pipe holds, it is there to be asked.
+fn peak_memory(portcullis: &Portcullis, arguments: &str) -> u64 {
+    use std::io::Read as _;
+
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_portcullis"))
+        .args(arguments.split_whitespace())
+        .current_dir(portcullis.path(""))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let (mut piece, mut most) = (vec![0; 4 << 10], 0);
+    while stdout.read(&mut piece).unwrap() > 0 {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        most = peak.map_or(most, |peak| peak.trim().trim_end_matches(" kB").parse().unwrap());
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{arguments}");
+    most
+}
+
+#[test]
+fn ten_times_the_objects_do_not_take_ten_times_the_memory() {
+    let portcullis = Portcullis::new();
+    portcullis.write("policies.yaml", FIELDS);
+    let pods = |count: usize| -> String {
+        let pod = |number| {
+            format!(
+                "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{number}, namespace: n{}}}\n\
+                 spec: {{containers: [{{name: a, image: docker.io/a}}, {{name: b, image: reg/b}}]}}\n",
+                number % 9
+            )
+        };
+        (0..count).map(pod).collect()
+    };
+    portcullis.write("few.yaml", &pods(500));
+    portcullis.write("many.yaml", &pods(5000));
+    for format in ["text", "json", "sarif", "junit", "openreports"] {
+        let peak = |file: &str| {
+            let arguments = format!("scan --manifests policies.yaml -f {file} -o {format}");
+            peak_memory(&portcullis, &arguments)
+        };
+        let [few, many] = ["few.yaml", "many.yaml"].map(peak);
+        println!("{format}: {few} KiB, {many} KiB");
+        // 2 KiB an object, the results that some formats keep included.
+        assert!(
+            few > 0 && many < few + 2 * 4500,
+            "{format}: {few} KiB, {many} KiB"
+        );
+    }
+}

@@ -42,7 +42,7 @@ pub use kind::{KINDS, KnownKind};
 pub use lint::{built_in_resource, built_in_resources, is_never_asked_about, kind_of, odd_request};
 pub use object_set::{ObjectSet, SetDifference, hidden_faults};
 pub use report::Compilation;
-pub use source::{Options, Source, documents};
+pub use source::{Options, Source, documents, each_object};
 pub use source_objects::SourceObjects;
 pub use source_objects::{MemoryBudget, SourceLimits};
 pub use validated::{ObjectIdentity, ValidatedObject};

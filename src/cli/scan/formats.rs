@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io::{self, Write};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -44,7 +46,7 @@ pub(crate) struct OpenReports {
 #[derive(Default)]
 struct NamespaceReport {
     summary: ScanSummary,
-    results: [Vec<Value>; REPORTED.len()],
+    results: [Vec<ScanFinding>; REPORTED.len()],
 }
 
 impl OpenReports {
@@ -58,7 +60,6 @@ impl OpenReports {
 
     /// Counts the finding, and keeps it as long as there is a place.
     pub(crate) fn add(&mut self, finding: &ScanFinding) {
-        let (seconds, nanos) = (self.now.as_seconds() as i64, 0);
         // A Namespace is in none, but reported where people look for it.
         let namespace = match (&*finding.kind, &*finding.api_version) {
             ("Namespace", "v1") => &finding.name,
@@ -69,22 +70,22 @@ impl OpenReports {
         let sorts = REPORTED.iter().zip(&mut report.results);
         let kept = sorts.filter(|(sort, _)| **sort == finding.result);
         for (_, kept) in kept.filter(|(_, kept)| kept.len() < MOST_RESULTS) {
-            kept.push(open_report_result(finding, (seconds, nanos)));
+            kept.push(finding.clone());
         }
     }
 
-    /// The reports, ready to be written.
-    pub(crate) fn objects(&self) -> Vec<Value> {
+    /// The reports, each made when it is asked for.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = Value> {
+        let at = (self.now.as_seconds() as i64, 0);
         let reports = self.namespaces.iter();
-        reports
-            .map(|(namespace, report)| report.object(namespace))
-            .collect()
+        reports.map(move |(namespace, report)| report.object(namespace, at))
     }
 }
 
 impl NamespaceReport {
-    fn object(&self, namespace: &str) -> Value {
-        let results: Vec<&Value> = self.results.iter().flatten().take(MOST_RESULTS).collect();
+    fn object(&self, namespace: &str, at: (i64, u32)) -> Value {
+        let results = self.results.iter().flatten().take(MOST_RESULTS);
+        let results: Vec<Value> = results.map(|finding| open_report_result(finding, at)).collect();
         let labels = json!({MANAGED_BY: NAME});
         let (kind, metadata) = match namespace {
             "" => ("ClusterReport", json!({"name": NAME, "labels": labels})),
@@ -234,20 +235,59 @@ fn write_case(f: &mut fmt::Formatter<'_>, case: &ObjectCase) -> fmt::Result {
 /// The rule of what no policy refuses, but the gateway itself.
 const GATEWAY: &str = "portcullis";
 
-/// The log of one run.
-pub(crate) fn sarif_log(findings: &[ScanFinding]) -> Value {
-    let policies: BTreeSet<&str> = findings.iter().map(rule_of).collect();
-    let rule = |policy: &str| json!({"id": policy, "shortDescription": {"text": description(policy)}});
-    output::log(
-        policies.into_iter().map(rule).collect(),
-        findings.iter().map(sarif_result).collect(),
-    )
+/// The log of one run, whose results are written as they come. The rules follow them.
+#[derive(Debug, Default)]
+pub(crate) struct SarifReport {
+    policies: BTreeSet<Arc<str>>,
+    has_one: bool,
 }
 
-fn rule_of(finding: &ScanFinding) -> &str {
+impl SarifReport {
+    /// Writes what does not pass.
+    pub(crate) fn finding(&mut self, out: &mut impl Write, finding: &ScanFinding) -> io::Result<()> {
+        if finding.result.refuses() || finding.result == ScanOutcome::Warn {
+            self.policies.insert(rule_of(finding));
+            self.separate(out)?;
+            write!(out, "{}", sarif_result(finding))?;
+        }
+        Ok(())
+    }
+
+    fn separate(&mut self, out: &mut impl Write) -> io::Result<()> {
+        let is_first = !std::mem::replace(&mut self.has_one, true);
+        out.write_all(if is_first {
+            b"{\"runs\": [{\"results\": [\n  "
+        } else {
+            b",\n  "
+        })
+    }
+
+    /// Writes the rest.
+    pub(crate) fn end(&self, out: &mut impl Write) -> io::Result<()> {
+        let rule =
+            |policy: &Arc<str>| json!({"id": &**policy, "shortDescription": {"text": description(policy)}});
+        let log = output::log(self.policies.iter().map(rule).collect(), Vec::new());
+        let none = if self.has_one {
+            ""
+        } else {
+            "{\"runs\": [{\"results\": ["
+        };
+        let of = |pointer: &str| log.pointer(pointer).unwrap_or(&Value::Null);
+        writeln!(
+            out,
+            "{none}\n],\n\"columnKind\": {}, \"tool\": {}}}],\n\"version\": {}, \"$schema\": {}}}",
+            of("/runs/0/columnKind"),
+            of("/runs/0/tool"),
+            of("/version"),
+            of("/$schema"),
+        )
+    }
+}
+
+fn rule_of(finding: &ScanFinding) -> Arc<str> {
     match &*finding.policy {
-        "" => GATEWAY,
-        policy => policy,
+        "" => GATEWAY.into(),
+        _ => Arc::clone(&finding.policy),
     }
 }
 
@@ -275,7 +315,7 @@ fn sarif_result(finding: &ScanFinding) -> Value {
         location.insert("physicalLocation".to_owned(), physical);
     }
     json!({
-        "ruleId": rule_of(finding),
+        "ruleId": &*rule_of(finding),
         "level": match finding.result {
             ScanOutcome::Fail | ScanOutcome::Error => "error",
             ScanOutcome::Warn => "warning",
@@ -319,7 +359,7 @@ mod tests {
         reports.add(&finding("shop", ScanOutcome::Pass));
         reports.add(&finding("shop", ScanOutcome::Fail));
         reports.add(&finding("", ScanOutcome::Error));
-        let objects = reports.objects();
+        let objects: Vec<Value> = reports.objects().collect();
         let [cluster, shop] = &objects[..] else {
             panic!("{objects:?}")
         };

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -200,12 +201,13 @@ impl ScanInput {
             let names = wanted.iter().map(|kind| kind.kind.as_str());
             let mut names = names.chain(["Namespace", "CustomResourceDefinition"]);
             if names.any(|name| text.contains(name)) {
-                for document in part.documents(text.into_owned(), &mut unread) {
+                part.each_in(text.into_owned(), &mut unread, |document| {
                     survey.add(&document, &wanted);
                     let is_named = |group: &str, resource: &str| set.names_resource(group, resource);
                     let added = survey.kinds.add_unless_named(&document, is_named);
                     survey.faults.extend(added.err());
-                }
+                    ControlFlow::Continue(())
+                });
             }
         }
         survey
@@ -229,26 +231,26 @@ impl InputPart {
         }
     }
 
-    fn documents(&self, text: String, faults: &mut Faults) -> Vec<Document> {
+    fn each_in(&self, text: String, faults: &mut Faults, take: impl FnMut(Document) -> ControlFlow<()>) {
         let source = manifest::Source {
             file: self.name(),
             text,
             cluster: None,
         };
-        manifest::documents(&source, faults)
+        manifest::each_object(&source, faults, take);
     }
 
-    /// Its objects; what cannot be read goes to `faults`.
-    pub(crate) fn objects(&self, faults: &mut Faults) -> Vec<Document> {
+    /// Has `take` take each of its objects before the next is read, until it breaks; what cannot be
+    /// read goes to `faults`.
+    pub(crate) fn each_object(&self, faults: &mut Faults, take: impl FnMut(Document) -> ControlFlow<()>) {
         match self.text() {
-            Ok(text) => self.documents(text.into_owned(), faults),
+            Ok(text) => self.each_in(text.into_owned(), faults, take),
             Err(error) => {
                 let place = Place {
                     file: Some(self.name().into()),
                     ..Place::default()
                 };
                 faults.push(Fault::error(place, FaultKind::Unreadable, error.to_string()));
-                Vec::new()
             }
         }
     }
@@ -385,20 +387,20 @@ pub(crate) fn write_reports(
     place: ListedPlace<'_>,
     reports: &OpenReports,
 ) -> Result<(), CommandError> {
-    let objects = reports.objects();
-    for object in &objects {
-        cluster.apply(object)?;
-    }
-    if place != ListedPlace::Everywhere {
-        return Ok(());
-    }
     let name = |object: &Value, field: &str| {
         let text = object
             .get("metadata")
             .and_then(|metadata| metadata.get(field)?.as_str());
         text.unwrap_or_default().to_owned()
     };
-    let written: BTreeSet<String> = objects.iter().map(|object| name(object, "namespace")).collect();
+    let mut written = BTreeSet::new();
+    for object in reports.objects() {
+        cluster.apply(&object)?;
+        written.insert(name(&object, "namespace"));
+    }
+    if place != ListedPlace::Everywhere {
+        return Ok(());
+    }
     let mut resources = cluster.resources().iter();
     let Some(served) = resources.find(|one| one.api_version() == API_VERSION && one.resource == "reports")
     else {

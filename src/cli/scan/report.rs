@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::finding::{ScanFinding, ScanOutcome, ScanSummary};
-use super::formats::{self, JunitReport, OpenReports};
+use super::formats::{JunitReport, OpenReports, SarifReport};
 use super::judge::{JudgedObject, UnmatchedObject};
 use crate::cli::output::{self, CommandError};
 use portcullis_policy::explain::authorization::object;
@@ -51,8 +51,7 @@ enum ReportForm {
     /// Whether there was a finding before.
     Json(bool),
     Junit(JunitReport),
-    /// What does not pass.
-    Sarif(Vec<ScanFinding>),
+    Sarif(SarifReport),
     OpenReports(OpenReports),
 }
 
@@ -101,7 +100,7 @@ impl ScanReport {
             }),
             ScanFormat::Json => ReportForm::Json(false),
             ScanFormat::Junit => ReportForm::Junit(JunitReport::default()),
-            ScanFormat::Sarif => ReportForm::Sarif(Vec::new()),
+            ScanFormat::Sarif => ReportForm::Sarif(SarifReport::default()),
             ScanFormat::Openreports => ReportForm::OpenReports(reports),
         };
         Self {
@@ -186,12 +185,7 @@ impl ScanReport {
                 write!(self.out, "{before}{}", serde_json::to_string(finding)?)
             }
             ReportForm::Junit(_) => Ok(()),
-            ReportForm::Sarif(kept) => {
-                if finding.result.refuses() || finding.result == ScanOutcome::Warn {
-                    kept.push(finding.clone());
-                }
-                Ok(())
-            }
+            ReportForm::Sarif(sarif) => sarif.finding(&mut self.out, finding),
             ReportForm::OpenReports(reports) => {
                 reports.add(finding);
                 Ok(())
@@ -262,14 +256,16 @@ impl ScanReport {
                 )?;
             }
             ReportForm::Junit(junit) => write!(self.out, "{junit}")?,
-            ReportForm::Sarif(kept) => {
-                serde_json::to_writer_pretty(&mut self.out, &formats::sarif_log(kept))?;
-                writeln!(self.out)?;
-            }
+            ReportForm::Sarif(sarif) => sarif.end(&mut self.out)?,
             ReportForm::OpenReports(reports) => {
-                let list = json!({"apiVersion": "v1", "kind": "List", "items": reports.objects()});
-                serde_json::to_writer_pretty(&mut self.out, &list)?;
-                writeln!(self.out)?;
+                write!(
+                    self.out,
+                    "{{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": ["
+                )?;
+                for (index, report) in reports.objects().enumerate() {
+                    write!(self.out, "{}\n{report:#}", if index == 0 { "" } else { "," })?;
+                }
+                writeln!(self.out, "\n]}}")?;
             }
         }
         self.out.flush()

@@ -70,6 +70,12 @@ pub fn documents(source: &Source, faults: &mut Faults) -> Vec<Document> {
     objects
 }
 
+/// Has `take` take every object in `source`, in the order written and each before the next document is
+/// read, until it breaks. What cannot be read goes to `faults`; objects before it are taken.
+pub fn each_object(source: &Source, faults: &mut Faults, mut take: impl FnMut(Document) -> ControlFlow<()>) {
+    each_document(source, ParseLimits::NONE, faults, |object, _| take(object));
+}
+
 /// Has `take` take every object in `source`, each before the next document is read, until it breaks;
 /// whether it can be read so far.
 pub(crate) fn each_document(
