@@ -222,6 +222,29 @@ fn what_cannot_be_said_of_a_namespace_is_an_error() {
         "{}",
         run.stdout
     );
+
+    // What is to be done about it is said once.
+    let pods = ["a", "b", "c"].map(|name| {
+        format!("---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: {name}}}\nspec: {{containers: []}}\n")
+    });
+    let run = scan("-f -", &pods.concat());
+    assert_eq!(
+        run.stdout.matches("namespaces \"b\" not found").count(),
+        2,
+        "{run:?}"
+    );
+    assert!(!run.stdout.contains("knows no such namespace"), "{run:?}");
+    let note =
+        "portcullis: note: policies select namespaces by labels, and nothing says which `a`, `b`, `c` has: ";
+    assert!(
+        run.stderr.starts_with(note) && run.stderr.lines().count() == 1,
+        "{run:?}"
+    );
+    let flags = [
+        "`--namespace-labels a:KEY=VALUE`",
+        "`--missing-namespace NameOnly`",
+    ];
+    assert!(flags.iter().all(|flag| run.stderr.contains(flag)), "{run:?}");
 }
 
 #[test]

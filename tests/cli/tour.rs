@@ -128,3 +128,89 @@ fn answers_are_compared_line_by_line() {
     assert!(!is_as_shown("a\nb\n", &["b", "…"]));
     assert!(!is_as_shown("a\nb\nc\n", &["a", "…", "b"]));
 }
+
+/// Each command that prints, as somebody would type it before `| head`.
+const PRINTING: &str = "
+check
+check -o json
+check -o sarif
+scan -f .portcullis/examples/chart.yaml
+scan -f .portcullis/examples/chart.yaml -o json
+scan -f .portcullis/examples/chart.yaml -o sarif
+scan -f .portcullis/examples/chart.yaml -o junit
+scan -f .portcullis/examples/chart.yaml -o openreports
+convert .portcullis/examples/kyverno.yaml
+authorize --user jane --verb get --resource pods
+authorize --user jane --verb get --resource pods -o json
+admit -f .portcullis/examples/deployment.yaml
+admit -f .portcullis/examples/deployment.yaml -o json
+who-can get pods
+who-can get pods -o json
+what-can --user jane
+what-can --user jane -o json
+escalations
+escalations -o json
+escalations -o dot
+diff .portcullis/policies .portcullis/policies
+diff .portcullis/policies .portcullis/policies -o json
+replay .portcullis/examples/recording.jsonl
+replay .portcullis/examples/recording.jsonl -o json
+suggest .portcullis/examples/decisions.log
+suggest .portcullis/examples/decisions.log -o json
+test suite.yaml
+test suite.yaml -o json
+completion bash
+init other
+man pages
+";
+
+#[test]
+fn every_command_ends_quietly_where_nobody_reads_on() {
+    STARTED.write(
+        "suite.yaml",
+        "apiVersion: portcullis.dev/v1alpha1\nkind: PolicyTest\nmanifests: [.portcullis/policies]\ncases:\n\
+         - {name: a, request: {user: jane, verb: get, resource: pods}, expect: {decision: allow}}\n",
+    );
+    for command in PRINTING.trim().lines() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+            .args(command.split_whitespace())
+            .current_dir(STARTED.path(""))
+            .stdin(Stdio::null())
+            .stdout(writer)
+            .output()
+            .unwrap();
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), &*complaint), (Some(2), ""), "{command}");
+    }
+    let help = STARTED.run("--help").stdout;
+    let (listed, _) = help.split_once("Without a command").unwrap();
+    let names = listed
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    let names = names.filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase()));
+    // `serve` prints nothing that is read by programs, and help is clap's.
+    for name in names.filter(|name| !["serve", "help"].contains(name)) {
+        let is_tried = |line: &str| line.split_whitespace().next() == Some(name);
+        assert!(PRINTING.lines().any(is_tried), "{name}");
+    }
+}
+
+#[test]
+fn recordings_concatenate() {
+    let one = std::fs::read_to_string(STARTED.path(".portcullis/examples/recording.jsonl")).unwrap();
+    STARTED.write("twice.jsonl", &format!("{one}{one}"));
+    let counts = |recording: &str| -> Vec<usize> {
+        let said = STARTED.run(&format!("replay {recording}")).stdout;
+        let (_, last) = said.trim_end().rsplit_once('\n').unwrap();
+        let words = last.split_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    };
+    let once = counts(".portcullis/examples/recording.jsonl");
+    assert_eq!(once.len(), 3, "{once:?}");
+    assert_eq!(
+        counts("twice.jsonl"),
+        once.iter().map(|count| count * 2).collect::<Vec<_>>()
+    );
+}

@@ -9,7 +9,7 @@ use super::finding::{ScanFinding, ScanOutcome};
 use super::tape::{MissedBy, NearMiss, PolicyJudgement, PolicyResultRecorder, PolicyResults};
 use portcullis_policy::document::{Document, Node};
 use portcullis_policy::engine::admission::Phase;
-use portcullis_policy::engine::admission::matching::Constraints;
+use portcullis_policy::engine::admission::matching::{Constraints, UNKNOWN_NAMESPACE_REMEDY};
 use portcullis_policy::engine::{CauseKind, LabelSelector, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{OfflineReview, OfflineReviewResult};
@@ -36,6 +36,8 @@ pub(crate) struct JudgedObject {
     pub(crate) notes: Vec<String>,
     /// An object that no policy applied to.
     pub(crate) unmatched: Option<UnmatchedObject>,
+    /// Its namespace, where a policy asked for labels of it that are not known.
+    pub(crate) unknown_namespace: Option<Arc<str>>,
 }
 
 /// An object that no policy applied to, with its Pods.
@@ -100,6 +102,8 @@ impl ObjectJudge {
                 .findings
                 .extend(reported.findings(object, results.validating, Some(template)));
         }
+        let unknown = judged.findings.iter_mut().filter_map(without_remedy).count();
+        judged.unknown_namespace = (unknown > 0).then(|| Arc::clone(&reported.0.namespace));
         if !is_matched && judged.findings.is_empty() {
             judged.unmatched = Some(UnmatchedObject {
                 object: reported.0,
@@ -236,6 +240,15 @@ fn without_mutation(mut judgement: PolicyJudgement) -> PolicyJudgement {
         ": what this MutatingAdmissionPolicy makes of the object, and the other policies of that, cannot be said",
     );
     judgement
+}
+
+/// Takes out of the message what is to be done about an unknown namespace, which is said once for all;
+/// none where that is not there.
+fn without_remedy(finding: &mut ScanFinding) -> Option<()> {
+    let shorter = finding
+        .message
+        .replace(&format!(": {UNKNOWN_NAMESPACE_REMEDY}"), "");
+    (shorter.len() < finding.message.len()).then(|| finding.message = shorter.into())
 }
 
 /// The object as results name it.

@@ -43,6 +43,8 @@ pub(crate) struct ScanReport {
     unjudged: u64,
     /// By kind, and why.
     unmatched: BTreeMap<(Arc<str>, String), CountedObjects>,
+    /// Namespaces whose labels policies ask for, and that are not known.
+    unknown_namespaces: BTreeSet<Arc<str>>,
 }
 
 enum ReportForm {
@@ -110,6 +112,7 @@ impl ScanReport {
             objects: 0,
             unjudged: 0,
             unmatched: BTreeMap::new(),
+            unknown_namespaces: BTreeSet::new(),
         }
     }
 
@@ -139,6 +142,7 @@ impl ScanReport {
                 .or_insert_with(|| CountedObjects::before(object))
                 .count += 1;
         }
+        self.unknown_namespaces.extend(judged.unknown_namespace.clone());
         let findings = &judged.findings;
         // What an exception lets pass was judged.
         let is_unknown =
@@ -209,6 +213,9 @@ impl ScanReport {
     /// Standard output takes no more.
     pub(crate) fn finish(mut self) -> Result<ScanTotals, CommandError> {
         self.end().map_err(CommandError::Output)?;
+        if !self.unknown_namespaces.is_empty() {
+            output::complain(unknown_namespaces(&self.unknown_namespaces));
+        }
         Ok(ScanTotals {
             is_sound: self.summary.is_sound(),
             objects: self.objects,
@@ -270,6 +277,25 @@ impl ScanReport {
         }
         self.out.flush()
     }
+}
+
+/// How many are named.
+const NAMED: usize = 5;
+
+/// What is to be done about namespaces that are not known.
+fn unknown_namespaces(names: &BTreeSet<Arc<str>>) -> String {
+    let named: Vec<String> = names.iter().take(NAMED).map(|name| format!("`{name}`")).collect();
+    let more = match names.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let first = names.first().map(|name| &**name).unwrap_or_default();
+    format!(
+        "note: policies select namespaces by labels, and nothing says which {}{more} has: add the manifests of \
+         Namespaces, give labels by `--namespace-labels {first}:KEY=VALUE`, or let each have that of its name alone by \
+         `--missing-namespace NameOnly`",
+        named.join(", ")
+    )
 }
 
 // === impl ScanTable ===

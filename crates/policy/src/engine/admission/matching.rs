@@ -23,16 +23,16 @@ pub use namespace::{FixedNamespaces, MissingNamespace, Namespaces, selects_names
 pub(crate) use equivalence::is_own_group;
 pub(crate) use namespace::{LayeredNamespaces, label};
 
+/// What stands behind the name of a namespace that is not known, for who runs a gateway.
+pub const UNKNOWN_NAMESPACE_REMEDY: &str = "the gateway knows no such namespace, and a namespaceSelector asks for its \
+     labels; add the Namespace to the manifests, watch it by `clusters`, or set `admission.missingNamespace: NameOnly`";
+
 /// Why it cannot be said whether something applies.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MatchError {
     /// A selector asks about labels of a namespace that is not known.
-    #[error(
-        "namespaces \"{name}\" not found: the gateway knows no such namespace, and a namespaceSelector asks for its \
-         labels; add the Namespace to the manifests, watch it by `clusters`, or set \
-         `admission.missingNamespace: NameOnly`"
-    )]
+    #[error("namespaces \"{name}\" not found: {UNKNOWN_NAMESPACE_REMEDY}")]
     UnknownNamespace {
         /// The namespace.
         name: String,
