@@ -19,8 +19,6 @@
 mod build;
 mod caller;
 mod certificate;
-#[cfg(test)]
-mod fixtures;
 mod jwks;
 mod jwt;
 mod rotation;

@@ -16,8 +16,6 @@ mod condition;
 mod contents;
 mod definition;
 mod evidence;
-#[cfg(test)]
-mod fixtures;
 mod follow;
 mod kind;
 mod live;

@@ -14,8 +14,6 @@
 //! contains a script or a style of its own, so that the Content-Security-Policy of the
 //! listener allows none.
 
-#[cfg(test)]
-mod fixtures;
 mod history;
 mod live;
 pub(crate) mod page;
@@ -341,6 +339,8 @@ pub(crate) fn together(revisions: &[RevisionInForce]) -> ObjectChanges {
 
 #[cfg(test)]
 mod tests {
+    pub(crate) mod fixtures;
+
     use std::time::Duration;
 
     use super::*;

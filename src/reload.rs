@@ -14,8 +14,6 @@
 
 mod changed_objects;
 mod files;
-#[cfg(test)]
-pub(crate) mod fixtures;
 mod held_back;
 mod index;
 mod inventory;
@@ -194,4 +192,9 @@ impl ReloadState {
     fn last(&self) -> MutexGuard<'_, LastReload> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    pub(crate) mod fixtures;
 }

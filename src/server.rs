@@ -25,7 +25,6 @@ mod gateway;
 mod head;
 mod http1;
 mod http2;
-mod lifecycle;
 mod limits;
 mod pool;
 mod receive;

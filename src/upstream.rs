@@ -13,8 +13,6 @@
 
 mod breaker;
 pub mod client;
-#[cfg(test)]
-mod fixtures;
 mod in_flight;
 mod settings;
 mod webhook;

@@ -1,5 +1,6 @@
 mod certificates;
 mod files;
+pub(crate) mod fixtures;
 mod order;
 mod replacement;
 mod tokens;

@@ -159,7 +159,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::fixtures::{TestAnswer, api_server, block_on};
+    use crate::cluster::tests::fixtures::{TestAnswer, api_server, block_on};
 
     const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 

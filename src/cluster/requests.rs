@@ -346,7 +346,7 @@ mod tests {
     use http::StatusCode;
     use serde_json::json;
 
-    use crate::cluster::fixtures::{api_server, block_on, endless_server};
+    use crate::cluster::tests::fixtures::{api_server, block_on, endless_server};
 
     #[test]
     fn what_refuses_a_request_is_told_in_a_few_words() {

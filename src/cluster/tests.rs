@@ -1,5 +1,7 @@
 //! Clusters that are followed, saved, changed and dropped.
 
+pub(crate) mod fixtures;
+
 use super::*;
 use crate::cluster::kind::Name;
 use crate::cluster::object::ReceivedObject;

@@ -12,6 +12,7 @@
 pub mod client;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -19,7 +20,6 @@ use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
 use super::files::Files;
-use super::secret::Secret;
 use super::section::{ReadContext, Section};
 use portcullis_policy::document;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
@@ -303,6 +303,41 @@ fn basic(section: &Section<'_>) -> Option<Basic> {
         username: username.to_owned(),
         password,
     })
+}
+
+/// A token or password. It prints as `[redacted]`, compares in a time that
+/// depends on the lengths alone, and is wiped from memory when dropped.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+// === impl Secret ===
+
+impl Secret {
+    /// Keeps `secret`.
+    #[must_use]
+    pub fn new(secret: impl Into<Vec<u8>>) -> Self {
+        Self(Zeroizing::new(secret.into()))
+    }
+
+    /// The secret itself. The caller must not write it anywhere.
+    #[must_use]
+    pub fn reveal(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len() && openssl::memcmp::eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Secret {}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ pub(crate) fn visible_faults<'f>(
 #[cfg(test)]
 mod tests {
     use crate::console::VisibleClusters;
-    use crate::console::fixtures::TestConsole;
+    use crate::console::tests::fixtures::TestConsole;
 
     #[test]
     fn every_page_says_how_the_gateway_is_doing() {

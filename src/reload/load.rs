@@ -547,7 +547,8 @@ fn tidy() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reload::{FilesAlone, fixtures};
+    use crate::reload::FilesAlone;
+    use crate::reload::tests::fixtures;
 
     #[test]
     fn the_authorization_configuration_is_read_for_warnings_alone() {

@@ -15,8 +15,8 @@ use actix_web::web::{Bytes, Data};
 use futures_util::Stream;
 
 use super::gateway::GatewayState;
+use super::gateway::LifecyclePhase;
 use super::head::{RequestHead, ReviewRoute};
-use super::lifecycle::LifecyclePhase;
 use super::receive::{RequestContext, ReviewPath, ReviewRequest, receive};
 use super::respond::{Rejection, Reply};
 use super::{admit, authorize, body};

@@ -1,6 +1,7 @@
 //! Webhooks on the loopback address, called with the settings of a configuration.
 
 mod clusters;
+pub(crate) mod fixtures;
 mod limits;
 
 use std::path::Path;
@@ -9,10 +10,10 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use super::fixtures::{self, FakeAction, FakeRequest, ok, reply};
 use super::*;
 use crate::config;
 use crate::pki::Authority;
+use fixtures::{FakeAction, FakeRequest, ok, reply};
 use portcullis_policy::engine::admission::FailurePolicy;
 use portcullis_policy::engine::admission::Reinvocation;
 use portcullis_policy::engine::admission::matching::Constraints;

@@ -18,7 +18,7 @@ use super::program::{Node, Program};
 use super::regex::{Regex, RegexUse};
 use super::syntax::{self, Expr, ExprKind, MAX_DEPTH};
 use super::types::Type;
-use crate::budget::CompileBudget;
+use crate::cost::CompileBudget;
 
 /// How deep an expression may be together with the variables that it names, and those that they
 /// name.

@@ -9,7 +9,7 @@ use super::function::Overload;
 use super::program::Program;
 use super::types::{ObjectType, Type};
 use super::{check, library};
-use crate::budget::CompileBudget;
+use crate::cost::CompileBudget;
 
 /// A minor version of Kubernetes 1: which libraries there are, and what its cel-go makes of them.
 ///

@@ -16,13 +16,13 @@ mod tests;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::budget::{BYTES_PER_STEP, Budget, FREE_STEPS, LONG, LOOK, ROUND, STEPS_PER_NODE, STEPS_PER_UNIT};
 use super::cost;
 use super::environment::Version;
 use super::error::EvalError;
 use super::program::{ListNode, MapEntry, Node, ObjectNode, Program};
 use super::regex::Meter;
 use super::value::{Entries, Key, List, Text, Value};
+use crate::cost::{BYTES_PER_STEP, Budget, FREE_STEPS, LONG, LOOK, ROUND, STEPS_PER_NODE, STEPS_PER_UNIT};
 use crate::program::{Activation, Variable};
 
 /// One evaluation under way.

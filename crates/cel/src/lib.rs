@@ -3,7 +3,6 @@
 #![warn(missing_docs)]
 
 mod authorize;
-mod budget;
 mod check;
 pub mod cost;
 mod declarations;
@@ -23,8 +22,8 @@ mod tests;
 mod types;
 mod value;
 
+pub use crate::cost::{Budget, CompileBudget, MAX_COMPILE_STEPS, MAX_COMPILED_BYTES, MAX_EVALUATION_BYTES};
 pub use authorize::{AccessAnswer, AccessCheck, AccessQuestion, AuthorizeAccess};
-pub use budget::{Budget, CompileBudget, MAX_COMPILE_STEPS, MAX_COMPILED_BYTES, MAX_EVALUATION_BYTES};
 pub use declarations::AdmissionVariables;
 pub use environment::{Environment, PerVersion, Version};
 pub use error::{CompileError, CompileErrorKind, EvalError};

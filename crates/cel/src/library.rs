@@ -4,7 +4,6 @@
 mod addresses;
 mod arithmetic;
 mod authorizer;
-mod comparisons;
 mod conversions;
 mod format;
 pub(crate) mod formats;
@@ -19,17 +18,26 @@ mod standard;
 mod strings;
 mod timestamps;
 mod urls;
-mod writer;
 
 pub(crate) use authorizer::{AUTHORIZER, RESOURCE_CHECK};
 pub(crate) use format::{check as check_format, is_formattable};
 
+use std::cmp::Ordering;
+use std::fmt;
+use std::fmt::{Display, Write};
 use std::sync::Arc;
 
 use super::environment::{Functions, Version};
 use super::function::Overload;
 use super::regex::Regex;
 use super::types::Type;
+use crate::error::EvalError;
+use crate::evaluate::Evaluation;
+use crate::function::Cost;
+use crate::program::Call;
+use crate::types::Type::{Bool, Int};
+use crate::value::{Opaque, Text, Value};
+use standard::Computed;
 
 /// What can be worked out of the constant arguments of a call.
 #[derive(Debug)]
@@ -111,4 +119,127 @@ pub(crate) fn type_named(name: &str) -> Option<Type> {
         _ => return None,
     };
     Some(of)
+}
+
+// What several libraries share: comparisons of quantities and versions, and text that is written piece
+// by piece, each of which counts before it is written.
+
+/// `isGreaterThan`, `isLessThan` and `compareTo` of a type, with the names of the overloads.
+pub(crate) fn comparisons(of: &Type, [greater, less, compare]: [&'static str; 3]) -> [Overload; 3] {
+    let nominal = Cost::OfFunction(|_, _| 1);
+    let two = || [of.clone(), of.clone()];
+    [
+        Overload::member(greater, "isGreaterThan", two(), Bool, is_greater).cost(nominal),
+        Overload::member(less, "isLessThan", two(), Bool, is_less).cost(nominal),
+        Overload::member(compare, "compareTo", two(), Int, compare_to).cost(nominal),
+    ]
+}
+
+fn order(arguments: &[Value<'_>]) -> Result<Ordering, EvalError> {
+    match arguments {
+        [Value::Opaque(left), Value::Opaque(right)] => match (left, right) {
+            (Opaque::Semver(left), Opaque::Semver(right)) => Ok(left.compare(right)),
+            (left, right) => left
+                .quantity()
+                .zip(right.quantity())
+                .map(|(left, right)| left.compare(right))
+                .ok_or_else(EvalError::no_such_overload),
+        },
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+fn is_greater<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    order(arguments).map(|order| Value::Bool(order.is_gt()))
+}
+
+fn is_less<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    order(arguments).map(|order| Value::Bool(order.is_lt()))
+}
+
+fn compare_to<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    order(arguments).map(|order| Value::Int(order as i64))
+}
+
+/// Text under way. It grows only by what the evaluation has room for.
+pub(crate) struct TextWriter<'w, 'e, 'a> {
+    pub(crate) own: &'w mut Evaluation<'e, 'a>,
+    text: String,
+    /// The bytes that `text` was allowed to take, given back once it is gone.
+    allocated: usize,
+    /// Why writing ended: `fmt::Error` cannot say it.
+    fault: Option<EvalError>,
+}
+
+// === impl TextWriter ===
+
+impl<'w, 'e, 'a> TextWriter<'w, 'e, 'a> {
+    pub(crate) const fn new(own: &'w mut Evaluation<'e, 'a>) -> Self {
+        Self {
+            own,
+            text: String::new(),
+            allocated: 0,
+            fault: None,
+        }
+    }
+
+    /// Writes `piece`, if there is room and time for it.
+    pub(crate) fn push(&mut self, piece: &str) -> Result<(), EvalError> {
+        self.own.work(piece.len())?;
+        self.reserve(piece.len())?;
+        self.text.push_str(piece);
+        Ok(())
+    }
+
+    /// Writes what `value` says, each piece of it as [`push`](Self::push) does.
+    pub(crate) fn display(&mut self, value: impl Display) -> Result<(), EvalError> {
+        let written = write!(self, "{value}");
+        written.map_err(|fmt::Error| self.fault.take().unwrap_or_else(EvalError::no_such_overload))
+    }
+
+    /// Makes room for so many bytes more.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), EvalError> {
+        let needed = self.text.len().saturating_add(bytes);
+        let missing = needed.saturating_sub(self.allocated);
+        if missing == 0 {
+            return Ok(());
+        }
+        // Twice as much if there is room for that, so that a long text is moved seldom.
+        let more = missing.max(self.allocated.min(self.own.room()));
+        self.own.allocate(more)?;
+        self.allocated += more;
+        self.text.reserve_exact(self.allocated - self.text.len());
+        Ok(())
+    }
+
+    /// How many bytes the text was allowed to take so far.
+    pub(crate) const fn allocated(&self) -> usize {
+        self.allocated
+    }
+
+    /// The text, which is counted no longer.
+    pub(crate) fn into_string(mut self) -> String {
+        std::mem::take(&mut self.text)
+    }
+
+    /// The text as a value.
+    pub(crate) fn finish(self) -> Computed<'a> {
+        self.own.allocate(self.text.len() + Text::BYTES)?;
+        Ok(Value::String(Text::Shared(self.text.as_str().into())))
+    }
+}
+
+impl Write for TextWriter<'_, '_, '_> {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        self.push(piece).map_err(|fault| {
+            self.fault = Some(fault);
+            fmt::Error
+        })
+    }
+}
+
+impl Drop for TextWriter<'_, '_, '_> {
+    fn drop(&mut self) {
+        self.own.release(self.allocated);
+    }
 }

@@ -22,11 +22,11 @@ mod policy_set;
 pub mod proof;
 pub mod rbac;
 mod rule_match;
-mod trace;
 mod walk;
 
 pub use access::{AllowedShare, Grantee, OpenRequest, OpenResource, OpenTarget, Permission, Via, Within};
 pub use answer::{Authorization, AuthorizationReason, NearMisses, Shadow};
+pub use answer::{Event, Finding, Observer, Trace};
 pub use authorizer::SubjectAccessReviewVersion;
 pub use condition::{Condition, ConditionError};
 pub use escalations::{
@@ -41,4 +41,3 @@ pub use objects::{
 pub use policy_set::{ChangedPolicies, Policies, PolicySet, PolicySetChange};
 pub use rbac::Rule;
 pub use rule_match::{Criterion, RuleMatch};
-pub use trace::{Event, Finding, Observer, Trace};

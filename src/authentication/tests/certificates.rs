@@ -5,8 +5,8 @@ use openssl::pkey::PKey;
 use openssl::rsa::Rsa;
 use openssl::x509::X509;
 
-use super::super::fixtures::{START, World, at, certificate_data, client, peer, seen, seen_at};
 use super::super::*;
+use super::fixtures::{START, World, at, certificate_data, client, peer, seen, seen_at};
 use crate::pki::{Authority, Leaf, Usage};
 
 const UNTRUSTED: &str = "401 certificate unauthorized: certificate not trusted";

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::super::fixtures::{World, at, certificate_data, client};
+use super::fixtures::{World, at, certificate_data, client};
 use crate::pki::Authority;
 
 #[test]

@@ -2,8 +2,8 @@
 
 use openssl::nid::Nid;
 
-use super::super::fixtures::{World, basic, certificate_data, client, peer, seen};
 use super::super::*;
+use super::fixtures::{World, basic, certificate_data, client, peer, seen};
 use crate::config::Endpoint;
 use crate::pki::{Authority, Leaf};
 
@@ -111,7 +111,7 @@ fn an_endpoint_that_is_not_the_callers_is_forbidden() {
     };
     let caller = world
         .build()
-        .authenticate(&presented, super::super::fixtures::at(0))
+        .authenticate(&presented, super::fixtures::at(0))
         .unwrap();
     assert_eq!(caller.check(Endpoint::Authorize), Ok(()));
     let refusal = caller.check(Endpoint::Mutate).unwrap_err();
@@ -198,7 +198,7 @@ fn one_credential_of_two_clusters_is_a_fault_where_the_files_show_it() {
         let mut world = World::new(&ca, "- {kubeconfig: a}\n- {kubeconfig: b, cluster: east}\n");
         world.kubeconfig("a", &[("u", user)]);
         world.kubeconfig("b", &[("v", user), ("w", user)]);
-        let (_, faults) = world.try_build(None, super::super::fixtures::at(0));
+        let (_, faults) = world.try_build(None, super::fixtures::at(0));
         assert_eq!(faults, expected, "{user}");
     }
     for callers in [
@@ -208,7 +208,7 @@ fn one_credential_of_two_clusters_is_a_fault_where_the_files_show_it() {
         let mut world = World::new(&ca, callers);
         world.kubeconfig("a", &[("u", &certificate_data(&certificate))]);
         assert_eq!(
-            world.try_build(None, super::super::fixtures::at(0)).1,
+            world.try_build(None, super::fixtures::at(0)).1,
             expected,
             "{callers}"
         );
@@ -333,7 +333,7 @@ fn a_refusal_tells_the_caller_nothing_that_helps_to_guess() {
             authorization: Some(header.as_bytes()),
         };
         let refusal = authenticator
-            .authenticate(&presented, super::super::fixtures::at(0))
+            .authenticate(&presented, super::fixtures::at(0))
             .unwrap_err();
         assert_eq!(refusal.message(), "Unauthorized");
         assert!(!format!("{refusal} {refusal:?} {presented:?}").contains("secret"));

@@ -1,6 +1,6 @@
 //! Credentials that are replaced while requests come in.
 
-use super::super::fixtures::{World, basic, certificate_data, client, peer, seen_at};
+use super::fixtures::{World, basic, certificate_data, client, peer, seen_at};
 use crate::pki::Authority;
 
 const GRACE: i64 = 600;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::bounded::SpokenProtocol;
-use crate::cluster::fixtures::{TestAnswer, api_server, block_on};
 use crate::cluster::memory::WatchedMemory;
+use crate::cluster::tests::fixtures::{TestAnswer, api_server, block_on};
 use portcullis_cel::Version;
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";

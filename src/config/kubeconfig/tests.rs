@@ -1,5 +1,6 @@
 //! What is read of users, and what is refused.
 
+mod secret;
 use std::collections::BTreeMap;
 
 use super::*;

@@ -185,8 +185,8 @@ fn lines(before: &str, after: &str) -> Vec<DiffLine> {
 #[cfg(test)]
 mod tests {
     use crate::console::VisibleClusters;
-    use crate::console::fixtures::TestConsole;
-    use crate::reload::fixtures::{mk_snapshot_of, now};
+    use crate::console::tests::fixtures::TestConsole;
+    use crate::reload::tests::fixtures::{mk_snapshot_of, now};
 
     fn deny(name: &str, verb: &str) -> String {
         format!(

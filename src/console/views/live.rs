@@ -326,7 +326,7 @@ fn misfit(near: &LoggedObject<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::fixtures::TestConsole;
+    use crate::console::tests::fixtures::TestConsole;
 
     const OLD: &str = r#"{"cluster":"c","endpoint":"authorize","user":"old","groups":["g"],"attributes":{"verb":"delete","resource":"nodes","group":"example.com","namespace":"n"},"decision":"allow","cause":{"kind":"RoleBinding","namespace":"n","name":"b"},"shadow":[{"kind":"AuthorizationPolicy","name":"s","decision":"deny"}]}"#;
     const NEW: &str = r#"{"cluster":"c","endpoint":"authorize","user":"new","groups":[],"attributes":{"verb":"get","resource":"pods"},"decision":"allow","shadow":[]}"#;

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::files::observed_by_this_thread;
-use crate::reload::fixtures::mk_snapshot;
+use crate::reload::tests::fixtures::mk_snapshot;
 use crate::reload::{Change, FilesAlone, ReloadFailure};
 
 /// A gateway's files, and what is in force of them.

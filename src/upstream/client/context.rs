@@ -288,7 +288,7 @@ fn private_key(pem: &[u8]) -> Option<PKey<Private>> {
 mod tests {
     use super::*;
     use crate::pki::Authority;
-    use crate::upstream::fixtures::client_identity;
+    use crate::upstream::tests::fixtures::client_identity;
 
     #[test]
     fn clients_that_trust_and_show_the_same_share_a_context_for_as_long_as_there_is_one() {

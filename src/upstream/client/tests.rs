@@ -8,7 +8,7 @@ use openssl::nid::Nid;
 use super::*;
 use crate::config::Secret;
 use crate::pki::{Authority, BEGINNING, Identity, Leaf};
-use crate::upstream::fixtures::{FakeAction, FakeRequest, FakeWebhook, client_identity, ok, reply};
+use crate::upstream::tests::fixtures::{FakeAction, FakeRequest, FakeWebhook, client_identity, ok, reply};
 
 const BOUNDS: Bounds = Bounds {
     timeout: Duration::from_secs(30),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{CheckedExpr, Checker};
-use crate::budget::{Budget, Exhaustion};
+use crate::cost::{Budget, Exhaustion};
 use crate::environment::Version;
 use crate::error::{CompileError, brief};
 use crate::function::{Cost, Overload};

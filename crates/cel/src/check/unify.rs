@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::budget::{CompileBudget, Exhaustion};
+use crate::cost::{CompileBudget, Exhaustion};
 use crate::types::Type;
 
 /// How many parts a type may have, those that are shared counted wherever they stand.

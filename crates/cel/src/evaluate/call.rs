@@ -1,8 +1,8 @@
 //! Calls of functions, `&&` and `||`, `==` and `!=`.
 
 use super::Evaluation;
-use crate::budget::STEPS_PER_NODE;
 use crate::cost;
+use crate::cost::STEPS_PER_NODE;
 use crate::environment::Version;
 use crate::error::EvalError;
 use crate::function::{Cost, Overload};

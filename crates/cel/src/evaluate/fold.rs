@@ -6,8 +6,8 @@
 
 use super::call::{not_a_list, of_trait, of_types};
 use super::{DeferredCost, Evaluation};
-use crate::budget::STEPS_PER_NODE;
 use crate::cost;
+use crate::cost::STEPS_PER_NODE;
 use crate::error::EvalError;
 use crate::library::lists;
 use crate::program::{Fold, FoldKind, put_at};

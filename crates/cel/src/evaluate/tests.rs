@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::Evaluation;
-use crate::budget::{Budget, FREE_STEPS, LOOK, MAX_EVALUATION_BYTES, STEPS_PER_UNIT};
 use crate::cost::PER_EXPRESSION;
+use crate::cost::{Budget, FREE_STEPS, LOOK, MAX_EVALUATION_BYTES, STEPS_PER_UNIT};
 use crate::environment::{Environment, Version};
 use crate::error::EvalError;
 use crate::function::Overload;

@@ -1,9 +1,9 @@
 //! `format`: text with `%s`, `%d`, `%f`, `%e`, `%b`, `%x`, `%X`, `%o`, `%%`
 //! (cel-go `ext/formatting.go`).
 
+use super::TextWriter;
 use super::conversions::shortest;
 use super::standard::{Computed, mismatched};
-use super::writer::TextWriter;
 use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::program::Call;

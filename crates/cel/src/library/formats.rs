@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
+use super::TextWriter;
 use super::standard::{Computed, mismatched};
 use super::urls;
-use super::writer::TextWriter;
 use crate::cost;
 use crate::error::EvalError;
 use crate::evaluate::Evaluation;

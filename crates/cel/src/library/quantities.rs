@@ -44,7 +44,7 @@ pub(crate) fn functions() -> Vec<Overload> {
         Overload::member("quantity_sub", "sub", two, QUANTITY, subtract).cost(nominal),
         Overload::member("quantity_sub_int", "sub", [QUANTITY, Int], QUANTITY, subtract).cost(nominal),
     ];
-    functions.extend(comparisons::functions(&QUANTITY, names));
+    functions.extend(comparisons(&QUANTITY, names));
     functions
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn functions() -> Vec<Overload> {
         Overload::member("semver_minor", "minor", [SEMVER], Int, minor).cost(nominal),
         Overload::member("semver_patch", "patch", [SEMVER], Int, patch).cost(nominal),
     ];
-    functions.extend(comparisons::functions(&SEMVER, names));
+    functions.extend(comparisons(&SEMVER, names));
     functions
 }
 

@@ -1,8 +1,8 @@
 //! Functions of text (cel-go `ext/strings.go`, versions 0 to 2). Positions count
 //! characters.
 
+use super::TextWriter;
 use super::standard::{Computed, mismatched};
-use super::writer::TextWriter;
 use crate::cost;
 use crate::environment::Version;
 use crate::error::EvalError;

@@ -14,8 +14,6 @@
 //! `api@release-1.8/admission/v1alpha1`.
 
 mod ask;
-#[cfg(test)]
-mod fixtures;
 mod verify;
 
 use std::borrow::Cow;

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
+use super::answer::{Event, Finding, Observer, Trace};
 use super::condition::{Condition, ConditionsResult, RequestActivation};
 use super::index::{BoundRole, Grant, PolicyQuery, TermIds};
 use super::rbac::{RoleNotFoundError, applying_subject, compare_rule};
-use super::trace::{Event, Finding, Observer, Trace};
 use super::{
     Authorization, AuthorizationPolicy, AuthorizationReason, Criterion, Mode, NearMisses, PolicySet, Rule,
     RuleMatch, Shadow,

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::issuer::*;
-use crate::authentication::fixtures::START;
+use crate::authentication::tests::fixtures::START;
 
 #[test]
 fn issuer_audience_and_times_must_be_right() {

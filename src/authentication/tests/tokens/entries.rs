@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::issuer::*;
-use crate::authentication::fixtures::{World, client, peer, seen, seen_at};
+use crate::authentication::tests::fixtures::{World, client, peer, seen, seen_at};
 use crate::pki::Authority;
 
 #[test]

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::issuer::*;
-use crate::authentication::fixtures::{at, base64url};
+use crate::authentication::tests::fixtures::{at, base64url};
 use crate::authentication::*;
 
 #[test]

@@ -11,7 +11,7 @@ use openssl::rsa::Padding;
 use openssl::sign::{RsaPssSaltlen, Signer};
 use serde_json::{Value, json};
 
-use crate::authentication::fixtures::{START, World, base64url, rsa_key, seen};
+use crate::authentication::tests::fixtures::{START, World, base64url, rsa_key, seen};
 use crate::authentication::*;
 use crate::pki::{Authority, ec_key};
 

@@ -5,7 +5,7 @@ use openssl::rsa::Rsa;
 use serde_json::json;
 
 use super::issuer::*;
-use crate::authentication::fixtures::{at, base64url, rsa_key};
+use crate::authentication::tests::fixtures::{at, base64url, rsa_key};
 
 #[test]
 fn keys_that_cannot_be_used_are_passed_over_with_a_warning() {

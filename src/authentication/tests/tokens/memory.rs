@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::issuer::*;
-use crate::authentication::fixtures::{START, at, seen_at};
 use crate::authentication::jwt::Tokens;
+use crate::authentication::tests::fixtures::{START, at, seen_at};
 use crate::authentication::*;
 
 #[test]

@@ -6,7 +6,7 @@ use openssl::sign::Signer;
 use serde_json::json;
 
 use super::issuer::*;
-use crate::authentication::fixtures::{base64url, rsa_key, unbase64url};
+use crate::authentication::tests::fixtures::{base64url, rsa_key, unbase64url};
 
 #[test]
 fn a_token_of_each_algorithm_names_its_subject() {

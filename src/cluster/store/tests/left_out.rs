@@ -1,8 +1,8 @@
 //! Objects that are too large, or for which there is no room.
 
 use super::*;
-use crate::cluster::fixtures::logged;
 use crate::cluster::memory::{OBJECT_BYTES, WatchedMemory};
+use crate::cluster::tests::fixtures::logged;
 
 fn binding(name: &str, subjects: usize) -> Value {
     let subject = |number: usize| json!({"kind": "User", "name": format!("user-{number}")});

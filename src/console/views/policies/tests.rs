@@ -1,7 +1,7 @@
 use serde_json::json;
 
-use crate::console::fixtures::TestConsole;
 use crate::console::page::Representation;
+use crate::console::tests::fixtures::TestConsole;
 use portcullis_policy::engine::{CauseKind, Decision, PolicyResult};
 
 const MANIFESTS: &str = "# first

@@ -1,8 +1,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::console::fixtures::TestConsole;
-use crate::reload::fixtures::now;
+use crate::console::tests::fixtures::TestConsole;
+use crate::reload::tests::fixtures::now;
 use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User};
 
 const MANIFESTS: &str = "

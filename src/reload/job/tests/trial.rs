@@ -1,5 +1,5 @@
 use super::super::*;
-use crate::reload::fixtures::{mk_snapshot, now};
+use crate::reload::tests::fixtures::{mk_snapshot, now};
 use portcullis_policy::engine::{Attributes, Deadline, Decision, ResourceAttributes, Target, User};
 
 const RBAC: &str = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader}\n\

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use super::ORDERED;
-use crate::budget::STEPS_PER_NODE;
 use crate::cost;
+use crate::cost::STEPS_PER_NODE;
 use crate::environment::Version;
 use crate::error::EvalError;
 use crate::evaluate::Evaluation;

@@ -261,7 +261,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::api::AdmissionReview;
-    use crate::api::admission_review::fixtures;
+    use crate::api::admission_review::tests::fixtures;
     use crate::engine::admission::ChangedObject;
 
     /// Spaces, a number beyond 2^53 and an escape, which must stay as they are.

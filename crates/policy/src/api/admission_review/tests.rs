@@ -1,3 +1,5 @@
+pub(crate) mod fixtures;
+
 use serde_json::{Value, json};
 
 use super::*;

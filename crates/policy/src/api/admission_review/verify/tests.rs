@@ -3,7 +3,7 @@ mod hostile;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::admission_review::fixtures;
+use crate::api::admission_review::tests::fixtures;
 use crate::engine::admission::{Denial, StatusCause, StatusDetails};
 
 /// `[{"op":"add","path":"/a","value":1}]`

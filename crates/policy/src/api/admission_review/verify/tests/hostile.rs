@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::super::*;
-use crate::api::admission_review::fixtures;
+use crate::api::admission_review::tests::fixtures;
 use crate::api::tests::mutated;
 use portcullis_cel::json::MAX_DEPTH;
 

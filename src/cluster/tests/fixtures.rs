@@ -15,7 +15,7 @@ use serde_json::Value;
 use tower_service::Service;
 use tracing::Dispatch;
 
-use super::requests::ApiServer;
+use crate::cluster::requests::ApiServer;
 
 /// What is answered.
 pub(crate) type TestAnswer = (StatusCode, Value);

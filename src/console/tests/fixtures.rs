@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::{
+use crate::console::{
     ConsoleState, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest, VisibleClusters,
     views,
 };
-use crate::reload::fixtures::{mk_snapshot, mk_snapshot_of, now};
+use crate::reload::tests::fixtures::{mk_snapshot, mk_snapshot_of, now};
 use crate::reload::{FilesAlone, ReloadState, Snapshot};
 use crate::telemetry::Metrics;
 

@@ -10,9 +10,9 @@ use std::thread;
 use openssl::nid::Nid;
 use openssl::ssl::{AlpnError, SslAcceptor, SslMethod, SslVerifyMode, select_next_proto};
 
-use super::client::ClientIdentity;
 use crate::config::Secret;
 use crate::pki::Identity;
+use crate::upstream::client::ClientIdentity;
 
 // === certificates ===
 

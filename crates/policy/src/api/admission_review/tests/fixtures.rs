@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ReviewVersion;
+use crate::api::admission_review::ReviewVersion;
 use crate::engine::admission::Reinvocation;
 use crate::engine::admission::matching::Constraints;
 use crate::engine::admission::webhook::{Call, ClientConfig, SideEffects, Webhook, WebhookTarget};

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
-use super::{FilesAlone, Snapshot, load};
 use crate::pki::Authority;
+use crate::reload::{FilesAlone, Snapshot, load};
 
 /// The time of tests, at which what [`mk_snapshot`] writes is valid.
 pub(crate) fn now() -> SystemTime {

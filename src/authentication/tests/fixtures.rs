@@ -10,7 +10,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use openssl::pkey::{PKey, Private};
 use openssl::x509::X509;
 
-use super::{Authenticator, Caller, Credentials, PeerCertificate, Refusal};
+use crate::authentication::{Authenticator, Caller, Credentials, PeerCertificate, Refusal};
 use crate::config;
 use crate::pki::Authority;
 use portcullis_policy::field::Faults;
