@@ -23,13 +23,16 @@ impl Visit<'_> {
         };
         for (keyword, expected) in keywords {
             let fits = match keyword.as_str() {
-                "$schema" | "$id" | "$defs" | "title" | "description" | "default" | "examples" => true,
+                "$schema" | "$id" | "$defs" | "title" | "description" | "default" | "examples" | "format" => {
+                    true
+                }
                 "type" => has_type(value, expected),
                 "const" => value == expected,
                 "enum" => expected.as_array().is_some_and(|choices| choices.contains(value)),
                 "minimum" => value.as_f64() >= expected.as_f64(),
                 "maximum" => value.as_f64() <= expected.as_f64(),
                 "minLength" => length(value.as_str().map(|text| text.chars().count())) >= expected.as_f64(),
+                "maxLength" => length(value.as_str().map(|text| text.chars().count())) <= expected.as_f64(),
                 "minItems" => length(value.as_array().map(Vec::len)) >= expected.as_f64(),
                 "maxItems" => length(value.as_array().map(Vec::len)) <= expected.as_f64(),
                 "minProperties" => length(value.as_object().map(serde_json::Map::len)) >= expected.as_f64(),

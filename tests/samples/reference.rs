@@ -4,13 +4,17 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::project;
 
 /// Compares a page with what it must be, or writes it.
 fn page(name: &str, text: &str) {
-    let path = project::path(&format!("docs/reference/{name}.md"));
+    file(&format!("docs/reference/{name}.md"), text);
+}
+
+fn file(name: &str, text: &str) {
+    let path = project::path(name);
     if std::env::var_os("PORTCULLIS_WRITE_REFERENCE").is_some() {
         std::fs::write(path, text).unwrap();
         return;
@@ -22,7 +26,7 @@ fn page(name: &str, text: &str) {
         .find(|(found, text)| found != text);
     assert!(
         found == text,
-        "docs/reference/{name}.md is out of date: run `just reference`. {differs:?}"
+        "{name} is out of date: run `just reference`. {differs:?}"
     );
 }
 
@@ -161,6 +165,82 @@ fn the_page_of_the_decision_log_is_true() {
     page("decision-log", &text);
 }
 
+/// The custom resources, and the files of their definitions.
+const CUSTOM_RESOURCES: [(&str, &str); 2] = [
+    ("AuthorizationPolicy", "authorizationpolicies"),
+    ("AdmissionException", "admissionexceptions"),
+];
+
+/// The schema of a custom resource in its definition.
+fn schema_of_definition(file: &str) -> Value {
+    let documents = project::documents(&project::path(&format!("config/crd/{file}.yaml")));
+    documents[0].root().to_json()["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+}
+
+#[test]
+fn every_field_of_custom_resources_has_words() {
+    for (kind, file) in CUSTOM_RESOURCES {
+        let schema = schema_of_definition(file);
+        let mut found = Vec::new();
+        fields(&schema, "", &mut found);
+        assert!(found.len() > 30, "{kind}: {}", found.len());
+        let is_silent = |schema: &Value| schema["description"].as_str().is_none_or(str::is_empty);
+        let silent = found.iter().filter(|(_, schema, _)| is_silent(schema));
+        let silent: Vec<&String> = silent.map(|(path, ..)| path).collect();
+        assert!(
+            silent.is_empty(),
+            "`kubectl explain` has no words for {kind}: {silent:?}"
+        );
+    }
+}
+
+/// What an editor is told of a value: as a definition has it, but fields that are not known are
+/// mistakes, which an API server keeps for the gateway to name.
+fn for_editors(schema: &Value) -> Value {
+    let Value::Object(keywords) = schema else {
+        return schema.clone();
+    };
+    let mut told = serde_json::Map::new();
+    for (keyword, value) in keywords
+        .iter()
+        .filter(|(keyword, _)| !keyword.starts_with("x-kubernetes-"))
+    {
+        let value = match (keyword.as_str(), value) {
+            ("properties", Value::Object(properties)) => {
+                let properties = properties
+                    .iter()
+                    .map(|(name, schema)| (name.clone(), for_editors(schema)));
+                Value::Object(properties.collect())
+            }
+            ("items" | "additionalProperties", schema) => for_editors(schema),
+            (_, value) => value.clone(),
+        };
+        told.insert(keyword.clone(), value);
+    }
+    if told.contains_key("properties") {
+        told.insert("additionalProperties".to_owned(), false.into());
+    }
+    Value::Object(told)
+}
+
+#[test]
+fn the_schemas_of_custom_resources_for_editors_are_those_of_their_definitions() {
+    for (kind, definition) in CUSTOM_RESOURCES {
+        let name = kind.to_lowercase();
+        let mut schema = for_editors(&schema_of_definition(definition));
+        schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+        schema["$id"] = format!("https://portcullis.dev/schemas/{name}.json").into();
+        schema["title"] = kind.into();
+        schema["required"] = json!(["apiVersion", "kind", "metadata", "spec"]);
+        schema["properties"]["apiVersion"] = json!({"const": "portcullis.dev/v1alpha1"});
+        schema["properties"]["kind"] = json!({"const": kind});
+        schema["properties"]["metadata"] = json!({"type": "object", "required": ["name"],
+            "description": "Name, labels and annotations. Objects of this kind have no namespace."});
+        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        file(&format!("config/schemas/{name}.json"), &text);
+    }
+}
+
 #[test]
 fn the_page_of_custom_resources_is_true() {
     let mut text = "# Every field of AuthorizationPolicy and AdmissionException\n\n\
@@ -169,15 +249,9 @@ fn the_page_of_custom_resources_is_true() {
          AuthorizationPolicy](../policies.md) and [Exceptions](../admission.md#exceptions) explain\n\
          them. `kubectl explain authorizationpolicy.spec` shows the same.\n"
         .to_owned();
-    for (kind, file) in [
-        ("AuthorizationPolicy", "authorizationpolicies"),
-        ("AdmissionException", "admissionexceptions"),
-    ] {
-        let documents = project::documents(&project::path(&format!("config/crd/{file}.yaml")));
-        let definition = documents[0].root().to_json();
-        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        let spec = &schema["properties"]["spec"];
-        write!(text, "\n## {kind}\n\n{}", table(spec)).unwrap();
+    for (kind, file) in CUSTOM_RESOURCES {
+        let schema = schema_of_definition(file);
+        write!(text, "\n## {kind}\n\n{}", table(&schema["properties"]["spec"])).unwrap();
     }
     page("resources", &text);
 }

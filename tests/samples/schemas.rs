@@ -72,6 +72,12 @@ fn every_suite_fits_its_schema() {
 }
 
 #[test]
+fn every_custom_resource_fits_its_schema() {
+    all_fit("AuthorizationPolicy", "authorizationpolicy", 5);
+    all_fit("AdmissionException", "admissionexception", 1);
+}
+
+#[test]
 fn mistakes_do_not_fit() {
     let configuration = json!({"apiVersion": "config.portcullis.dev/v1alpha1", "kind": "GatewayConfiguration",
         "server": {"tls": {"certificate": "s.crt", "privateKey": "s.key"}}});
