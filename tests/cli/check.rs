@@ -464,3 +464,27 @@ fn a_lock_out_is_named_with_the_hash_that_confirms_it() {
     assert_eq!(confirmed.code, 0, "{confirmed:?}");
     assert!(!confirmed.stdout.contains("locks out"), "{confirmed:?}");
 }
+
+#[test]
+fn a_value_that_is_not_supported_names_what_may_be_meant() {
+    let portcullis = Portcullis::new();
+    let policy = |effect: &str, mode: &str| {
+        format!(
+            "apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: a}}\nspec:\n  \
+             effect: {effect}\n  mode: {mode}\n  subjects: [{{kind: Group, name: g}}]\n  \
+             resourceRules: [{{verbs: [get], apiGroups: [''], resources: [pods]}}]\n"
+        )
+    };
+    portcullis.write("a.yaml", &policy("Deni", "shadow"));
+    let run = portcullis.run("check a.yaml");
+    for said in [
+        "spec.effect: Unsupported value: `Deni`: supported values: `Allow`, `Deny`; did you mean `Deny`?",
+        "spec.mode: Unsupported value: `shadow`: supported values: `Enforce`, `Shadow`; did you mean `Shadow`?",
+    ] {
+        assert!(run.stdout.contains(said), "{run:?}");
+    }
+    portcullis.write("a.yaml", &policy("Deny", "Sometimes"));
+    let run = portcullis.run("check a.yaml");
+    let said = "spec.mode: Unsupported value: `Sometimes`: supported values: `Enforce`, `Shadow`\n";
+    assert!(run.stdout.contains(said), "{run:?}");
+}

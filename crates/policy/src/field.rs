@@ -488,6 +488,15 @@ pub fn nearest<'w>(written: &str, words: impl IntoIterator<Item = &'w str>) -> O
         .map(|(_, word)| word)
 }
 
+/// That `value` is not one of `supported`, and which of them may have been meant.
+pub(crate) fn unsupported_value(value: &str, supported: &[&str]) -> String {
+    let meant = match nearest(value, supported.iter().copied()) {
+        Some(meant) => format!("; did you mean `{meant}`?"),
+        None => String::new(),
+    };
+    format!("`{value}`: supported values: `{}`{meant}", supported.join("`, `"))
+}
+
 fn is_plural(singular: &str, word: &str) -> bool {
     let stem = singular.strip_suffix('y').unwrap_or(singular);
     word.strip_prefix(stem)

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::document::Document;
 use crate::engine::Deadline;
 use crate::engine::text::truncate_with_mark;
-use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place, unsupported_value};
 use portcullis_cel::{CompileBudget, CompileError, MAX_COMPILED_BYTES, Version};
 
 /// How many errors of one document are told: nobody reads more, and each is longer than what it is
@@ -164,16 +164,7 @@ impl<'a> Report<'a> {
 
     /// `value` is not one of `supported`.
     pub(crate) fn not_supported(&mut self, path: &FieldPath, value: &str, supported: &[&str]) {
-        let supported = supported
-            .iter()
-            .map(|one| format!("`{one}`"))
-            .collect::<Vec<_>>()
-            .join(", ");
-        self.fault(
-            FaultKind::NotSupported,
-            path,
-            format!("`{value}`: supported values: {supported}"),
-        );
+        self.fault(FaultKind::NotSupported, path, unsupported_value(value, supported));
     }
 
     /// `value` must be there, and one of `supported`.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::de::{Error, Expected, Unexpected};
 
-use crate::field::FaultKind;
+use crate::field::{FaultKind, unsupported_value};
 
 /// Why a value cannot be what it should be.
 #[derive(Debug)]
@@ -65,8 +65,7 @@ impl Error for Failure {
     }
 
     fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
-        let message = format!("`{variant}`: supported values: `{}`", known.join("`, `"));
-        Self::new(FaultKind::NotSupported, message)
+        Self::new(FaultKind::NotSupported, unsupported_value(variant, known))
     }
 
     fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
@@ -195,7 +194,7 @@ mod tests {
             ),
             (
                 "mode: Of",
-                "Unsupported value: `Of`: supported values: `On`, `Off`",
+                "Unsupported value: `Of`: supported values: `On`, `Off`; did you mean `Off`?",
             ),
         ] {
             let mut faults = Faults::new();
