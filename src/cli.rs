@@ -20,6 +20,7 @@ mod init;
 mod output;
 mod policy_files;
 mod replay;
+mod revision;
 mod scan;
 mod serve;
 mod suggest;

@@ -1,11 +1,12 @@
 //! `portcullis diff`: what a change of policies grants and takes, over all requests.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::access::TimeLimit;
 use super::output::{self, CommandError, CommandResult, Output};
-use super::policy_files::{At, PolicyFiles, PolicyPurpose};
+use super::policy_files::{At, PolicyFiles, PolicyPurpose, refuse_unknown_cluster};
+use super::revision::Revision;
 use crate::config::{self, DEFAULT_CLUSTER, files};
 use portcullis_policy::authorization::proof;
 use portcullis_policy::engine::Deadline;
@@ -26,7 +27,9 @@ const REVISION: &str = "git:";
 /// RBAC and AuthorizationPolicies, with their Denies, selectors, namespaces and periods from now
 /// on. A condition in CEL is an unknown, the same wherever it stands: what hangs on one is said
 /// with it. system:masters is a group like others here, and `authorization.webhooks` have no
-/// opinion.
+/// opinion. Of service accounts, the groups are those that their names imply. ClusterRoles that an
+/// API server makes by itself count where the policies do not have them; what a binding to any other
+/// role that neither side has may grant is said as not decided.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Diff {
@@ -35,10 +38,12 @@ pub(crate) struct Diff {
     old: String,
     /// The same after the change.
     new: String,
-    /// The cluster that the requests come from.
-    #[arg(long, default_value = DEFAULT_CLUSTER)]
-    cluster: String,
-    /// Exit 1 where anybody gains anything, under a condition too.
+    /// The cluster that the requests come from [default: `default`; the others are compared too, and
+    /// those that differ are named]
+    #[arg(long, value_name = "CLUSTER")]
+    cluster: Option<String>,
+    /// Exit 1 where anybody gains anything, under a condition too, or is no more denied what the next
+    /// authorizer may allow.
     #[arg(long)]
     no_new_access: bool,
     /// Exit 1 where there are such differences.
@@ -77,19 +82,37 @@ enum DiffFormat {
     Markdown,
 }
 
-/// Files on which policies are loaded, and the folder that is removed after it.
-struct Files {
-    path: PathBuf,
-    _folder: Option<tempfile::TempDir>,
-}
-
 // === impl Diff ===
 
 impl Diff {
     pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let [old, new] = [self.load(&self.old)?, self.load(&self.new)?];
-        let [old, new] = [&old, &new].map(|loaded| loaded.policies.for_cluster(&self.cluster));
         let time = TimeLimit::new();
+        let report = self.report([&old, &new], self.cluster(), &time)?;
+        let print = |lines: &Lines| output::write(lines.as_str());
+        match self.output.output {
+            DiffFormat::Text => print(&report.in_words())?,
+            DiffFormat::Json => output::print_json(&report)?,
+            DiffFormat::Markdown => print(&report.as_markdown())?,
+        }
+        let fails = self.fails(&report);
+        Ok(match self.fails_elsewhere([&old, &new], &time)? || fails {
+            true => CommandResult::Failure,
+            false => CommandResult::Success,
+        })
+    }
+
+    fn cluster(&self) -> &str {
+        self.cluster.as_deref().unwrap_or(DEFAULT_CLUSTER)
+    }
+
+    fn report(
+        &self,
+        loaded: [&LoadedPolicies; 2],
+        cluster: &str,
+        time: &TimeLimit,
+    ) -> Result<DifferenceReport, CommandError> {
+        let [old, new] = loaded.map(|loaded| loaded.policies.for_cluster(cluster));
         let expired = || time.has_passed();
         let limit = proof::WorkLimit {
             parts: MAX_PARTS,
@@ -97,17 +120,29 @@ impl Diff {
         };
         let changes = proof::difference(old, new, self.at.time(), limit);
         let changes = changes.map_err(|error| CommandError::Usage(error.to_string()))?;
-        let report = DifferenceReport::new(&changes);
-        let print = |lines: &Lines| output::write(lines.as_str());
-        match self.output.output {
-            DiffFormat::Text => print(&report.in_words())?,
-            DiffFormat::Json => output::print_json(&report)?,
-            DiffFormat::Markdown => print(&report.as_markdown())?,
+        Ok(DifferenceReport::new(&changes))
+    }
+
+    /// Where no cluster is named, whether the others fail, each of which is named that differs.
+    fn fails_elsewhere(&self, loaded: [&LoadedPolicies; 2], time: &TimeLimit) -> Result<bool, CommandError> {
+        if self.cluster.is_some() {
+            return Ok(false);
         }
-        Ok(match self.fails(&report) {
-            true => CommandResult::Failure,
-            false => CommandResult::Success,
-        })
+        let clusters: BTreeSet<&String> = loaded
+            .iter()
+            .flat_map(|loaded| loaded.policies.clusters.keys())
+            .collect();
+        let mut fails = false;
+        for cluster in clusters {
+            let report = self.report(loaded, cluster, time)?;
+            if cluster != DEFAULT_CLUSTER && !report.same {
+                output::complain(format_args!(
+                    "note: the cluster `{cluster}` has differences of its own: see `--cluster {cluster}`"
+                ));
+                fails |= self.fails(&report);
+            }
+        }
+        Ok(fails)
     }
 
     fn fails(&self, report: &DifferenceReport) -> bool {
@@ -116,29 +151,31 @@ impl Diff {
             FailOn::Loss => !report.losses.is_empty(),
             FailOn::Any => !report.same,
         };
-        self.no_new_access && !report.gains.is_empty() || self.fail_on.iter().any(fails)
+        self.no_new_access && report.may_grant() || self.fail_on.iter().any(fails)
     }
 
     fn load(&self, written: &str) -> Result<LoadedPolicies, CommandError> {
-        let files = match written.strip_prefix(REVISION) {
-            Some(revision) => of_revision(revision)?,
-            None => Files {
-                path: PathBuf::from(written),
-                _folder: None,
-            },
+        let revision = written.strip_prefix(REVISION).map(Revision::read).transpose()?;
+        let path = match &revision {
+            Some(revision) => revision.path().to_owned(),
+            None => PathBuf::from(written),
         };
-        let is_config = is_configuration(&files.path);
+        let is_config = is_configuration(&path);
         let policies = PolicyFiles {
-            config: is_config.then(|| files.path.clone()),
-            manifests: if is_config {
-                Vec::new()
-            } else {
-                vec![files.path.clone()]
-            },
-            cluster: self.cluster.clone(),
+            config: is_config.then(|| path.clone()),
+            manifests: if is_config { Vec::new() } else { vec![path.clone()] },
+            cluster: self.cluster().to_owned(),
             live: super::policy_files::LiveArguments::default(),
         };
-        policies.load(PolicyPurpose::Authorization)
+        if let (true, Some(cluster)) = (is_config, &self.cluster) {
+            refuse_unknown_cluster(&path, cluster)?;
+        }
+        let mut loaded = policies.load(PolicyPurpose::Authorization)?;
+        if is_config {
+            policies.warn_of_unknown_rbac(&loaded);
+        }
+        loaded.add_default_roles();
+        Ok(loaded)
     }
 }
 
@@ -148,34 +185,4 @@ fn is_configuration(path: &Path) -> bool {
     let text = files::read_text(path, MAX_CONFIGURATION_BYTES).unwrap_or_default();
     let first = text.lines().find(|line| line.starts_with("apiVersion:"));
     first.is_some_and(|line| line.contains(config::API_VERSION))
-}
-
-/// The files of `REVISION:PATH`, or of all of `REVISION`, as git has them.
-fn of_revision(written: &str) -> Result<Files, CommandError> {
-    let (revision, path) = written.split_once(':').unwrap_or((written, "."));
-    let failed = |reason: &str| CommandError::Usage(format!("git:{written}: {}", reason.trim()));
-    if revision.is_empty() || revision.starts_with('-') {
-        return Err(failed("name a revision, such as git:main:policies"));
-    }
-    let folder = tempfile::tempdir().map_err(|error| failed(&error.to_string()))?;
-    let archive = folder.path().join("archive.tar");
-    let tree = folder.path().join("tree");
-    std::fs::create_dir(&tree).map_err(|error| failed(&error.to_string()))?;
-    let run = |program: &mut Command| {
-        let done = program.output().map_err(|error| failed(&error.to_string()))?;
-        match done.status.success() {
-            true => Ok(()),
-            false => Err(failed(&String::from_utf8_lossy(&done.stderr))),
-        }
-    };
-    run(Command::new("git")
-        .args(["archive", "--format=tar", "-o"])
-        .arg(&archive)
-        .arg(revision)
-        .args(["--", path]))?;
-    run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&tree))?;
-    Ok(Files {
-        path: tree.join(path),
-        _folder: Some(folder),
-    })
 }

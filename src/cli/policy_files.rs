@@ -416,23 +416,39 @@ pub(crate) fn source_accepting_absence(clusters: BTreeSet<String>) -> Arc<dyn Ma
 /// Warns of a `--cluster` that the configuration at `path` says nothing of: a misspelt name
 /// would be answered by the manifests for all clusters alone.
 pub(crate) fn warn_of_unknown_cluster(path: &Path, cluster: &str) {
-    let Some(config) = config::examine(path).0.config else {
-        return;
-    };
+    if let Some(unknown) = unknown_cluster(path, cluster) {
+        output::complain(format_args!(
+            "{unknown}: only manifests for all clusters are used"
+        ));
+    }
+}
+
+/// The same as an error, where the answer would be taken for that of the cluster.
+///
+/// # Errors
+///
+/// The configuration at `path` names clusters, and not this one.
+pub(crate) fn refuse_unknown_cluster(path: &Path, cluster: &str) -> Result<(), CommandError> {
+    unknown_cluster(path, cluster).map_or(Ok(()), |unknown| Err(CommandError::Usage(unknown)))
+}
+
+/// That the configuration at `path` names clusters, and not this one.
+fn unknown_cluster(path: &Path, cluster: &str) -> Option<String> {
+    let config = config::examine(path).0.config?;
     let callers = config.callers.iter().map(|caller| caller.cluster.as_str());
     let watched = config.clusters.iter().map(|watched| watched.name.as_str());
     let own = config.manifests.iter();
     let own = own.filter_map(|manifests| manifests.cluster.as_deref());
     let known: BTreeSet<&str> = callers.chain(watched).chain(own).collect();
     if known.is_empty() || known.contains(cluster) {
-        return;
+        return None;
     }
     let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
-    output::complain(format_args!(
-        "{} names no cluster `{cluster}`: only manifests for all clusters are used; `--cluster` takes {}",
+    Some(format!(
+        "{} names no cluster `{cluster}`; `--cluster` takes {}",
         path.display(),
         known.join(", ")
-    ));
+    ))
 }
 
 /// What the configuration at `path` decides by, with what is saved of its

@@ -132,3 +132,182 @@ fn a_condition_is_said_with_what_hangs_on_it() {
         assert_eq!(change["after"]["decision"], "noOpinion");
     }
 }
+
+const BINDING: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: mallory}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ROLE}
+subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: mallory}]
+"#;
+
+/// OLD, and NEW with a binding of mallory to `role`.
+fn bound_to(role: &str, arguments: &str) -> Run {
+    let portcullis = Portcullis::new();
+    portcullis.write("old/policies.yaml", OLD);
+    portcullis.write("new/policies.yaml", OLD);
+    portcullis.write("new/mallory.yaml", &BINDING.replace("ROLE", role));
+    portcullis.run(&format!("diff old new {arguments}"))
+}
+
+#[test]
+fn a_role_that_an_api_server_makes_grants_what_it_grants_there() {
+    let run = bound_to("cluster-admin", "--no-new-access -o json");
+    assert_eq!(run.code, 1, "{run:?}");
+    let gains = report(&run)["gains"].as_array().unwrap().clone();
+    assert!(
+        !gains.is_empty() && gains.iter().all(|gain| gain["undecided"] == false),
+        "{gains:?}"
+    );
+    assert!(
+        gains
+            .iter()
+            .all(|gain| gain["after"]["cause"]["name"] == "mallory"),
+        "{gains:?}"
+    );
+}
+
+#[test]
+fn a_role_that_no_side_has_may_grant_anything() {
+    let run = bound_to("made-elsewhere", "--no-new-access -o json");
+    assert_eq!(run.code, 1, "{run:?}");
+    let gains = report(&run)["gains"].as_array().unwrap().clone();
+    assert!(
+        !gains.is_empty() && gains.iter().all(|gain| gain["undecided"] == true),
+        "{gains:?}"
+    );
+    let condition = "the ClusterRole made-elsewhere allows it, which none of these policies is";
+    assert!(
+        gains.iter().all(|gain| gain["where"] == json!([condition])),
+        "{gains:?}"
+    );
+}
+
+#[test]
+fn who_is_no_more_denied_may_gain_by_the_next_authorizer() {
+    let portcullis = Portcullis::new();
+    portcullis.write("old/policies.yaml", OLD);
+    let without = OLD.split("apiVersion: portcullis.dev").next().unwrap();
+    portcullis.write("new/policies.yaml", without);
+    assert_eq!(portcullis.run("diff old new --no-new-access").code, 1);
+    assert_eq!(portcullis.run("diff old new --fail-on gain").code, 0);
+    assert_eq!(portcullis.run("diff new old --no-new-access").code, 0);
+}
+
+const CONFIGURATION: &str = "apiVersion: config.portcullis.dev/v1alpha1
+kind: GatewayConfiguration
+server: {tls: {certificate: s.crt, privateKey: s.key}}
+manifests:
+- path: policies
+";
+
+/// A configuration with manifests of its own for the cluster east.
+fn write_configuration(portcullis: &Portcullis, folder: &str, of_east: &str) {
+    portcullis.write(&format!("{folder}/all.yaml"), OLD);
+    portcullis.write(&format!("{folder}/east.yaml"), of_east);
+    let manifests = "- path: all.yaml\n- {path: east.yaml, cluster: east}\n";
+    portcullis.write(
+        &format!("{folder}/portcullis.yaml"),
+        &CONFIGURATION.replace("- path: policies\n", manifests),
+    );
+}
+
+#[test]
+fn every_cluster_of_a_configuration_counts() {
+    let portcullis = Portcullis::new();
+    let role =
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: other}\nrules: []\n";
+    write_configuration(&portcullis, "old", role);
+    write_configuration(&portcullis, "new", &BINDING.replace("ROLE", "secrets"));
+    let diff = |more: &str| {
+        portcullis.run(&format!(
+            "diff old/portcullis.yaml new/portcullis.yaml --no-new-access {more}"
+        ))
+    };
+    let run = diff("");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(
+        run.stderr
+            .contains("the cluster `east` has differences of its own"),
+        "{run:?}"
+    );
+    assert!(diff("--cluster east").stdout.contains("User mallory"));
+    let misspelt = diff("--cluster esat");
+    assert_eq!(misspelt.code, 2, "{misspelt:?}");
+    assert!(
+        misspelt.stderr.contains("names no cluster `esat`"),
+        "{misspelt:?}"
+    );
+}
+
+fn git(portcullis: &Portcullis, arguments: &str) {
+    let git = std::process::Command::new("git")
+        .args([
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@b",
+            "-c",
+            "init.defaultBranch=main",
+        ])
+        .args(arguments.split(' '))
+        .current_dir(portcullis.path("."))
+        .output();
+    let git = git.unwrap();
+    assert!(git.status.success(), "{git:?}");
+}
+
+#[test]
+fn a_revision_is_read_as_it_is_and_not_as_it_says() {
+    let portcullis = Portcullis::new();
+    git(&portcullis, "init -q");
+    portcullis.write("policies/all.yaml", OLD);
+    portcullis.write("portcullis.yaml", CONFIGURATION);
+    git(&portcullis, "add .");
+    git(&portcullis, "commit -qm old");
+    portcullis.write("policies/mallory.yaml", &BINDING.replace("ROLE", "secrets"));
+    portcullis.write(".gitattributes", "policies/mallory.yaml export-ignore\n");
+    git(&portcullis, "checkout -qb new");
+    git(&portcullis, "add .");
+    git(&portcullis, "commit -qm new");
+    for (arguments, code) in [
+        ("git:main:policies git:new:policies", 1),
+        ("git:main:policies policies", 1),
+        ("git:main:policies/../policies policies", 1),
+        ("git:new:policies policies", 0),
+        // A configuration, with the manifests that it names.
+        ("git:main:portcullis.yaml git:new:portcullis.yaml", 1),
+        ("git:new:portcullis.yaml portcullis.yaml", 0),
+        ("git:main:../policies policies", 2),
+        ("git:main:absent policies", 2),
+        ("git:absent:policies policies", 2),
+    ] {
+        let run = portcullis.run(&format!("diff {arguments} --no-new-access"));
+        assert_eq!(run.code, code, "{arguments}: {run:?}");
+    }
+    let absolute = portcullis.path("policies");
+    let run = portcullis.run(&format!(
+        "diff git:main:{} policies --no-new-access",
+        absolute.display()
+    ));
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("relative to the present folder"), "{run:?}");
+}
+
+#[test]
+fn a_link_out_of_a_revision_is_refused() {
+    let portcullis = Portcullis::new();
+    git(&portcullis, "init -q");
+    portcullis.write("policies/policies.yaml", OLD);
+    portcullis.write("more/mallory.yaml", &BINDING.replace("ROLE", "secrets"));
+    std::os::unix::fs::symlink(portcullis.path("more"), portcullis.path("policies/more")).unwrap();
+    git(&portcullis, "add .");
+    git(&portcullis, "commit -qm all");
+    let run = portcullis.run("diff git:main:policies policies");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(
+        run.stderr
+            .contains("`more` is a link to what is not in the revision's folder"),
+        "{run:?}"
+    );
+}

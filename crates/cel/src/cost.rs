@@ -280,6 +280,17 @@ impl<'b> Budget<'b> {
         }
     }
 
+    /// What an expression may take that shares nothing with those before it but the deadline: as
+    /// much as there is in `full`.
+    #[must_use]
+    pub const fn refilled(self, full: &Self) -> Self {
+        Self {
+            remaining: full.remaining,
+            bytes: full.bytes,
+            ..self
+        }
+    }
+
     /// The same with another limit for each expression.
     #[must_use]
     pub const fn per_expression(self, cost: u64) -> Self {

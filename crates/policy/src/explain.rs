@@ -22,6 +22,9 @@ pub mod what_can;
 pub mod who_can;
 
 use crate::authorization::authorizer::Authorizer;
+use std::sync::Arc;
+
+use crate::authorization::rbac::bootstrap_policy;
 use crate::authorization::{Policies, PolicySet};
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
 use crate::manifest;
@@ -72,6 +75,23 @@ impl LoadedPolicies {
             authorizers: Vec::new(),
             namespace: None,
             kinds: CustomKinds::default(),
+        }
+    }
+
+    /// Lets the ClusterRoles that an API server makes by itself count as it makes them, in each set
+    /// that does not have them.
+    pub fn add_default_roles(&mut self) {
+        let source = manifest::Source {
+            file: "Kubernetes' default".to_owned(),
+            text: bootstrap_policy(Version::NEWEST).to_owned(),
+            cluster: None,
+        };
+        let (defaults, _) = manifest::load(&[source], &manifest::Options::default());
+        let Some(defaults) = defaults else { return };
+        let roles: Vec<_> = defaults.policies.shared.roles().to_vec();
+        let sets = [&mut self.policies.shared].into_iter();
+        for set in sets.chain(self.policies.clusters.values_mut()) {
+            *set = Arc::new(set.with_roles(&roles));
         }
     }
 

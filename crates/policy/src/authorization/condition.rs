@@ -194,12 +194,17 @@ fn nesting(expression: &str) -> usize {
 /// The one variable of conditions.
 const REQUEST: &str = "request";
 
-/// The variables of one request, made when the first condition asks for them,
-/// and what all its conditions may still take.
+/// The variables of one request, made when the first condition asks for them, and what each of
+/// its conditions may take: one that takes much leaves others what they need, so that no policy
+/// keeps another from applying.
 pub struct RequestActivation<'r> {
     attributes: &'r Attributes<'r>,
     request: OnceCell<Value<'r>>,
-    budget: Cell<Budget<'r>>,
+    /// Of each condition, at its beginning.
+    full: Budget<'r>,
+    /// Of the last condition, at its end.
+    left: Cell<Budget<'r>>,
+    cost: Cell<u64>,
 }
 
 /// What conditions may use.
@@ -211,34 +216,38 @@ pub(crate) fn environment(version: Version) -> &'static Environment {
 // === impl RequestActivation ===
 
 impl<'r> RequestActivation<'r> {
-    /// The most units that the conditions of one request may cost together.
+    /// The most units that a condition may cost.
     pub const MAX_COST: u64 = cost::PER_BINDING;
 
-    /// The most bytes that they may allocate together.
+    /// The most bytes that it may allocate.
     pub const MAX_BYTES: usize = 16 << 20;
 
     /// The variables for `attributes`.
     #[must_use]
     pub const fn new(attributes: &'r Attributes<'r>) -> Self {
-        Self {
-            attributes,
-            request: OnceCell::new(),
-            budget: Cell::new(Budget::new(Self::MAX_COST).allocating(Self::MAX_BYTES)),
-        }
+        Self::within(attributes, Budget::new(Self::MAX_COST))
     }
 
     /// The same with a deadline: once it has passed, no condition has a result.
     #[must_use]
     pub fn until(self, deadline: Deadline<'r>) -> Self {
+        Self::within(self.attributes, deadline.budget(Self::MAX_COST))
+    }
+
+    const fn within(attributes: &'r Attributes<'r>, budget: Budget<'r>) -> Self {
+        let full = budget.allocating(Self::MAX_BYTES);
         Self {
-            budget: Cell::new(deadline.budget(Self::MAX_COST).allocating(Self::MAX_BYTES)),
-            ..self
+            attributes,
+            request: OnceCell::new(),
+            full,
+            left: Cell::new(full),
+            cost: Cell::new(0),
         }
     }
 
-    /// What the conditions of the request may still cost.
-    pub(crate) const fn remaining(&self) -> u64 {
-        self.budget.get().remaining()
+    /// What the conditions have cost that were evaluated, together.
+    pub(crate) const fn cost(&self) -> u64 {
+        self.cost.get()
     }
 
     pub(crate) fn evaluate<'v>(&'v self, program: &'v Program) -> Result<Value<'v>, EvalError> {
@@ -251,9 +260,11 @@ impl<'r> RequestActivation<'r> {
                 self.request.get_or_init(|| request(self.attributes)).clone(),
             );
         }
-        let mut budget = self.budget.get();
+        let mut budget = self.left.get().refilled(&self.full);
         let result = program.evaluate(&mut variables, &mut budget);
-        self.budget.set(budget);
+        self.left.set(budget);
+        let cost = self.full.remaining().saturating_sub(budget.remaining());
+        self.cost.set(self.cost.get().saturating_add(cost));
         result
     }
 }

@@ -245,9 +245,28 @@ impl From<Objects> for SharedObjects {
     }
 }
 
+// === impl Role ===
+
+impl Role {
+    /// Its namespace and name.
+    #[must_use]
+    pub fn key(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
+    }
+}
+
 // === impl Binding ===
 
 impl Binding {
+    /// Namespace and name of its role; the namespace of a ClusterRole is empty.
+    #[must_use]
+    pub fn role_key(&self) -> (&str, &str) {
+        match self.role.kind {
+            RoleKind::Role => (&self.namespace, &self.role.name),
+            RoleKind::ClusterRole => ("", &self.role.name),
+        }
+    }
+
     /// RoleBinding or ClusterRoleBinding.
     #[must_use]
     pub const fn kind(&self) -> CauseKind {

@@ -8,7 +8,7 @@
 //!
 //! Policies in mode Shadow are evaluated first, separately: they never affect the answer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -153,6 +153,27 @@ impl PolicySet {
             set.knows_namespaces = !labels.is_empty();
         }
         Some(set)
+    }
+
+    /// This set, with those of `roles` that it does not have: ClusterRoles are aggregated once more.
+    #[must_use]
+    pub fn with_roles(&self, roles: &[Arc<Role>]) -> Self {
+        let known: HashSet<(&str, &str)> = self.roles.iter().map(|role| role.key()).collect();
+        let more = roles.iter().filter(|role| !known.contains(&role.key()));
+        let mut roles: Vec<Arc<Role>> = self.roles.iter().chain(more).cloned().collect();
+        rbac::aggregate(&mut roles);
+        let bindings: Vec<Arc<Binding>> = self
+            .bindings
+            .iter()
+            .map(|bound| Arc::clone(&bound.binding))
+            .collect();
+        let mut index = BindingIndex::default();
+        index.add(&bindings, &roles);
+        Self {
+            bindings: index,
+            roles: Arc::new(roles),
+            ..self.clone()
+        }
     }
 
     /// Whether both have the very same AuthorizationPolicies, and their index exists once.

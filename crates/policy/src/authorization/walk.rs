@@ -12,7 +12,7 @@ use super::condition::{Condition, ConditionsResult, RequestActivation};
 use super::index::{BoundRole, Grant, PolicyQuery, TermIds};
 use super::rbac::{RoleNotFoundError, applying_subject, compare_rule};
 use super::{
-    Authorization, AuthorizationPolicy, AuthorizationReason, Criterion, Mode, NearMisses, PolicySet, Rule,
+    Authorization, AuthorizationPolicy, AuthorizationReason, Criterion, NearMisses, PolicySet, Rule,
     RuleMatch, Shadow,
 };
 use crate::engine::{Attributes, Cause, CauseKind, Deadline, Decision, PolicyResult, Time};
@@ -45,8 +45,6 @@ struct WalkRequest<'s, 'r> {
     user_ids: OnceCell<TermIds>,
     query: PolicyQuery<'s, 'r>,
     activation: RequestActivation<'r>,
-    /// Of its own, so that no policy in Shadow uses up what the others may cost.
-    shadow_activation: RequestActivation<'r>,
     is_protected: OnceCell<bool>,
 }
 
@@ -155,7 +153,6 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
             user_ids: OnceCell::new(),
             query: PolicyQuery::new(attributes, terms, &set.namespaces, &set.cluster_scoped),
             activation: RequestActivation::new(attributes).until(deadline),
-            shadow_activation: RequestActivation::new(attributes).until(deadline),
             is_protected: OnceCell::new(),
         }
     }
@@ -178,13 +175,9 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
 
     /// The result of the conditions of `policy`, and what they cost.
     fn conditions<'p>(&self, policy: &'p AuthorizationPolicy) -> (ConditionsResult<'p>, u64) {
-        let activation = match policy.mode {
-            Mode::Enforce => &self.activation,
-            Mode::Shadow => &self.shadow_activation,
-        };
-        let before = activation.remaining();
-        let result = Condition::all(&policy.conditions, activation);
-        (result, before.saturating_sub(activation.remaining()))
+        let before = self.activation.cost();
+        let result = Condition::all(&policy.conditions, &self.activation);
+        (result, self.activation.cost().saturating_sub(before))
     }
 }
 

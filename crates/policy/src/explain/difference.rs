@@ -148,6 +148,14 @@ impl DifferenceReport {
         }
     }
 
+    /// Whether anybody gains anything, or is no more denied what an authorizer that is asked next may
+    /// allow.
+    #[must_use]
+    pub fn may_grant(&self) -> bool {
+        let is_lifted = |change: &ReportedChange| change.before.decision == Decision::Deny;
+        !self.gains.is_empty() || self.otherwise.iter().any(is_lifted)
+    }
+
     /// The same in sentences.
     #[must_use]
     pub fn in_words(&self) -> Lines {

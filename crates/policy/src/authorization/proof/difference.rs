@@ -1,12 +1,12 @@
 //! What two policy sets decide otherwise, over all requests.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::pieces::Pieces;
-use super::region::{ProofLimitError, Region, WorkLimit};
+use super::pieces::{Pieces, everything_of};
+use super::region::{Outcomes, ProofLimitError, Region, WorkLimit};
 use crate::authorization::index::BoundRole;
-use crate::authorization::{Effect, PolicySet};
+use crate::authorization::{Binding, Effect, PolicySet};
 use crate::engine::{Attributes, Cause, Decision, Time, Validity};
 
 /// The most pairs of parts and rules for which fewer words are looked for.
@@ -50,35 +50,35 @@ pub fn difference(
     limit: WorkLimit<'_>,
 ) -> Result<Vec<Change>, ProofLimitError> {
     let sides = Sides {
-        old: Pieces::new(old),
-        new: Pieces::new(new),
+        old: Pieces::new(old, limit)?,
+        new: Pieces::new(new, limit)?,
     };
-    let changed = Changed::between(old, new, &sides).from(now);
+    let changed = Changed::between(old, new, &sides)?.from(now);
     let mut changes = Vec::new();
     let (o, n) = (&sides.old, &sides.new);
     let mut add = |before, after, regions: Vec<Region>| {
-        changes.extend(
-            regions
-                .into_iter()
-                .map(|region| change(old, new, now, before, after, region)),
-        );
+        for region in regions {
+            limit.in_time()?;
+            changes.push(change(old, new, now, before, after, region));
+        }
+        Ok(())
     };
     // Decided by no Deny before and after: what rules allow is gained and lost.
-    let denied = |within: &Region| [o.denying(within), n.denying(within)].concat();
+    let denied = |within: &Region| Ok([o.denying(within)?, n.denying(within)?].concat());
     add(
         Decision::NoOpinion,
         Decision::Allow,
         left(&changed.added_allows, limit, |within| {
-            [o.allowing(within), denied(within)].concat()
+            Ok([o.allowing(within), denied(within)?].concat())
         })?,
-    );
+    )?;
     add(
         Decision::Allow,
         Decision::NoOpinion,
         left(&changed.removed_allows, limit, |within| {
-            [n.allowing(within), denied(within)].concat()
+            Ok([n.allowing(within), denied(within)?].concat())
         })?,
-    );
+    )?;
     // By what is no more denied, or newly is.
     let undenied = left(&changed.removed_denies, limit, |within| n.denying(within))?;
     let newly_denied = left(&changed.added_denies, limit, |within| o.denying(within))?;
@@ -93,20 +93,22 @@ pub fn difference(
                     .collect::<Vec<_>>()
             })
             .collect();
-        left(&starts, limit, |_| Vec::new())
+        left(&starts, limit, |_| Ok(Vec::new()))
     };
-    add(Decision::Deny, Decision::Allow, allowed(&undenied, n)?);
-    add(Decision::Allow, Decision::Deny, allowed(&newly_denied, o)?);
+    add(Decision::Deny, Decision::Allow, allowed(&undenied, n)?)?;
+    add(Decision::Allow, Decision::Deny, allowed(&newly_denied, o)?)?;
     add(
         Decision::Deny,
         Decision::NoOpinion,
-        left(&undenied, limit, |within| n.allowing(within))?,
-    );
+        left(&undenied, limit, |within| Ok(n.allowing(within)))?,
+    )?;
     add(
         Decision::NoOpinion,
         Decision::Deny,
-        left(&newly_denied, limit, |within| o.allowing(within))?,
-    );
+        left(&newly_denied, limit, |within| Ok(o.allowing(within)))?,
+    )?;
+    add(Decision::NoOpinion, Decision::Allow, changed.unknown_added)?;
+    add(Decision::Allow, Decision::NoOpinion, changed.unknown_removed)?;
     Ok(changes)
 }
 
@@ -119,17 +121,18 @@ struct Sides<'s> {
 fn left(
     starts: &[Region],
     limit: WorkLimit<'_>,
-    others: impl Fn(&Region) -> Vec<Region>,
+    others: impl Fn(&Region) -> Result<Vec<Region>, ProofLimitError>,
 ) -> Result<Vec<Region>, ProofLimitError> {
     let mut parts = Vec::new();
     for (place, start) in starts.iter().enumerate() {
-        let others = others(start);
+        let others = others(start)?;
         let earlier = starts.iter().take(place);
         let others: Vec<&Region> = others.iter().chain(earlier).collect();
         let left = start.without(&others, limit)?;
         let meeting: Vec<&Region> = others.into_iter().filter(|other| other.meets(start)).collect();
         let is_worth_it = left.len().saturating_mul(meeting.len()) <= MAX_WIDENED;
         for part in left {
+            limit.in_time()?;
             let wide = if is_worth_it {
                 part.widened(start, &meeting)
             } else {
@@ -191,10 +194,13 @@ struct Changed {
     removed_allows: Vec<Region>,
     added_denies: Vec<Region>,
     removed_denies: Vec<Region>,
+    /// What bindings may allow whose roles neither set has.
+    unknown_added: Vec<Region>,
+    unknown_removed: Vec<Region>,
 }
 
 impl Changed {
-    fn between(old: &PolicySet, new: &PolicySet, sides: &Sides<'_>) -> Self {
+    fn between(old: &PolicySet, new: &PolicySet, sides: &Sides<'_>) -> Result<Self, ProofLimitError> {
         let mut changed = Self::default();
         let (removed, added) = changed_bindings(old, new);
         let granted = |pieces: &Pieces<'_>, bindings: &[&BoundRole]| {
@@ -204,6 +210,18 @@ impl Changed {
         };
         changed.removed_allows = granted(&sides.old, &removed);
         changed.added_allows = granted(&sides.new, &added);
+        let roles: HashSet<(&str, &str)> = old
+            .roles()
+            .iter()
+            .chain(new.roles())
+            .map(|role| role.key())
+            .collect();
+        let unknown = |bindings: Vec<&BoundRole>| {
+            let unknown = bindings.into_iter().map(|bound| &*bound.binding);
+            let unknown = unknown.filter(|binding| !roles.contains(&binding.role_key()));
+            unknown.flat_map(of_unknown_role).collect()
+        };
+        (changed.unknown_removed, changed.unknown_added) = (unknown(removed), unknown(added));
         for (pieces, others, allows, denies) in [
             (
                 &sides.old,
@@ -219,14 +237,14 @@ impl Changed {
             ),
         ] {
             for policy in pieces.policies_besides(others) {
-                let regions = pieces.of_policy(policy);
+                let regions = pieces.of_policy(policy)?;
                 match policy.policy.effect {
                     Effect::Allow => allows.extend(regions),
                     Effect::Deny => denies.extend(regions),
                 }
             }
         }
-        changed
+        Ok(changed)
     }
 }
 
@@ -248,6 +266,21 @@ impl Changed {
         }
         self
     }
+}
+
+/// What a binding may allow, whatever its role says.
+fn of_unknown_role(binding: &Binding) -> Vec<Region> {
+    let role = &binding.role;
+    let condition: Arc<str> = format!(
+        "the {} {} allows it, which none of these policies is",
+        role.kind.as_str(),
+        role.name
+    )
+    .into();
+    let all = [false, true].into_iter().flat_map(Region::of_each_caller);
+    let regions = all.flat_map(|all| everything_of(binding, &all));
+    let regions = regions.filter_map(|region| region.with_condition(&condition, Outcomes::HOLDS));
+    regions.collect()
 }
 
 /// The bindings of `old` that `new` does not have, or whose roles say something else, and the

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::region::{GroupSet, Outcomes, Region, SelectorSet, Side};
+use super::region::{GroupSet, Outcomes, ProofLimitError, Region, SelectorSet, Side, WorkLimit};
 use super::text_set::{Patterns, TextSet};
 use crate::authorization::index::BoundRole;
 use crate::authorization::matching::{ClusterScoped, NamespacePattern, ResourcePattern, Wildcard};
@@ -24,6 +24,7 @@ pub(crate) struct Pieces<'s> {
     never_denied: Vec<Region>,
     policies: Vec<PolicyPieces<'s>>,
     roles: HashMap<*const Role, Vec<Region>>,
+    limit: WorkLimit<'s>,
 }
 
 /// What an AuthorizationPolicy says, to whomever, and to whom.
@@ -36,7 +37,7 @@ pub(crate) struct PolicyPieces<'s> {
 // === impl Pieces ===
 
 impl<'s> Pieces<'s> {
-    pub(crate) fn new(set: &'s PolicySet) -> Self {
+    pub(crate) fn new(set: &'s PolicySet, limit: WorkLimit<'s>) -> Result<Self, ProofLimitError> {
         let enforced = set
             .authorization_policies()
             .filter(|policy| policy.mode == Mode::Enforce);
@@ -48,12 +49,18 @@ impl<'s> Pieces<'s> {
                     .or_insert_with(|| role.rules.iter().flat_map(of_role_rule).collect());
             }
         }
-        Self {
+        let mut policies = Vec::new();
+        for policy in enforced {
+            limit.in_time()?;
+            policies.push(PolicyPieces::new(set, policy));
+        }
+        Ok(Self {
             never_denied: never_denied(set.never_deny()),
-            policies: enforced.map(|policy| PolicyPieces::new(set, policy)).collect(),
+            policies,
             roles,
             set,
-        }
+            limit,
+        })
     }
 
     /// The policies that are enforced and say something else than those of `others` by their name.
@@ -145,7 +152,7 @@ impl<'s> Pieces<'s> {
     }
 
     /// What is denied of `within`.
-    pub(crate) fn denying(&self, within: &Region) -> Vec<Region> {
+    pub(crate) fn denying(&self, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
         let mut regions = Vec::new();
         for policy in self
             .policies
@@ -158,22 +165,25 @@ impl<'s> Pieces<'s> {
     }
 
     /// What `policy` allows or denies.
-    pub(crate) fn of_policy(&self, policy: &PolicyPieces<'_>) -> Vec<Region> {
+    pub(crate) fn of_policy(&self, policy: &PolicyPieces<'_>) -> Result<Vec<Region>, ProofLimitError> {
         let mut regions = Vec::new();
         for all in [false, true].into_iter().flat_map(Region::of_each_caller) {
             policy.add_within(&all, &mut regions);
         }
         match policy.policy.effect {
-            Effect::Allow => regions,
+            Effect::Allow => Ok(regions),
             Effect::Deny => self.deniable(regions),
         }
     }
 
     /// What of `regions` `neverDeny` does not protect.
-    fn deniable(&self, regions: Vec<Region>) -> Vec<Region> {
+    fn deniable(&self, regions: Vec<Region>) -> Result<Vec<Region>, ProofLimitError> {
         let protected: Vec<&Region> = self.never_denied.iter().collect();
-        let left = regions.iter().flat_map(|region| region.less(&protected));
-        left.collect()
+        let mut left = Vec::new();
+        for region in regions {
+            left.extend(region.without(&protected, self.limit)?);
+        }
+        Ok(left)
     }
 }
 
@@ -181,6 +191,26 @@ impl<'s> Pieces<'s> {
 fn is_in_reach(binding: &Binding, within: &Region) -> bool {
     binding.namespace.is_empty()
         || !within.is_path && within.side(Side::Namespace).contains(&binding.namespace)
+}
+
+/// What of `all` a binding to a role that allows everything would allow.
+pub(crate) fn everything_of(binding: &Binding, all: &Region) -> Vec<Region> {
+    let Some(all) = in_namespace(all, &binding.namespace) else {
+        return Vec::new();
+    };
+    let of = |subject: &Subject| {
+        let name = subject.authenticated_name(&binding.namespace)?;
+        match subject.kind {
+            SubjectKind::Group => all.with_groups(&GroupSet {
+                all: Patterns::exact([&*name]),
+                none: Patterns::default(),
+            }),
+            SubjectKind::User | SubjectKind::ServiceAccount => {
+                all.with(Side::User, &TextSet::exact([&*name]))
+            }
+        }
+    };
+    binding.subjects.iter().filter_map(of).collect()
 }
 
 /// What of a role's rule a binding of `namespace` grants.
@@ -250,30 +280,53 @@ impl<'s> PolicyPieces<'s> {
 
 /// Whom a policy is about: on all other sides, everything.
 fn callers(policy: &AuthorizationPolicy) -> Vec<Region> {
-    let each = |subjects: &[Subject]| -> Vec<Region> {
-        let all = Region::of_each_caller(false);
-        let of = |subject: &Subject| all.each_ref().map(|all| of_subject(all, subject));
-        subjects.iter().flat_map(of).flatten().collect()
+    let Some((users, groups)) = excluded(&policy.exclude_subjects) else {
+        return Vec::new();
     };
-    let excluded = each(&policy.exclude_subjects);
-    let excluded: Vec<&Region> = excluded.iter().collect();
-    let left = each(&policy.subjects)
-        .into_iter()
-        .flat_map(|region| region.less(&excluded));
-    left.collect()
+    let all = Region::of_each_caller(false);
+    let of = |subject: &Subject| all.each_ref().map(|all| of_subject(all, subject));
+    let of_subjects = policy.subjects.iter().flat_map(of).flatten();
+    of_subjects
+        .filter_map(|region| region.with(Side::User, &users)?.with_groups(&groups))
+        .collect()
+}
+
+/// Users and groups that are none of `subjects`; `None` where all are.
+fn excluded(subjects: &[Subject]) -> Option<(TextSet, GroupSet)> {
+    let (mut users, mut groups) = (Patterns::default(), Patterns::default());
+    for subject in subjects {
+        match subject.kind {
+            SubjectKind::Group if subject.name == "*" => return None,
+            SubjectKind::Group => groups = groups.or(named(subject)),
+            SubjectKind::User => users = users.or(named(subject)),
+            SubjectKind::ServiceAccount => {
+                users
+                    .exact
+                    .extend(subject.authenticated_name("").map(|name| (*name).into()));
+            }
+        }
+    }
+    let groups = GroupSet {
+        all: Patterns::default(),
+        none: groups,
+    };
+    Some((TextSet::all_but(users), groups))
 }
 
 /// A `*` at the end makes the name of a user or group a prefix.
-fn of_subject(all: &Region, subject: &Subject) -> Option<Region> {
-    let named = match subject.name.strip_suffix('*') {
+fn named(subject: &Subject) -> Patterns {
+    match subject.name.strip_suffix('*') {
         Some(prefix) => Patterns::prefixes([prefix]),
         None => Patterns::exact([subject.name.as_str()]),
-    };
+    }
+}
+
+fn of_subject(all: &Region, subject: &Subject) -> Option<Region> {
     match subject.kind {
-        SubjectKind::User => all.with(Side::User, &TextSet::of(named)),
+        SubjectKind::User => all.with(Side::User, &TextSet::of(named(subject))),
         SubjectKind::Group if subject.name == "*" => Some(all.clone()),
         SubjectKind::Group => all.with_groups(&GroupSet {
-            all: named,
+            all: named(subject),
             none: Patterns::default(),
         }),
         SubjectKind::ServiceAccount => {

@@ -117,6 +117,19 @@ impl Side {
     ];
 }
 
+// === impl WorkLimit ===
+
+impl WorkLimit<'_> {
+    /// # Errors
+    /// The deadline has passed.
+    pub(crate) fn in_time(self) -> Result<(), ProofLimitError> {
+        match (self.deadline.expired)() {
+            true => Err(ProofLimitError::Deadline),
+            false => Ok(()),
+        }
+    }
+}
+
 // === impl Region ===
 
 impl Region {
@@ -314,10 +327,9 @@ impl Region {
     /// # Errors
     /// The limit is reached: nothing is known of what is left.
     pub fn without(&self, others: &[&Self], limit: WorkLimit<'_>) -> Result<Vec<Self>, ProofLimitError> {
-        self.split_off(others, |parts| match (limit.deadline.expired)() {
-            true => Err(ProofLimitError::Deadline),
-            false if parts > limit.parts => Err(ProofLimitError::Parts),
-            false => Ok(()),
+        self.split_off(others, |parts| match parts > limit.parts {
+            true => Err(ProofLimitError::Parts),
+            false => limit.in_time(),
         })
     }
 

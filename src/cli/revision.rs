@@ -1,0 +1,230 @@
+//! `git:REVISION:PATH`: the files of a revision, exactly as git keeps them.
+//!
+//! Attributes and filters that the revision itself may set (`export-ignore`, `export-subst`,
+//! smudge filters) do not apply, and nothing is read from the work tree: what is compared is what
+//! is in the revision.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::symlink;
+use std::path::{Component, Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::output::CommandError;
+
+/// The most that is written to disk of one revision.
+const MAX_REVISION_BYTES: u64 = 512 << 20;
+/// The most files that are.
+const MAX_REVISION_FILES: usize = 100_000;
+
+/// Files of a revision in a folder of their own, which is removed with this.
+pub(crate) struct Revision {
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+/// What a tree has at a path.
+struct Entry {
+    kind: EntryKind,
+    object: String,
+    bytes: u64,
+    path: PathBuf,
+}
+
+#[derive(PartialEq, Eq)]
+enum EntryKind {
+    File,
+    Link,
+    Submodule,
+}
+
+impl Revision {
+    /// The files of `written`, which is `REVISION:PATH`, or `REVISION` for the present folder. Of a
+    /// file, those in its folder are there too, since a configuration names others.
+    ///
+    /// # Errors
+    ///
+    /// The revision has no such path, or what it has cannot be read as a checkout of it would be.
+    pub(crate) fn read(written: &str) -> Result<Self, CommandError> {
+        Self::try_read(written)
+            .map_err(|reason| CommandError::Usage(format!("git:{written}: {}", reason.trim())))
+    }
+
+    fn try_read(written: &str) -> Result<Self, String> {
+        let (revision, path) = written.split_once(':').unwrap_or((written, ""));
+        if revision.is_empty() || revision.starts_with('-') {
+            return Err("name a revision, such as git:main:policies".to_owned());
+        }
+        let prefix = git(&["rev-parse", "--show-prefix"])?;
+        let path = within_repository(Path::new(prefix.trim_end_matches('\n')), Path::new(path))?;
+        let mut tree = path.clone();
+        let mut object = object_at(revision, &tree)?;
+        if git(&["cat-file", "-t", &object])?.trim() == "blob" {
+            tree.pop();
+            object = object_at(revision, &tree)?;
+        }
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        write_tree(&object, folder.path())?;
+        let below = path.strip_prefix(&tree).unwrap_or(&path);
+        Ok(Self {
+            path: folder.path().join(below),
+            _folder: folder,
+        })
+    }
+
+    /// Where the path of the revision is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The output of git, with these arguments.
+fn git(arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new("git");
+    command.arg("--no-replace-objects").args(arguments);
+    let done = command.output().map_err(|error| format!("git: {error}"))?;
+    match done.status.success() {
+        true => String::from_utf8(done.stdout).map_err(|_| "a name is not UTF-8".to_owned()),
+        false => Err(String::from_utf8_lossy(&done.stderr).into_owned()),
+    }
+}
+
+/// `path` of the folder `prefix`, from the top of the repository.
+fn within_repository(prefix: &Path, path: &Path) -> Result<PathBuf, String> {
+    let mut whole = prefix.to_owned();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => whole.push(name),
+            Component::CurDir => {}
+            Component::ParentDir if whole.pop() => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                return Err("name a path in the repository, relative to the present folder".to_owned());
+            }
+        }
+    }
+    Ok(whole)
+}
+
+fn object_at(revision: &str, path: &Path) -> Result<String, String> {
+    let named = format!("{revision}:{}", path.display());
+    let object = git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &named]);
+    let object = object.map_err(|_| format!("the revision `{revision}` has no `{}`", path.display()))?;
+    Ok(object.trim().to_owned())
+}
+
+/// Writes the files of the tree `object` to `folder`; links last, so that nothing is written
+/// through one.
+fn write_tree(object: &str, folder: &Path) -> Result<(), String> {
+    let listed = git(&["ls-tree", "-r", "-z", "-l", "--full-tree", object])?;
+    let entries: Result<Vec<Entry>, String> = listed.split_terminator('\0').map(entry).collect();
+    let (links, files): (Vec<Entry>, Vec<Entry>) = entries?
+        .into_iter()
+        .partition(|entry| entry.kind == EntryKind::Link);
+    let bytes: u64 = files.iter().chain(&links).map(|entry| entry.bytes).sum();
+    if files.len() + links.len() > MAX_REVISION_FILES || bytes > MAX_REVISION_BYTES {
+        return Err(format!(
+            "{} files of {bytes} bytes, of which at most {MAX_REVISION_FILES} and {MAX_REVISION_BYTES} bytes are \
+             read: name a folder below",
+            files.len() + links.len()
+        ));
+    }
+    let all: Vec<&Entry> = files.iter().chain(&links).collect();
+    each_content(&all, folder, |entry, content| {
+        let path = folder.join(&entry.path);
+        let parent = path.parent().unwrap_or(folder);
+        let written = fs::create_dir_all(parent).and_then(|()| match entry.kind {
+            EntryKind::Link => symlink(
+                PathBuf::from(String::from_utf8_lossy(&content).into_owned()),
+                &path,
+            ),
+            EntryKind::File | EntryKind::Submodule => fs::write(&path, &content),
+        });
+        written.map_err(|error| format!("{}: {error}", entry.path.display()))
+    })?;
+    links.iter().try_for_each(|link| stays_within(link, folder))
+}
+
+/// One line of `git ls-tree -l`: `MODE TYPE OBJECT SIZE<tab>PATH`.
+fn entry(line: &str) -> Result<Entry, String> {
+    let unreadable = || format!("git ls-tree: `{line}`");
+    let (facts, path) = line.split_once('\t').ok_or_else(unreadable)?;
+    let mut facts = facts.split_ascii_whitespace();
+    let (Some(mode), Some(_), Some(object), Some(size)) =
+        (facts.next(), facts.next(), facts.next(), facts.next())
+    else {
+        return Err(unreadable());
+    };
+    let path = PathBuf::from(path);
+    if !path.components().all(|part| matches!(part, Component::Normal(_))) {
+        return Err(format!("`{}` is no path of a file", path.display()));
+    }
+    let kind = match mode {
+        "120000" => EntryKind::Link,
+        "160000" => EntryKind::Submodule,
+        _ => EntryKind::File,
+    };
+    if kind == EntryKind::Submodule {
+        return Err(format!(
+            "`{}` is a submodule, whose files are in another repository: compare a checkout of it",
+            path.display()
+        ));
+    }
+    Ok(Entry {
+        kind,
+        object: object.to_owned(),
+        bytes: size.parse().map_err(|_| unreadable())?,
+        path,
+    })
+}
+
+/// Gives `each` the content of each entry, in order.
+fn each_content(
+    entries: &[&Entry],
+    folder: &Path,
+    mut each: impl FnMut(&Entry, Vec<u8>) -> Result<(), String>,
+) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("git cat-file: {error}");
+    let mut asked = tempfile::tempfile_in(folder).map_err(failed)?;
+    for entry in entries {
+        writeln!(asked, "{}", entry.object).map_err(failed)?;
+    }
+    std::io::Seek::rewind(&mut asked).map_err(failed)?;
+    let mut batch = cat_file(asked).map_err(failed)?;
+    let mut output = BufReader::new(batch.stdout.take().ok_or("git cat-file: no output")?);
+    for entry in entries {
+        let mut head = String::new();
+        output.read_line(&mut head).map_err(failed)?;
+        if !head.ends_with(&format!(" {}\n", entry.bytes)) {
+            return Err(format!("git has no content of `{}`", entry.path.display()));
+        }
+        let mut content = Vec::new();
+        let read = (&mut output)
+            .take(entry.bytes)
+            .read_to_end(&mut content)
+            .map_err(failed)?;
+        output.read_until(b'\n', &mut Vec::new()).map_err(failed)?;
+        if read as u64 != entry.bytes {
+            return Err(format!("git has only a part of `{}`", entry.path.display()));
+        }
+        each(entry, content)?;
+    }
+    batch.wait().map(drop).map_err(failed)
+}
+
+fn cat_file(asked: File) -> std::io::Result<std::process::Child> {
+    let mut command = Command::new("git");
+    command.args(["--no-replace-objects", "cat-file", "--batch"]);
+    command.stdin(Stdio::from(asked)).stdout(Stdio::piped()).spawn()
+}
+
+/// What a link out of the tree names is of this machine, not of the revision.
+fn stays_within(link: &Entry, folder: &Path) -> Result<(), String> {
+    let folder = folder.canonicalize().map_err(|error| error.to_string())?;
+    match folder.join(&link.path).canonicalize() {
+        Ok(target) if !target.starts_with(&folder) => Err(format!(
+            "`{}` is a link to what is not in the revision's folder: compare a checkout of it",
+            link.path.display()
+        )),
+        _ => Ok(()),
+    }
+}
