@@ -19,6 +19,7 @@ mod evidence;
 mod follow;
 mod kind;
 mod live;
+mod log_rate;
 mod memory;
 mod object;
 mod reach;

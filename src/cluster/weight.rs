@@ -15,6 +15,7 @@ use std::sync::Arc;
 use memchr::memchr2;
 
 use super::kind::{Name, WatchPurpose, WatchedKind};
+use super::log_rate;
 use super::memory::RoomPurpose;
 use portcullis_policy::engine::groups::RBAC;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
@@ -244,8 +245,10 @@ impl LeftOutObjects {
 
 /// Says that an object is left out.
 pub(crate) fn log_left_out(cluster: &Arc<str>, kind: &WatchedKind, name: &Name, reason: LeftOutReason) {
-    let fault = reason.faults(cluster, kind, name);
-    tracing::error!(cluster = &**cluster, "{fault}");
+    if log_rate::allows(cluster) {
+        let fault = reason.faults(cluster, kind, name);
+        tracing::error!(cluster = &**cluster, "{fault}");
+    }
 }
 
 /// Says which objects are left out that were not `before`.

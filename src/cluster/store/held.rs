@@ -14,6 +14,7 @@ use openssl::sha::Sha256;
 use super::schema::SchemaState;
 use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{Name, WatchedKind};
+use crate::cluster::log_rate;
 use crate::cluster::memory::Charge;
 use crate::cluster::object::{ReceivedObject, RefusedObject, ServerMetadata};
 use crate::reload::WatchedPart;
@@ -443,6 +444,8 @@ pub(crate) fn log_faults(cluster: &str, replaces: bool, faults: &Faults) {
         "it is not in force"
     };
     for fault in faults.iter() {
-        tracing::error!(cluster, "{fault}; {held}");
+        if log_rate::allows(cluster) {
+            tracing::error!(cluster, "{fault}; {held}");
+        }
     }
 }

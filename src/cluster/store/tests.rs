@@ -110,7 +110,11 @@ fn shipped() -> Vec<ReceivedObject> {
 /// A store of a cluster whose every kind was listed, without objects but for the shipped
 /// definitions.
 fn mk_store() -> Store {
-    let store = Store::new("east", None, Version::NEWEST);
+    mk_store_of("east")
+}
+
+fn mk_store_of(cluster: &str) -> Store {
+    let store = Store::new(cluster, None, Version::NEWEST);
     let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(true, false).into_iter().collect();
     list_all(&store, &kinds);
     store

@@ -358,7 +358,7 @@ fn what_becomes_of_parameters_that_are_left_out_is_a_change() {
 
 #[test]
 fn each_object_that_is_left_out_is_logged_once() {
-    let store = mk_store();
+    let store = mk_store_of("logged");
     let large = |names: &[&str]| -> Vec<Value> { names.iter().map(|name| binding(name, TOO_MANY)).collect() };
     let lines = logged(|| {
         list(&store, &bindings(), &large(&["a"]));
@@ -381,7 +381,7 @@ fn each_object_that_is_left_out_is_logged_once() {
 
 #[test]
 fn of_many_objects_that_a_list_leaves_out_some_are_named_in_the_log() {
-    let store = mk_store();
+    let store = mk_store_of("logged-list");
     let lines = logged(|| {
         let mut listing = store.begin_list(&bindings());
         for number in 0..500 {
