@@ -416,10 +416,8 @@ pub(crate) fn source_accepting_absence(clusters: BTreeSet<String>) -> Arc<dyn Ma
 /// Warns of a `--cluster` that the configuration at `path` says nothing of: a misspelt name
 /// would be answered by the manifests for all clusters alone.
 pub(crate) fn warn_of_unknown_cluster(path: &Path, cluster: &str) {
-    if let Some(unknown) = unknown_cluster(path, cluster) {
-        output::complain(format_args!(
-            "{unknown}: only manifests for all clusters are used"
-        ));
+    if let Some(unknown) = unknown_cluster(path, cluster, ": only manifests for all clusters are used") {
+        output::complain(unknown);
     }
 }
 
@@ -429,11 +427,11 @@ pub(crate) fn warn_of_unknown_cluster(path: &Path, cluster: &str) {
 ///
 /// The configuration at `path` names clusters, and not this one.
 pub(crate) fn refuse_unknown_cluster(path: &Path, cluster: &str) -> Result<(), CommandError> {
-    unknown_cluster(path, cluster).map_or(Ok(()), |unknown| Err(CommandError::Usage(unknown)))
+    unknown_cluster(path, cluster, "").map_or(Ok(()), |unknown| Err(CommandError::Usage(unknown)))
 }
 
-/// That the configuration at `path` names clusters, and not this one.
-fn unknown_cluster(path: &Path, cluster: &str) -> Option<String> {
+/// That the configuration at `path` names clusters, and not this one, and what becomes of it.
+fn unknown_cluster(path: &Path, cluster: &str, effect: &str) -> Option<String> {
     let config = config::examine(path).0.config?;
     let callers = config.callers.iter().map(|caller| caller.cluster.as_str());
     let watched = config.clusters.iter().map(|watched| watched.name.as_str());
@@ -445,7 +443,7 @@ fn unknown_cluster(path: &Path, cluster: &str) -> Option<String> {
     }
     let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
     Some(format!(
-        "{} names no cluster `{cluster}`; `--cluster` takes {}",
+        "{} names no cluster `{cluster}`{effect}; `--cluster` takes {}",
         path.display(),
         known.join(", ")
     ))
