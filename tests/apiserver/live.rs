@@ -460,7 +460,7 @@ pub(crate) fn manifests_are_judged_by_the_policies_of_the_cluster() {
     assert_eq!(run.code, Some(1), "{run:?}");
     assert!(
         run.stdout
-            .contains(":1: ConfigMap/bank/test-new: fail: somebody must own it"),
+            .contains(":3:45: ConfigMap/bank/test-new: fail: somebody must own it"),
         "{run:?}"
     );
 }
