@@ -217,7 +217,7 @@ pub struct ViewContext<'c> {
     pub visible: &'c VisibleClusters,
     /// The time for which it is shown.
     pub now: SystemTime,
-    /// When a view that takes long must give up, with [`ViewError::TooLate`](ViewError::TooLate).
+    /// When a view that takes long must give up, with [`ViewError::TooLate`].
     pub deadline: Instant,
 }
 
