@@ -265,7 +265,7 @@ pub(crate) struct EscalationsOf {
     #[arg(long, value_name = "SUBJECT")]
     from: Option<String>,
     /// A subject, or a request such as `get secrets -n prod` [default: `cluster-admin`; with `--from`,
-    /// whoever can be reached]
+    /// everyone who can be reached]
     #[arg(long, value_name = "SUBJECT or 'VERB RESOURCE [-n NS]'")]
     to: Option<String>,
     #[command(flatten)]

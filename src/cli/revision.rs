@@ -24,7 +24,7 @@ pub(crate) struct Revision {
 }
 
 /// What a tree has at a path.
-struct Entry {
+struct TreeEntry {
     kind: EntryKind,
     object: String,
     bytes: u64,
@@ -116,8 +116,8 @@ fn object_at(revision: &str, path: &Path) -> Result<String, String> {
 /// through one.
 fn write_tree(object: &str, folder: &Path) -> Result<(), String> {
     let listed = git(&["ls-tree", "-r", "-z", "-l", "--full-tree", object])?;
-    let entries: Result<Vec<Entry>, String> = listed.split_terminator('\0').map(entry).collect();
-    let (links, files): (Vec<Entry>, Vec<Entry>) = entries?
+    let entries: Result<Vec<TreeEntry>, String> = listed.split_terminator('\0').map(entry).collect();
+    let (links, files): (Vec<TreeEntry>, Vec<TreeEntry>) = entries?
         .into_iter()
         .partition(|entry| entry.kind == EntryKind::Link);
     let bytes: u64 = files.iter().chain(&links).map(|entry| entry.bytes).sum();
@@ -128,7 +128,7 @@ fn write_tree(object: &str, folder: &Path) -> Result<(), String> {
             files.len() + links.len()
         ));
     }
-    let all: Vec<&Entry> = files.iter().chain(&links).collect();
+    let all: Vec<&TreeEntry> = files.iter().chain(&links).collect();
     each_content(&all, folder, |entry, content| {
         let path = folder.join(&entry.path);
         let parent = path.parent().unwrap_or(folder);
@@ -145,7 +145,7 @@ fn write_tree(object: &str, folder: &Path) -> Result<(), String> {
 }
 
 /// One line of `git ls-tree -l`: `MODE TYPE OBJECT SIZE<tab>PATH`.
-fn entry(line: &str) -> Result<Entry, String> {
+fn entry(line: &str) -> Result<TreeEntry, String> {
     let unreadable = || format!("git ls-tree: `{line}`");
     let (facts, path) = line.split_once('\t').ok_or_else(unreadable)?;
     let mut facts = facts.split_ascii_whitespace();
@@ -169,7 +169,7 @@ fn entry(line: &str) -> Result<Entry, String> {
             path.display()
         ));
     }
-    Ok(Entry {
+    Ok(TreeEntry {
         kind,
         object: object.to_owned(),
         bytes: size.parse().map_err(|_| unreadable())?,
@@ -179,9 +179,9 @@ fn entry(line: &str) -> Result<Entry, String> {
 
 /// Gives `each` the content of each entry, in order.
 fn each_content(
-    entries: &[&Entry],
+    entries: &[&TreeEntry],
     folder: &Path,
-    mut each: impl FnMut(&Entry, Vec<u8>) -> Result<(), String>,
+    mut each: impl FnMut(&TreeEntry, Vec<u8>) -> Result<(), String>,
 ) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("git cat-file: {error}");
     let mut asked = tempfile::tempfile_in(folder).map_err(failed)?;
@@ -218,7 +218,7 @@ fn cat_file(asked: File) -> std::io::Result<std::process::Child> {
 }
 
 /// What a link out of the tree names is of this machine, not of the revision.
-fn stays_within(link: &Entry, folder: &Path) -> Result<(), String> {
+fn stays_within(link: &TreeEntry, folder: &Path) -> Result<(), String> {
     let folder = folder.canonicalize().map_err(|error| error.to_string())?;
     match folder.join(&link.path).canonicalize() {
         Ok(target) if !target.starts_with(&folder) => Err(format!(
