@@ -17,6 +17,7 @@ mod convert;
 mod diff;
 mod help;
 mod init;
+mod invariants;
 mod output;
 mod policy_files;
 mod replay;

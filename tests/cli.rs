@@ -37,6 +37,8 @@ mod hostile_text;
 mod init;
 #[path = "cli/input.rs"]
 mod input;
+#[path = "cli/invariants.rs"]
+mod invariants;
 #[path = "cli/manifests.rs"]
 mod manifests;
 #[path = "cli/pages.rs"]

@@ -10,10 +10,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::output::{CommandError, CommandResult, Format, Output};
-use super::{output, policy_files};
+use super::{invariants, output, policy_files};
 use crate::config::files;
 use crate::{config, reload};
+use portcullis_policy::document::Document;
 use portcullis_policy::explain::Lines;
+use portcullis_policy::explain::invariants::OUT_OF_SIGHT;
 use portcullis_policy::explain::lines::{is_escaped, one_line};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
 use portcullis_policy::manifest::MigratedObject;
@@ -106,13 +108,13 @@ impl Check {
             })?;
             return run(self.config.as_deref(), &paths, format);
         }
-        let faults = if self.config.is_none() && !paths.is_empty() {
-            policy_files::of_paths(&paths).1
-        } else {
-            policy_files::faults_of_configuration(
-                &policy_files::configuration(self.config.as_deref())?,
-                &paths,
-            )
+        let config = match self.config.is_none() && !paths.is_empty() {
+            true => None,
+            false => Some(policy_files::configuration(self.config.as_deref())?),
+        };
+        let mut faults = match &config {
+            None => policy_files::of_paths(&paths).1,
+            Some(config) => policy_files::faults_of_configuration(config, &paths),
         };
         if !paths.is_empty() && !faults.has_errors() && !policy_files::has_objects(&paths) {
             return Err(CommandError::Usage(format!(
@@ -120,7 +122,13 @@ impl Check {
                 policy_files::shown(&self.paths)
             )));
         }
-        report(self.output.output, &faults)?;
+        let mut holding = 0;
+        if !faults.has_errors() {
+            let (held, found) = invariant_faults(config.as_deref(), &paths)?;
+            faults.append(found);
+            holding = held;
+        }
+        report(self.output.output, &faults, holding)?;
         let is_valid = !faults.has_errors() && (!self.strict || faults.is_empty());
         Ok(if is_valid {
             CommandResult::Success
@@ -130,7 +138,29 @@ impl Check {
     }
 }
 
-fn report(format: CheckFormat, faults: &Faults) -> Result<(), CommandError> {
+/// What the policies of a configuration or of manifests make of their invariants.
+fn invariant_faults(config: Option<&Path>, paths: &[PathBuf]) -> Result<(usize, Faults), CommandError> {
+    let mut manifests = policy_files::everywhere(paths);
+    let loaded = match config {
+        None => policy_files::of_paths(paths).0,
+        Some(config) => {
+            manifests.extend(config::examine(config).0.manifests);
+            policy_files::of_configuration_and(config, paths).0
+        }
+    };
+    let Some(loaded) = loaded else {
+        return Ok((0, Faults::new()));
+    };
+    let (sources, mut unread) = reload::read_manifests(&manifests);
+    let documents: Vec<Document> = sources
+        .iter()
+        .flat_map(|source| manifest::documents(source, &mut unread))
+        .collect();
+    invariants::faults(loaded, &documents)
+}
+
+/// `holding` is how many invariants hold.
+fn report(format: CheckFormat, faults: &Faults, holding: usize) -> Result<(), CommandError> {
     let Some(format) = format.plain() else {
         return output::print_json(&log(faults));
     };
@@ -159,6 +189,10 @@ fn report(format: CheckFormat, faults: &Faults) -> Result<(), CommandError> {
         faults: faults.iter().map(FaultReport::from).collect(),
     };
     lines.line(summary);
+    if holding > 0 {
+        let holding = output::count(holding as u64, "invariant");
+        lines.line(format_args!("proven: {holding}; {OUT_OF_SIGHT}"));
+    }
     output::print(format, &lines, &report)
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::access::TimeLimit;
+use super::invariants;
 use super::output::{self, CommandError, CommandResult, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose, refuse_unknown_cluster};
 use super::revision::Revision;
@@ -11,6 +12,7 @@ use crate::config::{self, DEFAULT_CLUSTER, files};
 use portcullis_policy::authorization::proof;
 use portcullis_policy::engine::Deadline;
 use portcullis_policy::explain::difference::DifferenceReport;
+use portcullis_policy::explain::invariants::{ChangedInvariant, changed_invariants};
 use portcullis_policy::explain::{Lines, LoadedPolicies};
 
 /// More than a configuration has.
@@ -120,7 +122,12 @@ impl Diff {
         };
         let changes = proof::difference(old, new, self.at.time(), limit);
         let changes = changes.map_err(|error| CommandError::Usage(error.to_string()))?;
-        Ok(DifferenceReport::new(&changes))
+        let before = invariants::checked(old, cluster, self.at.time(), time)?;
+        let after = invariants::checked(new, cluster, self.at.time(), time)?;
+        Ok(DifferenceReport::new(
+            &changes,
+            changed_invariants(&before, &after),
+        ))
     }
 
     /// Where no cluster is named, whether the others fail, each of which is named that differs.
@@ -151,7 +158,8 @@ impl Diff {
             FailOn::Loss => !report.losses.is_empty(),
             FailOn::Any => !report.same,
         };
-        self.no_new_access && report.may_grant() || self.fail_on.iter().any(fails)
+        let breaks = report.invariants.iter().any(ChangedInvariant::is_refused);
+        breaks || self.no_new_access && report.may_grant() || self.fail_on.iter().any(fails)
     }
 
     fn load(&self, written: &str) -> Result<LoadedPolicies, CommandError> {

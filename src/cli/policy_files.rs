@@ -452,10 +452,18 @@ fn unknown_cluster(path: &Path, cluster: &str, effect: &str) -> Option<String> {
 /// What the configuration at `path` decides by, with what is saved of its
 /// clusters. Keys, certificates and callers are not read.
 pub(crate) fn of_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) {
+    of_configuration_and(path, &[])
+}
+
+/// The same with more manifests at `paths`. A file that is among its own counts once.
+pub(crate) fn of_configuration_and(path: &Path, paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
     let (config, mut faults) = config::load(path);
-    let Some(config) = config else {
+    let Some(mut config) = config else {
         return (None, faults);
     };
+    let (more, found) = others_than_its_own(path, paths);
+    faults.append(found);
+    config.manifests.extend(everywhere(&more));
     let source = source();
     let (found, more) = reload::policies(&config, &*source, SystemTime::now());
     faults.append(more);
@@ -481,15 +489,7 @@ pub(crate) fn of_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) 
 /// Every fault of the configuration at `path`, of all that it names, and of more
 /// manifests at `paths`. A file that is among its own counts once.
 pub(crate) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults {
-    let own: BTreeSet<PathBuf> = reload::read_manifests(&config::examine(path).0.manifests)
-        .0
-        .iter()
-        .filter_map(|source| Path::new(&source.file).canonicalize().ok())
-        .collect();
-    let (sources, mut faults) = reload::read_manifests(&everywhere(paths));
-    let files = sources.into_iter().map(|source| PathBuf::from(source.file));
-    let is_new = |file: &PathBuf| file.canonicalize().is_ok_and(|file| !own.contains(&file));
-    let more: Vec<PathBuf> = files.filter(is_new).collect();
+    let (more, mut faults) = others_than_its_own(path, paths);
     faults.append(reload::check(
         path,
         &*source(),
@@ -497,6 +497,19 @@ pub(crate) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults 
         SystemTime::now(),
     ));
     faults
+}
+
+/// The files at `paths` that are not among those of the configuration at `path`.
+fn others_than_its_own(path: &Path, paths: &[PathBuf]) -> (Vec<PathBuf>, Faults) {
+    let own: BTreeSet<PathBuf> = reload::read_manifests(&config::examine(path).0.manifests)
+        .0
+        .iter()
+        .filter_map(|source| Path::new(&source.file).canonicalize().ok())
+        .collect();
+    let (sources, faults) = reload::read_manifests(&everywhere(paths));
+    let files = sources.into_iter().map(|source| PathBuf::from(source.file));
+    let is_new = |file: &PathBuf| file.canonicalize().is_ok_and(|file| !own.contains(&file));
+    (files.filter(is_new).collect(), faults)
 }
 
 /// Whether there is any object in the files at `paths`.

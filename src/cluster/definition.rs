@@ -31,9 +31,10 @@ const MAX_SCHEMA_BYTES: usize = 1 << 20;
 const KEEPS: &str = "x-kubernetes-preserve-unknown-fields";
 
 /// The shipped definitions.
-const SHIPPED: [&str; 2] = [
+const SHIPPED: [&str; 3] = [
     include_str!("../../config/crd/authorizationpolicies.yaml"),
     include_str!("../../config/crd/admissionexceptions.yaml"),
+    include_str!("../../config/crd/authorizationinvariants.yaml"),
 ];
 
 /// The schemas of `spec` in the shipped definitions, by kind.
@@ -253,7 +254,12 @@ mod tests {
     #[test]
     fn the_shipped_definitions_lack_nothing() {
         assert_eq!(KNOWN.len(), SHIPPED.len());
-        for (index, plural) in [(0, "authorizationpolicies"), (1, "admissionexceptions")] {
+        let plurals = [
+            "authorizationpolicies",
+            "admissionexceptions",
+            "authorizationinvariants",
+        ];
+        for (index, plural) in plurals.into_iter().enumerate() {
             let definition = CustomDefinition::examined(&shipped(index)).unwrap();
             assert_eq!(definition.resource.resource, plural);
             assert!(definition.resource.is_cluster_scoped);

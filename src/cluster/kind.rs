@@ -8,6 +8,7 @@ use portcullis_policy::engine::groups::{ADMISSION, PORTCULLIS};
 use portcullis_policy::manifest::{KINDS, KnownKind};
 
 const EXCEPTION: &str = "AdmissionException";
+const INVARIANT: &str = "AuthorizationInvariant";
 
 /// What an object is called: its namespace, empty where it has none, and its name.
 pub(crate) type Name = (String, String);
@@ -33,6 +34,8 @@ pub(crate) enum WatchPurpose {
     Exception,
     /// AdmissionExceptions that are not taken, so that their status can say so.
     ReportedOnly,
+    /// AuthorizationInvariants: no request is decided by them.
+    Invariant,
     /// CustomResourceDefinitions, which have the scopes of resources and the fields that are kept.
     Definition,
     /// Policies take its objects as parameters.
@@ -78,7 +81,10 @@ impl WatchedKind {
 
     /// Whether everything else holds without it.
     pub(crate) fn is_optional(&self) -> bool {
-        matches!(self.role, WatchPurpose::Definition | WatchPurpose::ReportedOnly)
+        matches!(
+            self.role,
+            WatchPurpose::Definition | WatchPurpose::Invariant | WatchPurpose::ReportedOnly
+        )
     }
 
     /// That of parameters; `None` for what is watched for its own sake, and is
@@ -133,6 +139,7 @@ fn purpose(known: &KnownKind) -> WatchPurpose {
     match (known.group, known.kind) {
         (ADMISSION, _) => WatchPurpose::Selected,
         (_, EXCEPTION) => WatchPurpose::Exception,
+        (_, INVARIANT) => WatchPurpose::Invariant,
         _ => WatchPurpose::Base,
     }
 }

@@ -299,6 +299,7 @@ fn key(wanted: &DesiredCondition) -> (WatchedKind, String) {
 fn path(wanted: &DesiredCondition) -> String {
     let plural = match wanted.kind.kind.as_str() {
         "AdmissionException" => "admissionexceptions",
+        "AuthorizationInvariant" => "authorizationinvariants",
         _ => "authorizationpolicies",
     };
     let (group_version, name) = (api_version(&wanted.kind), &wanted.name);

@@ -344,7 +344,9 @@ impl StoredKinds {
         let mut kinds = self.kinds.iter();
         kinds.all(|(kind, objects)| match (kind.role, objects.progress) {
             (WatchPurpose::Parameter | WatchPurpose::ReportedOnly, _) => true,
-            (WatchPurpose::Definition, progress) => progress != SyncProgress::Awaited,
+            (WatchPurpose::Definition | WatchPurpose::Invariant, progress) => {
+                progress != SyncProgress::Awaited
+            }
             (_, progress) => progress == SyncProgress::Listed,
         })
     }

@@ -367,6 +367,7 @@ impl Watch {
                      taken, and Denies with `namespaces` apply to lists of every custom resource: apply \
                      config/cluster/gateway.yaml"
                 }
+                WatchPurpose::Invariant => "none of them is checked: apply config/cluster/gateway.yaml",
                 _ => "their status is not written",
             };
             tracing::warn!(cluster, %kind, error, "may not be listed; {missing}");

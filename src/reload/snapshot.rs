@@ -17,6 +17,7 @@ use crate::upstream::Upstreams;
 use portcullis_policy::authorization::Policies;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::AdmissionPolicies;
+use portcullis_policy::engine::groups;
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
 
@@ -86,16 +87,18 @@ impl Snapshot {
         let identities = self.base.objects.others().map(|object| object.identity());
         let policies = identities.filter(|identity| {
             let kind = identity.kind();
-            kind.ends_with("Policy") || kind.ends_with("Configuration") || kind == "AdmissionException"
+            kind.ends_with("Policy")
+                || kind.ends_with("Configuration")
+                || matches!(kind, "AdmissionException" | "AuthorizationInvariant")
         });
         policies.map(ObjectIdentity::name)
     }
 
-    /// The AuthorizationPolicies and AdmissionExceptions of files that hold for `cluster`.
+    /// The objects of Portcullis' own kinds in files that hold for `cluster`.
     #[must_use]
     pub fn own_kinds_of_files(&self, cluster: &str) -> BTreeSet<ObjectIdentity> {
         let own = self.base.objects.others().filter(|object| {
-            let is_own = object.authorization_policy().is_some() || object.admission_exception().is_some();
+            let is_own = object.identity().group() == groups::PORTCULLIS;
             is_own && object.cluster().is_none_or(|of| of == cluster)
         });
         own.map(|object| object.identity().clone()).collect()

@@ -258,7 +258,7 @@ fn a_bad_policy_can_be_removed_while_no_gateway_answers() {
             json!([{
                 "apiGroups": ["portcullis.dev"],
                 "apiVersions": ["*"],
-                "resources": ["authorizationpolicies", "admissionexceptions"],
+                "resources": ["authorizationpolicies", "authorizationinvariants", "admissionexceptions"],
                 "operations": ["CREATE", "UPDATE", "DELETE"],
                 "scope": "*",
             }])

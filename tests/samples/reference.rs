@@ -166,8 +166,9 @@ fn the_page_of_the_decision_log_is_true() {
 }
 
 /// The custom resources, and the files of their definitions.
-const CUSTOM_RESOURCES: [(&str, &str); 2] = [
+const CUSTOM_RESOURCES: [(&str, &str); 3] = [
     ("AuthorizationPolicy", "authorizationpolicies"),
+    ("AuthorizationInvariant", "authorizationinvariants"),
     ("AdmissionException", "admissionexceptions"),
 ];
 
@@ -243,11 +244,11 @@ fn the_schemas_of_custom_resources_for_editors_are_those_of_their_definitions() 
 
 #[test]
 fn the_page_of_custom_resources_is_true() {
-    let mut text = "# Every field of AuthorizationPolicy and AdmissionException\n\n\
+    let mut text = "# Every field of AuthorizationPolicy, AuthorizationInvariant and AdmissionException\n\n\
          The fields of `spec`, from the CustomResourceDefinitions in\n\
          [config/crd](../../config/crd/kustomization.yaml). [RBAC and\n\
-         AuthorizationPolicy](../policies.md) and [Exceptions](../admission.md#exceptions) explain\n\
-         them. `kubectl explain authorizationpolicy.spec` shows the same.\n"
+         AuthorizationPolicy](../policies.md), [Invariants](../invariants.md) and\n\
+         [Exceptions](../admission.md#exceptions) explain them. `kubectl explain authorizationpolicy.spec` shows the same.\n"
         .to_owned();
     for (kind, file) in CUSTOM_RESOURCES {
         let schema = schema_of_definition(file);

@@ -74,6 +74,7 @@ fn every_suite_fits_its_schema() {
 #[test]
 fn every_custom_resource_fits_its_schema() {
     all_fit("AuthorizationPolicy", "authorizationpolicy", 5);
+    all_fit("AuthorizationInvariant", "authorizationinvariant", 1);
     all_fit("AdmissionException", "admissionexception", 1);
 }
 

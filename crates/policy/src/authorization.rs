@@ -33,10 +33,12 @@ pub use escalations::{
     EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, ObjectName,
     STEP_KINDS, StepKind,
 };
+pub(crate) use never_deny::MASTERS;
 pub use never_deny::{CONTROL_PLANE, NeverDeny};
 pub use objects::{
-    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NamespaceLabels, NonResourceRule, Objects,
-    ResourceRule, Role, RoleKind, RoleRef, ServiceAccount, SharedObjects, Subject, SubjectKind,
+    AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Enforcement, FailurePolicy, Mode,
+    NamespaceLabels, NonResourceRule, Objects, ResourceRule, Role, RoleKind, RoleRef, ServiceAccount,
+    SharedObjects, Subject, SubjectKind,
 };
 pub use policy_set::{ChangedPolicies, Policies, PolicySet, PolicySetChange};
 pub use rbac::Rule;

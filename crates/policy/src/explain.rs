@@ -12,6 +12,7 @@ pub mod admission;
 pub mod authorization;
 pub mod difference;
 pub mod escalations;
+pub mod invariants;
 pub mod lines;
 pub mod logged;
 pub mod objects;
@@ -25,7 +26,7 @@ use crate::authorization::authorizer::Authorizer;
 use std::sync::Arc;
 
 use crate::authorization::rbac::bootstrap_policy;
-use crate::authorization::{Policies, PolicySet};
+use crate::authorization::{Policies, PolicySet, Role};
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
 use crate::manifest;
 use objects::CustomKinds;
@@ -81,18 +82,23 @@ impl LoadedPolicies {
     /// Lets the ClusterRoles that an API server makes by itself count as it makes them, in each set
     /// that does not have them.
     pub fn add_default_roles(&mut self) {
+        let roles = Self::default_roles();
+        let sets = [&mut self.policies.shared].into_iter();
+        for set in sets.chain(self.policies.clusters.values_mut()) {
+            *set = Arc::new(set.with_roles(&roles));
+        }
+    }
+
+    /// The ClusterRoles that an API server of the newest version makes by itself.
+    #[must_use]
+    pub fn default_roles() -> Vec<Arc<Role>> {
         let source = manifest::Source {
             file: "Kubernetes' default".to_owned(),
             text: bootstrap_policy(Version::NEWEST).to_owned(),
             cluster: None,
         };
         let (defaults, _) = manifest::load(&[source], &manifest::Options::default());
-        let Some(defaults) = defaults else { return };
-        let roles: Vec<_> = defaults.policies.shared.roles().to_vec();
-        let sets = [&mut self.policies.shared].into_iter();
-        for set in sets.chain(self.policies.clusters.values_mut()) {
-            *set = Arc::new(set.with_roles(&roles));
-        }
+        defaults.map_or_else(Vec::new, |defaults| defaults.policies.shared.roles().to_vec())
     }
 
     /// Whether one of the phases has a policy of this name.

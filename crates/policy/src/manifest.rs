@@ -17,6 +17,7 @@
 mod admission;
 mod admission_exception;
 mod assemble;
+mod authorization_invariant;
 mod authorization_policy;
 mod compile;
 mod judge;

@@ -52,8 +52,9 @@ macro_rules! shipped {
 }
 
 /// The definitions of Portcullis' own kinds, and what the gateway's user may do.
-const MANIFESTS: [(&str, &str); 4] = [
+const MANIFESTS: [(&str, &str); 5] = [
     shipped!("crd", "authorizationpolicies.yaml"),
+    shipped!("crd", "authorizationinvariants.yaml"),
     shipped!("crd", "admissionexceptions.yaml"),
     shipped!("cluster", "gateway.yaml"),
     shipped!("cluster", "admission.yaml"),

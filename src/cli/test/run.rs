@@ -5,8 +5,9 @@ use serde::Serialize;
 
 use super::admission::{AdmissionCase, Difference};
 use super::coverage::Coverage;
-use super::suite::{AccessCase, Case, CaseQuestion, Expectation, PoliciesFrom, Suite};
-use crate::cli::policy_files;
+use super::suite::{AccessCase, Case, CaseQuestion, Expectation, InvariantCase, PoliciesFrom, Suite};
+use crate::cli::access::TimeLimit;
+use crate::cli::{invariants, policy_files};
 use crate::{config, reload};
 use portcullis_policy::authorization::{Authorization, Trace};
 use portcullis_policy::engine::Time;
@@ -122,6 +123,7 @@ fn decided(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> (Case
     let (differences, explanation, reached) = match &case.question {
         CaseQuestion::Access(asked) => access(loaded, &case.cluster, asked, now),
         CaseQuestion::Admission(asked) => admit(loaded, &case.cluster, asked, now),
+        CaseQuestion::Invariant(asked) => invariant(loaded, &case.cluster, asked, now),
     };
     let passed = differences.is_empty();
     let outcome = CaseOutcome {
@@ -152,6 +154,32 @@ fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) 
     let explanation = words.lines().to_string();
     let differences = differences(&case.expect, &consulted.authorization);
     (differences, explanation, CaseDecision::Access(trace))
+}
+
+fn invariant(loaded: &LoadedPolicies, cluster: &str, case: &InvariantCase, now: Time) -> CaseComparison {
+    let set = loaded.policies.for_cluster(cluster);
+    let set = set.with_roles(&LoadedPolicies::default_roles());
+    let nothing = |what: &str, actual: String| {
+        let difference = Difference::new(what.to_owned(), case.expect.clone(), actual);
+        (vec![difference], String::new(), CaseDecision::Nothing)
+    };
+    let checked = match invariants::checked(&set, cluster, now, &TimeLimit::new()) {
+        Ok(checked) => checked,
+        Err(error) => return nothing("invariant", error.to_string()),
+    };
+    let Some(invariant) = checked.iter().find(|invariant| invariant.name == case.name) else {
+        return nothing(
+            "invariant",
+            format!("there is no AuthorizationInvariant `{}`", case.name),
+        );
+    };
+    let actual = invariant.status.as_str().to_owned();
+    let difference = Difference::between("invariant", case.expect.clone(), actual);
+    (
+        difference.into_iter().collect(),
+        invariant.sentences().join("\n"),
+        CaseDecision::Nothing,
+    )
 }
 
 /// Recorded answers of webhooks that are not there.

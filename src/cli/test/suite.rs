@@ -53,6 +53,14 @@ pub(crate) struct Case {
 pub(crate) enum CaseQuestion {
     Access(AccessCase),
     Admission(AdmissionCase),
+    Invariant(InvariantCase),
+}
+
+/// How an AuthorizationInvariant stands.
+pub(crate) struct InvariantCase {
+    pub(crate) name: String,
+    /// `holds`, `broken` or `notDecided`.
+    pub(crate) expect: String,
 }
 
 /// Whether a user may do something.
@@ -110,6 +118,8 @@ struct WrittenCase {
     #[serde(default)]
     review_file: Option<PathBuf>,
     #[serde(default)]
+    invariant: Option<String>,
+    #[serde(default)]
     phase: Option<String>,
     #[serde(default)]
     policy: Option<String>,
@@ -121,6 +131,8 @@ struct WrittenCase {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WrittenExpectation {
+    #[serde(default)]
+    invariant: Option<String>,
     #[serde(default)]
     decision: Option<String>,
     #[serde(default)]
@@ -263,6 +275,7 @@ fn read_case(
         request,
         review,
         review_file,
+        invariant,
         phase,
         policy,
         webhooks,
@@ -273,14 +286,18 @@ fn read_case(
         Some(at) => Some(time(&at, &path.field("at"), fault)?),
     };
     let review = match (&request, review, review_file) {
-        (Some(_), None, None) => None,
-        (None, Some(review), None) => Some(review.review().map_err(|message| ("review", message))),
-        (None, None, Some(file)) => Some(
+        (None, None, None) if invariant.is_some() => None,
+        (Some(_), None, None) if invariant.is_none() => None,
+        (None, Some(review), None) if invariant.is_none() => {
+            Some(review.review().map_err(|message| ("review", message)))
+        }
+        (None, None, Some(file)) if invariant.is_none() => Some(
             text(&roots.path(&file, &path.field("reviewFile"), fault)?)
                 .map_err(|error| ("reviewFile", format!("cannot read `{}`: {error}", file.display()))),
         ),
         _ => {
-            let message = "a case needs exactly one of `request`, `review` and `reviewFile`".to_owned();
+            let message =
+                "a case needs exactly one of `request`, `review`, `reviewFile` and `invariant`".to_owned();
             fault(path.clone(), FaultKind::Required, message);
             return None;
         }
@@ -303,14 +320,22 @@ fn read_case(
                     fault(path.field(field), FaultKind::Forbidden, OF_REVIEWS.to_owned());
                 }
             }
-            let attributes = attributes(&request.unwrap_or_default(), &path.field("request"), fault);
-            let expect = expect.of_access(&path.field("expect"), fault);
-            let opinions = opinions(webhooks.as_ref(), path, fault);
-            CaseQuestion::Access(AccessCase {
-                attributes: attributes?,
-                opinions,
-                expect: expect?,
-            })
+            match invariant {
+                Some(name) => CaseQuestion::Invariant(InvariantCase {
+                    name,
+                    expect: expect.of_invariant(&path.field("expect"), fault)?,
+                }),
+                None => {
+                    let attributes = attributes(&request.unwrap_or_default(), &path.field("request"), fault);
+                    let expect = expect.of_access(&path.field("expect"), fault);
+                    let opinions = opinions(webhooks.as_ref(), path, fault);
+                    CaseQuestion::Access(AccessCase {
+                        attributes: attributes?,
+                        opinions,
+                        expect: expect?,
+                    })
+                }
+            }
         }
     };
     Some(Case {
@@ -377,6 +402,16 @@ fn phases(written: Option<&str>, path: &FieldPath, fault: Fail<'_>) -> Option<&'
 // === impl WrittenExpectation ===
 
 impl WrittenExpectation {
+    fn of_invariant(self, path: &FieldPath, fault: Fail<'_>) -> Option<String> {
+        let written = self.invariant.unwrap_or_default();
+        if ["holds", "broken", "notDecided"].contains(&written.as_str()) {
+            return Some(written);
+        }
+        let message = format!("`{written}`: supported values: `holds`, `broken`, `notDecided`");
+        fault(path.field("invariant"), FaultKind::NotSupported, message);
+        None
+    }
+
     fn of_access(self, path: &FieldPath, fault: Fail<'_>) -> Option<Expectation> {
         for (field, is_written) in [
             ("allowed", self.allowed.is_some()),

@@ -144,6 +144,10 @@ fn standing_at(object: &ValidatedObject, now: Time) -> (bool, &'static str, Stri
     if let Some(end) = not_after.filter(|end| *end <= now) {
         return (false, "Expired", format!("it held until {end}"));
     }
+    if object.authorization_invariant().is_some() {
+        let message = "changes of policies are checked against it, and the policies in force";
+        return (true, "InForce", message.to_owned());
+    }
     let is_shadow = |object: &ValidatedObject| {
         let policy = object.authorization_policy();
         policy.is_some_and(|policy| policy.mode == Mode::Shadow)

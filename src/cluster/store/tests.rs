@@ -91,7 +91,8 @@ fn policy_spec(effect: &str) -> Value {
 fn mk_definition(plural: &str) -> Value {
     let text = match plural {
         "authorizationpolicies" => include_str!("../../../config/crd/authorizationpolicies.yaml"),
-        _ => include_str!("../../../config/crd/admissionexceptions.yaml"),
+        "admissionexceptions" => include_str!("../../../config/crd/admissionexceptions.yaml"),
+        _ => include_str!("../../../config/crd/authorizationinvariants.yaml"),
     };
     portcullis_policy::document::parse(None, text).unwrap()[0]
         .root()

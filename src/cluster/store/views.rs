@@ -81,7 +81,7 @@ impl Store {
                 WatchPurpose::Selected => selects(selector, good),
                 WatchPurpose::Exception => accept_exceptions,
                 WatchPurpose::ReportedOnly | WatchPurpose::Definition => false,
-                WatchPurpose::Base | WatchPurpose::Parameter => true,
+                WatchPurpose::Base | WatchPurpose::Invariant | WatchPurpose::Parameter => true,
             };
             for part in objects.objects.give(is_wanted) {
                 digest.update(&part.digest);

@@ -6,6 +6,8 @@ use super::rbac::AlwaysAllowPaths;
 use super::{ServiceAccount, Subject, SubjectKind};
 use crate::engine::{Attributes, Target, User};
 
+/// The group that an API server allows everything, before it asks anybody.
+pub(crate) const MASTERS: &str = "system:masters";
 /// A group whose members must also be called so.
 pub(crate) const NODES: &str = "system:nodes";
 pub(crate) const NODE_PREFIX: &str = "system:node:";

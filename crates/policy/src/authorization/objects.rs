@@ -27,6 +27,8 @@ pub struct Objects {
     pub bindings: Vec<Binding>,
     /// AuthorizationPolicies.
     pub policies: Vec<AuthorizationPolicy>,
+    /// AuthorizationInvariants.
+    pub invariants: Vec<AuthorizationInvariant>,
     /// The labels of Namespaces, by name, that of the name among them.
     pub namespaces: NamespaceLabels,
     /// The custom resources that are known to have no namespace.
@@ -42,6 +44,8 @@ pub struct SharedObjects {
     pub bindings: Vec<Arc<Binding>>,
     /// AuthorizationPolicies.
     pub policies: Vec<Arc<AuthorizationPolicy>>,
+    /// AuthorizationInvariants.
+    pub invariants: Vec<Arc<AuthorizationInvariant>>,
     /// As of [`Objects`].
     pub namespaces: NamespaceLabels,
     /// As of [`Objects`].
@@ -158,6 +162,26 @@ pub struct AuthorizationPolicy {
     pub reason: String,
 }
 
+/// An AuthorizationInvariant (`portcullis.dev/v1alpha1`): what no policies may come to allow. It
+/// decides no request.
+#[derive(Debug, Clone)]
+pub struct AuthorizationInvariant {
+    /// What must not be allowed, as the Deny that would prevent it: the invariant holds where that
+    /// Deny would change no Allow. Its `excludeSubjects` are those of `spec.only`.
+    pub forbidden: AuthorizationPolicy,
+    /// What becomes of a write that would break it.
+    pub enforcement: Enforcement,
+}
+
+/// `spec.enforcement` of an AuthorizationInvariant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum Enforcement {
+    /// It is refused.
+    Refuse,
+    /// It is answered with a warning.
+    Warn,
+}
+
 /// `spec.effect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Effect {
@@ -239,6 +263,7 @@ impl From<Objects> for SharedObjects {
             roles: objects.roles.into_iter().map(Arc::new).collect(),
             bindings: objects.bindings.into_iter().map(Arc::new).collect(),
             policies: objects.policies.into_iter().map(Arc::new).collect(),
+            invariants: objects.invariants.into_iter().map(Arc::new).collect(),
             namespaces: objects.namespaces,
             cluster_scoped: objects.cluster_scoped,
         }
@@ -412,6 +437,16 @@ impl Effect {
             Self::Allow => Decision::Allow,
             Self::Deny => Decision::Deny,
         }
+    }
+}
+
+// === impl AuthorizationInvariant ===
+
+impl AuthorizationInvariant {
+    /// `metadata.name`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.forbidden.name
     }
 }
 

@@ -15,7 +15,10 @@ use std::sync::Arc;
 use super::index::{BindingIndex, NamespaceIndex, PolicyIndex};
 use super::matching::ClusterScoped;
 use super::never_deny::NeverDenyMatcher;
-use super::{AuthorizationPolicy, Binding, NamespaceLabels, NeverDeny, Objects, Role, SharedObjects, rbac};
+use super::{
+    AuthorizationInvariant, AuthorizationPolicy, Binding, NamespaceLabels, NeverDeny, Objects, Role,
+    SharedObjects, rbac,
+};
 use crate::engine::{Attributes, CauseKind, Time, User};
 
 /// The policy sets of all clusters.
@@ -59,11 +62,11 @@ pub struct PolicySetChange<'s> {
     pub cluster_scoped: ClusterScoped,
 }
 
-/// The AuthorizationPolicies of a set that has others than before.
+/// The AuthorizationPolicies and AuthorizationInvariants of a set that has others than before.
 #[derive(Debug)]
 pub enum ChangedPolicies<'s> {
     /// These.
-    Objects(Vec<Arc<AuthorizationPolicy>>),
+    Objects(Vec<Arc<AuthorizationPolicy>>, Vec<Arc<AuthorizationInvariant>>),
     /// Those of this set, whose index both then share.
     SharedWith(&'s PolicySet),
 }
@@ -95,12 +98,14 @@ impl PolicySet {
     #[must_use]
     pub fn new(objects: impl Into<SharedObjects>, never_deny: &NeverDeny) -> Self {
         let mut objects = objects.into();
-        let policies = Arc::new(PolicyIndex::new(std::mem::take(&mut objects.policies)));
+        let policies = std::mem::take(&mut objects.policies);
+        let invariants = std::mem::take(&mut objects.invariants);
+        let policies = Arc::new(PolicyIndex::new(policies, invariants));
         let never_deny = Arc::new(NeverDenyMatcher::new(never_deny.clone()));
         Self::of(objects, policies, never_deny)
     }
 
-    /// The set of `objects`, which have the very AuthorizationPolicies of this set: their index
+    /// The set of `objects`, which have the very AuthorizationPolicies and invariants of this set: their index
     /// exists once, however many sets are made of it. It decides as one that is built from
     /// nothing.
     #[must_use]
@@ -114,6 +119,7 @@ impl PolicySet {
             mut roles,
             bindings,
             policies: _,
+            invariants: _,
             namespaces,
             cluster_scoped,
         } = objects;
@@ -144,7 +150,9 @@ impl PolicySet {
         let are_other = change.policies.is_some();
         match change.policies {
             None => {}
-            Some(ChangedPolicies::Objects(policies)) => set.policies = Arc::new(PolicyIndex::new(policies)),
+            Some(ChangedPolicies::Objects(policies, invariants)) => {
+                set.policies = Arc::new(PolicyIndex::new(policies, invariants));
+            }
             Some(ChangedPolicies::SharedWith(other)) => set.policies = Arc::clone(&other.policies),
         }
         if are_other || change.namespaces.is_some() {
@@ -216,6 +224,11 @@ impl PolicySet {
     /// The AuthorizationPolicies.
     pub fn authorization_policies(&self) -> impl Iterator<Item = &AuthorizationPolicy> {
         self.policies.policies.iter().map(|indexed| &*indexed.policy)
+    }
+
+    /// The AuthorizationInvariants, by name.
+    pub fn invariants(&self) -> impl ExactSizeIterator<Item = &Arc<AuthorizationInvariant>> {
+        self.policies.invariants.iter()
     }
 
     /// The custom resources that are known to have no namespace.

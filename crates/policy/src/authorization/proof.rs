@@ -9,14 +9,18 @@
 //! requests of an API server.
 
 mod difference;
+mod invariant;
 mod pieces;
 mod region;
 mod text_set;
 mod witness;
+mod words;
 
 pub use difference::{Answer, Change, difference};
+pub use invariant::{Breach, InvariantProof, InvariantStatus, MAX_BREACHES, UnknownRoles};
 pub use region::{GroupSet, Outcomes, ProofLimitError, Region, SelectorSet, Side, WorkLimit};
 pub use text_set::{Patterns, TextSet};
+pub use words::request_in_words;
 
 #[cfg(test)]
 mod tests;

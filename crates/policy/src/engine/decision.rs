@@ -117,6 +117,20 @@ impl fmt::Display for CauseKind {
     }
 }
 
+/// `RoleBinding/prod/dev, rule 1`.
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.as_ref() {
+            "" => write!(f, "{}/{}", self.kind, self.name)?,
+            namespace => write!(f, "{}/{namespace}/{}", self.kind, self.name)?,
+        }
+        match self.rule {
+            Some(rule) => write!(f, ", rule {rule}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Serialize for CauseKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use trace::TracedMatch;
 
 use super::Lines;
-use super::authorization::{cause_in_words, object};
+use super::authorization::object;
 use super::objects::ReviewOfManifest;
 use crate::engine::admission::{self, Phase};
 
@@ -180,7 +180,7 @@ fn write_outcome(lines: &mut Lines, outcome: &admission::Outcome) {
         )),
     }
     if let Some(cause) = &outcome.cause {
-        lines.line(format_args!("cause: {}", cause_in_words(cause)));
+        lines.line(format_args!("cause: {}", cause));
     }
     for warning in outcome.warnings.iter() {
         lines.line(format_args!("warning: {warning}"));

@@ -12,7 +12,7 @@ use crate::authorization::authorizer::{Authorizer, Consultation, NamedOpinion, O
 use crate::authorization::{
     Authorization, Criterion, Event, Finding, Mode, PolicySet, SubjectAccessReviewVersion, Trace,
 };
-use crate::engine::{Attributes, Cause, Deadline, Decision, Time};
+use crate::engine::{Attributes, Deadline, Decision, Time};
 use crate::field::FieldPath;
 use crate::manifest::odd_request;
 
@@ -147,7 +147,7 @@ impl InWords<'_> {
             decision => lines.line(format_args!("{decision}: {}", authorization.reason)),
         }
         if let Some(cause) = &authorization.cause {
-            lines.line(format_args!("cause: {}", cause_in_words(cause)));
+            lines.line(format_args!("cause: {}", cause));
         }
         for shadow in &authorization.shadow {
             let failed = shadow.error.as_ref();
@@ -187,15 +187,6 @@ pub fn object(kind: impl Display, namespace: &str, name: &str) -> String {
         format!("{kind}/{name}")
     } else {
         format!("{kind}/{namespace}/{name}")
-    }
-}
-
-/// The object and the rule within it.
-pub fn cause_in_words(cause: &Cause<'_>) -> String {
-    let object = object(cause.kind, &cause.namespace, &cause.name);
-    match cause.rule {
-        Some(rule) => format!("{object}, rule {rule}"),
-        None => object,
     }
 }
 

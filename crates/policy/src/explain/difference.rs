@@ -4,13 +4,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Lines;
-use super::authorization::cause_in_words;
-use crate::authorization::SubjectAccessReviewVersion;
-use crate::authorization::proof::{Answer, Change, Outcomes, Patterns, Region, Side, TextSet};
-use crate::engine::{Attributes, Cause, Decision, Requirement, Target};
-
-/// What the name of each service account begins with.
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+use super::invariants::{ChangedInvariant, ReportedCause, subject_access_review};
+use crate::authorization::proof::{self, Answer, Change, Region, Side, TextSet};
+use crate::engine::Decision;
 
 /// The answer of `portcullis diff`.
 #[derive(Debug, Serialize)]
@@ -23,6 +19,8 @@ pub struct DifferenceReport {
     pub losses: Vec<ReportedChange>,
     /// Requests that are denied where there was no opinion, and the reverse.
     pub otherwise: Vec<ReportedChange>,
+    /// How each AuthorizationInvariant stands before and after.
+    pub invariants: Vec<ChangedInvariant>,
 }
 
 /// Requests that are decided otherwise in the same way.
@@ -50,16 +48,6 @@ struct ReportedAnswer {
     cause: Option<ReportedCause>,
     #[serde(skip)]
     words: String,
-}
-
-#[derive(Debug, Serialize)]
-struct ReportedCause {
-    kind: &'static str,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    namespace: String,
-    name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rule: Option<usize>,
 }
 
 /// The sides of a region that do not hold everything.
@@ -130,9 +118,9 @@ struct SelectorTexts {
 // === impl DifferenceReport ===
 
 impl DifferenceReport {
-    /// The report of all `changes`.
+    /// The report of all `changes`, and of `invariants`.
     #[must_use]
-    pub fn new(changes: &[Change]) -> Self {
+    pub fn new(changes: &[Change], invariants: Vec<ChangedInvariant>) -> Self {
         let of = |is_one: fn(Decision, Decision) -> bool| -> Vec<ReportedChange> {
             let changes = changes.iter();
             changes
@@ -145,6 +133,7 @@ impl DifferenceReport {
             gains: of(|_, after| after == Decision::Allow),
             losses: of(|before, _| before == Decision::Allow),
             otherwise: of(|before, after| before != Decision::Allow && after != Decision::Allow),
+            invariants,
         }
     }
 
@@ -173,7 +162,16 @@ impl DifferenceReport {
                 }
             }
         }
+        if self.invariants.iter().any(ChangedInvariant::is_news) {
+            lines.line("Invariants:");
+            self.describe_invariants(&mut lines);
+        }
         lines
+    }
+
+    fn describe_invariants(&self, lines: &mut Lines) {
+        let news = self.invariants.iter().filter(|invariant| invariant.is_news());
+        news.for_each(|invariant| invariant.describe(lines));
     }
 
     /// The same as Markdown, for a comment on a change that is reviewed.
@@ -194,6 +192,13 @@ impl DifferenceReport {
                 lines.line(format_args!("| {} |", cells.join(" | ")));
             }
             lines.line("");
+        }
+        if self.invariants.iter().any(ChangedInvariant::is_news) {
+            lines.line("### Invariants");
+            lines.line("");
+            for invariant in self.invariants.iter().filter(|invariant| invariant.is_news()) {
+                lines.line(format_args!("- {}", cell(&invariant.in_a_line())));
+            }
         }
         lines
     }
@@ -225,14 +230,10 @@ fn cell(text: &str) -> String {
 impl ReportedChange {
     fn new(change: &Change) -> Self {
         let requests = RequestBox::new(&change.region);
-        let conditions: Vec<String> = change.region.conditions().filter_map(condition).collect();
-        let witness = change.witness.as_ref().and_then(|(attributes, _)| {
-            serde_json::from_slice(&SubjectAccessReviewVersion::V1.encode(attributes)).ok()
-        });
-        let mut sentence = sentence(&change.region);
-        if !conditions.is_empty() {
-            sentence += &format!(" where {}", conditions.join(" and "));
-        }
+        let conditions = change.region.conditions_in_words();
+        let witness = change.witness.as_ref();
+        let witness = witness.and_then(|(attributes, _)| subject_access_review(attributes));
+        let mut sentence = change.region.to_string();
         if change.witness.is_none() {
             sentence += " (not decided: no request was found for which the conditions come to this)";
         }
@@ -241,7 +242,7 @@ impl ReportedChange {
             example: change
                 .witness
                 .as_ref()
-                .map(|(attributes, _)| in_words(attributes)),
+                .map(|(attributes, _)| proof::request_in_words(attributes)),
             undecided: change.witness.is_none(),
             before: ReportedAnswer::new(&change.before),
             after: ReportedAnswer::new(&change.after),
@@ -256,15 +257,6 @@ impl ReportedChange {
     }
 }
 
-fn condition((expression, outcomes): (&str, Outcomes)) -> Option<String> {
-    match (outcomes.holds, outcomes.fails) {
-        (true, false) => Some(expression.to_owned()),
-        (false, true) => Some(format!("!({expression})")),
-        (false, false) => Some(format!("({expression}) has no result")),
-        (true, true) => None,
-    }
-}
-
 impl ReportedAnswer {
     fn new(answer: &Answer) -> Self {
         let decision = match answer.decision {
@@ -276,20 +268,9 @@ impl ReportedAnswer {
             decision: answer.decision,
             cause: answer.cause.as_ref().map(ReportedCause::new),
             words: match &answer.cause {
-                Some(cause) => format!("{decision} by {}", cause_in_words(cause)),
+                Some(cause) => format!("{decision} by {}", cause),
                 None => decision.to_owned(),
             },
-        }
-    }
-}
-
-impl ReportedCause {
-    fn new(cause: &Cause<'_>) -> Self {
-        Self {
-            kind: cause.kind.as_str(),
-            namespace: cause.namespace.to_string(),
-            name: cause.name.to_string(),
-            rule: cause.rule,
         }
     }
 }
@@ -299,23 +280,12 @@ impl ReportedCause {
 impl RequestBox {
     fn new(region: &Region) -> Self {
         let side = |side| Texts::new(region.side(side));
-        let selectors = region.selectors();
-        let selectors = SelectorTexts {
-            within: selectors
-                .within
-                .iter()
-                .map(|one| requirements(&one.field, &one.label))
-                .collect(),
-            not_within: selectors
-                .not_within
-                .iter()
-                .map(|one| requirements(&one.field, &one.label))
-                .collect(),
-        };
+        let [within, not_within] = region.selectors().in_words();
+        let selectors = SelectorTexts { within, not_within };
         let groups = Groups::new(region);
         let period = region.period();
         Self {
-            users: Texts::new(&users(region)),
+            users: Texts::new(&region.users_without_accounts()),
             groups: groups.filter(|_| !region.is_service_account),
             verbs: side(Side::Verb),
             api_groups: side(Side::ApiGroup),
@@ -332,23 +302,6 @@ impl RequestBox {
             until: period.not_after.map(|time| time.to_string()),
         }
     }
-}
-
-/// Who asks. That no service account does goes without saying where a group says so.
-fn users(region: &Region) -> TextSet {
-    let mut users = region.side(Side::User).clone();
-    let is_of_no_account = |group: &&std::sync::Arc<str>| !group.starts_with("system:");
-    if !region.is_service_account
-        && region
-            .groups()
-            .all
-            .exact
-            .iter()
-            .any(|group| is_of_no_account(&group))
-    {
-        users = users.with_prefix(SERVICE_ACCOUNT);
-    }
-    users
 }
 
 impl Texts {
@@ -393,149 +346,4 @@ impl Groups {
             none_prefixes: list(&groups.none.prefixes),
         })
     }
-}
-
-fn requirements(field: &[Requirement<'_>], label: &[Requirement<'_>]) -> String {
-    let fields = field.iter().map(|one| format!("field {one}"));
-    let labels = label.iter().map(|one| format!("label {one}"));
-    fields.chain(labels).collect::<Vec<_>>().join(", ")
-}
-
-// Sentences.
-
-/// `Group dev: get, list of secrets in the namespace prod`.
-fn sentence(region: &Region) -> String {
-    let verbs = words(region.side(Side::Verb), "any verb");
-    let mut sentence = format!("{}: {verbs} of ", callers(region));
-    if region.is_path {
-        sentence += &format!("the paths {}", words(region.side(Side::Path), "of any name"));
-    } else {
-        sentence += &resources(region);
-        sentence += &place(region.side(Side::Namespace));
-        let names = region.side(Side::Name);
-        if !names.is_all() {
-            sentence += &format!(", named {}", words(names, "anything"));
-        }
-    }
-    let selectors = RequestBox::new(region).selectors.unwrap_or_default();
-    for (how, selectors) in [("", selectors.within), ("not ", selectors.not_within)] {
-        for selector in selectors {
-            sentence += &format!(", {how}by the selector {selector}");
-        }
-    }
-    let period = region.period();
-    for (word, time) in [("from", period.not_before), ("until", period.not_after)] {
-        if let Some(time) = time {
-            sentence += &format!(", {word} {time}");
-        }
-    }
-    sentence
-}
-
-fn callers(region: &Region) -> String {
-    let users = users(region);
-    let users = match (users.is_all(), region.is_service_account) {
-        (true, _) => None,
-        (false, true) => Some(words(&users, "any").replace(SERVICE_ACCOUNT, "service account ")),
-        (false, false) => Some(format!("User {}", words(&users, "any"))),
-    };
-    let groups = region.groups();
-    let list = |patterns: &Patterns| {
-        let exact = patterns.exact.iter().map(|group| format!("Group {group}"));
-        let prefixes = patterns.prefixes.iter().map(|prefix| format!("Group {prefix}*"));
-        exact.chain(prefixes).collect::<Vec<_>>()
-    };
-    let mut all = list(&groups.all);
-    all.extend(users);
-    let mut callers = if all.is_empty() {
-        "everybody".to_owned()
-    } else {
-        all.join(" and ")
-    };
-    let none = list(&groups.none);
-    if !none.is_empty() {
-        callers += &format!(" without {}", none.join(", "));
-    }
-    callers
-}
-
-fn resources(region: &Region) -> String {
-    let mut sentence = words(region.side(Side::Resource), "any resource");
-    let (subresources, groups) = (region.side(Side::Subresource), region.side(Side::ApiGroup));
-    if subresources.is_all() {
-        sentence += " and their subresources";
-    } else if subresources.within().exact.iter().any(|text| !text.is_empty()) || !subresources.contains("") {
-        sentence += &format!(", subresource {}", words(subresources, "any"));
-    }
-    if !groups.contains("") || groups.is_all() {
-        sentence += &format!(" of the API group {}", words(groups, "of any name"));
-    }
-    sentence
-}
-
-fn place(namespaces: &TextSet) -> String {
-    let is_none = !namespaces.is_all()
-        && namespaces.within().exact.contains("")
-        && namespaces.within().prefixes.is_empty();
-    match namespaces.is_all() {
-        true => " everywhere".to_owned(),
-        false if is_none && namespaces.within().exact.len() == 1 => " in no namespace".to_owned(),
-        false => format!(" in the namespace {}", words(namespaces, "of any name")),
-    }
-}
-
-/// `a, b*, but not c`.
-fn words(set: &TextSet, all: &str) -> String {
-    let list = |patterns: &Patterns| {
-        let exact = patterns.exact.iter().map(|text| {
-            if text.is_empty() {
-                "\"\"".to_owned()
-            } else {
-                text.to_string()
-            }
-        });
-        exact
-            .chain(patterns.prefixes.iter().map(|prefix| format!("{prefix}*")))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let mut words = match set.within().prefixes.contains("") {
-        true => all.to_owned(),
-        false => list(set.within()),
-    };
-    if !set.except().is_empty() {
-        words += &format!(" but not {}", list(set.except()));
-    }
-    words
-}
-
-/// One request: `somebody (dev): get secrets in prod`.
-fn in_words(attributes: &Attributes<'_>) -> String {
-    let user = &attributes.user;
-    let groups = match user.groups.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", user.groups.join(", ")),
-    };
-    let what = match &attributes.target {
-        Target::NonResource { path, verb } => format!("{verb} {path}"),
-        Target::Resource(request) => {
-            let joined = |sign: &str, text: &str| {
-                if text.is_empty() {
-                    String::new()
-                } else {
-                    format!("{sign}{text}")
-                }
-            };
-            format!(
-                "{} {}{}{}{}{}",
-                request.verb,
-                request.resource,
-                joined(".", &request.group),
-                joined("/", &request.subresource),
-                joined(" ", &request.name),
-                joined(" in ", &request.namespace)
-            )
-        }
-    };
-    format!("{}{groups}: {what}", user.name)
 }

@@ -75,7 +75,7 @@ fn policies(
         let mut objects = std::mem::take(&mut sorted.objects);
         objects.cluster_scoped = options.scoped(cluster).clone();
         if !is_empty(&objects) {
-            let has_policies = !objects.policies.is_empty();
+            let has_policies = !objects.policies.is_empty() || !objects.invariants.is_empty();
             let set = policy_set(&set_of_all, together(shared.clone(), objects), has_policies);
             own.insert(cluster.clone(), Arc::new(set));
         }
@@ -87,7 +87,8 @@ fn policies(
 }
 
 /// The set of one cluster, of the objects that all clusters share and its own, beside the set of
-/// those alone. Where none of its own is an AuthorizationPolicy, their index exists once.
+/// those alone. Where none of its own is an AuthorizationPolicy or AuthorizationInvariant, their
+/// index exists once.
 fn policy_set(shared: &PolicySet, objects: SharedObjects, has_own_policies: bool) -> PolicySet {
     if has_own_policies {
         PolicySet::new(objects, shared.never_deny())
@@ -107,6 +108,7 @@ fn is_empty(objects: &SharedObjects) -> bool {
     objects.roles.is_empty()
         && objects.bindings.is_empty()
         && objects.policies.is_empty()
+        && objects.invariants.is_empty()
         && objects.namespaces.is_empty()
         && objects.cluster_scoped.is_empty()
 }
@@ -115,6 +117,7 @@ fn together(mut one: SharedObjects, other: SharedObjects) -> SharedObjects {
     one.roles.extend(other.roles);
     one.bindings.extend(other.bindings);
     one.policies.extend(other.policies);
+    one.invariants.extend(other.invariants);
     one.namespaces.extend(other.namespaces);
     one.cluster_scoped.extend(other.cluster_scoped);
     one
@@ -133,6 +136,7 @@ impl ScopedObjects {
             Content::Role(role) => self.objects.roles.push(Arc::clone(role)),
             Content::Binding(binding) => self.objects.bindings.push(Arc::clone(binding)),
             Content::Policy(policy) => self.objects.policies.push(Arc::clone(policy)),
+            Content::Invariant(invariant) => self.objects.invariants.push(Arc::clone(invariant)),
             Content::Namespace(labels) => {
                 self.scope.admission.namespaces.extend(object.json.clone());
                 if let Some(name) = labels.get(super::namespace::NAME_LABEL).cloned() {
@@ -341,8 +345,17 @@ impl<'o> Changes<'o> {
 fn decides(object: &ValidatedObject) -> bool {
     matches!(
         object.content,
-        Content::Role(_) | Content::Binding(_) | Content::Policy(_) | Content::Namespace(_)
+        Content::Role(_)
+            | Content::Binding(_)
+            | Content::Policy(_)
+            | Content::Invariant(_)
+            | Content::Namespace(_)
     )
+}
+
+/// Whether it is in the index of policies.
+fn is_policy(object: &ValidatedObject) -> bool {
+    matches!(object.content, Content::Policy(_) | Content::Invariant(_))
 }
 
 fn is_about_admission(object: &ValidatedObject) -> bool {
@@ -417,21 +430,21 @@ where
 
     /// The policies, where one is different: those of all clusters, if this one has none of its own.
     fn changed_policies<'s>(&self, shared: &'s PolicySet) -> Option<ChangedPolicies<'s>> {
-        let is_policy = |object: &Arc<ValidatedObject>| matches!(object.content, Content::Policy(_));
-        if !self.changed().any(is_policy) {
+        if !self.changed().any(|object| is_policy(object)) {
             None
         } else if self.cluster.is_some() && !self.has_own_policies() {
             Some(ChangedPolicies::SharedWith(shared))
         } else {
-            let sorted = self.sorted(|object| matches!(object.content, Content::Policy(_)));
-            Some(ChangedPolicies::Objects(sorted.objects.policies))
+            let SharedObjects {
+                policies, invariants, ..
+            } = self.sorted(is_policy).objects;
+            Some(ChangedPolicies::Objects(policies, invariants))
         }
     }
 
     fn has_own_policies(&self) -> bool {
         let own = self.objects(self.cluster);
-        own.iter()
-            .any(|object| matches!(object.content, Content::Policy(_)))
+        own.iter().any(|object| is_policy(object))
     }
 
     fn rebuild(&self, shared: &Arc<PolicySet>) -> Arc<PolicySet> {

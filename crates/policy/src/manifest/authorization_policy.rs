@@ -34,10 +34,7 @@ pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) ->
             "a policy needs at least one subject; the Group `*` is everybody",
         );
     }
-    validate_subjects(&spec.subjects, &path.field("subjects"), report);
-    validate_subjects(&spec.exclude_subjects, &path.field("excludeSubjects"), report);
-    validate_rules(spec, &path, report);
-    validate_product(spec, &path, report);
+    validate_requests(spec, "excludeSubjects", &path, report);
     let conditions = compile_conditions(&spec.conditions, &path.field("conditions"), report);
     validate_failure_policy(spec, &path.field("failurePolicy"), report);
     compile::CompiledParts {
@@ -46,13 +43,22 @@ pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) ->
     }
 }
 
+/// Faults of whom a policy or an invariant is about, and of what. `excluded` is the field of those
+/// whom it is not about.
+pub(crate) fn validate_requests(spec: &Spec, excluded: &str, path: &FieldPath, report: &mut Report<'_>) {
+    validate_subjects(&spec.subjects, &path.field("subjects"), report);
+    validate_subjects(&spec.exclude_subjects, &path.field(excluded), report);
+    validate_rules(spec, path, report);
+    validate_product(spec, path, report);
+}
+
 fn validate_product(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) {
     let subjects = spec.subjects.len() + spec.exclude_subjects.len();
     let rules = spec.resource_rules.len() + spec.non_resource_rules.len();
     if subjects.saturating_mul(rules) > MAX_SUBJECT_RULES {
         let message = format!(
             "{subjects} subjects times {rules} rules: at most {MAX_SUBJECT_RULES}; name groups in place of users, \
-             or split the policy"
+             or split the object"
         );
         report.fault(FaultKind::TooMany, path, message);
     }
@@ -161,9 +167,9 @@ fn compile_condition(
 
 // What a policy is about: resources, paths, and the selectors of requests.
 
-pub(crate) fn validate_rules(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) {
+fn validate_rules(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) {
     if spec.resource_rules.is_empty() && spec.non_resource_rules.is_empty() {
-        let message = "a policy needs at least one rule, here or in `nonResourceRules`";
+        let message = "needs at least one rule, here or in `nonResourceRules`";
         report.required(&path.field("resourceRules"), message);
     }
     let resource_rules = path.field("resourceRules");

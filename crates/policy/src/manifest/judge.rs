@@ -14,7 +14,11 @@ use crate::engine::{Deadline, Time, groups};
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
 
 /// The resources that are judged.
-const RESOURCES: [&str; 2] = ["authorizationpolicies", "admissionexceptions"];
+const RESOURCES: [&str; 3] = [
+    "authorizationpolicies",
+    "admissionexceptions",
+    "authorizationinvariants",
+];
 
 /// What is in force where an object is to hold, by which it is judged.
 #[derive(Debug, Clone, Copy)]

@@ -18,12 +18,13 @@ pub struct KnownKind {
 }
 
 /// Every kind that affects decisions, or describes a namespace. Objects of any other may be parameters.
-pub const KINDS: [KnownKind; 16] = [
+pub const KINDS: [KnownKind; 17] = [
     rbac("Role", ManifestKind::Role),
     rbac("ClusterRole", ManifestKind::ClusterRole),
     rbac("RoleBinding", ManifestKind::RoleBinding),
     rbac("ClusterRoleBinding", ManifestKind::ClusterRoleBinding),
     own("AuthorizationPolicy", ManifestKind::AuthorizationPolicy),
+    own("AuthorizationInvariant", ManifestKind::AuthorizationInvariant),
     own("AdmissionException", ManifestKind::AdmissionException),
     KnownKind {
         watched: &[],
@@ -54,6 +55,7 @@ pub(crate) enum ManifestKind {
     RoleBinding,
     ClusterRoleBinding,
     AuthorizationPolicy,
+    AuthorizationInvariant,
     AdmissionException,
     /// Cases for `portcullis test`, which may stand beside the policies they test.
     PolicyTest,

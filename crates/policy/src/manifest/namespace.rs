@@ -66,7 +66,7 @@ pub(crate) fn labels(document: &Document, report: &mut Report<'_>) -> Option<BTr
 pub(crate) fn require(objects: &[&ManifestObject], options: &Options, faults: &mut Faults) {
     let sources = NamespaceSources::new(objects, options);
     for object in objects {
-        let Content::Policy(policy) = &object.content else {
+        let Some(policy) = object.rules_of_requests() else {
             continue;
         };
         let Some(unknown) = sources.missing(object.cluster.as_deref(), options) else {

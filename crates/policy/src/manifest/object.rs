@@ -10,7 +10,10 @@ use super::lint::known::is_namespaced;
 use super::rbac::{self, Rbac};
 use super::report::{Compilation, ObjectCompilation, Report};
 use super::validated::{Content, ManifestObject, ObjectOrigin, ValidatedObject};
-use super::{admission, admission_exception, authorization_policy, compile, namespace, v1alpha1};
+use super::{
+    admission, admission_exception, authorization_invariant, authorization_policy, compile, namespace,
+    v1alpha1,
+};
 use crate::document::{Document, Node, Value};
 use crate::engine::admission::apply::{self, DecodeError, DecodeMode};
 use crate::engine::admission::{GroupVersionKind, STATIC_SUFFIX};
@@ -115,6 +118,12 @@ fn content(
                 return None;
             }
             compile::policy(policy, checked, &mut report).map(|policy| Content::Policy(Arc::new(policy)))
+        }
+        ManifestKind::AuthorizationInvariant => {
+            let invariant = document.decode(faults)?;
+            let mut report = Report::new(document, faults);
+            let invariant = authorization_invariant::read(invariant, &mut report)?;
+            Some(Content::Invariant(Arc::new(invariant)))
         }
         ManifestKind::AdmissionException => {
             let exception = document.decode(faults)?;

@@ -403,7 +403,9 @@ pub(crate) fn kept_bytes(content: &Content, size: DocumentSize) -> usize {
         Content::Role(_) | Content::Binding(_) => (3, 60),
         Content::Namespace(_) | Content::Parameter => (3, 60),
         // Kept as they are written, too.
-        Content::Policy(_) | Content::Exception(_) | Content::Admission(_) => (6, 300),
+        Content::Policy(_) | Content::Invariant(_) | Content::Exception(_) | Content::Admission(_) => {
+            (6, 300)
+        }
     };
     OBJECT_BYTES + of_byte * size.text_bytes + of_value * size.values
 }

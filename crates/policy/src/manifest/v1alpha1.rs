@@ -50,6 +50,39 @@ pub(crate) struct Spec {
     pub(crate) reason: String,
 }
 
+/// What no policies may come to allow.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct AuthorizationInvariant {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) metadata: ObjectMeta,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) spec: InvariantSpec,
+}
+
+/// Who alone may do what, and what becomes of a write that would let others.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct InvariantSpec {
+    /// What is left out is a fault; an empty list is nobody.
+    pub(crate) only: Option<Vec<Subject>>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) subjects: Vec<Subject>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) resource_rules: Vec<ResourceRule>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) non_resource_rules: Vec<NonResourceRule>,
+    /// `Refuse` or `Warn`.
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) enforcement: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) reason: String,
+}
+
 /// What admission refuses may pass, for a while.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -162,6 +195,16 @@ pub(crate) struct Condition {
     pub(crate) name: String,
     #[serde(deserialize_with = "nullable")]
     pub(crate) expression: String,
+}
+
+impl AuthorizationPolicy {
+    pub(crate) fn new(metadata: ObjectMeta, spec: Spec) -> Self {
+        Self {
+            metadata,
+            spec,
+            ..Self::default()
+        }
+    }
 }
 
 impl Selectors {

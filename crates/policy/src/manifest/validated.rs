@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::admission::{self, AdmissionObject};
 use super::kind;
-use crate::authorization::{AuthorizationPolicy, Binding, Effect, Role};
+use crate::authorization::{AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Role};
 use crate::document::{Document, Node, PackedDocument, Value};
 use crate::engine::admission::ParamKind;
 use crate::engine::admission::exceptions::Exception;
@@ -37,6 +37,7 @@ pub(crate) enum Content {
     /// A RoleBinding or ClusterRoleBinding.
     Binding(Arc<Binding>),
     Policy(Arc<AuthorizationPolicy>),
+    Invariant(Arc<AuthorizationInvariant>),
     Exception(Arc<Exception>),
     /// The labels of the namespace.
     Namespace(Arc<BTreeMap<String, String>>),
@@ -174,6 +175,24 @@ impl ValidatedObject {
         }
     }
 
+    /// The invariant that it is, if it is an AuthorizationInvariant.
+    #[must_use]
+    pub fn authorization_invariant(&self) -> Option<&AuthorizationInvariant> {
+        match &self.content {
+            Content::Invariant(invariant) => Some(invariant),
+            _ => None,
+        }
+    }
+
+    /// The policy, or the Deny of which an invariant says that it would change no Allow.
+    pub(crate) fn rules_of_requests(&self) -> Option<&AuthorizationPolicy> {
+        match &self.content {
+            Content::Policy(policy) => Some(policy),
+            Content::Invariant(invariant) => Some(&invariant.forbidden),
+            _ => None,
+        }
+    }
+
     /// The exception that it is, if it is an AdmissionException.
     #[must_use]
     pub fn admission_exception(&self) -> Option<&Exception> {
@@ -214,6 +233,7 @@ impl ValidatedObject {
             Content::Admission(_) => true,
             Content::Role(_)
             | Content::Binding(_)
+            | Content::Invariant(_)
             | Content::Exception(_)
             | Content::Namespace(_)
             | Content::Parameter => false,
@@ -249,7 +269,7 @@ impl KeptDocument {
             Content::Role(_) | Content::Binding(_) | Content::Namespace(_) | Content::Parameter => {
                 Self::Packed(PackedDocument::new(&document))
             }
-            Content::Policy(_) | Content::Exception(_) | Content::Admission(_) => {
+            Content::Policy(_) | Content::Invariant(_) | Content::Exception(_) | Content::Admission(_) => {
                 Self::Whole(Box::new(document))
             }
         }

@@ -13,7 +13,7 @@ use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{
     AdmitAllExplained, AnsweredObject, OfflineReview, PHASES, StepsInWords, TracedStep, TracedValue,
 };
-use portcullis_policy::explain::authorization::{cause_in_words, object};
+use portcullis_policy::explain::authorization::object;
 use portcullis_policy::explain::objects::{
     self, CustomKinds, ManifestRequest, ReviewOfManifest, ReviewsOfManifests,
 };
@@ -296,7 +296,7 @@ impl From<&AnsweredObject> for ObjectView {
                 if let Some(denial) = &outcome.denial {
                     view.message = format!("{} ({} {})", denial.message, denial.code, denial.reason);
                 }
-                view.cause = outcome.cause.as_ref().map(cause_in_words);
+                view.cause = outcome.cause.as_ref().map(ToString::to_string);
                 view.warnings = outcome.warnings.iter().map(ToString::to_string).collect();
                 let annotations = outcome.audit_annotations.iter();
                 view.annotations = annotations

@@ -5,9 +5,7 @@ use std::time::SystemTime;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
 use portcullis_policy::engine::{Attributes, Decision, Time};
-use portcullis_policy::explain::authorization::{
-    AuthorizationAnswer, cause_in_words, considered_rows, outcome,
-};
+use portcullis_policy::explain::authorization::{AuthorizationAnswer, considered_rows, outcome};
 use portcullis_policy::explain::request::{Misfit, RequestArguments};
 
 /// The fields of its form.
@@ -204,7 +202,7 @@ impl From<&AuthorizationAnswer> for DecisionView {
                 }
                 _ => authorization.reason.to_string(),
             },
-            cause: authorization.cause.as_ref().map(cause_in_words),
+            cause: authorization.cause.as_ref().map(ToString::to_string),
             shadows: authorization.shadow.iter().map(shadow).collect(),
             hints: answer.hints.clone(),
             considered,

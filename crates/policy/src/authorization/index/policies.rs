@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 
 use crate::authorization::matching::compare_path_rule;
 use crate::authorization::{
-    AuthorizationPolicy, Criterion, Effect, Mode, NonResourceRule, ResourceRule, RuleMatch,
+    AuthorizationInvariant, AuthorizationPolicy, Criterion, Effect, Mode, NonResourceRule, ResourceRule,
+    RuleMatch,
 };
 use crate::engine::{LabelSelector, Time, Validity};
 
@@ -24,6 +25,8 @@ pub(crate) struct PolicyIndex {
     pub(crate) shadow: PolicyGroup,
     pub(crate) deny: PolicyGroup,
     pub(crate) allow: PolicyGroup,
+    /// By name. No request meets them.
+    pub(crate) invariants: Vec<Arc<AuthorizationInvariant>>,
     pub(crate) selectors: NamespaceSelectors,
     pub(crate) terms: PolicyTerms,
     validities: ValidityCounts,
@@ -96,8 +99,12 @@ enum Rank {
 // === impl PolicyIndex ===
 
 impl PolicyIndex {
-    pub(crate) fn new(mut policies: Vec<Arc<AuthorizationPolicy>>) -> Self {
+    pub(crate) fn new(
+        mut policies: Vec<Arc<AuthorizationPolicy>>,
+        mut invariants: Vec<Arc<AuthorizationInvariant>>,
+    ) -> Self {
         policies.sort_by(|one, other| (rank(one), &one.name).cmp(&(rank(other), &other.name)));
+        invariants.sort_by(|one, other| one.name().cmp(other.name()));
         let (mut terms, mut selectors) = (PolicyTerms::default(), NamespaceSelectors::default());
         let mut group = |wanted| {
             let own = policies
@@ -107,12 +114,18 @@ impl PolicyIndex {
             PolicyGroup::new(own, &mut selectors, &mut terms)
         };
         let (shadow, deny, allow) = (group(Rank::Shadow), group(Rank::Deny), group(Rank::Allow));
+        for rule in invariants.iter().flat_map(|one| &one.forbidden.resource_rules) {
+            rule.namespace_selector.iter().for_each(|selector| {
+                selectors.add(selector);
+            });
+        }
         Self {
             validities: ValidityCounts::new(policies.iter().map(|policy| policy.validity)),
             policies: [&*shadow.policies, &*deny.policies, &*allow.policies].concat(),
             shadow,
             deny,
             allow,
+            invariants,
             selectors,
             terms,
         }

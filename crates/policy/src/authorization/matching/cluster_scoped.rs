@@ -51,7 +51,11 @@ const CLUSTER_SCOPED: [(&str, &[&str]); 18] = [
     ("node.k8s.io", &["runtimeclasses"]),
     (
         "portcullis.dev",
-        &["admissionexceptions", "authorizationpolicies"],
+        &[
+            "admissionexceptions",
+            "authorizationinvariants",
+            "authorizationpolicies",
+        ],
     ),
     (
         "rbac.authorization.k8s.io",

@@ -49,13 +49,10 @@ pub fn difference(
     now: Time,
     limit: WorkLimit<'_>,
 ) -> Result<Vec<Change>, ProofLimitError> {
-    let sides = Sides {
-        old: Pieces::new(old, limit)?,
-        new: Pieces::new(new, limit)?,
-    };
-    let changed = Changed::between(old, new, &sides)?.from(now);
+    let (o, n) = (&Pieces::new(old, limit)?, &Pieces::new(new, limit)?);
+    let everything = [false, true].map(Region::of_each_caller).concat();
+    let changed = Changed::between(o, n, &everything)?.from(now);
     let mut changes = Vec::new();
-    let (o, n) = (&sides.old, &sides.new);
     let mut add = |before, after, regions: Vec<Region>| {
         for region in regions {
             limit.in_time()?;
@@ -110,11 +107,6 @@ pub fn difference(
     add(Decision::NoOpinion, Decision::Allow, changed.unknown_added)?;
     add(Decision::Allow, Decision::NoOpinion, changed.unknown_removed)?;
     Ok(changes)
-}
-
-struct Sides<'s> {
-    old: Pieces<'s>,
-    new: Pieces<'s>,
 }
 
 /// What of `starts` is not in what `others` gives for each, each request once.
@@ -189,27 +181,34 @@ fn change(
 
 /// The rules that one set has and the other has not, as regions.
 #[derive(Default)]
-struct Changed {
-    added_allows: Vec<Region>,
+pub(crate) struct Changed {
+    pub(crate) added_allows: Vec<Region>,
     removed_allows: Vec<Region>,
     added_denies: Vec<Region>,
-    removed_denies: Vec<Region>,
+    pub(crate) removed_denies: Vec<Region>,
     /// What bindings may allow whose roles neither set has.
     unknown_added: Vec<Region>,
     unknown_removed: Vec<Region>,
 }
 
 impl Changed {
-    fn between(old: &PolicySet, new: &PolicySet, sides: &Sides<'_>) -> Result<Self, ProofLimitError> {
+    /// What is different of the rules that meet one of `within`.
+    pub(crate) fn between(
+        o: &Pieces<'_>,
+        n: &Pieces<'_>,
+        within: &[Region],
+    ) -> Result<Self, ProofLimitError> {
         let mut changed = Self::default();
+        let (old, new) = (o.set(), n.set());
         let (removed, added) = changed_bindings(old, new);
         let granted = |pieces: &Pieces<'_>, bindings: &[&BoundRole]| {
-            let all = [false, true].into_iter().flat_map(Region::of_each_caller);
-            all.flat_map(|all| pieces.granting(bindings.iter().copied(), &all))
+            let within = within.iter();
+            within
+                .flat_map(|within| pieces.granting(bindings.iter().copied(), within))
                 .collect()
         };
-        changed.removed_allows = granted(&sides.old, &removed);
-        changed.added_allows = granted(&sides.new, &added);
+        changed.removed_allows = granted(o, &removed);
+        changed.added_allows = granted(n, &added);
         let roles: HashSet<(&str, &str)> = old
             .roles()
             .iter()
@@ -223,21 +222,11 @@ impl Changed {
         };
         (changed.unknown_removed, changed.unknown_added) = (unknown(removed), unknown(added));
         for (pieces, others, allows, denies) in [
-            (
-                &sides.old,
-                &sides.new,
-                &mut changed.removed_allows,
-                &mut changed.removed_denies,
-            ),
-            (
-                &sides.new,
-                &sides.old,
-                &mut changed.added_allows,
-                &mut changed.added_denies,
-            ),
+            (o, n, &mut changed.removed_allows, &mut changed.removed_denies),
+            (n, o, &mut changed.added_allows, &mut changed.added_denies),
         ] {
             for policy in pieces.policies_besides(others) {
-                let regions = pieces.of_policy(policy)?;
+                let regions = pieces.of_policy(policy, within)?;
                 match policy.policy.effect {
                     Effect::Allow => allows.extend(regions),
                     Effect::Deny => denies.extend(regions),
@@ -250,7 +239,7 @@ impl Changed {
 
 impl Changed {
     /// What of it holds at `now` or later.
-    fn from(mut self, now: Time) -> Self {
+    pub(crate) fn from(mut self, now: Time) -> Self {
         let later = Validity {
             not_before: Some(now),
             not_after: None,

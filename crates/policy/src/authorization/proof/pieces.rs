@@ -7,11 +7,11 @@ use super::region::{GroupSet, Outcomes, ProofLimitError, Region, SelectorSet, Si
 use super::text_set::{Patterns, TextSet};
 use crate::authorization::index::BoundRole;
 use crate::authorization::matching::{ClusterScoped, NamespacePattern, ResourcePattern, Wildcard};
-use crate::authorization::never_deny::{NODE_PREFIX, NODES};
+use crate::authorization::never_deny::{MASTERS, NODE_PREFIX, NODES};
 use crate::authorization::rbac::{PathPattern, WildcardSet};
 use crate::authorization::{
-    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule, PolicySet,
-    ResourceRule, Role, Rule, ServiceAccount, Subject, SubjectKind,
+    AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny,
+    NonResourceRule, PolicySet, ResourceRule, Role, Rule, ServiceAccount, Subject, SubjectKind,
 };
 use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL, SelectorMatch};
 
@@ -164,16 +164,51 @@ impl<'s> Pieces<'s> {
         self.deniable(regions)
     }
 
-    /// What `policy` allows or denies.
-    pub(crate) fn of_policy(&self, policy: &PolicyPieces<'_>) -> Result<Vec<Region>, ProofLimitError> {
+    pub(crate) const fn set(&self) -> &'s PolicySet {
+        self.set
+    }
+
+    /// What `policy` allows or denies, as far as it meets one of `within`.
+    pub(crate) fn of_policy(
+        &self,
+        policy: &PolicyPieces<'_>,
+        within: &[Region],
+    ) -> Result<Vec<Region>, ProofLimitError> {
         let mut regions = Vec::new();
-        for all in [false, true].into_iter().flat_map(Region::of_each_caller) {
-            policy.add_within(&all, &mut regions);
+        for within in within {
+            policy.add_within(within, &mut regions);
         }
         match policy.policy.effect {
             Effect::Allow => Ok(regions),
             Effect::Deny => self.deniable(regions),
         }
+    }
+
+    /// What `invariant` says that nobody may do: system:masters and those of `neverDeny` stand
+    /// outside, whatever they ask.
+    pub(crate) fn forbidden_by(
+        &self,
+        invariant: &AuthorizationInvariant,
+    ) -> Result<Vec<Region>, ProofLimitError> {
+        let rules = PolicyPieces::new(self.set, &invariant.forbidden);
+        let masters = GroupSet {
+            all: Patterns::exact([MASTERS]),
+            none: Patterns::default(),
+        };
+        let mut outside = never_denied_callers(self.set.never_deny());
+        let mut regions = Vec::new();
+        for all in [false, true].into_iter().flat_map(Region::of_each_caller) {
+            rules.add_within(&all, &mut regions);
+            outside.extend(all.with_groups(&masters));
+        }
+        let outside: Vec<&Region> = outside.iter().collect();
+        let mut left = Vec::new();
+        for region in regions {
+            left.extend(region.without(&outside, self.limit)?);
+        }
+        // The simplest callers come first, and so do examples of them.
+        left.sort_by_key(|region| region.groups.all.exact.len());
+        Ok(left)
     }
 
     /// What of `regions` `neverDeny` does not protect.
@@ -337,6 +372,15 @@ fn of_subject(all: &Region, subject: &Subject) -> Option<Region> {
 }
 
 fn never_denied(never: &NeverDeny) -> Vec<Region> {
+    let (exact, prefixes) = never.paths.written_out();
+    let paths = TextSet::of(Patterns::exact(exact).or(Patterns::prefixes(prefixes)));
+    let of_paths = Region::of_each_caller(true).into_iter();
+    let of_paths = of_paths.filter_map(|all| all.with(Side::Path, &paths));
+    never_denied_callers(never).into_iter().chain(of_paths).collect()
+}
+
+/// All requests of the users, groups and service accounts of `neverDeny`.
+fn never_denied_callers(never: &NeverDeny) -> Vec<Region> {
     let accounts = never.service_accounts.iter().map(ServiceAccount::user_name);
     let users = TextSet::exact(never.users.iter().cloned().chain(accounts));
     let mut regions = Vec::new();
@@ -355,10 +399,6 @@ fn never_denied(never: &NeverDeny) -> Vec<Region> {
             }));
         }
     }
-    let (exact, prefixes) = never.paths.written_out();
-    let paths = TextSet::of(Patterns::exact(exact).or(Patterns::prefixes(prefixes)));
-    let of_paths = Region::of_each_caller(true).into_iter();
-    regions.extend(of_paths.filter_map(|all| all.with(Side::Path, &paths)));
     regions
 }
 

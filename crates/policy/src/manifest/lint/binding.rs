@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::builtin::{MASTERS, danger, is_everybody};
+use super::builtin::{danger, is_everybody};
 use super::impersonation::{Impersonation, impersonations};
 use super::warnings::Lint;
 use super::{builtin, labels};
 use crate::authorization::rbac::{RoleResolver, aggregate};
-use crate::authorization::{Binding, NeverDeny, Role, RoleKind, Subject, SubjectKind};
+use crate::authorization::{Binding, MASTERS, NeverDeny, Role, RoleKind, Subject, SubjectKind};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use crate::manifest::source::Options;
 use crate::manifest::source_objects::SourceObjects;

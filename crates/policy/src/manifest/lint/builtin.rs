@@ -62,9 +62,6 @@ fn role(document: &Document) -> Option<Role> {
     }
 }
 
-/// The group that may do everything before any authorizer is asked.
-pub(crate) const MASTERS: &str = "system:masters";
-
 /// Groups of which about everybody is a member.
 const EVERYBODY: [&str; 4] = [
     "*",

@@ -4,11 +4,12 @@
 use std::collections::HashSet;
 use std::hash::Hasher as _;
 
-use super::builtin::{MASTERS, is_everybody};
+use super::builtin::is_everybody;
 use super::warnings::Lint;
 use crate::authorization::authorizer::{Authorizer, Relevance};
 use crate::authorization::{
-    AuthorizationPolicy, CONTROL_PLANE, Effect, Mode, NeverDeny, Objects, PolicySet, Subject, SubjectKind,
+    AuthorizationPolicy, CONTROL_PLANE, Effect, MASTERS, Mode, NeverDeny, Objects, PolicySet, Subject,
+    SubjectKind,
 };
 use crate::document::Document;
 use crate::engine::{Attributes, Deadline, Decision, ResourceAttributes, Target, Time, User, Validity};

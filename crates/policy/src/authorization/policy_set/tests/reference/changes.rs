@@ -53,7 +53,7 @@ fn changed(
     let other = PolicySet::new(other, &NeverDeny::default());
     let policies = policies.map(|policies| match shares {
         true => ChangedPolicies::SharedWith(&other),
-        false => ChangedPolicies::Objects(policies),
+        false => ChangedPolicies::Objects(policies, Vec::new()),
     });
     objects.namespaces = namespaces.unwrap_or_else(|| std::mem::take(&mut objects.namespaces));
     before.changed(PolicySetChange {

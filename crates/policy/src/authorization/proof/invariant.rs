@@ -1,0 +1,235 @@
+//! Whether what an AuthorizationInvariant forbids is allowed to anybody.
+
+use std::collections::HashSet;
+
+use super::difference::Changed;
+use super::pieces::{Pieces, everything_of};
+use super::region::{ProofLimitError, Region, WorkLimit};
+use crate::authorization::{AuthorizationInvariant, PolicySet};
+use crate::engine::{Attributes, Cause, Decision, Time, Validity};
+
+/// The most breaches of one invariant that are listed, each by another object.
+pub const MAX_BREACHES: usize = 10;
+
+/// Something that an invariant forbids, and that is not proven to be allowed to nobody.
+#[derive(Debug, Clone)]
+pub struct Breach {
+    /// The requests. Its conditions are to hold as it says.
+    pub region: Region,
+    /// One of them that is allowed, and when; `None` where none was found, because expressions
+    /// decide.
+    pub witness: Option<(Attributes<'static>, Time)>,
+    /// The object that allows the witness.
+    pub cause: Option<Cause<'static>>,
+}
+
+/// What several invariants are proven of: one policy set, or a change of one.
+pub struct InvariantProof<'s> {
+    /// Of a change, what was before it.
+    old: Option<Pieces<'s>>,
+    new: Pieces<'s>,
+    now: Time,
+    limit: WorkLimit<'s>,
+}
+
+/// What is known of an invariant.
+#[derive(Debug, Clone)]
+pub enum InvariantStatus {
+    /// Nobody is allowed what it forbids.
+    Holds,
+    /// Somebody is, or it is not proven that nobody is: by these, at most [`MAX_BREACHES`].
+    Broken(Vec<Breach>),
+    /// It depends on what is not known, or the limit was reached.
+    Undecided(String),
+}
+
+/// What a binding grants whose role the policy set does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnknownRoles {
+    /// Nothing: the set has every role that there is.
+    GrantNothing,
+    /// Nobody knows: roles are elsewhere, too.
+    Undecided,
+}
+
+// === impl Breach ===
+
+impl Breach {
+    fn says_the_same_as(&self, other: &Self) -> bool {
+        self.cause == other.cause
+            && (self.cause.is_some() || self.region.conditions == other.region.conditions)
+    }
+}
+
+// === impl InvariantProof ===
+
+impl<'s> InvariantProof<'s> {
+    /// For what `set` allows.
+    ///
+    /// # Errors
+    /// The limit is reached.
+    pub fn of_set(set: &'s PolicySet, now: Time, limit: WorkLimit<'s>) -> Result<Self, ProofLimitError> {
+        Ok(Self {
+            old: None,
+            new: Pieces::new(set, limit)?,
+            now,
+            limit,
+        })
+    }
+
+    /// For what `new` allows and `old` does not.
+    ///
+    /// # Errors
+    /// The limit is reached.
+    pub fn of_change(
+        old: &'s PolicySet,
+        new: &'s PolicySet,
+        now: Time,
+        limit: WorkLimit<'s>,
+    ) -> Result<Self, ProofLimitError> {
+        Ok(Self {
+            old: Some(Pieces::new(old, limit)?),
+            new: Pieces::new(new, limit)?,
+            now,
+            limit,
+        })
+    }
+
+    /// What is known of `invariant`; of a change, whether that breaks it.
+    #[must_use]
+    pub fn status(&self, invariant: &AuthorizationInvariant, roles: UnknownRoles) -> InvariantStatus {
+        let unknown = |unknown: bool| match roles {
+            UnknownRoles::Undecided if unknown => self.unknown_grant(invariant),
+            _ => Ok(None),
+        };
+        let status = self.breaches(invariant).and_then(|breaches| {
+            let unknown = unknown(breaches.is_empty())?;
+            Ok(match (breaches.is_empty(), unknown) {
+                (false, _) => InvariantStatus::Broken(breaches),
+                (true, Some(unknown)) => InvariantStatus::Undecided(unknown),
+                (true, None) => InvariantStatus::Holds,
+            })
+        });
+        status.unwrap_or_else(|error| InvariantStatus::Undecided(error.to_string()))
+    }
+
+    /// A binding that may grant what `invariant` forbids, by a role that is not known.
+    fn unknown_grant(&self, invariant: &AuthorizationInvariant) -> Result<Option<String>, ProofLimitError> {
+        let set = self.new.set();
+        let forbidden = self.new.forbidden_by(invariant)?;
+        let roles: HashSet<(&str, &str)> = set.roles().iter().map(|role| role.key()).collect();
+        let unknown = set.bindings().find(|binding| {
+            let grants = || forbidden.iter().flat_map(|within| everything_of(binding, within));
+            !roles.contains(&binding.role_key()) && grants().next().is_some()
+        });
+        Ok(unknown.map(|binding| {
+            let (role, name) = (&binding.role, &binding.name);
+            let place = match binding.namespace.as_str() {
+                "" => String::new(),
+                namespace => format!("{namespace}/"),
+            };
+            let kind = binding.kind().as_str();
+            format!(
+                "the {} `{}`, to which the {kind} `{place}{name}` binds, is not known",
+                role.kind, role.name
+            )
+        }))
+    }
+
+    /// What `invariant` forbids and is allowed; of a change, what was not allowed before. As soon as
+    /// [`MAX_BREACHES`] objects are found that allow some of it, no others are looked for.
+    ///
+    /// # Errors
+    /// The limit is reached.
+    pub fn breaches(&self, invariant: &AuthorizationInvariant) -> Result<Vec<Breach>, ProofLimitError> {
+        let forbidden = self.new.forbidden_by(invariant)?;
+        let mut breaches: Vec<Breach> = Vec::new();
+        for allowed in self.allowed(&forbidden)? {
+            self.limit.in_time()?;
+            let mut others = self.new.denying(&allowed)?;
+            if let Some(old) = &self.old {
+                others.extend(self.allowed_by(old, &allowed)?);
+            }
+            let others: Vec<&Region> = others.iter().collect();
+            for part in allowed.without(&others, self.limit)? {
+                let breach = self.breach(part);
+                if !breaches.iter().any(|known| known.says_the_same_as(&breach)) {
+                    breaches.push(breach);
+                }
+                if breaches.len() >= MAX_BREACHES {
+                    return Ok(breaches);
+                }
+            }
+        }
+        Ok(breaches)
+    }
+
+    /// What of `forbidden` may be allowed, Denies aside; of a change, by what is different.
+    fn allowed(&self, forbidden: &[Region]) -> Result<Vec<Region>, ProofLimitError> {
+        let later = Validity {
+            not_before: Some(self.now),
+            not_after: None,
+        };
+        let mut starts = Vec::new();
+        let mut add = |within: &Region, allowing: Vec<Region>| {
+            let both = allowing.iter().filter_map(|allows| within.intersection(allows));
+            starts.extend(both.filter_map(|region| region.during(later)));
+        };
+        let Some(old) = &self.old else {
+            for within in forbidden {
+                add(within, self.new.allowing(within));
+            }
+            return Ok(starts);
+        };
+        let changed = Changed::between(old, &self.new, forbidden)?.from(self.now);
+        for within in forbidden {
+            add(within, changed.added_allows.clone());
+            for undenied in &changed.removed_denies {
+                if let Some(within) = within.intersection(undenied) {
+                    add(&within, self.new.allowing(&within));
+                }
+            }
+        }
+        Ok(starts)
+    }
+
+    /// What of `within` is allowed by `pieces`: by rules that no Deny overrules.
+    fn allowed_by(&self, pieces: &Pieces<'_>, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
+        let denying = pieces.denying(within)?;
+        let denying: Vec<&Region> = denying.iter().collect();
+        let mut allowed = Vec::new();
+        for allows in pieces.allowing(within) {
+            if let Some(both) = within.intersection(&allows) {
+                allowed.extend(both.without(&denying, self.limit)?);
+            }
+        }
+        Ok(allowed)
+    }
+
+    fn breach(&self, mut region: Region) -> Breach {
+        let at = region.period.not_before.unwrap_or(self.now);
+        region.period.not_before = region.period.not_before.filter(|start| *start > self.now);
+        let found = region.candidates().into_iter().find_map(|attributes| {
+            let was_allowed = self
+                .old
+                .as_ref()
+                .is_some_and(|old| old.set().authorize(&attributes, at).decision == Decision::Allow);
+            let authorization = self.new.set().authorize(&attributes, at);
+            let is_allowed = authorization.decision == Decision::Allow && !was_allowed;
+            let cause = authorization.cause.map(Cause::into_owned);
+            is_allowed.then_some((attributes, cause))
+        });
+        match found {
+            Some((attributes, cause)) => Breach {
+                region,
+                witness: Some((attributes, at)),
+                cause,
+            },
+            None => Breach {
+                region,
+                witness: None,
+                cause: None,
+            },
+        }
+    }
+}

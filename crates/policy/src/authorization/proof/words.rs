@@ -1,0 +1,234 @@
+//! Regions, requests and breaches in words.
+
+use std::fmt;
+
+use super::invariant::Breach;
+use super::region::{Outcomes, Region, SelectorSet, Side};
+use super::text_set::{Patterns, TextSet};
+use crate::engine::{Attributes, Requirement, Target};
+
+/// What the name of each service account begins with.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+// === impl Region ===
+
+impl Region {
+    /// Its user names. That no service account asks goes without saying where a group says so.
+    #[must_use]
+    pub fn users_without_accounts(&self) -> TextSet {
+        let mut users = self.side(Side::User).clone();
+        let is_of_no_account = |group: &&std::sync::Arc<str>| !group.starts_with("system:");
+        if !self.is_service_account
+            && self
+                .groups()
+                .all
+                .exact
+                .iter()
+                .any(|group| is_of_no_account(&group))
+        {
+            users = users.with_prefix(SERVICE_ACCOUNT);
+        }
+        users
+    }
+
+    /// Its conditions, each as an expression that is true for its requests.
+    #[must_use]
+    pub fn conditions_in_words(&self) -> Vec<String> {
+        self.conditions().filter_map(condition).collect()
+    }
+}
+
+/// `Group dev: get, list of secrets in the namespace prod where CONDITION`.
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&sentence(self))?;
+        let conditions = self.conditions_in_words();
+        match conditions.is_empty() {
+            true => Ok(()),
+            false => write!(f, " where {}", conditions.join(" and ")),
+        }
+    }
+}
+
+fn condition((expression, outcomes): (&str, Outcomes)) -> Option<String> {
+    match (outcomes.holds, outcomes.fails) {
+        (true, false) => Some(expression.to_owned()),
+        (false, true) => Some(format!("!({expression})")),
+        (false, false) => Some(format!("({expression}) has no result")),
+        (true, true) => None,
+    }
+}
+
+// === impl SelectorSet ===
+
+impl SelectorSet {
+    /// The selectors that its requests are within, and those that they are not within.
+    #[must_use]
+    pub fn in_words(&self) -> [Vec<String>; 2] {
+        [&self.within, &self.not_within].map(|list| {
+            list.iter()
+                .map(|one| requirements(&one.field, &one.label))
+                .collect()
+        })
+    }
+}
+
+fn requirements(field: &[Requirement<'_>], label: &[Requirement<'_>]) -> String {
+    let fields = field.iter().map(|one| format!("field {one}"));
+    let labels = label.iter().map(|one| format!("label {one}"));
+    fields.chain(labels).collect::<Vec<_>>().join(", ")
+}
+
+// === impl Breach ===
+
+/// `broken by RoleBinding/prod/dev, rule 1, such as: alice (dev): get secrets in prod`.
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some((attributes, at)), Some(cause)) = (&self.witness, &self.cause) else {
+            return write!(f, "broken, unless it is proven otherwise: {}", self.region);
+        };
+        write!(f, "broken by {cause}")?;
+        if self.region.period().not_before.is_some() {
+            write!(f, " from {at} on")?;
+        }
+        write!(f, ", such as: {}", request_in_words(attributes))
+    }
+}
+
+/// `Group dev: get, list of secrets in the namespace prod`.
+fn sentence(region: &Region) -> String {
+    let verbs = words(region.side(Side::Verb), "any verb");
+    let mut sentence = format!("{}: {verbs} of ", callers(region));
+    if region.is_path {
+        sentence += &format!("the paths {}", words(region.side(Side::Path), "of any name"));
+    } else {
+        sentence += &resources(region);
+        sentence += &place(region.side(Side::Namespace));
+        let names = region.side(Side::Name);
+        if !names.is_all() {
+            sentence += &format!(", named {}", words(names, "anything"));
+        }
+    }
+    let [within, not_within] = region.selectors().in_words();
+    for (how, selectors) in [("", within), ("not ", not_within)] {
+        for selector in selectors {
+            sentence += &format!(", {how}by the selector {selector}");
+        }
+    }
+    let period = region.period();
+    for (word, time) in [("from", period.not_before), ("until", period.not_after)] {
+        if let Some(time) = time {
+            sentence += &format!(", {word} {time}");
+        }
+    }
+    sentence
+}
+
+fn callers(region: &Region) -> String {
+    let users = region.users_without_accounts();
+    let users = match (users.is_all(), region.is_service_account) {
+        (true, _) => None,
+        (false, true) => Some(words(&users, "any").replace(SERVICE_ACCOUNT, "service account ")),
+        (false, false) => Some(format!("User {}", words(&users, "any"))),
+    };
+    let groups = region.groups();
+    let list = |patterns: &Patterns| {
+        let exact = patterns.exact.iter().map(|group| format!("Group {group}"));
+        let prefixes = patterns.prefixes.iter().map(|prefix| format!("Group {prefix}*"));
+        exact.chain(prefixes).collect::<Vec<_>>()
+    };
+    let mut all = list(&groups.all);
+    all.extend(users);
+    let mut callers = if all.is_empty() {
+        "everybody".to_owned()
+    } else {
+        all.join(" and ")
+    };
+    let none = list(&groups.none);
+    if !none.is_empty() {
+        callers += &format!(" without {}", none.join(", "));
+    }
+    callers
+}
+
+fn resources(region: &Region) -> String {
+    let mut sentence = words(region.side(Side::Resource), "any resource");
+    let (subresources, groups) = (region.side(Side::Subresource), region.side(Side::ApiGroup));
+    if subresources.is_all() {
+        sentence += " and their subresources";
+    } else if subresources.within().exact.iter().any(|text| !text.is_empty()) || !subresources.contains("") {
+        sentence += &format!(", subresource {}", words(subresources, "any"));
+    }
+    if !groups.contains("") || groups.is_all() {
+        sentence += &format!(" of the API group {}", words(groups, "of any name"));
+    }
+    sentence
+}
+
+fn place(namespaces: &TextSet) -> String {
+    let is_none = !namespaces.is_all()
+        && namespaces.within().exact.contains("")
+        && namespaces.within().prefixes.is_empty();
+    match namespaces.is_all() {
+        true => " everywhere".to_owned(),
+        false if is_none && namespaces.within().exact.len() == 1 => " in no namespace".to_owned(),
+        false => format!(" in the namespace {}", words(namespaces, "of any name")),
+    }
+}
+
+/// `a, b*, but not c`.
+fn words(set: &TextSet, all: &str) -> String {
+    let list = |patterns: &Patterns| {
+        let exact = patterns.exact.iter().map(|text| {
+            if text.is_empty() {
+                "\"\"".to_owned()
+            } else {
+                text.to_string()
+            }
+        });
+        exact
+            .chain(patterns.prefixes.iter().map(|prefix| format!("{prefix}*")))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let mut words = match set.within().prefixes.contains("") {
+        true => all.to_owned(),
+        false => list(set.within()),
+    };
+    if !set.except().is_empty() {
+        words += &format!(" but not {}", list(set.except()));
+    }
+    words
+}
+
+/// One request: `somebody (dev): get secrets in prod`.
+#[must_use]
+pub fn request_in_words(attributes: &Attributes<'_>) -> String {
+    let user = &attributes.user;
+    let groups = match user.groups.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", user.groups.join(", ")),
+    };
+    let what = match &attributes.target {
+        Target::NonResource { path, verb } => format!("{verb} {path}"),
+        Target::Resource(request) => {
+            let joined = |sign: &str, text: &str| {
+                if text.is_empty() {
+                    String::new()
+                } else {
+                    format!("{sign}{text}")
+                }
+            };
+            format!(
+                "{} {}{}{}{}{}",
+                request.verb,
+                request.resource,
+                joined(".", &request.group),
+                joined("/", &request.subresource),
+                joined(" ", &request.name),
+                joined(" in ", &request.namespace)
+            )
+        }
+    };
+    format!("{}{groups}: {what}", user.name)
+}

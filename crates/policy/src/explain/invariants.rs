@@ -1,0 +1,205 @@
+//! Invariants that are broken, for people and for programs.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Lines;
+use super::unknown_rbac;
+use crate::authorization::SubjectAccessReviewVersion;
+use crate::authorization::proof::{
+    InvariantProof, InvariantStatus, ProofLimitError, UnknownRoles, WorkLimit,
+};
+use crate::authorization::{AuthorizationInvariant, Enforcement, PolicySet};
+use crate::engine::{Attributes, Cause, Time};
+
+/// What no invariant can see, for the end of a report.
+pub const OUT_OF_SIGHT: &str = "outside the sight of invariants: system:masters and `neverDeny`, requests that an \
+     API server answers by other authorizers or without asking, and RBAC that is not known here";
+
+/// The object that decided, as the decision log has it.
+#[derive(Debug, Serialize)]
+pub(super) struct ReportedCause {
+    kind: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    namespace: String,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<usize>,
+}
+
+/// An invariant, and what is known of it.
+#[derive(Debug)]
+pub struct CheckedInvariant {
+    /// `metadata.name`.
+    pub name: String,
+    /// What becomes of a write that breaks it.
+    pub enforcement: Enforcement,
+    /// `spec.reason`.
+    pub reason: String,
+    /// Whether it holds.
+    pub status: InvariantStatus,
+}
+
+/// How an invariant stands before and after a change.
+#[derive(Debug, Serialize)]
+pub struct ChangedInvariant {
+    name: String,
+    enforcement: Enforcement,
+    /// `None` where it is not there.
+    before: Option<&'static str>,
+    after: Option<&'static str>,
+    /// A request that breaks it after the change.
+    witness: Option<Value>,
+    /// What allows such requests then.
+    objects: Vec<ReportedCause>,
+    #[serde(skip)]
+    sentences: Vec<String>,
+}
+
+/// How each invariant of `set` stands, which decides the requests of `cluster`, from `now` on.
+///
+/// # Errors
+/// The limit is reached before any is looked at.
+pub fn checked_invariants(
+    set: &PolicySet,
+    cluster: &str,
+    now: Time,
+    limit: WorkLimit<'_>,
+) -> Result<Vec<CheckedInvariant>, ProofLimitError> {
+    if set.invariants().len() == 0 {
+        return Ok(Vec::new());
+    }
+    let proof = InvariantProof::of_set(set, now, limit)?;
+    let unknown = unknown_rbac(set, cluster);
+    let check = |invariant: &AuthorizationInvariant| {
+        let status = proof.status(invariant, UnknownRoles::Undecided);
+        CheckedInvariant {
+            name: invariant.name().to_owned(),
+            enforcement: invariant.enforcement,
+            reason: invariant.forbidden.reason.clone(),
+            status: match (status, &unknown) {
+                (InvariantStatus::Holds, Some(unknown)) => InvariantStatus::Undecided(unknown.clone()),
+                (status, _) => status,
+            },
+        }
+    };
+    Ok(set.invariants().map(|invariant| check(invariant)).collect())
+}
+
+/// How each invariant of either side stands on both, by name.
+#[must_use]
+pub fn changed_invariants(before: &[CheckedInvariant], after: &[CheckedInvariant]) -> Vec<ChangedInvariant> {
+    let of = |list: &'_ [CheckedInvariant], name: &str| list.iter().position(|one| one.name == name);
+    let mut names: Vec<&str> = before.iter().chain(after).map(|one| one.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let changed = names.into_iter().filter_map(|name| {
+        let before = of(before, name).and_then(|at| before.get(at));
+        let after = of(after, name).and_then(|at| after.get(at));
+        let breaches = match after.map(|one| &one.status) {
+            Some(InvariantStatus::Broken(breaches)) => breaches.as_slice(),
+            _ => &[],
+        };
+        Some(ChangedInvariant {
+            name: name.to_owned(),
+            enforcement: after.or(before)?.enforcement,
+            before: before.map(|one| one.status.as_str()),
+            after: after.map(|one| one.status.as_str()),
+            witness: breaches.iter().find_map(|breach| {
+                let (attributes, _) = breach.witness.as_ref()?;
+                subject_access_review(attributes)
+            }),
+            objects: breaches
+                .iter()
+                .filter_map(|breach| breach.cause.as_ref().map(ReportedCause::new))
+                .collect(),
+            sentences: after.map(CheckedInvariant::sentences).unwrap_or_default(),
+        })
+    });
+    changed.collect()
+}
+
+// === impl InvariantStatus ===
+
+impl InvariantStatus {
+    /// `holds`, `broken` or `notDecided`.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Broken(_) => "broken",
+            Self::Undecided(_) => "notDecided",
+        }
+    }
+}
+
+// === impl CheckedInvariant ===
+
+impl CheckedInvariant {
+    /// Why it does not hold, in as many sentences as there are causes; none where it holds.
+    #[must_use]
+    pub fn sentences(&self) -> Vec<String> {
+        match &self.status {
+            InvariantStatus::Holds => Vec::new(),
+            InvariantStatus::Broken(breaches) => breaches.iter().map(ToString::to_string).collect(),
+            InvariantStatus::Undecided(why) => vec![format!("not decided: {why}")],
+        }
+    }
+}
+
+/// The review that an API server sends to ask for `attributes`.
+pub(super) fn subject_access_review(attributes: &Attributes<'_>) -> Option<Value> {
+    serde_json::from_slice(&SubjectAccessReviewVersion::V1.encode(attributes)).ok()
+}
+
+// === impl ReportedCause ===
+
+impl ReportedCause {
+    pub(super) fn new(cause: &Cause<'_>) -> Self {
+        Self {
+            kind: cause.kind.as_str(),
+            namespace: cause.namespace.to_string(),
+            name: cause.name.to_string(),
+            rule: cause.rule,
+        }
+    }
+}
+
+// === impl ChangedInvariant ===
+
+impl ChangedInvariant {
+    /// Whether the change breaks it, and a write that does so is refused.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.enforcement == Enforcement::Refuse && self.is_newly_broken()
+    }
+
+    fn is_newly_broken(&self) -> bool {
+        self.after == Some("broken") && self.before != self.after
+    }
+
+    /// Adds it to `lines`.
+    pub(super) fn describe(&self, lines: &mut Lines) {
+        lines.line(format_args!("  {}", self.title()));
+        for sentence in &self.sentences {
+            lines.line(format_args!("    {sentence}"));
+        }
+    }
+
+    /// `NAME: holds -> broken; broken by …`.
+    pub(super) fn in_a_line(&self) -> String {
+        let title = [self.title()];
+        let parts: Vec<&str> = title.iter().chain(&self.sentences).map(String::as_str).collect();
+        parts.join("; ")
+    }
+
+    fn title(&self) -> String {
+        let words = |status: Option<&'static str>| status.unwrap_or("absent");
+        format!("{}: {} -> {}", self.name, words(self.before), words(self.after))
+    }
+
+    /// Whether there is anything to say of it.
+    pub(super) fn is_news(&self) -> bool {
+        self.before != self.after || self.after != Some("holds")
+    }
+}
