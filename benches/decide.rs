@@ -8,6 +8,7 @@
 //! them, by a `namespaceSelector` or by name: labels are matched when the set is built.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis_policy::authorization::{
@@ -295,7 +296,7 @@ fn namespaces() -> NamespaceLabels {
                 if at.is_multiple_of(3) { "prod" } else { "test" }.to_owned(),
             ),
         ];
-        (name, labels.into())
+        (name, Arc::new(labels.into()))
     };
     (0..NAMESPACES).map(namespace).collect()
 }

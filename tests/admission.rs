@@ -17,6 +17,8 @@ mod deadline;
 mod exceptions;
 #[path = "harness/inner.rs"]
 mod inner;
+#[path = "admission/invariants.rs"]
+mod invariants;
 #[path = "admission/judge.rs"]
 mod judge;
 #[path = "admission/mutation.rs"]

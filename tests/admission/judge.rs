@@ -37,6 +37,7 @@ fn judged_until(
     let admission = manifests.admission(&AdmissionSettings::default());
     let resource = match object["kind"].as_str().unwrap() {
         "AuthorizationPolicy" => "authorizationpolicies",
+        "AuthorizationInvariant" => "authorizationinvariants",
         _ => "admissionexceptions",
     };
     let all = json!({

@@ -40,6 +40,6 @@ pub use objects::{
     NamespaceLabels, NonResourceRule, Objects, ResourceRule, Role, RoleKind, RoleRef, ServiceAccount,
     SharedObjects, Subject, SubjectKind,
 };
-pub use policy_set::{ChangedPolicies, Policies, PolicySet, PolicySetChange};
+pub use policy_set::{ChangedPolicies, ObjectWrite, Policies, PolicySet, PolicySetChange};
 pub use rbac::Rule;
 pub use rule_match::{Criterion, RuleMatch};

@@ -16,7 +16,7 @@ use super::rbac::{PathPattern, RuleList, WildcardSet};
 use crate::engine::{CauseKind, Decision, LabelSelector, Selectors, Validity};
 
 /// The labels of namespaces, by name.
-pub type NamespaceLabels = BTreeMap<String, BTreeMap<String, String>>;
+pub type NamespaceLabels = BTreeMap<String, Arc<BTreeMap<String, String>>>;
 
 /// All that decides for one cluster.
 #[derive(Debug, Clone, Default)]

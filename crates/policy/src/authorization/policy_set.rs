@@ -12,9 +12,10 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use super::index::{BindingIndex, NamespaceIndex, PolicyIndex};
+use super::index::{BindingIndex, BoundRole, NamespaceIndex, PolicyIndex};
 use super::matching::ClusterScoped;
 use super::never_deny::NeverDenyMatcher;
+use super::rbac::RoleResolver;
 use super::{
     AuthorizationInvariant, AuthorizationPolicy, Binding, NamespaceLabels, NeverDeny, Objects, Role,
     SharedObjects, rbac,
@@ -43,20 +44,21 @@ pub struct PolicySet {
     pub(crate) namespaces: Arc<NamespaceIndex>,
     pub(crate) never_deny: Arc<NeverDenyMatcher>,
     pub(crate) cluster_scoped: ClusterScoped,
-    /// Whether the labels of any namespace are known.
-    knows_namespaces: bool,
+    labels: Arc<NamespaceLabels>,
 }
 
-/// What becomes different in a set. Its roles stay.
+/// What becomes different in a set.
 #[derive(Debug, Default)]
 pub struct PolicySetChange<'s> {
     /// The bindings that go: the very objects that the set has.
     pub removed_bindings: Vec<Arc<Binding>>,
     /// Those that come.
     pub added_bindings: Vec<Arc<Binding>>,
+    /// All roles, where one is different.
+    pub roles: Option<Vec<Arc<Role>>>,
     /// All policies, where one is different.
     pub policies: Option<ChangedPolicies<'s>>,
-    /// The labels of all namespaces, where those of one are different, or a policy is.
+    /// The labels of all namespaces, where those of one are different.
     pub namespaces: Option<NamespaceLabels>,
     /// The custom resources that are known to have no namespace.
     pub cluster_scoped: ClusterScoped,
@@ -130,7 +132,7 @@ impl PolicySet {
             bindings: index,
             roles: Arc::new(roles),
             namespaces: Arc::new(policies.selectors.resolve(&namespaces)),
-            knows_namespaces: !namespaces.is_empty(),
+            labels: Arc::new(namespaces),
             policies,
             never_deny,
             cluster_scoped,
@@ -145,6 +147,9 @@ impl PolicySet {
         if !set.bindings.remove(&change.removed_bindings) {
             return None;
         }
+        if let Some(roles) = change.roles {
+            set.set_roles(roles);
+        }
         set.bindings.add(&change.added_bindings, &set.roles);
         set.cluster_scoped = change.cluster_scoped;
         let are_other = change.policies.is_some();
@@ -156,11 +161,33 @@ impl PolicySet {
             Some(ChangedPolicies::SharedWith(other)) => set.policies = Arc::clone(&other.policies),
         }
         if are_other || change.namespaces.is_some() {
-            let labels = change.namespaces.unwrap_or_default();
-            set.namespaces = Arc::new(set.policies.selectors.resolve(&labels));
-            set.knows_namespaces = !labels.is_empty();
+            set.labels = change.namespaces.map_or(set.labels, Arc::new);
+            set.namespaces = Arc::new(set.policies.selectors.resolve(&set.labels));
         }
         Some(set)
+    }
+
+    /// Gives the set other roles, and its bindings those of them that they bind to.
+    fn set_roles(&mut self, mut roles: Vec<Arc<Role>>) {
+        rbac::aggregate(&mut roles);
+        let before: HashMap<(&str, &str), &Arc<Role>> =
+            self.roles.iter().map(|role| (role.key(), role)).collect();
+        for role in &mut roles {
+            if let Some(same) = before.get(&role.key()).filter(|known| **known == role) {
+                *role = Arc::clone(same);
+            }
+        }
+        let resolver = RoleResolver::new(&roles);
+        let is_rebound = |bound: &&BoundRole| {
+            let role = resolver.resolve(&bound.binding.role, &bound.binding.namespace);
+            role.ok() != bound.role.as_ref()
+        };
+        let rebound = self.bindings.iter().filter(is_rebound);
+        let rebound: Vec<Arc<Binding>> = rebound.map(|bound| Arc::clone(&bound.binding)).collect();
+        // They are there.
+        let _ = self.bindings.remove(&rebound);
+        self.bindings.add(&rebound, &roles);
+        self.roles = Arc::new(roles);
     }
 
     /// This set, with those of `roles` that it does not have: ClusterRoles are aggregated once more.
@@ -168,20 +195,9 @@ impl PolicySet {
     pub fn with_roles(&self, roles: &[Arc<Role>]) -> Self {
         let known: HashSet<(&str, &str)> = self.roles.iter().map(|role| role.key()).collect();
         let more = roles.iter().filter(|role| !known.contains(&role.key()));
-        let mut roles: Vec<Arc<Role>> = self.roles.iter().chain(more).cloned().collect();
-        rbac::aggregate(&mut roles);
-        let bindings: Vec<Arc<Binding>> = self
-            .bindings
-            .iter()
-            .map(|bound| Arc::clone(&bound.binding))
-            .collect();
-        let mut index = BindingIndex::default();
-        index.add(&bindings, &roles);
-        Self {
-            bindings: index,
-            roles: Arc::new(roles),
-            ..self.clone()
-        }
+        let mut set = self.clone();
+        set.set_roles(self.roles.iter().chain(more).cloned().collect());
+        set
     }
 
     /// Whether both have the very same AuthorizationPolicies, and their index exists once.
@@ -239,8 +255,8 @@ impl PolicySet {
 
     /// Whether the labels of any namespace are known.
     #[must_use]
-    pub const fn knows_namespaces(&self) -> bool {
-        self.knows_namespaces
+    pub fn knows_namespaces(&self) -> bool {
+        !self.labels.is_empty()
     }
 
     /// The name and end of each policy that has an end, past ones too.
@@ -279,6 +295,10 @@ impl fmt::Debug for PolicySet {
             .finish_non_exhaustive()
     }
 }
+
+mod write;
+
+pub use write::ObjectWrite;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -3,7 +3,7 @@
 //! There is no clock here: the caller passes the time of the decision.
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use portcullis_cel::{Budget, CompileBudget, Timestamp};
@@ -153,6 +153,14 @@ impl<'c> Deadline<'c> {
     /// Whether it is time to give up: what was not asked cannot be answered.
     pub(crate) fn has_passed(self) -> bool {
         (self.expired)()
+    }
+
+    /// Ends an attempt, so that the work begins anew where it may take long. Whether it was one.
+    pub(crate) fn end_attempt(self) -> bool {
+        if let Some(needs_more) = self.needs_more {
+            needs_more.store(true, Ordering::Relaxed);
+        }
+        self.needs_more.is_some()
     }
 
     /// What expressions may cost together until then.

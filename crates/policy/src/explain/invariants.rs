@@ -128,7 +128,7 @@ impl InvariantStatus {
         match self {
             Self::Holds => "holds",
             Self::Broken(_) => "broken",
-            Self::Undecided(_) => "notDecided",
+            Self::Undecided(_) | Self::Unproven(_) => "notDecided",
         }
     }
 }
@@ -143,6 +143,7 @@ impl CheckedInvariant {
             InvariantStatus::Holds => Vec::new(),
             InvariantStatus::Broken(breaches) => breaches.iter().map(ToString::to_string).collect(),
             InvariantStatus::Undecided(why) => vec![format!("not decided: {why}")],
+            InvariantStatus::Unproven(limit) => vec![format!("not decided: {limit}")],
         }
     }
 }

@@ -140,7 +140,7 @@ impl ScopedObjects {
             Content::Namespace(labels) => {
                 self.scope.admission.namespaces.extend(object.json.clone());
                 if let Some(name) = labels.get(super::namespace::NAME_LABEL).cloned() {
-                    self.objects.namespaces.insert(name, BTreeMap::clone(labels));
+                    self.objects.namespaces.insert(name, Arc::clone(labels));
                 }
             }
             Content::Exception(exception) => {
@@ -401,25 +401,21 @@ where
         if changed.next().is_none() && has_scopes {
             return Arc::clone(before);
         }
-        if !has_scopes
-            || self
-                .changed()
-                .any(|object| matches!(object.content, Content::Role(_)))
-        {
+        if !has_scopes {
             return self.rebuild(shared);
         }
-        let policies = self.changed_policies(shared);
-        let is_labelled = self
-            .changed()
-            .any(|object| matches!(object.content, Content::Namespace(_)));
+        let changes_any = |is_wanted: fn(&ValidatedObject) -> bool| {
+            let is_changed = self.changed().any(|object| is_wanted(object));
+            is_changed.then(|| self.sorted(is_wanted))
+        };
         let change = PolicySetChange {
             removed_bindings: bindings(self.changes.into_iter().flat_map(|of| &of.removed)),
             added_bindings: bindings(self.changes.into_iter().flat_map(|of| &of.added)),
-            namespaces: (is_labelled || policies.is_some()).then(|| {
-                let sorted = self.sorted(|object| matches!(object.content, Content::Namespace(_)));
-                sorted.objects.namespaces
-            }),
-            policies,
+            namespaces: changes_any(|object| matches!(object.content, Content::Namespace(_)))
+                .map(|sorted| sorted.objects.namespaces),
+            roles: changes_any(|object| matches!(object.content, Content::Role(_)))
+                .map(|sorted| sorted.objects.roles),
+            policies: self.changed_policies(shared),
             cluster_scoped: before.cluster_scoped().clone(),
         };
         match before.changed(change) {

@@ -1,17 +1,20 @@
-//! Validation of AuthorizationPolicies and AdmissionExceptions that are written to an API
-//! server, with the code that reads and lints manifests.
+//! Validation of AuthorizationPolicies, AuthorizationInvariants and AdmissionExceptions that are
+//! written to an API server, with the code that reads and lints manifests; and of what RBAC objects and
+//! AuthorizationPolicies would newly grant, with the invariants in force.
 
 use serde_json::Value;
 
 use super::report::Compilation;
 use super::validated::{Content, ManifestObject};
 use super::{lint, namespace, object};
-use crate::authorization::PolicySet;
+use crate::authorization::{Enforcement, PolicySet};
 use crate::document::{Document, Node};
 use crate::engine::admission::{AdmissionSet, Operation, Request, StatusCause};
 use crate::engine::admission::{Judgement, OwnKindValidator};
 use crate::engine::{Deadline, Time, groups};
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
+
+mod invariants;
 
 /// The resources that are judged.
 const RESOURCES: [&str; 3] = [
@@ -46,28 +49,21 @@ impl<'s> Surroundings<'s> {
         Self { policies, admission }
     }
 
-    fn faults(&self, text: &str, now: Time, deadline: Deadline<'_>) -> Faults {
-        let mut faults = Faults::new();
-        let value = match serde_json::from_str(text) {
-            Ok(value) => value,
-            Err(error) => {
-                faults.push(Fault::error(
-                    Place::default(),
-                    FaultKind::Unreadable,
-                    error.to_string(),
-                ));
-                return faults;
-            }
-        };
-        let document = Document::new(None, Node::from_json(as_written(value)));
+    /// Reads the object of a request.
+    fn read(&self, text: &str, deadline: Deadline<'_>, faults: &mut Faults) -> Option<ManifestObject> {
+        let value = serde_json::from_str(text).map_err(|error| {
+            faults.push(Fault::error(
+                Place::default(),
+                FaultKind::Unreadable,
+                error.to_string(),
+            ));
+        });
+        let document = Document::new(None, Node::from_json(as_written(value.ok()?)));
         let compilation = Compilation {
             version: self.admission.cel_version(),
             deadline,
         };
-        if let Some(object) = object::read(document, None, compilation, &mut faults) {
-            self.look_around(&object, now, &mut faults);
-        }
-        faults
+        object::read(document, None, compilation, faults)
     }
 
     fn look_around(&self, object: &ManifestObject, now: Time, faults: &mut Faults) {
@@ -82,6 +78,12 @@ impl<'s> Surroundings<'s> {
                 }
                 lint::policy_alone(object, policy, self.policies, now, faults);
             }
+            Content::Invariant(invariant) if !self.policies.knows_namespaces() => {
+                for rule in namespace::asking(&invariant.forbidden) {
+                    let place = object.document.place(namespace::at(rule));
+                    faults.push(Fault::error(place, FaultKind::Required, namespace::message(None)));
+                }
+            }
             Content::Exception(exception) => {
                 lint::exception_alone(object, exception, (self.policies, self.admission), now, faults);
             }
@@ -92,21 +94,58 @@ impl<'s> Surroundings<'s> {
 
 impl OwnKindValidator for Surroundings<'_> {
     fn judge(&self, request: &Request<'_>, now: Time, deadline: Deadline<'_>) -> Option<Judgement> {
-        let object = request.object.filter(|_| is_judged(request))?;
-        let (mut judgement, faults) = (Judgement::default(), self.faults(object.raw(), now, deadline));
-        for fault in faults.iter() {
-            let field = fault.place.path.to_string();
-            let message = format!("{}: {}", fault.kind.as_str(), fault.message);
-            match fault.severity {
-                Severity::Warning => judgement.warnings.push(format!("{field}: {message}")),
-                Severity::Error => judgement.faults.push(StatusCause {
-                    reason: fault.kind.cause().to_owned(),
-                    message,
-                    field,
-                }),
+        let is_own = is_judged(request);
+        let are_concerned = invariants::are_concerned(self.policies, request);
+        if !is_own && !are_concerned {
+            return None;
+        }
+        let mut judgement = Judgement::default();
+        // A proof takes longer than may be tried where others wait.
+        if are_concerned && deadline.end_attempt() {
+            return Some(judgement);
+        }
+        let mut faults = Faults::new();
+        let object = request
+            .object
+            .and_then(|object| self.read(object.raw(), deadline, &mut faults));
+        if let Some(object) = object.as_ref().filter(|_| is_own) {
+            self.look_around(object, now, &mut faults);
+        }
+        if is_own
+            || self
+                .policies
+                .invariants()
+                .any(|one| one.enforcement == Enforcement::Refuse)
+        {
+            tell(&faults, &mut judgement);
+        }
+        let content = object.as_ref().map(|object| &object.content);
+        match (content, invariants::write(request, content)) {
+            _ if !judgement.faults.is_empty() => {}
+            (_, Some(write)) if are_concerned => {
+                invariants::judge(self.policies, &write, (now, deadline), &mut judgement);
             }
+            (Some(Content::Invariant(invariant)), _) => {
+                invariants::judge_new(self.policies, invariant, (now, deadline), &mut judgement);
+            }
+            _ => {}
         }
         Some(judgement)
+    }
+}
+
+fn tell(faults: &Faults, judgement: &mut Judgement) {
+    for fault in faults.iter() {
+        let field = fault.place.path.to_string();
+        let message = format!("{}: {}", fault.kind.as_str(), fault.message);
+        match fault.severity {
+            Severity::Warning => judgement.warnings.push(format!("{field}: {message}")),
+            Severity::Error => judgement.faults.push(StatusCause {
+                reason: fault.kind.cause().to_owned(),
+                message,
+                field,
+            }),
+        }
     }
 }
 

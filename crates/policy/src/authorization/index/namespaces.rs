@@ -4,6 +4,7 @@
 //! request only looks up its namespace.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::authorization::NamespaceLabels;
 use crate::authorization::interner::FastMap;
@@ -32,7 +33,7 @@ enum KnownNamespace {
     /// The numbers of the selectors that select it, in order.
     SelectedBy(Box<[u32]>),
     /// Its labels, which a request compares: there was no room for more numbers.
-    Labelled(BTreeMap<String, String>),
+    Labelled(Arc<BTreeMap<String, String>>),
 }
 
 /// The namespace of a request, for selectors.
@@ -94,7 +95,7 @@ impl NamespaceSelectors {
         for (name, labels) in labels.iter().filter(|_| index.is_asked) {
             comparisons = comparisons.saturating_sub(by_label.candidates(labels).take(comparisons).count());
             let known = if comparisons == 0 {
-                KnownNamespace::Labelled(labels.clone())
+                KnownNamespace::Labelled(Arc::clone(labels))
             } else {
                 KnownNamespace::SelectedBy(by_label.selecting(labels))
             };
@@ -191,7 +192,7 @@ mod tests {
     fn selectors_times_namespaces_are_not_all_kept() {
         let mut selectors = NamespaceSelectors::default();
         selectors.add(&LabelSelector::default());
-        let names = ["a", "b", "c", "d", "e", "f"].map(|name| (name.to_owned(), BTreeMap::new()));
+        let names = ["a", "b", "c", "d", "e", "f"].map(|name| (name.to_owned(), Arc::default()));
         let index = selectors.resolve_within(4, &names.into());
         let found = ["a", "c", "d", "f"].map(|name| index.find(name));
         let labels = BTreeMap::new();

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::difference::Changed;
 use super::pieces::{Pieces, everything_of};
 use super::region::{ProofLimitError, Region, WorkLimit};
-use crate::authorization::{AuthorizationInvariant, PolicySet};
+use crate::authorization::{AuthorizationInvariant, Binding, PolicySet};
 use crate::engine::{Attributes, Cause, Decision, Time, Validity};
 
 /// The most breaches of one invariant that are listed, each by another object.
@@ -39,8 +39,10 @@ pub enum InvariantStatus {
     Holds,
     /// Somebody is, or it is not proven that nobody is: by these, at most [`MAX_BREACHES`].
     Broken(Vec<Breach>),
-    /// It depends on what is not known, or the limit was reached.
+    /// It depends on what is not known.
     Undecided(String),
+    /// The limit was reached.
+    Unproven(ProofLimitError),
 }
 
 /// What a binding grants whose role the policy set does not have.
@@ -110,17 +112,21 @@ impl<'s> InvariantProof<'s> {
                 (true, None) => InvariantStatus::Holds,
             })
         });
-        status.unwrap_or_else(|error| InvariantStatus::Undecided(error.to_string()))
+        status.unwrap_or_else(InvariantStatus::Unproven)
     }
 
-    /// A binding that may grant what `invariant` forbids, by a role that is not known.
+    /// A binding that may grant what `invariant` forbids, by a role that is not known; of a change, one
+    /// that was not there before.
     fn unknown_grant(&self, invariant: &AuthorizationInvariant) -> Result<Option<String>, ProofLimitError> {
         let set = self.new.set();
         let forbidden = self.new.forbidden_by(invariant)?;
         let roles: HashSet<(&str, &str)> = set.roles().iter().map(|role| role.key()).collect();
+        let before = self.old.as_ref().map(|old| old.set().bindings());
+        let before: HashSet<*const Binding> = before.into_iter().flatten().map(std::ptr::from_ref).collect();
         let unknown = set.bindings().find(|binding| {
             let grants = || forbidden.iter().flat_map(|within| everything_of(binding, within));
-            !roles.contains(&binding.role_key()) && grants().next().is_some()
+            let is_unknown = !roles.contains(&binding.role_key());
+            is_unknown && !before.contains(&std::ptr::from_ref(*binding)) && grants().next().is_some()
         });
         Ok(unknown.map(|binding| {
             let (role, name) = (&binding.role, &binding.name);

@@ -53,6 +53,18 @@ impl Denial {
     /// The `status` of a refusal.
     pub const FAILURE: &'static str = "Failure";
 
+    /// A refusal of what could be stored and may not be.
+    #[must_use]
+    pub fn forbidden(message: String) -> Self {
+        Self {
+            status: Self::FAILURE.into(),
+            reason: StatusReason::Forbidden.as_str().into(),
+            code: StatusReason::Forbidden.code().into(),
+            message,
+            details: StatusDetails::default(),
+        }
+    }
+
     /// A refusal because too much is being reviewed.
     #[must_use]
     pub fn too_many_requests(message: String) -> Self {

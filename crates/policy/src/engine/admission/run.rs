@@ -116,9 +116,9 @@ impl Phase {
 
 /// Knows what may be written of the gateway's own kinds.
 pub trait OwnKindValidator: Sync {
-    /// What is wrong with the object of `request` as at `now`; `None` where it is
-    /// of another kind, or nothing that is judged is done to it. Once the deadline has passed,
-    /// what is said means nothing.
+    /// What is wrong with the object of `request` as at `now`, and with what it would grant; `None`
+    /// where it is of another kind, or nothing that is judged is done to it. Once the deadline has
+    /// passed, what is said means nothing.
     fn judge(&self, request: &Request<'_>, now: Time, deadline: Deadline<'_>) -> Option<Judgement>;
 }
 
@@ -127,6 +127,8 @@ pub trait OwnKindValidator: Sync {
 pub struct Judgement {
     /// Why it cannot be used; empty where it can.
     pub faults: Vec<StatusCause>,
+    /// Why it may not be written though it could be used; empty where it may.
+    pub forbidden: Vec<String>,
     /// What it probably is not meant to do.
     pub warnings: Vec<String>,
 }

@@ -258,7 +258,7 @@ pub(crate) fn namespaces() -> BoxedStrategy<NamespaceLabels> {
                 let labels = written
                     .into_iter()
                     .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
-                (name.to_owned(), labels.collect())
+                (name.to_owned(), Arc::new(labels.collect()))
             };
             known.into_iter().zip(labels).map(of).collect()
         })

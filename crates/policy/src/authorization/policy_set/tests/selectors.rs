@@ -40,7 +40,7 @@ fn with_namespaces(policies: Vec<AuthorizationPolicy>) -> PolicySet {
     let labels = |(name, tier): (&str, Option<&str>)| {
         let tier = tier.map(|tier| ("tier".to_owned(), tier.to_owned()));
         let own = (NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
-        (name.to_owned(), tier.into_iter().chain([own]).collect())
+        (name.to_owned(), Arc::new(tier.into_iter().chain([own]).collect()))
     };
     set(Objects {
         policies,
@@ -196,7 +196,7 @@ fn a_decision_looks_at_no_more_rules_with_more_namespaces_and_selectors() {
         let labels = |at: usize| {
             let own = (NAMESPACE_NAME_LABEL.to_owned(), format!("ns{at}"));
             let team = ("team".to_owned(), format!("t{at}"));
-            (format!("ns{at}"), [own, team].into())
+            (format!("ns{at}"), Arc::new([own, team].into()))
         };
         let policy = |at: usize| AuthorizationPolicy {
             name: format!("p{at}"),

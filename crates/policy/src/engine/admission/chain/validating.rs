@@ -213,6 +213,8 @@ pub(crate) fn judged(request: &Request<'_>, run: Run<'_>) -> Outcome {
     }
     if !judgement.faults.is_empty() {
         outcome.denial = Some(invalid(request, judgement.faults));
+    } else if !judgement.forbidden.is_empty() {
+        outcome.denial = Some(Denial::forbidden(judgement.forbidden.join("; ")));
     }
     outcome
 }

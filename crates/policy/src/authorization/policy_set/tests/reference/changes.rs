@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::authorization::{Binding, ChangedPolicies, PolicySetChange};
+use crate::authorization::{Binding, ChangedPolicies, PolicySetChange, Role};
 
-/// What changes at once: all bindings, and perhaps policies or namespaces.
+/// What changes at once: all bindings, and perhaps roles, policies or namespaces.
 type SetStep = (
     Vec<Binding>,
+    Option<Vec<Role>>,
     Option<Vec<AuthorizationPolicy>>,
     Option<NamespaceLabels>,
 );
@@ -15,6 +16,7 @@ type SetStep = (
 fn step() -> BoxedStrategy<SetStep> {
     (
         bindings(),
+        prop::option::weighted(0.3, roles()),
         prop::option::weighted(0.3, policies()),
         prop::option::weighted(0.3, namespaces()),
     )
@@ -26,7 +28,7 @@ fn step() -> BoxedStrategy<SetStep> {
 fn changed(
     before: &PolicySet,
     objects: &mut SharedObjects,
-    (bindings, policies, namespaces): SetStep,
+    (bindings, roles, policies, namespaces): SetStep,
     shares: bool,
 ) -> Option<PolicySet> {
     let is_in =
@@ -41,7 +43,10 @@ fn changed(
         .filter(|binding| !is_in(binding, &kept))
         .collect();
     objects.bindings = [kept, added_bindings.clone()].concat();
-    let is_other = policies.is_some() || namespaces.is_some();
+    let roles: Option<Vec<_>> = roles.map(|roles| roles.into_iter().map(Arc::new).collect());
+    if let Some(roles) = &roles {
+        objects.roles.clone_from(roles);
+    }
     let policies: Option<Vec<_>> = policies.map(|policies| policies.into_iter().map(Arc::new).collect());
     if let Some(policies) = &policies {
         objects.policies.clone_from(policies);
@@ -55,12 +60,15 @@ fn changed(
         true => ChangedPolicies::SharedWith(&other),
         false => ChangedPolicies::Objects(policies, Vec::new()),
     });
-    objects.namespaces = namespaces.unwrap_or_else(|| std::mem::take(&mut objects.namespaces));
+    if let Some(namespaces) = &namespaces {
+        objects.namespaces.clone_from(namespaces);
+    }
     before.changed(PolicySetChange {
         removed_bindings,
         added_bindings,
+        roles,
         policies,
-        namespaces: is_other.then(|| objects.namespaces.clone()),
+        namespaces,
         cluster_scoped: objects.cluster_scoped.clone(),
     })
 }
@@ -79,8 +87,8 @@ proptest! {
         let objects = Objects {
             roles,
             bindings: first.0,
-            policies: first.1.unwrap_or_default(),
-            namespaces: first.2.unwrap_or_default(),
+            policies: first.2.unwrap_or_default(),
+            namespaces: first.3.unwrap_or_default(),
             ..Objects::default()
         };
         let mut objects = SharedObjects::from(objects);

@@ -198,7 +198,8 @@ fn resource_rule(
             .iter()
             .find(|terms| compiled(terms) == *selector)
             .unwrap();
-        let in_one = !within.is_empty() && selects(terms, within, namespaces.get(within)).unwrap_or(denies);
+        let in_one = !within.is_empty()
+            && selects(terms, within, namespaces.get(within).map(|labels| &**labels)).unwrap_or(denies);
         in_one || all_namespaces
     });
     let narrow = narrow(&rule.selectors.field, &request.selectors.field, false)
