@@ -25,6 +25,7 @@ mod gateway;
 mod head;
 mod http1;
 mod http2;
+mod invariants;
 mod limits;
 mod pool;
 mod receive;

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::accept::{ConnectionStage, Connections};
 use super::counters::CountersInForce;
+use super::invariants;
 use super::limits::Limiter;
 use super::pool::Pool;
 use crate::authentication::Refusal;
@@ -80,6 +81,7 @@ impl GatewayState {
         let counters = Arc::new(CountersInForce::new(Arc::clone(&metrics)));
         let observer = Arc::clone(&counters);
         state.observe(move |snapshot| observer.begin(snapshot));
+        invariants::start(&state, Arc::clone(&metrics))?;
         let recordings = Arc::new(Recordings::new(metrics.recording_dropped()));
         recordings.follow(state.current().config.recording.as_ref())?;
         let following = Arc::clone(&recordings);

@@ -266,6 +266,21 @@ impl Metrics {
         }
     }
 
+    /// For each cluster whether an invariant, by name, does not hold. Series of others end.
+    pub fn broken_invariants<'a>(&self, invariants: impl IntoIterator<Item = (&'a str, bool)>) {
+        let invariants: Vec<_> = invariants.into_iter().collect();
+        let labels = self.configured.labels(invariants.iter().map(|(name, _)| *name));
+        let mut clusters: BTreeMap<&str, usize> = BTreeMap::new();
+        for (name, is_broken) in invariants {
+            *clusters.entry(labels.of(name)).or_default() += usize::from(is_broken);
+        }
+        self.families.broken_invariants.reset();
+        for (name, count) in clusters {
+            let series = self.families.broken_invariants.with_label_values(&[name]);
+            series.set(gauged(count));
+        }
+    }
+
     /// The recorders of each webhook behind the gateway, in the order given.
     /// Series of webhooks that are not among them end.
     pub fn upstreams<'a>(&self, webhooks: impl IntoIterator<Item = &'a str>) -> Vec<UpstreamRecorder> {

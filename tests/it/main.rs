@@ -25,6 +25,7 @@ mod console;
 mod drain;
 mod h2;
 mod hostile;
+mod invariants;
 mod limits;
 mod many_clusters;
 mod process;

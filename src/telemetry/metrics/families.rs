@@ -38,6 +38,7 @@ pub(crate) struct Families {
     pub(crate) policy_evaluations: IntCounterVec,
     pub(crate) policy_cost: IntCounterVec,
     pub(crate) policy_expirations: GaugeVec,
+    pub(crate) broken_invariants: IntGaugeVec,
     pub(crate) upstream_requests: IntCounterVec,
     pub(crate) upstream_duration: HistogramVec,
     pub(crate) upstream_breaker_open: IntGaugeVec,
@@ -101,6 +102,8 @@ impl Families {
             policy_expirations: make.register(GaugeVec::new(
                 options("policy_expiration_timestamp_seconds", "When a policy with a `notAfter` expires."),
                 &["kind", "name"])?)?,
+            broken_invariants: make.gauges("broken_invariants", &["name"],
+                "Clusters in which an AuthorizationInvariant does not hold.")?,
             upstream_requests: make.counters("upstream_requests_total", &["webhook", "result"],
                 "Requests to webhooks behind the gateway.")?,
             upstream_duration: make.histograms("upstream_duration_seconds", &["webhook"], &CALL_BUCKETS,

@@ -67,6 +67,7 @@ impl Servers {
         for file in [
             "crd/authorizationpolicies.yaml",
             "crd/admissionexceptions.yaml",
+            "crd/authorizationinvariants.yaml",
             "cluster/gateway.yaml",
             "cluster/admission.yaml",
             "cluster/exceptions.yaml",
@@ -162,6 +163,7 @@ pub(crate) fn who_writes_policies_and_exceptions_is_told_at_once() {
     assert!(eventually(refused), "{}", servers.logs());
     exceptions_are_audited(&servers);
     faults_and_warnings_are_told(&servers);
+    what_breaks_an_invariant_is_refused(&servers);
     servers.gateway = None;
     nothing_is_held_up_without_gateway(&servers);
     servers.gateway = Some(servers.set_up.serve());
@@ -222,6 +224,90 @@ fn faults_and_warnings_are_told(servers: &Servers) {
         said.starts_with("Warning: spec.nonResourceRules[0].paths[0]: "),
         "{said}"
     );
+}
+
+/// `kubectl` as somebody who may do everything by a binding: nobody judges system:masters.
+fn what_breaks_an_invariant_is_refused(servers: &Servers) {
+    let kubectl = |arguments: &[&str]| {
+        let as_somebody = ["--as=jane", "--as-group=platform"];
+        let run = servers
+            .cluster
+            .kubectl("admin", &[arguments, &as_somebody].concat());
+        let said = [run.stdout, run.stderr].concat();
+        (run.status.success(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let admin = |arguments: &[&str]| servers::kubectl(&servers.cluster, arguments);
+    admin(&[
+        "create",
+        "clusterrolebinding",
+        "platform",
+        "--clusterrole=cluster-admin",
+        "--group=platform",
+    ]);
+    admin(&[
+        "create",
+        "clusterrole",
+        "read-secrets",
+        "--verb=get",
+        "--resource=secrets",
+    ]);
+    admin(&[
+        "create",
+        "rolebinding",
+        "viewers",
+        "--clusterrole=view",
+        "--group=viewers",
+        "-n",
+        "excused",
+    ]);
+    servers.apply(
+        "invariant.yaml",
+        &json!({"apiVersion": "portcullis.dev/v1alpha1", "kind": "AuthorizationInvariant",
+        "metadata": {"name": "excused-secrets"},
+        "spec": {
+            "only": [{"kind": "Group", "name": "vault"}, {"kind": "Group", "name": "platform"}],
+            "subjects": [{"kind": "Group", "name": "dev"}, {"kind": "Group", "name": "viewers"}],
+            "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"],
+                "namespaces": ["excused"]}],
+            "enforcement": "Refuse",
+            "reason": "SEC-7",
+        }})
+        .to_string(),
+    );
+    let bind = [
+        "create",
+        "rolebinding",
+        "dev",
+        "--clusterrole=read-secrets",
+        "--group=dev",
+        "-n",
+        "excused",
+    ];
+    let is_refused = || {
+        let (is_stored, said) = kubectl(&[&bind[..], &["--dry-run=server"]].concat());
+        !is_stored
+            && said.contains("AuthorizationInvariant/excused-secrets: broken by RoleBinding/excused/dev")
+    };
+    assert!(eventually(is_refused), "{:?}\n{}", kubectl(&bind), servers.logs());
+    let (is_stored, said) = kubectl(&bind);
+    assert!(!is_stored && said.contains("(SEC-7)"), "{said}");
+    // Elsewhere, and for others.
+    let mut elsewhere = bind;
+    elsewhere[6] = "default";
+    assert!(kubectl(&elsewhere).0);
+    let mut for_vault = bind;
+    for_vault[4] = "--group=vault";
+    assert!(kubectl(&for_vault).0);
+    // The label that brings it into `view`, which viewers have.
+    let label = "rbac.authorization.k8s.io/aggregate-to-view=true";
+    let (is_stored, said) = kubectl(&["label", "clusterrole", "read-secrets", label]);
+    assert!(
+        !is_stored && said.contains("RoleBinding/excused/viewers"),
+        "{said}"
+    );
+    assert!(kubectl(&["delete", "authorizationinvariant", "excused-secrets"]).0);
+    let is_admitted = || kubectl(&["label", "--overwrite", "clusterrole", "read-secrets", label]).0;
+    assert!(eventually(is_admitted), "{}", servers.logs());
 }
 
 fn nothing_is_held_up_without_gateway(servers: &Servers) {
