@@ -4,20 +4,26 @@
 //! roles that clusters have, and 500 AuthorizationPolicies. What counts is that
 //! the times of one request do not grow with the bindings.
 //!
+//! An AuthorizationInvariant is proven of all bindings, and of one that is written.
+//!
 //! Then such policies in a cluster of 10,000 namespaces, each second one for a hundred of
 //! them, by a `namespaceSelector` or by name: labels are matched when the set is built.
+
+#![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use portcullis_policy::authorization::proof::{InvariantProof, InvariantStatus, UnknownRoles, WorkLimit};
 use portcullis_policy::authorization::{
-    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NamespaceLabels, NeverDeny, NonResourceRule,
-    Objects, PolicySet, ResourceRule, Role, RoleKind, RoleRef, Rule, Subject,
+    AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Enforcement, FailurePolicy, Mode,
+    NamespaceLabels, NeverDeny, NonResourceRule, ObjectWrite, Objects, PolicySet, ResourceRule, Role,
+    RoleKind, RoleRef, Rule, Subject,
 };
 use portcullis_policy::engine::{
-    Attributes, LabelSelector, Operator, Requirement, ResourceAttributes, Selectors, Target, Time, User,
-    Validity,
+    Attributes, Deadline, LabelSelector, Operator, Requirement, ResourceAttributes, Selectors, Target, Time,
+    User, Validity,
 };
 
 const POLICIES: usize = 500;
@@ -325,5 +331,69 @@ fn select(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, decide, select);
+/// Those of the teams alone read Secrets, which is so: all bindings to the role that reads them are
+/// looked at.
+fn invariant() -> AuthorizationInvariant {
+    let secrets = ResourceRule {
+        verbs: texts(&["get"]).into(),
+        api_groups: texts(&[""]).into(),
+        resources: vec!["secrets".into()],
+        namespaces: Vec::new(),
+        exclude_namespaces: Vec::new(),
+        namespace_selector: None,
+        names: Vec::new(),
+        selectors: Selectors::default(),
+    };
+    AuthorizationInvariant {
+        forbidden: AuthorizationPolicy {
+            effect: Effect::Deny,
+            mode: Mode::Enforce,
+            subjects: vec![Subject::group("*")],
+            exclude_subjects: vec![Subject::group("team-*"), Subject::user("user-*")],
+            resource_rules: vec![secrets],
+            non_resource_rules: Vec::new(),
+            ..policy(0)
+        },
+        enforcement: Enforcement::Refuse,
+    }
+}
+
+/// An invariant of all bindings, and of the one that is written.
+fn prove(criterion: &mut Criterion) {
+    let limit = WorkLimit {
+        parts: usize::MAX,
+        deadline: Deadline::NEVER,
+    };
+    for count in [10_000, 100_000] {
+        let objects = Objects {
+            roles: roles(),
+            bindings: bindings(count),
+            policies: policies(),
+            invariants: vec![invariant()],
+            ..Objects::default()
+        };
+        let set = PolicySet::new(objects, &NeverDeny::default());
+        let mut written = bindings(4).remove(3);
+        written.subjects = vec![Subject::group("contractors")];
+        let write = ObjectWrite::Binding(Arc::new(written));
+        let status = |proof: &InvariantProof<'_>| proof.status(&invariant(), UnknownRoles::GrantNothing);
+        let mut group = criterion.benchmark_group(format!("invariant_{count}_bindings"));
+        group.sample_size(10).bench_function("all", |bench| {
+            bench.iter(|| {
+                let proof = InvariantProof::of_set(&set, Time::UNIX_EPOCH, limit).unwrap();
+                assert!(matches!(status(&proof), InvariantStatus::Holds));
+            });
+        });
+        group.bench_function("write", |bench| {
+            bench.iter(|| {
+                let after = set.after_write(&write).unwrap();
+                let proof = InvariantProof::of_change(&set, &after, Time::UNIX_EPOCH, limit).unwrap();
+                assert!(matches!(status(&proof), InvariantStatus::Broken(_)));
+            });
+        });
+        group.finish();
+    }
+}
+
+criterion_group!(benches, decide, select, prove);
 criterion_main!(benches);

@@ -206,6 +206,12 @@ impl PolicySet {
         Arc::ptr_eq(&self.policies, &other.policies)
     }
 
+    /// Whether a rule about namespaces means the same in both: these are labelled alike, and the same
+    /// resources have none.
+    pub(crate) fn resolves_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.labels, &other.labels) && self.cluster_scoped == other.cluster_scoped
+    }
+
     /// Equal for sets that [share their policies](Self::shares_policies), as long as one of them
     /// is there.
     #[must_use]

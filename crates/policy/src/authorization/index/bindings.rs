@@ -150,6 +150,24 @@ impl BindingIndex {
         self.in_order().flat_map(|bindings| &bindings.bindings)
     }
 
+    /// Those that the two do not share: bindings of namespaces in which one is different.
+    pub(crate) fn not_shared_with<'s>(&'s self, other: &Self) -> impl Iterator<Item = &'s BoundRole> {
+        let cluster_wide = Some(&self.cluster_role_bindings);
+        let cluster_wide =
+            cluster_wide.filter(|bindings| !Arc::ptr_eq(bindings, &other.cluster_role_bindings));
+        let namespaces = self.role_bindings.iter().filter(|(namespace, bindings)| {
+            let others = other.role_bindings.get(*namespace);
+            !others.is_some_and(|others| Arc::ptr_eq(bindings, others))
+        });
+        let mut namespaces: Vec<_> = namespaces.collect();
+        namespaces.sort_unstable_by_key(|(namespace, _)| *namespace);
+        let namespaces = namespaces.into_iter().map(|(_, bindings)| bindings);
+        cluster_wide
+            .into_iter()
+            .chain(namespaces)
+            .flat_map(|bindings| &bindings.bindings)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.in_order().map(|bindings| bindings.bindings.len()).sum()
     }

@@ -66,30 +66,25 @@ pub fn difference(
         Decision::NoOpinion,
         Decision::Allow,
         left(&changed.added_allows, limit, |within| {
-            Ok([o.allowing(within), denied(within)?].concat())
+            Ok([o.allowing(within)?, denied(within)?].concat())
         })?,
     )?;
     add(
         Decision::Allow,
         Decision::NoOpinion,
         left(&changed.removed_allows, limit, |within| {
-            Ok([n.allowing(within), denied(within)?].concat())
+            Ok([n.allowing(within)?, denied(within)?].concat())
         })?,
     )?;
     // By what is no more denied, or newly is.
     let undenied = left(&changed.removed_denies, limit, |within| n.denying(within))?;
     let newly_denied = left(&changed.added_denies, limit, |within| o.denying(within))?;
     let allowed = |regions: &[Region], by: &Pieces<'_>| {
-        let starts: Vec<Region> = regions
-            .iter()
-            .flat_map(|region| {
-                let allowing = by.allowing(region);
-                allowing
-                    .into_iter()
-                    .filter_map(|allows| region.intersection(&allows))
-                    .collect::<Vec<_>>()
-            })
-            .collect();
+        let mut starts = Vec::new();
+        for region in regions {
+            let allowing = by.allowing(region)?;
+            starts.extend(allowing.iter().filter_map(|allows| region.intersection(allows)));
+        }
         left(&starts, limit, |_| Ok(Vec::new()))
     };
     add(Decision::Deny, Decision::Allow, allowed(&undenied, n)?)?;
@@ -97,12 +92,12 @@ pub fn difference(
     add(
         Decision::Deny,
         Decision::NoOpinion,
-        left(&undenied, limit, |within| Ok(n.allowing(within)))?,
+        left(&undenied, limit, |within| n.allowing(within))?,
     )?;
     add(
         Decision::NoOpinion,
         Decision::Deny,
-        left(&newly_denied, limit, |within| Ok(o.allowing(within)))?,
+        left(&newly_denied, limit, |within| o.allowing(within))?,
     )?;
     add(Decision::NoOpinion, Decision::Allow, changed.unknown_added)?;
     add(Decision::Allow, Decision::NoOpinion, changed.unknown_removed)?;
@@ -225,7 +220,7 @@ impl Changed {
             (o, n, &mut changed.removed_allows, &mut changed.removed_denies),
             (n, o, &mut changed.added_allows, &mut changed.added_denies),
         ] {
-            for policy in pieces.policies_besides(others) {
+            for policy in pieces.policies_besides(others)? {
                 let regions = pieces.of_policy(policy, within)?;
                 match policy.policy.effect {
                     Effect::Allow => allows.extend(regions),
@@ -274,7 +269,10 @@ fn of_unknown_role(binding: &Binding) -> Vec<Region> {
 
 /// The bindings of `old` that `new` does not have, or whose roles say something else, and the
 /// reverse.
-fn changed_bindings<'s>(old: &'s PolicySet, new: &'s PolicySet) -> (Vec<&'s BoundRole>, Vec<&'s BoundRole>) {
+pub(crate) fn changed_bindings<'s>(
+    old: &'s PolicySet,
+    new: &'s PolicySet,
+) -> (Vec<&'s BoundRole>, Vec<&'s BoundRole>) {
     let key = |bound: &'s BoundRole| (bound.binding.namespace.as_str(), bound.binding.name.as_str());
     let is_same = |one: &BoundRole, other: &BoundRole| {
         let roles = match (&one.role, &other.role) {
@@ -284,14 +282,19 @@ fn changed_bindings<'s>(old: &'s PolicySet, new: &'s PolicySet) -> (Vec<&'s Boun
         };
         roles && (Arc::ptr_eq(&one.binding, &other.binding) || one.binding == other.binding)
     };
-    let by_key = |set: &'s PolicySet| -> HashMap<_, &'s BoundRole> {
-        set.bindings.iter().map(|bound| (key(bound), bound)).collect()
+    let by_key = |bindings: &[&'s BoundRole]| -> HashMap<_, &'s BoundRole> {
+        bindings.iter().map(|bound| (key(bound), *bound)).collect()
     };
-    let without = |set: &'s PolicySet, others: &HashMap<_, &'s BoundRole>| {
-        let bindings = set.bindings.iter();
+    let without = |bindings: &[&'s BoundRole], others: &HashMap<_, &'s BoundRole>| {
+        let bindings = bindings.iter().copied();
         bindings
             .filter(|bound| !others.get(&key(bound)).is_some_and(|other| is_same(bound, other)))
             .collect()
     };
-    (without(old, &by_key(new)), without(new, &by_key(old)))
+    let of_old: Vec<&BoundRole> = old.bindings.not_shared_with(&new.bindings).collect();
+    let of_new: Vec<&BoundRole> = new.bindings.not_shared_with(&old.bindings).collect();
+    (
+        without(&of_old, &by_key(&of_new)),
+        without(&of_new, &by_key(&of_old)),
+    )
 }

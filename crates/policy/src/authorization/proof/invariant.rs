@@ -1,11 +1,10 @@
 //! Whether what an AuthorizationInvariant forbids is allowed to anybody.
 
-use std::collections::HashSet;
-
-use super::difference::Changed;
+use super::difference::{Changed, changed_bindings};
 use super::pieces::{Pieces, everything_of};
 use super::region::{ProofLimitError, Region, WorkLimit};
-use crate::authorization::{AuthorizationInvariant, Binding, PolicySet};
+use crate::authorization::index::BoundRole;
+use crate::authorization::{AuthorizationInvariant, PolicySet};
 use crate::engine::{Attributes, Cause, Decision, Time, Validity};
 
 /// The most breaches of one invariant that are listed, each by another object.
@@ -118,15 +117,16 @@ impl<'s> InvariantProof<'s> {
     /// A binding that may grant what `invariant` forbids, by a role that is not known; of a change, one
     /// that was not there before.
     fn unknown_grant(&self, invariant: &AuthorizationInvariant) -> Result<Option<String>, ProofLimitError> {
-        let set = self.new.set();
         let forbidden = self.new.forbidden_by(invariant)?;
-        let roles: HashSet<(&str, &str)> = set.roles().iter().map(|role| role.key()).collect();
-        let before = self.old.as_ref().map(|old| old.set().bindings());
-        let before: HashSet<*const Binding> = before.into_iter().flatten().map(std::ptr::from_ref).collect();
-        let unknown = set.bindings().find(|binding| {
-            let grants = || forbidden.iter().flat_map(|within| everything_of(binding, within));
-            let is_unknown = !roles.contains(&binding.role_key());
-            is_unknown && !before.contains(&std::ptr::from_ref(*binding)) && grants().next().is_some()
+        let set = self.new.set();
+        let bindings: Vec<&BoundRole> = match &self.old {
+            Some(old) => changed_bindings(old.set(), set).1,
+            None => set.bindings.iter().collect(),
+        };
+        let unknown = bindings.into_iter().filter(|bound| bound.role.is_none());
+        let unknown = unknown.map(|bound| &*bound.binding).find(|binding| {
+            let mut grants = forbidden.iter().flat_map(|within| everything_of(binding, within));
+            grants.next().is_some()
         });
         Ok(unknown.map(|binding| {
             let (role, name) = (&binding.role, &binding.name);
@@ -183,7 +183,7 @@ impl<'s> InvariantProof<'s> {
         };
         let Some(old) = &self.old else {
             for within in forbidden {
-                add(within, self.new.allowing(within));
+                add(within, self.new.allowing(within)?);
             }
             return Ok(starts);
         };
@@ -192,7 +192,7 @@ impl<'s> InvariantProof<'s> {
             add(within, changed.added_allows.clone());
             for undenied in &changed.removed_denies {
                 if let Some(within) = within.intersection(undenied) {
-                    add(&within, self.new.allowing(&within));
+                    add(&within, self.new.allowing(&within)?);
                 }
             }
         }
@@ -204,7 +204,7 @@ impl<'s> InvariantProof<'s> {
         let denying = pieces.denying(within)?;
         let denying: Vec<&Region> = denying.iter().collect();
         let mut allowed = Vec::new();
-        for allows in pieces.allowing(within) {
+        for allows in pieces.allowing(within)? {
             if let Some(both) = within.intersection(&allows) {
                 allowed.extend(both.without(&denying, self.limit)?);
             }

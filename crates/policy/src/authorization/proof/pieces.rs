@@ -1,5 +1,6 @@
 //! What each rule allows and denies, as regions.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -27,9 +28,16 @@ pub(crate) struct Pieces<'s> {
     limit: WorkLimit<'s>,
 }
 
-/// What an AuthorizationPolicy says, to whomever, and to whom.
+/// An AuthorizationPolicy, and what it says once that is asked for.
 pub(crate) struct PolicyPieces<'s> {
+    set: &'s PolicySet,
     pub(crate) policy: &'s AuthorizationPolicy,
+    regions: OnceCell<PolicyRegions>,
+}
+
+/// What an AuthorizationPolicy says, to whomever, and to whom.
+#[derive(PartialEq)]
+struct PolicyRegions {
     requests: Vec<Region>,
     callers: Vec<Region>,
 }
@@ -49,14 +57,10 @@ impl<'s> Pieces<'s> {
                     .or_insert_with(|| role.rules.iter().flat_map(of_role_rule).collect());
             }
         }
-        let mut policies = Vec::new();
-        for policy in enforced {
-            limit.in_time()?;
-            policies.push(PolicyPieces::new(set, policy));
-        }
+        limit.in_time()?;
         Ok(Self {
             never_denied: never_denied(set.never_deny()),
-            policies,
+            policies: enforced.map(|policy| PolicyPieces::new(set, policy)).collect(),
             roles,
             set,
             limit,
@@ -67,32 +71,50 @@ impl<'s> Pieces<'s> {
     pub(crate) fn policies_besides<'p>(
         &'p self,
         others: &'p Pieces<'_>,
-    ) -> impl Iterator<Item = &'p PolicyPieces<'s>> {
+    ) -> Result<Vec<&'p PolicyPieces<'s>>, ProofLimitError> {
         let known: HashMap<&str, &PolicyPieces<'_>> = others
             .policies
             .iter()
             .map(|pieces| (pieces.policy.name.as_str(), pieces))
             .collect();
         let is_same_protection = self.never_denied == others.never_denied;
-        self.policies.iter().filter(move |own| {
-            let same = known
-                .get(own.policy.name.as_str())
-                .filter(|other| own.says_the_same_as(other));
-            same.is_none() || own.policy.effect == Effect::Deny && !is_same_protection
-        })
+        let have_same_namespaces = self.set.resolves_as(others.set);
+        let mut different = Vec::new();
+        for own in &self.policies {
+            self.limit.in_time()?;
+            let same = known.get(own.policy.name.as_str()).filter(|other| {
+                let is_same_object = have_same_namespaces && std::ptr::eq(own.policy, other.policy);
+                is_same_object || own.says_the_same_as(other)
+            });
+            if same.is_none() || own.policy.effect == Effect::Deny && !is_same_protection {
+                different.push(own);
+            }
+        }
+        Ok(different)
+    }
+
+    /// What the policies of `effect` say of `within`.
+    fn add_policies(
+        &self,
+        effect: Effect,
+        within: &Region,
+        regions: &mut Vec<Region>,
+    ) -> Result<(), ProofLimitError> {
+        for policy in self.policies.iter().filter(|one| one.policy.effect == effect) {
+            self.limit.in_time()?;
+            policy.add_within(within, regions);
+        }
+        Ok(())
     }
 
     /// What is allowed of `within`, Denies aside: the rules that meet it.
-    pub(crate) fn allowing(&self, within: &Region) -> Vec<Region> {
+    ///
+    /// # Errors
+    /// The limit is reached.
+    pub(crate) fn allowing(&self, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
         let mut regions = self.granting(self.set.bindings.iter(), within);
-        for policy in self
-            .policies
-            .iter()
-            .filter(|policy| policy.policy.effect == Effect::Allow)
-        {
-            policy.add_within(within, &mut regions);
-        }
-        regions
+        self.add_policies(Effect::Allow, within, &mut regions)?;
+        Ok(regions)
     }
 
     /// What `bindings` allow of `within`.
@@ -154,13 +176,7 @@ impl<'s> Pieces<'s> {
     /// What is denied of `within`.
     pub(crate) fn denying(&self, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
         let mut regions = Vec::new();
-        for policy in self
-            .policies
-            .iter()
-            .filter(|policy| policy.policy.effect == Effect::Deny)
-        {
-            policy.add_within(within, &mut regions);
-        }
+        self.add_policies(Effect::Deny, within, &mut regions)?;
         self.deniable(regions)
     }
 
@@ -260,7 +276,73 @@ fn in_namespace(rule: &Region, namespace: &str) -> Option<Region> {
 // === impl PolicyPieces ===
 
 impl<'s> PolicyPieces<'s> {
-    fn new(set: &PolicySet, policy: &'s AuthorizationPolicy) -> Self {
+    const fn new(set: &'s PolicySet, policy: &'s AuthorizationPolicy) -> Self {
+        Self {
+            set,
+            policy,
+            regions: OnceCell::new(),
+        }
+    }
+
+    fn regions(&self) -> &PolicyRegions {
+        self.regions
+            .get_or_init(|| PolicyRegions::new(self.set, self.policy))
+    }
+
+    /// Whether the words of a rule may meet those of `within`: seen without making what the policy says.
+    fn may_meet(&self, within: &Region) -> bool {
+        let effect = self.policy.effect;
+        let [verbs, groups, resources] =
+            [Side::Verb, Side::ApiGroup, Side::Resource].map(|side| within.side(side));
+        let is_requested = |texts: &TextSet| effect == Effect::Deny && texts.contains(WildcardSet::ALL);
+        let has_word = |texts: &TextSet, words: &WildcardSet| {
+            let mut words = words.as_slice().iter();
+            is_requested(texts) || words.any(|word| word == WildcardSet::ALL || texts.contains(word))
+        };
+        let has_resource = |pattern: &ResourcePattern| match pattern {
+            ResourcePattern::Everything | ResourcePattern::Subresource(Wildcard::Any, _) => true,
+            ResourcePattern::Resource(name) | ResourcePattern::Subresource(Wildcard::Named(name), _) => {
+                resources.contains(name)
+            }
+        };
+        let meets = |rule: &ResourceRule| {
+            (is_requested(resources) || rule.resources.iter().any(has_resource))
+                && has_word(groups, &rule.api_groups)
+                && has_word(verbs, &rule.verbs)
+        };
+        match within.is_path {
+            true => !self.policy.non_resource_rules.is_empty(),
+            false => self.policy.resource_rules.iter().any(meets),
+        }
+    }
+
+    fn says_the_same_as(&self, other: &PolicyPieces<'_>) -> bool {
+        self.policy.effect == other.policy.effect && self.regions() == other.regions()
+    }
+
+    fn add_within(&self, within: &Region, regions: &mut Vec<Region>) {
+        if !self.may_meet(within) {
+            return;
+        }
+        let PolicyRegions { requests, callers } = self.regions();
+        let requests: Vec<&Region> = requests
+            .iter()
+            .filter(|requests| requests.meets(within))
+            .collect();
+        if requests.is_empty() {
+            return;
+        }
+        for caller in callers {
+            let of_caller = requests.iter().filter_map(|requests| requests.by(caller));
+            regions.extend(of_caller.filter(|region| region.meets(within)));
+        }
+    }
+}
+
+// === impl PolicyRegions ===
+
+impl PolicyRegions {
+    fn new(set: &PolicySet, policy: &AuthorizationPolicy) -> Self {
         let resources = policy
             .resource_rules
             .iter()
@@ -287,28 +369,6 @@ impl<'s> PolicyPieces<'s> {
         Self {
             callers: callers(policy),
             requests,
-            policy,
-        }
-    }
-
-    fn says_the_same_as(&self, other: &PolicyPieces<'_>) -> bool {
-        self.policy.effect == other.policy.effect
-            && self.requests == other.requests
-            && self.callers == other.callers
-    }
-
-    fn add_within(&self, within: &Region, regions: &mut Vec<Region>) {
-        let requests: Vec<&Region> = self
-            .requests
-            .iter()
-            .filter(|requests| requests.meets(within))
-            .collect();
-        if requests.is_empty() {
-            return;
-        }
-        for caller in &self.callers {
-            let of_caller = requests.iter().filter_map(|requests| requests.by(caller));
-            regions.extend(of_caller.filter(|region| region.meets(within)));
         }
     }
 }
