@@ -134,8 +134,8 @@ pub(crate) fn complain_in_lines(what: &Lines) {
     let _ = write!(std::io::stderr(), "portcullis: {what}");
 }
 
-/// How often it is said.
-const EVERY: Duration = Duration::from_millis(200);
+/// How often the line is written.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// One line on standard error that is written over; none where that is no terminal.
 pub(crate) struct ProgressLine {
@@ -153,7 +153,11 @@ impl ProgressLine {
 
     /// Says how far the work is, unless that was said just before.
     pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
-        if !self.is_terminal || self.shown.is_some_and(|shown| shown.elapsed() < EVERY) {
+        if !self.is_terminal
+            || self
+                .shown
+                .is_some_and(|shown| shown.elapsed() < PROGRESS_INTERVAL)
+        {
             return;
         }
         self.shown = Some(Instant::now());

@@ -79,8 +79,8 @@ struct LogEvidence {
     seen: LogTotals,
 }
 
-/// So many broken lines are named one by one.
-const MOST_NAMED: usize = 10;
+/// How many broken lines are reported one by one.
+const MAX_BROKEN_LINES_SHOWN: usize = 10;
 
 // === impl Suggest ===
 
@@ -133,13 +133,13 @@ impl Suggest {
             },
             &mut |number, why| {
                 broken += 1;
-                if broken <= MOST_NAMED {
+                if broken <= MAX_BROKEN_LINES_SHOWN {
                     output::complain(format_args!("warning: {file}:{number}: skipped: {why}"));
                 }
             },
         )?;
-        if broken > MOST_NAMED {
-            let more = broken - MOST_NAMED;
+        if broken > MAX_BROKEN_LINES_SHOWN {
+            let more = broken - MAX_BROKEN_LINES_SHOWN;
             output::complain(format_args!("warning: {file}: {more} more lines were skipped"));
         }
         if lines == 0 && broken > 0 {
@@ -177,7 +177,7 @@ impl Suggest {
         if usage.is_full() {
             return Err(CommandError::Usage(format!(
                 "the logs have more than {} different requests: name fewer of them, or set `--max-names`",
-                usage::MOST_REQUESTS
+                usage::MAX_REQUESTS
             )));
         }
         Ok(())

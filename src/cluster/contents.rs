@@ -47,9 +47,9 @@ struct KnownContents {
     swept: usize,
 }
 
-/// So many more than twice those that were left there may be before it is looked again which of
-/// them nobody has.
-const FEW: usize = 1_000;
+/// How many contents may be added, beyond twice those that the last sweep left, before the next
+/// sweep removes the unused ones.
+const SWEEP_AFTER_OBJECTS: usize = 1_000;
 
 // === impl SharedContents ===
 
@@ -147,7 +147,7 @@ impl KnownContents {
     fn note(&mut self, content: &Arc<GoodContent>) {
         self.contents
             .insert(key(&content.digest), Arc::downgrade(content));
-        if self.contents.len() > 2 * self.swept + FEW {
+        if self.contents.len() > 2 * self.swept + SWEEP_AFTER_OBJECTS {
             self.contents.retain(|_, content| content.strong_count() > 0);
             self.contents.shrink_to(2 * self.contents.len());
             self.swept = self.contents.len();
@@ -234,9 +234,9 @@ mod tests {
     #[test]
     fn what_nobody_has_any_more_is_not_kept() {
         let contents = SharedContents::default();
-        for number in 0..3 * FEW {
+        for number in 0..3 * SWEEP_AFTER_OBJECTS {
             read(&contents, "east", received("a", &format!("user-{number}")));
         }
-        assert!(contents.known().contents.len() <= FEW + 1);
+        assert!(contents.known().contents.len() <= SWEEP_AFTER_OBJECTS + 1);
     }
 }

@@ -213,12 +213,11 @@ pub struct Budget<'b> {
     pub(crate) until_look: u64,
 }
 
-/// How many steps are made between two looks at the deadline: a tenth of a
-/// millisecond, or a few.
-pub(crate) const LOOK: u64 = 50_000;
+/// The steps between two checks of the deadline: a tenth of a millisecond, or a few.
+pub(crate) const STEPS_BETWEEN_DEADLINE_CHECKS: u64 = 50_000;
 
 /// The steps that a round of a loop counts for.
-pub(crate) const ROUND: u64 = LOOK / 100;
+pub(crate) const ROUND: u64 = STEPS_BETWEEN_DEADLINE_CHECKS / 100;
 
 /// How many steps a unit of cost pays for. Steps beyond what the cost of an
 /// expression pays for are added to its cost, so that the limit of the cost
@@ -247,7 +246,7 @@ impl<'b> Budget<'b> {
             bytes: MAX_EVALUATION_BYTES,
             needs_more: None,
             expired: None,
-            until_look: LOOK,
+            until_look: STEPS_BETWEEN_DEADLINE_CHECKS,
         }
     }
 
@@ -360,7 +359,7 @@ impl<'b> CompileBudget<'b> {
         Self {
             steps: Cell::new(MAX_COMPILE_STEPS),
             bytes: Cell::new(MAX_COMPILED_BYTES),
-            until_look: Cell::new(LOOK),
+            until_look: Cell::new(STEPS_BETWEEN_DEADLINE_CHECKS),
             expired: None,
         }
     }
@@ -402,7 +401,7 @@ impl<'b> CompileBudget<'b> {
     }
 
     fn look(&self) -> Result<(), Exhaustion> {
-        self.until_look.set(LOOK);
+        self.until_look.set(STEPS_BETWEEN_DEADLINE_CHECKS);
         if self.expired.is_some_and(|expired| expired()) {
             // Whatever is compiled next ends at once.
             self.until_look.set(0);

@@ -22,7 +22,10 @@ use super::error::EvalError;
 use super::program::{ListNode, MapEntry, Node, ObjectNode, Program};
 use super::regex::Meter;
 use super::value::{Entries, Key, List, Text, Value};
-use crate::cost::{BYTES_PER_STEP, Budget, FREE_STEPS, LONG, LOOK, ROUND, STEPS_PER_NODE, STEPS_PER_UNIT};
+use crate::cost::{
+    BYTES_PER_STEP, Budget, FREE_STEPS, LONG, ROUND, STEPS_BETWEEN_DEADLINE_CHECKS, STEPS_PER_NODE,
+    STEPS_PER_UNIT,
+};
 use crate::program::{Activation, Variable};
 
 /// One evaluation under way.
@@ -279,7 +282,7 @@ impl<'a> Evaluation<'_, 'a> {
 
     #[cold]
     fn look(&mut self) -> Result<(), EvalError> {
-        self.until_look = LOOK;
+        self.until_look = STEPS_BETWEEN_DEADLINE_CHECKS;
         if self.unpaid() > self.limit {
             self.charge(self.unpaid())?;
         }

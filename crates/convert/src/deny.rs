@@ -29,7 +29,7 @@ use portcullis_policy::field::FieldPath;
 use portcullis_policy::manifest::ValidatedObject;
 
 /// The most matchConditions that a ValidatingAdmissionPolicy may have.
-const MOST_CONDITIONS: usize = 64;
+const MAX_MATCH_CONDITIONS: usize = 64;
 
 /// Converts the policy that `document` is.
 pub(crate) fn convert(document: &Document, never_deny: &NeverDeny) -> Conversion {
@@ -57,9 +57,9 @@ pub(crate) fn convert(document: &Document, never_deny: &NeverDeny) -> Conversion
             1 => policy.name.clone(),
             _ => format!("{}-{index}", policy.name),
         };
-        if parts.conditions.len() > MOST_CONDITIONS {
+        if parts.conditions.len() > MAX_MATCH_CONDITIONS {
             let reason = format!(
-                "it would need {} matchConditions, and a ValidatingAdmissionPolicy has {MOST_CONDITIONS} at most",
+                "it would need {} matchConditions, and a ValidatingAdmissionPolicy has {MAX_MATCH_CONDITIONS} at most",
                 parts.conditions.len()
             );
             made.refuse(document, &spec.field("conditions"), reason);

@@ -24,9 +24,9 @@ pub(crate) const NAME: &str = "portcullis";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// The most results that a report has: it is one object in etcd.
-const MOST_RESULTS: usize = 1000;
+const MAX_RESULTS: usize = 1000;
 /// The longest message in one, in bytes.
-const MESSAGE_BYTES: usize = 1 << 10;
+const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
 /// What is reported, gravest first.
 const REPORTED: [ScanOutcome; 4] = [
@@ -69,7 +69,7 @@ impl OpenReports {
         report.summary.count(finding.result);
         let sorts = REPORTED.iter().zip(&mut report.results);
         let kept = sorts.filter(|(sort, _)| **sort == finding.result);
-        for (_, kept) in kept.filter(|(_, kept)| kept.len() < MOST_RESULTS) {
+        for (_, kept) in kept.filter(|(_, kept)| kept.len() < MAX_RESULTS) {
             kept.push(finding.clone());
         }
     }
@@ -84,7 +84,7 @@ impl OpenReports {
 
 impl NamespaceReport {
     fn object(&self, namespace: &str, at: (i64, u32)) -> Value {
-        let results = self.results.iter().flatten().take(MOST_RESULTS);
+        let results = self.results.iter().flatten().take(MAX_RESULTS);
         let results: Vec<Value> = results.map(|finding| open_report_result(finding, at)).collect();
         let labels = json!({MANAGED_BY: NAME});
         let (kind, metadata) = match namespace {
@@ -100,7 +100,7 @@ impl NamespaceReport {
             "metadata": metadata,
             "source": NAME,
             "configuration": {"limits": {
-                "maxResults": MOST_RESULTS,
+                "maxResults": MAX_RESULTS,
                 "statusFilter": REPORTED.map(ScanOutcome::as_str),
             }},
             "summary": self.summary,
@@ -146,7 +146,7 @@ fn open_report_result(finding: &ScanFinding, (seconds, nanos): (i64, u32)) -> Va
         "scored": finding.result != ScanOutcome::Warn,
         "timestamp": {"seconds": seconds, "nanos": nanos},
         "resources": [resource],
-        "message": truncate(&finding.message, MESSAGE_BYTES),
+        "message": truncate(&finding.message, MAX_MESSAGE_BYTES),
         "properties": properties,
     })
 }
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn a_report_has_what_is_gravest_and_counts_the_rest() {
         let mut reports = OpenReports::new(Time::UNIX_EPOCH);
-        for _ in 0..MOST_RESULTS {
+        for _ in 0..MAX_RESULTS {
             reports.add(&finding("shop", ScanOutcome::Skip));
             reports.add(&finding("shop", ScanOutcome::Warn));
         }
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(shop["kind"], "Report");
         assert_eq!(shop["metadata"]["namespace"], "shop");
         let results = shop["results"].as_array().unwrap();
-        assert_eq!(results.len(), MOST_RESULTS);
+        assert_eq!(results.len(), MAX_RESULTS);
         assert_eq!(results[0]["result"], "fail");
         assert!(results[1..].iter().all(|result| result["result"] == "warn"));
         assert_eq!(

@@ -11,7 +11,7 @@ use crate::config::files;
 use portcullis_policy::explain::logged::LoggedDecision;
 
 /// The most different requests that are kept in memory.
-pub(crate) const MOST_REQUESTS: usize = 1_000_000;
+pub(crate) const MAX_REQUESTS: usize = 1_000_000;
 
 /// What users were allowed, by their names.
 #[derive(Debug, Default)]
@@ -171,7 +171,7 @@ impl AllowedRequests {
 
     /// Whether there are more different requests than are kept.
     pub(crate) const fn is_full(&self) -> bool {
-        self.requests > MOST_REQUESTS
+        self.requests > MAX_REQUESTS
     }
 }
 
@@ -300,7 +300,7 @@ impl UsedNames {
 }
 
 /// The longest line that is read. The gateway writes none of a tenth of this.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// What becomes of each line of the file at `path`, or of standard input for `-`: `decision` gets
 /// its number, from 1, and what it says, `broken` that of a line that says nothing, and why.
@@ -325,7 +325,7 @@ pub(crate) fn read_log(
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let read = (&mut input).take(MOST_BYTES).read_until(b'\n', &mut line);
+        let read = (&mut input).take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
         if read.map_err(unreadable)? == 0 {
             break;
         }
@@ -336,7 +336,7 @@ pub(crate) fn read_log(
             )));
         }
         let is_whole = line.ends_with(b"\n");
-        if !is_whole && line.len() as u64 == MOST_BYTES {
+        if !is_whole && line.len() as u64 == MAX_LINE_BYTES {
             skip_line(&mut input).map_err(unreadable)?;
             broken(number, "longer than any line of a decision log");
         } else if !line.trim_ascii().is_empty() {

@@ -14,11 +14,11 @@ use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
 use crate::cluster::weight::LeftOutObjects;
 
-/// So many objects do not vanish at once between two lists, where they are more than half of
-/// their kind.
-const MANY: usize = 100;
+/// When more objects than this, and more than half of their kind, are gone from one list to the
+/// next, the removal needs further evidence.
+const MASS_REMOVAL_OBJECTS: usize = 100;
 
-/// What speaks for it that a kind is not served any more.
+/// The evidence that a kind is not served any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AbsenceEvidence {
     /// The API server lists its groups, and has neither the kind nor a definition of it.
@@ -138,7 +138,7 @@ impl StoredKinds {
         if let Some(before) = self.kinds.get(kind).and_then(|objects| objects.doubt.as_ref()) {
             return Some(before.clone());
         }
-        let is_much = gone > MANY && gone * 2 > known;
+        let is_much = gone > MASS_REMOVAL_OBJECTS && gone * 2 > known;
         is_much.then(|| {
             Doubt(format!(
                 "the list lacks {gone} of the {known} objects that are known"
@@ -162,7 +162,7 @@ impl StoredKinds {
             AbsenceEvidence::Undefined => Some(Doubt(format!(
                 "it is not served any more, {known}, and CustomResourceDefinitions may not be listed"
             ))),
-            AbsenceEvidence::Proven if count > MANY => {
+            AbsenceEvidence::Proven if count > MASS_REMOVAL_OBJECTS => {
                 Some(Doubt(format!("it is not served any more, and {known}")))
             }
             AbsenceEvidence::Proven => None,

@@ -264,8 +264,8 @@ pub(crate) enum UnsavedNames {
     Some(BTreeSet<Name>),
 }
 
-/// Where more than so many objects changed, all are saved.
-const FEW: usize = 1_000;
+/// Up to this many changes are saved one by one; with more, all objects are saved.
+const MAX_CHANGED_OBJECTS: usize = 1_000;
 
 /// The objects whose names have one hash.
 #[derive(Default)]
@@ -399,7 +399,7 @@ impl UnsavedNames {
     fn note(&mut self, name: &Name) {
         if let Self::Some(names) = self {
             names.insert(name.clone());
-            if names.len() > FEW {
+            if names.len() > MAX_CHANGED_OBJECTS {
                 *self = Self::Any;
             }
         }

@@ -63,8 +63,8 @@ spec:
   resourceRules: [{verbs: [delete], apiGroups: [apps], resources: [deployments], namespaces: [shop]}]
 ";
 
-/// So that the pictures do not outweigh the program.
-const MOST_BYTES: usize = 150 << 10;
+/// Keeps the pictures smaller than the program.
+const MAX_PICTURE_BYTES: usize = 150 << 10;
 
 impl Picture {
     /// In light, of the view of this name.
@@ -96,7 +96,7 @@ fn each_view_has_its_picture() {
     for Picture { name, .. } in PICTURES {
         let bytes = std::fs::read(folder().join(format!("{name}.png"))).unwrap();
         assert!(bytes.starts_with(b"\x89PNG"), "{name}");
-        assert!(bytes.len() <= MOST_BYTES, "{name}: {} bytes", bytes.len());
+        assert!(bytes.len() <= MAX_PICTURE_BYTES, "{name}: {} bytes", bytes.len());
         assert!(page.contains(&format!("(console/{name}.png)")), "{name}");
     }
 }

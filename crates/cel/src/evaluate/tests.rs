@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Evaluation;
 use crate::cost::PER_EXPRESSION;
-use crate::cost::{Budget, FREE_STEPS, LOOK, MAX_EVALUATION_BYTES, STEPS_PER_UNIT};
+use crate::cost::{Budget, FREE_STEPS, MAX_EVALUATION_BYTES, STEPS_BETWEEN_DEADLINE_CHECKS, STEPS_PER_UNIT};
 use crate::environment::{Environment, Version};
 use crate::error::EvalError;
 use crate::function::Overload;
@@ -135,7 +135,7 @@ fn measure(overload: &Arc<Overload>, arguments: &[Value<'static>], expired: bool
         per_expression: PER_EXPRESSION,
         remaining: PER_EXPRESSION,
         steps: 0,
-        until_look: LOOK,
+        until_look: STEPS_BETWEEN_DEADLINE_CHECKS,
         bytes: MAX_EVALUATION_BYTES,
         needs_more: None,
         expired: Some(&look),
@@ -194,7 +194,7 @@ fn every_function_counts_its_work_and_checks_the_deadline() {
         if steps > most && !refused {
             faults.push(format!("{name}: {steps} steps, beyond what any cost pays for"));
         }
-        if looks == 0 && steps >= LOOK && !refused {
+        if looks == 0 && steps >= STEPS_BETWEEN_DEADLINE_CHECKS && !refused {
             faults.push(format!("{name}: {steps} steps without a look at the deadline"));
         }
         if looks > 0 {

@@ -12,7 +12,7 @@ use crate::types::Type;
 use crate::value::{Key, Map, Value};
 
 /// At least as many digits as distinguish two doubles.
-const MOST_PRECISION: usize = 1000;
+const MAX_PRECISION: usize = 1000;
 
 pub(crate) fn format<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(format), Value::List(values)] = arguments else {
@@ -121,7 +121,7 @@ fn clause<'f>(
 }
 
 /// How deep a value may nest that `%s` writes.
-const MOST_LEVELS: usize = 128;
+const MAX_LEVELS: usize = 128;
 
 /// `.2` and its like.
 fn precision(format: &str) -> Result<(usize, &str), EvalError> {
@@ -144,9 +144,9 @@ fn precision(format: &str) -> Result<(usize, &str), EvalError> {
         ))
     })?;
     match usize::try_from(precision) {
-        Ok(precision) if precision <= MOST_PRECISION => Ok((precision, rest)),
+        Ok(precision) if precision <= MAX_PRECISION => Ok((precision, rest)),
         _ => Err(imprecise(&format!(
-            "precision {precision} exceeds maximum allowed precision {MOST_PRECISION}"
+            "precision {precision} exceeds maximum allowed precision {MAX_PRECISION}"
         ))),
     }
 }
@@ -159,7 +159,7 @@ fn imprecise(why: &str) -> EvalError {
 
 fn string(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, level: usize) -> Result<(), EvalError> {
     out.own.work(1)?;
-    if level > MOST_LEVELS {
+    if level > MAX_LEVELS {
         return Err(EvalError::failed("the value to be formatted nests too deep"));
     }
     match value {

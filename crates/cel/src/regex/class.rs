@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use super::parser::{PatternParser, skip, until};
 use super::{Code, CompileFault, atom};
 
-/// How many ranges are gathered before they are put in order.
-const MANY: usize = 1 << 12;
+/// The most ranges that are collected before they are sorted and merged.
+const MAX_UNSORTED_RANGES: usize = 1 << 12;
 
 const DIGIT: &[(u32, u32)] = &[(0x30, 0x39)];
 const SPACE: &[(u32, u32)] = &[(0x9, 0xA), (0xC, 0xD), (0x20, 0x20)];
@@ -23,7 +23,7 @@ impl<'p> PatternParser<'p, '_> {
         }
         let mut ranges = Ranges::default();
         let mut first = true;
-        let mut many = MANY;
+        let mut many = MAX_UNSORTED_RANGES;
         while first || !after.starts_with(']') {
             first = false;
             let before = ranges.len();
@@ -31,7 +31,7 @@ impl<'p> PatternParser<'p, '_> {
             self.work(1 + ranges.len().saturating_sub(before))?;
             if ranges.len() > many {
                 ranges = ranges.tidy();
-                many = MANY.max(2 * ranges.len());
+                many = MAX_UNSORTED_RANGES.max(2 * ranges.len());
             }
         }
         let ranges = ranges.tidy();

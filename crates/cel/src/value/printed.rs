@@ -7,10 +7,10 @@ use super::{Duration, Opaque, Timestamp, Value};
 use crate::authorize::CheckStage;
 
 /// How deep a value is printed: what is nested deeper, a message does not need.
-const MOST_LEVELS: usize = 16;
+const MAX_LEVELS: usize = 16;
 
 /// How much of a value is printed: a message is no place for a whole object.
-const MOST_BYTES: usize = 4 << 10;
+const MAX_BYTES: usize = 4 << 10;
 
 impl Value<'_> {
     /// The type that holds it upstream.
@@ -66,7 +66,7 @@ impl Opaque<'_> {
 
 /// Writing to text does not fail.
 fn print(value: &Value<'_>, text: &mut String, level: usize) {
-    if level > MOST_LEVELS || text.len() > MOST_BYTES {
+    if level > MAX_LEVELS || text.len() > MAX_BYTES {
         return text.push('…');
     }
     let _ = match value {
@@ -78,7 +78,7 @@ fn print(value: &Value<'_>, text: &mut String, level: usize) {
         Value::Double(double) => write!(text, "{}", printed_double(*double)),
         Value::String(own) => write!(text, "{}", first_of(own)),
         Value::Bytes(bytes) => {
-            let bytes = bytes.iter().take(MOST_BYTES).map(u8::to_string);
+            let bytes = bytes.iter().take(MAX_BYTES).map(u8::to_string);
             write!(text, "[{}]", bytes.collect::<Vec<_>>().join(" "))
         }
         Value::Duration(duration) => write!(text, "{}", printed_duration(*duration)),
@@ -88,7 +88,7 @@ fn print(value: &Value<'_>, text: &mut String, level: usize) {
             for (position, item) in list.items().enumerate() {
                 text.push_str(if position > 0 { ", " } else { "" });
                 print(&item, text, level + 1);
-                if text.len() > MOST_BYTES {
+                if text.len() > MAX_BYTES {
                     break;
                 }
             }
@@ -101,7 +101,7 @@ fn print(value: &Value<'_>, text: &mut String, level: usize) {
                 print(&key, text, level + 1);
                 text.push_str(": ");
                 print(&item, text, level + 1);
-                if text.len() > MOST_BYTES {
+                if text.len() > MAX_BYTES {
                     break;
                 }
             }
@@ -120,7 +120,7 @@ fn print(value: &Value<'_>, text: &mut String, level: usize) {
 
 /// The beginning of `text`, at most a message's worth of it.
 fn first_of(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(MOST_BYTES)).unwrap_or(text)
+    text.get(..text.floor_char_boundary(MAX_BYTES)).unwrap_or(text)
 }
 
 /// With an exponent below 10⁻⁴ and from 10²¹ on.
@@ -231,9 +231,9 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_bounded() {
-        let long = "é".repeat(MOST_BYTES);
+        let long = "é".repeat(MAX_BYTES);
         let many = Value::list(vec![Value::string(&*long); 1000]);
-        assert!(many.printed().len() < 2 * MOST_BYTES + 100);
+        assert!(many.printed().len() < 2 * MAX_BYTES + 100);
         let deep = (0..100).fold(Value::Null, |value, _| Value::list(vec![value]));
         assert!(deep.printed().contains('…'));
     }

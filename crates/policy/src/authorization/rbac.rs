@@ -136,7 +136,7 @@ impl<'o, R: Borrow<Role>> RoleResolver<'o, R> {
 // Whether a subject of a binding is the user who asks (`appliesToUser` of
 // `pkg/registry/rbac/validation/rule.go`).
 
-const FEW_COMPARISONS: usize = 256;
+const MAX_UNINDEXED_COMPARISONS: usize = 256;
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
 /// Whether `subject` is `user`. `namespace` is that of the binding, empty for a
@@ -161,7 +161,7 @@ pub fn subject_applies(subject: &Subject, user: &User<'_>, namespace: &str) -> b
 #[must_use]
 pub fn applying_subject(subjects: &[Subject], user: &User<'_>, namespace: &str) -> Option<usize> {
     // Many subjects and many groups are not each compared with each.
-    if subjects.len().saturating_mul(user.groups.len()) <= FEW_COMPARISONS {
+    if subjects.len().saturating_mul(user.groups.len()) <= MAX_UNINDEXED_COMPARISONS {
         return subjects
             .iter()
             .position(|subject| subject_applies(subject, user, namespace));

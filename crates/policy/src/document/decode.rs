@@ -111,7 +111,7 @@ impl Document {
 }
 
 /// The most values of a wrong type that one run reports. Each costs a pass over the document.
-const MOST_FAILURES: usize = 16;
+const MAX_FAILURES: usize = 16;
 
 /// Reads the part at `path`. serde stops at the first value of a wrong type:
 /// to tell of all, that value is left out and the rest is read again.
@@ -124,7 +124,7 @@ fn decode<T: DeserializeOwned>(document: &Document, path: &FieldPath, faults: &m
     let mut rest = document.clone();
     while let Err((at, failure)) = &attempt.decoded {
         // What is missing only because it was left out has been reported.
-        if failures.len() < MOST_FAILURES && (failures.is_empty() || failure.kind != FaultKind::Required) {
+        if failures.len() < MAX_FAILURES && (failures.is_empty() || failure.kind != FaultKind::Required) {
             failures.push(Fault::error(
                 document.place(at.clone()),
                 failure.kind,

@@ -6,7 +6,7 @@
 //! every place at which it goes on elsewhere than right behind what is before it.
 
 /// The most places of one text that are remembered: no expression has so many lines.
-const MOST_JUMPS: usize = 10_000;
+const MAX_JUMPS: usize = 10_000;
 
 /// Where the characters of one text stand.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -106,7 +106,7 @@ impl LayoutRecorder {
 
     /// The byte `at` of the text comes from `line` and `column`, both from 0.
     pub(crate) fn read_from(&mut self, at: usize, line: u32, column: usize) {
-        if self.goes_on(at, line, column) || self.layout.jumps.len() > MOST_JUMPS {
+        if self.goes_on(at, line, column) || self.layout.jumps.len() > MAX_JUMPS {
             return;
         }
         let is_first = !std::mem::replace(&mut self.is_begun, true);
@@ -115,7 +115,7 @@ impl LayoutRecorder {
             self.layout.column = column + 1;
             return;
         }
-        let is_last = self.layout.jumps.len() == MOST_JUMPS;
+        let is_last = self.layout.jumps.len() == MAX_JUMPS;
         self.layout.jumps.push(Jump {
             at,
             line: if is_last { 0 } else { line.saturating_add(1) },

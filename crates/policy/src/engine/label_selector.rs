@@ -240,8 +240,8 @@ impl LabelTest {
 // The syntax of label keys and values, each fault in the words of Kubernetes
 // (`apimachinery/pkg/api/validate/content/kube.go`).
 
-const MOST_NAME_BYTES: usize = 63;
-const MOST_PREFIX_BYTES: usize = 253;
+const MAX_NAME_BYTES: usize = 63;
+const MAX_PREFIX_BYTES: usize = 253;
 
 const TOO_MANY_PARTS: &str = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', \
      and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', \
@@ -275,7 +275,7 @@ pub(crate) fn label_key_faults(key: &str) -> impl Iterator<Item = &'static str> 
         let [long_prefix, bad_prefix] = prefix.map_or([None; 2], prefix_faults);
         let length = match name.len() {
             0 => Some(NO_NAME),
-            length => (length > MOST_NAME_BYTES).then_some(LONG_NAME),
+            length => (length > MAX_NAME_BYTES).then_some(LONG_NAME),
         };
         [long_prefix, bad_prefix, length, (!is_name(name)).then_some(NAME)]
     };
@@ -284,7 +284,7 @@ pub(crate) fn label_key_faults(key: &str) -> impl Iterator<Item = &'static str> 
 
 /// What is wrong with a label value (`IsLabelValue`).
 pub(crate) fn label_value_faults(value: &str) -> impl Iterator<Item = &'static str> {
-    let length = (value.len() > MOST_NAME_BYTES).then_some(LONG_VALUE);
+    let length = (value.len() > MAX_NAME_BYTES).then_some(LONG_VALUE);
     let form = (!value.is_empty() && !is_name(value)).then_some(VALUE);
     [length, form].into_iter().flatten()
 }
@@ -303,7 +303,7 @@ fn prefix_faults(prefix: &str) -> [Option<&'static str>; 2] {
     if prefix.is_empty() {
         return [Some(NO_PREFIX), None];
     }
-    let length = (prefix.len() > MOST_PREFIX_BYTES).then_some(LONG_PREFIX);
+    let length = (prefix.len() > MAX_PREFIX_BYTES).then_some(LONG_PREFIX);
     [length, (!is_dns_subdomain(prefix)).then_some(PREFIX)]
 }
 

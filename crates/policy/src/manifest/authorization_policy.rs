@@ -14,7 +14,7 @@ use crate::engine::{Time, Validity, groups};
 use crate::field::{FaultKind, FieldPath};
 
 /// As many as an AuthorizationConfiguration may have for one webhook.
-const MOST_CONDITIONS: usize = 64;
+const MAX_CONDITIONS: usize = 64;
 
 /// The most subjects times rules: each subject is indexed with each rule.
 const MAX_SUBJECT_RULES: usize = 200_000;
@@ -115,8 +115,8 @@ fn compile_conditions(
     path: &FieldPath,
     report: &mut Report<'_>,
 ) -> Vec<authorization::Condition> {
-    if conditions.len() > MOST_CONDITIONS {
-        let message = format!("{} conditions: at most {MOST_CONDITIONS}", conditions.len());
+    if conditions.len() > MAX_CONDITIONS {
+        let message = format!("{} conditions: at most {MAX_CONDITIONS}", conditions.len());
         report.fault(FaultKind::TooMany, path, message);
         return Vec::new();
     }

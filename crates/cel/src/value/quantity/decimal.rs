@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 pub(crate) const SMALLEST: i64 = -9;
 
 /// The most digits that two amounts are lined up to.
-const MOST_DIGITS: i64 = 100_000;
+const MAX_ALIGNED_DIGITS: i64 = 100_000;
 
 /// ±`digits` × 10^`scale`, without leading zeros; none at all for zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,7 +177,7 @@ impl Decimal {
     /// The digits down to `scale`, last one first.
     fn lined_up(&self, scale: i64) -> Option<Vec<u8>> {
         let zeros = self.scale - scale;
-        if zeros > MOST_DIGITS {
+        if zeros > MAX_ALIGNED_DIGITS {
             return None;
         }
         let mut digits = vec![0; usize::try_from(zeros).ok()?];

@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use super::wire::{MOST_ITEMS, Raw, RawSelector};
+use super::wire::{MAX_ITEMS, Raw, RawSelector};
 use crate::engine::{
     Operator, Requirement, is_label_key, is_label_value, label_key_faults, label_value_faults,
 };
@@ -99,7 +99,7 @@ fn spec(raw: &Raw<'_>, faults: &mut Faults) {
         );
     }
     if raw.too_many_items {
-        let message = format!("groups and extra hold more than {MOST_ITEMS} items");
+        let message = format!("groups and extra hold more than {MAX_ITEMS} items");
         refuse("groups", FaultKind::TooMany, &message);
     }
 }

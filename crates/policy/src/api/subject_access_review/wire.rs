@@ -22,10 +22,10 @@ use reader::Reader;
 /// How many groups and extra values, and apart from them how many selector
 /// values, a review may have: far beyond what fits into an HTTP request to an
 /// API server, and a bound on the memory that a body of short strings takes.
-pub(crate) const MOST_ITEMS: usize = 1 << 20;
+pub(crate) const MAX_ITEMS: usize = 1 << 20;
 
-/// How many keys of extra are compared with each other.
-const FEW_KEYS: usize = 8;
+/// Up to this many keys of extra are compared with each other, without a map.
+const MAX_UNINDEXED_KEYS: usize = 8;
 
 /// How many groups most users have at most.
 const USUAL_GROUPS: usize = 8;
@@ -37,7 +37,7 @@ pub(crate) struct Raw<'a> {
     pub(crate) api_version: Cow<'a, str>,
     pub(crate) metadata: Metadata,
     pub(crate) spec: RawSpec<'a>,
-    /// Whether there were more groups and extra values than [`MOST_ITEMS`].
+    /// Whether there were more groups and extra values than [`MAX_ITEMS`].
     pub(crate) too_many_items: bool,
     /// The version that the caller has already settled.
     known: Option<SubjectAccessReviewVersion>,
@@ -92,7 +92,7 @@ pub(crate) struct Metadata(pub(crate) Vec<&'static str>);
 /// Reads `kind` and `apiVersion` alone.
 pub(crate) fn type_meta(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), JsonError> {
     let mut meta = TypeMeta::default();
-    object::read(text, &mut meta, &ListItems::new(MOST_ITEMS))?;
+    object::read(text, &mut meta, &ListItems::new(MAX_ITEMS))?;
     Ok((meta.kind, meta.api_version))
 }
 
@@ -105,7 +105,7 @@ impl<'a> Raw<'a> {
         text: &'a str,
         version: Option<SubjectAccessReviewVersion>,
     ) -> Result<Self, JsonError> {
-        let items = ListItems::new(MOST_ITEMS);
+        let items = ListItems::new(MAX_ITEMS);
         let mut raw = Self {
             known: version,
             ..Self::default()
@@ -195,7 +195,7 @@ impl<'a> JsonFields<'a> for Metadata {
 impl<'a> RawSpec<'a> {
     /// Of extra keys given twice, the last values: Go reads them into a map.
     fn keep_last_extra(&mut self) {
-        if self.extra.len() <= FEW_KEYS && !self.has_repeated_extra() {
+        if self.extra.len() <= MAX_UNINDEXED_KEYS && !self.has_repeated_extra() {
             return;
         }
         let mut last = std::collections::HashMap::with_capacity_and_hasher(

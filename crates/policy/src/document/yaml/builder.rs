@@ -16,10 +16,10 @@ use super::resolve::Scalar as Meaning;
 use crate::document::layout::{Reason, Unreadable, too_many_values};
 
 /// The most bytes of text that aliases may repeat.
-const MOST_REPEATED: usize = 8 << 20;
+const MAX_REPEATED_BYTES: usize = 8 << 20;
 
-/// So many keys are compared one by one: most mappings of manifests have fewer.
-const FEW: usize = 16;
+/// A mapping with more keys than this gets an index; most mappings of manifests have fewer.
+const MAX_UNINDEXED_KEYS: usize = 16;
 
 const BINARY: &str = "tag:yaml.org,2002:binary";
 const MERGE: &str = "tag:yaml.org,2002:merge";
@@ -56,7 +56,7 @@ struct MappingEntries {
     entries: Vec<Entry>,
     /// How each of them came to be there.
     origins: Vec<AnchorOrigin>,
-    /// Where each key stands, once there are more than [`FEW`].
+    /// Where each key stands, once there are more than [`MAX_UNINDEXED_KEYS`].
     index: HashMap<String, usize>,
 }
 
@@ -142,20 +142,20 @@ impl<'t> DocumentBuilder<'t> {
     /// As go-yaml bounds it: of few values nearly all may come from aliases, of
     /// many a tenth.
     fn repeats_too_much(&self) -> bool {
-        const FEW: usize = 400_000;
-        const MANY: usize = 4_000_000;
+        const SMALL_VALUES: usize = 400_000;
+        const LARGE_VALUES: usize = 4_000_000;
         if self.repeated_values <= 100 || self.values <= 1000 {
-            return self.repeated_bytes > MOST_REPEATED;
+            return self.repeated_bytes > MAX_REPEATED_BYTES;
         }
         #[expect(clippy::cast_precision_loss, reason = "it is a ratio")]
         let allowed = match self.values {
-            ..=FEW => 0.99,
-            MANY.. => 0.10,
-            values => 0.99 - 0.89 * ((values - FEW) as f64 / (MANY - FEW) as f64),
+            ..=SMALL_VALUES => 0.99,
+            LARGE_VALUES.. => 0.10,
+            values => 0.99 - 0.89 * ((values - SMALL_VALUES) as f64 / (LARGE_VALUES - SMALL_VALUES) as f64),
         };
         #[expect(clippy::cast_precision_loss, reason = "it is a ratio")]
         let ratio = self.repeated_values as f64 / self.values as f64;
-        ratio > allowed || self.repeated_bytes > MOST_REPEATED
+        ratio > allowed || self.repeated_bytes > MAX_REPEATED_BYTES
     }
 
     fn follow<T>(
@@ -334,7 +334,7 @@ impl MappingEntries {
     }
 
     fn find(&self, key: &str) -> Option<usize> {
-        if self.entries.len() > FEW {
+        if self.entries.len() > MAX_UNINDEXED_KEYS {
             return self.index.get(key).copied();
         }
         self.entries.iter().position(|entry| entry.key == key)
@@ -342,11 +342,11 @@ impl MappingEntries {
 
     fn push(&mut self, key: String, (line, column): (u32, usize), value: Node, origin: AnchorOrigin) {
         let at = self.entries.len();
-        if at == FEW {
+        if at == MAX_UNINDEXED_KEYS {
             let keys = self.entries.iter().map(|entry| entry.key.clone());
             self.index = keys.zip(0..).collect();
         }
-        if at >= FEW {
+        if at >= MAX_UNINDEXED_KEYS {
             self.index.insert(key.clone(), at);
         }
         self.entries.push(Entry {

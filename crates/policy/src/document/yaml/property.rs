@@ -1,7 +1,7 @@
 //! Anchors, aliases, tags and directives.
 
 use super::cursor::Mark;
-use super::scanner::{MOST_LEVELS, Scanner, SimpleKey, YamlToken};
+use super::scanner::{MAX_LEVELS, Scanner, SimpleKey, YamlToken};
 use crate::document::layout::Unreadable;
 
 /// What a tag may contain beside letters, digits, `_`, `-` and escapes.
@@ -235,7 +235,7 @@ impl Scanner<'_> {
             ..SimpleKey::default()
         });
         self.flow += 1;
-        if self.flow > MOST_LEVELS {
+        if self.flow > MAX_LEVELS {
             return self.refuse("too many nested `[` and `{`");
         }
         self.key_allowed = true;

@@ -9,10 +9,10 @@ use super::cursor::{Cursor, Mark};
 use crate::document::layout::{Layout, Unreadable};
 
 /// The most characters of a key that no `?` announces.
-const LONGEST_KEY: usize = 1024;
+const MAX_SIMPLE_KEY_CHARS: usize = 1024;
 
 /// The most levels of flow collections, and of indentation.
-pub(crate) const MOST_LEVELS: usize = 10_000;
+pub(crate) const MAX_LEVELS: usize = 10_000;
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
@@ -199,7 +199,7 @@ impl<'t> Scanner<'t> {
         let Some(key) = self.keys.get_mut(level).filter(|key| key.possible) else {
             return Ok(false);
         };
-        if key.mark.line >= here.line && key.mark.index + LONGEST_KEY >= here.index {
+        if key.mark.line >= here.line && key.mark.index + MAX_SIMPLE_KEY_CHARS >= here.index {
             return Ok(true);
         }
         key.possible = false;
@@ -257,7 +257,7 @@ impl<'t> Scanner<'t> {
         }
         self.indents.push(self.indent);
         self.indent = column;
-        if self.indents.len() > MOST_LEVELS {
+        if self.indents.len() > MAX_LEVELS {
             return Err(mark.error("too deeply indented"));
         }
         match before {

@@ -21,10 +21,10 @@ pub trait AccessChecker: fmt::Debug + Sync {
     fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessAnswer;
 }
 
-/// The most answers of one request that are remembered.
-const MOST_ANSWERS: usize = 1024;
-/// The longest question, in bytes, whose answer is remembered.
-const QUESTION_BYTES: usize = 4096;
+/// The most answers that are cached for one request.
+const MAX_CACHED_ANSWERS: usize = 1024;
+/// The longest question, in bytes, whose answer is cached.
+const MAX_QUESTION_BYTES: usize = 4096;
 
 /// Answers for the user of one request, each question once
 /// (`apiserver/pkg/admission/plugin/authorizer/caching_authorizer.go`).
@@ -110,7 +110,7 @@ impl AuthorizeAccess for RequestAuthorizer<'_> {
             needs_more: self.needs_more,
         };
         let answer = Arc::new(self.answer(&question, deadline));
-        if answers.len() < MOST_ANSWERS && question.bytes() <= QUESTION_BYTES {
+        if answers.len() < MAX_CACHED_ANSWERS && question.bytes() <= MAX_QUESTION_BYTES {
             answers.insert(question, Arc::clone(&answer));
         }
         answer
@@ -237,14 +237,14 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let (checker, user) = (Counting::default(), User::default());
         let authorizer = RequestAuthorizer::new(&checker, &user, Time::UNIX_EPOCH);
-        let long = "a".repeat(QUESTION_BYTES + 1);
+        let long = "a".repeat(MAX_QUESTION_BYTES + 1);
         for _ in 0..2 {
             authorizer.authorize(question(&long), &|| false);
         }
         assert_eq!(checker.0.load(Ordering::Relaxed), 2);
-        for number in 0..2 * MOST_ANSWERS {
+        for number in 0..2 * MAX_CACHED_ANSWERS {
             authorizer.authorize(question(&number.to_string()), &|| false);
         }
-        assert_eq!(authorizer.answers.lock().unwrap().len(), MOST_ANSWERS);
+        assert_eq!(authorizer.answers.lock().unwrap().len(), MAX_CACHED_ANSWERS);
     }
 }

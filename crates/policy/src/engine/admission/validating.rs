@@ -291,9 +291,9 @@ fn error(policy: FailurePolicy, message: String) -> ValidationDecision {
 /// Under which the failures of bindings with the action Audit stand.
 const FAILURES: &str = "validation.policy.admission.k8s.io/validation_failure";
 /// The most failures that are written.
-const MOST_FAILURES: usize = 50;
+const MAX_FAILURES: usize = 50;
 /// The longest value of an annotation, in bytes.
-const VALUE_BYTES: usize = 10 * 1024;
+const MAX_VALUE_BYTES: usize = 10 * 1024;
 
 /// Under which the number of annotations stands that are left out.
 const LEFT_OUT: &str = "left-out-annotations.portcullis.dev";
@@ -361,7 +361,7 @@ impl PolicyAnnotations {
     }
 
     fn add(&mut self, key: &str, text: &str, room: &mut AnnotationRoom) {
-        let text = truncate(text, VALUE_BYTES);
+        let text = truncate(text, MAX_VALUE_BYTES);
         let known = self.0.iter_mut().find(|(own, _)| own == key);
         match known {
             Some((_, values)) if values.iter().any(|value| value == text) => {}
@@ -390,7 +390,7 @@ impl Failures {
         (index, message): (usize, &str),
         room: &mut AnnotationRoom,
     ) {
-        if self.count >= MOST_FAILURES || !room.take(message.len()) {
+        if self.count >= MAX_FAILURES || !room.take(message.len()) {
             return;
         }
         self.json.push(if self.count > 0 { ',' } else { '[' });

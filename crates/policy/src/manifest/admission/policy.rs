@@ -101,7 +101,7 @@ pub(crate) fn failure_policy(
 // Expressions of policies and webhooks: required, and compiled.
 
 /// The most match conditions of one policy or webhook.
-const MOST_CONDITIONS: usize = 64;
+const MAX_MATCH_CONDITIONS: usize = 64;
 
 /// The expression at `path`, unless it is blank or does not compile.
 pub(crate) fn expression(
@@ -156,8 +156,11 @@ pub(crate) fn conditions(
     report: &mut Report<'_>,
 ) -> Vec<CompiledMatchCondition> {
     let written = written.unwrap_or_default();
-    if written.len() > MOST_CONDITIONS {
-        let message = format!("{}: must have at most {MOST_CONDITIONS} items", written.len());
+    if written.len() > MAX_MATCH_CONDITIONS {
+        let message = format!(
+            "{}: must have at most {MAX_MATCH_CONDITIONS} items",
+            written.len()
+        );
         report.fault(FaultKind::TooMany, path, message);
     }
     let environment = ExpressionEnvironment::new(report.cel_version(), has_params);

@@ -17,9 +17,9 @@ use crate::engine::admission::{ExpressionEnvironment, ValidatingPolicy};
 use crate::field::{FaultKind, FieldPath};
 
 /// The most audit annotations of one policy.
-const MOST_ANNOTATIONS: usize = 20;
+const MAX_AUDIT_ANNOTATIONS: usize = 20;
 /// The longest expression of an audit annotation, in bytes.
-const ANNOTATION_BYTES: usize = 5 * 1024;
+const MAX_ANNOTATION_BYTES: usize = 5 * 1024;
 
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 
@@ -128,8 +128,8 @@ fn read_annotations(
     environment: &ExpressionEnvironment,
     report: &mut Report<'_>,
 ) -> Vec<AuditAnnotation> {
-    if written.len() > MOST_ANNOTATIONS {
-        let message = format!("must not have more than {MOST_ANNOTATIONS} auditAnnotations");
+    if written.len() > MAX_AUDIT_ANNOTATIONS {
+        let message = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
         report.fault(FaultKind::Invalid, path, message);
     }
     let mut seen = BTreeSet::new();
@@ -170,10 +170,10 @@ fn read_annotation(
         );
     }
     let path = path.field("valueExpression");
-    if written.value_expression.trim().len() > ANNOTATION_BYTES {
+    if written.value_expression.trim().len() > MAX_ANNOTATION_BYTES {
         report.required(
             &path,
-            format!("must not exceed {ANNOTATION_BYTES} bytes in length"),
+            format!("must not exceed {MAX_ANNOTATION_BYTES} bytes in length"),
         );
         return None;
     }

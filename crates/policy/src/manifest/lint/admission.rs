@@ -19,8 +19,8 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use crate::manifest::admission::AdmissionObject;
 use crate::manifest::validated::{Content, ManifestObject};
 
-/// The most bindings for which a policy of a similar name is looked for: each look is at every name.
-const MOST_LOOKS: usize = 100;
+/// The most bindings for which a policy of a similar name is searched: each search compares all names.
+const MAX_NAME_SEARCHES: usize = 100;
 
 /// Which policies and bindings there are, each with the only cluster that it holds for.
 #[derive(Default)]
@@ -122,7 +122,7 @@ impl<'o> BoundNames<'o> {
         }
         let others = self.policies.keys().filter(|(other, _)| *other == sort);
         let looks = self.looks.replace(self.looks.get().saturating_add(1));
-        let others = others.filter(|_| looks < MOST_LOOKS);
+        let others = others.filter(|_| looks < MAX_NAME_SEARCHES);
         let meant = match nearest(policy, others.map(|(_, name)| *name)) {
             Some(near) => format!("did you mean `{near}`?"),
             None => "add it".to_owned(),

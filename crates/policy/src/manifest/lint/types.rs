@@ -21,7 +21,7 @@ use portcullis_cel::{
 };
 
 /// The most types that expressions are checked against, as upstream.
-const MOST_TYPES: usize = 10;
+const MAX_TYPES: usize = 10;
 
 /// Checks the expressions of the policy in `lint.document`.
 pub(crate) fn lint(policy: &Applicability, version: Version, lint: &mut Lint<'_>) {
@@ -61,7 +61,7 @@ pub(crate) fn kinds(policy: &Applicability) -> Vec<GroupVersionKind<'static>> {
                         version: version.clone().into(),
                         kind: kind.into(),
                     };
-                    if found.len() < MOST_TYPES && !found.contains(&kind) {
+                    if found.len() < MAX_TYPES && !found.contains(&kind) {
                         found.push(kind);
                     }
                 }

@@ -46,8 +46,8 @@ enum Words {
     Paths,
 }
 
-/// So many Denies are compared without looking for words.
-const FEW: usize = 16;
+/// Up to this many Denies are compared without an index.
+const MAX_UNINDEXED_DENIES: usize = 16;
 
 /// Stands for what is not limited.
 const ANY: &str = "*";
@@ -91,7 +91,7 @@ impl<'p> Denies<'p> {
     /// The Denies that have, of one sort of words, one that covers the first of `policy`: of the
     /// sort that leaves the fewest. In their order.
     fn candidates(&self, policy: &AuthorizationPolicy) -> Vec<(&'p AuthorizationPolicy, Option<&'p str>)> {
-        if self.denies.len() <= FEW {
+        if self.denies.len() <= MAX_UNINDEXED_DENIES {
             return self.denies.clone();
         }
         let found = |(sort, denies): (Words, &HashMap<String, Vec<usize>>)| {

@@ -170,7 +170,7 @@ fn faults_are_those_of_the_api_server_in_its_order() {
 
 #[test]
 fn too_many_groups_are_refused_and_too_many_requirements_dropped() {
-    let many = vec![""; wire::MOST_ITEMS + 1];
+    let many = vec![""; wire::MAX_ITEMS + 1];
     assert!(
         refusal(&v1(
             json!({"user": "u", "nonResourceAttributes": {}, "groups": many})

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::object::{self, Extra, JsonFields, ListItems};
 use super::reader::Reader;
-use super::{MOST_ITEMS, RawResource, RawSelector, RawSpec};
+use super::{MAX_ITEMS, RawResource, RawSelector, RawSpec};
 use crate::api::{excerpt, utf8};
 use crate::authorization::SubjectAccessReviewVersion;
 use crate::authorization::authorizer::Opinion;
@@ -114,7 +114,7 @@ impl<'a> RawReply<'a> {
             spec: RawSpec::of_version(version),
             ..Self::default()
         };
-        object::read(body, &mut reply, &ListItems::new(MOST_ITEMS))?;
+        object::read(body, &mut reply, &ListItems::new(MAX_ITEMS))?;
         reply.spec.keep_last_extra();
         let is_kind = reply.kind.is_empty() || reply.kind == "SubjectAccessReview";
         if !is_kind || !(reply.api_version.is_empty() || reply.api_version == version.as_str()) {

@@ -64,9 +64,9 @@ pub(crate) fn misfit(schemas: &Schemas<'_>, of: &SchemaType<'_>, node: Node<'_>)
 
 /// The value as it is written, or how it begins.
 fn quoted(node: Node<'_>) -> String {
-    const MOST: usize = 64;
+    const MAX_CHARS: usize = 64;
     let raw = node.raw();
-    match raw.char_indices().nth(MOST) {
+    match raw.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}…", raw.get(..end).unwrap_or_default()),
         None => raw.to_owned(),
     }
@@ -187,7 +187,7 @@ impl<'w, 's> Atomics<'w, 's> {
     }
 
     fn note(&mut self, atomic: bool) {
-        if atomic && self.found.len() < FieldMismatches::MOST {
+        if atomic && self.found.len() < FieldMismatches::MAX_MISMATCHES {
             self.found.push(noted_path(&self.path));
         }
     }

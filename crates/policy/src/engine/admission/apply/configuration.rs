@@ -96,7 +96,7 @@ impl ConfigurationWriter {
         let of = map.object_type();
         if let Some(of) = of
             && of.name() != self.name
-            && self.wrong.len() < FieldMismatches::MOST
+            && self.wrong.len() < FieldMismatches::MAX_MISMATCHES
         {
             self.wrong.push(WrongName {
                 found: of.name().to_owned(),
@@ -237,7 +237,7 @@ impl TypeNames {
         let of = map.object_type();
         if let Some(of) = of
             && of.name() != self.expected
-            && self.wrong.len() < FieldMismatches::MOST
+            && self.wrong.len() < FieldMismatches::MAX_MISMATCHES
         {
             self.wrong.push(WrongName {
                 found: of.name().to_owned(),

@@ -73,7 +73,7 @@ pub fn decode(
         let known: HashSet<String> = old.unknown.into_iter().map(|field| field.shape).collect();
         unknown.retain(|field| !known.contains(&field.shape));
         if !unknown.is_empty() {
-            let paths = unknown.into_iter().take(FieldMismatches::MOST);
+            let paths = unknown.into_iter().take(FieldMismatches::MAX_MISMATCHES);
             return Err(DecodeError::Unknown(paths.map(Unknown::into_path).collect()));
         }
     }

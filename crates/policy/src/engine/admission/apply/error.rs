@@ -73,7 +73,7 @@ pub struct FieldMismatch {
     pub message: String,
 }
 
-/// All that does not fit; at most [`FieldMismatches::MOST`].
+/// All that does not fit; at most [`FieldMismatches::MAX_MISMATCHES`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldMismatches(Vec<FieldMismatch>);
 
@@ -110,12 +110,12 @@ impl fmt::Display for FieldMismatch {
 // === impl FieldMismatches ===
 
 impl FieldMismatches {
-    /// After so many, no more are looked for.
-    pub const MOST: usize = 16;
+    /// After this many, the search ends.
+    pub const MAX_MISMATCHES: usize = 16;
 
     /// Adds one, if there are not enough.
     pub(crate) fn push(&mut self, path: &str, message: String) {
-        if self.0.len() < Self::MOST {
+        if self.0.len() < Self::MAX_MISMATCHES {
             let path = noted_path(path);
             self.0.push(FieldMismatch { path, message });
         }

@@ -31,9 +31,9 @@ use portcullis_cel::json::Document;
 
 const KIND: CauseKind = CauseKind::ValidatingAdmissionPolicy;
 
-/// What policies may come to between two looks at the deadline: some ten microseconds. A
-/// look at the clock takes as long as a simple condition.
-const LOOK: u64 = 512;
+/// The cost of policies between two checks of the deadline: some ten microseconds. Reading the
+/// clock takes as long as a simple condition.
+const COST_BETWEEN_DEADLINE_CHECKS: u64 = 512;
 
 /// What each of them counts for besides the cost of its expressions.
 const POLICY: u64 = 64;
@@ -88,7 +88,7 @@ impl AdmissionSet {
                 cost,
             });
             until_look = match until_look {
-                0 => LOOK,
+                0 => COST_BETWEEN_DEADLINE_CHECKS,
                 left => left,
             };
             until_look = until_look.saturating_sub(cost.saturating_add(POLICY));
