@@ -143,7 +143,7 @@ pub fn load_from(files: &dyn Files, path: &Path) -> (Option<Config>, Faults) {
 pub struct PartialConfig {
     /// The configuration with what is faulty left out; `None` where the listener is at fault.
     pub config: Option<Config>,
-    /// Where its manifests are, as far as that can be read.
+    /// Where its manifests are, if that can be read.
     pub manifests: Vec<ManifestPath>,
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct CheckedToken {
 }
 
 /// The claims of a token that met an entry, or why it does not, with the span
-/// of time in which that holds as far as the token's own times say.
+/// of time in which that holds according to the token's own times.
 type ClaimsOutcome = (Result<Map<String, Value>, TokenFault>, ValidityWindow);
 
 /// Longer tokens are rejected unread.

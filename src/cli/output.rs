@@ -253,7 +253,7 @@ pub(crate) fn log(rules: Vec<Value>, results: Vec<Value>) -> Value {
     })
 }
 
-/// A place in a file, as far as it is known: lines and columns count from 1, 0 is none. None
+/// What is known of a place in a file: lines and columns count from 1, 0 is none. None
 /// where there is no file.
 pub(crate) fn physical_location(file: &str, line: u32, column: u32) -> Option<Value> {
     if file.is_empty() {

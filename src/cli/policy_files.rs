@@ -46,7 +46,7 @@ pub(crate) enum PolicyPurpose {
 }
 
 impl PolicyFiles {
-    /// Reads and compiles them: those of files, or of a cluster as far as `purpose` needs them.
+    /// Reads and compiles them: those of files, or those of a cluster that `purpose` needs.
     ///
     /// # Errors
     ///

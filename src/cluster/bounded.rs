@@ -45,7 +45,7 @@ pub(crate) struct BoundedService<S> {
 #[derive(Debug, Default)]
 struct WatchPace(Mutex<HashMap<String, Instant>>);
 
-/// Whether an API server speaks HTTP/2, as far as it has answered.
+/// Whether an API server speaks HTTP/2, once it has answered.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SpokenProtocol(Arc<AtomicBool>);
 
@@ -87,7 +87,7 @@ impl<S> BoundedService<S> {
         }
     }
 
-    /// Which protocol the API server speaks, as far as it has answered.
+    /// Which protocol the API server speaks, once it has answered.
     pub(crate) fn protocol(&self) -> SpokenProtocol {
         self.protocol.clone()
     }

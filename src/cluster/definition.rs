@@ -48,7 +48,7 @@ static KNOWN: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
     documents.flatten().filter_map(schema).collect()
 });
 
-/// A CustomResourceDefinition, as far as it matters.
+/// What matters of a CustomResourceDefinition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CustomDefinition {
     pub(crate) resource: Arc<CustomResource>,

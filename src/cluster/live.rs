@@ -83,7 +83,7 @@ impl LiveCluster {
         self.minor_version
     }
 
-    /// What the API server compiles expressions for, as far as that version is known: else the
+    /// What the API server compiles expressions for, where that version is known: else the
     /// oldest or the newest that is, and the newest where it does not say its version.
     #[must_use]
     pub fn cel_version(&self) -> Version {
@@ -310,7 +310,7 @@ impl LiveCluster {
     }
 
     /// What a gateway takes that watches this cluster as `entry` says: admission policies, webhook
-    /// configurations and exceptions only as far as it selects and accepts them.
+    /// configurations and exceptions only where it selects and accepts them.
     ///
     /// # Errors
     ///

@@ -25,7 +25,7 @@ const NAMESPACE_SHARE: usize = 8;
 /// What each object takes in each cluster that has it, in bytes, whatever it says.
 pub(crate) const OBJECT_BYTES: usize = 900;
 
-/// What an object is watched for, as far as memory is concerned.
+/// What an object is watched for: each purpose has memory of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RoomPurpose {
     Rbac,
@@ -351,7 +351,7 @@ fn bounded(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Tells namespaces apart, as far as it matters.
+/// Tells namespaces apart where it matters.
 fn digest(namespace: &str) -> u32 {
     if namespace.is_empty() {
         return 0;

@@ -323,7 +323,7 @@ fn unreadable(source: &Arc<str>, (namespace, name): &Name, message: String) -> F
     faults
 }
 
-/// The name of the object `value`, as far as it has one.
+/// The name of the object `value`, if it has one.
 pub(crate) fn name_of(value: &Value) -> Name {
     let text = |field: &str| {
         let text = value

@@ -1,5 +1,5 @@
 //! What the watches of one API server share: one attempt at a time while it cannot be reached, the name
-//! of their own user, as far as the credentials say so, and how fast objects are taken, so that an API
+//! of their own user, where the credentials say so, and how fast objects are taken, so that an API
 //! server whose lists or events never end leaves the processors to the others.
 
 use std::sync::PoisonError;

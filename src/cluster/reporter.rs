@@ -227,7 +227,7 @@ impl StatusWriter {
         }
     }
 
-    /// Writes what is not written, as far as the API server lets it be.
+    /// Writes what is not written and the API server takes.
     async fn write_all(&mut self, all: Vec<DesiredCondition>) -> WriteOutcome {
         let keys: BTreeSet<_> = all.iter().map(key).collect();
         self.settled.retain(|key, _| keys.contains(key));

@@ -65,7 +65,7 @@ pub(crate) struct RestoredSet {
     pub(crate) kinds: Vec<(WatchedKind, SavedKind)>,
 }
 
-/// An object as far as it says what it is.
+/// What an object says of its identity.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SavedHead {

@@ -52,7 +52,7 @@ pub(crate) enum Part {
     End(Vec<u8>),
 }
 
-/// An object, as far as it was taken.
+/// What was taken of an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SplitObject {
     pub(crate) head: ObjectHead,

@@ -406,7 +406,7 @@ impl StoredKinds {
         self.definitions.known.len() != before
     }
 
-    /// Takes what was withheld, as far as it may be. Whether what holds changed.
+    /// Takes of what was withheld all that may be taken. Whether what holds changed.
     pub(crate) fn settle(&mut self, cluster: &Arc<str>) -> bool {
         let own = self.kinds.keys().filter(|kind| kind.is_own());
         let schemas: Vec<(WatchedKind, SchemaState)> =

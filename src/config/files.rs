@@ -141,7 +141,7 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Resu
     replace_with_mode(path, 0o600, write)
 }
 
-/// Puts `text`, a report that anybody may read as far as the umask allows, at `path`, as
+/// Puts `text`, a report that anybody may read whom the umask allows, at `path`, as
 /// [`replace`] does.
 ///
 /// # Errors

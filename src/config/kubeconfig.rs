@@ -24,12 +24,12 @@ use super::section::{ReadContext, Section};
 use portcullis_policy::document;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
-/// A kubeconfig, as far as it says who calls.
+/// What a kubeconfig says of who calls.
 #[derive(Debug, Default)]
 pub struct Kubeconfig {
     /// Its users, in the order written.
     pub users: Vec<User>,
-    /// The servers that its holder calls, as far as they can be read.
+    /// The servers that its holder calls and that can be read.
     pub clusters: Vec<Cluster>,
     /// Every file that was read or should have been: the kubeconfig, certificates, tokens.
     pub files: Vec<PathBuf>,

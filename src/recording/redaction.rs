@@ -134,7 +134,7 @@ impl Redaction {
         redaction
     }
 
-    /// Notes what is marked, as far as texts can be compared with it.
+    /// Notes what is marked and texts can be compared with.
     fn note(&mut self, document: &Document<'_>, marks: &Marks) {
         let (mut values, mut bytes) = MAX_COMPARED;
         for node in marks.content(document) {

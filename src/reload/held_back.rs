@@ -9,7 +9,7 @@ use crate::config::HeldBack;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{ObjectSet, Options};
 
-/// The objects of some files, as far as they are not held back.
+/// The objects of some files that are not held back.
 pub(crate) struct UsableFiles {
     pub(crate) files: ManifestFiles,
     /// `None` where they are faulty all the same.

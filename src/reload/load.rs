@@ -405,7 +405,7 @@ fn with_base(current: &Snapshot, base: Arc<Base>, watched: Vec<Arc<WatchedObject
 
 /// Each part is built even where another has failed: one run reports all faults. What is wrong
 /// with the files of one cluster goes to `held`, and objects of other files that are held back by
-/// themselves go to `refused`, as far as the rest can be in force without them.
+/// themselves go to `refused`, where the rest can be in force without them.
 fn assemble(
     mut config: Config,
     parts: ReadParts<'_>,

@@ -35,7 +35,7 @@ pub struct WatchedObjects {
 pub struct AwaitedCluster {
     /// Until when its requests are not decided without its objects.
     pub until: Instant,
-    /// What its API server calls the gateway's own user, as far as the credentials say.
+    /// What its API server calls the gateway's own user, where the credentials say.
     pub own_user: Option<String>,
 }
 

@@ -169,7 +169,7 @@ impl Job {
         }
     }
 
-    /// Reads the review and goes as far as it comes without others.
+    /// Reads the review and decides until calls to webhooks or a thread for long work are needed.
     pub(crate) async fn begin(
         shared: &Data<GatewayState>,
         mut asked: AdmissionRun,
@@ -209,7 +209,7 @@ impl Job {
         Ok((job, step))
     }
 
-    /// As far as it comes without others, once a worker has tried in vain.
+    /// The same on a thread for long work, once a worker's time slice was too short.
     pub(crate) async fn begin_anew(
         self: &Arc<Self>,
         shared: &Data<GatewayState>,

@@ -51,7 +51,7 @@ pub struct AccessAnswer {
     pub error: Option<String>,
 }
 
-/// A question as far as it is put.
+/// A question to the authorizer that is still being put together.
 #[derive(Clone)]
 pub struct AccessCheck<'a> {
     pub(crate) host: &'a dyn AuthorizeAccess,

@@ -8,7 +8,7 @@ pub fn quote(into: &mut String, text: &str) {
     let _infallible = write_quoted(into, &[text]);
 }
 
-/// A text that is quoted as [`quote`] does, when it is written and as far as it is.
+/// A text that is quoted as [`quote`] does, while it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quoted<'t>(pub(crate) &'t str);
 

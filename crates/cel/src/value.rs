@@ -284,7 +284,7 @@ pub enum Opaque<'a> {
     Semver(Arc<Semver>),
     /// A named format of text.
     Format(&'static NamedFormat),
-    /// A question to the authorizer, as far as it is put.
+    /// A question to the authorizer that is still being put together.
     Check(Arc<AccessCheck<'a>>),
     /// The authorizer's answer.
     Decision(Arc<AccessAnswer>),

@@ -89,7 +89,7 @@ impl Document {
         Cow::Owned(document)
     }
 
-    /// `Kind/name` or `Kind/namespace/name`, as far as the document says them.
+    /// `Kind/name` or `Kind/namespace/name`, without the parts that the document lacks.
     #[must_use]
     pub fn object(&self) -> String {
         let metadata = |name| self.root.get("metadata")?.get(name)?.as_str();

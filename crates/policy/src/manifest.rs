@@ -60,7 +60,7 @@ pub fn load(sources: &[Source], options: &Options) -> (Option<Manifests>, Faults
     (set.map(|set| assemble(set.objects(), options)), faults)
 }
 
-/// Like [`load`], as far as the objects that there are.
+/// Like [`load`], of the objects that there are.
 #[must_use]
 pub fn read(sources: &[Source], options: &Options) -> (Option<ObjectSet>, Faults) {
     let read = |source| Arc::new(SourceObjects::read(source, options.cel_version, None));

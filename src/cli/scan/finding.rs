@@ -26,7 +26,7 @@ pub(crate) enum ScanOutcome {
 pub(crate) struct ScanFinding {
     /// Empty for an object of a cluster.
     pub(crate) file: Arc<str>,
-    /// Of the field that a policy looked at last, where that is known, or else of the object; 0 for an
+    /// Of the field that a policy read last, where that is known, or else of the object; 0 for an
     /// object of a cluster.
     pub(crate) line: u32,
     /// Of that field, in characters from 1; 0 where the place is that of the object.

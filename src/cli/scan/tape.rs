@@ -85,7 +85,7 @@ struct TapeState {
     for_subjects: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// One run of a policy, as far as it has come.
+/// One run of a policy that has not ended.
 #[derive(Debug)]
 struct PolicyRun {
     policy: String,

@@ -18,7 +18,7 @@ pub(crate) struct SuggestReport {
     pub(crate) roles: SuggestedRoles,
     pub(crate) seen: LogTotals,
     pub(crate) left_out: BTreeMap<LeftOut, (usize, LogLine)>,
-    /// The matchConditions of the API server's own webhooks, as far as they are known.
+    /// The matchConditions of the API server's own webhooks, where they are known.
     pub(crate) never_asked: Vec<String>,
     pub(crate) unused: Option<UnusedObjects>,
     /// Whether what is sensitive is suggested like the rest.
@@ -294,7 +294,7 @@ impl Causes {
 
 impl UnusedObjects {
     /// What of `loaded` is not among `causes`. `asked` are the API server's own authorization
-    /// webhooks, as far as they are known.
+    /// webhooks, where they are known.
     pub(crate) fn of(loaded: &LoadedPolicies, cluster: &str, causes: &Causes, asked: &[Authorizer]) -> Self {
         let mut unused = Self::default();
         let set = loaded.policies.for_cluster(cluster);

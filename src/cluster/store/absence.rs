@@ -37,7 +37,7 @@ impl Store {
         self.known().accepts_absence = true;
     }
 
-    /// The API server does not serve `kind`, as far as `evidence` goes. Its objects are gone, or
+    /// The API server does not serve `kind`, by this `evidence`. Its objects are gone, or
     /// there is a doubt. Whether what holds changed.
     pub(crate) fn not_served(&self, kind: &WatchedKind, evidence: &AbsenceEvidence) -> Result<bool, Doubt> {
         let mut known = self.changing();

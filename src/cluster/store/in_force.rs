@@ -288,7 +288,7 @@ impl HeldObject {
         self.good.as_ref().is_some_and(is_compiled) || !matches!(self.newest, LatestVersion::Good)
     }
 
-    /// What holds, and the last version where that is another one, as far as they are compiled.
+    /// What holds, and the last version where that is another one, where they are compiled.
     fn texts(&self, name: &Name) -> [Option<ReceivedObject>; 2] {
         let newest = match &self.newest {
             LatestVersion::Good => None,

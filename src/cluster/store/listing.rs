@@ -31,7 +31,7 @@ pub(crate) struct Listing {
 /// What is known of a list besides its objects.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ListEvidence {
-    /// Of which version it is, as far as versions can be compared.
+    /// Of which version it is, where versions can be compared.
     pub(crate) version: Option<u64>,
     /// Why the server that answered is no API server, where the list is empty and objects are known.
     pub(crate) no_server: Option<String>,
@@ -127,7 +127,7 @@ impl Store {
         }
     }
 
-    /// A list of `kind` is at its end: what it does not have is gone, as far as that is believed.
+    /// A list of `kind` is at its end: what it does not have is gone, where that is believed.
     pub(crate) fn end_list(
         &self,
         kind: &WatchedKind,

@@ -23,7 +23,7 @@ const TOLD: usize = 10;
 // === impl Store ===
 
 impl Store {
-    /// What holds, of what must be selected as far as `selector` selects it, and
+    /// What holds, of what must be selected only what `selector` selects, and
     /// with AdmissionExceptions only where they are wanted.
     ///
     /// As long as nothing changes, it is the same.
@@ -204,7 +204,7 @@ impl StoredKinds {
 // === impl KindObjects ===
 
 impl KindObjects {
-    /// What is not known of the kind, as far as it matters that it is not.
+    /// What is not known of the kind, where that matters.
     fn note_unknown(&self, kind: &WatchedKind, unknown: &mut UnknownObjects) {
         let left_out = self.left_out.all();
         if kind.is_namespace() {

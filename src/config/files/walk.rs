@@ -47,7 +47,7 @@ pub(crate) struct FolderWalk {
     real: HashSet<PathBuf>,
 }
 
-/// An entry of a folder, as far as it is known without following a link.
+/// What is known of an entry of a folder without following a link.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     path: PathBuf,

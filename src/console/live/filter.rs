@@ -146,7 +146,7 @@ impl DecisionFilter {
         terms.chain(fields).collect()
     }
 
-    /// Whether a line could meet it, as far as can be told without reading it: cheap, and never
+    /// Whether a line could meet it, told without reading it: cheap, and never
     /// `false` for one that does.
     pub(crate) fn may_meet(&self, kept: &KeptDecision<'_>) -> bool {
         let is_decision = self.decision().is_none_or(|wanted| wanted == kept.decision);

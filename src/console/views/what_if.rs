@@ -247,7 +247,7 @@ pub(crate) struct TrialForm {
     pub(crate) policy: String,
 }
 
-/// What is on trial, as far as it could be read.
+/// What is on trial, if it could be read.
 pub(crate) struct TrialAnswer {
     pub(crate) faults: Vec<FaultRow>,
     /// The objects, each with whether it stands in the place of one in force.

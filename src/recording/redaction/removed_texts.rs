@@ -46,7 +46,7 @@ const FILTER_BITS_PER_TEXT: usize = 16;
 /// Texts that were removed.
 #[derive(Debug, Default)]
 pub(crate) struct RemovedTexts {
-    /// The texts one after the other, as far as they are looked for.
+    /// The texts that are searched for, one after the other.
     bytes: Vec<u8>,
     /// Where each is, in their order once they are sorted. None begins as another.
     within: Vec<(u32, u32)>,

@@ -66,7 +66,7 @@ struct EarlierFiles<'e> {
 // === impl ManifestFiles ===
 
 impl ManifestFiles {
-    /// Reads the manifests of `config`, as far as they are not as in `earlier`; and which could
+    /// Reads the manifests of `config`, unless they are as in `earlier`; and which could
     /// not be read.
     pub(crate) fn read(
         config: &Config,
@@ -285,7 +285,7 @@ impl ManifestFiles {
 // === impl EarlierFiles ===
 
 impl<'e> EarlierFiles<'e> {
-    /// As far as they were compiled for the same version.
+    /// Those that were compiled for the same version.
     fn new(files: Option<&'e ManifestFiles>, version: Version, now: SystemTime) -> Self {
         Self::of(files.into_iter().flat_map(|files| &files.0), version, now)
     }

@@ -15,7 +15,7 @@ use crate::config::{Config, FileScope};
 pub(crate) struct SetFiles {
     /// Every file that the set was or would be read from, ascending.
     pub(crate) files: Vec<PathBuf>,
-    /// What each is, links followed, as far as that is known.
+    /// What each is, links followed, where that is known.
     pub(crate) real: Vec<PathBuf>,
     /// The folders whose entries must be watched for the files to be noticed: theirs, those of
     /// what they are links to, and those in which there may be more.
@@ -236,7 +236,7 @@ fn is_no_link(file: &Path) -> bool {
     found.is_ok_and(|found| !found.is_symlink())
 }
 
-/// What each of `files` leads to, as far as that is known. Of those that are no links, each folder
+/// What each of `files` leads to, where that is known. Of those that are no links, each folder
 /// is read once.
 fn real_paths(files: &[PathBuf]) -> Vec<Option<PathBuf>> {
     let mut folders: HashMap<&Path, Option<PathBuf>> = HashMap::new();

@@ -232,7 +232,7 @@ fn step() -> impl Strategy<Value = FileStep> {
 }
 
 impl FileStep {
-    /// Does it as far as it can be done; the names that watches would tell of.
+    /// Does of it what can be done; the names that watches would tell of.
     fn take(&self, root: &Path, number: usize) -> Vec<String> {
         let path = |name: &str| root.join(name);
         let text = |name: usize, content: usize| manifest(&format!("of-{name}"), content);

@@ -278,7 +278,7 @@ pub(crate) enum ConnectionStage {
     Closed,
 }
 
-/// Who is at the other end, as far as it is known.
+/// What is known of who is at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PeerStanding {
     /// Nobody, so far.

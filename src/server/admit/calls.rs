@@ -207,7 +207,7 @@ impl CallResult {
         matches!(&self.result, Ok(ReceivedReply::Unverified(reply)) if reply.body.len() > MAX_BYTES_VERIFIED_AT_ONCE)
     }
 
-    /// With the reply, as far as it may be believed, in place of what came.
+    /// With the verified reply in place of what came.
     pub(crate) fn verified(self) -> Self {
         let result = self.result.and_then(|reply| match reply {
             ReceivedReply::Unverified(reply) => {

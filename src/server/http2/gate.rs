@@ -418,7 +418,7 @@ impl Frames {
     }
 }
 
-/// The head of a frame, as far as it matters.
+/// What matters of the head of a frame.
 struct FrameHead {
     length: usize,
     kind: u8,

@@ -516,7 +516,7 @@ impl Line<'_> {
         self.raw("Z");
     }
 
-    /// Seconds to the nanosecond, which is as far as clocks tell.
+    /// Seconds to the nanosecond, the resolution of clocks.
     pub(crate) fn seconds(&mut self, duration: Duration) {
         // Writing to a String does not fail.
         let _infallible = write!(self.out, "{}.", duration.as_secs());

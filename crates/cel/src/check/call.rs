@@ -209,7 +209,7 @@ impl Checker<'_> {
     }
 
     /// The overloads that take arguments of these types, and the type of the
-    /// result as far as they agree.
+    /// result, where they agree.
     pub(crate) fn resolve(
         &mut self,
         expr: &Expr,

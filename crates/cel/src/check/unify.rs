@@ -20,7 +20,7 @@ const MAX_TYPE_DEPTH: u32 = 250;
 /// of signatures.
 const FIRST: u32 = 1 << 16;
 
-/// What the type variables stand for, as far as that is known.
+/// What the type variables that are resolved stand for.
 #[derive(Debug)]
 pub(crate) struct Bindings<'b> {
     types: Vec<Option<Type>>,

@@ -33,7 +33,7 @@ impl Node<'_> {
         self.same_within(other, &mut steps)
     }
 
-    /// Whether both say the same, as far as `steps` allow to say: without any left, they do not.
+    /// Whether both say the same. They do not if `steps` are used up before that is known.
     pub(crate) fn same_within(self, other: Node<'_>, steps: &mut usize) -> bool {
         if self.kind() == other.kind() && self.is_spelt_as(other, steps) {
             return true;

@@ -171,7 +171,7 @@ pub fn made_objects(expression: &str) -> Result<Vec<(String, Vec<String>)>, Comp
 /// Where a `JSONPatch{…}` puts a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PatchPath {
-    /// The JSON Pointer, as far as it is written out.
+    /// The JSON Pointer, up to the first segment that is computed.
     pub text: String,
     /// Whether that is all of it.
     pub is_whole: bool,
@@ -205,7 +205,7 @@ fn find_paths(expr: &Expr, found: &mut Vec<PatchPath>) {
     }
 }
 
-/// The text that an expression gives, as far as literals at its beginning say it.
+/// The literals with which the text of an expression begins.
 fn written_out(expr: &Expr) -> PatchPath {
     match &expr.kind {
         ExprKind::Literal(Literal::String(text)) => PatchPath {

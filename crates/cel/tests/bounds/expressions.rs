@@ -102,7 +102,7 @@ const LINKS: [&str; 32] = [
     ".map(@,[@]+[@]+[@])",
 ];
 
-/// Those that make a type or a value much larger, each time anew.
+/// Those that make a type or a value much larger, again each time.
 const GROWING: [&str; 6] = [
     ".map(@,{@:@})",
     ".map(@,[{@:@},{@:@}])",

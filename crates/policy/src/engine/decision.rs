@@ -191,7 +191,7 @@ impl fmt::Display for PolicyResult {
 
 // Why an HTTP request or an object is refused, in Kubernetes' words.
 
-/// `metav1.StatusReason`, as far as it is used here; reasons and codes pair as in
+/// The values of `metav1.StatusReason` that are used here; reasons and codes pair as in
 /// `apimachinery/pkg/apis/meta/v1/types.go`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StatusReason {

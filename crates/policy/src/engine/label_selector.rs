@@ -14,7 +14,7 @@ pub struct LabelSelector {
 /// The label that the API server gives to every namespace: its name.
 pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Whether a selector selects a namespace, as far as that can be said.
+/// Whether a selector selects a namespace, where that can be known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SelectorMatch {
     /// It does.

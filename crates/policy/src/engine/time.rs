@@ -155,7 +155,7 @@ impl<'c> Deadline<'c> {
         (self.expired)()
     }
 
-    /// Ends an attempt, so that the work begins anew where it may take long. Whether it was one.
+    /// Ends an attempt, so that the work begins again where it may take long. Whether it was one.
     pub(crate) fn end_attempt(self) -> bool {
         if let Some(needs_more) = self.needs_more {
             needs_more.store(true, Ordering::Relaxed);

@@ -100,7 +100,7 @@ impl RecordedAnswers {
         Self::read(&written, &FieldPath::root(), &mut fault)
     }
 
-    /// The answers at `path`, as far as they are without fault.
+    /// The answers at `path` that have no fault.
     pub fn read(written: &Value, path: &FieldPath, fault: &mut dyn FnMut(FieldPath, String)) -> Self {
         let Some(written) = written.as_object() else {
             fault(

@@ -273,7 +273,7 @@ struct Changes<'o> {
     admission: BTreeSet<Option<&'o str>>,
 }
 
-/// What decides requests, as far as it came or went.
+/// What of the objects that decide requests was added or removed.
 #[derive(Default)]
 struct ChangedObjects<'o> {
     added: Vec<&'o Arc<ValidatedObject>>,

@@ -36,7 +36,7 @@ pub struct Options {
     pub clusters: BTreeSet<String>,
     /// The clusters whose objects are watched, Namespaces among them.
     pub watched: BTreeSet<String>,
-    /// The custom resources without namespace of each cluster, as far as it is known.
+    /// The custom resources of each cluster that are known to have no namespace.
     pub cluster_scoped: BTreeMap<String, ClusterScoped>,
     /// What becomes of requests in a namespace of which nothing tells, to warn of it.
     pub missing_namespace: MissingNamespace,
@@ -50,7 +50,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The custom resources without namespace of `cluster`, as far as it is known.
+    /// The custom resources of `cluster` that are known to have no namespace.
     pub(crate) fn scoped(&self, cluster: &str) -> &ClusterScoped {
         static NONE: ClusterScoped = ClusterScoped::NONE;
         self.cluster_scoped.get(cluster).unwrap_or(&NONE)

@@ -317,7 +317,7 @@ fn digest_of(node: &Node) -> u64 {
 // === impl ObjectIdentity ===
 
 impl ObjectIdentity {
-    /// Of the object that `document` is, as far as it says.
+    /// Of the object that `document` is, without what it does not say.
     #[must_use]
     pub fn of(document: &Document) -> Self {
         let metadata = |field| document.root().get("metadata")?.get(field)?.as_str();

@@ -56,7 +56,7 @@ struct PolicyView<'a> {
     /// How many recent decisions each rule decided, those that decided none too where it is
     /// known how many rules there are.
     rules: Vec<RuleUse>,
-    /// The object and those that belong to it as they are written, as far as files have them.
+    /// The object and those that belong to it as they are written, where files have them.
     texts: Vec<ObjectText>,
 }
 
@@ -85,7 +85,7 @@ struct DecidingObject {
     counts: Option<RowCounts>,
     /// To whom it applies, where it says that.
     subjects: String,
-    /// Its rules in words, as far as these are known.
+    /// Its rules in words, where these are known.
     rules: Vec<String>,
 }
 
@@ -197,7 +197,7 @@ fn rules(known: Vec<String>, used: &BTreeMap<usize, u64>) -> Vec<RuleUse> {
     known.chain(unknown).map(rule).collect()
 }
 
-/// The object, and the bindings that name it or the role that it binds, as far as files have them.
+/// The object, and the bindings that name it or the role that it binds, where files have them.
 fn texts(
     context: &ViewContext<'_>,
     cluster: &str,

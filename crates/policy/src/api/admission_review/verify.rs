@@ -271,7 +271,7 @@ fn details(node: Node<'_>) -> Result<StatusDetails, AdmissionReviewError> {
     })
 }
 
-/// What a refusal says, as far as it is passed on.
+/// The part of a refusal that is passed on.
 fn beginning(node: Option<Node<'_>>, field: &'static str) -> Result<String, AdmissionReviewError> {
     let text = text(node, field)?;
     Ok(truncate_with_mark(&text, WebhookReply::MAX_TEXT_BYTES).into_owned())

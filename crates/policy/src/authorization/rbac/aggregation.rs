@@ -84,7 +84,7 @@ struct AggregationBudget {
     made: usize,
 }
 
-/// The aggregated roles, as far as there is a budget to find what they are made of.
+/// The aggregated roles, until the budget for finding their parts is used up.
 fn aggregated(roles: &[Arc<Role>], budget: &mut AggregationBudget) -> Vec<AggregatedRole> {
     let mut others: Vec<(usize, &Role)> = roles.iter().map(|role| &**role).enumerate().collect();
     others.retain(|(_, role)| role.namespace.is_empty());

@@ -68,7 +68,7 @@ impl Chain {
         }
     }
 
-    /// Goes on as far as it can.
+    /// Goes on until it ends or has calls to make.
     ///
     /// Set, request and run must say the same each time; clock, authority and
     /// recorder may be others. `answers` are those to what the last step asked,

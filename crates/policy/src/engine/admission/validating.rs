@@ -347,7 +347,7 @@ impl AnnotationRoom {
 // === impl PolicyAnnotations ===
 
 impl PolicyAnnotations {
-    /// Takes what is to be published, as far as there is `room`; gives back what failed.
+    /// Takes what is to be published, while there is `room`; gives back what failed.
     pub(crate) fn take(&mut self, annotations: &[Annotation], room: &mut AnnotationRoom) -> Vec<String> {
         let mut failures = Vec::new();
         for Annotation { key, value } in annotations {

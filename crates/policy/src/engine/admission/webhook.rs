@@ -130,7 +130,7 @@ pub struct WebhookAnswer {
     pub took: Duration,
 }
 
-/// What a webhook answered, as far as it may be believed: version, uid, and
+/// The verified part of a webhook's answer: version, uid, and
 /// patch with patchType have been checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WebhookReply {

@@ -190,7 +190,7 @@ impl OfflineRun<'_> {
         outcome
     }
 
-    /// Reports what shadow webhooks would have decided, as far as that is recorded.
+    /// Reports what shadow webhooks would have decided, where that is recorded.
     fn compare(&mut self, shadows: &[Call], phase: Phase, request: &Request<'_>, tape: &StepRecorder) {
         for call in shadows {
             let Some(answer) = self.answering.answer(call, phase) else {

@@ -88,7 +88,7 @@ pub fn decode(
 /// The most fields that are not known of which a note is made.
 const MAX_UNKNOWN: usize = 1_000;
 
-/// One object, as far as it was read.
+/// One object that is being read.
 pub(crate) struct DecodeWalk<'s> {
     schemas: &'s Schemas<'static>,
     reading: DecodeMode,

@@ -118,7 +118,7 @@ pub(crate) struct Field<'s> {
     pub(crate) is_pointer: bool,
 }
 
-/// A type as far as it concerns maps.
+/// What matters of a type for maps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Maps<'t, 's> {
     fields: &'t [Field<'s>],
@@ -167,7 +167,7 @@ impl<'s> Schemas<'s> {
             .ok_or_else(unknown)
     }
 
-    /// The type as far as it concerns maps, if it may be one.
+    /// What matters of the type for maps, if it may be one.
     pub(crate) fn maps<'t>(&'t self, of: &'t SchemaType<'s>) -> Option<Maps<'t, 's>>
     where
         's: 't,
@@ -411,7 +411,7 @@ struct Declarations<'t, 's> {
 }
 
 impl<'s> Schemas<'s> {
-    /// The type of objects of `kind`, as far as it is known: which fields there are, which of them
+    /// What is known of the type of objects of `kind`: which fields there are, which of them
     /// are lists and maps, text, truth values and whole numbers. Everything else may be anything.
     ///
     /// `None` where the kind is not built in.

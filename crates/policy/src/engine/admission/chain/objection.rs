@@ -145,7 +145,7 @@ pub(crate) fn paths(
     add(all, key(PATHS, round, index), value);
 }
 
-/// Appends the paths as a list, as far as the bound allows; how many they are.
+/// Appends the paths as a list, up to the bound; how many they are.
 fn write_paths(out: &mut String, paths: &[String]) -> usize {
     out.push('[');
     let mut written = 0;
