@@ -13,10 +13,10 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// The lines of each cluster: one that writes very many takes nothing from the others.
 #[derive(Default)]
 struct LogRate {
-    clusters: DashMap<Arc<str>, Lines>,
+    clusters: DashMap<Arc<str>, LogLines>,
 }
 
-struct Lines {
+struct LogLines {
     since: Instant,
     written: u32,
     unwritten: u64,
@@ -44,7 +44,7 @@ pub(crate) fn allows(cluster: &str) -> bool {
 impl LogRate {
     /// How many lines were not written before this one; `None`: nor is this one.
     fn due(&self, cluster: &str, now: Instant) -> Option<u64> {
-        let new = || Lines {
+        let new = || LogLines {
             since: now,
             written: 0,
             unwritten: 0,

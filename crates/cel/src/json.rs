@@ -34,7 +34,7 @@ use std::borrow::Cow;
 
 pub use diff::diff;
 pub use document::{Document, Kind};
-pub use node::{Entries, Items, Node};
+pub use node::{Node, NodeEntries, NodeItems};
 pub use replace::replaced;
 pub use same::{Children, Descendants};
 pub use text::{ObjectWriter, StringWriter, plain_end, write_list, write_string};

@@ -9,7 +9,7 @@ use crate::types::Type;
 
 /// What a macro makes of each round.
 #[derive(Clone, Copy)]
-struct Shape {
+struct FoldShape {
     kind: FoldKind,
     /// Whether it has two variables.
     two: bool,
@@ -19,7 +19,7 @@ struct Shape {
     only_filter: bool,
 }
 
-impl Shape {
+impl FoldShape {
     const fn new(kind: FoldKind) -> Self {
         Self {
             kind,
@@ -39,32 +39,32 @@ impl Shape {
 }
 
 /// The macro `function` of so many arguments, if it is one in `version`.
-fn shape(function: &str, arguments: usize, version: Version) -> Option<Shape> {
-    let list = Shape::new(FoldKind::List);
-    let map = Shape::new(FoldKind::Map).two();
-    let entry = Shape::new(FoldKind::MapEntry).two();
+fn shape(function: &str, arguments: usize, version: Version) -> Option<FoldShape> {
+    let list = FoldShape::new(FoldKind::List);
+    let map = FoldShape::new(FoldKind::Map).two();
+    let entry = FoldShape::new(FoldKind::MapEntry).two();
     let shape = match (function, arguments) {
-        ("all", 2) => Shape::new(FoldKind::All),
-        ("exists", 2) => Shape::new(FoldKind::Exists),
-        ("exists_one", 2) => Shape::new(FoldKind::ExistsOne),
+        ("all", 2) => FoldShape::new(FoldKind::All),
+        ("exists", 2) => FoldShape::new(FoldKind::Exists),
+        ("exists_one", 2) => FoldShape::new(FoldKind::ExistsOne),
         ("map", 2) => list,
         ("map", 3) => list.filtered(),
-        ("filter", 2) => Shape {
+        ("filter", 2) => FoldShape {
             only_filter: true,
             ..list
         },
-        ("optMap", 2) => Shape::new(FoldKind::OptionalMap),
-        ("optFlatMap", 2) => Shape::new(FoldKind::OptionalFlatMap),
-        ("all", 3) => Shape::new(FoldKind::All).two(),
-        ("exists", 3) => Shape::new(FoldKind::Exists).two(),
-        ("exists_one" | "existsOne", 3) => Shape::new(FoldKind::ExistsOne).two(),
+        ("optMap", 2) => FoldShape::new(FoldKind::OptionalMap),
+        ("optFlatMap", 2) => FoldShape::new(FoldKind::OptionalFlatMap),
+        ("all", 3) => FoldShape::new(FoldKind::All).two(),
+        ("exists", 3) => FoldShape::new(FoldKind::Exists).two(),
+        ("exists_one" | "existsOne", 3) => FoldShape::new(FoldKind::ExistsOne).two(),
         ("transformList", 3) => list.two(),
         ("transformList", 4) => list.two().filtered(),
         ("transformMap", 3) => map,
         ("transformMap", 4) => map.filtered(),
         ("transformMapEntry", 3) => entry,
         ("transformMapEntry", 4) => entry.filtered(),
-        ("sortBy", 2) => Shape::new(FoldKind::SortBy { known: false }),
+        ("sortBy", 2) => FoldShape::new(FoldKind::SortBy { known: false }),
         _ => return None,
     };
     let since = match shape.kind {
@@ -93,7 +93,7 @@ impl Checker<'_> {
         })
     }
 
-    fn comprehension(&mut self, target: &Expr, arguments: &[Expr], shape: Shape) -> CheckedExpr {
+    fn comprehension(&mut self, target: &Expr, arguments: &[Expr], shape: FoldShape) -> CheckedExpr {
         let first_name = self.variable_name(arguments.first())?;
         let second_name = if shape.two {
             Some(self.variable_name(arguments.get(1))?)
@@ -121,7 +121,7 @@ impl Checker<'_> {
     fn rounds(
         &mut self,
         rest: &[Expr],
-        shape: Shape,
+        shape: FoldShape,
         (range, first, second): (Node, usize, Option<usize>),
         key_of: Type,
     ) -> CheckedExpr {

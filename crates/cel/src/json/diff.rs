@@ -38,7 +38,7 @@ const COMPARISONS: usize = 1 << 22;
 /// applies them to its own copy of the object.
 #[must_use]
 pub fn diff<'d>(before: Node<'d>, after: Node<'d>) -> Vec<PatchOperation<'d>> {
-    let mut diff = Diff {
+    let mut diff = DiffWriter {
         path: String::new(),
         level: 0,
         operations: Vec::new(),
@@ -49,7 +49,7 @@ pub fn diff<'d>(before: Node<'d>, after: Node<'d>) -> Vec<PatchOperation<'d>> {
     diff.operations
 }
 
-struct Diff<'d> {
+struct DiffWriter<'d> {
     path: String,
     level: usize,
     operations: Vec<PatchOperation<'d>>,
@@ -58,7 +58,7 @@ struct Diff<'d> {
     comparisons: usize,
 }
 
-impl<'d> Diff<'d> {
+impl<'d> DiffWriter<'d> {
     fn value(&mut self, before: Node<'d>, after: Node<'d>) {
         if before.raw() == after.raw() {
             return;

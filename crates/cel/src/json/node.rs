@@ -16,7 +16,7 @@ pub struct Node<'d> {
 
 /// The items of a list, in order.
 #[derive(Clone)]
-pub struct Items<'d> {
+pub struct NodeItems<'d> {
     document: &'d Document<'d>,
     next: u32,
     left: usize,
@@ -24,7 +24,7 @@ pub struct Items<'d> {
 
 /// The entries of a map, in the order written, each key once.
 #[derive(Clone)]
-pub struct Entries<'d> {
+pub struct NodeEntries<'d> {
     document: &'d Document<'d>,
     next: u32,
     end: u32,
@@ -199,9 +199,9 @@ impl<'d> Node<'d> {
 
     /// The items; none if it is no list.
     #[must_use]
-    pub fn items(self) -> Items<'d> {
+    pub fn items(self) -> NodeItems<'d> {
         let left = if self.kind() == Kind::Array { self.len() } else { 0 };
-        Items {
+        NodeItems {
             document: self.document,
             next: self.token + 1,
             left,
@@ -209,14 +209,14 @@ impl<'d> Node<'d> {
     }
 
     /// The items from `index` on; none if it is no list or has no such item.
-    pub(crate) fn items_from(self, index: usize) -> Items<'d> {
+    pub(crate) fn items_from(self, index: usize) -> NodeItems<'d> {
         match self.item(index) {
-            Some(item) => Items {
+            Some(item) => NodeItems {
                 document: self.document,
                 next: item.token,
                 left: self.len() - index,
             },
-            None => Items {
+            None => NodeItems {
                 document: self.document,
                 next: self.token,
                 left: 0,
@@ -237,11 +237,11 @@ impl<'d> Node<'d> {
 
     /// The entries; none if it is no map.
     #[must_use]
-    pub fn entries(self) -> Entries<'d> {
+    pub fn entries(self) -> NodeEntries<'d> {
         let is_map = self.kind() == Kind::Object;
         let left = if is_map { self.len() } else { 0 };
         let end = self.data().map_or(0, |token| token.next);
-        Entries {
+        NodeEntries {
             document: self.document,
             next: self.token + 1,
             end,
@@ -358,9 +358,9 @@ impl fmt::Debug for Node<'_> {
     }
 }
 
-// === impl Items ===
+// === impl NodeItems ===
 
-impl<'d> Iterator for Items<'d> {
+impl<'d> Iterator for NodeItems<'d> {
     type Item = Node<'d>;
 
     fn next(&mut self) -> Option<Node<'d>> {
@@ -378,11 +378,11 @@ impl<'d> Iterator for Items<'d> {
     }
 }
 
-impl ExactSizeIterator for Items<'_> {}
+impl ExactSizeIterator for NodeItems<'_> {}
 
-// === impl Entries ===
+// === impl NodeEntries ===
 
-impl<'d> Iterator for Entries<'d> {
+impl<'d> Iterator for NodeEntries<'d> {
     type Item = (Cow<'d, str>, Node<'d>);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -410,4 +410,4 @@ impl<'d> Iterator for Entries<'d> {
     }
 }
 
-impl ExactSizeIterator for Entries<'_> {}
+impl ExactSizeIterator for NodeEntries<'_> {}

@@ -1,6 +1,6 @@
 //! Whether two values say the same.
 
-use super::{Entries, Items, Kind, Node};
+use super::{Kind, Node, NodeEntries, NodeItems};
 
 /// Text is compared as a whole near the root alone: else a difference at the bottom of a deep
 /// value would be looked for once on each level.
@@ -11,8 +11,8 @@ const STEP_BYTES: usize = 256;
 
 /// Two lists or maps that are being compared: what comes next of them.
 enum PairedNodes<'l, 'r> {
-    Items(Items<'l>, Items<'r>),
-    Entries(Entries<'l>, Node<'r>),
+    Items(NodeItems<'l>, NodeItems<'r>),
+    Entries(NodeEntries<'l>, Node<'r>),
 }
 
 /// What is found of two values without going into them.
@@ -116,9 +116,9 @@ fn compare<'l, 'r>(
 #[derive(Clone)]
 pub enum Children<'d> {
     /// Of a list.
-    Items(Items<'d>),
+    Items(NodeItems<'d>),
     /// Of a map.
-    Values(Entries<'d>),
+    Values(NodeEntries<'d>),
 }
 
 /// A value and all that is in it, each value before what is in it.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::document::WIDE;
 use super::text::write_string;
-use super::{Entries, Kind, Node};
+use super::{Kind, Node, NodeEntries};
 
 pub use list::TreeList;
 
@@ -256,7 +256,7 @@ impl<'d> TreeMap<'d> {
         out.push('}');
     }
 
-    fn read_entries(&self) -> Entries<'d> {
+    fn read_entries(&self) -> NodeEntries<'d> {
         self.read.entries()
     }
 

@@ -26,7 +26,7 @@ pub struct VariableUse {
 /// has brackets within a selection (`(variable).a`).
 pub fn variable_uses(expression: &str, variable: &str) -> Result<Vec<VariableUse>, CompileError> {
     let tree = parse(expression)?;
-    let mut search = Search {
+    let mut search = UseCollector {
         text: expression,
         variable,
         found: Vec::new(),
@@ -36,13 +36,13 @@ pub fn variable_uses(expression: &str, variable: &str) -> Result<Vec<VariableUse
     Ok(search.found)
 }
 
-struct Search<'t> {
+struct UseCollector<'t> {
     text: &'t str,
     variable: &'t str,
     found: Vec<VariableUse>,
 }
 
-impl Search<'_> {
+impl UseCollector<'_> {
     /// `presence` is where the `has` begins of which `expr` is the argument.
     fn visit(&mut self, expr: &Expr, presence: Option<usize>) -> Result<(), CompileError> {
         if let Some((fields, at)) = self.selection(expr) {

@@ -60,7 +60,7 @@ pub enum MapEntries<'a> {
     /// Those of the map's own from this one on.
     Shared(Arc<Entries<'a>>, usize),
     /// Those in JSON text.
-    Json(json::Entries<'a>),
+    Json(json::NodeEntries<'a>),
     /// The fields of a structure that have a value.
     Object(&'a dyn Object, std::vec::IntoIter<&'a str>),
 }
@@ -350,7 +350,7 @@ pub enum List<'a> {
 /// The items of a list, in order.
 pub(crate) enum Items<'l, 'a> {
     Values(std::slice::Iter<'l, Value<'a>>),
-    Json(json::Items<'a>),
+    Json(json::NodeItems<'a>),
 }
 
 // === impl List ===

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::yaml::{Scalar, resolve};
+use super::yaml::{ResolvedScalar, resolve};
 
 /// The longest key that stands behind no `?`, in bytes.
 const LONGEST_KEY: usize = 1000;
@@ -192,7 +192,7 @@ fn is_bare(value: &str) -> bool {
         && value.ends_with(is_safe)
         && value.chars().all(is_inner)
         && !looks_like_number(value)
-        && resolve("", value) == Ok(Scalar::Text)
+        && resolve("", value) == Ok(ResolvedScalar::Text)
 }
 
 /// What other readers of YAML take for a number or a time.

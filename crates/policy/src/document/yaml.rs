@@ -32,7 +32,7 @@ mod tests;
 use super::Node;
 use super::layout::{Reason, Unreadable};
 
-pub(crate) use resolve::{Scalar, normal, resolve};
+pub(crate) use resolve::{ResolvedScalar, normal, resolve};
 
 /// Reads the one document in `text`; `None` where there is nothing but comments.
 /// Lines are counted from `line`, that of its beginning. More than `max_values` values are an error.

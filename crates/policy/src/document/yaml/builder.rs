@@ -10,9 +10,9 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::super::node::column_number;
 use super::super::{Entry, MAX_DEPTH, Node, Value as NodeValue};
-use super::parser::{Kind, ParsedTree, Scalar, Value};
+use super::parser::{NodeKind, ParsedTree, Scalar, Value};
 use super::resolve;
-use super::resolve::Scalar as Meaning;
+use super::resolve::ResolvedScalar;
 use crate::document::layout::{Reason, Unreadable, too_many_values};
 
 /// The most bytes of text that aliases may repeat.
@@ -62,7 +62,7 @@ struct MappingEntries {
 
 #[derive(Clone, Copy)]
 struct AnchorOrigin {
-    sort: Discriminant<Meaning>,
+    sort: Discriminant<ResolvedScalar>,
     /// Not written in the mapping itself, but taken from another.
     merged: bool,
 }
@@ -70,7 +70,7 @@ struct AnchorOrigin {
 /// A key as text, and what it was before: `1` and `"1"` come to the same.
 struct MappingKey {
     text: String,
-    sort: Discriminant<Meaning>,
+    sort: Discriminant<ResolvedScalar>,
 }
 
 // === impl DocumentBuilder ===
@@ -81,7 +81,7 @@ impl<'t> DocumentBuilder<'t> {
         let value = self.visit(at)?;
         let line = value.line.saturating_add(1);
         let built = match &value.kind {
-            Kind::Scalar(scalar) => {
+            NodeKind::Scalar(scalar) => {
                 let mut node = Node::new(line, self.scalar(value, scalar)?).at_column(value.column);
                 // What is decoded stands nowhere.
                 if node.as_str().is_some() && scalar.tag != BINARY {
@@ -90,21 +90,21 @@ impl<'t> DocumentBuilder<'t> {
                 }
                 return Ok(node);
             }
-            Kind::Sequence(items) => {
+            NodeKind::Sequence(items) => {
                 let depth = deeper(value, depth)?;
                 let items = items.iter().map(|item| self.node(*item, depth));
                 let mut items: Vec<_> = items.collect::<Result<_>>()?;
                 items.shrink_to_fit();
                 NodeValue::List(items)
             }
-            Kind::Mapping(children) => {
+            NodeKind::Mapping(children) => {
                 let depth = deeper(value, depth)?;
                 let mut entries = MappingEntries::default();
                 self.mapping(children, &mut entries, false, depth)?;
                 entries.entries.shrink_to_fit();
                 NodeValue::Map(entries.entries)
             }
-            Kind::Alias(name, target) => {
+            NodeKind::Alias(name, target) => {
                 let node = self.follow(at, value, name, |builder| builder.node(*target, depth))?;
                 let layout = node.layout.apart_from(node.line);
                 let own = Node { line, layout, ..node };
@@ -178,21 +178,21 @@ impl<'t> DocumentBuilder<'t> {
 
     fn scalar(&mut self, value: &Value, scalar: &Scalar) -> Result<NodeValue> {
         Ok(match self.meaning(value, scalar)? {
-            Meaning::Null => NodeValue::Null,
-            Meaning::Bool(value) => NodeValue::Bool(value),
-            Meaning::Int(integer) => NodeValue::Number(integer.into()),
-            Meaning::Uint(integer) => NodeValue::Number(integer.into()),
-            Meaning::Float(float) => match resolve::normal(float) {
+            ResolvedScalar::Null => NodeValue::Null,
+            ResolvedScalar::Bool(value) => NodeValue::Bool(value),
+            ResolvedScalar::Int(integer) => NodeValue::Number(integer.into()),
+            ResolvedScalar::Uint(integer) => NodeValue::Number(integer.into()),
+            ResolvedScalar::Float(float) => match resolve::normal(float) {
                 Some(number) => NodeValue::Number(number),
                 None => return Err(error(value, "infinity and `.nan` cannot be represented in JSON")),
             },
-            Meaning::Text | Meaning::Timestamp => NodeValue::String(self.text(value, scalar)?),
+            ResolvedScalar::Text | ResolvedScalar::Timestamp => NodeValue::String(self.text(value, scalar)?),
         })
     }
 
-    fn meaning(&self, value: &Value, scalar: &Scalar) -> Result<Meaning> {
+    fn meaning(&self, value: &Value, scalar: &Scalar) -> Result<ResolvedScalar> {
         if scalar.tag.is_empty() && !scalar.implicit {
-            return Ok(Meaning::Text);
+            return Ok(ResolvedScalar::Text);
         }
         resolve::resolve(&scalar.tag, &scalar.text).map_err(|message| error(value, &message))
     }
@@ -239,7 +239,7 @@ impl<'t> DocumentBuilder<'t> {
 
     fn is_merge(&self, key: usize) -> bool {
         match self.tree.value(key).map(|value| &value.kind) {
-            Some(Kind::Scalar(key)) => key.text == "<<" && (key.implicit || key.tag == MERGE),
+            Some(NodeKind::Scalar(key)) => key.text == "<<" && (key.implicit || key.tag == MERGE),
             _ => false,
         }
     }
@@ -251,7 +251,7 @@ impl<'t> DocumentBuilder<'t> {
             return Ok(());
         };
         match &value.kind {
-            Kind::Sequence(items) => items
+            NodeKind::Sequence(items) => items
                 .iter()
                 .rev()
                 .try_for_each(|item| self.merge_one(*item, into, depth)),
@@ -262,17 +262,17 @@ impl<'t> DocumentBuilder<'t> {
     fn merge_one(&mut self, at: usize, into: &mut MappingEntries, depth: usize) -> Result<()> {
         let value = self.visit(at)?;
         match &value.kind {
-            Kind::Mapping(children) => {
+            NodeKind::Mapping(children) => {
                 let depth = deeper(value, depth)?;
                 self.mapping(children, into, true, depth)
             }
-            Kind::Alias(name, target) => {
-                let Some(Kind::Mapping(_)) = self.tree.value(*target).map(|value| &value.kind) else {
+            NodeKind::Alias(name, target) => {
+                let Some(NodeKind::Mapping(_)) = self.tree.value(*target).map(|value| &value.kind) else {
                     return Err(not_merged(value));
                 };
                 self.follow(at, value, name, |builder| builder.merge_one(*target, into, depth))
             }
-            Kind::Scalar(_) | Kind::Sequence(_) => Err(not_merged(value)),
+            NodeKind::Scalar(_) | NodeKind::Sequence(_) => Err(not_merged(value)),
         }
     }
 
@@ -280,9 +280,9 @@ impl<'t> DocumentBuilder<'t> {
     fn key(&mut self, at: usize) -> Result<MappingKey> {
         let value = self.visit(at)?;
         match &value.kind {
-            Kind::Scalar(scalar) => self.scalar_key(value, scalar),
-            Kind::Alias(name, target) => self.follow(at, value, name, |builder| builder.key(*target)),
-            Kind::Sequence(_) | Kind::Mapping(_) => Err(error(
+            NodeKind::Scalar(scalar) => self.scalar_key(value, scalar),
+            NodeKind::Alias(name, target) => self.follow(at, value, name, |builder| builder.key(*target)),
+            NodeKind::Sequence(_) | NodeKind::Mapping(_) => Err(error(
                 value,
                 "a list or mapping cannot be a key; put text in quotes",
             )),
@@ -292,12 +292,12 @@ impl<'t> DocumentBuilder<'t> {
     fn scalar_key(&mut self, value: &Value, scalar: &Scalar) -> Result<MappingKey> {
         let meaning = self.meaning(value, scalar)?;
         let text = match meaning {
-            Meaning::Text | Meaning::Timestamp => self.text(value, scalar)?,
-            Meaning::Bool(value) => value.to_string(),
-            Meaning::Int(integer) => integer.to_string(),
-            Meaning::Float(float) => resolve::key(float),
-            Meaning::Null => return Err(error(value, "`null` cannot be a key; put text in quotes")),
-            Meaning::Uint(_) => {
+            ResolvedScalar::Text | ResolvedScalar::Timestamp => self.text(value, scalar)?,
+            ResolvedScalar::Bool(value) => value.to_string(),
+            ResolvedScalar::Int(integer) => integer.to_string(),
+            ResolvedScalar::Float(float) => resolve::key(float),
+            ResolvedScalar::Null => return Err(error(value, "`null` cannot be a key; put text in quotes")),
+            ResolvedScalar::Uint(_) => {
                 return Err(error(value, "the key is a number beyond 2^63; put it in quotes"));
             }
         };

@@ -3,7 +3,7 @@
 
 use super::super::MAX_DEPTH;
 use super::cursor::Mark;
-use super::parser::{CollectionState, EventParser, Kind, OpenCollection, Shape};
+use super::parser::{CollectionState, CollectionStyle, EventParser, NodeKind, OpenCollection};
 use super::scanner::YamlToken;
 use crate::document::layout::Unreadable;
 
@@ -18,13 +18,13 @@ impl EventParser<'_> {
         while let Some(open) = self.open.last().copied() {
             outermost = open.value;
             self.check_values()?;
-            let child = match open.shape {
-                Shape::BlockSequence => self.block_sequence(open)?,
-                Shape::IndentlessSequence => self.indentless_sequence(open)?,
-                Shape::BlockMapping => self.block_mapping(open)?,
-                Shape::FlowSequence => self.flow_sequence(open)?,
-                Shape::FlowMapping => self.flow_mapping(open)?,
-                Shape::FlowPair => self.flow_pair(open)?,
+            let child = match open.style {
+                CollectionStyle::BlockSequence => self.block_sequence(open)?,
+                CollectionStyle::IndentlessSequence => self.indentless_sequence(open)?,
+                CollectionStyle::BlockMapping => self.block_mapping(open)?,
+                CollectionStyle::FlowSequence => self.flow_sequence(open)?,
+                CollectionStyle::FlowMapping => self.flow_mapping(open)?,
+                CollectionStyle::FlowPair => self.flow_pair(open)?,
             };
             if let Some(child) = child {
                 self.tree.add(open.value, child);
@@ -33,15 +33,17 @@ impl EventParser<'_> {
         Ok(outermost)
     }
 
-    pub(crate) fn open(&mut self, shape: Shape, anchor: Option<String>, mark: Mark) -> Result<()> {
+    pub(crate) fn open(&mut self, style: CollectionStyle, anchor: Option<String>, mark: Mark) -> Result<()> {
         if self.open.len() >= MAX_DEPTH {
             return Err(mark.error(format!("nested deeper than {MAX_DEPTH} levels")));
         }
-        let kind = match shape {
-            Shape::BlockSequence | Shape::IndentlessSequence | Shape::FlowSequence => {
-                Kind::Sequence(Vec::new())
+        let kind = match style {
+            CollectionStyle::BlockSequence
+            | CollectionStyle::IndentlessSequence
+            | CollectionStyle::FlowSequence => NodeKind::Sequence(Vec::new()),
+            CollectionStyle::BlockMapping | CollectionStyle::FlowMapping | CollectionStyle::FlowPair => {
+                NodeKind::Mapping(Vec::new())
             }
-            Shape::BlockMapping | Shape::FlowMapping | Shape::FlowPair => Kind::Mapping(Vec::new()),
         };
         let value = self.anchored(anchor, mark, kind);
         // What it is in notes it now: by the time it closes, it is not at hand.
@@ -51,7 +53,7 @@ impl EventParser<'_> {
         }
         self.open.push(OpenCollection {
             value,
-            shape,
+            style,
             at: CollectionState::First,
             mark,
         });
@@ -149,7 +151,7 @@ impl EventParser<'_> {
         }
         self.now(CollectionState::Next);
         if let Some(mark) = self.take_if(&YamlToken::Key)? {
-            self.open(Shape::FlowPair, None, mark)?;
+            self.open(CollectionStyle::FlowPair, None, mark)?;
             return Ok(None);
         }
         self.node(false, false)

@@ -30,13 +30,13 @@ struct Properties {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenCollection {
     pub(crate) value: usize,
-    pub(crate) shape: Shape,
+    pub(crate) style: CollectionStyle,
     pub(crate) at: CollectionState,
     pub(crate) mark: Mark,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum CollectionStyle {
     BlockSequence,
     /// One whose items stand in the column of its key.
     IndentlessSequence,
@@ -188,16 +188,20 @@ impl<'t> EventParser<'t> {
         let properties = self.properties()?;
         let tag = self.tag(properties.tag.as_ref())?;
         let mark = self.scanner.peek()?.mark;
-        let shape = match self.scanner.peek()?.token {
+        let style = match self.scanner.peek()?.token {
             YamlToken::Scalar { .. } => {
                 let scalar = self.scalar(tag)?;
-                return Ok(Some(self.anchored(properties.anchor, mark, Kind::Scalar(scalar))));
+                return Ok(Some(self.anchored(
+                    properties.anchor,
+                    mark,
+                    NodeKind::Scalar(scalar),
+                )));
             }
-            YamlToken::BlockEntry if may_be_indentless => Shape::IndentlessSequence,
-            YamlToken::FlowSequenceStart => Shape::FlowSequence,
-            YamlToken::FlowMappingStart => Shape::FlowMapping,
-            YamlToken::BlockSequenceStart if is_block => Shape::BlockSequence,
-            YamlToken::BlockMappingStart if is_block => Shape::BlockMapping,
+            YamlToken::BlockEntry if may_be_indentless => CollectionStyle::IndentlessSequence,
+            YamlToken::FlowSequenceStart => CollectionStyle::FlowSequence,
+            YamlToken::FlowMappingStart => CollectionStyle::FlowMapping,
+            YamlToken::BlockSequenceStart if is_block => CollectionStyle::BlockSequence,
+            YamlToken::BlockMappingStart if is_block => CollectionStyle::BlockMapping,
             _ if properties.anchor.is_some() || !tag.is_empty() => {
                 let scalar = Scalar {
                     implicit: tag.is_empty(),
@@ -207,15 +211,15 @@ impl<'t> EventParser<'t> {
                 return Ok(Some(self.anchored(
                     properties.anchor,
                     start,
-                    Kind::Scalar(scalar),
+                    NodeKind::Scalar(scalar),
                 )));
             }
             _ => return self.refuse("a value is missing here, or the indentation is wrong"),
         };
-        if shape != Shape::IndentlessSequence {
+        if style != CollectionStyle::IndentlessSequence {
             self.scanner.take()?;
         }
-        self.open(shape, properties.anchor, mark)?;
+        self.open(style, properties.anchor, mark)?;
         Ok(None)
     }
 
@@ -227,7 +231,7 @@ impl<'t> EventParser<'t> {
         let Some(target) = self.anchors.get(&name).copied() else {
             return Err(mark.error(format!("unknown alias: there is no anchor `&{name}` above")));
         };
-        Ok(self.anchored(None, mark, Kind::Alias(name, target)))
+        Ok(self.anchored(None, mark, NodeKind::Alias(name, target)))
     }
 
     /// An anchor and a tag, in either order.
@@ -287,7 +291,7 @@ impl<'t> EventParser<'t> {
         Ok(())
     }
 
-    pub(crate) fn anchored(&mut self, anchor: Option<String>, mark: Mark, kind: Kind) -> usize {
+    pub(crate) fn anchored(&mut self, anchor: Option<String>, mark: Mark, kind: NodeKind) -> usize {
         let value = self.tree.push(Value {
             line: mark.line,
             column: mark.column,
@@ -305,7 +309,7 @@ impl<'t> EventParser<'t> {
             implicit: true,
             ..Scalar::default()
         };
-        self.anchored(None, mark, Kind::Scalar(scalar))
+        self.anchored(None, mark, NodeKind::Scalar(scalar))
     }
 }
 
@@ -324,11 +328,11 @@ pub(crate) struct Value {
     /// From 0.
     pub(crate) line: u32,
     pub(crate) column: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: NodeKind,
 }
 
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum NodeKind {
     Scalar(Scalar),
     Sequence(Vec<usize>),
     /// Keys and values in turn.
@@ -363,7 +367,7 @@ impl ParsedTree {
     /// Adds the value `child` to the sequence or mapping `parent`.
     pub(crate) fn add(&mut self, parent: usize, child: usize) {
         if let Some(value) = self.values.get_mut(parent)
-            && let Kind::Sequence(children) | Kind::Mapping(children) = &mut value.kind
+            && let NodeKind::Sequence(children) | NodeKind::Mapping(children) = &mut value.kind
         {
             children.push(child);
         }

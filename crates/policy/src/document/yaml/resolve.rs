@@ -4,7 +4,7 @@ use serde_json::Number;
 
 /// A scalar's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Scalar {
+pub(crate) enum ResolvedScalar {
     Null,
     Bool(bool),
     Int(i64),
@@ -20,25 +20,25 @@ pub(crate) enum Scalar {
 const PREFIX: &str = "tag:yaml.org,2002:";
 
 /// What `text` is under `tag`, empty or in full. An error: it is not what its tag says.
-pub(crate) fn resolve(tag: &str, text: &str) -> Result<Scalar, String> {
+pub(crate) fn resolve(tag: &str, text: &str) -> Result<ResolvedScalar, String> {
     if tag.is_empty() {
         return Ok(untagged(text, true));
     }
     let Some(name) = tag.strip_prefix(PREFIX) else {
-        return Ok(Scalar::Text);
+        return Ok(ResolvedScalar::Text);
     };
     let value = untagged(text, name == "timestamp");
     let is_as_tagged = match (name, value) {
-        ("bool", Scalar::Bool(_))
-        | ("int", Scalar::Int(_) | Scalar::Uint(_))
-        | ("float", Scalar::Float(_))
-        | ("null", Scalar::Null)
-        | ("timestamp", Scalar::Timestamp) => true,
+        ("bool", ResolvedScalar::Bool(_))
+        | ("int", ResolvedScalar::Int(_) | ResolvedScalar::Uint(_))
+        | ("float", ResolvedScalar::Float(_))
+        | ("null", ResolvedScalar::Null)
+        | ("timestamp", ResolvedScalar::Timestamp) => true,
         #[expect(clippy::cast_precision_loss, reason = "that is what the tag asks for")]
-        ("float", Scalar::Int(integer)) => return Ok(Scalar::Float(integer as f64)),
+        ("float", ResolvedScalar::Int(integer)) => return Ok(ResolvedScalar::Float(integer as f64)),
         ("bool" | "int" | "float" | "null" | "timestamp", _) => false,
         // Text of any other tag stays what it is.
-        _ => return Ok(Scalar::Text),
+        _ => return Ok(ResolvedScalar::Text),
     };
     if is_as_tagged {
         Ok(value)
@@ -47,27 +47,27 @@ pub(crate) fn resolve(tag: &str, text: &str) -> Result<Scalar, String> {
     }
 }
 
-fn untagged(text: &str, may_be_timestamp: bool) -> Scalar {
+fn untagged(text: &str, may_be_timestamp: bool) -> ResolvedScalar {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => Scalar::Null,
+        "" | "~" | "null" | "Null" | "NULL" => ResolvedScalar::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
-            Scalar::Bool(true)
+            ResolvedScalar::Bool(true)
         }
         "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
-            Scalar::Bool(false)
+            ResolvedScalar::Bool(false)
         }
-        ".nan" | ".NaN" | ".NAN" => Scalar::Float(f64::NAN),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Scalar::Float(f64::INFINITY),
-        "-.inf" | "-.Inf" | "-.INF" => Scalar::Float(f64::NEG_INFINITY),
+        ".nan" | ".NaN" | ".NAN" => ResolvedScalar::Float(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => ResolvedScalar::Float(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => ResolvedScalar::Float(f64::NEG_INFINITY),
         _ => match text.as_bytes().first() {
-            Some(b'.') => fraction(text).map_or(Scalar::Text, Scalar::Float),
+            Some(b'.') => fraction(text).map_or(ResolvedScalar::Text, ResolvedScalar::Float),
             Some(b'0'..=b'9' | b'+' | b'-') => {
                 if may_be_timestamp && is_timestamp(text) {
-                    return Scalar::Timestamp;
+                    return ResolvedScalar::Timestamp;
                 }
                 number_or_text(text)
             }
-            _ => Scalar::Text,
+            _ => ResolvedScalar::Text,
         },
     }
 }
@@ -154,7 +154,7 @@ const fn is_day(year: u32, month: u32, day: u32) -> bool {
 // Numbers as Go's `strconv` reads and writes them.
 
 /// What begins with a digit or a sign: a number, or text.
-pub(crate) fn number_or_text(text: &str) -> Scalar {
+pub(crate) fn number_or_text(text: &str) -> ResolvedScalar {
     let plain = text.replace('_', "");
     if let Some(integer) = integer(&plain) {
         return integer;
@@ -162,17 +162,17 @@ pub(crate) fn number_or_text(text: &str) -> Scalar {
     if is_decimal(&plain)
         && let Some(float) = float(&plain)
     {
-        return Scalar::Float(float);
+        return ResolvedScalar::Float(float);
     }
     // A sign behind the prefix is a slip of go-yaml's.
     let signed = plain
         .strip_prefix("0b")
         .and_then(|digits| i64::from_str_radix(digits, 2).ok());
-    signed.map_or(Scalar::Text, Scalar::Int)
+    signed.map_or(ResolvedScalar::Text, ResolvedScalar::Int)
 }
 
 /// An integer whose prefix says its base; a leading 0 alone means 8.
-fn integer(text: &str) -> Option<Scalar> {
+fn integer(text: &str) -> Option<ResolvedScalar> {
     let (sign, digits) = match text.as_bytes().first()? {
         b'-' => ("-", text.get(1..)?),
         b'+' => ("+", text.get(1..)?),
@@ -191,10 +191,10 @@ fn integer(text: &str) -> Option<Scalar> {
     }
     let magnitude = u64::from_str_radix(digits, base).ok()?;
     match (sign, i64::try_from(magnitude)) {
-        ("-", Ok(value)) => Some(Scalar::Int(-value)),
-        ("-", Err(_)) => (magnitude == i64::MIN.unsigned_abs()).then_some(Scalar::Int(i64::MIN)),
-        (_, Ok(value)) => Some(Scalar::Int(value)),
-        ("", Err(_)) => Some(Scalar::Uint(magnitude)),
+        ("-", Ok(value)) => Some(ResolvedScalar::Int(-value)),
+        ("-", Err(_)) => (magnitude == i64::MIN.unsigned_abs()).then_some(ResolvedScalar::Int(i64::MIN)),
+        (_, Ok(value)) => Some(ResolvedScalar::Int(value)),
+        ("", Err(_)) => Some(ResolvedScalar::Uint(magnitude)),
         _ => None,
     }
 }
@@ -279,7 +279,7 @@ pub(crate) fn key(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn plain(text: &str) -> Scalar {
+    fn plain(text: &str) -> ResolvedScalar {
         resolve("", text).unwrap()
     }
 
@@ -288,20 +288,20 @@ mod tests {
         for text in [
             "y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE",
         ] {
-            assert_eq!(plain(text), Scalar::Bool(true), "{text}");
+            assert_eq!(plain(text), ResolvedScalar::Bool(true), "{text}");
         }
         for text in [
             "n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE",
         ] {
-            assert_eq!(plain(text), Scalar::Bool(false), "{text}");
+            assert_eq!(plain(text), ResolvedScalar::Bool(false), "{text}");
         }
         for text in ["", "~", "null", "Null", "NULL"] {
-            assert_eq!(plain(text), Scalar::Null, "{text}");
+            assert_eq!(plain(text), ResolvedScalar::Null, "{text}");
         }
         for text in [
             "yEs", "nO", "oN", "nULL", "tRue", "yes ", "nil", "None", "ye", "<<", "=",
         ] {
-            assert_eq!(plain(text), Scalar::Text, "{text}");
+            assert_eq!(plain(text), ResolvedScalar::Text, "{text}");
         }
     }
 
@@ -326,9 +326,9 @@ mod tests {
             ("-9223372036854775808", i64::MIN),
         ];
         for (text, value) in integers {
-            assert_eq!(plain(text), Scalar::Int(value), "{text}");
+            assert_eq!(plain(text), ResolvedScalar::Int(value), "{text}");
         }
-        assert_eq!(plain("18446744073709551615"), Scalar::Uint(u64::MAX));
+        assert_eq!(plain("18446744073709551615"), ResolvedScalar::Uint(u64::MAX));
         let floats = [
             ("1e3", 1000.0),
             ("1.", 1.0),
@@ -342,7 +342,7 @@ mod tests {
             ("-9223372036854775809", -9_223_372_036_854_775_808.0),
         ];
         for (text, value) in floats {
-            assert_eq!(plain(text), Scalar::Float(value), "{text}");
+            assert_eq!(plain(text), ResolvedScalar::Float(value), "{text}");
         }
         for text in [
             "1:30",
@@ -371,7 +371,7 @@ mod tests {
             "-_",
             "1,000",
         ] {
-            assert_eq!(plain(text), Scalar::Text, "{text}");
+            assert_eq!(plain(text), ResolvedScalar::Text, "{text}");
         }
     }
 
@@ -383,10 +383,10 @@ mod tests {
             "2001-12-14t21:59:43.10-05:00",
             "2001-12-14 21:59:43.1",
         ] {
-            assert_eq!(plain(text), Scalar::Timestamp, "{text}");
+            assert_eq!(plain(text), ResolvedScalar::Timestamp, "{text}");
             assert_eq!(
                 resolve("tag:yaml.org,2002:timestamp", text),
-                Ok(Scalar::Timestamp)
+                Ok(ResolvedScalar::Timestamp)
             );
         }
         for text in [
@@ -396,7 +396,7 @@ mod tests {
             "20011-1-1",
             "2001-12-14T25:00:00Z",
         ] {
-            assert_eq!(plain(text), Scalar::Text, "{text}");
+            assert_eq!(plain(text), ResolvedScalar::Text, "{text}");
             assert!(resolve("tag:yaml.org,2002:timestamp", text).is_err());
         }
     }
@@ -404,13 +404,13 @@ mod tests {
     #[test]
     fn a_tag_says_what_a_scalar_must_be() {
         let tagged = |tag: &str, text| resolve(&format!("{PREFIX}{tag}"), text);
-        assert_eq!(tagged("str", "yes"), Ok(Scalar::Text));
-        assert_eq!(tagged("int", "0x10"), Ok(Scalar::Int(16)));
-        assert_eq!(tagged("float", "1"), Ok(Scalar::Float(1.0)));
-        assert_eq!(tagged("bool", "on"), Ok(Scalar::Bool(true)));
-        assert_eq!(tagged("null", ""), Ok(Scalar::Null));
-        assert_eq!(tagged("set", "yes"), Ok(Scalar::Text));
-        assert_eq!(resolve("!own", "12"), Ok(Scalar::Text));
+        assert_eq!(tagged("str", "yes"), Ok(ResolvedScalar::Text));
+        assert_eq!(tagged("int", "0x10"), Ok(ResolvedScalar::Int(16)));
+        assert_eq!(tagged("float", "1"), Ok(ResolvedScalar::Float(1.0)));
+        assert_eq!(tagged("bool", "on"), Ok(ResolvedScalar::Bool(true)));
+        assert_eq!(tagged("null", ""), Ok(ResolvedScalar::Null));
+        assert_eq!(tagged("set", "yes"), Ok(ResolvedScalar::Text));
+        assert_eq!(resolve("!own", "12"), Ok(ResolvedScalar::Text));
         for (tag, text) in [
             ("int", "1.5"),
             ("int", "yes"),
