@@ -18,6 +18,8 @@ mod diff;
 mod help;
 mod init;
 mod invariants;
+mod live_policies;
+mod object_places;
 mod output;
 mod policy_files;
 mod replay;

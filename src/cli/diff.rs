@@ -1,12 +1,15 @@
 //! `portcullis diff`: what a change of policies grants and takes, over all requests.
 
+mod sarif;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::access::TimeLimit;
 use super::invariants;
+use super::live_policies::LiveArguments;
 use super::output::{self, CommandError, CommandResult, Output};
-use super::policy_files::{At, PolicyFiles, PolicyPurpose, refuse_unknown_cluster};
+use super::policy_files::{At, PolicyFiles, PolicyPurpose, applied_documents, refuse_unknown_cluster};
 use super::revision::Revision;
 use crate::config::{self, DEFAULT_CLUSTER, files};
 use portcullis_policy::authorization::proof;
@@ -14,6 +17,7 @@ use portcullis_policy::engine::Deadline;
 use portcullis_policy::explain::difference::DifferenceReport;
 use portcullis_policy::explain::invariants::{ChangedInvariant, changed_invariants};
 use portcullis_policy::explain::{Lines, LoadedPolicies};
+use sarif::ChangedFiles;
 
 /// More than a configuration has.
 const MAX_CONFIGURATION_BYTES: usize = 16 << 20;
@@ -36,10 +40,21 @@ const REVISION: &str = "git:";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Diff {
     /// A configuration, a manifest, a folder of manifests, or `git:REVISION:PATH` for one of these
-    /// in a revision.
-    old: String,
+    /// in a revision. With `--kubeconfig` alone and no NEW, what is compared with the cluster.
+    #[arg(value_name = "OLD")]
+    first: Option<String>,
     /// The same after the change.
-    new: String,
+    #[arg(value_name = "NEW")]
+    second: Option<String>,
+    /// Manifests, as files or folders, that would be applied to the cluster of `--kubeconfig`: the
+    /// cluster as it is now is compared with what it would be then.
+    #[arg(short = 'f', long = "filename", value_name = "PATH", num_args = 1.., conflicts_with = "first")]
+    applied: Vec<PathBuf>,
+    /// With a cluster, the configuration of the gateway whose files decide, too.
+    #[arg(long, value_name = "FILE", conflicts_with = "second")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    live: LiveArguments,
     /// The cluster that the requests come from [default: `default`; the others are compared too, and
     /// those that differ are named]
     #[arg(long, value_name = "CLUSTER")]
@@ -51,6 +66,9 @@ pub(crate) struct Diff {
     /// Exit 1 where there are such differences.
     #[arg(long, value_delimiter = ',')]
     fail_on: Vec<FailOn>,
+    /// List requests, too, that are decided as before, but by something else.
+    #[arg(long)]
+    reasons: bool,
     #[command(flatten)]
     at: At,
     #[command(flatten)]
@@ -60,7 +78,8 @@ pub(crate) struct Diff {
 const EXAMPLES: &str = "\
 Examples:
   portcullis diff git:main:policies policies --no-new-access
-  portcullis diff old/portcullis.yaml new/portcullis.yaml --fail-on gain,loss -o markdown";
+  portcullis diff old/portcullis.yaml new/portcullis.yaml --fail-on gain,loss -o markdown
+  portcullis diff --kubeconfig ~/.kube/config -f policies --no-new-access";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum FailOn {
@@ -82,13 +101,22 @@ enum DiffFormat {
     Json,
     /// Tables, for a comment on a change that is reviewed.
     Markdown,
+    /// SARIF 2.1.0, for code review tools.
+    Sarif,
+}
+
+/// What is compared, and the manifests of the later side.
+struct Sides {
+    old: LoadedPolicies,
+    new: LoadedPolicies,
+    files: ChangedFiles,
 }
 
 // === impl Diff ===
 
 impl Diff {
     pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
-        let [old, new] = [self.load(&self.old)?, self.load(&self.new)?];
+        let Sides { old, new, files } = self.sides()?;
         let time = TimeLimit::new();
         let report = self.report([&old, &new], self.cluster(), &time)?;
         let print = |lines: &Lines| output::write(lines.as_str());
@@ -96,12 +124,53 @@ impl Diff {
             DiffFormat::Text => print(&report.in_words())?,
             DiffFormat::Json => output::print_json(&report)?,
             DiffFormat::Markdown => print(&report.as_markdown())?,
+            DiffFormat::Sarif => {
+                output::print_json(&sarif::log(&report, &files, |list| self.fails_by(list)))?;
+            }
         }
         let fails = self.fails(&report);
         Ok(match self.fails_elsewhere([&old, &new], &time)? || fails {
             true => CommandResult::Failure,
             false => CommandResult::Success,
         })
+    }
+
+    /// What the command line compares.
+    fn sides(&self) -> Result<Sides, CommandError> {
+        let live = PolicyFiles {
+            config: self.config.clone(),
+            manifests: Vec::new(),
+            cluster: self.cluster().to_owned(),
+            live: self.live.clone(),
+        };
+        match (&self.first, &self.second) {
+            (Some(_), Some(_)) if self.live.is_named() => Err(CommandError::Usage(
+                "`--kubeconfig` and `--context` name what stands in place of OLD: leave out OLD".to_owned(),
+            )),
+            (Some(old), Some(new)) => {
+                let (old, _) = self.load(old)?;
+                let (new, files) = self.load(new)?;
+                Ok(Sides { old, new, files })
+            }
+            (Some(new), None) if live.is_live() => {
+                let old = live.load(PolicyPurpose::Authorization)?;
+                let (new, files) = self.load(new)?;
+                Ok(Sides { old, new, files })
+            }
+            (None, None) if live.is_live() && !self.applied.is_empty() => {
+                let [old, new] = live.load_applied(&self.applied)?;
+                let files = ChangedFiles {
+                    documents: applied_documents(&self.applied)?,
+                    revision: None,
+                };
+                Ok(Sides { old, new, files })
+            }
+            _ => Err(CommandError::Usage(
+                "name what is compared: OLD and NEW, or `--kubeconfig FILE` for the cluster as it is, with `-f PATH` \
+                 for what would be applied to it or NEW for what would be in its place"
+                    .to_owned(),
+            )),
+        }
     }
 
     fn cluster(&self) -> &str {
@@ -121,11 +190,17 @@ impl Diff {
             deadline: Deadline::new(&expired),
         };
         let changes = proof::difference(old, new, self.at.time(), limit);
-        let changes = changes.map_err(|error| CommandError::Usage(error.to_string()))?;
+        let failed = |error: proof::ProofLimitError| CommandError::Usage(error.to_string());
+        let changes = changes.map_err(failed)?;
+        let reasons = match self.reasons {
+            true => proof::changed_reasons(old, new, self.at.time(), limit).map_err(failed)?,
+            false => Vec::new(),
+        };
         let before = invariants::checked(old, cluster, self.at.time(), time)?;
         let after = invariants::checked(new, cluster, self.at.time(), time)?;
         Ok(DifferenceReport::new(
             &changes,
+            &reasons,
             changed_invariants(&before, &after),
         ))
     }
@@ -153,16 +228,30 @@ impl Diff {
     }
 
     fn fails(&self, report: &DifferenceReport) -> bool {
-        let fails = |on: &FailOn| match on {
-            FailOn::Gain => !report.gains.is_empty(),
-            FailOn::Loss => !report.losses.is_empty(),
-            FailOn::Any => !report.same,
-        };
+        let lists = [
+            ("gain", !report.gains.is_empty()),
+            ("loss", !report.losses.is_empty()),
+            ("otherwise", !report.otherwise.is_empty()),
+        ];
         let breaks = report.invariants.iter().any(ChangedInvariant::is_refused);
-        breaks || self.no_new_access && report.may_grant() || self.fail_on.iter().any(fails)
+        breaks
+            || self.no_new_access && report.may_grant()
+            || lists
+                .iter()
+                .any(|(list, is_there)| *is_there && self.fails_by(list))
     }
 
-    fn load(&self, written: &str) -> Result<LoadedPolicies, CommandError> {
+    /// Whether one difference of this list is one too many.
+    fn fails_by(&self, list: &str) -> bool {
+        let is_on = |on: &FailOn| match on {
+            FailOn::Gain => list == "gain",
+            FailOn::Loss => list == "loss",
+            FailOn::Any => matches!(list, "gain" | "loss" | "otherwise"),
+        };
+        self.no_new_access && list == "gain" || self.fail_on.iter().any(is_on)
+    }
+
+    fn load(&self, written: &str) -> Result<(LoadedPolicies, ChangedFiles), CommandError> {
         let revision = written.strip_prefix(REVISION).map(Revision::read).transpose()?;
         let path = match &revision {
             Some(revision) => revision.path().to_owned(),
@@ -173,17 +262,24 @@ impl Diff {
             config: is_config.then(|| path.clone()),
             manifests: if is_config { Vec::new() } else { vec![path.clone()] },
             cluster: self.cluster().to_owned(),
-            live: super::policy_files::LiveArguments::default(),
+            live: LiveArguments::default(),
         };
         if let (true, Some(cluster)) = (is_config, &self.cluster) {
             refuse_unknown_cluster(&path, cluster)?;
         }
-        let mut loaded = policies.load(PolicyPurpose::Authorization)?;
+        let mut loaded = policies.load_files()?;
         if is_config {
             policies.warn_of_unknown_rbac(&loaded);
         }
         loaded.add_default_roles();
-        Ok(loaded)
+        let files = ChangedFiles {
+            documents: policies.documents(),
+            revision: revision.as_ref().map(|revision| {
+                let (folder, tree) = revision.folder();
+                (folder.to_owned(), tree.to_owned())
+            }),
+        };
+        Ok((loaded, files))
     }
 }
 

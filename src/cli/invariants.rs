@@ -1,6 +1,7 @@
 //! AuthorizationInvariants in the reports of `check` and `diff`.
 
 use super::access::TimeLimit;
+use super::object_places::ObjectPlaces;
 use super::output::CommandError;
 use crate::config::DEFAULT_CLUSTER;
 use portcullis_policy::authorization::proof::{InvariantStatus, WorkLimit};
@@ -9,7 +10,7 @@ use portcullis_policy::document::Document;
 use portcullis_policy::engine::{Deadline, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::invariants::{CheckedInvariant, checked_invariants};
-use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// The kind, as manifests spell it.
 const KIND: &str = "AuthorizationInvariant";
@@ -61,6 +62,7 @@ pub(crate) fn faults(
             }
         }
     }
+    let places = ObjectPlaces::new(documents);
     let mut faults = Faults::new();
     let of_all: Vec<(String, String)> = found
         .iter()
@@ -73,7 +75,7 @@ pub(crate) fn faults(
             Some(cluster) => format!("{sentence} (in the cluster `{cluster}`)"),
             None => sentence,
         };
-        let place = place(documents, &name);
+        let place = places.place([KIND, "", &name], FieldPath::root());
         faults.push(match is_error {
             true => Fault::error(place, FaultKind::Forbidden, message),
             false => Fault::warning(place, FaultKind::Suspicious, message),
@@ -96,14 +98,4 @@ const fn severity(invariant: &CheckedInvariant) -> bool {
         (invariant.enforcement, &invariant.status),
         (Enforcement::Refuse, InvariantStatus::Broken(_))
     )
-}
-
-fn place(documents: &[Document], name: &str) -> Place {
-    let is_it = |document: &&Document| {
-        let metadata = document.root().get("metadata");
-        document.text("kind") == Some(KIND)
-            && metadata.and_then(|metadata| metadata.get("name")?.as_str()) == Some(name)
-    };
-    let document = documents.iter().find(is_it);
-    document.map_or_else(Place::default, |document| document.place(FieldPath::root()))
 }

@@ -1,25 +1,24 @@
 //! The policies by which a command decides, and the time for which it does: `--config`, `--manifests`
-//! and `--cluster`; `--kubeconfig` and `--context` for those that are in a cluster now; `--at`.
+//! and `--cluster`; `--kubeconfig` and `--context` for those of a cluster; `--at`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::live_policies::{LiveArguments, LiveState};
 use super::output::{self, CommandError};
-use crate::cluster::{Clusters, LiveCluster, LivePolicies, LivePurpose};
-use crate::config::{self, ClusterEntry, Config, DEFAULT_CLUSTER, ManifestPath, files};
-use crate::reload::{
-    self, ManifestSource, Origin, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects, WatchedPart,
-};
+use crate::cluster::{Clusters, LiveCluster, LivePurpose};
+use crate::config::{self, Config, DEFAULT_CLUSTER, ManifestPath, files};
+use crate::reload::{self, ManifestSource, Origin};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::rbac::bootstrap_policy;
 use portcullis_policy::document::{self, Document};
 use portcullis_policy::engine::Time;
-use portcullis_policy::explain::objects::{CustomKinds, ServedAs};
+use portcullis_policy::explain::objects::CustomKinds;
 use portcullis_policy::explain::{LoadedPolicies, unknown_rbac};
 use portcullis_policy::field::Faults;
-use portcullis_policy::manifest::{self, Options, Source};
+use portcullis_policy::manifest::{self, Source};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct PolicyFiles {
@@ -34,6 +33,12 @@ pub(crate) struct PolicyFiles {
     pub(crate) cluster: String,
     #[command(flatten)]
     pub(crate) live: LiveArguments,
+}
+
+/// The configuration of a gateway, without fault.
+struct GatewayFiles {
+    path: String,
+    config: Config,
 }
 
 /// What policies are loaded for.
@@ -55,13 +60,51 @@ impl PolicyFiles {
         if !self.is_live() {
             return self.load_files();
         }
+        let (cluster, config) = self.connect()?;
+        let state = self.state(&cluster, config.as_ref(), purpose)?;
+        Self::decided(&state, config.as_ref())
+    }
+
+    /// What the cluster of the command line decides by now, and what it would once the manifests at
+    /// `paths` are applied to it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`]; a manifest cannot be read or has a fault.
+    pub(crate) fn load_applied(&self, paths: &[PathBuf]) -> Result<[LoadedPolicies; 2], CommandError> {
+        let faulty = |faults| CommandError::Faulty {
+            path: shown(paths),
+            faults,
+        };
+        let documents = applied_documents(paths)?;
+        let (cluster, config) = self.connect()?;
+        let before = self.state(&cluster, config.as_ref(), PolicyPurpose::Authorization)?;
+        let after = before.with_applied(documents).map_err(faulty)?;
+        Ok([
+            Self::decided(&before, config.as_ref())?,
+            Self::decided(&after, config.as_ref())?,
+        ])
+    }
+
+    /// The cluster of the command line, and the configuration of the gateway beside it.
+    fn connect(&self) -> Result<(LiveCluster, Option<GatewayFiles>), CommandError> {
         if !self.manifests.is_empty() {
             let message = "the policies are those of `--manifests`, or those of the cluster of `--kubeconfig` and \
                            `--context`, to which `--config` adds the gateway's own";
             return Err(CommandError::Usage(message.to_owned()));
         }
-        if self.config.is_some() {
-            return self.load_both();
+        let config = self.config.as_deref().map(GatewayFiles::read).transpose()?;
+        Ok((self.live.connect()?, config))
+    }
+
+    fn state<'c>(
+        &'c self,
+        cluster: &'c LiveCluster,
+        config: Option<&GatewayFiles>,
+        purpose: PolicyPurpose,
+    ) -> Result<LiveState<'c>, CommandError> {
+        if let Some(GatewayFiles { config, .. }) = config {
+            return LiveState::read_as_watched(cluster, &self.cluster, config);
         }
         if purpose == PolicyPurpose::Authorization {
             output::complain(
@@ -73,40 +116,14 @@ impl PolicyFiles {
             PolicyPurpose::Authorization => LivePurpose::Authorization,
             PolicyPurpose::Admission => LivePurpose::Both,
         };
-        let now = SystemTime::now().into();
-        live_policies(&self.live.connect()?, &self.cluster, purpose, now)
+        LiveState::read(cluster, &self.cluster, purpose)
     }
 
-    /// The objects of the cluster as they are now, and the gateway's files, merged as `serve` merges
-    /// them.
-    fn load_both(&self) -> Result<LoadedPolicies, CommandError> {
-        let path = configuration(self.config.as_deref())?;
-        let (config, faults) = config::load(&path);
-        let config = config.filter(|_| !faults.has_errors());
-        let faulty = |faults| CommandError::Faulty {
-            path: path.display().to_string(),
-            faults,
-        };
-        let mut config = config.ok_or_else(|| faulty(faults))?;
-        let cluster = self.live.connect()?;
-        if !config.clusters.iter().any(|entry| entry.name == self.cluster) {
-            config.clusters.push(ClusterEntry::named(&self.cluster));
+    fn decided(state: &LiveState<'_>, config: Option<&GatewayFiles>) -> Result<LoadedPolicies, CommandError> {
+        match config {
+            Some(GatewayFiles { path, config }) => valid(path, state.policies_with(config)),
+            None => Ok(state.policies(SystemTime::now().into())),
         }
-        let entry = config.clusters.iter().find(|entry| entry.name == self.cluster);
-        let found = cluster.policies_as_watched(&self.cluster, entry)?;
-        complain_of(&found);
-        let source = LiveObjects::new(&self.cluster, found);
-        let (policies, faults) = reload::policies(&config, &source, SystemTime::now());
-        let policies = policies.filter(|_| !faults.has_errors());
-        let webhooks = &config.authorization.webhooks;
-        let (policies, admission) = policies.ok_or_else(|| faulty(faults))?;
-        Ok(LoadedPolicies {
-            policies,
-            admission,
-            authorizers: webhooks.iter().map(|entry| entry.rules.clone()).collect(),
-            namespace: Some(cluster.namespace().to_owned()),
-            kinds: served_kinds(&cluster),
-        })
     }
 
     /// Warns where nothing is known of the RBAC of the cluster, so that whom that allows something is
@@ -193,6 +210,17 @@ impl PolicyFiles {
     }
 }
 
+impl GatewayFiles {
+    fn read(named: &Path) -> Result<Self, CommandError> {
+        let path = configuration(Some(named))?.display().to_string();
+        let (config, faults) = config::load(Path::new(&path));
+        match config.filter(|_| !faults.has_errors()) {
+            Some(config) => Ok(Self { path, config }),
+            None => Err(CommandError::Faulty { path, faults }),
+        }
+    }
+}
+
 fn valid(
     path: &str,
     (loaded, faults): (Option<LoadedPolicies>, portcullis_policy::field::Faults),
@@ -201,139 +229,6 @@ fn valid(
         path: path.to_owned(),
         faults,
     })
-}
-
-/// Where a cluster is, as for kubectl.
-#[derive(Debug, Clone, Default, clap::Args)]
-pub(crate) struct LiveArguments {
-    /// Read the policies from the cluster of this kubeconfig, as kubectl would; with `--config`,
-    /// together with those of the gateway's files.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// The context in the kubeconfig [default: the current one]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) context: Option<String>,
-}
-
-impl LiveArguments {
-    /// Whether a cluster is named on the command line.
-    pub(crate) const fn is_named(&self) -> bool {
-        self.kubeconfig.is_some() || self.context.is_some()
-    }
-
-    /// Connects to the cluster named, or to the one that kubectl would.
-    ///
-    /// # Errors
-    ///
-    /// There is none, or it does not answer.
-    pub(crate) fn connect(&self) -> Result<LiveCluster, CommandError> {
-        LiveCluster::connect(self.kubeconfig.as_deref(), self.context.as_deref()).map_err(CommandError::from)
-    }
-}
-
-/// The policies of `cluster`, which requests of the cluster `name` are decided by. What is
-/// wrong in it is said, and counts as absent.
-///
-/// # Errors
-///
-/// They cannot be listed.
-pub(crate) fn live_policies(
-    cluster: &LiveCluster,
-    name: &str,
-    purpose: LivePurpose,
-    now: Time,
-) -> Result<LoadedPolicies, CommandError> {
-    if let Some(why) = other_version(cluster) {
-        output::complain(format_args!("warning: {why}"));
-    }
-    let found = cluster.policies(name, purpose)?;
-    complain_of(&found);
-    let options = Options {
-        now: Some(now),
-        cel_version: cluster.cel_version(),
-        cluster_scoped: [(name.to_owned(), found.cluster_scoped)].into(),
-        ..Options::default()
-    };
-    let manifests = manifest::assemble(&found.objects, &options);
-    Ok(LoadedPolicies {
-        namespace: Some(cluster.namespace().to_owned()),
-        kinds: served_kinds(cluster),
-        ..LoadedPolicies::of_manifests_for(manifests, options.cel_version)
-    })
-}
-
-fn complain_of(found: &LivePolicies) {
-    for fault in found.faults.iter() {
-        output::complain(format_args!("warning: {fault}; it counts as absent"));
-    }
-}
-
-/// The objects of a cluster as they are now, in place of those that `serve` watches.
-struct LiveObjects(Arc<WatchedObjects>);
-
-impl LiveObjects {
-    fn new(cluster: &str, found: LivePolicies) -> Self {
-        let part = WatchedPart {
-            objects: found.objects,
-            ..WatchedPart::default()
-        };
-        Self(Arc::new(WatchedObjects {
-            cluster: cluster.to_owned(),
-            parts: vec![Arc::new(part)],
-            cluster_scoped: found.cluster_scoped,
-            ..WatchedObjects::default()
-        }))
-    }
-}
-
-impl ManifestSource for LiveObjects {
-    fn start(&self, _: Trigger) -> std::io::Result<()> {
-        Ok(())
-    }
-
-    fn check(&self, _: &Config) -> SourceFiles {
-        SourceFiles::default()
-    }
-
-    fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
-        vec![Arc::clone(&self.0)]
-    }
-
-    fn follow(&self, _: &Snapshot) {}
-
-    fn status(&self) -> Vec<SourceStatus> {
-        Vec::new()
-    }
-}
-
-/// What `cluster` serves its kinds as.
-pub(crate) fn served_kinds(cluster: &LiveCluster) -> CustomKinds {
-    let mut kinds = CustomKinds::default();
-    for resource in cluster.resources() {
-        let served = ServedAs {
-            group: resource.group.clone(),
-            resource: resource.resource.clone(),
-            is_namespaced: resource.is_namespaced,
-            is_guess: false,
-        };
-        kinds.add_served(&resource.kind, served);
-    }
-    kinds
-}
-
-/// Why expressions are not compiled for the version of the API server, if they are not.
-fn other_version(cluster: &LiveCluster) -> Option<String> {
-    let compiled = cluster.cel_version();
-    match cluster.minor_version() {
-        None => Some(format!(
-            "the API server does not say its version: expressions are compiled for Kubernetes {compiled}"
-        )),
-        Some(minor) if Version::new(minor) != compiled => Some(format!(
-            "expressions are compiled for Kubernetes {compiled}; the API server is of version 1.{minor}, whose CEL may \
-             calculate costs and errors differently"
-        )),
-        Some(_) => None,
-    }
 }
 
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
@@ -597,6 +492,28 @@ pub(crate) fn applied(paths: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
         files.extend(found);
     }
     Ok(files)
+}
+
+/// Every object in the files at `paths` that kubectl would apply.
+///
+/// # Errors
+///
+/// A path cannot be read, or a file is no manifest.
+pub(crate) fn applied_documents(paths: &[PathBuf]) -> Result<Vec<Document>, CommandError> {
+    for path in paths {
+        readable(path)?;
+    }
+    let (sources, mut faults) = reload::read_manifests(&everywhere(&applied(paths)?));
+    let sources = sources.iter();
+    let documents = sources.flat_map(|source| manifest::documents(source, &mut faults));
+    let documents = documents.collect();
+    match faults.has_errors() {
+        true => Err(CommandError::Faulty {
+            path: shown(paths),
+            faults,
+        }),
+        false => Ok(documents),
+    }
 }
 
 /// Paths as messages name them.

@@ -20,7 +20,9 @@ const MAX_REVISION_FILES: usize = 100_000;
 /// Files of a revision in a folder of their own, which is removed with this.
 pub(crate) struct Revision {
     path: PathBuf,
-    _folder: tempfile::TempDir,
+    /// What the folder has, from the top of the repository.
+    tree: PathBuf,
+    folder: tempfile::TempDir,
 }
 
 /// What a tree has at a path.
@@ -68,8 +70,14 @@ impl Revision {
         let below = path.strip_prefix(&tree).unwrap_or(&path);
         Ok(Self {
             path: folder.path().join(below),
-            _folder: folder,
+            tree,
+            folder,
         })
+    }
+
+    /// The folder that its files are in, and where this is in the repository.
+    pub(crate) fn folder(&self) -> (&Path, &Path) {
+        (self.folder.path(), &self.tree)
     }
 
     /// Where the path of the revision is.

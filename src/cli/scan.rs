@@ -142,9 +142,9 @@ impl Scan {
             self.files.load_files()?
         } else {
             let purpose = crate::cluster::LivePurpose::Admission;
-            super::policy_files::live_policies(cluster, &self.files.cluster, purpose, self.at.time())?
+            super::live_policies::live_policies(cluster, &self.files.cluster, purpose, self.at.time())?
         };
-        let kinds = policy_files::served_kinds(cluster);
+        let kinds = super::live_policies::served_kinds(cluster);
         let mut judge = self.judge(loaded, input, kinds, |kinds| input::surroundings(cluster, kinds))?;
         if input.is_none() {
             judge.phases = STORED;

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::live_policies::LiveArguments;
 use super::output::{self, CommandError, CommandResult, Format, Output};
-use super::policy_files::{self, LiveArguments, PolicyFiles, PolicyPurpose};
+use super::policy_files::{self, PolicyFiles, PolicyPurpose};
 use crate::config::{self, DEFAULT_CLUSTER};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::authorizer::Authorizer;

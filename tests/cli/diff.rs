@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::live_cluster;
 use crate::run::{Portcullis, Run};
 
 const OLD: &str = r#"
@@ -310,4 +311,137 @@ fn a_link_out_of_a_revision_is_refused() {
             .contains("`more` is a link to what is not in the revision's folder"),
         "{run:?}"
     );
+}
+
+/// A cluster with OLD, and files that may be applied to it.
+fn with_cluster() -> Portcullis {
+    let portcullis = Portcullis::new();
+    live_cluster::serve(&portcullis, OLD);
+    portcullis.write("new/policies.yaml", &new());
+    let label = OLD
+        .split("---")
+        .find(|object| object.contains("{name: secrets}"))
+        .unwrap();
+    let label = label.replace("{name: secrets}", "{name: secrets, labels: {to-view: \"true\"}}");
+    portcullis.write("change/label.yaml", &label);
+    portcullis.write(
+        "change/app.yaml",
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {}\n",
+    );
+    portcullis
+}
+
+#[test]
+fn what_would_be_applied_to_a_cluster_is_compared_with_what_it_has() {
+    let portcullis = with_cluster();
+    let run = portcullis.run("diff --kubeconfig live.yaml -f change --no-new-access -o json");
+    assert_eq!(run.code, 1, "{run:?}");
+    let applied = report(&run);
+    let files = diff("old new -o json");
+    // What stands in files is applied in place of what the cluster has: the rest stays.
+    assert_eq!(applied["gains"], report(&files)["gains"], "{run:?}");
+    assert_eq!(applied["losses"], json!([]));
+    // A binding without namespace is in that of the context.
+    portcullis.write(
+        "binding.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: dev}\nroleRef: {apiGroup: \
+         rbac.authorization.k8s.io, kind: ClusterRole, name: view}\nsubjects: []\n",
+    );
+    let run = portcullis.run("diff --kubeconfig live.yaml -f binding.yaml -o json");
+    let losses = report(&run)["losses"].as_array().unwrap().clone();
+    assert!(!losses.is_empty(), "{run:?}");
+    for loss in losses {
+        assert_eq!(loss["box"]["namespaces"], json!({"in": ["prod"]}));
+    }
+}
+
+#[test]
+fn a_cluster_is_compared_with_what_would_be_in_its_place() {
+    let portcullis = with_cluster();
+    let run = portcullis.run("diff --kubeconfig live.yaml new --no-new-access");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(
+        run.stdout.contains("list of secrets in the namespace prod"),
+        "{run:?}"
+    );
+    portcullis.write("same/policies.yaml", OLD);
+    let run = portcullis.run("diff --kubeconfig live.yaml same --fail-on any");
+    assert_eq!(run.stdout, "no request is decided otherwise\n", "{run:?}");
+}
+
+#[test]
+fn sides_that_do_not_fit_together_are_refused() {
+    let portcullis = with_cluster();
+    portcullis.write(
+        "twice.yaml",
+        &format!("{0}---\n{0}", BINDING.replace("ROLE", "view")),
+    );
+    portcullis.write("faulty.yaml", &BINDING.replace("subjects", "subject"));
+    for (arguments, message) in [
+        ("new", "name what is compared"),
+        ("", "name what is compared"),
+        ("--kubeconfig live.yaml", "name what is compared"),
+        ("-f change", "name what is compared"),
+        ("--kubeconfig live.yaml new new", "leave out OLD"),
+        ("--kubeconfig live.yaml new -f change", "cannot be used with"),
+        ("--kubeconfig live.yaml -f absent", "absent"),
+        (
+            "--kubeconfig live.yaml -f twice.yaml",
+            "stands in these files before",
+        ),
+        ("--kubeconfig live.yaml -f faulty.yaml", "subject"),
+    ] {
+        let run = portcullis.run(&format!("diff {arguments}"));
+        assert_eq!(run.code, 2, "{arguments}: {run:?}");
+        assert!(run.stderr.contains(message), "{arguments}: {run:?}");
+    }
+}
+
+#[test]
+fn reasons_that_changed_are_said_where_they_are_asked_for() {
+    let portcullis = Portcullis::new();
+    portcullis.write("old/policies.yaml", OLD);
+    portcullis.write(
+        "new/policies.yaml",
+        &OLD.replace("metadata: {name: dev,", "metadata: {name: developers,"),
+    );
+    let without = report(&portcullis.run("diff old new -o json"));
+    assert_eq!(
+        (&without["same"], &without["reasons"]),
+        (&json!(true), &json!([]))
+    );
+    let run = portcullis.run("diff old new --reasons -o json");
+    assert_eq!(run.code, 0, "{run:?}");
+    let reasons = report(&run)["reasons"].as_array().unwrap().clone();
+    assert!(!reasons.is_empty(), "{run:?}");
+    for reason in reasons {
+        assert_eq!(reason["before"]["cause"]["name"], "dev");
+        assert_eq!(reason["after"]["cause"]["name"], "developers");
+        assert_eq!(reason["after"]["decision"], "allow");
+        assert_eq!(
+            reason["witness"]["spec"]["resourceAttributes"]["namespace"],
+            "prod"
+        );
+    }
+}
+
+#[test]
+fn code_review_tools_are_told_where_the_objects_stand() {
+    let run = diff("old new --no-new-access -o sarif");
+    assert_eq!(run.code, 1, "{run:?}");
+    let log = report(&run);
+    let results = log["runs"][0]["results"].as_array().unwrap();
+    assert!(!results.is_empty());
+    for result in results {
+        assert_eq!(
+            (&result["ruleId"], &result["level"]),
+            (&json!("gain"), &json!("error"))
+        );
+        let place = &result["locations"][0]["physicalLocation"];
+        assert_eq!(place["artifactLocation"]["uri"], "new/policies.yaml");
+        // The RoleBinding that grants it.
+        assert_eq!(place["region"]["startLine"], 18);
+    }
+    let without = report(&diff("old new -o sarif"));
+    assert_eq!(without["runs"][0]["results"][0]["level"], "warning");
 }

@@ -9,16 +9,21 @@
 //! requests of an API server.
 
 mod difference;
+mod group_set;
 mod invariant;
 mod pieces;
 mod region;
+mod rules;
+mod selector_set;
 mod text_set;
 mod witness;
 mod words;
 
-pub use difference::{Answer, Change, difference};
+pub use difference::{Answer, Change, changed_reasons, difference};
+pub use group_set::GroupSet;
 pub use invariant::{Breach, InvariantProof, InvariantStatus, MAX_BREACHES, UnknownRoles};
-pub use region::{GroupSet, Outcomes, ProofLimitError, Region, SelectorSet, Side, WorkLimit};
+pub use region::{Outcomes, ProofLimitError, Region, Side, WorkLimit};
+pub use selector_set::SelectorSet;
 pub use text_set::{Patterns, TextSet};
 pub use words::request_in_words;
 

@@ -19,6 +19,8 @@ pub struct DifferenceReport {
     pub losses: Vec<ReportedChange>,
     /// Requests that are denied where there was no opinion, and the reverse.
     pub otherwise: Vec<ReportedChange>,
+    /// Requests that are decided as before, by something else; only where that was asked for.
+    pub reasons: Vec<ReportedChange>,
     /// How each AuthorizationInvariant stands before and after.
     pub invariants: Vec<ChangedInvariant>,
 }
@@ -118,9 +120,9 @@ struct SelectorTexts {
 // === impl DifferenceReport ===
 
 impl DifferenceReport {
-    /// The report of all `changes`, and of `invariants`.
+    /// The report of all `changes`, of changed `reasons`, and of `invariants`.
     #[must_use]
-    pub fn new(changes: &[Change], invariants: Vec<ChangedInvariant>) -> Self {
+    pub fn new(changes: &[Change], reasons: &[Change], invariants: Vec<ChangedInvariant>) -> Self {
         let of = |is_one: fn(Decision, Decision) -> bool| -> Vec<ReportedChange> {
             let changes = changes.iter();
             changes
@@ -133,6 +135,7 @@ impl DifferenceReport {
             gains: of(|_, after| after == Decision::Allow),
             losses: of(|before, _| before == Decision::Allow),
             otherwise: of(|before, after| before != Decision::Allow && after != Decision::Allow),
+            reasons: reasons.iter().map(ReportedChange::new).collect(),
             invariants,
         }
     }
@@ -197,7 +200,7 @@ impl DifferenceReport {
             lines.line("### Invariants");
             lines.line("");
             for invariant in self.invariants.iter().filter(|invariant| invariant.is_news()) {
-                lines.line(format_args!("- {}", cell(&invariant.in_a_line())));
+                lines.line(format_args!("- {}", cell(&invariant.message())));
             }
         }
         lines
@@ -211,6 +214,7 @@ impl DifferenceReport {
                 "Denied where there was no opinion, or the reverse",
                 &self.otherwise,
             ),
+            ("Decided as before, by something else", &self.reasons),
         ];
         sections.into_iter().filter(|(_, changes)| !changes.is_empty())
     }
@@ -254,6 +258,30 @@ impl ReportedChange {
 
     fn decisions(&self) -> String {
         format!("{} -> {}", self.before.words, self.after.words)
+    }
+
+    /// The same in one sentence.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let example = self
+            .example
+            .as_ref()
+            .map(|example| format!(", such as: {example}"));
+        format!(
+            "{}: {}{}",
+            self.sentence,
+            self.decisions(),
+            example.unwrap_or_default()
+        )
+    }
+
+    /// Kind, namespace and name of what decides after the change, then of what did before.
+    #[must_use]
+    pub fn objects(&self) -> Vec<[&str; 3]> {
+        let answers = [&self.after, &self.before].into_iter();
+        answers
+            .filter_map(|answer| answer.cause.as_ref().map(ReportedCause::object))
+            .collect()
     }
 }
 

@@ -18,7 +18,7 @@ pub const OUT_OF_SIGHT: &str = "outside the sight of invariants: system:masters 
 
 /// The object that decided, as the decision log has it.
 #[derive(Debug, Serialize)]
-pub(super) struct ReportedCause {
+pub(crate) struct ReportedCause {
     kind: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
     namespace: String,
@@ -164,6 +164,10 @@ impl ReportedCause {
             rule: cause.rule,
         }
     }
+
+    pub(super) fn object(&self) -> [&str; 3] {
+        [self.kind, &self.namespace, &self.name]
+    }
 }
 
 // === impl ChangedInvariant ===
@@ -179,6 +183,15 @@ impl ChangedInvariant {
         self.after == Some("broken") && self.before != self.after
     }
 
+    /// Kind, namespace and name of what allows what it forbids, then of itself.
+    #[must_use]
+    pub fn places(&self) -> Vec<[&str; 3]> {
+        let objects = self.objects.iter().map(ReportedCause::object);
+        objects
+            .chain([["AuthorizationInvariant", "", self.name.as_str()]])
+            .collect()
+    }
+
     /// Adds it to `lines`.
     pub(super) fn describe(&self, lines: &mut Lines) {
         lines.line(format_args!("  {}", self.title()));
@@ -188,7 +201,8 @@ impl ChangedInvariant {
     }
 
     /// `NAME: holds -> broken; broken by …`.
-    pub(super) fn in_a_line(&self) -> String {
+    #[must_use]
+    pub fn message(&self) -> String {
         let title = [self.title()];
         let parts: Vec<&str> = title.iter().chain(&self.sentences).map(String::as_str).collect();
         parts.join("; ")
@@ -200,7 +214,8 @@ impl ChangedInvariant {
     }
 
     /// Whether there is anything to say of it.
-    pub(super) fn is_news(&self) -> bool {
+    #[must_use]
+    pub fn is_news(&self) -> bool {
         self.before != self.after || self.after != Some("holds")
     }
 }

@@ -325,6 +325,12 @@ impl ObjectIdentity {
         let kind = document.text("kind").unwrap_or_default();
         let namespace = metadata("namespace").unwrap_or_default();
         let name = metadata("name").unwrap_or_default();
+        Self::new(group, kind, namespace, name)
+    }
+
+    /// Of the object that is called so.
+    #[must_use]
+    pub fn new(group: &str, kind: &str, namespace: &str, name: &str) -> Self {
         // No text of a manifest has 2^32 bytes.
         let end = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let ends = [

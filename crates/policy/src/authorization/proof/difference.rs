@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::pieces::{Pieces, everything_of};
+use super::pieces::{DecidingRule, Pieces, granted};
 use super::region::{Outcomes, ProofLimitError, Region, WorkLimit};
 use crate::authorization::index::BoundRole;
 use crate::authorization::{Binding, Effect, PolicySet};
@@ -52,11 +52,15 @@ pub fn difference(
     let (o, n) = (&Pieces::new(old, limit)?, &Pieces::new(new, limit)?);
     let everything = [false, true].map(Region::of_each_caller).concat();
     let changed = Changed::between(o, n, &everything)?.from(now);
+    let asked = AskedSets { old, new, now };
     let mut changes = Vec::new();
     let mut add = |before, after, regions: Vec<Region>| {
         for region in regions {
             limit.in_time()?;
-            changes.push(change(old, new, now, before, after, region));
+            let expected = [before, after].map(Answer::unknown);
+            changes.push(asked.change(region, expected, |answers| {
+                answers.each_ref().map(|answer| answer.decision) == [before, after]
+            }));
         }
         Ok(())
     };
@@ -136,42 +140,128 @@ fn left(
     Ok(parts)
 }
 
-fn change(
+/// Two sets, and when they are asked.
+struct AskedSets<'s> {
+    old: &'s PolicySet,
+    new: &'s PolicySet,
+    now: Time,
+}
+
+impl AskedSets<'_> {
+    /// That `region` is decided otherwise: as its first request for which `is_so`, or as `expected` where
+    /// none is found.
+    fn change(
+        &self,
+        mut region: Region,
+        expected: [Answer; 2],
+        is_so: impl Fn(&[Answer; 2]) -> bool,
+    ) -> Change {
+        let at = region.period.not_before.unwrap_or(self.now);
+        // From now on goes without saying.
+        region.period.not_before = region.period.not_before.filter(|start| *start > self.now);
+        let found = region.candidates().into_iter().find_map(|attributes| {
+            let answers = [self.old, self.new].map(|set| Answer::of(set, &attributes, at));
+            is_so(&answers).then_some((attributes, answers))
+        });
+        let (witness, [before, after]) = match found {
+            Some((attributes, answers)) => (Some((attributes, at)), answers),
+            None => (None, expected),
+        };
+        Change {
+            region,
+            before,
+            after,
+            witness,
+        }
+    }
+}
+
+impl Answer {
+    pub(crate) fn of(set: &PolicySet, attributes: &Attributes<'_>, at: Time) -> Self {
+        let authorization = set.authorize(attributes, at);
+        Self {
+            decision: authorization.decision,
+            cause: authorization.cause.map(Cause::into_owned),
+        }
+    }
+
+    fn by(rule: &DecidingRule<'_>) -> Self {
+        Self {
+            decision: rule.decision,
+            cause: Some(rule.cause.clone().into_owned()),
+        }
+    }
+
+    const fn unknown(decision: Decision) -> Self {
+        Self {
+            decision,
+            cause: None,
+        }
+    }
+}
+
+/// The requests that both sets decide alike, each by another rule; as [`difference`], but for a part
+/// without witness it is said which rules would decide.
+///
+/// # Errors
+/// The limit is reached.
+pub fn changed_reasons(
     old: &PolicySet,
     new: &PolicySet,
     now: Time,
-    before: Decision,
-    after: Decision,
-    mut region: Region,
-) -> Change {
-    let at = region.period.not_before.unwrap_or(now);
-    // From now on goes without saying.
-    let not_before = region.period.not_before.filter(|start| *start > now);
-    region.period.not_before = not_before;
-    let found = region.candidates().into_iter().find_map(|attributes| {
-        let answers = [old, new].map(|set| {
-            let authorization = set.authorize(&attributes, at);
-            Answer {
-                decision: authorization.decision,
-                cause: authorization.cause.map(Cause::into_owned),
+    limit: WorkLimit<'_>,
+) -> Result<Vec<Change>, ProofLimitError> {
+    let (o, n) = (&Pieces::new(old, limit)?, &Pieces::new(new, limit)?);
+    let everything = [false, true].map(Region::of_each_caller).concat();
+    let changed = Changed::between(o, n, &everything)?.from(now);
+    let changed = [
+        changed.removed_allows,
+        changed.added_allows,
+        changed.removed_denies,
+        changed.added_denies,
+    ];
+    let asked = AskedSets { old, new, now };
+    let mut changes = Vec::new();
+    for start in left(&changed.concat(), limit, |_| Ok(Vec::new()))? {
+        let (before, after) = (o.in_order(&start)?, n.in_order(&start)?);
+        for (earlier, part) in decided(&before, &start, limit)? {
+            for (later, part) in decided(&after, &part, limit)? {
+                if earlier.decision != later.decision || earlier.cause == later.cause {
+                    continue;
+                }
+                let expected = [earlier, later].map(Answer::by);
+                let is_so = |answers: &[Answer; 2]| *answers == expected;
+                changes.push(asked.change(part, expected.clone(), is_so));
             }
-        });
-        (answers.each_ref().map(|answer| answer.decision) == [before, after]).then_some((attributes, answers))
-    });
-    let unknown = |decision| Answer {
-        decision,
-        cause: None,
-    };
-    let (witness, [before, after]) = match found {
-        Some((attributes, answers)) => (Some((attributes, at)), answers),
-        None => (None, [unknown(before), unknown(after)]),
-    };
-    Change {
-        region,
-        before,
-        after,
-        witness,
+        }
+        if changes.len() > limit.parts {
+            return Err(ProofLimitError::Parts);
+        }
     }
+    Ok(changes)
+}
+
+/// The parts of `start` that one of `rules` decides, each by the first that does.
+fn decided<'r, 's>(
+    rules: &'r [DecidingRule<'s>],
+    start: &Region,
+    limit: WorkLimit<'_>,
+) -> Result<Vec<(&'r DecidingRule<'s>, Region)>, ProofLimitError> {
+    let (mut parts, mut left) = (Vec::new(), vec![start.clone()]);
+    for rule in rules {
+        for region in &rule.regions {
+            let mut rest = Vec::new();
+            for part in left {
+                parts.extend(part.intersection(region).map(|both| (rule, both)));
+                rest.extend(part.without(&[region], limit)?);
+            }
+            left = rest;
+        }
+        if parts.len() + left.len() > limit.parts {
+            return Err(ProofLimitError::Parts);
+        }
+    }
+    Ok(parts)
 }
 
 /// The rules that one set has and the other has not, as regions.
@@ -262,7 +352,7 @@ fn of_unknown_role(binding: &Binding) -> Vec<Region> {
     )
     .into();
     let all = [false, true].into_iter().flat_map(Region::of_each_caller);
-    let regions = all.flat_map(|all| everything_of(binding, &all));
+    let regions = all.flat_map(|all| granted(binding, &all));
     let regions = regions.filter_map(|region| region.with_condition(&condition, Outcomes::HOLDS));
     regions.collect()
 }

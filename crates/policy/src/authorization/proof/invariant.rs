@@ -1,7 +1,7 @@
 //! Whether what an AuthorizationInvariant forbids is allowed to anybody.
 
 use super::difference::{Changed, changed_bindings};
-use super::pieces::{Pieces, everything_of};
+use super::pieces::{Pieces, granted};
 use super::region::{ProofLimitError, Region, WorkLimit};
 use crate::authorization::index::BoundRole;
 use crate::authorization::{AuthorizationInvariant, PolicySet};
@@ -125,7 +125,7 @@ impl<'s> InvariantProof<'s> {
         };
         let unknown = bindings.into_iter().filter(|bound| bound.role.is_none());
         let unknown = unknown.map(|bound| &*bound.binding).find(|binding| {
-            let mut grants = forbidden.iter().flat_map(|within| everything_of(binding, within));
+            let mut grants = forbidden.iter().flat_map(|within| granted(binding, within));
             grants.next().is_some()
         });
         Ok(unknown.map(|binding| {

@@ -1,31 +1,39 @@
 //! What each rule allows and denies, as regions.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::region::{GroupSet, Outcomes, ProofLimitError, Region, SelectorSet, Side, WorkLimit};
+use super::group_set::GroupSet;
+use super::region::{ProofLimitError, Region, Side, WorkLimit};
+use super::rules::{PolicyRegions, RuleRegion, never_denied, never_denied_callers, of_role};
 use super::text_set::{Patterns, TextSet};
 use crate::authorization::index::BoundRole;
-use crate::authorization::matching::{ClusterScoped, NamespacePattern, ResourcePattern, Wildcard};
-use crate::authorization::never_deny::{MASTERS, NODE_PREFIX, NODES};
-use crate::authorization::rbac::{PathPattern, WildcardSet};
+use crate::authorization::matching::{ResourcePattern, Wildcard};
+use crate::authorization::never_deny::MASTERS;
+use crate::authorization::rbac::WildcardSet;
 use crate::authorization::{
-    AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny,
-    NonResourceRule, PolicySet, ResourceRule, Role, Rule, ServiceAccount, Subject, SubjectKind,
+    AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Mode, PolicySet, ResourceRule, Role,
+    Subject, SubjectKind,
 };
-use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL, SelectorMatch};
-
-/// The verbs that ask for all objects, where they name none.
-const COLLECTION_VERBS: [&str; 4] = ["list", "watch", "deletecollection", "*"];
+use crate::engine::{Cause, CauseKind, Decision};
 
 /// The rules of a policy set as regions, made when they are asked for.
 pub(crate) struct Pieces<'s> {
     set: &'s PolicySet,
     never_denied: Vec<Region>,
     policies: Vec<PolicyPieces<'s>>,
-    roles: HashMap<*const Role, Vec<Region>>,
+    /// What each rule of a role allows to everybody.
+    roles: HashMap<*const Role, Vec<RuleRegion>>,
     limit: WorkLimit<'s>,
+}
+
+/// A rule that decides requests that no rule before it decides.
+pub(crate) struct DecidingRule<'s> {
+    pub(crate) decision: Decision,
+    pub(crate) cause: Cause<'s>,
+    pub(crate) regions: Vec<Region>,
 }
 
 /// An AuthorizationPolicy, and what it says once that is asked for.
@@ -33,13 +41,6 @@ pub(crate) struct PolicyPieces<'s> {
     set: &'s PolicySet,
     pub(crate) policy: &'s AuthorizationPolicy,
     regions: OnceCell<PolicyRegions>,
-}
-
-/// What an AuthorizationPolicy says, to whomever, and to whom.
-#[derive(PartialEq)]
-struct PolicyRegions {
-    requests: Vec<Region>,
-    callers: Vec<Region>,
 }
 
 // === impl Pieces ===
@@ -52,9 +53,7 @@ impl<'s> Pieces<'s> {
         let mut roles = HashMap::new();
         for bound in set.bindings.iter() {
             if let Some(role) = &bound.role {
-                roles
-                    .entry(Arc::as_ptr(role))
-                    .or_insert_with(|| role.rules.iter().flat_map(of_role_rule).collect());
+                roles.entry(Arc::as_ptr(role)).or_insert_with(|| of_role(role));
             }
         }
         limit.in_time()?;
@@ -91,6 +90,63 @@ impl<'s> Pieces<'s> {
             }
         }
         Ok(different)
+    }
+
+    /// The rules that decide requests of `within`, in the order in which they are asked: Denies,
+    /// bindings, Allows.
+    pub(crate) fn in_order(&self, within: &Region) -> Result<Vec<DecidingRule<'s>>, ProofLimitError> {
+        let mut rules = self.policy_rules(Effect::Deny, within)?;
+        for BoundRole { binding, role } in self.set.bindings.iter() {
+            self.limit.in_time()?;
+            let own = role.as_ref().and_then(|role| self.roles.get(&Arc::as_ptr(role)));
+            for RuleRegion { rule, requests } in own.into_iter().flatten() {
+                if !is_in_reach(binding, within) || !requests.meets(within) {
+                    continue;
+                }
+                let mut regions = granted(binding, requests);
+                regions.retain(|region| region.meets(within));
+                rules.push(DecidingRule {
+                    decision: Decision::Allow,
+                    cause: Cause {
+                        kind: binding.kind(),
+                        namespace: Cow::Borrowed(&binding.namespace),
+                        name: Cow::Borrowed(&binding.name),
+                        rule: Some(*rule),
+                    },
+                    regions,
+                });
+            }
+        }
+        rules.extend(self.policy_rules(Effect::Allow, within)?);
+        rules.retain(|rule| !rule.regions.is_empty());
+        Ok(rules)
+    }
+
+    fn policy_rules(
+        &self,
+        effect: Effect,
+        within: &Region,
+    ) -> Result<Vec<DecidingRule<'s>>, ProofLimitError> {
+        let mut rules = Vec::new();
+        for pieces in self.policies.iter().filter(|one| one.policy.effect == effect) {
+            self.limit.in_time()?;
+            for (rule, regions) in pieces.rules_within(within) {
+                rules.push(DecidingRule {
+                    decision: effect.decision(),
+                    cause: Cause {
+                        kind: CauseKind::AuthorizationPolicy,
+                        namespace: Cow::Borrowed(""),
+                        name: Cow::Borrowed(&pieces.policy.name),
+                        rule: Some(rule),
+                    },
+                    regions: match effect {
+                        Effect::Allow => regions,
+                        Effect::Deny => self.deniable(regions)?,
+                    },
+                });
+            }
+        }
+        Ok(rules)
     }
 
     /// What the policies of `effect` say of `within`.
@@ -133,6 +189,7 @@ impl<'s> Pieces<'s> {
             let (first, end) = *meeting.entry(Arc::as_ptr(role)).or_insert_with(|| {
                 let first = rules.len();
                 let own = self.roles.get(&Arc::as_ptr(role)).into_iter().flatten();
+                let own = own.map(|rule| &rule.requests);
                 rules.extend(own.filter(|rule| rule.meets(within)));
                 (first, rules.len())
             });
@@ -244,8 +301,8 @@ fn is_in_reach(binding: &Binding, within: &Region) -> bool {
         || !within.is_path && within.side(Side::Namespace).contains(&binding.namespace)
 }
 
-/// What of `all` a binding to a role that allows everything would allow.
-pub(crate) fn everything_of(binding: &Binding, all: &Region) -> Vec<Region> {
+/// What of `all` a binding to a role that allows all of it grants.
+pub(crate) fn granted(binding: &Binding, all: &Region) -> Vec<Region> {
     let Some(all) = in_namespace(all, &binding.namespace) else {
         return Vec::new();
     };
@@ -321,455 +378,23 @@ impl<'s> PolicyPieces<'s> {
     }
 
     fn add_within(&self, within: &Region, regions: &mut Vec<Region>) {
+        for (_, of_rule) in self.rules_within(within) {
+            regions.extend(of_rule);
+        }
+    }
+
+    /// What each of its rules says of `within`, by their places.
+    fn rules_within(&self, within: &Region) -> BTreeMap<usize, Vec<Region>> {
+        let mut rules = BTreeMap::<usize, Vec<Region>>::new();
         if !self.may_meet(within) {
-            return;
+            return rules;
         }
-        let PolicyRegions { requests, callers } = self.regions();
-        let requests: Vec<&Region> = requests
-            .iter()
-            .filter(|requests| requests.meets(within))
-            .collect();
-        if requests.is_empty() {
-            return;
+        let PolicyRegions { rules: own, callers } = self.regions();
+        for RuleRegion { rule, requests } in own.iter().filter(|own| own.requests.meets(within)) {
+            let of_callers = callers.iter().filter_map(|caller| requests.by(caller));
+            let of_callers = of_callers.filter(|region| region.meets(within));
+            rules.entry(*rule).or_default().extend(of_callers);
         }
-        for caller in callers {
-            let of_caller = requests.iter().filter_map(|requests| requests.by(caller));
-            regions.extend(of_caller.filter(|region| region.meets(within)));
-        }
-    }
-}
-
-// === impl PolicyRegions ===
-
-impl PolicyRegions {
-    fn new(set: &PolicySet, policy: &AuthorizationPolicy) -> Self {
-        let resources = policy
-            .resource_rules
-            .iter()
-            .flat_map(|rule| of_resource_rule(set, policy.effect, rule));
-        let paths = policy
-            .non_resource_rules
-            .iter()
-            .flat_map(|rule| of_path_rule(policy.effect, rule));
-        let outcomes = match (policy.effect, policy.failure_policy) {
-            (Effect::Deny, FailurePolicy::Deny) => Outcomes::DOES_NOT_FAIL,
-            (Effect::Deny, FailurePolicy::NoOpinion) | (Effect::Allow, _) => Outcomes::HOLDS,
-        };
-        let mut requests: Vec<Region> = resources
-            .chain(paths)
-            .filter_map(|region| region.during(policy.validity))
-            .collect();
-        for condition in &policy.conditions {
-            let expression: Arc<str> = condition.expression().trim().into();
-            let with = requests
-                .iter()
-                .filter_map(|region| region.with_condition(&expression, outcomes));
-            requests = with.collect();
-        }
-        Self {
-            callers: callers(policy),
-            requests,
-        }
-    }
-}
-
-/// Whom a policy is about: on all other sides, everything.
-fn callers(policy: &AuthorizationPolicy) -> Vec<Region> {
-    let Some((users, groups)) = excluded(&policy.exclude_subjects) else {
-        return Vec::new();
-    };
-    let all = Region::of_each_caller(false);
-    let of = |subject: &Subject| all.each_ref().map(|all| of_subject(all, subject));
-    let of_subjects = policy.subjects.iter().flat_map(of).flatten();
-    of_subjects
-        .filter_map(|region| region.with(Side::User, &users)?.with_groups(&groups))
-        .collect()
-}
-
-/// Users and groups that are none of `subjects`; `None` where all are.
-fn excluded(subjects: &[Subject]) -> Option<(TextSet, GroupSet)> {
-    let (mut users, mut groups) = (Patterns::default(), Patterns::default());
-    for subject in subjects {
-        match subject.kind {
-            SubjectKind::Group if subject.name == "*" => return None,
-            SubjectKind::Group => groups = groups.or(named(subject)),
-            SubjectKind::User => users = users.or(named(subject)),
-            SubjectKind::ServiceAccount => {
-                users
-                    .exact
-                    .extend(subject.authenticated_name("").map(|name| (*name).into()));
-            }
-        }
-    }
-    let groups = GroupSet {
-        all: Patterns::default(),
-        none: groups,
-    };
-    Some((TextSet::all_but(users), groups))
-}
-
-/// A `*` at the end makes the name of a user or group a prefix.
-fn named(subject: &Subject) -> Patterns {
-    match subject.name.strip_suffix('*') {
-        Some(prefix) => Patterns::prefixes([prefix]),
-        None => Patterns::exact([subject.name.as_str()]),
-    }
-}
-
-fn of_subject(all: &Region, subject: &Subject) -> Option<Region> {
-    match subject.kind {
-        SubjectKind::User => all.with(Side::User, &TextSet::of(named(subject))),
-        SubjectKind::Group if subject.name == "*" => Some(all.clone()),
-        SubjectKind::Group => all.with_groups(&GroupSet {
-            all: named(subject),
-            none: Patterns::default(),
-        }),
-        SubjectKind::ServiceAccount => {
-            let name = subject.authenticated_name("")?;
-            all.with(Side::User, &TextSet::exact([&*name]))
-        }
-    }
-}
-
-fn never_denied(never: &NeverDeny) -> Vec<Region> {
-    let (exact, prefixes) = never.paths.written_out();
-    let paths = TextSet::of(Patterns::exact(exact).or(Patterns::prefixes(prefixes)));
-    let of_paths = Region::of_each_caller(true).into_iter();
-    let of_paths = of_paths.filter_map(|all| all.with(Side::Path, &paths));
-    never_denied_callers(never).into_iter().chain(of_paths).collect()
-}
-
-/// All requests of the users, groups and service accounts of `neverDeny`.
-fn never_denied_callers(never: &NeverDeny) -> Vec<Region> {
-    let accounts = never.service_accounts.iter().map(ServiceAccount::user_name);
-    let users = TextSet::exact(never.users.iter().cloned().chain(accounts));
-    let mut regions = Vec::new();
-    for all in [false, true].into_iter().flat_map(Region::of_each_caller) {
-        regions.extend(all.with(Side::User, &users));
-        for group in &never.groups {
-            let of_group = all.with_groups(&GroupSet {
-                all: Patterns::exact([group.as_str()]),
-                none: Patterns::default(),
-            });
-            let is_nodes = group == NODES;
-            let nodes = TextSet::of(Patterns::prefixes([NODE_PREFIX]));
-            regions.extend(of_group.and_then(|region| match is_nodes {
-                true => region.with(Side::User, &nodes),
-                false => Some(region),
-            }));
-        }
-    }
-    regions
-}
-
-// Rules.
-
-fn of_role_rule(rule: &Rule) -> Vec<Region> {
-    let mut regions = Vec::new();
-    for all in Region::of_each_caller(false) {
-        let named = match rule.resource_names.is_empty() {
-            true => TextSet::all(),
-            false => TextSet::exact(rule.resource_names.iter().map(String::as_str)),
-        };
-        let Some(rest) = with_words(&all, Effect::Allow, &rule.verbs, Some(&rule.api_groups))
-            .and_then(|all| all.with(Side::Name, &named))
-        else {
-            continue;
-        };
-        regions.extend(
-            role_resources(&rule.resources)
-                .into_iter()
-                .filter_map(|resources| with_resources(&rest, &resources)),
-        );
-    }
-    for all in Region::of_each_caller(true) {
-        let rest = with_words(&all, Effect::Allow, &rule.verbs, None);
-        regions.extend(rest.and_then(|rest| rest.with(Side::Path, &paths(&rule.non_resource_urls))));
-    }
-    regions
-}
-
-fn with_words(
-    all: &Region,
-    effect: Effect,
-    verbs: &WildcardSet,
-    groups: Option<&WildcardSet>,
-) -> Option<Region> {
-    let with_verbs = all.with(Side::Verb, &words(effect, verbs))?;
-    match groups {
-        Some(groups) => with_verbs.with(Side::ApiGroup, &words(effect, groups)),
-        None => Some(with_verbs),
-    }
-}
-
-/// Of a Deny, a requested `*` too.
-fn words(effect: Effect, written: &WildcardSet) -> TextSet {
-    let requested = (effect == Effect::Deny && !written.is_empty()).then_some(WildcardSet::ALL);
-    match written.is_all() {
-        true => TextSet::all(),
-        false => TextSet::exact(written.as_slice().iter().map(String::as_str).chain(requested)),
-    }
-}
-
-fn paths(patterns: &[PathPattern]) -> TextSet {
-    let (prefixes, exact): (Vec<&PathPattern>, _) =
-        patterns.iter().partition(|pattern| pattern.prefix().is_some());
-    let text = |pattern: &PathPattern| Arc::<str>::from(pattern.text());
-    TextSet::of(
-        Patterns::exact(exact.into_iter().map(text)).or(Patterns::prefixes(prefixes.into_iter().map(text))),
-    )
-}
-
-/// Resources, and which of their subresources.
-type Resources = (TextSet, TextSet);
-
-fn with_resources(region: &Region, (resources, subresources): &Resources) -> Option<Region> {
-    region
-        .with(Side::Resource, resources)?
-        .with(Side::Subresource, subresources)
-}
-
-/// Those of RBAC: `*`, `pods`, `pods/log`, `*/scale`.
-fn role_resources(written: &WildcardSet) -> Vec<Resources> {
-    if written.is_all() {
-        return vec![(TextSet::all(), TextSet::all())];
-    }
-    let mut by_subresource: BTreeMap<&str, Patterns> = BTreeMap::new();
-    for word in written.as_slice() {
-        let (resource, subresource) = word.split_once('/').unwrap_or((word, ""));
-        if subresource.is_empty() && word.contains('/') {
-            continue;
-        }
-        let resources = by_subresource.entry(subresource).or_default();
-        match resource {
-            "*" => resources.prefixes.insert("".into()),
-            resource => resources.exact.insert(resource.into()),
-        };
-    }
-    let by_subresource = by_subresource.into_iter();
-    by_subresource
-        .map(|(subresource, resources)| (TextSet::of(resources), TextSet::exact([subresource])))
-        .collect()
-}
-
-/// Those of a policy; of a Deny, requested wildcards too.
-fn policy_resources(effect: Effect, written: &[ResourcePattern]) -> Vec<Resources> {
-    let denies = effect == Effect::Deny;
-    let of = |wildcard: &Wildcard| match wildcard {
-        Wildcard::Any => TextSet::all(),
-        Wildcard::Named(name) => TextSet::exact([name.as_str()].into_iter().chain(denies.then_some("*"))),
-    };
-    let mut plain = BTreeSet::new();
-    let mut all = Vec::new();
-    for pattern in written {
-        match pattern {
-            ResourcePattern::Everything => return vec![(TextSet::all(), TextSet::all())],
-            ResourcePattern::Resource(name) => {
-                plain.insert(name.as_str());
-            }
-            ResourcePattern::Subresource(resource, subresource) => {
-                let subresources = of(subresource).intersection(&TextSet::all_but(Patterns::exact([""])));
-                all.push((of(resource), subresources));
-            }
-        }
-    }
-    if !plain.is_empty() {
-        all.push((TextSet::exact(plain), TextSet::exact([""])));
-    }
-    if denies && !written.is_empty() {
-        all.push((TextSet::exact(["*"]), TextSet::exact(["", "*"])));
-    }
-    all
-}
-
-fn of_path_rule(effect: Effect, rule: &NonResourceRule) -> Vec<Region> {
-    let mut own = Patterns::default();
-    if effect == Effect::Deny && !rule.paths.is_empty() {
-        own = Patterns::exact(["*"]);
-    }
-    let paths = TextSet::of(paths(&rule.paths).within().clone().or(own));
-    let all = Region::of_each_caller(true).into_iter();
-    all.filter_map(|all| with_words(&all, effect, &rule.verbs, None)?.with(Side::Path, &paths))
-        .collect()
-}
-
-/// What a rule of a policy says, as `compare_resource_rule` decides.
-fn of_resource_rule(set: &PolicySet, effect: Effect, rule: &ResourceRule) -> Vec<Region> {
-    let mut regions = Vec::new();
-    for all in Region::of_each_caller(false) {
-        let Some(rest) = with_words(&all, effect, &rule.verbs, Some(&rule.api_groups)) else {
-            continue;
-        };
-        for resources in policy_resources(effect, &rule.resources) {
-            let Some(rest) = with_resources(&rest, &resources) else {
-                continue;
-            };
-            for rest in with_names(&rest, effect, &rule.names) {
-                regions.extend(with_namespaces(set, &rest, effect, rule));
-            }
-        }
-    }
-    if rule.selectors.is_empty() {
-        return regions;
-    }
-    let selectors = SelectorSet::of(&Arc::new(rule.selectors.clone()), effect == Effect::Allow);
-    regions
-        .iter()
-        .filter_map(|region| region.with_selectors(&selectors))
-        .collect()
-}
-
-fn with_names(rest: &Region, effect: Effect, names: &[String]) -> Vec<Region> {
-    if names.is_empty() {
-        return vec![rest.clone()];
-    }
-    let names = names.iter().map(String::as_str).filter(|name| !name.is_empty());
-    let named = rest.with(Side::Name, &TextSet::exact(names));
-    let all = (effect == Effect::Deny)
-        .then(|| for_collections(rest, Side::Name))
-        .flatten();
-    named.into_iter().chain(all).collect()
-}
-
-/// The requests for all that there is which leave `side` empty.
-fn for_collections(rest: &Region, side: Side) -> Option<Region> {
-    rest.with(side, &TextSet::exact([""]))?
-        .with(Side::Verb, &TextSet::exact(COLLECTION_VERBS))
-}
-
-fn with_namespaces(set: &PolicySet, rest: &Region, effect: Effect, rule: &ResourceRule) -> Vec<Region> {
-    if !rule.asks_for_namespaces() {
-        return vec![rest.clone()];
-    }
-    let all_namespaces = for_all_namespaces(rest, set.cluster_scoped());
-    let within = match rule.namespaces.is_empty() {
-        true => TextSet::all(),
-        false => namespaces(&rule.namespaces),
-    };
-    let others = other_namespaces(&rule.exclude_namespaces);
-    let within = within.intersection(&others);
-    let selected = rule
-        .namespace_selector
-        .as_ref()
-        .map(|selector| selected(set, effect, selector));
-    let mut about = selected.unwrap_or_else(TextSet::all);
-    if effect == Effect::Allow {
-        about = about.intersection(&others);
-    }
-    let regions = rest
-        .with(Side::Namespace, &within)
-        .into_iter()
-        .flat_map(|rest| about_namespaces(&rest, &about));
-    match effect {
-        Effect::Deny => regions.chain(all_namespaces).collect(),
-        Effect::Allow if rule.exclude_namespaces.is_empty() => regions.collect(),
-        Effect::Allow => {
-            let all: Vec<&Region> = all_namespaces.iter().collect();
-            regions.flat_map(|region| region.less(&all)).collect()
-        }
-    }
-}
-
-/// A prefix stands for no request without namespace.
-fn namespaces(written: &[NamespacePattern]) -> TextSet {
-    let all = TextSet::of(namespace_patterns(written));
-    match written.contains(&NamespacePattern::Without) {
-        true => all,
-        false => all.intersection(&TextSet::all_but(Patterns::exact([""]))),
-    }
-}
-
-/// All but those of `written`.
-fn other_namespaces(written: &[NamespacePattern]) -> TextSet {
-    let is_any =
-        |pattern: &NamespacePattern| matches!(pattern, NamespacePattern::Prefix(prefix) if prefix.is_empty());
-    match written.iter().any(is_any) && !written.contains(&NamespacePattern::Without) {
-        true => TextSet::exact([""]),
-        false => TextSet::all_but(namespace_patterns(written)),
-    }
-}
-
-fn namespace_patterns(written: &[NamespacePattern]) -> Patterns {
-    let mut patterns = Patterns::default();
-    for pattern in written {
-        match pattern {
-            NamespacePattern::Without => patterns.exact.insert("".into()),
-            NamespacePattern::Named(name) => patterns.exact.insert(name.as_str().into()),
-            NamespacePattern::Prefix(prefix) => patterns.prefixes.insert(prefix.as_str().into()),
-        };
-    }
-    patterns
-}
-
-/// The parts of `rest` that are about a namespace of `about`: a request for `namespaces/NAME` is
-/// about NAME.
-fn about_namespaces(rest: &Region, about: &TextSet) -> Vec<Region> {
-    if about.is_all() {
-        return vec![rest.clone()];
-    }
-    let named = TextSet::all_but(Patterns::exact([""]));
-    let itself = rest
-        .with(Side::ApiGroup, &TextSet::exact([""]))
-        .and_then(|rest| rest.with(Side::Resource, &TextSet::exact(["namespaces"])))
-        .and_then(|rest| rest.with(Side::Name, &named));
-    let others = match &itself {
-        Some(itself) => rest.less(&[itself]),
-        None => vec![rest.clone()],
-    };
-    let others = others.iter().filter_map(|rest| rest.with(Side::Namespace, about));
-    others
-        .chain(itself.and_then(|itself| itself.with(Side::Name, about)))
-        .collect()
-}
-
-/// The requests of `rest` over all namespaces: not those for resources that have none.
-fn for_all_namespaces(rest: &Region, scoped: &ClusterScoped) -> Vec<Region> {
-    let Some(rest) = for_collections(rest, Side::Namespace) else {
-        return Vec::new();
-    };
-    let mut by_group: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (group, resource) in scoped.known() {
-        if rest.side(Side::ApiGroup).contains(group) && rest.side(Side::Resource).contains(resource) {
-            by_group.entry(group).or_default().push(resource);
-        }
-    }
-    let of = |(group, resources): (&&str, &Vec<&str>)| {
-        rest.with(Side::ApiGroup, &TextSet::exact([*group]))?
-            .with(Side::Resource, &TextSet::exact(resources.iter().copied()))
-    };
-    let cluster_scoped: Vec<Region> = by_group.iter().filter_map(of).collect();
-    let cluster_scoped: Vec<&Region> = cluster_scoped.iter().collect();
-    rest.less(&cluster_scoped)
-}
-
-/// The namespaces that `selector` selects: of those whose labels are known by these, of others as
-/// far as the name tells. What it does not tell may be so for a Deny, and proves nothing for an
-/// Allow.
-fn selected(set: &PolicySet, effect: Effect, selector: &LabelSelector) -> TextSet {
-    let by_name = |name: &str| match selector.selects_by_name(name) {
-        SelectorMatch::Yes => true,
-        SelectorMatch::Unknown => effect == Effect::Deny,
-        SelectorMatch::No => false,
-    };
-    let number = set.policies.selectors.number(selector);
-    let known: HashMap<&str, bool> = set.namespaces.selected(number, selector).collect();
-    let is_known = |name: &&str| known.contains_key(name);
-    let named: Vec<&str> = selector
-        .listed_values(NAMESPACE_NAME_LABEL)
-        .filter(|name| !is_known(name))
-        .collect();
-    let of = |is_in: bool| {
-        let named = named.iter().copied().filter(move |name| by_name(name) == is_in);
-        named.chain(
-            known
-                .iter()
-                .filter(move |(_, selected)| **selected == is_in)
-                .map(|(name, _)| *name),
-        )
-    };
-    // No namespace is called so.
-    match by_name("\0") {
-        true => TextSet::all_but(Patterns::exact(of(false).chain([""]))),
-        false => TextSet::exact(of(true)),
+        rules
     }
 }

@@ -71,7 +71,7 @@ fn users() -> Vec<User<'static>> {
         }
     }
     for name in ["system:serviceaccount:a:s", "system:serviceaccount:c:s"] {
-        let groups = super::region::groups_of_account(name).unwrap();
+        let groups = super::group_set::groups_of_account(name).unwrap();
         users.push(User {
             name: name.into(),
             groups: groups.map(Into::into).into(),
@@ -158,6 +158,37 @@ proptest! {
                         false => found.contains(&[before, after]) && found.iter().all(|one| *one == [before, after]),
                     };
                     prop_assert!(is_right, "{attributes:?} at {at}: {before:?} {after:?}, found {found:?}");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn reasons_that_changed_are_what_every_request_shows((old, new) in pairs(), targets in targets()) {
+        let [old, new] = [old, new].map(|objects| PolicySet::new(objects, &NeverDeny::default()));
+        let changes = changed_reasons(&old, &new, instants()[1], UNLIMITED).unwrap();
+        for change in &changes {
+            let witnessed = change.witness.is_some() || !change.region.conditions.is_empty();
+            prop_assert!(witnessed, "{:?}", change.region);
+        }
+        for user in users() {
+            for target in &targets {
+                let attributes = Attributes { user: user.clone(), target: target.clone() };
+                for at in instants().into_iter().skip(1) {
+                    let answers = [&old, &new].map(|set| Answer::of(set, &attributes, at));
+                    let [before, after] = answers.each_ref().map(|answer| answer.decision);
+                    let is_changed = before == after && answers[0].cause != answers[1].cause;
+                    let mut holding = changes.iter().filter(|change| change.region.contains(&attributes, at));
+                    let is_right = match is_changed {
+                        false => holding.next().is_none(),
+                        true => holding.clone().next().is_some()
+                            && holding.all(|change| [&change.before, &change.after] == answers.each_ref()),
+                    };
+                    prop_assert!(is_right, "{attributes:?} at {at}: {answers:?}");
                 }
             }
         }

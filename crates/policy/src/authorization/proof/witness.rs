@@ -1,6 +1,7 @@
 //! Requests that stand for a region.
 
-use super::region::{Region, Side, groups_of_account};
+use super::group_set::groups_of_account;
+use super::region::{Region, Side};
 use crate::engine::{Attributes, ResourceAttributes, Target, User};
 
 /// What a request that may have anything has first.

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::invariant::Breach;
-use super::region::{Outcomes, Region, SelectorSet, Side};
+use super::region::{Outcomes, Region, Side};
+use super::selector_set::SelectorSet;
 use super::text_set::{Patterns, TextSet};
 use crate::engine::{Attributes, Requirement, Target};
 

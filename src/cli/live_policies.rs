@@ -1,0 +1,292 @@
+//! The policies of a cluster as they are now, as kubectl would reach it: by themselves, or together
+//! with those of a gateway's files; and as they would be with manifests applied.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::output::{self, CommandError};
+use crate::cluster::{LiveCluster, LivePolicies, LivePurpose};
+use crate::config::{ClusterEntry, Config};
+use crate::reload::{
+    self, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects, WatchedPart,
+};
+use portcullis_cel::Version;
+use portcullis_policy::document::{self, Document};
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::groups::RBAC;
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::objects::{CustomKinds, ServedAs};
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath};
+use portcullis_policy::manifest::{self, ObjectIdentity, Options, ValidatedObject};
+
+/// Where a cluster is, as for kubectl.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct LiveArguments {
+    /// Read the policies from the cluster of this kubeconfig, as kubectl would; with `--config`,
+    /// together with those of the gateway's files.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context in the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+/// A cluster, and the policies that it has or would have.
+pub(crate) struct LiveState<'c> {
+    cluster: &'c LiveCluster,
+    name: &'c str,
+    found: LivePolicies,
+}
+
+// === impl LiveArguments ===
+
+impl LiveArguments {
+    /// Whether a cluster is named on the command line.
+    pub(crate) const fn is_named(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
+    }
+
+    /// Connects to the cluster named, or to the one that kubectl would.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it does not answer.
+    pub(crate) fn connect(&self) -> Result<LiveCluster, CommandError> {
+        LiveCluster::connect(self.kubeconfig.as_deref(), self.context.as_deref()).map_err(CommandError::from)
+    }
+}
+
+// === impl LiveState ===
+
+impl<'c> LiveState<'c> {
+    /// What `cluster`, which requests call `name`, has for `purpose`. What is wrong in it is said,
+    /// and counts as absent.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be listed.
+    pub(crate) fn read(
+        cluster: &'c LiveCluster,
+        name: &'c str,
+        purpose: LivePurpose,
+    ) -> Result<Self, CommandError> {
+        if let Some(why) = other_version(cluster) {
+            output::complain(format_args!("warning: {why}"));
+        }
+        Ok(Self::of(cluster, name, cluster.policies(name, purpose)?))
+    }
+
+    /// The same as far as a gateway of `config` would take it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be listed.
+    pub(crate) fn read_as_watched(
+        cluster: &'c LiveCluster,
+        name: &'c str,
+        config: &Config,
+    ) -> Result<Self, CommandError> {
+        let entry = config.clusters.iter().find(|entry| entry.name == name);
+        Ok(Self::of(cluster, name, cluster.policies_as_watched(name, entry)?))
+    }
+
+    fn of(cluster: &'c LiveCluster, name: &'c str, found: LivePolicies) -> Self {
+        for fault in found.faults.iter() {
+            output::complain(format_args!("warning: {fault}; it counts as absent"));
+        }
+        Self { cluster, name, found }
+    }
+
+    /// What decides at `now` without a gateway's files.
+    pub(crate) fn policies(&self, now: Time) -> LoadedPolicies {
+        let options = Options {
+            now: Some(now),
+            cel_version: self.cluster.cel_version(),
+            cluster_scoped: [(self.name.to_owned(), self.found.cluster_scoped.clone())].into(),
+            ..Options::default()
+        };
+        let manifests = manifest::assemble(&self.found.objects, &options);
+        LoadedPolicies {
+            namespace: Some(self.cluster.namespace().to_owned()),
+            kinds: served_kinds(self.cluster),
+            ..LoadedPolicies::of_manifests_for(manifests, options.cel_version)
+        }
+    }
+
+    /// What decides together with the files of `config`, merged as `serve` merges them.
+    pub(crate) fn policies_with(&self, config: &Config) -> (Option<LoadedPolicies>, Faults) {
+        let mut config = config.clone();
+        if !config.clusters.iter().any(|entry| entry.name == self.name) {
+            config.clusters.push(ClusterEntry::named(self.name));
+        }
+        let source = LiveObjects::new(self.name, &self.found);
+        let (policies, faults) = reload::policies(&config, &source, SystemTime::now());
+        let policies = policies.filter(|_| !faults.has_errors());
+        let webhooks = &config.authorization.webhooks;
+        let loaded = policies.map(|(policies, admission)| LoadedPolicies {
+            policies,
+            admission,
+            authorizers: webhooks.iter().map(|entry| entry.rules.clone()).collect(),
+            namespace: Some(self.cluster.namespace().to_owned()),
+            kinds: served_kinds(self.cluster),
+        });
+        (loaded, faults)
+    }
+
+    /// The same cluster once `documents` are applied: of those that decide who may do what, each in
+    /// place of the object of its name. What says no namespace and has one is in that of the context.
+    ///
+    /// # Errors
+    ///
+    /// An object has faults, or is there twice.
+    pub(crate) fn with_applied(&self, documents: Vec<Document>) -> Result<Self, Faults> {
+        let mut faults = Faults::new();
+        let mut applied: Vec<Arc<ValidatedObject>> = Vec::new();
+        let mut identities = HashSet::new();
+        for document in documents.into_iter().filter(decides_who_may) {
+            let document = self.placed(document);
+            let place = document.place(FieldPath::root());
+            match ValidatedObject::read(document, self.name.into(), self.cluster.cel_version()) {
+                Ok(object) if !identities.insert(object.identity().clone()) => {
+                    faults.push(Fault::error(
+                        place,
+                        FaultKind::Duplicate,
+                        "the same object stands in these files before: apply each once",
+                    ));
+                }
+                Ok(object) => applied.push(Arc::new(object)),
+                Err(found) => faults.append(found),
+            }
+        }
+        if faults.has_errors() {
+            return Err(faults);
+        }
+        let kept = self.found.objects.iter();
+        let kept = kept.filter(|object| !identities.contains(object.identity()));
+        let objects = kept.cloned().chain(applied).collect();
+        Ok(Self {
+            found: LivePolicies {
+                objects,
+                faults: Faults::new(),
+                cluster_scoped: self.found.cluster_scoped.clone(),
+            },
+            ..*self
+        })
+    }
+
+    /// `document` in the namespace of the context, where it needs one and says none.
+    fn placed(&self, document: Document) -> Document {
+        let identity = ObjectIdentity::of(&document);
+        let needs = matches!(identity.kind(), "Role" | "RoleBinding") && identity.namespace().is_empty();
+        if !needs {
+            return document;
+        }
+        let mut object = document.root().to_json();
+        if let Some(metadata) = object
+            .get_mut("metadata")
+            .and_then(|metadata| metadata.as_object_mut())
+        {
+            metadata.insert("namespace".to_owned(), self.cluster.namespace().into());
+        }
+        let placed = document::parse(document.file().map(AsRef::as_ref), &document::to_yaml(&object));
+        placed
+            .ok()
+            .and_then(|mut placed| placed.pop())
+            .unwrap_or(document)
+    }
+}
+
+/// Whether it is an object that decides who may do what, or a Namespace that these ask about.
+fn decides_who_may(document: &Document) -> bool {
+    let identity = ObjectIdentity::of(document);
+    match (identity.group(), identity.kind()) {
+        (RBAC, _) | ("", "Namespace") => true,
+        ("portcullis.dev", kind) => matches!(kind, "AuthorizationPolicy" | "AuthorizationInvariant"),
+        _ => false,
+    }
+}
+
+/// The policies of `cluster`, which requests of the cluster `name` are decided by. What is
+/// wrong in it is said, and counts as absent.
+///
+/// # Errors
+///
+/// They cannot be listed.
+pub(crate) fn live_policies(
+    cluster: &LiveCluster,
+    name: &str,
+    purpose: LivePurpose,
+    now: Time,
+) -> Result<LoadedPolicies, CommandError> {
+    Ok(LiveState::read(cluster, name, purpose)?.policies(now))
+}
+
+/// The objects of a cluster as they are now, in place of those that `serve` watches.
+struct LiveObjects(Arc<WatchedObjects>);
+
+impl LiveObjects {
+    fn new(cluster: &str, found: &LivePolicies) -> Self {
+        let part = WatchedPart {
+            objects: found.objects.clone(),
+            ..WatchedPart::default()
+        };
+        Self(Arc::new(WatchedObjects {
+            cluster: cluster.to_owned(),
+            parts: vec![Arc::new(part)],
+            cluster_scoped: found.cluster_scoped.clone(),
+            ..WatchedObjects::default()
+        }))
+    }
+}
+
+impl ManifestSource for LiveObjects {
+    fn start(&self, _: Trigger) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn check(&self, _: &Config) -> SourceFiles {
+        SourceFiles::default()
+    }
+
+    fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
+        vec![Arc::clone(&self.0)]
+    }
+
+    fn follow(&self, _: &Snapshot) {}
+
+    fn status(&self) -> Vec<SourceStatus> {
+        Vec::new()
+    }
+}
+
+/// What `cluster` serves its kinds as.
+pub(crate) fn served_kinds(cluster: &LiveCluster) -> CustomKinds {
+    let mut kinds = CustomKinds::default();
+    for resource in cluster.resources() {
+        let served = ServedAs {
+            group: resource.group.clone(),
+            resource: resource.resource.clone(),
+            is_namespaced: resource.is_namespaced,
+            is_guess: false,
+        };
+        kinds.add_served(&resource.kind, served);
+    }
+    kinds
+}
+
+/// Why expressions are not compiled for the version of the API server, if they are not.
+fn other_version(cluster: &LiveCluster) -> Option<String> {
+    let compiled = cluster.cel_version();
+    match cluster.minor_version() {
+        None => Some(format!(
+            "the API server does not say its version: expressions are compiled for Kubernetes {compiled}"
+        )),
+        Some(minor) if Version::new(minor) != compiled => Some(format!(
+            "expressions are compiled for Kubernetes {compiled}; the API server is of version 1.{minor}, whose CEL may \
+             calculate costs and errors differently"
+        )),
+        Some(_) => None,
+    }
+}
