@@ -19,6 +19,7 @@
 mod build;
 mod caller;
 mod certificate;
+mod identity;
 mod jwks;
 mod jwt;
 mod rotation;
@@ -32,6 +33,7 @@ use std::time::{Duration, SystemTime};
 
 pub use caller::{AuthenticationMethod, Caller, CredentialFault, Refusal, TokenFault};
 pub use certificate::PeerCertificate;
+pub use identity::ClaimedIdentity;
 
 use crate::config::ClientCertificate;
 use caller::{Fields, KnownCaller, NamedField, Proof};

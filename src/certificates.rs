@@ -82,7 +82,7 @@ impl Expiry {
     pub fn warning(&self, now: SystemTime) -> Option<Fault> {
         let end = rfc3339(self.at);
         let message = match self.at.duration_since(now) {
-            Err(_) => format!("the certificate is expired since {end}"),
+            Err(_) => format!("the certificate expired on {end}"),
             Ok(left) if left <= NOTICE => format!("the certificate ends in {}, on {end}", days(left)),
             Ok(_) => return None,
         };

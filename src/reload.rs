@@ -13,6 +13,7 @@
 //! line. If any file of a set has a fault, the set is not used at all.
 
 mod changed_objects;
+mod changed_settings;
 mod files;
 mod held_back;
 mod index;
@@ -37,6 +38,7 @@ use portcullis_policy::field::Faults;
 use last_good::Saver;
 
 pub use changed_objects::{ChangedObject, FileObjects, ObjectChange, ObjectChanges};
+pub use changed_settings::ChangedSettings;
 pub use files::{applied_manifests, read_manifest, read_manifests};
 pub use index::admission_settings;
 pub use inventory::{Change, LoadedObjects, Restriction};

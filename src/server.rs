@@ -29,6 +29,7 @@ mod invariants;
 mod limits;
 mod pool;
 mod receive;
+mod refusals;
 mod respond;
 mod routes;
 mod workers;

@@ -87,7 +87,7 @@ pub enum CredentialFault {
     #[error("certificate not trusted")]
     Untrusted,
     /// The certificate leads to the client CA, and its time is over.
-    #[error("certificate expired since {}", rfc3339(*.0))]
+    #[error("certificate expired on {}", rfc3339(*.0))]
     Expired(SystemTime),
     /// The caller's other credential is missing.
     #[error("one of the caller's credentials is missing")]
@@ -190,15 +190,28 @@ impl Refusal {
         }
     }
 
+    /// What mends it, for the log of the gateway's administrator.
+    #[must_use]
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            Self::Unauthenticated { cause, .. } => cause.remedy(),
+            Self::ClusterConflict { .. } => {
+                "the credential meets entries of `callers` with different `cluster`: give each cluster one of its own"
+            }
+            Self::EndpointForbidden { .. } => "add the endpoint to `endpoints` of its entry of `callers`",
+            Self::ConsoleForbidden { .. } => "add `console` to `endpoints` of its entry of `callers`",
+        }
+    }
+
     /// What the caller gets: nothing that helps to guess. A client that has the key
     /// of a certificate of the client CA may know that its time is over.
     #[must_use]
     pub fn message(&self) -> Cow<'static, str> {
         match self {
             Self::Unauthenticated {
-                cause: cause @ CredentialFault::Expired(_),
+                cause: CredentialFault::Expired(end),
                 ..
-            } => format!("Unauthorized: {cause}").into(),
+            } => format!("Unauthorized: certificate expired since {}", rfc3339(*end)).into(),
             Self::Unauthenticated { .. } => "Unauthorized".into(),
             Self::ClusterConflict { .. } => "the caller speaks for more than one cluster".into(),
             Self::EndpointForbidden { .. } => "the caller may not use this endpoint".into(),
@@ -206,6 +219,58 @@ impl Refusal {
                 "the caller may not use the console: its entry of `callers` needs `endpoints: [console]`"
                     .into()
             }
+        }
+    }
+}
+
+// === impl CredentialFault ===
+
+impl CredentialFault {
+    /// What mends it, for the log of the gateway's administrator.
+    const fn remedy(self) -> &'static str {
+        match self {
+            Self::Absent => {
+                "give the API server the kubeconfig of an entry of `callers`: its flag or configuration names none, \
+                 or one without credentials for this server"
+            }
+            Self::Malformed | Self::UnsupportedScheme => {
+                "send a client certificate, `Authorization: Bearer TOKEN` or `Basic`, as a kubeconfig does"
+            }
+            Self::Unknown => {
+                "no entry of `callers` knows this credential: give the API server the kubeconfig of one, or add an \
+                 entry (`clientCertificate: {commonNames: […]}` for a certificate of `server.tls.clientCA`)"
+            }
+            Self::Untrusted => {
+                "give the API server a certificate that `server.tls.clientCA` signed for client authentication, or \
+                 add its issuer to that file"
+            }
+            Self::Expired(_) => {
+                "renew the certificate, with `portcullis init DIR --renew` where `init` made it"
+            }
+            Self::Incomplete => {
+                "an entry of `callers` that has several fields needs all of them: send each credential, or make an \
+                 entry of each field"
+            }
+            Self::Token(fault) => fault.remedy(),
+        }
+    }
+}
+
+// === impl TokenFault ===
+
+impl TokenFault {
+    const fn remedy(self) -> &'static str {
+        match self {
+            Self::Issuer => "`jwt.issuer` of an entry of `callers` must be the token's issuer, to the letter",
+            Self::Key | Self::Signature => {
+                "the file `jwt.jwks` must hold the key that signed the token: fetch the issuer's keys anew, and \
+                 see `jwt.algorithms`"
+            }
+            Self::Expired => "the API server sends an old token: renew it, and compare the clocks",
+            Self::NotYetValid => "compare the clocks of issuer and gateway, or raise `jwt.leeway`",
+            Self::Audience => "have the token made for one of `jwt.audiences`",
+            Self::Claims => "the token must have each of `jwt.claims`",
+            Self::Malformed | Self::Critical => "send a JSON Web Token that the issuer signed (RFC 7519)",
         }
     }
 }

@@ -149,29 +149,45 @@ impl Tokens {
     }
 }
 
-/// The header and the `iss` of a token: as yet anybody may have written them.
+/// What a token says of itself: as yet anybody may have written it.
+#[derive(Deserialize)]
+struct UnverifiedClaims<'t> {
+    #[serde(borrow)]
+    iss: Cow<'t, str>,
+    /// Read for the log alone, so that a wrong one is no fault of its own.
+    #[serde(default)]
+    sub: Value,
+}
+
+/// The `iss` and `sub` that the token in the header `Authorization` claims.
+pub(crate) fn claimed(header: &[u8]) -> Option<(String, Option<String>)> {
+    let Ok(AuthorizationHeader::Bearer(token)) = parse(header) else {
+        return None;
+    };
+    let payload = payload(token).ok()?;
+    let claims: UnverifiedClaims<'_> = serde_json::from_slice(&payload).ok()?;
+    Some((claims.iss.into_owned(), claims.sub.as_str().map(str::to_owned)))
+}
+
+/// The header and the `iss` of a token.
 fn unverified(token: &[u8]) -> Result<(Header, String), TokenFault> {
-    #[derive(Deserialize)]
-    struct Claims<'t> {
-        #[serde(borrow)]
-        iss: Cow<'t, str>,
-    }
-    if token.len() > MAX_TOKEN_BYTES {
-        return Err(TokenFault::Malformed);
-    }
+    let payload = payload(token)?;
     let header = decode_header(token).map_err(|_| TokenFault::Malformed)?;
     if header.crit.is_some() {
         return Err(TokenFault::Critical);
     }
-    let payload = token
-        .split(|byte| *byte == b'.')
-        .nth(1)
-        .ok_or(TokenFault::Malformed)?;
-    let payload = URL_SAFE_NO_PAD
-        .decode(payload)
-        .map_err(|_| TokenFault::Malformed)?;
-    let claims: Claims<'_> = serde_json::from_slice(&payload).map_err(|_| TokenFault::Malformed)?;
+    let claims: UnverifiedClaims<'_> = serde_json::from_slice(&payload).map_err(|_| TokenFault::Malformed)?;
     Ok((header, claims.iss.into_owned()))
+}
+
+/// The second part of a token, decoded.
+fn payload(token: &[u8]) -> Result<Vec<u8>, TokenFault> {
+    if token.len() > MAX_TOKEN_BYTES {
+        return Err(TokenFault::Malformed);
+    }
+    let payload = token.split(|byte| *byte == b'.').nth(1);
+    let decoded = payload.and_then(|payload| URL_SAFE_NO_PAD.decode(payload).ok());
+    decoded.ok_or(TokenFault::Malformed)
 }
 
 fn proof(issuer: &Issuer, claims: &Map<String, Value>) -> Proof {

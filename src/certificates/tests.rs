@@ -158,7 +158,7 @@ fn a_warning_comes_thirty_days_before_a_certificate_expires_and_has_the_date() {
     );
     let over = warning(now() - Duration::from_secs(1)).unwrap();
     assert!(
-        over.starts_with("the certificate is expired since 2027-01-15T07:59:59Z: renew it"),
+        over.starts_with("the certificate expired on 2027-01-15T07:59:59Z: renew it"),
         "{over}"
     );
 }

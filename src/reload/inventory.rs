@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
+use super::changed_settings::{ChangedSettings, MAX_NAMES};
 use portcullis_policy::authorization::{Policies, PolicySet};
 use portcullis_policy::engine::CauseKind;
 use portcullis_policy::engine::admission::webhook::Webhook;
@@ -15,15 +16,14 @@ use portcullis_policy::engine::admission::{
 };
 use portcullis_policy::manifest::{ObjectIdentity, SetDifference, ValidatedObject};
 
-/// The most names of each sort that a [`Change`] keeps.
-pub(crate) const MAX_NAMES: usize = 10;
-
 /// An object and the only cluster that it holds for, if any.
 type InventoryKey<'o> = (&'o ObjectIdentity, Option<&'o str>);
 
-/// What a reload changed: the objects in files, and the Denies no longer in force.
+/// What a reload changed: settings, the objects in files, and the Denies no longer in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
+    /// Fields of the configuration, and files of certificates and credentials.
+    pub settings: ChangedSettings,
     /// Objects that were not there before.
     pub added: LoadedObjects,
     /// Objects that say something else than before.
@@ -104,20 +104,20 @@ impl Change {
             added: LoadedObjects::of(added),
             changed: LoadedObjects::of(changed),
             removed: LoadedObjects::of(removed),
-            vanished: Vec::new(),
+            ..Self::default()
         }
     }
 
     /// One line, such as `1 object added, 0 objects changed, 2 objects removed`; with the names of
-    /// the objects where `named`.
+    /// the objects where `named`. Before that, what changed besides objects.
     #[must_use]
     pub fn describe(&self, named: bool) -> String {
-        [
+        let objects = [
             self.added.describe("added", named),
             self.changed.describe("changed", named),
             self.removed.describe("removed", named),
-        ]
-        .join(", ")
+        ];
+        self.settings.describe(named) + &objects.join(", ")
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use super::changed_settings::FileContents;
 use super::files::{self, FaultsByCluster, FileTimes, ManifestFiles, Revision};
 use super::held_back::{self, UsableFiles};
 use super::index::{SnapshotIndex, options};
@@ -398,6 +399,7 @@ fn with_base(current: &Snapshot, base: Arc<Base>, watched: Vec<Arc<WatchedObject
         expiries: Arc::clone(&current.expiries),
         held_back: Arc::clone(&current.held_back),
         refused: Arc::clone(&current.refused),
+        file_contents: Arc::clone(&current.file_contents),
         base,
         unsaved: None,
     }
@@ -463,6 +465,8 @@ fn assemble(
     if faults.has_errors() {
         return None;
     }
+    // The configuration's own fields are named instead.
+    read.retain(|file| *file != config.file);
     let watched = source.objects(&config);
     let base = Base {
         revision: Revision::of_files(config.texts(), &files),
@@ -491,6 +495,7 @@ fn assemble(
         expiries: expiries.into(),
         held_back: Arc::new(held.clone()),
         refused: Arc::new(refused.clone()),
+        file_contents: Arc::new(FileContents::of(read)),
         base: Arc::new(base),
     })
 }

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::changed_settings::{ChangedSettings, FileContents, MAX_NAMES};
 use super::files::{FaultsByCluster, ManifestFiles, Revision};
 use super::index::{EarlierIndex, IndexBasis};
-use super::inventory::{self, Change, MAX_NAMES, Restriction};
+use super::inventory::{self, Change, Restriction};
 use super::last_good::PendingSave;
 use super::watched::AwaitedCluster;
 use crate::authentication::Authenticator;
@@ -48,6 +49,8 @@ pub struct Snapshot {
     pub held_back: Arc<HeldBack>,
     /// What is wrong with single objects that are held back, of the files that hold for every cluster.
     pub refused: Arc<Faults>,
+    /// What the files of certificates and credentials held.
+    pub(crate) file_contents: Arc<FileContents>,
     pub(crate) basis: IndexBasis,
     pub(crate) base: Arc<Base>,
     /// To be saved once it is in force.
@@ -77,6 +80,10 @@ impl Snapshot {
     /// What putting this in force in place of `before` changes.
     pub(crate) fn since(&self, before: &Self) -> Change {
         Change {
+            settings: ChangedSettings::between(
+                (&before.config.text, &before.file_contents),
+                (&self.config.text, &self.file_contents),
+            ),
             vanished: self.vanished(before),
             ..Change::of(&self.base.objects.since(&before.base.objects))
         }

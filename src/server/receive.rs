@@ -22,6 +22,7 @@ use super::gateway::LifecyclePhase;
 use super::head::RequestHead;
 use super::limits::{Capacity, Limiter, Permit, ShareKey};
 use super::pool::JobOwner;
+use super::refusals::RefusedClient;
 use super::respond::Rejection;
 use crate::authentication::{Caller, Credentials, Refusal};
 use crate::config::{self, Config, parse_duration};
@@ -345,7 +346,15 @@ pub(crate) fn identify(
     }
     known
         .and_then(|caller| may_use(&caller).map(|()| caller))
-        .inspect_err(|refusal| shared.refusals.log(refusal, connection.peer))
+        .inspect_err(|refusal| {
+            let is_known = |peer| snapshot.authenticator.knows(peer, time);
+            let client = RefusedClient {
+                peer: connection.peer,
+                credentials: *credentials,
+                is_known: credentials.peer.is_some_and(is_known),
+            };
+            shared.refusals.log(refusal, &client);
+        })
 }
 
 #[cfg(test)]

@@ -180,10 +180,7 @@ where
     };
     let stream = match handshake(stream, tls).await {
         Ok(stream) => stream,
-        Err(error) => {
-            tracing::debug!(%error, %peer, "a connection has failed before its first request");
-            return;
-        }
+        Err(error) => return shared.refusals.log_handshake(&error, peer),
     };
     let certificate = certificate(&stream);
     prove(&tracked, certificate.as_ref(), shared);

@@ -13,8 +13,9 @@
 //! send, and so decide for everybody else.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::certificates::rfc3339;
 use crate::config;
 use portcullis_policy::engine::admission::FailurePolicy;
 
@@ -23,6 +24,23 @@ use portcullis_policy::engine::admission::FailurePolicy;
 pub(crate) struct Breaker {
     limits: config::Breaker,
     state: Arc<Mutex<BreakerState>>,
+    /// The last time that it opened.
+    opening: Arc<Mutex<Option<Opening>>>,
+}
+
+/// When a breaker opened, and the error of the call after which it did.
+#[derive(Debug, Clone)]
+struct Opening {
+    since: SystemTime,
+    why: String,
+}
+
+/// Why a call was not made: since when and why the breaker is open, and until when.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("its circuit breaker is open{reason}: {next_call}")]
+pub(crate) struct OpenBreaker {
+    reason: String,
+    next_call: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +98,14 @@ impl Breaker {
         Self {
             limits,
             state: Arc::new(Mutex::new(BreakerState::Closed { failures: 0 })),
+            opening: Arc::default(),
         }
+    }
+
+    /// Remembers for messages that it opened now, and `why`.
+    pub(crate) fn opened(&self, why: String) {
+        let since = SystemTime::now();
+        *self.opening.lock().unwrap_or_else(PoisonError::into_inner) = Some(Opening { since, why });
     }
 
     pub(crate) const fn limits(&self) -> config::Breaker {
@@ -94,7 +119,11 @@ impl Breaker {
 
     /// A call at `now`, if one may be made. One whose failure would let the
     /// request pass ([`FailurePolicy::Ignore`]) always may.
-    pub(crate) fn attempt(&self, policy: FailurePolicy, now: Instant) -> Option<CallAttempt> {
+    ///
+    /// # Errors
+    ///
+    /// It is open.
+    pub(crate) fn attempt(&self, policy: FailurePolicy, now: Instant) -> Result<CallAttempt, OpenBreaker> {
         let mut state = self.state();
         let role = match (*state, policy) {
             (BreakerState::Closed { .. }, _) => AttemptRole::Usual,
@@ -105,13 +134,41 @@ impl Breaker {
             (BreakerState::Open { .. } | BreakerState::HalfOpen { .. }, FailurePolicy::Ignore) => {
                 AttemptRole::DespiteOpen
             }
-            (BreakerState::Open { .. } | BreakerState::HalfOpen { .. }, FailurePolicy::Fail) => return None,
+            (BreakerState::Open { until }, FailurePolicy::Fail) => {
+                return Err(self.refusal(Some(until - now)));
+            }
+            (BreakerState::HalfOpen { .. }, FailurePolicy::Fail) => return Err(self.refusal(None)),
         };
         drop(state);
-        Some(CallAttempt {
+        Ok(CallAttempt {
             breaker: self.clone(),
             role,
         })
+    }
+
+    /// Why a call is not made, where it will be in so much time, or one is being made.
+    fn refusal(&self, left: Option<Duration>) -> OpenBreaker {
+        let opening = self
+            .opening
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        OpenBreaker {
+            reason: opening.map_or_else(String::new, |opening| {
+                format!(
+                    " since {} ({})",
+                    rfc3339(whole_seconds(opening.since)),
+                    opening.why
+                )
+            }),
+            next_call: match left {
+                Some(left) => format!(
+                    "it is called again at {}",
+                    rfc3339(whole_seconds(SystemTime::now() + left))
+                ),
+                None => "one call is finding out whether it can be reached again".to_owned(),
+            },
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, BreakerState> {
@@ -179,10 +236,14 @@ impl Drop for CallAttempt {
     }
 }
 
+/// People do not read fractions.
+fn whole_seconds(time: SystemTime) -> SystemTime {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    UNIX_EPOCH + Duration::from_secs(since.as_secs())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn breaker() -> (Breaker, Instant) {
@@ -195,7 +256,7 @@ mod tests {
 
     /// A call whose failure refuses the request.
     fn enter(breaker: &Breaker, now: Instant) -> Option<CallAttempt> {
-        breaker.attempt(FailurePolicy::Fail, now)
+        breaker.attempt(FailurePolicy::Fail, now).ok()
     }
 
     fn call(breaker: &Breaker, outcome: Reachability, now: Instant) -> Option<Transition> {
@@ -231,6 +292,27 @@ mod tests {
             Some(Transition::Opened)
         );
         assert!(enter(&breaker, now).is_none());
+    }
+
+    #[test]
+    fn an_open_one_says_since_when_until_when_and_why() {
+        let (breaker, now) = opened();
+        breaker.opened("connection refused".to_owned());
+        let message = breaker.attempt(FailurePolicy::Fail, now).unwrap_err().to_string();
+        let parts: Vec<&str> = message
+            .split(" (connection refused): it is called again at ")
+            .collect();
+        let [since, until] = parts[..] else {
+            panic!("{message}");
+        };
+        let since = since.strip_prefix("its circuit breaker is open since ").unwrap();
+        let time = |text: &str| {
+            time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339).unwrap()
+        };
+        assert!(time(until) - time(since) >= Duration::from_secs(9), "{message}");
+        let _probe = enter(&breaker, now + Duration::from_secs(10)).unwrap();
+        let message = breaker.attempt(FailurePolicy::Fail, now).unwrap_err().to_string();
+        assert!(message.ends_with("whether it can be reached again"), "{message}");
     }
 
     #[test]

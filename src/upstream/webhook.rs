@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::breaker::{Breaker, CallAttempt, Reachability, Transition};
+use super::breaker::{Breaker, CallAttempt, OpenBreaker, Reachability, Transition};
 use super::client::{Bounds, CallError, Client, Reply, ReplyMemory, SettingsError};
 use super::in_flight::{Full, InFlight, Requester};
 use super::settings::CallSettings;
@@ -45,8 +45,8 @@ pub(crate) enum FailedCall {
     #[error(transparent)]
     Full(#[from] Full),
     /// The breaker is open.
-    #[error("it could not be reached several times in a row and is not called for a while")]
-    BreakerOpen,
+    #[error(transparent)]
+    BreakerOpen(#[from] OpenBreaker),
     /// The call failed.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -140,7 +140,7 @@ impl Upstream {
         let result = self.guarded(body, limits, requester, parent, memory).await;
         if matches!(
             result,
-            Err(FailedCall::Unusable(_) | FailedCall::Full(_) | FailedCall::BreakerOpen)
+            Err(FailedCall::Unusable(_) | FailedCall::Full(_) | FailedCall::BreakerOpen(_))
         ) {
             self.record(|recorder| recorder.refused());
         }
@@ -159,11 +159,7 @@ impl Upstream {
         let _permit = self.in_flight.enter(requester)?;
         let start = Instant::now();
         let attempt = match &self.breaker {
-            Some(breaker) => Some(
-                breaker
-                    .attempt(limits.failure_policy, start)
-                    .ok_or(FailedCall::BreakerOpen)?,
-            ),
+            Some(breaker) => Some(breaker.attempt(limits.failure_policy, start)?),
             None => None,
         };
         let is_despite_open = attempt.as_ref().is_some_and(CallAttempt::is_despite_open);
@@ -187,7 +183,18 @@ impl Upstream {
         match (transition, error) {
             (None, _) => return,
             (Some(Transition::Opened), Some(error)) => {
-                tracing::warn!(webhook, %error, "circuit breaker opened for webhook");
+                if let Some(breaker) = &self.breaker {
+                    breaker.opened(error.to_string());
+                    let limits = breaker.limits();
+                    tracing::warn!(
+                        webhook,
+                        %error,
+                        failures = limits.failures,
+                        seconds = limits.open_for.as_secs_f64(),
+                        "circuit breaker opened for webhook: it could not be reached so many times in a row, \
+                         and is called again after so many seconds"
+                    );
+                }
             }
             (Some(Transition::Opened), None) => {}
             (Some(Transition::Closed), _) => tracing::info!(webhook, "circuit breaker closed for webhook"),

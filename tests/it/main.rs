@@ -30,6 +30,7 @@ mod limits;
 mod many_clusters;
 mod process;
 mod recording;
+mod refusals;
 mod reload;
 mod seeing;
 mod tenants;

@@ -105,3 +105,27 @@ fn a_log_that_nobody_reads_delays_no_answer() {
     process.signal("TERM");
     assert_eq!(process.wait().code(), Some(0));
 }
+
+#[test]
+fn a_reload_says_which_settings_and_files_changed() {
+    let process = Builder::new().spawn();
+    let config = fs::read_to_string(process.file("config.yaml")).unwrap();
+    let before = "limits: {}";
+    assert!(config.contains(before), "{config}");
+    fs::write(
+        process.file("config.yaml"),
+        config.replace(before, "limits: {inFlight: 99}"),
+    )
+    .unwrap();
+    let next = process.authority().server();
+    fs::write(process.file("server.key"), next.key_pem()).unwrap();
+    fs::write(process.file("server.crt"), next.pem()).unwrap();
+    process.signal("HUP");
+    let files = "of certificates or credentials changed (";
+    for said in ["configuration changed (limits.inFlight)", files] {
+        until(said, || process.log().contains(said));
+    }
+    let log = process.log();
+    let line = log.lines().find(|line| line.contains(files)).unwrap();
+    assert!(line.contains("server.crt"), "{line}");
+}

@@ -217,7 +217,7 @@ fn a_certificate_counts_from_not_before_to_not_after_on_an_open_connection_too()
         (20, known),
         (
             21,
-            "401 certificate unauthorized: certificate expired since 2027-01-15T08:00:20Z",
+            "401 certificate unauthorized: certificate expired on 2027-01-15T08:00:20Z",
         ),
     ] {
         assert_eq!(
@@ -276,7 +276,7 @@ fn the_answer_to_an_expired_certificate_says_since_when() {
     let (authenticator, _) = world.try_build(None, at(0));
     assert_eq!(
         seen(&authenticator, Some(&peer(&expired)), None),
-        "401 certificate unauthorized: certificate expired since 2027-01-15T07:59:59Z"
+        "401 certificate unauthorized: certificate expired on 2027-01-15T07:59:59Z"
     );
     let connection = peer(&expired);
     let credentials = Credentials {

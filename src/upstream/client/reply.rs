@@ -253,7 +253,10 @@ fn token(text: &str) -> (&str, &str) {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The name has no address.
-    #[error("no address for `{host}`: {reason}")]
+    #[error(
+        "no address for `{host}`: {reason}; where it is, `upstreams.addresses` of the gateway's configuration \
+         can say (for webhooks watched in another cluster, `clusters[].upstreams.addresses`)"
+    )]
     Resolve {
         /// The name.
         host: String,

@@ -58,10 +58,18 @@ fn a_webhook_that_is_not_there_is_not_called_for_a_while() {
     let unwell = Err("failed to call webhook: the webhook answered with status 503".to_owned());
     assert_eq!(call(&upstreams, &pair.webhook), unwell);
     assert_eq!(call(&upstreams, &pair.webhook), unwell);
-    let alone = Err("failed to call webhook: it could not be reached several times in a row and is not called for a while".to_owned());
-    assert_eq!(call(&upstreams, &pair.webhook), alone);
+    let assert_open = |upstreams: &Upstreams, what: &str| {
+        let message = call(upstreams, &pair.webhook).unwrap_err();
+        let opening = "failed to call webhook: its circuit breaker is open since ";
+        assert!(message.starts_with(opening), "{what}: {message}");
+        assert!(
+            message.contains(" (the webhook answered with status 503): it is called again at "),
+            "{message}"
+        );
+    };
+    assert_open(&upstreams, "at once");
     let after = build(no_files().path(), section, &[&pair.webhook], Some(&upstreams));
-    assert_eq!(call(&after, &pair.webhook), alone, "a reload does not forget it");
+    assert_open(&after, "a reload does not forget it");
     assert_eq!(pair.server.received().len(), 2);
 
     is_well.store(true, Ordering::SeqCst);

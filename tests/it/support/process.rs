@@ -90,6 +90,11 @@ impl Process {
         }
     }
 
+    /// Who signs the certificates of its callers.
+    pub(crate) const fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
     /// The most memory that it was ever given, in MiB.
     pub(crate) fn peak_memory(&self) -> u64 {
         self.status("VmHWM:")

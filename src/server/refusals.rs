@@ -1,0 +1,182 @@
+//! The log of who was refused: whom a caller's certificate or token names, what is wrong with it
+//! and what mends that. Clients that prove nothing can neither fill the log nor hide the
+//! lines about those whose certificate the client CA signed: each has its own rate.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use openssl::error::ErrorStack;
+
+use crate::authentication::{Credentials, Refusal};
+
+/// Writes some refusals and counts the others.
+pub(crate) struct Refusals {
+    /// Of clients whose certificate leads to the client CA.
+    known: LogRate,
+    /// Of all others.
+    strangers: LogRate,
+    /// Of handshakes that failed.
+    handshakes: LogRate,
+}
+
+/// Who was refused.
+pub(crate) struct RefusedClient<'r> {
+    pub(crate) peer: SocketAddr,
+    pub(crate) credentials: Credentials<'r>,
+    /// Whether its certificate leads to the client CA.
+    pub(crate) is_known: bool,
+}
+
+/// At most one line in each interval: an unauthenticated client must not fill the log, nor have
+/// answers wait for it.
+struct LogRate {
+    interval: Duration,
+    start: Instant,
+    /// When the next one is written, in milliseconds from the start.
+    next: AtomicU64,
+    unwritten: AtomicU64,
+}
+
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A load balancer's probe may fail the same way every second, for ever.
+const HANDSHAKE_INTERVAL: Duration = Duration::from_secs(10);
+
+// === impl Refusals ===
+
+impl Refusals {
+    pub(crate) fn new() -> Self {
+        Self {
+            known: LogRate::new(REFUSAL_INTERVAL),
+            strangers: LogRate::new(REFUSAL_INTERVAL),
+            handshakes: LogRate::new(HANDSHAKE_INTERVAL),
+        }
+    }
+
+    /// Writes why `client` was refused, unless another was written just now.
+    pub(crate) fn log(&self, refusal: &Refusal, client: &RefusedClient<'_>) {
+        let rate = if client.is_known {
+            &self.known
+        } else {
+            &self.strangers
+        };
+        let peer = client.peer;
+        let Some(unwritten) = rate.due() else {
+            return tracing::debug!(%refusal, %peer, "authentication failed");
+        };
+        let claimed = client.credentials.claimed();
+        tracing::warn!(
+            %refusal,
+            %peer,
+            subject = claimed.subject.as_deref(),
+            issuer = claimed.issuer.as_deref(),
+            fingerprint = claimed.fingerprint.as_deref(),
+            remedy = refusal.remedy(),
+            unwritten,
+            "authentication failed"
+        );
+    }
+
+    /// Writes why the handshake with `peer` failed, if that is a matter of certificates or
+    /// protocols, and unless another was written just now. Whoever just closes the
+    /// connection, as probes do, is not worth a line.
+    pub(crate) fn log_handshake(&self, error: &dyn Error, peer: SocketAddr) {
+        if let Some(remedy) = remedy(error)
+            && let Some(unwritten) = self.handshakes.due()
+        {
+            tracing::warn!(%error, %peer, remedy, unwritten, "TLS handshake failed");
+        } else {
+            tracing::debug!(%error, %peer, "a connection has failed before its first request");
+        }
+    }
+}
+
+/// What mends a handshake that failed with `error`. Reasons over 1000 are alerts that the
+/// client sent.
+fn remedy(error: &dyn Error) -> Option<&'static str> {
+    const HTTP_REQUEST: i32 = 156;
+    const NO_CERTIFICATE: i32 = 199;
+    const UNSUPPORTED_PROTOCOL: i32 = 258;
+    const NO_SHARED_CIPHER: i32 = 193;
+    const ALERT_BAD_CERTIFICATE: i32 = 1042;
+    const ALERT_CERTIFICATE_EXPIRED: i32 = 1045;
+    const ALERT_CERTIFICATE_UNKNOWN: i32 = 1046;
+    const ALERT_UNKNOWN_CA: i32 = 1048;
+    let errors = error
+        .source()?
+        .downcast_ref::<openssl::ssl::Error>()?
+        .ssl_error()?;
+    Some(match reason(errors)? {
+        NO_CERTIFICATE => {
+            "every caller has a certificate, and the client showed none: give the API server the kubeconfig \
+             of an entry of `callers`, with `client-certificate` and `client-key`"
+        }
+        ALERT_BAD_CERTIFICATE | ALERT_CERTIFICATE_EXPIRED | ALERT_CERTIFICATE_UNKNOWN | ALERT_UNKNOWN_CA => {
+            "the client does not accept the certificate of `server.tls`: its kubeconfig needs the \
+             `certificate-authority` that signed it, and the certificate the host of its `server`, in its time \
+             (`portcullis check --config FILE` compares them)"
+        }
+        HTTP_REQUEST => "the client speaks HTTP without TLS: its URL must begin with https://",
+        UNSUPPORTED_PROTOCOL | NO_SHARED_CIPHER => "the client must support TLS 1.2 or 1.3",
+        _ => return None,
+    })
+}
+
+fn reason(errors: &ErrorStack) -> Option<i32> {
+    errors.errors().last().map(openssl::error::Error::reason_code)
+}
+
+// === impl LogRate ===
+
+impl LogRate {
+    fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            start: Instant::now(),
+            next: AtomicU64::new(0),
+            unwritten: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether it is time to write, and then how many were not since the last time.
+    fn due(&self) -> Option<u64> {
+        self.due_at(self.start.elapsed())
+    }
+
+    fn due_at(&self, now: Duration) -> Option<u64> {
+        let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let next = self.next.load(Ordering::Relaxed);
+        let due = milliseconds(now) >= next
+            && self
+                .next
+                .compare_exchange(
+                    next,
+                    milliseconds(now + self.interval),
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                )
+                .is_ok();
+        if due {
+            return Some(self.unwritten.swap(0, Ordering::Relaxed));
+        }
+        self.unwritten.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_written_a_second_and_tells_of_the_others() {
+        let rate = LogRate::new(Duration::from_secs(1));
+        let at = Duration::from_millis;
+        let due: Vec<_> = [0, 1, 999, 1000, 1500, 3000]
+            .map(|time| rate.due_at(at(time)))
+            .into();
+        assert_eq!(due, [Some(0), None, None, Some(2), None, Some(1)]);
+    }
+}
