@@ -11,6 +11,7 @@
 
 mod access;
 mod admit;
+mod asker;
 mod authorize;
 mod check;
 mod convert;

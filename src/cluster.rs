@@ -431,8 +431,10 @@ impl Drop for WatchTask {
 
 /// How to reach the API server of `entry`, the files that say so, and what is wrong with them.
 fn context_of(entry: &ClusterEntry) -> (Option<Context>, Vec<PathBuf>, Faults) {
-    let (mut context, files, mut faults) = of_context(&entry.scope, &entry.kubeconfig);
-    faults.append(missing_credentials(entry));
+    let (mut context, files, found) = of_context(&entry.scope, &entry.kubeconfig);
+    let missing = missing_credentials(entry);
+    // One fault says that the file is not there, and what writes it.
+    let faults = if missing.is_empty() { found } else { missing };
     let user = context.as_mut().and_then(|context| context.user.as_mut());
     if let Some(bearer) = user.and_then(|user| user.bearer.as_mut())
         && entry.is_tenants()

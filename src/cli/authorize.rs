@@ -102,30 +102,20 @@ impl Authorize {
                     error.message()
                 ))
             })?;
-            return decide(
-                format,
-                &files.load(PolicyPurpose::Authorization)?,
-                &files.cluster,
-                (&review.attributes, now),
-            );
+            return decide(format, &files, (&review.attributes, now));
         }
         let attributes = flags.request().attributes().map_err(|misfits| usage(&misfits))?;
-        decide(
-            format,
-            &files.load(PolicyPurpose::Authorization)?,
-            &files.cluster,
-            (&attributes, now),
-        )
+        decide(format, &files, (&attributes, now))
     }
 }
 
 fn decide(
     format: Format,
-    loaded: &LoadedPolicies,
-    cluster: &str,
+    files: &PolicyFiles,
     (attributes, now): (&Attributes<'_>, Time),
 ) -> Result<CommandResult, CommandError> {
-    let answer = AuthorizationAnswer::new(loaded, cluster, attributes, now);
+    let loaded = files.load(PolicyPurpose::Authorization)?;
+    let answer = AuthorizationAnswer::new(&loaded, &files.cluster, attributes, now);
     if format == Format::Text {
         answer
             .hints
@@ -133,10 +123,34 @@ fn decide(
             .for_each(|hint| output::complain(format_args!("warning: {hint}")));
     }
     output::print(format, &answer.in_words(), &answer.report())?;
-    Ok(match answer.consulted.authorization.decision {
+    let decision = answer.consulted.authorization.decision;
+    if decision == Decision::NoOpinion && format == Format::Text {
+        note_default_roles(files, loaded, (attributes, now));
+    }
+    Ok(match decision {
         Decision::Allow => CommandResult::Success,
         Decision::Deny | Decision::NoOpinion => CommandResult::Failure,
     })
+}
+
+/// Says where ClusterRoles that an API server makes by itself, and the files of `loaded` lack, would
+/// allow what nothing here does. The answer stays that of `serve`, which does not know them either.
+fn note_default_roles(
+    files: &PolicyFiles,
+    mut loaded: LoadedPolicies,
+    (attributes, now): (&Attributes<'_>, Time),
+) {
+    let Some(lacking) = files.lacking_default_roles(&loaded) else {
+        return;
+    };
+    loaded.add_default_roles();
+    let answer = AuthorizationAnswer::new(&loaded, &files.cluster, attributes, now);
+    if answer.consulted.authorization.decision == Decision::Allow {
+        output::complain(format_args!(
+            "note: {lacking}: Kubernetes' default of them would allow this{}",
+            files.effect()
+        ));
+    }
 }
 
 /// The review in `path`, which may be YAML, as JSON. JSON is passed on as it is.

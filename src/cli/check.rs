@@ -10,13 +10,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::output::{CommandError, CommandResult, Format, Output};
-use super::{invariants, output, policy_files};
+use super::{asker, invariants, output, policy_files};
 use crate::config::files;
 use crate::{config, reload};
 use portcullis_policy::document::Document;
-use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::invariants::OUT_OF_SIGHT;
 use portcullis_policy::explain::lines::{is_escaped, one_line};
+use portcullis_policy::explain::{Lines, LoadedPolicies};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
 use portcullis_policy::manifest::MigratedObject;
 use portcullis_policy::{document, manifest};
@@ -35,6 +35,9 @@ pub(crate) struct Check {
     /// Fail also if there are only warnings.
     #[arg(long)]
     strict: bool,
+    /// Also warn of Denies on this user: yourself, say, whom a Deny should not surprise.
+    #[arg(long = "as", value_name = "USER[,GROUP…]")]
+    asker: Option<String>,
     /// More manifests (files or folders); without `--config` only these are checked.
     paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -44,7 +47,8 @@ pub(crate) struct Check {
 const EXAMPLES: &str = "\
 Examples:
   portcullis check --config /etc/portcullis/portcullis.yaml --strict
-  portcullis check policies -o sarif > check.sarif";
+  portcullis check policies -o sarif > check.sarif
+  portcullis check policies --as jane@example.com,platform";
 
 /// The formats of `check`.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
@@ -123,8 +127,13 @@ impl Check {
             )));
         }
         let mut holding = 0;
-        if !faults.has_errors() {
-            let (held, found) = invariant_faults(config.as_deref(), &paths)?;
+        if !faults.has_errors()
+            && let Some((loaded, documents)) = decided_by(config.as_deref(), &paths)
+        {
+            if let Some(asker) = &self.asker {
+                faults.append(asker::faults(&loaded, &documents, &asker::user(asker)));
+            }
+            let (held, found) = invariants::faults(loaded, &documents)?;
             faults.append(found);
             holding = held;
         }
@@ -138,8 +147,8 @@ impl Check {
     }
 }
 
-/// What the policies of a configuration or of manifests make of their invariants.
-fn invariant_faults(config: Option<&Path>, paths: &[PathBuf]) -> Result<(usize, Faults), CommandError> {
+/// The policies of a configuration or of manifests, and the objects that say them.
+fn decided_by(config: Option<&Path>, paths: &[PathBuf]) -> Option<(LoadedPolicies, Vec<Document>)> {
     let mut manifests = policy_files::everywhere(paths);
     let loaded = match config {
         None => policy_files::of_paths(paths).0,
@@ -147,16 +156,13 @@ fn invariant_faults(config: Option<&Path>, paths: &[PathBuf]) -> Result<(usize, 
             manifests.extend(config::examine(config).0.manifests);
             policy_files::of_configuration_and(config, paths).0
         }
-    };
-    let Some(loaded) = loaded else {
-        return Ok((0, Faults::new()));
-    };
+    }?;
     let (sources, mut unread) = reload::read_manifests(&manifests);
-    let documents: Vec<Document> = sources
+    let documents = sources
         .iter()
         .flat_map(|source| manifest::documents(source, &mut unread))
         .collect();
-    invariants::faults(loaded, &documents)
+    Some((loaded, documents))
 }
 
 /// `holding` is how many invariants hold.

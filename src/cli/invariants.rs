@@ -46,14 +46,14 @@ pub(crate) fn faults(
     mut loaded: LoadedPolicies,
     documents: &[Document],
 ) -> Result<(usize, Faults), CommandError> {
-    if sets(&loaded).all(|(_, set)| set.invariants().len() == 0) {
+    if loaded.sets().all(|(_, set)| set.invariants().len() == 0) {
         return Ok((0, Faults::new()));
     }
     loaded.add_default_roles();
     let (now, time) = (std::time::SystemTime::now().into(), TimeLimit::new());
     let mut found = Vec::new();
     let mut holding = 0;
-    for (cluster, set) in sets(&loaded) {
+    for (cluster, set) in loaded.sets() {
         for invariant in checked(set, cluster.unwrap_or(DEFAULT_CLUSTER), now, &time)? {
             let sentences = invariant.sentences();
             holding += usize::from(sentences.is_empty());
@@ -82,14 +82,6 @@ pub(crate) fn faults(
         });
     }
     Ok((holding, faults))
-}
-
-/// The sets of all clusters, that of those without manifests of their own first.
-fn sets(loaded: &LoadedPolicies) -> impl Iterator<Item = (Option<&str>, &PolicySet)> {
-    let policies = &loaded.policies;
-    let clusters = policies.clusters.iter();
-    let own = clusters.map(|(cluster, set)| (Some(cluster.as_str()), &**set));
-    std::iter::once((None, &*policies.shared)).chain(own)
 }
 
 /// Whether what is said of `invariant` is an error.

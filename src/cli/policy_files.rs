@@ -11,14 +11,12 @@ use super::output::{self, CommandError};
 use crate::cluster::{Clusters, LiveCluster, LivePurpose};
 use crate::config::{self, Config, DEFAULT_CLUSTER, ManifestPath, files};
 use crate::reload::{self, ManifestSource, Origin};
-use portcullis_cel::Version;
-use portcullis_policy::authorization::rbac::bootstrap_policy;
-use portcullis_policy::document::{self, Document};
+use portcullis_policy::document::Document;
 use portcullis_policy::engine::Time;
 use portcullis_policy::explain::objects::CustomKinds;
 use portcullis_policy::explain::{LoadedPolicies, unknown_rbac};
 use portcullis_policy::field::Faults;
-use portcullis_policy::manifest::{self, Source};
+use portcullis_policy::manifest;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct PolicyFiles {
@@ -139,28 +137,57 @@ impl PolicyFiles {
         }
     }
 
-    /// As [`Self::load`], for questions who may do what. Where those of `--manifests` decide,
-    /// ClusterRoles that their bindings name and an API server makes by itself count as it makes them,
-    /// and a note names them.
+    /// As [`Self::load`], for questions who may do what: the ClusterRoles of
+    /// [`Self::lacking_default_roles`] count as an API server makes them, and a note says so.
     ///
     /// # Errors
-    ///
     /// As [`Self::load`].
     pub(crate) fn load_with_default_roles(&self) -> Result<LoadedPolicies, CommandError> {
-        if self.is_live() || self.manifests.is_empty() {
-            return self.load(PolicyPurpose::Authorization);
-        }
-        for path in &self.manifests {
-            readable(path)?;
-        }
-        let (mut sources, faults) = reload::read_manifests(&everywhere(&self.manifests));
-        if let Some((names, roles)) = default_roles(&sources) {
+        let mut loaded = self.load(PolicyPurpose::Authorization)?;
+        if let Some(lacking) = self.lacking_default_roles(&loaded) {
             output::complain(format_args!(
-                "note: the manifests do not have the ClusterRoles {names}, so Kubernetes' default of them counts"
+                "note: {lacking}, so Kubernetes' default of them counts{}",
+                self.effect()
             ));
-            sources.push(roles);
+            loaded.add_default_roles();
         }
-        valid(&shown(&self.manifests), of_sources(&sources, faults))
+        Ok(loaded)
+    }
+
+    /// That files lack ClusterRoles which their bindings name and an API server makes by itself, with the
+    /// names of these. `None` where there is none, or the roles of the cluster are read from it.
+    pub(crate) fn lacking_default_roles(&self, loaded: &LoadedPolicies) -> Option<String> {
+        if self.is_live() || self.is_watched() {
+            return None;
+        }
+        let lacking = loaded.lacking_default_roles(&self.cluster);
+        let names: Vec<String> = lacking.iter().map(|name| format!("`{name}`")).collect();
+        let files = if self.manifests.is_empty() {
+            "files"
+        } else {
+            "manifests"
+        };
+        (!names.is_empty()).then(|| format!("the {files} do not have the ClusterRoles {}", names.join(", ")))
+    }
+
+    /// What ClusterRoles that the files of a gateway lack are for `serve`.
+    pub(crate) fn effect(&self) -> &'static str {
+        match self.manifests.is_empty() {
+            true => {
+                "; `serve` grants nothing by roles that it was not given: `portcullis init DIR --builtin-roles` writes them"
+            }
+            false => "",
+        }
+    }
+
+    /// Whether the configuration has the objects of the cluster watched.
+    fn is_watched(&self) -> bool {
+        let path = self
+            .manifests
+            .is_empty()
+            .then(|| configuration(self.config.as_deref()).ok());
+        let config = path.flatten().and_then(|path| config::load(&path).0);
+        config.is_some_and(|config| config.clusters.iter().any(|entry| entry.name == self.cluster))
     }
 
     /// Whether files are named on the command line.
@@ -416,63 +443,18 @@ pub(crate) fn has_objects(paths: &[PathBuf]) -> bool {
 
 /// What files and folders decide by, which hold for every cluster.
 pub(crate) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
-    let (sources, faults) = reload::read_manifests(&everywhere(paths));
-    of_sources(&sources, faults)
-}
-
-fn of_sources(sources: &[Source], mut faults: Faults) -> (Option<LoadedPolicies>, Faults) {
+    let (sources, mut faults) = reload::read_manifests(&everywhere(paths));
     let options = manifest::Options {
         now: Some(SystemTime::now().into()),
         ..manifest::Options::default()
     };
-    let (manifests, found) = manifest::load(sources, &options);
+    let (manifests, found) = manifest::load(&sources, &options);
     faults.append(found);
     if manifests.is_none() {
-        faults.append(manifest::hidden_faults(sources, &options));
+        faults.append(manifest::hidden_faults(&sources, &options));
     }
     let manifests = manifests.filter(|_| !faults.has_errors());
     (manifests.map(LoadedPolicies::of_manifests), faults)
-}
-
-/// The names of the ClusterRoles that bindings of `sources` refer to, that no manifest has and that an
-/// API server makes by itself, and the manifests of all that it makes and `sources` lack: some are
-/// aggregated of others. `None` where there is none.
-fn default_roles(sources: &[Source]) -> Option<(String, Source)> {
-    let mut unread = Faults::new();
-    let written: Vec<Document> = sources
-        .iter()
-        .flat_map(|source| manifest::documents(source, &mut unread))
-        .collect();
-    let is_role = |document: &&Document| document.text("kind") == Some("ClusterRole");
-    let text = |document: &Document, field: &str, of: &str| {
-        let value = document.root().get(field)?.get(of)?;
-        value.as_str().map(str::to_owned)
-    };
-    let name = |document: &Document| text(document, "metadata", "name");
-    let known: BTreeSet<String> = written.iter().filter(is_role).filter_map(name).collect();
-    let defaults = document::parse(None, bootstrap_policy(Version::NEWEST)).ok()?;
-    let lacking = defaults.iter().filter(is_role);
-    let lacking = lacking.filter(|role| name(role).is_some_and(|name| !known.contains(&name)));
-    let lacking: Vec<&Document> = lacking.collect();
-    let bound: BTreeSet<String> = written
-        .iter()
-        .filter(|document| text(document, "roleRef", "kind").as_deref() == Some("ClusterRole"))
-        .filter_map(|document| text(document, "roleRef", "name"))
-        .collect();
-    let named = lacking.iter().filter_map(|role| name(role));
-    let named: Vec<String> = named
-        .filter(|name| bound.contains(name))
-        .map(|name| format!("`{name}`"))
-        .collect();
-    let texts = lacking
-        .iter()
-        .map(|role| document::to_yaml(&role.root().to_json()));
-    let roles = Source {
-        file: "Kubernetes' default".to_owned(),
-        text: texts.collect::<Vec<_>>().join("---\n"),
-        cluster: None,
-    };
-    (!named.is_empty()).then(|| (named.join(", "), roles))
 }
 
 /// The files at `paths` that kubectl would apply, those in folders below included. A folder

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::live_policies::LiveArguments;
 use super::output::{self, CommandError, CommandResult, Format, Output};
-use super::policy_files::{self, PolicyFiles, PolicyPurpose};
+use super::policy_files::{self, PolicyFiles};
 use crate::config::{self, DEFAULT_CLUSTER};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::authorizer::Authorizer;
@@ -226,7 +226,7 @@ impl Suggest {
         if !files.names_files() && !files.live.is_named() {
             return Ok(None);
         }
-        let loaded = files.load(PolicyPurpose::Authorization)?;
+        let loaded = files.load_with_default_roles()?;
         files.warn_of_unknown_rbac(&loaded);
         Ok(Some(loaded))
     }

@@ -488,3 +488,56 @@ fn a_value_that_is_not_supported_names_what_may_be_meant() {
     let said = "spec.mode: Unsupported value: `Sometimes`: supported values: `Enforce`, `Shadow`\n";
     assert!(run.stdout.contains(said), "{run:?}");
 }
+
+#[test]
+fn a_deny_on_the_person_who_asks_is_warned_of() {
+    let portcullis = Portcullis::new();
+    let policy = "apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {name: freeze}\n\
+                  spec:\n  effect: Deny\n  subjects: [{kind: Group, name: devs}, {kind: Group, name: 'ops-*'}]\n  \
+                  excludeSubjects: [{kind: User, name: lead}]\n  \
+                  resourceRules: [{verbs: [delete], apiGroups: [apps], resources: [deployments]}]\n";
+    portcullis.write("policies/freeze.yaml", policy);
+    for (asker, subject) in [
+        ("jane,ops-eu", Some("spec.subjects[1]")),
+        ("joe,devs", Some("spec.subjects[0]")),
+        ("joe", None),
+        ("lead,devs", None),
+        ("root,devs,system:masters", None),
+    ] {
+        let run = portcullis.run(&format!("check policies --as {asker}"));
+        assert_eq!(run.code, 0, "{run:?}");
+        match subject {
+            Some(subject) => {
+                let warning = format!(
+                    "AuthorizationPolicy/freeze: {subject}: warning: Suspicious: this Deny refuses you"
+                );
+                assert!(run.stdout.contains(&warning), "{asker}: {run:?}");
+            }
+            None => assert_eq!(run.stdout, "valid\n", "{asker}"),
+        }
+    }
+    assert_eq!(portcullis.run("check policies --strict --as joe,devs").code, 1);
+    // The same by a configuration, whose neverDeny counts.
+    assert_eq!(portcullis.run("init gateway").code, 0);
+    portcullis.write("gateway/policies/freeze.yaml", policy);
+    let check = "check --config gateway/portcullis.yaml --as joe,devs";
+    let run = portcullis.run(check);
+    assert!(run.stdout.contains("this Deny refuses you, `joe`"), "{run:?}");
+    let file = portcullis.path("gateway/portcullis.yaml");
+    let config = std::fs::read_to_string(&file).unwrap() + "authorization: {neverDeny: {users: [joe]}}\n";
+    portcullis.write("gateway/portcullis.yaml", &config);
+    let run = portcullis.run(check);
+    assert!(run.code == 0 && !run.stdout.contains("refuses you"), "{run:?}");
+}
+
+#[test]
+fn a_set_up_that_lacks_its_credentials_is_told_so_once() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway --watch").code, 0);
+    let run = portcullis.run("check --config gateway/portcullis.yaml");
+    assert!(
+        run.stdout.contains("gateway --credentials` writes this file"),
+        "{run:?}"
+    );
+    assert!(run.stdout.ends_with("\n1 error, 0 warnings\n"), "{run:?}");
+}

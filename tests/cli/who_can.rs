@@ -288,3 +288,48 @@ fn roles_that_kubernetes_makes_itself_are_known_and_said_to_be_its_default() {
         "{own:?}"
     );
 }
+
+#[test]
+fn by_a_configuration_they_count_in_questions_and_not_in_what_serve_would_answer() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway").code, 0);
+    portcullis.write(
+        "gateway/policies/binding.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: viewers}\n\
+         roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\n\
+         subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: devs}]\n",
+    );
+    let config = "--config gateway/portcullis.yaml";
+    let who = portcullis.run(&format!("who-can get pods -n shop {config}"));
+    assert!(who.stdout.contains("devs"), "{who:?}");
+    for said in [
+        "note: the files do not have the ClusterRoles `view`, so Kubernetes' default of them counts",
+        "`serve` grants nothing by roles that it was not given",
+        "init DIR --builtin-roles",
+    ] {
+        assert!(who.stderr.contains(said), "{said}: {who:?}");
+    }
+    let ask =
+        format!("authorize --user jane --group devs --verb get --resource pods -n shop --name p {config}");
+    let decided = portcullis.run(&ask);
+    assert!(
+        decided.code == 1 && decided.stdout.starts_with("noOpinion: "),
+        "{decided:?}"
+    );
+    assert!(
+        decided
+            .stderr
+            .contains("`view`: Kubernetes' default of them would allow this; `serve` grants nothing"),
+        "{decided:?}"
+    );
+    let other = portcullis.run(&ask.replace("get", "delete"));
+    assert!(!other.stderr.contains("Kubernetes' default"), "{other:?}");
+    // Where the cluster's own roles are watched, nothing is assumed of them.
+    let file = portcullis.path("gateway/portcullis.yaml");
+    let watched = std::fs::read_to_string(&file).unwrap() + "clusters: [{name: default, kubeconfig: k}]\n";
+    portcullis.write("gateway/portcullis.yaml", &watched);
+    portcullis.write("gateway/k", "");
+    let who = portcullis.run(&format!("who-can get pods -n shop {config}"));
+    assert!(!who.stderr.contains("Kubernetes' default"), "{who:?}");
+    assert!(!who.stdout.contains("devs"), "{who:?}");
+}

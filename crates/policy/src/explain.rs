@@ -22,11 +22,12 @@ pub mod sentences;
 pub mod what_can;
 pub mod who_can;
 
-use crate::authorization::authorizer::Authorizer;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::authorization::authorizer::Authorizer;
 use crate::authorization::rbac::bootstrap_policy;
-use crate::authorization::{Policies, PolicySet, Role};
+use crate::authorization::{Policies, PolicySet, Role, RoleKind};
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
 use crate::manifest;
 use objects::CustomKinds;
@@ -79,6 +80,13 @@ impl LoadedPolicies {
         }
     }
 
+    /// The sets of all clusters, that of those without manifests of their own first.
+    pub fn sets(&self) -> impl Iterator<Item = (Option<&str>, &PolicySet)> {
+        let clusters = self.policies.clusters.iter();
+        let own = clusters.map(|(cluster, set)| (Some(cluster.as_str()), &**set));
+        std::iter::once((None, &*self.policies.shared)).chain(own)
+    }
+
     /// Lets the ClusterRoles that an API server makes by itself count as it makes them, in each set
     /// that does not have them.
     pub fn add_default_roles(&mut self) {
@@ -87,6 +95,33 @@ impl LoadedPolicies {
         for set in sets.chain(self.policies.clusters.values_mut()) {
             *set = Arc::new(set.with_roles(&roles));
         }
+    }
+
+    /// The names of the ClusterRoles that bindings of `cluster` refer to, that it does not have, and
+    /// that an API server makes by itself.
+    #[must_use]
+    pub fn lacking_default_roles(&self, cluster: &str) -> BTreeSet<String> {
+        let set = self.policies.for_cluster(cluster);
+        let is_known = |name: &str| {
+            let mut roles = set.roles().iter();
+            roles.any(|role| role.namespace.is_empty() && role.name == name)
+        };
+        let bound = set
+            .bindings()
+            .filter(|binding| binding.role.kind == RoleKind::ClusterRole);
+        let mut lacking: BTreeSet<String> = bound
+            .map(|binding| binding.role.name.clone())
+            .filter(|name| !is_known(name))
+            .collect();
+        if !lacking.is_empty() {
+            let defaults = Self::default_roles();
+            lacking.retain(|name| {
+                defaults
+                    .iter()
+                    .any(|role| role.namespace.is_empty() && role.name == *name)
+            });
+        }
+        lacking
     }
 
     /// The ClusterRoles that an API server of the newest version makes by itself.
