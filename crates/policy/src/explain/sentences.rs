@@ -4,6 +4,9 @@ use std::fmt::Display;
 
 use super::recorded::of_group;
 use crate::authorization::{AuthorizationPolicy, NonResourceRule, ResourceRule, Rule};
+use crate::engine::admission::Operation;
+use crate::engine::admission::matching::{Constraints, MatchRule, NoRules, Operations};
+use crate::engine::admission::validating::Validation;
 
 const ALL: &str = "*";
 
@@ -44,6 +47,64 @@ pub fn role_rule(rule: &Rule) -> String {
         parts.push(format!("{} the paths {paths}", of_verbs(verbs)));
     }
     parts.join("; ")
+}
+
+/// What an admission policy, an exception or a webhook is about: `CREATE, UPDATE of pods,
+/// deployments.apps, where the namespace has the labels tier in (prod)`.
+#[must_use]
+pub fn constraints(constraints: &Constraints) -> String {
+    let rules = |rules: &[MatchRule]| {
+        let rules: Vec<String> = rules.iter().map(of_writes).collect();
+        rules.join("; ")
+    };
+    let mut sentence = match (constraints.rules.as_slice(), constraints.no_rules) {
+        ([], NoRules::Everything) => "every write".to_owned(),
+        ([], NoRules::Nothing) => "nothing".to_owned(),
+        (some, _) => rules(some),
+    };
+    if !constraints.exclude_rules.is_empty() {
+        sentence += &format!(", but not {}", rules(&constraints.exclude_rules));
+    }
+    for (what, selector) in [
+        ("namespace", &constraints.namespace_selector),
+        ("object", &constraints.object_selector),
+    ] {
+        let labels = selector.to_string();
+        if !labels.is_empty() {
+            sentence += &format!(", where the {what} has the labels {labels}");
+        }
+    }
+    sentence
+}
+
+/// What a validation asks for: its message, as far as it has a constant one, and its expression.
+#[must_use]
+pub fn validation(validation: &Validation) -> String {
+    let expression = validation.expression.text().trim();
+    match validation.message.as_str() {
+        "" => expression.to_owned(),
+        message => format!("{message}: {expression}"),
+    }
+}
+
+fn of_writes(rule: &MatchRule) -> String {
+    let operations = [
+        Operation::Create,
+        Operation::Update,
+        Operation::Delete,
+        Operation::Connect,
+    ];
+    let operations = match rule.operations == Operations::ALL {
+        true => "every write".to_owned(),
+        false => listed(
+            operations
+                .into_iter()
+                .filter(|operation| rule.operations.contains(*operation))
+                .map(Operation::as_str),
+        ),
+    };
+    let targets = targets(&rule.resources, &rule.api_groups);
+    format!("{operations} of {targets}{}", named(&rule.resource_names))
 }
 
 fn of_resources(rule: &ResourceRule) -> String {
@@ -129,6 +190,7 @@ fn listed(words: impl IntoIterator<Item = impl Display>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::admission::matching::RuleScope;
     use crate::manifest::{self, Options, Source};
 
     fn policy(spec: &str) -> AuthorizationPolicy {
@@ -174,6 +236,35 @@ mod tests {
                 "get every resource of the core group, every resource of apps",
                 "get the paths /metrics, /logs/*",
             ]
+        );
+    }
+
+    #[test]
+    fn what_is_judged_is_told_with_what_is_left_out() {
+        let rule = |operations: &[&str], resource: &str| MatchRule {
+            operations: Operations::of(operations),
+            api_groups: vec!["apps".to_owned()],
+            api_versions: vec!["*".to_owned()],
+            resources: vec![resource.to_owned()],
+            scope: RuleScope::default(),
+            resource_names: Vec::new(),
+        };
+        let all = Constraints::default();
+        assert_eq!(constraints(&all), "every write");
+        let none = Constraints {
+            no_rules: NoRules::Nothing,
+            ..Constraints::default()
+        };
+        assert_eq!(constraints(&none), "nothing");
+        let some = Constraints {
+            rules: vec![rule(&["CREATE", "DELETE"], "deployments"), rule(&["*"], "*")],
+            exclude_rules: vec![rule(&["DELETE"], "replicasets")],
+            ..Constraints::default()
+        };
+        assert_eq!(
+            constraints(&some),
+            "CREATE, DELETE of deployments.apps; every write of every resource of apps, but not DELETE of \
+             replicasets.apps"
         );
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use askama::Template;
 use serde::Serialize;
@@ -15,7 +16,9 @@ use crate::console::{ViewContext, ViewRequest};
 use crate::reload::{Snapshot, read_manifest};
 use portcullis_policy::authorization::{Binding, PolicySet, Role, RoleKind};
 use portcullis_policy::document::{self, Document};
-use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::engine::CauseKind;
+use portcullis_policy::engine::admission::webhook::Webhook;
+use portcullis_policy::engine::admission::{AdmissionSet, Phase};
 use portcullis_policy::explain::sentences;
 use portcullis_policy::field::FieldPath;
 
@@ -142,10 +145,23 @@ fn listed(
             (sentences::subjects(policy), sentences::policy_rules(policy))
         }
         ListedKind::ValidatingAdmissionPolicy => {
-            let validations = admission.for_cluster(cluster).validations(name);
-            (String::new(), vec![String::new(); validations])
+            let set = admission.for_cluster(cluster);
+            let validations = set.validations(name).iter().map(sentences::validation);
+            (
+                judged(set, CauseKind::ValidatingAdmissionPolicy, name),
+                validations.collect(),
+            )
         }
-        ListedKind::MutatingAdmissionPolicy | ListedKind::AdmissionException => Default::default(),
+        ListedKind::MutatingAdmissionPolicy => {
+            let set = admission.for_cluster(cluster);
+            (judged(set, CauseKind::MutatingAdmissionPolicy, name), Vec::new())
+        }
+        ListedKind::AdmissionException => {
+            let mut all = admission.for_cluster(cluster).exceptions().iter();
+            let exception = all.find(|exception| exception.name == name);
+            let about = exception.map(|exception| sentences::constraints(&exception.constraints));
+            (about.unwrap_or_default(), Vec::new())
+        }
     };
     Some(DecidingObject {
         about: row.about,
@@ -153,6 +169,12 @@ fn listed(
         subjects,
         rules,
     })
+}
+
+/// What a bound admission policy judges or changes, in words.
+fn judged(set: &AdmissionSet, kind: CauseKind, name: &str) -> String {
+    let constraints = set.constraints(kind, name, None);
+    constraints.map(sentences::constraints).unwrap_or_default()
 }
 
 // === impl PolicyView ===
@@ -296,12 +318,23 @@ pub(crate) fn about(
         _ => return None,
     };
     let webhooks = snapshot.admission.for_cluster(cluster).webhooks(phase);
-    let own: Vec<&str> = webhooks
+    let own: Vec<_> = webhooks
         .filter(|webhook| namespace.is_empty() && webhook.configuration == name)
-        .map(|webhook| webhook.name.as_str())
         .collect();
-    let rules = vec![String::new(); own.len()];
-    (!own.is_empty()).then(|| (format!("configures the webhooks {}", own.join(", ")), rules))
+    let names: Vec<&str> = own.iter().map(|webhook| webhook.name.as_str()).collect();
+    let rule = |webhook: &&Arc<Webhook>| {
+        format!(
+            "{}: {}",
+            webhook.name,
+            sentences::constraints(&webhook.constraints)
+        )
+    };
+    (!own.is_empty()).then(|| {
+        (
+            format!("configures the webhooks {}", names.join(", ")),
+            own.iter().map(rule).collect(),
+        )
+    })
 }
 
 /// A binding, and the role that it binds.

@@ -187,8 +187,11 @@ fn a_policy_is_shown_as_it_is_written_with_its_bindings() {
     );
     assert_eq!(
         policy["rules"],
-        json!([{"rule": 0, "sentence": "", "decided": 0}])
+        json!([{"rule": 0, "sentence": "object.spec.replicas < 5", "decided": 0}])
     );
+    assert_eq!(policy["subjects"], "CREATE of deployments.apps");
+    let exception = console.json("/policies/AdmissionException/-/once").unwrap();
+    assert_eq!(exception["subjects"], "CREATE of deployments.apps, named web");
     let policy = console.json("/policies/AuthorizationPolicy/-/stop").unwrap();
     let used: Vec<u64> = policy["rules"]
         .as_array()
@@ -281,6 +284,10 @@ fn a_configuration_of_webhooks_is_shown_without_its_older_copy() {
     let console = mk_console();
     let configuration = console.json(path).unwrap();
     assert_eq!(configuration["about"], "configures the webhooks scan.example.com");
+    assert_eq!(
+        configuration["rules"][0]["sentence"],
+        "scan.example.com: CREATE of pods"
+    );
     let text = configuration["texts"][0]["text"].as_str().unwrap();
     assert!(text.contains("https://scan.example.com/v"), "{text}");
     let page = console.html(path).unwrap();

@@ -12,6 +12,7 @@ use super::matching::{
 };
 use super::parameters::{ParamKind, UnknownObjects};
 use super::policy::{Applicability, FailurePolicy, PolicyBinding};
+use super::validating::Validation;
 use super::variables::NamespaceObject;
 use super::webhook::{Webhook, WebhookConfiguration};
 use super::webhooks::Webhooks;
@@ -366,13 +367,13 @@ impl AdmissionSet {
         }
     }
 
-    /// How many `spec.validations` the bound ValidatingAdmissionPolicy of this name has; 0 if there
+    /// The `spec.validations` of the bound ValidatingAdmissionPolicy of this name; none if there
     /// is none of this name.
     #[must_use]
-    pub fn validations(&self, policy: &str) -> usize {
+    pub fn validations(&self, policy: &str) -> &[Validation] {
         self.validating
             .find(policy)
-            .map_or(0, |policy| policy.validations.len())
+            .map_or(&[], |policy| policy.validations.as_slice())
     }
 
     /// The names of the policies of `phase` that have no binding, and so do nothing.
