@@ -93,7 +93,7 @@ fn each_command_lists_its_own_formats_alone() {
             "scan" => &["text", "table", "json", "junit", "sarif", "openreports"],
             "replay" => &["text", "json", "junit"],
             "what-can" => &["text", "wide", "json"],
-            "diff" => &["text", "json", "markdown"],
+            "diff" => &["text", "json", "markdown", "sarif"],
             "escalations" => &["text", "json", "dot", "mermaid"],
             _ => &["text", "json"],
         };
