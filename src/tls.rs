@@ -16,6 +16,7 @@
 //! unless another credential is accepted; the log has the reason. `authentication`
 //! identifies the caller of each request, with the current CA.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use openssl::error::ErrorStack;
@@ -279,7 +280,16 @@ fn certificates(file: &Path, field: TlsField, faults: &mut Faults) -> Vec<X509> 
 }
 
 fn private_key(file: &Path, field: TlsField, faults: &mut Faults) -> Option<PKey<Private>> {
-    let pem = read(file, field, faults)?;
+    let read = Disk.read(file).map_err(|error| {
+        let mut message = error.to_string();
+        if error.kind() == io::ErrorKind::NotFound {
+            message.push_str(
+                "; in a set-up of `init`, `portcullis init DIR --renew` makes a new key and certificate",
+            );
+        }
+        faults.push(fault(file, field, FaultKind::Unreadable, message));
+    });
+    let pem = read.ok()?;
     // Without a callback OpenSSL would ask the terminal for a passphrase.
     let mut encrypted = false;
     let key = PKey::private_key_from_pem_callback(&pem, |_| {

@@ -14,7 +14,7 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 const MASTERS: &str = "system:masters";
 
 /// Who `text` is, as `USER` or `USER,GROUP…`; with the groups that everybody and service accounts have.
-pub(crate) fn user(text: &str) -> User<'static> {
+pub(crate) fn named(text: &str) -> User<'static> {
     let mut names = text.split(',').map(str::to_owned);
     let name = names.next().unwrap_or_default();
     let mut groups: Vec<String> = names.collect();
@@ -26,6 +26,11 @@ pub(crate) fn user(text: &str) -> User<'static> {
         groups.push("system:serviceaccounts".to_owned());
         groups.push(format!("system:serviceaccounts:{namespace}"));
     }
+    user(name, groups)
+}
+
+/// Who has this name and exactly these groups.
+pub(crate) fn user(name: String, groups: Vec<String>) -> User<'static> {
     User {
         name: name.into(),
         groups: groups.into_iter().map(Into::into).collect(),

@@ -9,11 +9,13 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::live_policies::LiveArguments;
 use super::output::{CommandError, CommandResult, Format, Output};
 use super::{asker, invariants, output, policy_files};
 use crate::config::files;
 use crate::{config, reload};
 use portcullis_policy::document::Document;
+use portcullis_policy::engine::User;
 use portcullis_policy::explain::invariants::OUT_OF_SIGHT;
 use portcullis_policy::explain::lines::{is_escaped, one_line};
 use portcullis_policy::explain::{Lines, LoadedPolicies};
@@ -38,6 +40,12 @@ pub(crate) struct Check {
     /// Also warn of Denies on this user: yourself, say, whom a Deny should not surprise.
     #[arg(long = "as", value_name = "USER[,GROUP…]")]
     asker: Option<String>,
+    /// Also warn of Denies on the user of this kubeconfig, whose name and groups its API server says.
+    #[arg(long, value_name = "FILE", conflicts_with = "asker")]
+    kubeconfig: Option<PathBuf>,
+    /// The context in the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME", conflicts_with = "asker")]
+    context: Option<String>,
     /// More manifests (files or folders); without `--config` only these are checked.
     paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -48,7 +56,8 @@ const EXAMPLES: &str = "\
 Examples:
   portcullis check --config /etc/portcullis/portcullis.yaml --strict
   portcullis check policies -o sarif > check.sarif
-  portcullis check policies --as jane@example.com,platform";
+  portcullis check policies --as jane@example.com,platform
+  portcullis check policies --kubeconfig ~/.kube/config";
 
 /// The formats of `check`.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
@@ -130,8 +139,8 @@ impl Check {
         if !faults.has_errors()
             && let Some((loaded, documents)) = decided_by(config.as_deref(), &paths)
         {
-            if let Some(asker) = &self.asker {
-                faults.append(asker::faults(&loaded, &documents, &asker::user(asker)));
+            if let Some(asker) = self.asker()? {
+                faults.append(asker::faults(&loaded, &documents, &asker));
             }
             let (held, found) = invariants::faults(loaded, &documents)?;
             faults.append(found);
@@ -143,6 +152,22 @@ impl Check {
             CommandResult::Success
         } else {
             CommandResult::Failure
+        })
+    }
+
+    /// Whose Denies are warned of: whom the command line names, or the user of its kubeconfig.
+    fn asker(&self) -> Result<Option<User<'static>>, CommandError> {
+        let live = LiveArguments {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+        };
+        Ok(match &self.asker {
+            Some(text) => Some(asker::named(text)),
+            None if live.is_named() => {
+                let (name, groups) = live.connect()?.user()?;
+                Some(asker::user(name, groups))
+            }
+            None => None,
         })
     }
 }

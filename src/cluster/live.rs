@@ -104,6 +104,32 @@ impl LiveCluster {
         &self.server
     }
 
+    /// The name and groups of the user of the kubeconfig, as the API server knows them
+    /// (SelfSubjectReview, Kubernetes 1.28 and later).
+    ///
+    /// # Errors
+    ///
+    /// It does not say.
+    pub fn user(&self) -> Result<(String, Vec<String>), LiveError> {
+        #[derive(serde::Deserialize)]
+        struct UserInfo {
+            username: String,
+            #[serde(default)]
+            groups: Vec<String>,
+        }
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let answer = self.runtime.block_on(self.access.review(path, &review));
+        let mut answer = answer.map_err(|error| error.asking("its name of this user"))?;
+        let user = answer.pointer_mut("/status/userInfo").map(Value::take);
+        let user = user.and_then(|user| serde_json::from_value::<UserInfo>(user).ok());
+        let user = user.ok_or_else(|| LiveError::Failed {
+            what: "cannot ask the API server for its name of this user".to_owned(),
+            why: "the answer names none".to_owned(),
+        })?;
+        Ok((user.username, user.groups))
+    }
+
     /// A Secret; `None`: there is none.
     ///
     /// # Errors

@@ -530,6 +530,81 @@ fn a_deny_on_the_person_who_asks_is_warned_of() {
     assert!(run.code == 0 && !run.stdout.contains("refuses you"), "{run:?}");
 }
 
+/// An API server that serves nothing but to say that everybody is `jane` of `ops-eu`; its address.
+fn api_server() -> std::net::SocketAddr {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap());
+            let (mut request, mut length) = (String::new(), 0);
+            lines.read_line(&mut request).unwrap();
+            loop {
+                let mut line = String::new();
+                lines.read_line(&mut line).unwrap();
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                if line.trim().is_empty() {
+                    break;
+                }
+            }
+            let mut body = vec![0; length];
+            lines.read_exact(&mut body).unwrap();
+            let answer = if request.starts_with("POST /apis/authentication.k8s.io/v1/selfsubjectreviews ") {
+                r#"{"kind":"SelfSubjectReview","status":{"userInfo":{"username":"jane","groups":["ops-eu"]}}}"#
+            } else if request.starts_with("GET /version ") {
+                r#"{"major":"1","minor":"37"}"#
+            } else {
+                r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[]}"#
+            };
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{answer}",
+                answer.len()
+            )
+            .unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn the_user_of_a_kubeconfig_is_who_the_api_server_says() {
+    let portcullis = Portcullis::new();
+    portcullis.write(
+        "policies/freeze.yaml",
+        "apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {name: freeze}\n\
+         spec:\n  effect: Deny\n  subjects: [{kind: Group, name: 'ops-*'}]\n  \
+         resourceRules: [{verbs: [delete], apiGroups: [apps], resources: [deployments]}]\n",
+    );
+    let address = api_server();
+    portcullis.write(
+        "kubeconfig",
+        &format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}]\nusers: [{{name: u, user: {{token: t}}}}]\n"
+        ),
+    );
+    let run = portcullis.run("check policies --kubeconfig kubeconfig");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("this Deny refuses you, `jane`"), "{run:?}");
+    assert_eq!(
+        portcullis
+            .run("check policies --kubeconfig kubeconfig --as joe")
+            .code,
+        2
+    );
+    let nowhere = portcullis.run("check policies --kubeconfig nowhere");
+    assert!(
+        nowhere.code == 2 && nowhere.stderr.contains("nowhere"),
+        "{nowhere:?}"
+    );
+}
+
 #[test]
 fn a_set_up_that_lacks_its_credentials_is_told_so_once() {
     let portcullis = Portcullis::new();
@@ -540,4 +615,19 @@ fn a_set_up_that_lacks_its_credentials_is_told_so_once() {
         "{run:?}"
     );
     assert!(run.stdout.ends_with("\n1 error, 0 warnings\n"), "{run:?}");
+}
+
+#[test]
+fn a_key_that_is_missing_comes_with_the_command_that_makes_one() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway").code, 0);
+    std::fs::remove_file(portcullis.path("gateway/pki/server.key")).unwrap();
+    let check = "check --config gateway/portcullis.yaml";
+    let run = portcullis.run(check);
+    assert!(
+        run.code == 1 && run.stdout.contains("`portcullis init DIR --renew`"),
+        "{run:?}"
+    );
+    assert_eq!(portcullis.run("init gateway --renew").code, 0);
+    assert_eq!(portcullis.run(check).stdout, "valid\n");
 }

@@ -147,6 +147,13 @@ impl ApiAccess {
         }
     }
 
+    /// The answer to an object that is a question, as those of `authentication.k8s.io` are.
+    pub(crate) async fn review(&self, path: &str, review: &Value) -> Result<Value, ApiFailure> {
+        let content = ("Content-Type", "application/json");
+        let body = review.to_string().into_bytes();
+        self.request(Method::POST, path, content, body).await
+    }
+
     pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<(), ApiFailure> {
         let content = ("Content-Type", "application/apply-patch+yaml");
         let body = object.to_string().into_bytes();
