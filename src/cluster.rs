@@ -288,6 +288,10 @@ impl ManifestSource for Clusters {
         known.config = Some(Arc::clone(&snapshot.config));
     }
 
+    fn own_user(&self, cluster: &str) -> Option<String> {
+        self.known().clusters.get(cluster)?.awaited.own_user.clone()
+    }
+
     fn status(&self) -> Vec<SourceStatus> {
         let known = self.known();
         let clusters = known.clusters.values();
@@ -324,7 +328,7 @@ impl FollowedCluster {
             store: Arc::new(store),
             reporter: Reporter::new(&entry.name, Arc::clone(signal)),
             awaited: AwaitedCluster {
-                until: Instant::now() + MAX_AWAITED,
+                until: Some(Instant::now() + MAX_AWAITED),
                 own_user: context_of(entry)
                     .0
                     .and_then(|context| reach::of_context(&context)),

@@ -43,7 +43,7 @@ pub use admission::AdmissionDefaults;
 pub(crate) use admission::MISSING_NAMESPACE;
 pub use authorization::Authorization;
 pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
-pub use beside::{ConfigBeside, HeldBack, load_beside};
+pub use beside::{ConfigBeside, HeldBack, UnknownEntries, load_beside};
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
 pub use clusters::{CACHE_FILE_CHANGES, ClusterEntry, ClusterFile, ClusterFolder, Selector};

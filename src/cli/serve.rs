@@ -185,7 +185,7 @@ impl GatewayStart {
     fn read(path: &Path, source: &dyn ManifestSource, now: SystemTime) -> Option<Self> {
         let (snapshot, faults) = reload::load(path, source, None, now);
         if let Some(snapshot) = snapshot {
-            reload::log(&faults, &snapshot.held_back);
+            reload::log(&faults, &snapshot);
             return Some(Self {
                 snapshot,
                 failure: None,

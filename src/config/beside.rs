@@ -1,7 +1,7 @@
 //! A configuration whose files of clusters have faults, with the last good ones in their place.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::clusters::{self, ReadFolder};
@@ -23,6 +23,17 @@ pub struct ConfigBeside {
     /// What is wrong with the files of the folder that `clusters` names for which the last good
     /// ones stand, or none where there was none.
     pub held_back: BTreeMap<PathBuf, Faults>,
+    /// What is known of those of them in whose place there is none.
+    pub unknown: UnknownEntries,
+}
+
+/// Entries of `clusters` that have faults, and in whose place there is nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnknownEntries {
+    /// The names in them, as far as they can be read.
+    pub names: BTreeSet<String>,
+    /// Whether there are some whose names cannot be read.
+    pub has_nameless: bool,
 }
 
 impl From<(Option<Config>, Faults)> for ConfigBeside {
@@ -31,7 +42,33 @@ impl From<(Option<Config>, Faults)> for ConfigBeside {
             config,
             faults,
             held_back: BTreeMap::new(),
+            unknown: UnknownEntries::default(),
         }
+    }
+}
+
+// === impl UnknownEntries ===
+
+impl UnknownEntries {
+    /// Of what is on the disk and `held_back`, where `earlier` files stand in.
+    fn of(
+        files: &[ClusterFile],
+        held_back: &BTreeMap<PathBuf, Faults>,
+        earlier: &BTreeMap<&Path, &ClusterFile>,
+    ) -> Self {
+        let mut unknown = Self::default();
+        let is_missing = |path: &Path| is_held(path, held_back) && !earlier.contains_key(path);
+        for file in files.iter().filter(|file| is_missing(&file.path)) {
+            match file.name() {
+                Some(name) => unknown.names.extend([name]),
+                None => unknown.has_nameless = true,
+            }
+        }
+        // Of a folder, more may be unread than is known.
+        let is_read = |path: &Path| files.iter().any(|file| file.path == path);
+        let unread = held_back.keys().any(|path| !is_read(path) && is_missing(path));
+        unknown.has_nameless |= unread;
+        unknown
     }
 }
 
@@ -70,9 +107,11 @@ fn hold_back(
         };
         let (config, faults) = parse(&read);
         if config.is_some() {
+            let files = on_disk.get().map_or(&[][..], |(files, _)| files);
             return Some(ConfigBeside {
                 config,
                 faults,
+                unknown: UnknownEntries::of(files, &held_back, &earlier),
                 held_back,
             });
         }
@@ -129,14 +168,19 @@ fn accused(
     faults.into_iter().filter_map(accused).collect()
 }
 
+/// Whether the file at `path` is held back, or a folder that it is in, which holds more than can be
+/// read.
+fn is_held(path: &Path, held_back: &BTreeMap<PathBuf, Faults>) -> bool {
+    path.ancestors().any(|path| held_back.contains_key(path))
+}
+
 /// What is on the disk, with the `earlier` files in place of those that are held back.
 fn substituted(
     (files, unreadable): (&[ClusterFile], &Faults),
     held_back: &BTreeMap<PathBuf, Faults>,
     earlier: &BTreeMap<&Path, &ClusterFile>,
 ) -> (Vec<ClusterFile>, Faults) {
-    // A folder is held back where it holds more than can be read.
-    let is_held = |path: &Path| path.ancestors().any(|path| held_back.contains_key(path));
+    let is_held = |path: &Path| is_held(path, held_back);
     let kept = files.iter().filter(|file| !is_held(&file.path));
     let stand_in = earlier.values().copied().filter(|file| is_held(&file.path));
     let mut all: Vec<ClusterFile> = kept.chain(stand_in).cloned().collect();
@@ -250,6 +294,34 @@ mod tests {
                 vec!["aaa.yaml".into()]
             )
         );
+    }
+
+    #[test]
+    fn of_an_entry_without_an_earlier_one_the_name_is_told_as_far_as_it_is_known() {
+        let mut tenants = Tenants::new();
+        let unknown = |tenants: &Tenants| {
+            let UnknownEntries { names, has_nameless } = tenants.load().unknown;
+            (names.into_iter().collect::<Vec<_>>(), has_nameless)
+        };
+        tenants.write("east.yaml", "name: east\n");
+        assert_eq!(unknown(&tenants), (vec![], false), "the last good one stands in");
+        tenants.earlier.clear();
+        for (faulty, names, has_nameless) in [
+            ("name: east\n", vec!["east"], false),
+            ("name: 'east'\nkubeconfig: [\n", vec!["east"], false),
+            ("kubeconfig: [\nname: east # it\n", vec![], true),
+            ("kubeconfig: [\nname: east\nname: west\n", vec![], true),
+            ("name: [", vec![], true),
+            // Whose it is cannot be told.
+            (&entry("west"), vec!["west"], false),
+        ] {
+            tenants.write("east.yaml", faulty);
+            let names = names.into_iter().map(str::to_owned).collect();
+            assert_eq!(unknown(&tenants), (names, has_nameless), "{faulty}");
+        }
+        fs::remove_file(tenants.path("east.yaml")).unwrap();
+        symlink("../c.yaml", tenants.path("east.yaml")).unwrap();
+        assert_eq!(unknown(&tenants), (vec![], true));
     }
 
     #[test]

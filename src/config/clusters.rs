@@ -285,8 +285,23 @@ pub struct ClusterFile {
 impl ClusterFile {
     /// The name of the cluster, where it can be read.
     pub(crate) fn name(&self) -> Option<String> {
-        let documents = document::parse(None, &self.text).ok()?;
-        documents.first()?.text("name").map(str::to_owned)
+        match document::parse(None, &self.text) {
+            Ok(documents) => documents.first()?.text("name").map(str::to_owned),
+            Err(_) => self.name_in_line().map(str::to_owned),
+        }
+    }
+
+    /// That in the only line for it, where something else in the file is no YAML.
+    fn name_in_line(&self) -> Option<&str> {
+        let mut names = self.text.lines().filter_map(|line| line.strip_prefix("name:"));
+        let (name, None) = (names.next()?, names.next()) else {
+            return None;
+        };
+        let is_plain = |text: &&str| {
+            let is_of_names = |char: char| char.is_ascii_alphanumeric() || "-._".contains(char);
+            !text.is_empty() && text.chars().all(is_of_names)
+        };
+        Some(name.trim().trim_matches(['"', '\''])).filter(is_plain)
     }
 }
 

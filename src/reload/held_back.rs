@@ -4,7 +4,10 @@
 //! faulty, or would make those of everybody so, that cluster's last good files stay in force, and
 //! everything else takes effect: what one writes costs nobody else a change.
 
+use std::collections::BTreeSet;
+
 use super::files::{FaultsByCluster, ManifestFiles};
+use super::stand_ins::{self, StandIns};
 use crate::config::HeldBack;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{ObjectSet, Options};
@@ -16,12 +19,14 @@ pub(crate) struct UsableFiles {
     pub(crate) objects: Option<ObjectSet>,
     /// Warnings; where there are no objects, everything.
     pub(crate) faults: Faults,
+    /// The clusters whose files are held back and for which nothing stands in.
+    pub(crate) missing: BTreeSet<String>,
 }
 
 /// Files, and what may stand in for those of a cluster.
 struct UsableFilesFinder<'s> {
     files: &'s ManifestFiles,
-    earlier: &'s ManifestFiles,
+    earlier: &'s StandIns,
     known: Option<&'s ObjectSet>,
     options: &'s Options,
 }
@@ -31,7 +36,7 @@ struct UsableFilesFinder<'s> {
 pub(crate) fn settle(
     files: &ManifestFiles,
     mut unreadable: FaultsByCluster,
-    (earlier, known): (Option<&ManifestFiles>, Option<&ObjectSet>),
+    (earlier, known): (Option<&StandIns>, Option<&ObjectSet>),
     options: &Options,
     held: &mut HeldBack,
 ) -> UsableFiles {
@@ -53,6 +58,7 @@ pub(crate) fn settle(
     settled.objects = settled.objects.filter(|_| !faults.has_errors());
     if settled.objects.is_none() {
         // Nothing takes effect, so nothing is held back.
+        settled.missing.clear();
         for of_cluster in std::mem::take(held).into_values() {
             faults.append(of_cluster);
         }
@@ -69,6 +75,7 @@ impl UsableFiles {
             files,
             objects,
             faults,
+            missing: BTreeSet::new(),
         }
     }
 
@@ -89,7 +96,11 @@ impl UsableFiles {
         };
         faults.hold(held);
         refused.append(faults.together());
-        Self::new(files, known, options)
+        let options = stand_ins::options_without(options, &self.missing);
+        Self {
+            missing: self.missing,
+            ..Self::new(files, known, &options)
+        }
     }
 }
 
@@ -111,16 +122,21 @@ impl UsableFilesFinder<'_> {
 
     /// The objects where the last good files of those that are held back stand in.
     fn without(&self, held: &HeldBack) -> UsableFiles {
+        let missing = self.earlier.missing(held);
         let files = self
             .files
-            .with_earlier(&held.keys().cloned().collect(), self.earlier);
-        UsableFiles::new(files, self.known, self.options)
+            .with_earlier(&held.keys().cloned().collect(), &self.earlier.manifests);
+        let options = stand_ins::options_without(self.options, &missing);
+        UsableFiles {
+            missing,
+            ..UsableFiles::new(files, self.known, &options)
+        }
     }
 
     /// Holds back the clusters whose files make faults of everybody's, by what they say or no
     /// longer say. Whether there are any.
     fn accuse(&self, faulty: &UsableFiles, held: &mut HeldBack) -> bool {
-        let suspects = faulty.files.clusters_unlike(self.earlier);
+        let suspects = faulty.files.clusters_unlike(&self.earlier.manifests);
         let mut accused = held.clone();
         accused.extend(
             suspects
@@ -169,25 +185,37 @@ mod tests {
         ManifestFiles::of_sources(sources, Version::NEWEST)
     }
 
+    fn clusters() -> BTreeSet<String> {
+        ["east", "west"].map(str::to_owned).into()
+    }
+
+    /// What becomes of `now` where these stand in, and what is held back.
+    fn settle_with(earlier: &StandIns, now: &[(Option<&str>, &str)]) -> (UsableFiles, HeldBack) {
+        let options = Options {
+            clusters: clusters(),
+            ..Options::default()
+        };
+        let mut held = HeldBack::new();
+        let unreadable = FaultsByCluster::default();
+        let settled = settle(
+            &files(now),
+            unreadable,
+            (Some(earlier), None),
+            &options,
+            &mut held,
+        );
+        (settled, held)
+    }
+
     /// The names of the policies in force after `now` came in place of `before`, and whose files
     /// are held back; `None` where nothing takes effect.
     fn settled(
         before: &[(Option<&str>, &str)],
         now: &[(Option<&str>, &str)],
     ) -> Option<(BTreeSet<String>, Vec<String>)> {
-        let options = Options {
-            clusters: ["east", "west"].map(str::to_owned).into(),
-            ..Options::default()
-        };
-        let mut held = HeldBack::new();
-        let (before, now) = (files(before), files(now));
-        let settled = settle(
-            &now,
-            FaultsByCluster::default(),
-            (Some(&before), None),
-            &options,
-            &mut held,
-        );
+        let stand_ins = StandIns::of_manifests(files(before), clusters());
+        let (settled, held) = settle_with(&stand_ins, now);
+        assert!(settled.missing.is_empty());
         let Some(objects) = settled.objects else {
             assert!(settled.faults.has_errors() && held.is_empty());
             return None;
@@ -226,6 +254,23 @@ mod tests {
                 "{faulty}"
             );
         }
+    }
+
+    #[test]
+    fn at_a_start_nothing_stands_in_for_a_cluster_with_faults_and_the_others_are_in_force() {
+        let selecting = deny("a", ", namespaceSelector: {matchLabels: {a: b}}");
+        let now = [
+            (None, selecting.as_str()),
+            (Some("east"), "kind: ["),
+            (Some("west"), NAMESPACE),
+        ];
+        let (settled, held) = settle_with(&StandIns::default(), &now);
+        // That east has no Namespaces is no fault of everybody's.
+        assert!(settled.objects.is_some(), "{}", settled.faults);
+        assert_eq!(settled.missing, ["east".to_owned()].into());
+        assert!(held.contains_key("east"));
+        let (settled, held) = settle_with(&StandIns::default(), &[(None, "kind: ["), (Some("east"), "{")]);
+        assert!(settled.objects.is_none() && settled.missing.is_empty() && held.is_empty());
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) struct SnapshotIndex {
 pub(crate) struct IndexBasis {
     webhooks: WebhooksByCluster,
     pub(crate) watched: Vec<Arc<WatchedObjects>>,
-    /// The clusters of which nothing is known yet.
+    /// The clusters of which something is not known.
     pub(crate) awaited: HashMap<String, AwaitedCluster>,
     settings: AdmissionSettings,
 }

@@ -5,6 +5,7 @@
 //! certificates, kubeconfigs and tokens are not copied but read from their files. Since
 //! the texts may contain inline credentials, only the owner may read the file.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,6 +41,9 @@ struct SavedTexts {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     clusters: Vec<SavedClusterFile>,
     manifests: Vec<Manifest>,
+    /// The clusters of whose own files something is not among them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    unknown: BTreeSet<String>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +90,8 @@ pub(crate) struct LastGoodSet {
     pub(crate) cluster_files: Vec<ClusterFile>,
     /// The manifests, in the order in which they were read.
     pub(crate) manifests: Vec<Source>,
+    /// The clusters of whose own files something was not known.
+    pub(crate) unknown: BTreeSet<String>,
 }
 
 /// Why there is no last good set to serve.
@@ -133,10 +139,12 @@ pub enum LastGoodError {
 // === impl PendingSave ===
 
 impl PendingSave {
-    /// The set of `config` and `sources`; `None` where the configuration wants none saved.
+    /// The set of `config` and `sources`, in which something of the clusters that are `unknown` is
+    /// missing; `None` where the configuration wants none saved.
     pub(crate) fn new(
         config: &Config,
         sources: impl Iterator<Item = Source>,
+        unknown: &BTreeSet<String>,
         revision: &str,
     ) -> Option<Self> {
         let path = config.reload.last_good.clone()?;
@@ -148,6 +156,7 @@ impl PendingSave {
                 .flat_map(|folder| folder.files.iter().cloned().map(SavedClusterFile::from))
                 .collect(),
             manifests: sources.map(Manifest::from).collect(),
+            unknown: unknown.clone(),
         };
         let texts = serde_json::to_vec(&texts).ok()?;
         let header = LastGoodHeader {
@@ -283,6 +292,7 @@ fn parse(content: &[u8]) -> Result<LastGoodSet, &'static str> {
         configuration: texts.configuration,
         cluster_files: texts.clusters.into_iter().map(ClusterFile::from).collect(),
         manifests: texts.manifests.into_iter().map(Manifest::into_source).collect(),
+        unknown: texts.unknown,
     })
 }
 
@@ -311,6 +321,7 @@ mod tests {
                 cluster: Some("east".into()),
                 text: "kind: Role\n".into(),
             }],
+            unknown: ["north".to_owned()].into(),
         };
         let texts = serde_json::to_vec(&texts).unwrap();
         let header = LastGoodHeader {
@@ -351,6 +362,7 @@ mod tests {
             })
             .collect();
         assert_eq!(manifests, [("policies/a.yaml", Some("east"), "kind: Role\n")]);
+        assert_eq!(saved.unknown, ["north".to_owned()].into());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Loads a snapshot from files, and reports every fault.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use super::changed_settings::FileContents;
 use super::files::{self, FaultsByCluster, FileTimes, ManifestFiles, Revision};
 use super::held_back::{self, UsableFiles};
 use super::index::{SnapshotIndex, options};
-use super::last_good::{self, PendingSave};
+use super::last_good::{self, LastGoodSet, PendingSave};
 use super::snapshot::{Base, Snapshot, removal_faults};
 use super::source::ManifestSource;
-use super::watched::WatchedObjects;
+use super::stand_ins::{self, StandIns};
+use super::watched::UnknownClusters;
 use super::writable;
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::certificates;
-use crate::config::{self, ClusterEntry, ClusterFile, Config, ConfigBeside, Disk, HeldBack, ManifestPath};
+use crate::config::{self, Config, ConfigBeside, Disk, HeldBack, ManifestPath};
 use crate::tls::TlsContext;
 use crate::upstream::{self, Upstreams};
-use portcullis_cel::Version;
 use portcullis_policy::authorization::Policies;
 use portcullis_policy::engine::admission::AdmissionPolicies;
 use portcullis_policy::field::{Fault, Faults};
@@ -65,14 +65,14 @@ fn load_here(
     times: FileTimes,
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
-    let load = |stand_ins: Option<&StandIns>, held: HeldBack| {
+    let load = |stand_ins: &StandIns, held: HeldBack| {
         load_beside(path, source, (previous, stand_ins), held, (times, now))
     };
     if let Some(previous) = previous {
         let stand_ins = StandIns::of(previous);
-        return load_bounded(Some(previous), |held| load(Some(&stand_ins), held));
+        return load_bounded(Some(previous), |held| load(&stand_ins, held));
     }
-    let loaded = load(None, HeldBack::new());
+    let loaded = load(&StandIns::default(), HeldBack::new());
     let needs_saved =
         |snapshot: &Snapshot| snapshot.config.reload.max_removed.is_some() || !snapshot.is_as_written();
     if loaded.0.as_ref().is_some_and(|snapshot| !needs_saved(snapshot)) {
@@ -83,10 +83,16 @@ fn load_here(
     let Some(saved) = saved.and_then(|file| last_good::read(&file).ok()) else {
         return loaded;
     };
-    let version = |snapshot: &Snapshot| snapshot.config.admission.cel_version;
-    let stand_ins = StandIns::saved(saved, loaded.0.as_ref().map_or(Version::NEWEST, version));
-    let (stand_ins, before) = (stand_ins, last_good_here(path, source, now).ok());
-    load_bounded(before.as_ref(), |held| load(Some(&stand_ins), held))
+    let config = parse_saved(path, &saved).0;
+    let stand_ins = StandIns::saved(saved, config.as_ref());
+    let before = last_good_here(path, source, now).ok();
+    load_bounded(before.as_ref(), |held| load(&stand_ins, held))
+}
+
+fn parse_saved(path: &Path, saved: &LastGoodSet) -> (Option<Config>, Faults) {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let folder = absolute.parent().unwrap_or(&absolute);
+    config::parse_saved(path, &saved.configuration, folder, &saved.cluster_files)
 }
 
 /// What `load` loads, unless it takes away more than it may of what was in force `before`. The
@@ -117,30 +123,28 @@ fn load_bounded(
 fn load_beside(
     path: &Path,
     source: &dyn ManifestSource,
-    (previous, earlier): (Option<&Snapshot>, Option<&StandIns>),
+    (previous, earlier): (Option<&Snapshot>, &StandIns),
     mut held: HeldBack,
     (times, now): (FileTimes, SystemTime),
 ) -> (Option<Snapshot>, Faults) {
-    let cluster_files = earlier.map(|earlier| earlier.cluster_files.as_slice());
     let ConfigBeside {
         config,
         mut faults,
         held_back,
-    } = match cluster_files {
-        Some(files) => config::load_beside(path, files),
-        None => config::load(path).into(),
-    };
+        unknown,
+    } = config::load_beside(path, &earlier.cluster_files);
     let Some(config) = config else {
         return (None, faults);
     };
-    held.append(&mut by_cluster(&config, held_back));
     faults.extend(config.require_callers().err());
     let known = previous.map(|previous| &previous.base.files);
     let (files, unreadable) = ManifestFiles::read(&config, known, times, now);
     let parts = ReadParts {
         files,
         unreadable,
-        earlier: earlier.map(|earlier| &earlier.manifests),
+        earlier: Some(earlier),
+        unknown: earlier.unknown_clusters(&unknown, &config),
+        held_entries: stand_ins::by_cluster(&config, held_back),
     };
     let mut refused = Faults::new();
     let found = (&mut faults, &mut held, &mut refused);
@@ -152,17 +156,16 @@ fn load_beside(
     (snapshot, faults)
 }
 
-/// Files of clusters that were in force.
-struct StandIns {
-    cluster_files: Vec<ClusterFile>,
-    manifests: ManifestFiles,
-}
-
 /// Manifests that were read, with what may stand in for those of a cluster.
+#[derive(Default)]
 struct ReadParts<'e> {
     files: ManifestFiles,
     unreadable: FaultsByCluster,
-    earlier: Option<&'e ManifestFiles>,
+    earlier: Option<&'e StandIns>,
+    /// The clusters of whose entries nothing is known.
+    unknown: BTreeSet<String>,
+    /// What is wrong with the entries of clusters.
+    held_entries: HeldBack,
 }
 
 // === impl ReadParts ===
@@ -172,47 +175,9 @@ impl From<ManifestFiles> for ReadParts<'_> {
     fn from(files: ManifestFiles) -> Self {
         Self {
             files,
-            unreadable: FaultsByCluster::default(),
-            earlier: None,
+            ..Self::default()
         }
     }
-}
-
-// === impl StandIns ===
-
-impl StandIns {
-    fn of(snapshot: &Snapshot) -> Self {
-        let folder = snapshot.config.cluster_folder.as_ref();
-        Self {
-            cluster_files: folder.map(|folder| folder.files.clone()).unwrap_or_default(),
-            manifests: snapshot.base.files.clone(),
-        }
-    }
-
-    fn saved(saved: last_good::LastGoodSet, version: Version) -> Self {
-        Self {
-            cluster_files: saved.cluster_files,
-            manifests: ManifestFiles::of_sources(saved.manifests, version),
-        }
-    }
-}
-
-/// The faults of files of clusters, each by the name in its file, or that of the file.
-fn by_cluster(config: &Config, held_back: BTreeMap<PathBuf, Faults>) -> HeldBack {
-    let name = |path: &Path| {
-        let file = path.display().to_string();
-        let is_its = |entry: &&ClusterEntry| entry.place.file.as_deref() == Some(file.as_str());
-        let entry = config.clusters.iter().find(is_its);
-        let of_file = || {
-            path.file_stem()
-                .unwrap_or(path.as_os_str())
-                .to_string_lossy()
-                .into_owned()
-        };
-        entry.map_or_else(of_file, |entry| entry.name.clone())
-    };
-    let named = held_back.into_iter().map(|(path, faults)| (name(&path), faults));
-    named.collect()
 }
 
 /// The set that was last in force, where the configuration at `path` names a file for it in
@@ -241,24 +206,24 @@ fn last_good_here(
         .map_err(unknown)?
         .ok_or(last_good::LastGoodError::NotConfigured)?;
     let saved = last_good::read(&file)?;
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let folder = absolute.parent().unwrap_or(&absolute);
-    let (config, mut faults) = config::parse_saved(path, &saved.configuration, folder, &saved.cluster_files);
+    let (config, mut faults) = parse_saved(path, &saved);
+    let revision = saved.revision.clone();
     let snapshot = config.and_then(|config| {
         faults.extend(config.require_callers().err());
-        let files = ManifestFiles::of_sources(saved.manifests, config.admission.cel_version);
         // What was in force is not held back.
-        let earlier = files.clone();
+        let unknown = saved.unknown.clone();
+        let earlier = StandIns::saved(saved, Some(&config));
         let parts = ReadParts {
             earlier: Some(&earlier),
-            ..files.into()
+            unknown,
+            ..earlier.manifests.clone().into()
         };
         let found = (&mut faults, &mut HeldBack::new(), &mut Faults::new());
         assemble(config, parts, source, None, now, found)
     });
     match snapshot.filter(|_| !faults.has_errors()) {
         Some(snapshot) => {
-            tracing::debug!(saved = saved.revision, "serving the last good set");
+            tracing::debug!(saved = revision, "serving the last good set");
             Ok(Snapshot {
                 unsaved: None,
                 ..snapshot
@@ -335,7 +300,7 @@ pub(crate) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
         return None;
     }
     let base = Arc::clone(&current.base);
-    let snapshot = with_base(current, base, source.objects(&current.config));
+    let snapshot = with_base(current, base, source);
     snapshot.upstreams.log_left_out(&current.upstreams);
     Some(snapshot)
 }
@@ -369,19 +334,24 @@ pub(crate) fn reload_files(
         objects,
         files,
     };
-    let snapshot = with_base(current, Arc::new(base), source.objects(config));
+    let snapshot = with_base(current, Arc::new(base), source);
     if !removal_faults(current, &snapshot).is_empty() {
         return None;
     }
     faults.append(snapshot.upstreams.warnings(config));
-    let unsaved = PendingSave::new(config, snapshot.base.files.sources(), &snapshot.revision);
+    let unknown = &snapshot.unknown.faulty;
+    let unsaved = PendingSave::new(config, snapshot.base.files.sources(), unknown, &snapshot.revision);
     Some((Snapshot { unsaved, ..snapshot }, faults))
 }
 
-/// `current` with what `base` and `watched` have in place of what it has of them.
-fn with_base(current: &Snapshot, base: Arc<Base>, watched: Vec<Arc<WatchedObjects>>) -> Snapshot {
+/// `current` with what `base` and `source` have in place of what it has of them.
+fn with_base(current: &Snapshot, base: Arc<Base>, source: &dyn ManifestSource) -> Snapshot {
+    let watched = source.objects(&current.config);
     let revision = base.revision.clone().with(&watched).name();
-    let indexed = SnapshotIndex::new(&current.config, &base.objects, watched, Some(current.into()));
+    let mut indexed = SnapshotIndex::new(&current.config, &base.objects, watched, Some(current.into()));
+    current
+        .unknown
+        .hold_up(&mut indexed.basis.awaited, |cluster| source.own_user(cluster));
     let upstreams = current
         .upstreams
         .with(indexed.basis.webhooks(), Some(&current.upstreams));
@@ -398,6 +368,7 @@ fn with_base(current: &Snapshot, base: Arc<Base>, watched: Vec<Arc<WatchedObject
         console_tls: current.console_tls.clone(),
         expiries: Arc::clone(&current.expiries),
         held_back: Arc::clone(&current.held_back),
+        unknown: Arc::clone(&current.unknown),
         refused: Arc::clone(&current.refused),
         file_contents: Arc::clone(&current.file_contents),
         base,
@@ -418,11 +389,18 @@ fn assemble(
 ) -> Option<Snapshot> {
     faults.append(writable::unwritable_faults(&config));
     faults.append(writable::key_folder_faults(&config));
-    let known = (parts.earlier, previous.map(|previous| &previous.base.objects));
+    let known = previous.map(|previous| &previous.base.objects);
     let options = options(&config, Some(now));
-    let settled = held_back::settle(&parts.files, parts.unreadable, known, &options, held);
+    let settled = held_back::settle(
+        &parts.files,
+        parts.unreadable,
+        (parts.earlier, known),
+        &options,
+        held,
+    );
     let settled = if config.reload.refuses_lock_outs {
-        settled.without_lock_outs(known, &options, (held, refused))
+        let earlier = parts.earlier.map(|earlier| &earlier.manifests);
+        settled.without_lock_outs((earlier, known), &options, (held, refused))
     } else {
         settled
     };
@@ -430,8 +408,12 @@ fn assemble(
         files,
         objects,
         faults: found,
+        missing,
     } = settled;
     faults.append(found);
+    for (cluster, found) in parts.held_entries {
+        held.entry(cluster).or_default().append(found);
+    }
     let earlier = previous.map(|previous| &*previous.authenticator);
     let (authenticator, found) = Authenticator::build(&config, earlier, now);
     faults.append(found);
@@ -458,8 +440,17 @@ fn assemble(
     read.extend(upstream::files(&config));
     read.extend(config.files());
     faults.append(writable::prevent_overwriting(&mut config, &read, held));
+    let unknown = UnknownClusters {
+        faulty: missing.union(&parts.unknown).cloned().collect(),
+        unreachable: of_source.of_clusters.keys().cloned().collect(),
+    };
     for (cluster, found) in of_source.of_clusters {
         held.entry(cluster).or_default().append(found);
+    }
+    if unknown.leaves_nobody(&config) {
+        std::mem::take(held)
+            .into_values()
+            .for_each(|of_cluster| faults.append(of_cluster));
     }
     let (objects, tls) = (objects?, tls?);
     if faults.has_errors() {
@@ -474,14 +465,15 @@ fn assemble(
         files,
     };
     let revision = base.revision.clone().with(&watched).name();
-    let indexed = SnapshotIndex::new(&config, &base.objects, watched, previous.map(Into::into));
+    let mut indexed = SnapshotIndex::new(&config, &base.objects, watched, previous.map(Into::into));
+    unknown.hold_up(&mut indexed.basis.awaited, |cluster| source.own_user(cluster));
     let upstreams = upstreams.with(
         indexed.basis.webhooks(),
         previous.map(|previous| &previous.upstreams),
     );
     faults.append(upstreams.warnings(&config));
     Some(Snapshot {
-        unsaved: PendingSave::new(&config, base.files.sources(), &revision),
+        unsaved: PendingSave::new(&config, base.files.sources(), &unknown.faulty, &revision),
         revision,
         policies: indexed.policies,
         admission: indexed.admission,
@@ -494,6 +486,7 @@ fn assemble(
         console_tls,
         expiries: expiries.into(),
         held_back: Arc::new(held.clone()),
+        unknown: Arc::new(unknown),
         refused: Arc::new(refused.clone()),
         file_contents: Arc::new(FileContents::of(read)),
         base: Arc::new(base),

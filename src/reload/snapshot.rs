@@ -8,7 +8,7 @@ use super::files::{FaultsByCluster, ManifestFiles, Revision};
 use super::index::{EarlierIndex, IndexBasis};
 use super::inventory::{self, Change, Restriction};
 use super::last_good::PendingSave;
-use super::watched::AwaitedCluster;
+use super::watched::{AwaitedCluster, UnknownClusters};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::certificates::Expiry;
@@ -47,6 +47,8 @@ pub struct Snapshot {
     pub expiries: Arc<[Expiry]>,
     /// The clusters whose own files are not in force as they are, with what is wrong with them.
     pub held_back: Arc<HeldBack>,
+    /// Those of them, and others, whose requests are not decided until files are mended.
+    pub(crate) unknown: Arc<UnknownClusters>,
     /// What is wrong with single objects that are held back, of the files that hold for every cluster.
     pub refused: Arc<Faults>,
     /// What the files of certificates and credentials held.
@@ -111,7 +113,14 @@ impl Snapshot {
         own.map(|object| object.identity().clone()).collect()
     }
 
-    /// `cluster`, where nothing is known of it yet.
+    /// The clusters whose requests are answered with 503 because files of their own have faults, and
+    /// nothing stands in for these.
+    #[must_use]
+    pub fn unknown_clusters(&self) -> &BTreeSet<String> {
+        &self.unknown.faulty
+    }
+
+    /// `cluster`, where something of it is not known.
     #[must_use]
     pub fn awaited(&self, cluster: &str) -> Option<&AwaitedCluster> {
         self.basis.awaited.get(cluster)

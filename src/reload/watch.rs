@@ -22,10 +22,9 @@ use std::{io, thread};
 
 use super::files::Fingerprint;
 use super::job::{LoadedSnapshot, ReloadExtent, ReloadJob, ReloadResult, Watches};
-use super::{ReloadFailure, ReloadState, Restriction, load};
+use super::{ReloadFailure, ReloadState, Restriction, Snapshot, load};
 use crate::certificates::Reminders;
 use crate::config;
-use crate::config::HeldBack;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
 use schedule::{ReloadRequest, Schedule};
 
@@ -309,7 +308,7 @@ impl ReloadWorker {
             };
             return self.keep(failure);
         };
-        log(&faults, &snapshot.held_back);
+        log(&faults, &snapshot);
         let current = Arc::clone(&self.state.current());
         let change = snapshot.since(&current);
         tracing::info!(revision = %snapshot.revision, "reloaded: {change}");
@@ -327,7 +326,7 @@ impl ReloadWorker {
     }
 
     fn keep(&self, failure: ReloadFailure) {
-        log(&failure.faults, &HeldBack::new());
+        log_faults(&failure.faults);
         let revision = &self.state.current().revision;
         let faults = failure.faults.len();
         if failure.is_hanging {
@@ -439,20 +438,31 @@ pub(crate) fn fault(message: String) -> Fault {
     Fault::error(Place::default(), FaultKind::Unreadable, message)
 }
 
-/// Logs the faults of files that were read, and whose files are not in force as they are.
-pub fn log(faults: &Faults, held_back: &HeldBack) {
-    for fault in faults.iter() {
-        match fault.severity {
-            Severity::Error => tracing::error!("{fault}"),
-            Severity::Warning => tracing::warn!("{fault}"),
-        }
-    }
-    for (cluster, faults) in held_back {
+/// Logs the faults of the files of which `loaded` came, and whose files are not in force as they are.
+pub fn log(faults: &Faults, loaded: &Snapshot) {
+    log_faults(faults);
+    for (cluster, faults) in loaded.held_back.iter() {
         tracing::error!(
             cluster,
             faults = faults.len(),
             "the cluster's own files have faults: its last good ones stay in force, everything else takes effect"
         );
+    }
+    for cluster in loaded.unknown_clusters() {
+        tracing::error!(
+            cluster,
+            "the policies of the cluster are not known, for files of its own have faults and there are no earlier ones: \
+             its requests are answered with 503 until these are mended"
+        );
+    }
+}
+
+fn log_faults(faults: &Faults) {
+    for fault in faults.iter() {
+        match fault.severity {
+            Severity::Error => tracing::error!("{fault}"),
+            Severity::Warning => tracing::warn!("{fault}"),
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! What is known of the objects of watched clusters at one moment.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::config::Config;
 use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::engine::admission::UnknownObjects;
 use portcullis_policy::engine::admission::matching::CustomResources;
@@ -29,14 +30,26 @@ pub struct WatchedObjects {
     pub awaited: Option<AwaitedCluster>,
 }
 
-/// A cluster of which nothing is known since the gateway follows it: neither its grants nor its
-/// denials.
+/// A cluster of which nothing is known since the gateway follows it, or of whose own files something
+/// is not: neither all its grants nor all its denials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AwaitedCluster {
-    /// Until when its requests are not decided without its objects.
-    pub until: Instant,
+    /// Until when its requests are not decided without what is not known; `None`: until somebody mends
+    /// the files that keep it from being known.
+    pub until: Option<Instant>,
     /// What its API server calls the gateway's own user, where the credentials say.
     pub own_user: Option<String>,
+}
+
+/// The clusters whose policies are not known until somebody mends files. Their requests are not
+/// decided: a Deny may be among what is not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct UnknownClusters {
+    /// Files of their own have faults, and nothing stands in for these.
+    pub(crate) faulty: BTreeSet<String>,
+    /// What their kubeconfigs say cannot be used, so that nothing is learnt of their API servers. What
+    /// was saved of them holds.
+    pub(crate) unreachable: BTreeSet<String>,
 }
 
 /// How a request is answered of whose cluster nothing is known.
@@ -44,6 +57,8 @@ pub struct AwaitedCluster {
 pub enum AwaitedAnswer {
     /// It is to be asked again.
     Later,
+    /// Not at all, until files are mended.
+    Faulty,
     /// Without opinion, at once.
     NoOpinion,
     /// By the files alone: it has waited for long enough.
@@ -96,12 +111,46 @@ impl AwaitedCluster {
     /// awaited would never come.
     #[must_use]
     pub fn answer(&self, user: &str, is_protected: bool, now: Instant) -> AwaitedAnswer {
-        if now >= self.until {
-            AwaitedAnswer::Decided
-        } else if is_protected || self.own_user.as_deref() == Some(user) {
-            AwaitedAnswer::NoOpinion
-        } else {
-            AwaitedAnswer::Later
+        match self.until {
+            Some(until) if now >= until => AwaitedAnswer::Decided,
+            _ if is_protected || self.own_user.as_deref() == Some(user) => AwaitedAnswer::NoOpinion,
+            Some(_) => AwaitedAnswer::Later,
+            None => AwaitedAnswer::Faulty,
+        }
+    }
+}
+
+// === impl UnknownClusters ===
+
+impl UnknownClusters {
+    /// Whether no request of anybody would be decided.
+    pub(crate) fn leaves_nobody(&self, config: &Config) -> bool {
+        !self.faulty.is_empty()
+            && config
+                .callers
+                .iter()
+                .all(|caller| self.faulty.contains(&caller.cluster))
+    }
+
+    /// Has requests of these wait until files are mended. Those of the gateway's `own_user` in a
+    /// cluster do not, nor those that are never denied.
+    pub(crate) fn hold_up(
+        &self,
+        awaited: &mut HashMap<String, AwaitedCluster>,
+        own_user: impl Fn(&str) -> Option<String>,
+    ) {
+        for cluster in &self.faulty {
+            let unknown = AwaitedCluster {
+                until: None,
+                own_user: own_user(cluster),
+            };
+            awaited.insert(cluster.clone(), unknown);
+        }
+        // Of the others, what was saved is known.
+        for cluster in &self.unreachable {
+            if let Some(awaited) = awaited.get_mut(cluster) {
+                awaited.until = None;
+            }
         }
     }
 }
@@ -116,7 +165,7 @@ mod tests {
     fn what_is_awaited_is_awaited_for_a_while_and_not_by_everybody() {
         let start = Instant::now();
         let awaited = AwaitedCluster {
-            until: start + Duration::from_secs(30),
+            until: Some(start + Duration::from_secs(30)),
             own_user: Some("gateway".to_owned()),
         };
         let answer = |user: &str, is_protected: bool, seconds: u64| {
@@ -128,5 +177,13 @@ mod tests {
         for user in ["jane", "gateway"] {
             assert_eq!(answer(user, false, 30), AwaitedAnswer::Decided);
         }
+        let faulty = AwaitedCluster {
+            until: None,
+            ..awaited.clone()
+        };
+        let late = start + Duration::from_secs(1_000_000);
+        assert_eq!(faulty.answer("jane", false, late), AwaitedAnswer::Faulty);
+        assert_eq!(faulty.answer("jane", true, late), AwaitedAnswer::NoOpinion);
+        assert_eq!(faulty.answer("gateway", false, late), AwaitedAnswer::NoOpinion);
     }
 }

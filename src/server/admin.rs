@@ -189,6 +189,12 @@ fn in_force(shared: &GatewayState, named: bool) -> String {
         text.push_str(&describe_change(&change, named));
     }
     let current = shared.state.current();
+    for cluster in current.unknown_clusters() {
+        text.push_str(&format!(
+            "the policies of cluster {cluster} are not known: files of its own have faults, and there are no earlier \
+             ones; its requests are answered with 503\n"
+        ));
+    }
     text.push_str(&describe_held_back(&current.held_back, named));
     text.push_str(&describe_refused(&current.refused, named));
     for (cluster, left_out) in current.upstreams.left_out() {

@@ -99,7 +99,14 @@ impl Counters {
             ];
             (labels, expiry.at)
         }));
-        metrics.cluster_files(snapshot.file_faults());
+        let file_faults = snapshot.file_faults();
+        let unknown = snapshot.unknown_clusters();
+        let named = file_faults
+            .keys()
+            .copied()
+            .chain(unknown.iter().map(String::as_str));
+        metrics.cluster_unknown_policies(named.map(|cluster| (cluster, unknown.contains(cluster))));
+        metrics.cluster_files(file_faults);
         let authorizers = &snapshot.authorizers;
         metrics.configured(configured_names(snapshot));
         authorizers.record_to(snapshot.upstreams.observe(metrics, authorizers.names()));

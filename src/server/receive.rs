@@ -182,12 +182,12 @@ impl ReviewRequest {
         }
     }
 
-    /// Whether a question of `user` has no opinion for an answer, because nothing is known yet of
-    /// the cluster.
+    /// Whether a question of `user` has no opinion for an answer, because something of the cluster is
+    /// not known.
     ///
     /// # Errors
     ///
-    /// It is to be asked again.
+    /// It is to be asked again, or once files are mended.
     pub(crate) fn is_awaited(
         &self,
         user: &str,
@@ -198,6 +198,7 @@ impl ReviewRequest {
         };
         match awaited.answer(user, is_protected(), Instant::now()) {
             AwaitedAnswer::Later => Err(Rejection::Awaited),
+            AwaitedAnswer::Faulty => Err(Rejection::FaultyFiles),
             AwaitedAnswer::NoOpinion => Ok(true),
             AwaitedAnswer::Decided => Ok(false),
         }

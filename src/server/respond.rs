@@ -23,6 +23,12 @@ pub(crate) enum Rejection {
     /// Nothing is known yet of the caller's cluster.
     #[error("the objects of the cluster are not known yet")]
     Awaited,
+    /// Files of the caller's cluster have faults, and nothing stands in for them.
+    #[error(
+        "the policies of the cluster are not known: its own files have faults, and the gateway has no earlier \
+         ones; its log says which"
+    )]
+    FaultyFiles,
     /// Who calls is not known, or may not.
     #[error("{}", refusal.message())]
     Refused {
@@ -117,7 +123,9 @@ impl Rejection {
     fn status(&self) -> Status {
         let status = Status::new(self.reason(), self.to_string());
         match self {
-            Self::Starting | Self::Awaited | Self::CutOff | Self::TooManyRequests => status.retry_after(1),
+            Self::Starting | Self::Awaited | Self::FaultyFiles | Self::CutOff | Self::TooManyRequests => {
+                status.retry_after(1)
+            }
             _ => status,
         }
     }
@@ -126,7 +134,9 @@ impl Rejection {
         match self {
             Self::NotFound | Self::NoSuchPolicy { .. } => StatusReason::NotFound,
             Self::MethodNotAllowed => StatusReason::MethodNotAllowed,
-            Self::Starting | Self::Awaited | Self::CutOff => StatusReason::ServiceUnavailable,
+            Self::Starting | Self::Awaited | Self::FaultyFiles | Self::CutOff => {
+                StatusReason::ServiceUnavailable
+            }
             Self::Refused { refusal, .. } if refusal.status() == 401 => StatusReason::Unauthorized,
             Self::Refused { .. } => StatusReason::Forbidden,
             Self::UnsupportedMediaType => StatusReason::UnsupportedMediaType,
@@ -192,6 +202,7 @@ mod tests {
         for (rejection, code) in [
             (Rejection::Starting, 503),
             (Rejection::Awaited, 503),
+            (Rejection::FaultyFiles, 503),
             (Rejection::CutOff, 503),
             (Rejection::TooManyRequests, 429),
         ] {

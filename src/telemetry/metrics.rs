@@ -456,6 +456,16 @@ impl Metrics {
         }
     }
 
+    /// Which of these clusters have requests that are not decided because of faulty files of theirs.
+    /// Series of others end.
+    pub fn cluster_unknown_policies<'a>(&self, unknown: impl IntoIterator<Item = (&'a str, bool)>) {
+        let family = &self.families.cluster_unknown_policies;
+        family.reset();
+        for (cluster, is_unknown) in unknown {
+            family.with_label_values(&[cluster]).set(is_unknown.into());
+        }
+    }
+
     /// Everything in Prometheus' text format, version 0.0.4.
     ///
     /// # Errors

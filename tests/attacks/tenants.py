@@ -6,7 +6,7 @@ import ssl
 import threading
 import time
 
-from gateway import EAST_TOKEN, kubeconfig as caller, free_port
+from gateway import DEFAULT_TOKEN, EAST_TOKEN, kubeconfig as caller, free_port
 from users import ask
 from wire import access, pod
 
@@ -214,6 +214,33 @@ def faulty_files(gateway):
     return {**result, "broken": broken[:5]}
 
 
+def faulty_start(gateway):
+    """a gateway starts beside faulty manifests and a faulty entry of two clusters, without `lastGood`"""
+    for path, text in (("tenants/east/deny.yaml", "kind: ["), ("clusters.d/west/west.yaml", "name: west\nkubeconfig: [\n")):
+        file = gateway.set_up / path
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    (gateway.set_up / "west.kubeconfig").write_text(caller("of-west"))
+    callers = json.loads((gateway.set_up / "gateway.yaml").read_text())["callers"]
+    reconfigure(gateway, callers=[*callers, {"kubeconfig": "west.kubeconfig", "cluster": "west"}])
+    path = gateway.set_up / "gateway.yaml"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "clusters": "clusters.d",
+                                "manifests": ["policies", {"path": "tenants/east", "cluster": "east"}]}))
+    gateway.process.kill()
+    gateway.process.wait()
+    gateway.start()
+    found = {cluster: status_of(gateway, token, access("jane", "get"))
+             for cluster, token in (("default", DEFAULT_TOKEN), ("east", EAST_TOKEN), ("west", "of-west"))}
+    (gateway.set_up / "tenants" / "east" / "deny.yaml").write_text(DENY % ("east-denies", "mallory"))
+    gateway.reload()
+    mended = within(20, lambda: status_of(gateway, EAST_TOKEN, access("jane", "get")) == 200)
+    broken = [] if found == {"default": 200, "east": 503, "west": 503} else ["others were expected"]
+    return {**found, "broken": broken + ([] if mended else ["what is mended is not in force after 20 s"])}
+
+
+faulty_start.callers = False
+
+
 def emptied_files(gateway):
     """files of Denies are emptied and cut"""
     folder = gateway.set_up / "denies"
@@ -295,4 +322,4 @@ webhook_one_behind.callers = False
 # The gateway is started a second time.
 console_of_one_cluster.callers = False
 
-ATTACKS = [one_behind, webhook_one_behind, faulty_files, emptied_files, console_of_one_cluster]
+ATTACKS = [one_behind, webhook_one_behind, faulty_files, faulty_start, emptied_files, console_of_one_cluster]

@@ -136,7 +136,7 @@ impl ManifestSource for UnknownCluster {
     fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
         let is_known = self.is_known.load(Ordering::SeqCst);
         let awaited = AwaitedCluster {
-            until: *self.until.lock().unwrap(),
+            until: Some(*self.until.lock().unwrap()),
             own_user: Some("gateway".to_owned()),
         };
         vec![Arc::new(WatchedObjects {

@@ -2,6 +2,7 @@
 
 mod files;
 mod removal;
+mod starts;
 mod webhooks;
 
 use std::fs;
@@ -12,6 +13,10 @@ use crate::support::{Builder, Gateway, get, kubeconfig, until, v1};
 
 /// The cluster `east` has manifests and an entry of `clusters` in folders of its own.
 fn gateway() -> Gateway {
+    builder().start()
+}
+
+fn builder() -> Builder {
     Builder::new()
         .callers(
             "\n- {kubeconfig: old.kubeconfig}\n- {kubeconfig: own.kubeconfig}\n\
@@ -24,7 +29,6 @@ fn gateway() -> Gateway {
         .file("clusters.d/west/west.yaml", entry("west"))
         .paths("[policies, {path: east, cluster: east}]")
         .clusters("clusters.d")
-        .start()
 }
 
 fn deny(name: &str, user: &str) -> String {
@@ -62,8 +66,12 @@ fn revoke(gateway: &Gateway, token: &str, replacement: &str) {
 }
 
 fn faults_of(gateway: &Gateway, cluster: &str) -> Option<f64> {
+    gauge_of(gateway, "portcullis_cluster_file_faults", cluster)
+}
+
+fn gauge_of(gateway: &Gateway, name: &str, cluster: &str) -> Option<f64> {
     let metrics = get(gateway.addresses.admin, "/metrics").1;
-    let series = format!(r#"portcullis_cluster_file_faults{{cluster="{cluster}"}} "#);
+    let series = format!(r#"{name}{{cluster="{cluster}"}} "#);
     let line = metrics.lines().find_map(|line| line.strip_prefix(&series));
     line.map(|value| value.parse().unwrap())
 }

@@ -130,11 +130,12 @@ impl WatchedSet {
         (observed, is_loaded)
     }
 
-    /// What a load from nothing gives, where it gives anything.
+    /// What a load from nothing gives, where it gives something for every cluster.
     fn rebuilt(&self) -> Option<Vec<String>> {
         let path = self.path("portcullis.yaml");
         let (snapshot, _) = load::load(&path, &FilesAlone, None, SystemTime::now());
-        Some(told(&snapshot?))
+        let whole = snapshot.filter(|snapshot| snapshot.unknown_clusters().is_empty());
+        Some(told(&whole?))
     }
 }
 

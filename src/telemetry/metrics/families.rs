@@ -59,6 +59,7 @@ pub(crate) struct Families {
     pub(crate) cluster_left_out_objects: IntGaugeVec,
     pub(crate) cluster_watch_failures: IntCounterVec,
     pub(crate) cluster_file_faults: IntGaugeVec,
+    pub(crate) cluster_unknown_policies: IntGaugeVec,
     pub(crate) build_info: IntGaugeVec,
 }
 
@@ -151,6 +152,8 @@ impl Families {
                 "Denies, validating policies and webhooks that were in force and are no longer.")?,
             cluster_file_faults: make.gauges("cluster_file_faults", &["cluster"],
                 "Faults in the files that hold for the cluster alone: the last good ones are in force.")?,
+            cluster_unknown_policies: make.gauges("cluster_unknown_policies", &["cluster"],
+                "1 if requests of the cluster are answered with 503: its own files have faults and there are no earlier ones.")?,
             build_info: make.gauges("build_info", &["version"],
                 "Always 1.")?,
         })
