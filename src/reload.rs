@@ -40,6 +40,7 @@ use last_good::Saver;
 
 pub use changed_objects::{ChangedObject, FileObjects, ObjectChange, ObjectChanges};
 pub use changed_settings::ChangedSettings;
+pub(crate) use files::manifest_files_at;
 pub use files::{applied_manifests, read_manifest, read_manifests};
 pub use index::admission_settings;
 pub use inventory::{Change, LoadedObjects, Restriction};

@@ -26,7 +26,7 @@ use crate::reload;
 use coverage::{Coverage, CoverageReport};
 use portcullis_policy::document::{self, Document};
 use portcullis_policy::explain::Lines;
-use portcullis_policy::field::{Fault, FaultKind, Faults};
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use run::{CaseOutcome, TestRun};
 
 /// Run test suites for policies: requests with the expected decision and its cause.
@@ -209,8 +209,17 @@ pub(crate) const KIND: &str = "PolicyTest";
 /// A path cannot be read.
 pub(crate) fn documents(paths: &[PathBuf], faults: &mut Faults) -> Result<Vec<Document>, CommandError> {
     let mut suites = Vec::new();
+    let roots = suite::SuiteRoots {
+        folder: Path::new(""),
+        named: paths,
+    };
     for path in paths {
         policy_files::readable(path)?;
+        let outside = roots.leading_out(path);
+        faults.extend(outside.iter().map(|file| outside_fault(file)));
+        if !outside.is_empty() {
+            continue;
+        }
         let (sources, unreadable) =
             reload::read_manifests(&policy_files::everywhere(std::slice::from_ref(path)));
         faults.append(unreadable);
@@ -222,6 +231,10 @@ pub(crate) fn documents(paths: &[PathBuf], faults: &mut Faults) -> Result<Vec<Do
         }
     }
     Ok(suites)
+}
+
+fn outside_fault(file: &Path) -> Fault {
+    Fault::error(Place::of_file(file), FaultKind::Forbidden, suite::outside(file))
 }
 
 fn suites_of(named: &Path, documents: Vec<Document>, faults: &mut Faults) -> Vec<Document> {

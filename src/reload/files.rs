@@ -82,6 +82,11 @@ pub fn applied_manifests(path: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Erro
     }
 }
 
+/// The files that [`read_manifests`] reads at `path`, as far as they can be found.
+pub(crate) fn manifest_files_at(path: &Path) -> Vec<PathBuf> {
+    FolderWalk::new(FileScope::Anywhere, FolderRule::Visible, path, MAX_FILES).files
+}
+
 /// The text of one of them.
 ///
 /// # Errors

@@ -333,3 +333,73 @@ fn a_suite_names_nothing_outside_its_folder_and_the_working_directory() {
     inside.write("suites/a_test.yaml", &suite("manifests: [../policies.yaml]"));
     assert_eq!(inside.run("test suites").code, 0);
 }
+
+/// Nor do its configuration and its links.
+#[test]
+fn what_a_suite_s_configuration_and_links_lead_to_is_below_these_too() {
+    let suite = |field: &str| {
+        format!(
+            "apiVersion: portcullis.dev/v1alpha1\nkind: PolicyTest\n{field}\n\
+             cases:\n- name: a\n  request: {{user: u, verb: get, path: /metrics}}\n  expect: {{decision: noOpinion}}\n"
+        )
+    };
+    let (outside, inside) = (Portcullis::new(), Portcullis::new());
+    outside.write("policies.yaml", POLICIES);
+    outside.write("saved", "secret: of another\n");
+    outside.write("entries/east.yaml", "name: east\nkubeconfig: k\n");
+    let path = |name: &str| outside.path(name).display().to_string();
+    let configured = |more: &str| {
+        format!(
+            "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n\
+             server: {{address: '127.0.0.1:0', tls: {{certificate: a, privateKey: b}}}}\n{more}\n"
+        )
+    };
+    inside.write("policies/own.yaml", POLICIES);
+    inside.write("suites/a_test.yaml", &suite("config: ../config.yaml"));
+    let refused = |named: &str| {
+        let run = inside.run("test suites");
+        assert_ne!(run.code, 0, "{named}: {run:?}");
+        assert!(
+            run.stdout.contains(named) && run.stdout.contains("working directory"),
+            "{named}: {run:?}"
+        );
+        assert!(!run.stdout.contains("of another"), "{run:?}");
+    };
+    for (more, named) in [
+        (
+            format!(
+                "clusters: [{{name: c, kubeconfig: k, cacheFile: '{}'}}]",
+                path("saved")
+            ),
+            path("saved"),
+        ),
+        (
+            format!(
+                "clusters: [{{name: c, kubeconfig: '{}', cacheFile: s}}]",
+                path("saved")
+            ),
+            path("saved"),
+        ),
+        (format!("clusters: '{}'", path("entries")), path("entries")),
+    ] {
+        inside.write(
+            "config.yaml",
+            &configured(&format!("manifests: [policies]\n{more}")),
+        );
+        refused(&named);
+    }
+    let link =
+        |name: &str| std::os::unix::fs::symlink(outside.path("policies.yaml"), inside.path(name)).unwrap();
+    link("policies/link.yaml");
+    inside.write("config.yaml", &configured("manifests: [policies]"));
+    refused("policies/link.yaml");
+    inside.write("suites/a_test.yaml", &suite("manifests: [../policies]"));
+    refused("policies/link.yaml");
+    std::fs::remove_file(inside.path("policies/link.yaml")).unwrap();
+    link("suites/link.yaml");
+    refused("suites/link.yaml");
+    std::fs::remove_file(inside.path("suites/link.yaml")).unwrap();
+    inside.write("suites/a_test.yaml", &suite("config: ../config.yaml"));
+    let run = inside.run("test suites");
+    assert_eq!(run.code, 0, "{run:?}");
+}

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::admission::{AdmissionCase, AdmissionExpectation};
 use crate::config::{self, DEFAULT_CLUSTER, files};
+use crate::reload;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::engine::{Attributes, Decision, Time};
@@ -179,16 +180,13 @@ pub(crate) fn read(document: &Document, named: &[PathBuf], faults: &mut Faults) 
     let policies = match (written.config, written.manifests) {
         (Some(config), manifests) if manifests.is_empty() => {
             let path = root.field("config");
-            let config = roots.path(&config, &path, &mut fault).unwrap_or_default();
-            for manifests in config::examine(&config).0.manifests {
-                roots.path(&manifests.path, &path, &mut fault);
-            }
-            PoliciesFrom::Configuration(config)
+            let config = roots.configuration(&config, &path, &mut fault);
+            PoliciesFrom::Configuration(config.unwrap_or_default())
         }
         (None, manifests) if !manifests.is_empty() => {
             let written = manifests.iter().enumerate();
             let paths = written.filter_map(|(index, path)| {
-                roots.path(path, &root.field("manifests").index(index), &mut fault)
+                roots.manifests(path, &root.field("manifests").index(index), &mut fault)
             });
             PoliciesFrom::Manifests(paths.collect())
         }
@@ -228,11 +226,11 @@ type Fail<'f> = &'f mut dyn FnMut(FieldPath, FaultKind, String);
 
 /// Below what a suite may name files: it comes with the change that it is about, and reads nothing
 /// else.
-struct SuiteRoots<'s> {
+pub(crate) struct SuiteRoots<'s> {
     /// That of the suite's file, which paths are relative to.
-    folder: &'s Path,
+    pub(crate) folder: &'s Path,
     /// What the command line names.
-    named: &'s [PathBuf],
+    pub(crate) named: &'s [PathBuf],
 }
 
 // === impl SuiteRoots ===
@@ -241,24 +239,76 @@ impl SuiteRoots<'_> {
     /// The path that the suite writes as `written`, if it is below these, links followed.
     fn path(&self, written: &Path, field: &FieldPath, fault: Fail<'_>) -> Option<PathBuf> {
         let path = self.folder.join(written);
-        // What is not there is said where it is read.
-        let Ok(real) = path.canonicalize() else {
+        if self.hold(&path) {
             return Some(path);
+        }
+        fault(field.clone(), FaultKind::Forbidden, outside(written));
+        None
+    }
+
+    /// The same of a file or folder of manifests, where it leads to nothing else either.
+    fn manifests(&self, written: &Path, field: &FieldPath, fault: Fail<'_>) -> Option<PathBuf> {
+        let path = self.path(written, field, fault)?;
+        let outside_of_all = self.leading_out(&path);
+        for file in &outside_of_all {
+            fault(field.clone(), FaultKind::Forbidden, outside(file));
+        }
+        outside_of_all.is_empty().then_some(path)
+    }
+
+    /// The same of a GatewayConfiguration and everything that is read for it: its manifests, and the
+    /// entries, credentials and saved objects of its clusters.
+    fn configuration(&self, written: &Path, field: &FieldPath, fault: Fail<'_>) -> Option<PathBuf> {
+        let path = self.path(written, field, fault)?;
+        let examined = config::examine(&path).0;
+        let mut outside_of_all: Vec<PathBuf> = examined
+            .manifests
+            .iter()
+            .flat_map(|manifests| self.leading_out(&manifests.path))
+            .collect();
+        if let Some(config) = &examined.config {
+            let folder = config.cluster_folder.iter().map(|folder| folder.path.clone());
+            let of_clusters = config.clusters.iter().flat_map(|entry| {
+                let mut files = entry.saved_files();
+                files.push(entry.kubeconfig.clone());
+                files
+            });
+            outside_of_all.extend(folder.chain(of_clusters).filter(|path| !self.hold(path)));
+        }
+        for path in &outside_of_all {
+            fault(field.clone(), FaultKind::Forbidden, outside(path));
+        }
+        outside_of_all.is_empty().then_some(path)
+    }
+
+    /// What `path` and the files in it lead to that is not below these.
+    pub(crate) fn leading_out(&self, path: &Path) -> Vec<PathBuf> {
+        if !self.hold(path) {
+            return vec![path.to_owned()];
+        }
+        let files = reload::manifest_files_at(path).into_iter();
+        files.filter(|file| !self.hold(file)).collect()
+    }
+
+    /// Whether `path` is below these, links followed. What is not there is said where it is read.
+    fn hold(&self, path: &Path) -> bool {
+        let Ok(real) = path.canonicalize() else {
+            return true;
         };
         let is_below = |root: &Path| root.canonicalize().is_ok_and(|root| real.starts_with(root));
         let here = Path::new(".");
         let named = self.named.iter().map(PathBuf::as_path);
-        if named.chain([here, &here.join(self.folder)]).any(is_below) {
-            return Some(path);
-        }
-        let message = format!(
-            "`{}` is neither below the folder of this file nor below the working directory or a folder that is \
-             named: name a folder that has both",
-            written.display()
-        );
-        fault(field.clone(), FaultKind::Forbidden, message);
-        None
+        named.chain([here, &here.join(self.folder)]).any(is_below)
     }
+}
+
+/// What is wrong with a file that is not below the roots of a suite.
+pub(crate) fn outside(path: &Path) -> String {
+    format!(
+        "`{}` is neither below the folder of this file nor below the working directory or a folder that is \
+         named: name a folder that has both",
+        path.display()
+    )
 }
 
 fn read_case(
