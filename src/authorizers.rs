@@ -33,6 +33,8 @@ use portcullis_policy::authorization::authorizer::{Consultation, NamedOpinion, O
 use portcullis_policy::engine::{Attributes, Deadline};
 use portcullis_policy::field::Faults;
 
+pub use entry::CallPlace;
+
 /// The entries of `authorization.webhooks`, ready to be asked.
 #[derive(Debug, Clone, Default)]
 pub struct Authorizers {
@@ -122,6 +124,10 @@ pub struct PendingQuestion {
     ahead: Vec<(Arc<WebhookAuthorizer>, Relevance)>,
 }
 
+/// Takes a place for a call, which is held until there is an answer, whoever waits for that; `None`
+/// where there are as many calls as may be.
+pub type TakePlace<'t> = &'t (dyn Fn() -> Option<CallPlace> + Sync);
+
 // === impl Authorizers ===
 
 impl Authorizers {
@@ -172,9 +178,14 @@ impl Authorizers {
 
 impl PendingQuestion {
     /// Asks on, until somebody allows or denies. An authorizer whose answer is
-    /// not there in time for `deadline` is decided by its failurePolicy. The end, and
-    /// what it was about.
-    pub async fn ask(self, deadline: Instant, trace: &ReviewTrace) -> (ConsultationEnd, Attributes<'static>) {
+    /// not there in time for `deadline`, or not called because `take_place` has no place for a call,
+    /// is decided by its failurePolicy. The end, and what it was about.
+    pub async fn ask(
+        self,
+        deadline: Instant,
+        trace: &ReviewTrace,
+        take_place: TakePlace<'_>,
+    ) -> (ConsultationEnd, Attributes<'static>) {
         let Self {
             mut consultation,
             question,
@@ -185,7 +196,8 @@ impl PendingQuestion {
             let opinion = match relevance {
                 Relevance::Asked => {
                     let span = trace.call(|| format!("authorizer {}", entry.name()));
-                    Some(opinion(&entry, &question, deadline, trace.traceparent(&span)).await)
+                    let times = (deadline, trace.traceparent(&span));
+                    Some(opinion(&entry, &question, times, take_place).await)
                 }
                 settled => entry.settled(&settled),
             };
@@ -215,13 +227,16 @@ impl ConsultationEnd {
 async fn opinion(
     entry: &Arc<WebhookAuthorizer>,
     question: &AuthorizerQuestion,
-    deadline: Instant,
-    parent: Option<TraceParent>,
+    (deadline, parent): (Instant, Option<TraceParent>),
+    take_place: TakePlace<'_>,
 ) -> Opinion {
     let Some(_place) = entry.wait() else {
         return entry.failed("too many requests wait for it");
     };
-    let answered = tokio::time::timeout_at(deadline.into(), answer(entry, question, deadline, parent));
+    let answered = tokio::time::timeout_at(
+        deadline.into(),
+        answer(entry, question, (deadline, parent), take_place),
+    );
     match answered.await {
         Ok(Ok(opinion)) => opinion,
         Ok(Err(error)) => entry.failed(&error),
@@ -232,12 +247,13 @@ async fn opinion(
 async fn answer(
     entry: &Arc<WebhookAuthorizer>,
     question: &AuthorizerQuestion,
-    deadline: Instant,
-    parent: Option<TraceParent>,
+    (deadline, parent): (Instant, Option<TraceParent>),
+    take_place: TakePlace<'_>,
 ) -> Answer {
     let ask = |deadline: Arc<SharedDeadline>| {
+        let place = take_place();
         let body = question.body(entry.callee().version);
-        entry.callee().clone().ask(body, deadline, parent)
+        entry.callee().clone().ask(place, body, deadline, parent)
     };
     match question.key.as_ref().filter(|_| entry.keeps()) {
         None => ask(SharedDeadline::until(deadline)).await,

@@ -13,6 +13,7 @@
 mod bounded;
 mod client;
 mod condition;
+mod connections;
 mod contents;
 mod definition;
 mod evidence;
@@ -55,7 +56,7 @@ use kind::{MAX_PARAMETER_KINDS, WatchedKind, WatchedParameters};
 pub use live::{
     ListedPlace, LiveCluster, LiveError, LivePolicies, LivePurpose, ServedResource, ServerAddress,
 };
-use memory::WatchedMemory;
+use memory::{ClusterMemory, WatchedMemory};
 use portcullis_cel::Version;
 use portcullis_policy::engine::admission::AdmissionSet;
 use portcullis_policy::field::{Fault, FaultKind, Faults};
@@ -155,7 +156,7 @@ impl Clusters {
                 entry,
                 config.admission.cel_version,
                 &self.signal,
-                (contents, memory),
+                (contents, memory.cluster_of(config.tenant_of(entry).as_deref())),
             );
             if self.absence_accepted.contains(&entry.name) {
                 new.store.accept_absence();
@@ -320,9 +321,9 @@ impl FollowedCluster {
         entry: &ClusterEntry,
         cel_version: Version,
         signal: &Arc<Signal>,
-        (contents, memory): (&Arc<SharedContents>, &WatchedMemory),
+        (contents, memory): (&Arc<SharedContents>, ClusterMemory),
     ) -> (Self, Sender<()>) {
-        let store = Store::sharing(contents, memory.cluster(), &entry.name, cel_version);
+        let store = Store::sharing(contents, memory, &entry.name, cel_version);
         let (sender, restoring) = channel(());
         let new = Self {
             store: Arc::new(store),

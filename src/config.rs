@@ -380,6 +380,14 @@ impl Config {
         own.or_else(|| (entry.name == DEFAULT_CLUSTER).then_some(&self.upstreams.access))
     }
 
+    /// The folder directly in that of `clusters` that the file of `entry` is in, where it is in one:
+    /// what is in there is written by one tenant.
+    #[must_use]
+    pub fn tenant_of(&self, entry: &ClusterEntry) -> Option<PathBuf> {
+        let (folder, file) = (self.cluster_folder.as_ref()?, entry.place.file.as_deref()?);
+        clusters::tenant_of(&folder.path, Path::new(file))
+    }
+
     /// The kubeconfigs of callers: each once, whatever the number of entries that name it.
     #[must_use]
     pub fn caller_kubeconfigs(&self) -> BTreeSet<&Path> {

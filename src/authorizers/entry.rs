@@ -12,7 +12,6 @@ use futures_util::future::BoxFuture;
 use super::answers::{Answer, AnswerCache, CacheKey, Lifetimes, SharedDeadline};
 use crate::config::kubeconfig::client::{self, Context};
 use crate::config::{AuthorizerEntry, Config, FileScope, Files, Secret};
-use crate::descriptors::Descriptors;
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::client::{
@@ -124,11 +123,7 @@ impl WebhookAuthorizer {
             answers: AnswerCache::new(lifetimes),
             waiting: Arc::default(),
             // An authorizer that hangs leaves room for requests that do not need it.
-            most_waiting: config
-                .limits
-                .in_flight
-                .div_ceil(2)
-                .min(Descriptors::of_process().calls / 2),
+            most_waiting: config.limits.in_flight.div_ceil(2),
         })
     }
 
@@ -249,6 +244,11 @@ pub(crate) struct Backoff {
     pub(crate) pause: Duration,
 }
 
+/// The place that a call takes among those that there may be, until it is dropped.
+pub type CallPlace = Box<dyn Send>;
+
+const TOO_MANY_CALLS: &str = "as many calls to other authorizers are in flight as may be for this cluster";
+
 /// Whom to ask, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Callee {
@@ -277,13 +277,17 @@ impl Backoff {
 impl Callee {
     /// Asks about `body` until there is an answer, an error that will not go away, or nobody
     /// whom the next attempt could still serve.
-    /// It is a part of the trace of `parent`: of the first request.
+    /// It is a part of the trace of `parent`: of the first request. Without a `place` nobody is asked.
     pub(crate) async fn ask(
         self,
+        place: Option<CallPlace>,
         body: Bytes,
         deadline: Arc<SharedDeadline>,
         parent: Option<TraceParent>,
     ) -> Answer {
+        let Some(_until_answered) = place else {
+            return Err(TOO_MANY_CALLS.to_owned());
+        };
         let mut pause = self.backoff.pause;
         let mut attempt = 1;
         loop {

@@ -26,6 +26,7 @@ use openssl::x509::verify::X509CheckFlags;
 use tower_service::Service;
 
 use super::bounded::{BoundedService, BoxError, SpokenProtocol};
+use super::connections::ClusterConnections;
 use crate::config::Secret;
 use crate::config::kubeconfig::client::{ClientUser, Context, KeyPair};
 use crate::upstream::client::{ClientIdentity, SettingsError, TlsClient, TlsConnection, trust_system};
@@ -270,6 +271,7 @@ pub(crate) struct ApiServerConnector {
     tls: Arc<TlsClient>,
     /// The name in the certificate, where it is not the host of the URL.
     server_name: Option<Arc<str>>,
+    connections: ClusterConnections,
 }
 
 // === impl ApiServerConnector ===
@@ -283,6 +285,7 @@ impl ApiServerConnector {
             tcp,
             tls: Arc::new(tls),
             server_name: server_name.map(Arc::from),
+            connections: ClusterConnections::new(),
         }
     }
 }
@@ -299,10 +302,12 @@ impl Service<Uri> for ApiServerConnector {
     fn call(&mut self, url: Uri) -> Self::Future {
         let name = self.server_name.clone().unwrap_or_else(|| host(&url).into());
         let tls = Arc::clone(&self.tls);
+        let place = self.connections.open();
         let dialling = self.tcp.call(url);
         Box::pin(async move {
+            let place = place?;
             let stream = dialling.await?.into_inner();
-            Ok(tls.connect(stream, &name).await?)
+            Ok(tls.connect(stream, &name).await?.holding(place))
         })
     }
 }

@@ -6,8 +6,8 @@
 //!                      └─ 1/4  parameters            of admission policies: anybody's ConfigMaps
 //! ```
 //!
-//! Of each room half is common, and half is kept in equal parts for the clusters, which fill
-//! their own part first. So the objects of one cluster leave the others theirs, those of RBAC the
+//! Of each room half is common, and half is kept in equal parts for those who write the entries of
+//! clusters, and in each part equally for their clusters, which fill their own part first. So the objects of one cluster leave the others theirs, those of RBAC the
 //! policies theirs, and nobody's parameters keep out a Deny. Within a cluster one namespace takes
 //! at most an eighth of a room, and the last eighth is for objects without namespace.
 //!
@@ -15,7 +15,9 @@
 //! as JSON: what their expressions are compiled to, or their faults.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The part of a room, as its divisor, that one namespace may take, and that is for objects
@@ -51,13 +53,25 @@ struct RoomState {
     used: usize,
     /// What each cluster has, by number, as if it were alone.
     clusters: HashMap<u64, ClusterUse>,
+    /// How many clusters each has for whom a part is kept.
+    tenants: HashMap<Tenant, usize>,
     next: u64,
     /// What is kept for clusters that do not use it.
     idle: usize,
 }
 
-#[derive(Debug, Default)]
+/// For whom a part is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Tenant {
+    /// Who writes the entries in this folder.
+    Folder(PathBuf),
+    /// A cluster by itself.
+    Cluster(u64),
+}
+
+#[derive(Debug)]
 struct ClusterUse {
+    tenant: Tenant,
     used: usize,
     /// By a digest of their names.
     namespaces: HashMap<u32, usize>,
@@ -109,8 +123,19 @@ impl WatchedMemory {
     }
 
     /// The rooms of one more cluster.
+    #[cfg(test)]
     pub(crate) fn cluster(&self) -> ClusterMemory {
-        ClusterMemory(self.0.each_ref().map(|room| Arc::new(ClusterRoom::new(room))))
+        self.cluster_of(None)
+    }
+
+    /// The same, whose part is one with those of the other clusters that have their entries in this
+    /// `folder` of somebody's: who adds entries takes nothing from others.
+    pub(crate) fn cluster_of(&self, folder: Option<&Path>) -> ClusterMemory {
+        ClusterMemory(
+            self.0
+                .each_ref()
+                .map(|room| Arc::new(ClusterRoom::new(room, folder))),
+        )
     }
 }
 
@@ -135,6 +160,7 @@ impl Room {
             limit: usize::MAX,
             used: 0,
             clusters: HashMap::new(),
+            tenants: HashMap::new(),
             next: 0,
             idle: 0,
         }))
@@ -148,18 +174,48 @@ impl Room {
 // === impl RoomState ===
 
 impl RoomState {
-    /// What is kept for each cluster.
-    fn reserve(&self) -> usize {
-        self.limit / 2 / self.clusters.len().max(1)
+    /// What is kept for a cluster.
+    fn reserve(&self, cluster: &ClusterUse) -> usize {
+        let clusters = self.tenants.get(&cluster.tenant).copied();
+        self.limit / 2 / self.tenants.len().max(1) / clusters.unwrap_or_default().max(1)
+    }
+
+    fn add(&mut self, folder: Option<&Path>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        let tenant = folder.map_or(Tenant::Cluster(number), |folder| {
+            Tenant::Folder(folder.to_owned())
+        });
+        *self.tenants.entry(tenant.clone()).or_default() += 1;
+        let new = ClusterUse {
+            tenant,
+            used: 0,
+            namespaces: HashMap::new(),
+        };
+        self.clusters.insert(number, new);
+        self.share();
+        number
+    }
+
+    fn remove(&mut self, number: u64) {
+        let Some(gone) = self.clusters.remove(&number) else {
+            return;
+        };
+        if let Entry::Occupied(mut clusters) = self.tenants.entry(gone.tenant) {
+            *clusters.get_mut() -= 1;
+            if *clusters.get() == 0 {
+                clusters.remove();
+            }
+        }
+        self.share();
     }
 
     /// The clusters or the limit are others.
     fn share(&mut self) {
-        let reserve = self.reserve();
         let idle = self
             .clusters
             .values()
-            .map(|cluster| reserve.saturating_sub(cluster.used));
+            .map(|cluster| self.reserve(cluster).saturating_sub(cluster.used));
         self.idle = idle.sum();
     }
 
@@ -171,11 +227,12 @@ impl RoomState {
         let Some(cluster) = self.clusters.get(&number) else {
             return false;
         };
+        let own_reserve = self.reserve(cluster);
         let (reserve, limit) = match namespace {
-            0 => (self.reserve(), self.limit),
-            _ => (without_share(self.reserve()), without_share(self.limit)),
+            0 => (own_reserve, self.limit),
+            _ => (without_share(own_reserve), without_share(self.limit)),
         };
-        let idle_of_others = self.idle - self.reserve().saturating_sub(cluster.used);
+        let idle_of_others = self.idle - own_reserve.saturating_sub(cluster.used);
         let all = self.used.saturating_add(idle_of_others).saturating_add(own);
         let of_namespace = cluster.namespaces.get(&namespace).copied().unwrap_or_default();
         let is_namespace_within = of_namespace.saturating_add(bytes) <= self.limit / NAMESPACE_SHARE;
@@ -184,8 +241,8 @@ impl RoomState {
     }
 
     fn take(&mut self, number: u64, namespace: u32, [bytes, made]: [usize; 2]) {
-        let reserve = self.reserve();
-        if let Some(cluster) = self.clusters.get_mut(&number) {
+        let reserve = self.clusters.get(&number).map(|cluster| self.reserve(cluster));
+        if let (Some(reserve), Some(cluster)) = (reserve, self.clusters.get_mut(&number)) {
             self.idle -= reserve.saturating_sub(cluster.used);
             cluster.used += bytes + made;
             self.idle += reserve.saturating_sub(cluster.used);
@@ -197,8 +254,8 @@ impl RoomState {
     }
 
     fn give_back(&mut self, number: u64, namespace: u32, [bytes, made]: [usize; 2]) {
-        let reserve = self.reserve();
-        if let Some(cluster) = self.clusters.get_mut(&number) {
+        let reserve = self.clusters.get(&number).map(|cluster| self.reserve(cluster));
+        if let (Some(reserve), Some(cluster)) = (reserve, self.clusters.get_mut(&number)) {
             self.idle -= reserve.saturating_sub(cluster.used);
             cluster.used -= bytes + made;
             self.idle += reserve.saturating_sub(cluster.used);
@@ -220,15 +277,10 @@ const fn without_share(bytes: usize) -> usize {
 // === impl ClusterRoom ===
 
 impl ClusterRoom {
-    fn new(room: &Arc<Room>) -> Self {
-        let mut state = room.state();
-        let number = state.next;
-        state.next += 1;
-        state.clusters.insert(number, ClusterUse::default());
-        state.share();
+    fn new(room: &Arc<Room>, folder: Option<&Path>) -> Self {
         Self {
+            number: room.state().add(folder),
             room: Arc::clone(room),
-            number,
         }
     }
 
@@ -258,6 +310,18 @@ impl ClusterRoom {
         })
     }
 
+    /// Takes so many bytes that are of no object, whether there is room or not.
+    pub(crate) fn take_anyway(self: &Arc<Self>, bytes: usize) -> Charge {
+        let charge = Charge {
+            room: Arc::clone(self),
+            bytes: bounded(OBJECT_BYTES),
+            made: bounded(bytes.saturating_sub(OBJECT_BYTES)),
+            namespace: 0,
+        };
+        charge.take_of(&mut self.room.state());
+        charge
+    }
+
     /// Whether an object in `namespace` would have room whose content takes so many bytes.
     pub(crate) fn has_room(&self, namespace: &str, content: usize) -> bool {
         let bytes = OBJECT_BYTES + content;
@@ -278,9 +342,7 @@ impl ClusterRoom {
 
 impl Drop for ClusterRoom {
     fn drop(&mut self) {
-        let mut state = self.room.state();
-        state.clusters.remove(&self.number);
-        state.share();
+        self.room.state().remove(self.number);
     }
 }
 
@@ -414,6 +476,27 @@ mod tests {
     }
 
     #[test]
+    fn who_adds_clusters_takes_no_part_of_others() {
+        let memory = memory(1_000);
+        let other = memory.cluster();
+        let folder = Some(Path::new("/clusters.d/theirs"));
+        let theirs: Vec<_> = (0..8).map(|_| memory.cluster_of(folder)).collect();
+        let mut held = Vec::new();
+        let full: Vec<_> = theirs
+            .iter()
+            .map(|cluster| fill(cluster.room(RoomPurpose::Parameters), "", &mut held))
+            .collect();
+        // A quarter in eight parts, of which the first has the common half besides.
+        assert_eq!(full, [53, 3, 3, 3, 3, 3, 3, 3]);
+        assert_eq!(fill(other.room(RoomPurpose::Parameters), "", &mut held), 25);
+        drop((held, theirs));
+        assert_eq!(
+            fill(other.room(RoomPurpose::Parameters), "", &mut Vec::new()),
+            100
+        );
+    }
+
+    #[test]
     fn a_namespace_leaves_the_others_and_what_has_none_their_part() {
         let memory = memory(1_600);
         let cluster = memory.cluster();
@@ -442,6 +525,18 @@ mod tests {
             })
             .collect();
         assert_eq!(charges.len(), 500);
+    }
+
+    #[test]
+    fn what_is_of_no_object_takes_room_too() {
+        let memory = memory(1_000);
+        let cluster = memory.cluster();
+        let room = cluster.room(RoomPurpose::Parameters);
+        let kinds: Vec<_> = (0..100).map(|_| room.take_anyway(3 * KIB)).collect();
+        let mut held = Vec::new();
+        assert_eq!(fill(room, "", &mut held), 70);
+        drop(kinds);
+        assert_eq!(fill(room, "", &mut held), 30);
     }
 
     #[test]

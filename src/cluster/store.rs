@@ -42,6 +42,10 @@ pub(crate) use in_force::DesiredCondition;
 pub(crate) use listing::{ListEvidence, ListOutcome, Listing};
 pub(crate) use state::Store;
 
+/// What a kind takes besides its objects: some of its tables are as large for one object as for
+/// thousands.
+const KIND_BYTES: usize = 3 << 10;
+
 // === impl Store ===
 
 impl Store {
@@ -111,7 +115,11 @@ impl Store {
         let dropped = known.kinds.len() != before;
         known.is_kind_unsaved |= dropped;
         for kind in kinds {
-            known.kinds.entry(kind.clone()).or_default();
+            let objects = known.kinds.entry(kind.clone()).or_default();
+            if kind.role == WatchPurpose::Parameter {
+                let room = self.memory.room(kind.room());
+                objects.charge.get_or_insert_with(|| room.take_anyway(KIND_BYTES));
+            }
         }
         dropped
     }

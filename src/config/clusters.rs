@@ -415,7 +415,7 @@ pub(crate) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) {
 }
 
 /// The folder directly in `clusters` that `file` is in, if it is in one.
-fn tenant_of(clusters: &Path, file: &Path) -> Option<PathBuf> {
+pub(crate) fn tenant_of(clusters: &Path, file: &Path) -> Option<PathBuf> {
     let mut below = file.strip_prefix(clusters).ok()?.components();
     let first = below.next()?;
     below.next().map(|_| clusters.join(first))

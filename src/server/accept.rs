@@ -183,6 +183,16 @@ impl Connection {
         self.tracked.reached();
     }
 
+    /// The client does not take what is written: it must `within` this time.
+    pub(crate) fn is_unread(&self, within: Duration) {
+        self.tracked.expect_reader(within);
+    }
+
+    /// It took some.
+    pub(crate) fn was_read(&self) {
+        self.tracked.status.was_read();
+    }
+
     /// Whether a request is being answered.
     pub(crate) fn is_answering(&self) -> bool {
         self.answering.get() > 0
@@ -373,6 +383,13 @@ impl TrackedConnection {
     /// The head is there.
     pub(crate) fn reached(&self) {
         self.status.reached();
+    }
+
+    /// What is written must be read `within` this time.
+    pub(crate) fn expect_reader(&self, within: Duration) {
+        let now = self.connections.now.load(Ordering::Relaxed);
+        self.status
+            .expect_reader(now.saturating_add(milliseconds(within + SWEEP_INTERVAL)));
     }
 
     fn enter(&self, state: ConnectionState) {

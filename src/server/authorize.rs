@@ -24,7 +24,7 @@ use super::gateway::{DecisionRecorder, GatewayState};
 use super::pool::JobSize;
 use super::receive::ReviewRequest;
 use super::respond::Rejection;
-use crate::authorizers::{ConsultationEnd, ConsultationStep, PendingQuestion};
+use crate::authorizers::{CallPlace, ConsultationEnd, ConsultationStep, PendingQuestion};
 use crate::config::Endpoint;
 use crate::recording::{RecordedBody, RecordedDecision, RecordedReview};
 use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
@@ -263,7 +263,8 @@ fn decide(
 impl PendingConsultation {
     /// Asks, and replies within the caller's deadline.
     async fn ask(self, shared: &GatewayState, received: &ReviewRequest) -> Bytes {
-        let asking = self.pending.ask(received.deadline, &received.trace);
+        let take_place = || received.permit.call().map(|place| Box::new(place) as CallPlace);
+        let asking = self.pending.ask(received.deadline, &received.trace, &take_place);
         let (end, attributes) = asking.await;
         let ConsultationEnd {
             authorization,

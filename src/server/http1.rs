@@ -1,6 +1,7 @@
 //! HTTP/1.1: actix's own, on a stream that enforces a deadline for every request head.
 //!
-//! actix has a deadline only for the first head of a connection. So the stream notes when
+//! actix has a deadline only for the first head of a connection, and none for what a client does not
+//! read. So the stream notes when nothing can be written, and when
 //! bytes arrive while no request is being answered, which is when a head begins, and the
 //! service notes when the request is complete. The sweep of the
 //! [connections](super::connections) closes connections whose head is late.
@@ -14,7 +15,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use std::{fmt, io};
 
-use actix_http::body::{BoxBody, MessageBody};
+use actix_http::body::{BodySize, BoxBody, MessageBody};
 use actix_http::{ConnectionType, HttpMessage as _, HttpService, Payload, Request, Response, StatusCode};
 use actix_service::{Service, ServiceFactory, apply_fn, fn_factory, fn_service};
 use actix_web::dev::Extensions;
@@ -34,6 +35,16 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a connection may take to close.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The body of a reply, which is written part by part: actix copies a part to its buffer, and what it
+/// has copied counts no more.
+pub(crate) struct ReplyBody(Bytes);
+
+/// The largest part.
+const MAX_PART_BYTES: usize = 16 << 10;
+
+/// How long a client may read nothing of what is written to it.
+const MAX_UNREAD_TIME: Duration = Duration::from_secs(30);
 
 /// A connection's bytes.
 pub(crate) struct Stream<IO> {
@@ -85,7 +96,9 @@ where
 }
 
 /// The service that has `app` answer requests by what it looks at of them.
-pub(crate) fn reviews<A, F>(app: A) -> impl Service<Request, Response = Response<Bytes>, Error = Infallible>
+pub(crate) fn reviews<A, F>(
+    app: A,
+) -> impl Service<Request, Response = Response<ReplyBody>, Error = Infallible>
 where
     A: Fn(&RequestHead<'_>, Payload) -> F + Clone,
     F: Future<Output = (Reply, Payload)>,
@@ -120,9 +133,9 @@ where
     Some(app(&head, payload))
 }
 
-fn response(reply: Reply) -> Response<Bytes> {
+fn response(reply: Reply) -> Response<ReplyBody> {
     let code = StatusCode::from_u16(reply.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = Response::with_body(code, reply.body);
+    let mut response = Response::with_body(code, ReplyBody(reply.body));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(respond::JSON));
     let field = match reply.field {
@@ -138,6 +151,22 @@ fn response(reply: Reply) -> Response<Bytes> {
         response.head_mut().set_connection_type(ConnectionType::Close);
     }
     response
+}
+
+// === impl ReplyBody ===
+
+impl MessageBody for ReplyBody {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        self.0.size()
+    }
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        let rest = &mut self.get_mut().0;
+        let length = rest.len().min(MAX_PART_BYTES);
+        Poll::Ready((length > 0).then(|| Ok(rest.split_to(length))))
+    }
 }
 
 // === impl Stream ===
@@ -169,7 +198,14 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Stream<IO> {
 
 impl<IO: AsyncWrite + Unpin> AsyncWrite for Stream<IO> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write(context, bytes)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.io).poll_write(context, bytes);
+        if written.is_pending() {
+            this.connection.is_unread(MAX_UNREAD_TIME);
+        } else {
+            this.connection.was_read();
+        }
+        written
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -178,5 +214,28 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Stream<IO> {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn a_reply_is_written_part_by_part() {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut body = ReplyBody(vec![b'a'; 40_000].into());
+        assert_eq!(body.size(), BodySize::Sized(40_000));
+        let mut next = || match Pin::new(&mut body).poll_next(&mut context) {
+            Poll::Ready(Some(Ok(part))) => part.len(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([next(), next(), next()], [MAX_PART_BYTES, MAX_PART_BYTES, 7_232]);
+        assert!(matches!(
+            Pin::new(&mut body).poll_next(&mut context),
+            Poll::Ready(None)
+        ));
     }
 }

@@ -4,8 +4,8 @@
 //! affect the other; within each, every cluster has a share ([`shares`]). A request is
 //! admitted before its body is read, with the size that its `Content-Length` announces;
 //! bytes of unknown length are counted as they arrive. Everything is released when the
-//! request ends. Copies, such as requests to webhooks, are counted separately, with a
-//! limit of the same size, and so is what is made of them ([`memory`]).
+//! request ends. Copies, such as requests to webhooks, and replies until they are written, are
+//! counted separately, with a limit of the same size, and so is what is made of them ([`memory`]).
 
 pub(crate) mod memory;
 pub(crate) mod shares;
@@ -14,6 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use actix_web::web::Bytes;
 use arc_swap::ArcSwap;
 
 use crate::telemetry::metrics::IntGauge;
@@ -88,6 +89,20 @@ pub(crate) struct CopyPermit {
     limiter: Arc<Limiter>,
     own: Option<Arc<InUse>>,
     bytes: ShareUse,
+}
+
+/// Room for the reply to a request, which is kept until the client has taken it, however long the
+/// request has ended.
+pub(crate) struct ReplyRoom {
+    limiter: Arc<Limiter>,
+    own: Option<Arc<InUse>>,
+    shares: Shares,
+}
+
+/// A reply that counts as long as this lives.
+struct CountedReply {
+    body: Bytes,
+    _copied: CopyPermit,
 }
 
 /// A call to a webhook that counts as long as this lives.
@@ -191,6 +206,15 @@ impl Permit {
         })
     }
 
+    /// Room for the reply.
+    pub(crate) fn reply_room(&self) -> ReplyRoom {
+        ReplyRoom {
+            limiter: Arc::clone(&self.limiter),
+            own: self.own.clone(),
+            shares: self.shares,
+        }
+    }
+
     /// One more call, if there may be one.
     pub(crate) fn call(&self) -> Option<CallPermit> {
         let call = self.calls.take(self.counts(|in_use| &in_use.calls), 1)?;
@@ -212,6 +236,30 @@ impl Drop for Permit {
         self.bytes.give_back(self.counts(|in_use| &in_use.bytes));
         self.request.give_back(self.counts(|in_use| &in_use.requests));
         self.limiter.requests.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+// === impl ReplyRoom ===
+
+impl ReplyRoom {
+    /// The reply `body`, which counts as a copy until it is dropped, if there is room.
+    pub(crate) fn hold(self, body: Bytes) -> Option<Bytes> {
+        let Self { limiter, own, shares } = self;
+        let counts = counts(own.as_deref(), &limiter.common, |in_use| &in_use.copied);
+        let bytes = shares.take(counts, body.len())?;
+        let copied = CopyPermit { limiter, own, bytes };
+        Some(Bytes::from_owner(CountedReply {
+            body,
+            _copied: copied,
+        }))
+    }
+}
+
+// === impl CountedReply ===
+
+impl AsRef<[u8]> for CountedReply {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
     }
 }
 
@@ -298,6 +346,28 @@ mod tests {
         let _other = second.copy(40).unwrap();
         drop(copied);
         assert!(second.copy(60).is_some());
+    }
+
+    #[test]
+    fn a_reply_takes_room_until_it_is_dropped_however_it_is_parted() {
+        let (limiter, gauge) = (Arc::new(Limiter::default()), gauge());
+        let capacity = Capacity {
+            requests: 10,
+            bytes: 100,
+            memory: 0,
+            calls: 0,
+        };
+        let request = limiter.enter(capacity, None, 90, &gauge).unwrap();
+        let hold = |bytes| request.reply_room().hold(vec![b'a'; bytes].into());
+        let mut reply = hold(60).unwrap();
+        assert!(hold(41).is_none());
+        let part = reply.split_to(10);
+        drop(reply);
+        assert!(hold(41).is_none(), "a part of it is still to be written");
+        assert_eq!(part, [b'a'; 10].as_slice());
+        let room = request.reply_room();
+        drop((part, request));
+        assert!(room.hold(vec![b'a'; 100].into()).is_some());
     }
 
     #[test]

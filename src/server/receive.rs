@@ -252,8 +252,10 @@ fn enter(
         requests: limits.in_flight,
         bytes: limits.in_flight_bytes,
         memory: limits.memory_bytes(),
-        // The rest is for webhooks in shadow and authorizers.
-        calls: Descriptors::of_process().calls / 4 * 3,
+        calls: match review {
+            ReviewPath::Authorize => Descriptors::of_process().authorizer_calls(),
+            ReviewPath::Admit(_) => Descriptors::of_process().admission_calls(),
+        },
     };
     let key = ShareKey {
         cluster: &caller.cluster,

@@ -47,7 +47,11 @@ where
             Err(rejection) => Err(rejection),
         };
         let answer = match received {
-            Ok((route, received)) => review(&shared, route, received).await,
+            Ok((route, received)) => {
+                let room = received.permit.reply_room();
+                let reply = review(&shared, route, received).await;
+                reply.and_then(|reply| room.hold(reply).ok_or(Rejection::TooManyRequests))
+            }
             Err(rejection) => {
                 body::skip(&mut body).await;
                 Err(rejection)

@@ -312,7 +312,10 @@ authorization:
                 let deadline = Instant::now() + time_limit;
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 let trace = ReviewTrace::default();
-                runtime.unwrap().block_on(pending.ask(deadline, &trace)).0
+                runtime
+                    .unwrap()
+                    .block_on(pending.ask(deadline, &trace, &|| Some(Box::new(()))))
+                    .0
             }
         };
         let (authorization, error) = (end.authorization, end.error);

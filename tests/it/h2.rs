@@ -14,7 +14,7 @@ use tokio::runtime;
 use tokio::task::JoinHandle;
 use tokio_openssl::SslStream;
 
-use crate::support::{Client, Gateway, JANE_GETS, get, v1};
+use crate::support::{Builder, Client, Gateway, JANE_GETS, get, v1};
 
 /// A connection that speaks HTTP/2.
 pub(crate) struct Connection {
@@ -37,6 +37,11 @@ impl Connection {
 
     /// A connection of this client.
     pub(crate) async fn open_as(client: &Client<'_>, address: SocketAddr) -> Self {
+        Self::open_with(&h2::client::Builder::new(), client, address).await
+    }
+
+    /// The same with settings of its own.
+    async fn open_with(settings: &h2::client::Builder, client: &Client<'_>, address: SocketAddr) -> Self {
         let offer = |client: &mut SslContextBuilder| client.set_alpn_protos(b"\x02h2").unwrap();
         let connector = client.connector(offer);
         let ssl = connector.configure().unwrap().into_ssl("localhost").unwrap();
@@ -44,7 +49,7 @@ impl Connection {
         let mut stream = SslStream::new(ssl, tcp).unwrap();
         Pin::new(&mut stream).connect().await.unwrap();
         assert_eq!(stream.ssl().selected_alpn_protocol(), Some(&b"h2"[..]));
-        let (send, connection) = h2::client::handshake(stream).await.unwrap();
+        let (send, connection) = settings.handshake(stream).await.unwrap();
         Self {
             send,
             driver: tokio::spawn(connection),
@@ -126,6 +131,42 @@ fn a_body_larger_than_a_window_arrives() {
         let connection = Connection::open(&gateway).await;
         let (status, review) = connection.authorize(body).await.unwrap();
         assert_eq!((status, &review["status"]["allowed"]), (200, &Value::Bool(false)));
+    });
+}
+
+#[test]
+fn answers_that_a_client_makes_no_room_for_count_until_it_gives_them_up() {
+    let gateway = Builder::new()
+        .limits("{bodyBytes: 2000, inFlightBytes: 4000}")
+        .start();
+    block_on(async {
+        let mut settings = h2::client::Builder::new();
+        settings.initial_window_size(0);
+        let deaf = Connection::open_with(&settings, &gateway.client(), gateway.addresses.server).await;
+        let mut unread = Vec::new();
+        loop {
+            let (response, mut stream) = deaf.begin("/authorize?timeout=3s").await.unwrap();
+            stream.send_data(v1(JANE_GETS).into(), true).unwrap();
+            let head = response.await.unwrap();
+            if head.status() == 429 {
+                break;
+            }
+            unread.push(head);
+            assert!(unread.len() < 100, "they are counted");
+        }
+        assert!(!unread.is_empty());
+        let reading = Connection::open(&gateway).await;
+        assert_eq!(reading.authorize(v1(JANE_GETS)).await.unwrap().0, 429);
+        drop(unread);
+        let mut status = 429;
+        for _ in 0..1_000 {
+            status = reading.authorize(v1(JANE_GETS)).await.unwrap().0;
+            if status == 200 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(status, 200);
     });
 }
 

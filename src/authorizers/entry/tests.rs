@@ -37,6 +37,14 @@ const ALLOWS: Result<&str, CallError> = Ok(r#"{"status":{"allowed":true}}"#);
 
 /// The result of asking for a request that waits for `time_limit`, and how often it was asked.
 fn ask(replies: &[Result<&'static str, CallError>], deadline: Duration) -> (Answer, usize) {
+    ask_in(Some(Box::new(())), replies, deadline)
+}
+
+fn ask_in(
+    place: Option<CallPlace>,
+    replies: &[Result<&'static str, CallError>],
+    deadline: Duration,
+) -> (Answer, usize) {
     let script = Arc::new(Script {
         replies: Mutex::new(replies.iter().cloned().collect()),
         asked: AtomicUsize::default(),
@@ -56,11 +64,21 @@ fn ask(replies: &[Result<&'static str, CallError>], deadline: Duration) -> (Answ
     let deadline = SharedDeadline::until(Instant::now() + deadline);
     let answer = runtime
         .unwrap()
-        .block_on(callee.ask(Bytes::from_static(b"{}"), deadline, None));
+        .block_on(callee.ask(place, Bytes::from_static(b"{}"), deadline, None));
     (answer, script.asked.load(Ordering::Relaxed))
 }
 
 const LONG: Duration = Duration::from_secs(3600);
+
+#[test]
+fn calls_to_authorizers_have_places_of_their_own() {
+    let (answer, asked) = ask_in(None, &[ALLOWS], LONG);
+    assert_eq!((answer, asked), (Err(TOO_MANY_CALLS.to_owned()), 0));
+    let place = Arc::new(());
+    let (answer, asked) = ask_in(Some(Box::new(Arc::clone(&place))), &[ALLOWS], LONG);
+    assert_eq!((answer.is_ok(), asked), (true, 1));
+    assert_eq!(Arc::strong_count(&place), 1, "it is given back");
+}
 
 #[test]
 fn what_passes_is_asked_again() {

@@ -9,7 +9,7 @@ use super::held::HeldObjects;
 use super::schema::Definitions;
 use crate::cluster::contents::{SharedContents, ValidObject};
 use crate::cluster::kind::{Name, WatchedKind};
-use crate::cluster::memory::ClusterMemory;
+use crate::cluster::memory::{Charge, ClusterMemory};
 use crate::cluster::saved::SavedKind;
 use crate::cluster::weight::LeftOutObjects;
 use crate::config::Selector;
@@ -63,6 +63,8 @@ pub(crate) struct KindObjects {
     pub(crate) lists: u32,
     /// What was saved of it besides its objects.
     pub(crate) saved: Option<SavedKind>,
+    /// What it takes itself, where users decide how many kinds there are.
+    pub(crate) charge: Option<Charge>,
 }
 
 /// How far a kind is known since the start.

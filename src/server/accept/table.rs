@@ -300,6 +300,8 @@ pub(crate) struct ConnectionStatus {
     standing: AtomicU8,
     /// When the handshake or head under way must be complete, on the registry's clock.
     deadline: AtomicU64,
+    /// When the client must have read some of what is written to it.
+    read_deadline: AtomicU64,
     task: AtomicWaker,
 }
 
@@ -325,6 +327,7 @@ impl ConnectionStatus {
             stage: AtomicU8::new(stage as u8),
             standing: AtomicU8::new(PeerStanding::Stranger as u8),
             deadline: AtomicU64::new(deadline),
+            read_deadline: AtomicU64::new(NEVER),
             task: AtomicWaker::new(),
         }
     }
@@ -367,9 +370,28 @@ impl ConnectionStatus {
         self.deadline.store(NEVER, Ordering::Relaxed);
     }
 
+    /// The client does not read: it must until `deadline`, unless another is already set.
+    pub(crate) fn expect_reader(&self, deadline: u64) {
+        let set = |before| (before == NEVER).then_some(deadline);
+        // One that is set stays.
+        let _ = self
+            .read_deadline
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+    }
+
+    /// It read.
+    pub(crate) fn was_read(&self) {
+        if self.read_deadline.load(Ordering::Relaxed) != NEVER {
+            self.read_deadline.store(NEVER, Ordering::Relaxed);
+        }
+    }
+
     /// Whether something was awaited in vain.
     pub(crate) fn is_overdue(&self, now: u64) -> bool {
-        now >= self.deadline.load(Ordering::Relaxed)
+        let deadlines = [&self.deadline, &self.read_deadline];
+        deadlines
+            .iter()
+            .any(|deadline| now >= deadline.load(Ordering::Relaxed))
     }
 
     /// Serves the connection until that ends or the connection is closed from outside.

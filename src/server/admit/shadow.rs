@@ -37,7 +37,7 @@ fn capacity() -> Capacity {
         requests: 64,
         bytes: 64 << 20,
         memory: 64 << 20,
-        calls: Descriptors::of_process().calls / 8,
+        calls: Descriptors::of_process().shadow_calls(),
     }
 }
 

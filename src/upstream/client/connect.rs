@@ -67,7 +67,11 @@ pub(crate) struct Connector {
 pub struct TlsClient(Arc<ClientContext>);
 
 /// A connection after its handshake.
-pub struct TlsConnection(TokioIo<SslStream<TcpStream>>);
+pub struct TlsConnection {
+    stream: TokioIo<SslStream<TcpStream>>,
+    /// What is held as long as it is there.
+    _place: Option<Box<dyn Send + Sync>>,
+}
 
 /// Why a handshake failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -182,7 +186,10 @@ impl TlsClient {
         let ssl = handshake(self.0.context(), server_name).map_err(|error| failed(&error))?;
         let mut stream = SslStream::new(ssl, stream).map_err(|error| failed(&error))?;
         match Pin::new(&mut stream).connect().await {
-            Ok(()) => Ok(TlsConnection(TokioIo::new(stream))),
+            Ok(()) => Ok(TlsConnection {
+                stream: TokioIo::new(stream),
+                _place: None,
+            }),
             Err(error) => Err(ClientHandshakeError::of(&stream, &error)),
         }
     }
@@ -212,11 +219,19 @@ impl ClientHandshakeError {
 impl TlsConnection {
     /// Whether both ends chose HTTP/2.
     pub(crate) fn is_http2(&self) -> bool {
-        self.0.inner().ssl().selected_alpn_protocol() == Some(b"h2")
+        self.stream.inner().ssl().selected_alpn_protocol() == Some(b"h2")
+    }
+
+    /// The same, which holds `place` until it ends.
+    pub(crate) fn holding(self, place: impl Send + Sync + 'static) -> Self {
+        Self {
+            _place: Some(Box::new(place)),
+            ..self
+        }
     }
 
     fn stream(self: Pin<&mut Self>) -> Pin<&mut TokioIo<SslStream<TcpStream>>> {
-        Pin::new(&mut self.get_mut().0)
+        Pin::new(&mut self.get_mut().stream)
     }
 }
 

@@ -12,6 +12,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
@@ -65,13 +66,23 @@ pub(crate) struct ConnectionPool {
 struct OpenConnections {
     /// Of those of HTTP/1.1, which are in [`IDLE`].
     id: u64,
+    /// Of that of HTTP/2, which is in [`IDLE`] too.
+    shared_id: u64,
     tenant: Option<Arc<str>>,
-    /// Of HTTP/2: every call may use it, at the same time.
-    shared: Mutex<Option<Arc<http2::SendRequest<Body>>>>,
+    /// Of HTTP/2: every call may use it, at the same time. It ends with the last call once it is not
+    /// kept any more.
+    shared: Mutex<Weak<http2::SendRequest<Body>>>,
 }
 
-/// All connections of HTTP/1.1 that nobody uses.
-static IDLE: IdleConnections<Http1Connection> = IdleConnections::new();
+/// All connections that nobody uses, and those of HTTP/2 that were used lately.
+static IDLE: IdleConnections<IdleConnection> = IdleConnections::new();
+
+enum IdleConnection {
+    Http1(Http1Connection),
+    Http2(
+        #[expect(dead_code, reason = "it is open as long as somebody has it")] Arc<http2::SendRequest<Body>>,
+    ),
+}
 
 /// A connection of HTTP/1.1, which ends with this.
 struct Http1Connection {
@@ -156,8 +167,10 @@ impl ConnectionPool {
 impl OpenConnections {
     fn new(tenant: Option<Arc<str>>) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(0);
+        let new_id = || IDS.fetch_add(1, Ordering::Relaxed);
         Self {
-            id: IDS.fetch_add(1, Ordering::Relaxed),
+            id: new_id(),
+            shared_id: new_id(),
             tenant,
             shared: Mutex::default(),
         }
@@ -165,41 +178,57 @@ impl OpenConnections {
 
     /// A connection on which a question can be asked now.
     fn take(&self) -> Option<Connection> {
-        let mut shared = self.shared();
-        if let Some(closed) = shared.take_if(|shared| shared.is_closed()) {
-            drop(closed);
+        let shared = self.shared().upgrade();
+        if let Some(shared) = shared.filter(|shared| !shared.is_closed()) {
+            return Some(Connection::Http2(shared));
         }
-        if let Some(shared) = &*shared {
-            return Some(Connection::Http2(Arc::clone(shared)));
+        let is_ready = |idle: &IdleConnection| match idle {
+            IdleConnection::Http1(connection) => connection.sender.is_ready(),
+            IdleConnection::Http2(_) => false,
+        };
+        match IDLE.take(self.id, is_ready)? {
+            IdleConnection::Http1(connection) => Some(Connection::Http1(connection)),
+            IdleConnection::Http2(_) => None,
         }
-        drop(shared);
-        let idle = IDLE.take(self.id, |connection| connection.sender.is_ready());
-        idle.map(Connection::Http1)
     }
 
     /// Has others use a connection of HTTP/2, unless they have one.
     fn share(&self, sender: http2::SendRequest<Body>) -> Arc<http2::SendRequest<Body>> {
         let sender = Arc::new(sender);
-        self.shared().get_or_insert_with(|| Arc::clone(&sender));
+        let mut shared = self.shared();
+        if shared.upgrade().is_none_or(|shared| shared.is_closed()) {
+            *shared = Arc::downgrade(&sender);
+            drop(shared);
+            self.keep_sharing(&sender);
+        }
         sender
+    }
+
+    /// Keeps the connection of HTTP/2 that others use, as one that was used last.
+    fn keep_sharing(&self, sender: &Arc<http2::SendRequest<Body>>) {
+        if ptr::eq(self.shared().as_ptr(), Arc::as_ptr(sender)) {
+            IDLE.end(self.shared_id);
+            self.put(self.shared_id, IdleConnection::Http2(Arc::clone(sender)));
+        }
     }
 
     fn end_sharing(&self, sender: &Arc<http2::SendRequest<Body>>) {
         let mut shared = self.shared();
-        let ended = shared.take_if(|shared| Arc::ptr_eq(shared, sender));
-        drop(shared);
-        drop(ended);
+        if ptr::eq(shared.as_ptr(), Arc::as_ptr(sender)) {
+            *shared = Weak::new();
+            IDLE.end(self.shared_id);
+        }
     }
 
-    /// Keeps a connection that nobody uses.
-    fn put(&self, connection: Http1Connection) {
+    /// Keeps a connection.
+    fn put(&self, id: u64, connection: IdleConnection) {
         let most = Descriptors::of_process().idle_calls;
-        if IDLE.put(self.id, self.tenant.as_ref(), connection, most) {
+        if IDLE.put(id, self.tenant.as_ref(), connection, most) {
             spawn(sweep());
         }
     }
 
-    fn shared(&self) -> MutexGuard<'_, Option<Arc<http2::SendRequest<Body>>>> {
+    fn shared(&self) -> MutexGuard<'_, Weak<http2::SendRequest<Body>>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -207,6 +236,7 @@ impl OpenConnections {
 impl Drop for OpenConnections {
     fn drop(&mut self) {
         IDLE.end(self.id);
+        IDLE.end(self.shared_id);
     }
 }
 
@@ -300,7 +330,12 @@ impl UsedConnection {
         match self.0.take() {
             Some((Connection::Http1(connection), open)) if names_question => {
                 if let Some(open) = open.upgrade() {
-                    open.put(connection);
+                    open.put(open.id, IdleConnection::Http1(connection));
+                }
+            }
+            Some((Connection::Http2(sender), open)) => {
+                if let Some(open) = open.upgrade() {
+                    open.keep_sharing(&sender);
                 }
             }
             _ => {}
@@ -371,5 +406,53 @@ fn start() -> Option<Runtime> {
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{DuplexStream, duplex};
+
+    use super::*;
+
+    /// A connection of HTTP/2, what runs it, and its other end.
+    async fn http2_connection() -> (http2::SendRequest<Body>, JoinHandle<()>, DuplexStream) {
+        let (near, far) = duplex(1 << 16);
+        let builder = http2::Builder::new(TokioExecutor::new());
+        let (sender, driver) = builder.handshake(TokioIo::new(near)).await.unwrap();
+        (sender, tokio::spawn(async move { drop(driver.await) }), far)
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_http2_that_is_not_kept_ends_with_its_last_call() {
+        let open = OpenConnections::new(None);
+        let (sender, driver, _far) = http2_connection().await;
+        drop(open.share(sender));
+        let calls = [open.take().unwrap(), open.take().unwrap()];
+        // As when there are too many idle ones.
+        IDLE.end(open.shared_id);
+        let [first, second] = calls;
+        drop(first);
+        let third = open.take();
+        assert!(third.is_some(), "there is a call on it");
+        drop((second, third));
+        driver.await.unwrap();
+        assert!(open.take().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_http2_is_kept_as_one_that_was_used_last() {
+        let open = Arc::new(OpenConnections::new(None));
+        let (sender, _driver, _far) = http2_connection().await;
+        drop(open.share(sender));
+        let used = || UsedConnection(Some((open.take().unwrap(), Arc::downgrade(&open))));
+        let late = used();
+        IDLE.end(open.shared_id);
+        late.release(false);
+        assert!(open.take().is_some(), "it is kept again");
+        // One whose reply was to another question is not, however many use it.
+        drop((used(), used()));
+        assert!(open.take().is_none());
     }
 }

@@ -136,6 +136,27 @@ fn a_parameter_that_is_too_large_is_unknown_by_its_name() {
 }
 
 #[test]
+fn kinds_of_parameters_take_room_however_few_objects_they_have() {
+    let memory = WatchedMemory::default();
+    let store = Store::sharing(&Arc::default(), memory.cluster(), "east", Version::NEWEST);
+    // A quarter is for parameters: as much as so many kinds take themselves.
+    memory.limit(4 * 100 * KIND_BYTES);
+    let kinds: BTreeSet<WatchedKind> = (0..100)
+        .map(|number| WatchedKind::of_object("example.com/v1", &format!("Limit{number}")))
+        .collect();
+    let first = WatchedKind::of_object("example.com/v1", "Limit0");
+    let value = json!({"metadata": {"name": "a"}});
+    store.keep(&[first.clone()].into());
+    assert!(put(&store, &first, &value));
+    store.keep(&kinds);
+    for kind in kinds.iter().filter(|kind| **kind != first) {
+        put(&store, kind, &value);
+    }
+    assert_eq!(store.status().left_out.parameters, 99);
+    assert!(store.bytes_of(&first, &name_of(&value)) > 0, "what is held stays");
+}
+
+#[test]
 fn where_more_parameters_are_left_out_than_are_named_none_is_known() {
     let limits = WatchedKind::of_object("example.com/v1", "Limit");
     let store = mk_store();

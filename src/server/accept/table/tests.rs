@@ -184,3 +184,20 @@ fn one_cluster_s_connections_leave_the_others_their_part() {
     assert!(!table.of_clusters.contains_key(&east));
     assert!(open(&mut table, &west).is_some());
 }
+
+#[test]
+fn a_caller_that_reads_nothing_for_its_time_is_closed() {
+    let mut table = ConnectionTable::default();
+    let (number, status) = add(&mut table, 1, 0).unwrap();
+    table.prove(number, Some(&cluster()));
+    status.reached();
+    status.expect_reader(30_000);
+    status.expect_reader(90_000);
+    table.sweep(29_999);
+    status.was_read();
+    status.expect_reader(60_000);
+    table.sweep(59_999);
+    assert_eq!(status.stage(), ConnectionStage::Open);
+    table.sweep(60_000);
+    assert_eq!(status.stage(), ConnectionStage::Closed);
+}
