@@ -68,6 +68,25 @@ def many_faults(gateway):
     return {"lines of log": lines, "broken": broken + ([f"{lines} lines"] if lines > 2_000 else [])}
 
 
+def manifest_values(gateway):
+    """files of one cluster with 8,000,000 values in one document, and in sixteen of a million each"""
+    of_east(gateway, "sound.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n")
+    gateway.reload_and_wait()
+    values = lambda name, count: ("---\napiVersion: example.com/v1\nkind: Limit\nmetadata: {name: %s}\nvalues: [%s]\n"
+                                  % (name, ",".join("1" * count)))
+    faults = lambda: gateway.metric('portcullis_cluster_file_faults{cluster="east"}') or 0
+    file, broken = gateway.set_up / "east" / "values.yaml", []
+    for number, text in enumerate([values("one", 8_000_000), "".join(values(f"v{n}", 1_000_000) for n in range(16))]):
+        file.write_text(text)
+        gateway.reload()
+        if not within(40, lambda: faults() > 0 or not gateway.is_alive()):
+            broken.append(f"file {number} is not refused within 40 s")
+        file.unlink()
+        gateway.reload()
+        within(20, lambda: faults() == 0 or not gateway.is_alive())
+    return {"broken": broken}
+
+
 def many_entries(gateway):
     """3,000 entries in one tenant's folder below `clusters`, while the operator takes a caller away"""
     path = gateway.set_up / "gateway.yaml"
@@ -104,4 +123,4 @@ def audit_annotations(gateway):
     return {"one answer": f"{code}, {size // 1000} kB", "broken": [f"{size} bytes"] if size > 2_500_000 else []}
 
 
-ATTACKS = [files, many_faults, many_entries, audit_annotations]
+ATTACKS = [files, many_faults, manifest_values, many_entries, audit_annotations]

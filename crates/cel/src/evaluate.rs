@@ -238,6 +238,21 @@ impl<'a> Evaluation<'_, 'a> {
         self.allocate(bytes.saturating_add(Text::BYTES))
     }
 
+    /// The text that `make` makes, of at most so many bytes, counted before. It is there twice while
+    /// it is copied to where it is shared.
+    pub(crate) fn make_text(
+        &mut self,
+        bytes: usize,
+        make: impl FnOnce() -> String,
+    ) -> Result<Value<'a>, EvalError> {
+        self.work(bytes)?;
+        let twice = bytes.saturating_mul(2);
+        self.allocate(twice.saturating_add(Text::BYTES))?;
+        let text = make();
+        self.release(twice.saturating_sub(text.len()));
+        Ok(Value::String(Text::from(text)))
+    }
+
     /// A value was read: long text has to be found, unescaped, counted or
     /// hashed, whatever is done with it and whatever that costs.
     fn met(&mut self, value: &Value<'_>) -> Result<(), EvalError> {

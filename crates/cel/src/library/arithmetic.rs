@@ -103,8 +103,11 @@ pub(crate) fn add<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Va
         [Value::Double(left), Value::Double(right)] => Ok(Value::Double(left + right)),
         [Value::String(left), Value::String(right)] => concatenate(own, left, right),
         [Value::Bytes(left), Value::Bytes(right)] => {
-            own.allocate_text(left.len() + right.len())?;
-            Ok(Value::Bytes(Bytes::from([&**left, &**right].concat())))
+            let bytes = left.len() + right.len();
+            own.allocate_text(bytes.saturating_mul(2))?;
+            let concatenated = Bytes::from([&**left, &**right].concat());
+            own.release(bytes);
+            Ok(Value::Bytes(concatenated))
         }
         [Value::List(left), Value::List(right)] => append(own, left, right),
         [Value::Duration(left), Value::Duration(right)] => duration(left.add(*right)),
@@ -115,11 +118,13 @@ pub(crate) fn add<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Va
 }
 
 fn concatenate<'a>(own: &mut Evaluation<'_, 'a>, left: &Text<'a>, right: &Text<'a>) -> Computed<'a> {
-    own.allocate_text(left.len() + right.len())?;
-    let mut text = String::with_capacity(left.len() + right.len());
-    text.push_str(left);
-    text.push_str(right);
-    Ok(Value::String(Text::from(text)))
+    let bytes = left.len() + right.len();
+    own.make_text(bytes, || {
+        let mut text = String::with_capacity(bytes);
+        text.push_str(left);
+        text.push_str(right);
+        text
+    })
 }
 
 fn append<'a>(own: &mut Evaluation<'_, 'a>, left: &List<'a>, right: &List<'a>) -> Computed<'a> {

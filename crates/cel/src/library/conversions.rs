@@ -200,10 +200,12 @@ fn to_string<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
         [text @ Value::String(_)] => return Ok(text.clone()),
         [Value::Bool(value)] => value.to_string(),
         [Value::Bytes(bytes)] => {
-            own.allocate_text(bytes.len())?;
+            own.work(bytes.len())?;
             let text = std::str::from_utf8(bytes);
-            text.map_err(|_| EvalError::failed("invalid UTF-8 in bytes, cannot convert to string"))?
-                .to_owned()
+            let text =
+                text.map_err(|_| EvalError::failed("invalid UTF-8 in bytes, cannot convert to string"))?;
+            own.allocate(text.len() + Text::BYTES)?;
+            return Ok(Value::string(text));
         }
         [Value::Double(double)] => shortest(*double),
         [Value::Duration(duration)] => duration.to_string(),

@@ -7,7 +7,7 @@ use crate::evaluate::Evaluation;
 use crate::function::{Cost, Overload};
 use crate::program::Call;
 use crate::types::Type::String as Str;
-use crate::value::{Text, Value};
+use crate::value::Value;
 
 pub(crate) fn functions() -> Vec<Overload> {
     let read = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));
@@ -20,8 +20,5 @@ fn escape_key<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<
     let [Value::String(text)] = arguments else {
         return mismatched();
     };
-    own.allocate_text(4 * text.len())?;
-    Ok(Value::String(Text::from(
-        text.replace('~', "~0").replace('/', "~1"),
-    )))
+    own.make_text(4 * text.len(), || text.replace('~', "~0").replace('/', "~1"))
 }

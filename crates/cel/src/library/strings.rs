@@ -198,16 +198,14 @@ fn lower<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     let [Value::String(text)] = arguments else {
         return mismatched();
     };
-    own.allocate_text(text.len())?;
-    Ok(Value::String(Text::from(text.to_ascii_lowercase())))
+    own.make_text(text.len(), || text.to_ascii_lowercase())
 }
 
 fn upper<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
         return mismatched();
     };
-    own.allocate_text(text.len())?;
-    Ok(Value::String(Text::from(text.to_ascii_uppercase())))
+    own.make_text(text.len(), || text.to_ascii_uppercase())
 }
 
 fn replace<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -221,21 +219,22 @@ fn replace<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
         ] => (text, from, to, *limit),
         _ => return mismatched(),
     };
-    let most = if from.is_empty() {
-        text.len() + 1
-    } else {
-        text.len() / from.len()
-    };
-    let most = usize::try_from(limit).map_or(most, |limit| limit.min(most));
-    // What it makes may be far larger than what it costs.
-    let size = most.saturating_mul(to.len()).saturating_add(text.len());
-    own.allocate_text(size)?;
-    let replaced = match usize::try_from(limit) {
-        Ok(limit) => text.replacen(&**from, to, limit),
-        Err(_) => text.replace(&**from, to),
-    };
-    own.release(size.saturating_sub(replaced.len()));
-    Ok(Value::String(Text::from(replaced)))
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let places = || text.match_indices(&**from).take(limit);
+    // What it makes may be far larger than what it costs, so that its size is found first.
+    own.work(text.len())?;
+    let count = places().count();
+    let kept = text.len() - count * from.len();
+    let mut replaced = TextWriter::new(own);
+    replaced.reserve(count.saturating_mul(to.len()).saturating_add(kept))?;
+    let mut rest = 0;
+    for (place, found) in places() {
+        replaced.push(text.get(rest..place).unwrap_or_default())?;
+        replaced.push(to)?;
+        rest = place + found.len();
+    }
+    replaced.push(text.get(rest..).unwrap_or_default())?;
+    replaced.finish()
 }
 
 fn split<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {

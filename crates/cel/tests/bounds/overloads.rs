@@ -288,7 +288,7 @@ fn every_function_allocates_no_more_than_it_may() {
                     let mut budget = Budget::new(COST).allocating(bytes);
                     peak(|| program.evaluate(&mut activation, &mut budget).map(drop))
                 };
-                let most = 3 * bytes + (64 << 10);
+                let most = 2 * bytes + (64 << 10);
                 let (result, taken) = match evaluate() {
                     // What is made once for all evaluations is there at the second.
                     (_, taken) if taken > most => evaluate(),
