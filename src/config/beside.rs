@@ -30,7 +30,7 @@ pub struct ConfigBeside {
 /// Entries of `clusters` that have faults, and in whose place there is nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnknownEntries {
-    /// The names in them, as far as they can be read.
+    /// The names in those where they can be read.
     pub names: BTreeSet<String>,
     /// Whether there are some whose names cannot be read.
     pub has_nameless: bool,

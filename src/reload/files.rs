@@ -82,7 +82,7 @@ pub fn applied_manifests(path: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Erro
     }
 }
 
-/// The files that [`read_manifests`] reads at `path`, as far as they can be found.
+/// The files that [`read_manifests`] reads at `path`, without those that cannot be found.
 pub(crate) fn manifest_files_at(path: &Path) -> Vec<PathBuf> {
     FolderWalk::new(FileScope::Anywhere, FolderRule::Visible, path, MAX_FILES).files
 }

@@ -34,7 +34,7 @@ pub trait ManifestSource: Send + Sync {
     /// policies which parameters they take. Called again with each snapshot.
     fn follow(&self, snapshot: &Snapshot);
 
-    /// What the API server of `cluster` calls the gateway's own user, as far as the credentials say.
+    /// What the API server of `cluster` calls the gateway's own user, where the credentials say.
     fn own_user(&self, _cluster: &str) -> Option<String> {
         None
     }
