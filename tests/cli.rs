@@ -39,6 +39,8 @@ mod init;
 mod input;
 #[path = "cli/invariants.rs"]
 mod invariants;
+#[path = "cli/limits.rs"]
+mod limits;
 #[path = "cli/live_cluster.rs"]
 mod live_cluster;
 #[path = "cli/manifests.rs"]

@@ -34,7 +34,7 @@ pub struct Change {
     pub vanished: Vec<Restriction>,
 }
 
-/// What refuses requests: an AuthorizationPolicy of effect Deny in mode Enforce, a
+/// What refuses requests: a Deny or Limit in mode Enforce, a
 /// ValidatingAdmissionPolicy that a binding has deny, or a configuration of webhooks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Restriction {
@@ -336,15 +336,18 @@ mod tests {
     }
 
     #[test]
-    fn a_deny_that_is_gone_in_shadow_or_turned_to_allow_has_vanished() {
+    fn a_deny_or_limit_that_is_gone_in_shadow_or_turned_to_allow_has_vanished() {
         let deny = |name| mk_policy(name, "Deny", "Enforce");
-        let before = ["gone", "kept", "shadowed", "turned"].map(deny).concat();
+        let limit = mk_policy("unlimited", "Limit", "Enforce");
+        let before = ["gone", "kept", "shadowed", "turned"].map(deny).concat() + &limit;
         let after = deny("kept")
             + &mk_policy("shadowed", "Deny", "Shadow")
-            + &mk_policy("turned", "Allow", "Enforce");
+            + &mk_policy("turned", "Allow", "Enforce")
+            + &mk_policy("unlimited", "Limit", "Shadow");
         let (_, before) = mk_set(&[mk_source(before, None)]);
         let (_, after) = mk_set(&[mk_source(after, None)]);
-        let expected = ["gone", "shadowed", "turned"].map(|name| format!("AuthorizationPolicy/{name}"));
+        let expected = ["gone", "shadowed", "turned", "unlimited"];
+        let expected = expected.map(|name| format!("AuthorizationPolicy/{name}"));
         assert_eq!(vanished(&before, &after), expected);
         assert!(vanished(&after, &after).is_empty());
     }

@@ -33,6 +33,7 @@ mod in_cluster;
 mod installs;
 mod lease;
 mod legacy;
+mod limits;
 mod live;
 mod never_deny;
 mod not_run;
@@ -164,6 +165,9 @@ const TESTS: &[Test] = tests![
     installs::the_secrets_of_init_are_those_that_the_manifests_mount,
     legacy::the_older_flag_asks_in_v1,
     legacy::the_older_flag_asks_in_v1beta1_by_default,
+    limits::a_request_must_lie_within_each_limit_of_its_user,
+    limits::kubectl_works_within_it,
+    limits::nothing_that_rbac_grants_is_beyond_it,
     live::a_cluster_is_scanned_page_by_page_and_reports_are_written,
     live::a_definition_in_manifests_is_no_match_for_what_the_cluster_serves,
     live::as_the_plugin_of_kubectl_it_asks_the_cluster_of_the_context,

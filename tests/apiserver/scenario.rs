@@ -23,7 +23,7 @@ use crate::harness::gateway::{Gateway, Keys, Setup};
 use crate::harness::ports;
 use crate::lease::{Lease, Logs};
 use crate::routes::{self, Route};
-use crate::{callers, decisions, failures, hostile, impersonation, never_deny, reload, selectors};
+use crate::{callers, decisions, failures, hostile, impersonation, limits, never_deny, reload, selectors};
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 
@@ -38,12 +38,13 @@ pub(crate) struct Part {
     pub(crate) policies: &'static str,
 }
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     callers::PART,
     decisions::PART,
     failures::PART,
     hostile::PART,
     impersonation::PART,
+    limits::PART,
     never_deny::PART,
     reload::PART,
     selectors::PART,

@@ -478,7 +478,7 @@ fn a_value_that_is_not_supported_names_what_may_be_meant() {
     portcullis.write("a.yaml", &policy("Deni", "shadow"));
     let run = portcullis.run("check a.yaml");
     for said in [
-        "spec.effect: Unsupported value: `Deni`: supported values: `Allow`, `Deny`; did you mean `Deny`?",
+        "spec.effect: Unsupported value: `Deni`: supported values: `Allow`, `Deny`, `Limit`; did you mean `Deny`?",
         "spec.mode: Unsupported value: `shadow`: supported values: `Enforce`, `Shadow`; did you mean `Shadow`?",
     ] {
         assert!(run.stdout.contains(said), "{run:?}");

@@ -98,6 +98,65 @@ fn answers_are_counted() {
 }
 
 #[test]
+fn a_limit_is_counted_and_logged_like_a_deny_without_a_rule() {
+    let gateway = Gateway::usual();
+    let limit = "
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: bots-look}
+spec:
+  effect: Limit
+  subjects: [{kind: User, name: jane}]
+  resourceRules: [{verbs: [get], apiGroups: [''], resources: [pods]}]
+  reason: look
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: bots-in-trial}
+spec:
+  effect: Limit
+  mode: Shadow
+  subjects: [{kind: User, name: jane}]
+  resourceRules: [{verbs: [list], apiGroups: [''], resources: [pods]}]
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: jane-may}
+spec:
+  effect: Allow
+  subjects: [{kind: User, name: jane}]
+  resourceRules: [{verbs: ['*'], apiGroups: ['*'], resources: ['*']}]
+";
+    gateway.reload(&[("policies/all.yaml", limit.as_bytes())]);
+    let mut connection = gateway.connect();
+    let mut ask = |verb: &str| {
+        let spec = json!({"user": "jane", "resourceAttributes": {"verb": verb, "resource": "pods", "namespace": "a"}});
+        connection.authorize(v1(&spec.to_string())).json()["status"].clone()
+    };
+    assert_eq!(ask("get")["allowed"], true);
+    let refused = ask("delete");
+    assert_eq!(
+        refused,
+        json!({"allowed": false, "denied": true, "reason": "beyond the limit bots-look: look"})
+    );
+    let count = |name: &str, result: &str| {
+        gateway.metric(&format!(
+            "portcullis_policy_evaluations_total{{kind=\"AuthorizationPolicy\",name=\"{name}\",result=\"{result}\"}}"
+        ))
+    };
+    assert_eq!(count("bots-look", "match"), 1.0);
+    assert_eq!(count("bots-look", "noMatch"), 1.0);
+    assert_eq!(count("bots-in-trial", "shadowDeny"), 2.0);
+    let lines = lines(&gateway, 2);
+    let line = lines.iter().find(|line| line["decision"] == "deny").unwrap();
+    assert_eq!(
+        line["cause"],
+        json!({"kind": "AuthorizationPolicy", "name": "bots-look"})
+    );
+    assert_eq!(line["shadow"][0]["name"], "bots-in-trial");
+}
+
+#[test]
 fn probes_answer_and_list_their_checks() {
     let gateway = Gateway::usual();
     for path in ["/livez", "/readyz", "/healthz"] {

@@ -79,6 +79,13 @@ fn refuse_what_admission_has_not(document: &Document, policy: &AuthorizationPoli
             "admission can refuse, and never grants: an Allow stays an AuthorizationPolicy, or becomes RBAC",
         );
     }
+    if policy.effect == Effect::Limit {
+        made.refuse(
+            document,
+            &spec.field("effect"),
+            "a Limit holds for reads and paths too, which pass no admission: it stays an AuthorizationPolicy",
+        );
+    }
     for (field, is_there) in [
         ("notBefore", policy.validity.not_before.is_some()),
         ("notAfter", policy.validity.not_after.is_some()),

@@ -2,7 +2,7 @@
 //! authorizers asked where neither decides.
 //!
 //! ```text
-//! Objects ─▶ PolicySet ──▶ walk: Deny policies ─▶ RBAC ─▶ Allow policies ─▶ Authorization
+//! Objects ─▶ PolicySet ──▶ walk: Denies, Limits ─▶ RBAC ─▶ Allows ─▶ Authorization
 //!             └ index: which rules could apply   └ rbac, matching: whether one does
 //! ```
 

@@ -118,8 +118,10 @@ impl Coverage {
     pub(crate) fn note_access(&mut self, trace: &Trace) {
         for event in &trace.events {
             let rule = match &event.finding {
-                Finding::Match { rule, .. }
-                | Finding::NeverDenied { rule }
+                Finding::Match { rule, .. } | Finding::WithinLimit { rule } => Some(*rule),
+                // What is beyond a Limit is in no rule of it.
+                Finding::BeyondLimit { .. } => None,
+                Finding::NeverDenied { rule }
                 | Finding::ConditionFalse { rule, .. }
                 | Finding::ConditionError { rule, .. } => *rule,
                 Finding::NoMatch { .. } | Finding::NotInForce | Finding::MissingRole { .. } => continue,
@@ -128,7 +130,7 @@ impl Coverage {
                 kind: event.kind.to_string(),
                 namespace: String::new(),
                 name: event.name.clone(),
-                part: ItemPart::Rule(rule),
+                part: rule.map_or(ItemPart::Policy, ItemPart::Rule),
             };
             // A binding's rules are its role's.
             if let Some((kind, name)) = event.role.as_deref().and_then(|role| role.split_once('/')) {
@@ -138,7 +140,9 @@ impl Coverage {
                     item.namespace.clone_from(&event.namespace);
                 }
             }
-            self.reach(&item, None);
+            if rule.is_some() {
+                self.reach(&item, None);
+            }
             self.reach(
                 &ItemName {
                     part: ItemPart::Policy,

@@ -5,7 +5,7 @@
 //! OpenRequest ──▶ grants: rules of bindings and Allow policies that may allow it
 //!                    │  each: the requests that it allows (examples stand for all of them)
 //!                    ▼
-//!                 denies: which of these each Deny policy touches, and whom it hits
+//!                 denies: which of these each Deny touches and no Limit holds, and whom that hits
 //! ```
 //!
 //! Nothing is decided by a second reading of the rules: whether a rule allows or denies is
@@ -226,7 +226,7 @@ pub(crate) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Ve
         limits.extend(selector.map(|selector| format!("namespaceSelector: {selector}")));
     }
     let field = match effect {
-        Effect::Allow => "selectors",
+        Effect::Allow | Effect::Limit => "selectors",
         Effect::Deny => "unlessSelectors",
     };
     for (kind, requirements) in [("field", &rule.selectors.field), ("label", &rule.selectors.label)] {
@@ -265,15 +265,29 @@ impl AuthorizationPolicy {
     /// fields: names, namespaces, selectors, excluded subjects, conditions, and its end.
     #[must_use]
     pub fn limits(&self) -> Vec<String> {
+        let rules = self.resource_rules.iter();
+        let mut limits: Vec<String> = rules
+            .flat_map(|rule| Self::limits_of_rule(self.effect, rule))
+            .collect();
+        limits.extend(self.limits_of_all_rules());
+        limits.dedup();
+        limits
+    }
+
+    /// The same of one rule alone.
+    #[must_use]
+    pub fn limits_of_rule(effect: Effect, rule: &ResourceRule) -> Vec<String> {
         let open = Openness {
             name: true,
             namespace: true,
             labels: true,
         };
-        let rules = self.resource_rules.iter();
-        let mut limits: Vec<String> = rules.flat_map(|rule| of_rule(self.effect, rule, open)).collect();
-        limits.extend(of_policy(self, None));
-        limits.dedup();
-        limits
+        of_rule(effect, rule, open)
+    }
+
+    /// The same of what holds for all its rules: excluded subjects, conditions, and its end.
+    #[must_use]
+    pub fn limits_of_all_rules(&self) -> Vec<String> {
+        of_policy(self, None)
     }
 }

@@ -296,19 +296,24 @@ fn write_subject(out: &mut impl fmt::Write, subject: &Subject, binding_namespace
     }
 }
 
-/// `denied by AuthorizationPolicy "name": reason`.
+/// `denied by AuthorizationPolicy "name": reason`, of a Limit `beyond the limit name: reason`.
 fn write_policy(
     out: &mut impl fmt::Write,
     policy: &AuthorizationPolicy,
     decision: Decision,
     failed: Option<&str>,
 ) -> fmt::Result {
-    out.write_str(if decision == Decision::Deny {
-        "denied by AuthorizationPolicy "
-    } else {
-        "allowed by AuthorizationPolicy "
-    })?;
-    write_quoted(out, &[&policy.name])?;
+    match (policy.effect, decision) {
+        (Effect::Limit, _) => write!(out, "beyond the limit {}", policy.name)?,
+        (_, Decision::Deny) => {
+            out.write_str("denied by AuthorizationPolicy ")?;
+            write_quoted(out, &[&policy.name])?;
+        }
+        _ => {
+            out.write_str("allowed by AuthorizationPolicy ")?;
+            write_quoted(out, &[&policy.name])?;
+        }
+    }
     if !policy.reason.is_empty() {
         out.write_str(": ")?;
         out.write_str(&policy.reason)?;
@@ -377,22 +382,40 @@ pub enum Finding {
     },
     /// It does not hold at the time: `notBefore` is to come, or `notAfter` has passed.
     NotInForce,
-    /// A Deny applies, but the user or path is in `neverDeny`.
-    NeverDenied {
-        /// The rule that applies.
+    /// A rule of a Limit holds all of the request.
+    WithinLimit {
+        /// That rule.
         rule: usize,
+    },
+    /// No rule of a Limit holds all of the request. It decides like a [`Finding::Match`].
+    BeyondLimit {
+        /// The rule that came nearest; absent where none was compared.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rule: Option<usize>,
+        /// The first thing that did not fit, of that rule.
+        criterion: Criterion,
+        /// The answer it gives, or in Shadow would give.
+        decision: Decision,
+    },
+    /// A Deny or Limit applies, but the user or path is in `neverDeny`.
+    NeverDenied {
+        /// The rule that applies; absent of a Limit.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rule: Option<usize>,
     },
     /// A condition is false.
     ConditionFalse {
-        /// The rule that applies but for it.
-        rule: usize,
+        /// The rule that applies but for it; absent of a Limit.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rule: Option<usize>,
         /// The condition's name.
         condition: String,
     },
     /// A condition has no result, and none is false.
     ConditionError {
-        /// The rule that applies but for it.
-        rule: usize,
+        /// The rule that applies but for it; absent of a Limit.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rule: Option<usize>,
         /// The condition's name.
         condition: String,
         /// Why it has none.

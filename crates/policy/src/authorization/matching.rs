@@ -2,17 +2,18 @@
 //!
 //! RBAC's own matching is in [`rbac`](super::rbac); this is what AuthorizationPolicies
 //! add to it. An Allow applies if the request is *within* a rule, a Deny if the request
-//! *touches* a rule, and every function here names the one that it implements:
+//! *touches* a rule, a Limit if the request is within none of its rules. Every function here
+//! says whether a request is within a rule of an Allow or Limit, or touches one of a Deny:
 //!
-//! | requested           | within (Allow)       | touches (Deny)                          |
-//! |---------------------|----------------------|-----------------------------------------|
-//! | verb or group `*`   | a rule's `*` only    | any                                     |
-//! | resource `*`        | a rule's `*` only    | any; with a subresource, any that has it |
-//! | no namespace        | `""` only            | also any, for a list, watch, deletecollection or `*`, unless known to be cluster-scoped |
-//! | namespaceSelector, no namespace | nothing   | as above                                |
+//! | requested           | within (Allow, Limit) | touches (Deny)                          |
+//! |---------------------|-----------------------|-----------------------------------------|
+//! | verb or group `*`   | a rule's `*` only     | any                                     |
+//! | resource `*`        | a rule's `*` only     | any; with a subresource, any that has it |
+//! | no namespace        | `""` only             | also any, for a list, watch, deletecollection or `*`, unless known to be cluster-scoped |
+//! | namespaceSelector, no namespace | nothing    | as above                                |
 //! | namespaceSelector, unknown labels | what the name proves | what the name does not rule out |
-//! | no name             | nothing              | also any, for a list, watch, deletecollection or `*` |
-//! | selectors           | at least `selectors` | not at least `unlessSelectors`          |
+//! | no name             | nothing               | also any, for a list, watch, deletecollection or `*` |
+//! | selectors           | at least `selectors`  | not at least `unlessSelectors`          |
 
 mod cluster_scoped;
 mod resource;
@@ -29,7 +30,7 @@ pub use resource::{Narrowness, RequestedResource, ResourcePattern, Wildcard};
 /// The resource that namespaces are.
 const NAMESPACES: &str = "namespaces";
 
-/// Whether `rule` applies to `request`. `selected` says whether a `namespaceSelector`
+/// Whether `request` is within `rule`, or of a Deny touches it. `selected` says whether a `namespaceSelector`
 /// selects [`namespace_of`] the request, and is asked for that of the rule alone;
 /// `scoped` knows which resources have no namespace.
 pub fn compare_resource_rule(
@@ -58,13 +59,13 @@ pub fn compare_resource_rule(
         RuleMatch::Mismatch(Criterion::Names)
     } else {
         match effect {
-            Effect::Allow => RuleMatch::when(!asks || is_narrow(), Criterion::Selectors),
+            Effect::Allow | Effect::Limit => RuleMatch::when(!asks || is_narrow(), Criterion::Selectors),
             Effect::Deny => RuleMatch::when(!is_narrow(), Criterion::UnlessSelectors),
         }
     }
 }
 
-/// Whether `rule` applies to a request for `path`.
+/// Whether a request for `path` is within `rule`, or of a Deny touches it.
 ///
 /// Paths match as in RBAC; a Deny also touches the path `*`, by which a review
 /// asks about all of them.
@@ -101,7 +102,7 @@ pub fn asks_for_collection(verb: &str) -> bool {
 
 fn word_matches(effect: Effect, written: &WildcardSet, requested: &str) -> bool {
     match effect {
-        Effect::Allow => written.includes(requested),
+        Effect::Allow | Effect::Limit => written.includes(requested),
         Effect::Deny => written.touches(requested),
     }
 }
@@ -109,7 +110,7 @@ fn word_matches(effect: Effect, written: &WildcardSet, requested: &str) -> bool 
 fn resource_matches(effect: Effect, written: &[ResourcePattern], request: &ResourceAttributes<'_>) -> bool {
     let requested = RequestedResource::of(request);
     written.iter().any(|pattern| match effect {
-        Effect::Allow => pattern.includes(&requested),
+        Effect::Allow | Effect::Limit => pattern.includes(&requested),
         Effect::Deny => pattern.touches(&requested),
     })
 }
@@ -134,7 +135,7 @@ fn is_excluded(
     let is_one = |namespace: &str| written.iter().any(|pattern| pattern.matches(namespace));
     match effect {
         _ if written.is_empty() => false,
-        Effect::Allow => {
+        Effect::Allow | Effect::Limit => {
             is_one(&request.namespace)
                 || is_one(namespace_of(request))
                 || is_for_all_namespaces(request, scoped)

@@ -135,12 +135,13 @@ pub struct ServiceAccount {
 /// An AuthorizationPolicy (`portcullis.dev/v1alpha1`): what RBAC cannot say.
 ///
 /// An [`Effect::Allow`] applies when the request lies wholly within a rule, an
-/// [`Effect::Deny`] when it touches one: [`matching`](super::matching) says when.
+/// [`Effect::Deny`] when it touches one, an [`Effect::Limit`] when it lies within none:
+/// [`matching`](super::matching) says when.
 #[derive(Debug, Clone)]
 pub struct AuthorizationPolicy {
     /// `metadata.name`, by which policies are ordered.
     pub name: String,
-    /// Whether it allows or denies.
+    /// Whether it allows, denies or limits.
     pub effect: Effect,
     /// Whether its answer counts.
     pub mode: Mode,
@@ -154,7 +155,7 @@ pub struct AuthorizationPolicy {
     pub non_resource_rules: Vec<NonResourceRule>,
     /// All must hold.
     pub conditions: Vec<Condition>,
-    /// Of a Deny only: what a condition that errors does.
+    /// Of a Deny or Limit: what a condition that errors does.
     pub failure_policy: FailurePolicy,
     /// When it holds. At other times it is as if it were not there.
     pub validity: Validity,
@@ -189,6 +190,9 @@ pub enum Effect {
     Allow,
     /// Requests that touch a rule are refused.
     Deny,
+    /// Requests that lie wholly within no rule are refused, whatever grants them. A policy without
+    /// rules for resources does not limit requests for these, and so for paths.
+    Limit,
 }
 
 /// `spec.mode`.
@@ -201,7 +205,7 @@ pub enum Mode {
     Shadow,
 }
 
-/// `spec.failurePolicy` of a Deny.
+/// `spec.failurePolicy` of a Deny or Limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum FailurePolicy {
     /// As if the condition held: refused.
@@ -223,13 +227,13 @@ pub struct ResourceRule {
     /// Empty: all, cluster scope too.
     pub namespaces: Vec<NamespacePattern>,
     /// Not these of `namespaces`. A request over all namespaces touches a Deny whatever it
-    /// excludes, and lies within no Allow that excludes any.
+    /// excludes, and lies within no Allow or Limit that excludes any.
     pub exclude_namespaces: Vec<NamespacePattern>,
     /// Namespaces by their labels, and within `namespaces`; never empty.
     pub namespace_selector: Option<LabelSelector>,
     /// Exact names; empty for any.
     pub names: Vec<String>,
-    /// Of an Allow, `selectors`: only for requests at least this narrow. Of a
+    /// Of an Allow or Limit, `selectors`: only for requests at least this narrow. Of a
     /// Deny, `unlessSelectors`: not for requests at least this narrow. Empty:
     /// the rule does not ask.
     pub selectors: Selectors<'static>,
@@ -435,8 +439,39 @@ impl Effect {
     pub const fn decision(self) -> Decision {
         match self {
             Self::Allow => Decision::Allow,
-            Self::Deny => Decision::Deny,
+            Self::Deny | Self::Limit => Decision::Deny,
         }
+    }
+
+    /// Whether a policy of this effect refuses requests.
+    #[must_use]
+    pub const fn refuses(self) -> bool {
+        matches!(self, Self::Deny | Self::Limit)
+    }
+}
+
+/// As manifests spell it.
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allow => "Allow",
+            Self::Deny => "Deny",
+            Self::Limit => "Limit",
+        })
+    }
+}
+
+// === impl AuthorizationPolicy ===
+
+impl AuthorizationPolicy {
+    /// Whether it is a Limit for requests of this sort: for paths, or for resources.
+    #[must_use]
+    pub(crate) fn limits_requests(&self, for_paths: bool) -> bool {
+        let has_rules = match for_paths {
+            true => !self.non_resource_rules.is_empty(),
+            false => !self.resource_rules.is_empty(),
+        };
+        self.effect == Effect::Limit && has_rules
     }
 }
 

@@ -1,9 +1,11 @@
 //! The policy set of one cluster, indexed and immutable.
 //!
 //! ```text
-//!               ┌──────── Deny ────────┐   ┌──── RBAC ────┐   ┌─────── Allow ───────┐
+//!               ┌──── Deny, Limit ─────┐   ┌──── RBAC ────┐   ┌─────── Allow ───────┐
 //! Attributes ─> policies touched, by name ─> first binding ─> policies within, by name ─> no opinion
 //!               └─ not for neverDeny ──┘   └──────────────┘   └─────────────────────┘
+//!
+//! A Limit is touched by a request that none of its rules holds.
 //! ```
 //!
 //! Policies in mode Shadow are evaluated first, separately: they never affect the answer.
@@ -238,7 +240,7 @@ impl PolicySet {
         self.never_deny.matches_user(user)
     }
 
-    /// The names of the AuthorizationPolicies that deny and are enforced, in order.
+    /// The names of the Denies and Limits that are enforced, in order.
     pub fn enforced_denies(&self) -> impl Iterator<Item = &Arc<str>> {
         self.policies.deny.policies.iter().map(|indexed| &indexed.name)
     }

@@ -1,4 +1,4 @@
-//! The walk through Deny policies, RBAC and Allow policies, recorded or not: how a
+//! The walk through Denies and Limits, RBAC and Allows, recorded or not: how a
 //! [`PolicySet`] decides.
 
 mod policies;
@@ -59,7 +59,8 @@ struct Walk<'q, 's, 'r, R> {
 /// A policy that decides.
 struct DecidingPolicy<'s> {
     policy: &'s AuthorizationPolicy,
-    rule: usize,
+    /// The rule that applies; none of a Limit.
+    rule: Option<usize>,
     /// The condition that has no result, where that decides.
     failed: Option<&'s str>,
 }
@@ -230,7 +231,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
             kind: CauseKind::AuthorizationPolicy,
             namespace: Cow::Borrowed(""),
             name: Cow::Borrowed(&policy.name),
-            rule: Some(deciding.rule),
+            rule: deciding.rule,
         };
         let reason = AuthorizationReason::of_policy(policy, decision, deciding.failed);
         (decision, reason, Some(cause))

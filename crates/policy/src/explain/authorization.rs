@@ -229,11 +229,11 @@ pub fn considered_rows(trace: &Trace, decision: Decision) -> Vec<(String, String
 /// allow anything.
 const fn nearness(finding: &Finding) -> (u8, Option<Criterion>) {
     match finding {
-        Finding::Match { .. } | Finding::NeverDenied { .. } => (4, None),
+        Finding::Match { .. } | Finding::BeyondLimit { .. } | Finding::NeverDenied { .. } => (4, None),
         Finding::ConditionFalse { .. } | Finding::ConditionError { .. } => (3, None),
         Finding::MissingRole { .. } => (2, None),
         Finding::NoMatch { criterion, .. } => (1, Some(*criterion)),
-        Finding::NotInForce => (0, None),
+        Finding::WithinLimit { .. } | Finding::NotInForce => (0, None),
     }
 }
 
@@ -246,7 +246,7 @@ fn event_object(event: &Event) -> String {
         } else {
             ""
         };
-        let _ = write!(text, " ({effect:?}{shadow})");
+        let _ = write!(text, " ({effect}{shadow})");
     }
     if let Some(role) = &event.role {
         let _ = write!(text, " -> {role}");
@@ -271,11 +271,25 @@ fn finding(finding: &Finding) -> String {
             format!("does not apply: {} (`{criterion}`)", misfit(*criterion))
         }
         Finding::NotInForce => "is not in force at this time: see its `notBefore` and `notAfter`".to_owned(),
+        Finding::WithinLimit { rule } => format!("rule {rule} holds the request: not beyond this limit"),
+        Finding::BeyondLimit {
+            rule: Some(rule),
+            criterion,
+            decision,
+        } => format!(
+            "no rule holds the request: {decision}; nearest is rule {rule}: {} (`{criterion}`)",
+            misfit(*criterion)
+        ),
+        Finding::BeyondLimit { decision, .. } => format!("no rule holds the request: {decision}"),
         Finding::NeverDenied { rule } => {
-            format!("rule {rule} applies, but `neverDeny` names this user or path")
+            format!(
+                "{}, but `neverDeny` names this user or path",
+                applies(*rule, "applies")
+            )
         }
         Finding::ConditionFalse { rule, condition } => {
-            format!("rule {rule} would apply, but the condition `{condition}` is false")
+            let applies = applies(*rule, "would apply");
+            format!("{applies}, but the condition `{condition}` is false")
         }
         Finding::ConditionError {
             rule,
@@ -283,9 +297,18 @@ fn finding(finding: &Finding) -> String {
             error,
             decision,
         } => {
-            format!("rule {rule} would apply, but the condition `{condition}` failed: {error}; so {decision}")
+            let applies = applies(*rule, "would apply");
+            format!("{applies}, but the condition `{condition}` failed: {error}; so {decision}")
         }
         Finding::MissingRole { error } => format!("grants nothing: {error}"),
+    }
+}
+
+/// A Limit applies by no rule.
+fn applies(rule: Option<usize>, applies: &str) -> String {
+    match rule {
+        Some(rule) => format!("rule {rule} {applies}"),
+        None => "no rule holds the request".to_owned(),
     }
 }
 

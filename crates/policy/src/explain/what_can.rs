@@ -7,9 +7,10 @@ use serde::Serialize;
 
 use super::authorization::object;
 use super::{Lines, TextTable};
+use crate::authorization::rbac::PathPattern;
 use crate::authorization::{
-    AllowedShare, AuthorizationPolicy, OpenRequest, OpenResource, OpenTarget, Permission, PolicySet, Via,
-    Within,
+    AllowedShare, AuthorizationPolicy, Effect, OpenRequest, OpenResource, OpenTarget, Permission, PolicySet,
+    Via, Within,
 };
 use crate::engine::{Deadline, Time, User};
 use crate::manifest::built_in_resources;
@@ -314,29 +315,63 @@ pub fn limits_in_words(limits: &[String]) -> String {
     text.trim_end_matches(';').to_owned()
 }
 
-/// What a Deny policy is about.
+/// What a Deny or Limit is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DenyNote {
     pub name: String,
+    /// Of a Limit, the requests that it lets be: ` all but get pods`; empty of a Deny.
+    pub all_but: String,
     /// Within which it denies, such as its time; empty where it always does.
     pub limits: String,
     pub reason: String,
 }
 
-/// What the Deny policies of these names are about.
+/// What the Denies and Limits of these names are about.
 pub fn deny_notes<'a>(names: impl Iterator<Item = &'a Arc<str>>, set: &PolicySet) -> Vec<DenyNote> {
     let names: BTreeSet<&str> = names.map(AsRef::as_ref).collect();
     let policies = set.authorization_policies();
     let named = policies.filter(|policy| names.contains(policy.name.as_str()));
     let note = |policy: &AuthorizationPolicy| DenyNote {
         name: policy.name.clone(),
-        limits: limits_in_words(&policy.limits()),
+        all_but: all_but(policy),
+        limits: limits_in_words(&match policy.effect {
+            Effect::Limit => policy.limits_of_all_rules(),
+            Effect::Allow | Effect::Deny => policy.limits(),
+        }),
         reason: policy.reason.clone(),
     };
     named.map(note).collect()
 }
 
-/// What the Deny policies of a table are about, below an empty line; nothing where it names none.
+/// What the rules of a Limit hold.
+fn all_but(policy: &AuthorizationPolicy) -> String {
+    if policy.effect != Effect::Limit {
+        return String::new();
+    }
+    let resources = policy.resource_rules.iter().map(|rule| {
+        let resources: Vec<String> = rule.resources.iter().map(ToString::to_string).collect();
+        let groups = rule.api_groups.as_slice();
+        let groups = match groups.iter().all(String::is_empty) {
+            true => String::new(),
+            false => format!(" of {}", groups.join(",")),
+        };
+        let limits = limits_in_words(&AuthorizationPolicy::limits_of_rule(policy.effect, rule));
+        let limits = match limits.as_str() {
+            "" => limits,
+            limits => format!(" ({limits})"),
+        };
+        let verbs = rule.verbs.as_slice().join(",");
+        format!("{verbs} {}{groups}{limits}", resources.join(","))
+    });
+    let paths = policy.non_resource_rules.iter().map(|rule| {
+        let paths: Vec<&str> = rule.paths.iter().map(PathPattern::text).collect();
+        format!("{} {}", rule.verbs.as_slice().join(","), paths.join(","))
+    });
+    let rules: Vec<String> = resources.chain(paths).collect();
+    format!(" all but {}", rules.join("; "))
+}
+
+/// What the Denies and Limits of a table are about, below an empty line; nothing where it names none.
 pub fn deny_lines<'a>(names: impl Iterator<Item = &'a Arc<str>>, set: &PolicySet) -> Lines {
     let mut lines = Lines::new();
     for (position, policy) in deny_notes(names, set).into_iter().enumerate() {
@@ -352,8 +387,8 @@ pub fn deny_lines<'a>(names: impl Iterator<Item = &'a Arc<str>>, set: &PolicySet
             limits => format!(" ({limits})"),
         };
         lines.line(format_args!(
-            "AuthorizationPolicy/{} denies{limits}: {reason}",
-            policy.name
+            "AuthorizationPolicy/{} denies{}{limits}: {reason}",
+            policy.name, policy.all_but
         ));
     }
     lines

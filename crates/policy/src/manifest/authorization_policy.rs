@@ -24,7 +24,7 @@ pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) ->
     names::validate_cluster_scoped(&policy.metadata, report);
     let path = FieldPath::root().field("spec");
     let spec = &policy.spec;
-    report.required_one_of(&path.field("effect"), &spec.effect, &["Allow", "Deny"]);
+    report.required_one_of(&path.field("effect"), &spec.effect, &["Allow", "Deny", "Limit"]);
     if !spec.mode.is_empty() {
         report.required_one_of(&path.field("mode"), &spec.mode, &["Enforce", "Shadow"]);
     }
@@ -101,7 +101,7 @@ fn validate_failure_policy(spec: &Spec, path: &FieldPath, report: &mut Report<'_
         _ if spec.effect == "Allow" => {
             report.forbidden(
                 path,
-                "allowed only in a Deny: an Allow whose condition fails never applies",
+                "allowed only in a Deny or Limit: an Allow whose condition fails never applies",
             );
         }
         policy => report.required_one_of(path, policy, &["Deny", "NoOpinion"]),
@@ -220,11 +220,14 @@ fn validate_resource_rule(rule: &ResourceRule, effect: &str, path: &FieldPath, r
     if effect == "Deny" && !rule.selectors.is_empty() {
         report.forbidden(
             &selectors,
-            "allowed only in an Allow: use `unlessSelectors` in a Deny",
+            "allowed only in an Allow or Limit: use `unlessSelectors` in a Deny",
         );
     }
-    if effect == "Allow" && !rule.unless_selectors.is_empty() {
-        report.forbidden(&unless, "allowed only in a Deny: use `selectors` in an Allow");
+    if matches!(effect, "Allow" | "Limit") && !rule.unless_selectors.is_empty() {
+        report.forbidden(
+            &unless,
+            "allowed only in a Deny: use `selectors` in an Allow or Limit",
+        );
     }
     validate_selectors(&rule.selectors, &selectors, report);
     validate_selectors(&rule.unless_selectors, &unless, report);

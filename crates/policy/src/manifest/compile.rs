@@ -210,6 +210,7 @@ fn effect(word: &str) -> Option<Effect> {
     match word {
         "Allow" => Some(Effect::Allow),
         "Deny" => Some(Effect::Deny),
+        "Limit" => Some(Effect::Limit),
         _ => None,
     }
 }
@@ -258,7 +259,7 @@ fn resource_rule(
     report: &mut Report<'_>,
 ) -> Option<ResourceRule> {
     let narrowing = match effect {
-        Effect::Allow => rule.selectors,
+        Effect::Allow | Effect::Limit => rule.selectors,
         Effect::Deny => rule.unless_selectors,
     };
     let namespace_selector = match rule.namespace_selector.map(label_selector).transpose() {

@@ -2,7 +2,7 @@
 //!
 //! Each warning is precise, and says what to write instead. A file for each thing linted:
 //!
-//! - `policy`: one AuthorizationPolicy; `lockout`: Denies over everybody, and over subjects about
+//! - `policy`: one AuthorizationPolicy; `limit`: what the users of a Limit cannot do without; `lockout`: Denies over everybody, and over subjects about
 //!   which no API server asks; `unreachable`: rules that others cover; `impersonation`
 //! - `binding`: RBAC roles, bindings, and what they grant, by `builtin`: roles and groups of every
 //!   cluster
@@ -19,6 +19,7 @@ mod impersonation;
 pub(crate) mod known;
 mod labels;
 mod left_out;
+mod limit;
 pub(crate) mod lockout;
 mod policy;
 mod types;

@@ -23,7 +23,7 @@ pub(crate) struct AuthorizationPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Spec {
-    /// `Allow` or `Deny`.
+    /// `Allow`, `Deny` or `Limit`.
     #[serde(deserialize_with = "nullable")]
     pub(crate) effect: String,
     /// `Enforce`, the default, or `Shadow`.
@@ -39,7 +39,7 @@ pub(crate) struct Spec {
     pub(crate) non_resource_rules: Vec<NonResourceRule>,
     #[serde(deserialize_with = "nullable")]
     pub(crate) conditions: Vec<Condition>,
-    /// For a Deny whose condition errors: `Deny`, the default, or `NoOpinion`.
+    /// For a Deny or Limit whose condition errors: `Deny`, the default, or `NoOpinion`.
     #[serde(deserialize_with = "nullable")]
     pub(crate) failure_policy: String,
     /// RFC 3339: from then on the policy holds. An empty text is none.

@@ -8,7 +8,7 @@ use crate::console::ViewContext;
 use crate::console::page::ViewError;
 use crate::reload::Snapshot;
 use crate::telemetry::metrics::PolicyCounts;
-use portcullis_policy::authorization::{AuthorizationPolicy, Mode, PolicySet};
+use portcullis_policy::authorization::{AuthorizationPolicy, Effect, Mode, PolicySet};
 use portcullis_policy::engine::PolicyResult;
 use portcullis_policy::engine::admission::{AdmissionSet, Applicability, Phase, PolicyBinding};
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
@@ -177,7 +177,11 @@ impl PolicyList {
 }
 
 fn of_policy(policy: &AuthorizationPolicy) -> String {
-    let effect = policy.effect.decision();
+    let effect = match policy.effect {
+        Effect::Allow => "allow",
+        Effect::Deny => "deny",
+        Effect::Limit => "limit",
+    };
     let mode = match policy.mode {
         Mode::Enforce => "",
         Mode::Shadow => ", in Shadow",

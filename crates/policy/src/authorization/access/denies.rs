@@ -1,15 +1,16 @@
-//! The Deny policies that may touch a request that leaves something open.
+//! The Deny policies that may touch a request that leaves something open. A Limit is one that touches
+//! whatever none of its rules holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::authorization::index::{IndexedPolicy, IndexedRule, PolicyQuery};
-use crate::authorization::{AuthorizationPolicy, Criterion, PolicySet, ResourceRule, RuleMatch};
+use crate::authorization::{AuthorizationPolicy, Criterion, Effect, PolicySet, ResourceRule, RuleMatch};
 use crate::engine::{Attributes, Target, Time, User};
 
 use super::OpenRequest;
 use super::subject_scope::SubjectScope;
 
-/// Whether a Deny policy applies to some users.
+/// Whether a Deny or Limit applies to some users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Applicability {
     /// For none of them.
@@ -20,13 +21,15 @@ pub(crate) enum Applicability {
     Always,
 }
 
-/// The Deny policies in force, by place, and whether each applies.
+/// The Denies and Limits in force, by place, and whether each applies.
 pub(crate) type ApplicableDenies<'s> = BTreeMap<usize, (&'s IndexedPolicy, Applicability)>;
 
-/// The rules of Deny policies that may touch a request.
+/// The rules of Denies that may touch a request, and of Limits that may hold it.
 pub(crate) struct TouchingDenies<'s> {
     /// The policies in force, by place.
     policies: BTreeMap<usize, &'s IndexedPolicy>,
+    /// The Limits among them that are for requests of this sort.
+    limits: Vec<&'s IndexedPolicy>,
     /// Their rules that name the verb, group and resource.
     pub(crate) rules: Vec<(&'s IndexedPolicy, &'s ResourceRule)>,
 }
@@ -45,6 +48,11 @@ impl<'s> TouchingDenies<'s> {
         let mut rules = Vec::new();
         let example = request.example("", request.name(), <_>::default());
         let query = set.query(&example);
+        let is_path = query.is_for_path();
+        let of_sort = policies
+            .values()
+            .filter(|indexed| indexed.policy.limits_requests(is_path));
+        let limits = of_sort.copied().collect();
         for indexed in set.policies.deny.rules() {
             if let Some(rule) = indexed.resource_rule()
                 && policies.contains_key(&indexed.policy.place)
@@ -53,12 +61,17 @@ impl<'s> TouchingDenies<'s> {
                 rules.push((&*indexed.policy, rule));
             }
         }
-        Self { policies, rules }
+        Self {
+            policies,
+            limits,
+            rules,
+        }
     }
 
     /// The places of those that touch a request, ascending, each once.
     pub(crate) fn of(&self, set: &'s PolicySet, attributes: &Attributes<'_>) -> Vec<usize> {
-        let is_idle = matches!(attributes.target, Target::Resource(_)) && self.rules.is_empty();
+        let is_resource = matches!(attributes.target, Target::Resource(_));
+        let is_idle = is_resource && self.rules.is_empty() && self.limits.is_empty();
         if is_idle || self.policies.is_empty() || set.is_protected(attributes) {
             return Vec::new();
         }
@@ -69,8 +82,30 @@ impl<'s> TouchingDenies<'s> {
             .applying_to(&query)
             .map(|rule| rule.policy.place);
         let mut places: Vec<usize> = places.filter(|place| self.policies.contains_key(place)).collect();
+        if !self.limits.is_empty() {
+            let deny = &set.policies.deny;
+            let holds = |limit: &&IndexedPolicy| {
+                let mut rules = deny.rules_of(limit).iter();
+                rules.any(|rule| query.is_of_sort(rule) && query.compare(rule).is_match())
+            };
+            let beyond = self.limits.iter().filter(|limit| !holds(limit));
+            places.extend(beyond.map(|limit| limit.place));
+            places.sort_unstable();
+        }
         places.dedup();
         places
+    }
+
+    /// Whether there are Limits among them.
+    pub(crate) fn have_limits(&self) -> bool {
+        !self.limits.is_empty()
+    }
+
+    /// The names that rules of Limits name.
+    pub(crate) fn names_within_limits(&self) -> impl Iterator<Item = &'s str> {
+        let rules = self.rules.iter();
+        let of_limits = rules.filter(|(indexed, _)| indexed.policy.effect == Effect::Limit);
+        of_limits.flat_map(|(_, rule)| rule.names.iter().map(String::as_str))
     }
 
     /// Whether some touch a request or not according to its namespace.
@@ -92,7 +127,7 @@ impl PolicySet {
         )
     }
 
-    /// Whether the Deny policies at `places` apply to the users of `scope`.
+    /// Whether the Denies and Limits at `places` apply to the users of `scope`.
     pub(crate) fn denies_for<'s>(
         &'s self,
         scope: &SubjectScope,
@@ -116,7 +151,7 @@ impl PolicySet {
             .collect()
     }
 
-    /// The Deny policies in force that apply to `user`, of whom all groups are known.
+    /// The Denies and Limits in force that apply to `user`, of whom all groups are known.
     pub(crate) fn denies_for_user(&self, user: &User<'_>, now: Time) -> ApplicableDenies<'_> {
         let mut denies = ApplicableDenies::new();
         if self.never_deny.matches_user(user) {

@@ -149,7 +149,15 @@ impl<'s> AccessQuery<'s> {
     fn touch(&self, granted: GrantedRequests<'s>, rule: Option<&'s ResourceRule>, effects: &mut DenyEffects) {
         let wide = rule.map(|rule| rule.selectors.clone()).unwrap_or_default();
         let denies = &self.denies.rules;
-        if denies.is_empty() {
+        if self.denies.have_limits() {
+            // One of which no rule names the verb and resource touches whatever is tried.
+            for (namespace, name) in self.pairs(granted, rule, &[], true) {
+                let example = self.request.example(&namespace, &name, wide.clone());
+                if self.is_allowed(granted, &example) {
+                    effects.touching.extend(self.denies.of(self.set, &example));
+                }
+            }
+        } else if denies.is_empty() {
             let example = self.request.example("", "", wide);
             effects.touching.extend(self.denies.of(self.set, &example));
             return;
@@ -242,7 +250,9 @@ impl<'s> AccessQuery<'s> {
         let mut names = if to_touch {
             example_names(denies)
         } else {
-            vec![OTHER.to_owned()]
+            // A Limit may be escaped by a name that it has.
+            let of_limits = self.denies.names_within_limits().map(str::to_owned);
+            [OTHER.to_owned()].into_iter().chain(of_limits).collect()
         };
         if self.request.is_for_namespaces() && !self.is_of_themselves() {
             names.extend(example_namespaces(self.set, rule, denies));

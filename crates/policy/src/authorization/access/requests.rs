@@ -1,7 +1,9 @@
 //! Requests that stand for all that a rule names: one for each verb, group and resource,
 //! and for a `*` one that no other rule names.
 
-use crate::authorization::index::{IndexedRule, PolicyRule};
+use std::borrow::Cow;
+
+use crate::authorization::index::{IndexedPolicy, IndexedRule, PolicyRule};
 use crate::authorization::matching::{ResourcePattern, Wildcard};
 use crate::authorization::rbac::{PathPattern, WildcardSet};
 use crate::authorization::{AuthorizationPolicy, Binding, PolicySet, Rule};
@@ -10,13 +12,14 @@ use super::query::OTHER;
 use super::{OpenRequest, OpenResource, OpenTarget, Within};
 
 /// What a rule names.
+#[derive(Clone)]
 pub(crate) struct RuleTerms<'s> {
-    pub(crate) verbs: &'s WildcardSet,
+    pub(crate) verbs: Cow<'s, WildcardSet>,
     /// None in a rule for paths.
-    pub(crate) groups: Option<&'s WildcardSet>,
+    pub(crate) groups: Option<Cow<'s, WildcardSet>>,
     /// Each with its subresource; `None` in the place of any.
     resources: Vec<ResourceTerm>,
-    pub(crate) paths: &'s [PathPattern],
+    pub(crate) paths: Cow<'s, [PathPattern]>,
 }
 
 /// A resource and a subresource.
@@ -38,33 +41,117 @@ impl<'s> RuleTerms<'s> {
     pub(crate) fn of_role(rule: &'s Rule, binding: &Binding) -> Self {
         let paths = rule.non_resource_urls.as_slice();
         Self {
-            verbs: &rule.verbs,
-            groups: Some(&rule.api_groups),
+            verbs: Cow::Borrowed(&rule.verbs),
+            groups: Some(Cow::Borrowed(&rule.api_groups)),
             resources: rule
                 .resources
                 .as_slice()
                 .iter()
                 .map(|text| of_rbac(text))
                 .collect(),
-            paths: if binding.namespace.is_empty() { paths } else { &[] },
+            paths: Cow::Borrowed(if binding.namespace.is_empty() { paths } else { &[] }),
         }
     }
 
     pub(crate) fn of_policy(rule: &'s IndexedRule) -> Self {
         match &rule.rule {
             PolicyRule::Resource(rule) => Self {
-                verbs: &rule.verbs,
-                groups: Some(&rule.api_groups),
+                verbs: Cow::Borrowed(&rule.verbs),
+                groups: Some(Cow::Borrowed(&rule.api_groups)),
                 resources: rule.resources.iter().map(of_pattern).collect(),
-                paths: &[],
+                paths: Cow::Borrowed(&[]),
             },
             PolicyRule::NonResource(rule) => Self {
-                verbs: &rule.verbs,
+                verbs: Cow::Borrowed(&rule.verbs),
                 groups: None,
                 resources: Vec::new(),
-                paths: &rule.paths,
+                paths: Cow::Borrowed(&rule.paths),
             },
         }
+    }
+
+    /// What it names within all of `limits`, in parts; `None` where these are too many.
+    pub(crate) fn within<'l>(
+        &self,
+        limits: impl Iterator<Item = &'l IndexedPolicy>,
+        set: &'l PolicySet,
+    ) -> Option<Vec<RuleTerms<'s>>> {
+        let of_resources = RuleTerms {
+            paths: Cow::Borrowed(&[]),
+            ..self.clone()
+        };
+        let of_paths = RuleTerms {
+            resources: Vec::new(),
+            ..self.clone()
+        };
+        let mut parts = vec![of_resources, of_paths];
+        for limit in limits {
+            let rules = set.policies.deny.rules_of(limit);
+            let mut within = Vec::new();
+            for part in parts {
+                if !limit.policy.limits_requests(part.resources.is_empty()) {
+                    within.push(part);
+                    continue;
+                }
+                within.extend(rules.iter().filter_map(|rule| part.shared_with(rule)));
+                if within.len() > MAX_REQUESTS {
+                    return None;
+                }
+            }
+            parts = within;
+        }
+        Some(parts)
+    }
+
+    /// What both name, where there is something.
+    fn shared_with(&self, rule: &IndexedRule) -> Option<Self> {
+        let other = RuleTerms::of_policy(rule);
+        let pairs = self.resources.iter().flat_map(|own| {
+            let others = other.resources.iter();
+            others.filter_map(move |other| own.shared_with(other))
+        });
+        let resources: Vec<ResourceTerm> = pairs.collect();
+        let pairs = self.paths.iter().flat_map(|own| {
+            let others = other.paths.iter();
+            others.filter_map(move |other| shared_path(own, other))
+        });
+        let paths: Vec<PathPattern> = pairs.collect();
+        let groups = match (&self.groups, &other.groups) {
+            (Some(own), Some(other)) => Some(Cow::Owned(shared_words(own, other))),
+            _ => None,
+        };
+        let verbs = shared_words(&self.verbs, &other.verbs);
+        (!resources.is_empty() || !paths.is_empty()).then_some(Self {
+            verbs: Cow::Owned(verbs),
+            groups,
+            resources,
+            paths: Cow::Owned(paths),
+        })
+    }
+}
+
+fn shared_words(own: &WildcardSet, other: &WildcardSet) -> WildcardSet {
+    match (own.is_all(), other.is_all()) {
+        (true, _) => other.clone(),
+        (false, true) => own.clone(),
+        (false, false) => {
+            let shared = own.named().filter(|word| other.includes(word));
+            shared.map(str::to_owned).collect::<Vec<String>>().into()
+        }
+    }
+}
+
+/// The narrower of both, where one lies within the other.
+fn shared_path(own: &PathPattern, other: &PathPattern) -> Option<PathPattern> {
+    let is_within = |narrow: &PathPattern, wide: &PathPattern| match (narrow.prefix(), wide.prefix()) {
+        (Some(narrow), Some(wide)) => narrow.starts_with(wide),
+        (Some(_), None) => false,
+        (None, _) => wide.matches(narrow.text()),
+    };
+    match (is_within(own, other), is_within(other, own)) {
+        (true, _) => Some(own.clone()),
+        (false, true) => Some(other.clone()),
+        (false, false) => None,
     }
 }
 
@@ -104,13 +191,9 @@ pub(crate) fn own_requests<'a>(
     within: &'a Within,
     set: &'a PolicySet,
 ) -> impl Iterator<Item = OpenRequest> + 'a {
-    let verbs = named_or(terms.verbs, &[OTHER]);
+    let verbs = named_or(&terms.verbs, &[OTHER]);
     let mut targets: Vec<OpenTarget> = Vec::new();
-    for group in terms
-        .groups
-        .into_iter()
-        .flat_map(|groups| named_or(groups, &[OTHER]))
-    {
+    for group in terms.groups.iter().flat_map(|groups| named_or(groups, &[OTHER])) {
         for pattern in &terms.resources {
             let resource = pattern.resource.as_deref().unwrap_or(OTHER);
             targets.push(resource_of(&group, resource, pattern.subresource(), within));
@@ -118,12 +201,12 @@ pub(crate) fn own_requests<'a>(
     }
     // Of all resources those that are in no namespace are told apart.
     for (group, resource) in set.cluster_scoped.known() {
-        let is_group = terms.groups.is_some_and(|groups| groups.includes(group));
+        let is_group = terms.groups.as_ref().is_some_and(|groups| groups.includes(group));
         let is_any = |pattern: &&ResourceTerm| pattern.resource.as_deref().is_none_or(|own| own == resource);
         let patterns = terms.resources.iter().filter(|_| is_group).filter(is_any);
         targets.extend(patterns.map(|pattern| resource_of(group, resource, pattern.subresource(), within)));
     }
-    targets.extend(paths(terms.paths, &set.never_deny().paths.patterns()));
+    targets.extend(paths(&terms.paths, &set.never_deny().paths.patterns()));
     product(verbs, targets).map(|request| request.normalized(&set.cluster_scoped))
 }
 
@@ -140,9 +223,10 @@ pub(crate) fn shared_requests<'a>(
         .map(|(group, resource)| (group.to_owned(), resource.to_owned()))
         .collect();
     let of_resources = deny.resource_rules.iter().flat_map(move |rule| {
-        let verbs = either(terms.verbs, &rule.verbs, &["list"]);
+        let verbs = either(&terms.verbs, &rule.verbs, &["list"]);
         let mut targets = Vec::new();
-        let groups = terms.groups.map(|groups| either(groups, &rule.api_groups, &[]));
+        let groups = terms.groups.as_ref();
+        let groups = groups.map(|groups| either(groups, &rule.api_groups, &[]));
         for group in groups.iter().flatten() {
             for own in &terms.resources {
                 for denied in rule.resources.iter().map(of_pattern) {
@@ -153,8 +237,8 @@ pub(crate) fn shared_requests<'a>(
         }
         // What is in no namespace may be touched where nothing else is.
         for (group, resource) in &scoped {
-            let is_group =
-                terms.groups.is_some_and(|groups| groups.includes(group)) && rule.api_groups.includes(group);
+            let has_group = |groups: &Cow<'_, WildcardSet>| groups.includes(group);
+            let is_group = terms.groups.as_ref().is_some_and(has_group) && rule.api_groups.includes(group);
             for pattern in terms.resources.iter().filter(|_| is_group) {
                 if pattern.resource.is_none() {
                     targets.push(resource_of(group, resource, pattern.subresource(), within));
@@ -164,9 +248,9 @@ pub(crate) fn shared_requests<'a>(
         product(verbs, targets)
     });
     let of_paths = deny.non_resource_rules.iter().flat_map(|rule| {
-        let verbs = either(terms.verbs, &rule.verbs, &[]);
+        let verbs = either(&terms.verbs, &rule.verbs, &[]);
         let denied: Vec<String> = rule.paths.iter().flat_map(examples_of).collect();
-        product(verbs, paths(terms.paths, &denied).collect())
+        product(verbs, paths(&terms.paths, &denied).collect())
     });
     let all = of_resources.chain(of_paths);
     all.map(|request| request.normalized(&set.cluster_scoped))
@@ -179,6 +263,33 @@ impl ResourceTerm {
         self.subresource.as_deref().unwrap_or(OTHER)
     }
 
+    /// Whether it is every resource with its subresources.
+    fn is_everything(&self) -> bool {
+        self.resource.is_none() && self.subresource.as_deref() == Some("")
+    }
+
+    /// The resources and subresources that are in both, if there are such.
+    fn shared_with(&self, other: &Self) -> Option<Self> {
+        if self.is_everything() || other.is_everything() {
+            let narrow = if self.is_everything() { other } else { self };
+            return Some(narrow.clone());
+        }
+        let resource = match (&self.resource, &other.resource) {
+            (Some(own), Some(other)) if own != other => return None,
+            (own, other) => own.as_ref().or(other.as_ref()).cloned(),
+        };
+        let subresource = match (&self.subresource, &other.subresource) {
+            (Some(own), Some(other)) if own != other => return None,
+            // Any subresource is one.
+            (Some(named), None) | (None, Some(named)) if named.is_empty() => return None,
+            (own, other) => own.as_ref().or(other.as_ref()).cloned(),
+        };
+        Some(Self {
+            resource,
+            subresource,
+        })
+    }
+
     /// A resource and subresource that are in both, if there are such.
     fn both(&self, other: &Self) -> (String, String) {
         let either = |own: &Option<String>, other: &Option<String>| {
@@ -186,8 +297,7 @@ impl ResourceTerm {
             named.cloned().unwrap_or_else(|| OTHER.to_owned())
         };
         // `*` has all subresources too.
-        let is_all = |one: &Self| one.resource.is_none() && one.subresource.as_deref() == Some("");
-        let subresource = match (is_all(self), is_all(other)) {
+        let subresource = match (self.is_everything(), other.is_everything()) {
             (true, false) => either(&other.subresource, &None),
             _ => either(&self.subresource, &other.subresource),
         };

@@ -12,7 +12,7 @@ use super::requests::{RuleTerms, own_requests, shared_requests};
 use super::subject_scope::SubjectScope;
 use super::{OpenRequest, Within};
 use crate::authorization::index::{BoundRole, IndexedPolicy};
-use crate::authorization::{Binding, PolicySet, ResourceRule, Rule, Subject};
+use crate::authorization::{Binding, Effect, PolicySet, ResourceRule, Rule, Subject};
 use crate::engine::{CauseKind, Deadline, Time, User};
 
 /// The most rules, names and words of an answer together. Who may do something, times what may take
@@ -331,8 +331,16 @@ impl PolicySet {
         terms: &RuleTerms<'_>,
         (within, denies, deadline): (&Within, &ApplicableDenies<'_>, Deadline<'_>),
     ) -> Option<Vec<Arc<str>>> {
-        let (mut is_left, mut touching) = (false, BTreeSet::new());
-        for request in own_requests(terms, within, self) {
+        let certain = denies.values().filter(|(indexed, applicability)| {
+            indexed.policy.effect == Effect::Limit && *applicability == Applicability::Always
+        });
+        let parts = terms.within(certain.map(|(indexed, _)| *indexed), self);
+        let (mut is_left, mut touching) = (parts.is_none(), BTreeSet::new());
+        let requests = parts
+            .iter()
+            .flatten()
+            .flat_map(|part| own_requests(part, within, self));
+        for request in requests {
             let policies = denies.values().map(|(indexed, _)| *indexed);
             is_left |= self.is_left(&request, (source, number), policies, (denies, &mut touching));
             if is_left || deadline.has_passed() {
@@ -348,7 +356,14 @@ impl PolicySet {
                 Applicability::Never,
                 "of a user only those are listed that may hold"
             );
-            for request in shared_requests(terms, &indexed.policy, within, self) {
+            // What no Limit holds is found among all that a rule names.
+            let requests: Box<dyn Iterator<Item = OpenRequest>> = match indexed.policy.effect {
+                Effect::Limit => Box::new(own_requests(terms, within, self)),
+                Effect::Allow | Effect::Deny => {
+                    Box::new(shared_requests(terms, &indexed.policy, within, self))
+                }
+            };
+            for request in requests {
                 if touching.contains(place) || deadline.has_passed() {
                     break;
                 }
@@ -469,6 +484,7 @@ fn of_policy(
         verbs: terms.verbs.as_slice().to_vec(),
         api_groups: terms
             .groups
+            .as_ref()
             .map(|groups| groups.as_slice().to_vec())
             .unwrap_or_default(),
         resources: rule.map_or_else(Vec::new, |rule| {

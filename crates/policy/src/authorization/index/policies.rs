@@ -20,9 +20,10 @@ use super::{PolicyQuery, PolicyTerms};
 /// policies share it.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyIndex {
-    /// Those in Shadow, then those that deny, then those that allow, each by name.
+    /// Those in Shadow, then those that refuse, then those that allow, each by name.
     pub(crate) policies: Vec<Arc<IndexedPolicy>>,
     pub(crate) shadow: PolicyGroup,
+    /// Denies and Limits.
     pub(crate) deny: PolicyGroup,
     pub(crate) allow: PolicyGroup,
     /// By name. No request meets them.
@@ -50,7 +51,11 @@ pub(crate) struct PolicyGroup {
     pub(crate) policies: Vec<Arc<IndexedPolicy>>,
     /// In the order of the policies.
     rules: Vec<IndexedRule>,
+    /// Of the rules of Denies and Allows.
     fields: RuleFields,
+    /// Of the rules of Limits, which apply to all requests but those that they hold.
+    limits: RuleFields,
+    has_limits: bool,
 }
 
 /// A rule of a policy.
@@ -140,7 +145,7 @@ impl PolicyIndex {
 const fn rank(policy: &AuthorizationPolicy) -> Rank {
     match (policy.mode, policy.effect) {
         (Mode::Shadow, _) => Rank::Shadow,
-        (Mode::Enforce, Effect::Deny) => Rank::Deny,
+        (Mode::Enforce, Effect::Deny | Effect::Limit) => Rank::Deny,
         (Mode::Enforce, Effect::Allow) => Rank::Allow,
     }
 }
@@ -182,17 +187,21 @@ impl PolicyGroup {
             policy: Arc::clone(policy),
             rules: number(first)..number(first + rules.len()),
         });
-        self.fields.add_subjects(policy, indexed.rules.clone(), terms);
+        let fields = match policy.effect {
+            Effect::Allow | Effect::Deny => &mut self.fields,
+            Effect::Limit => &mut self.limits,
+        };
+        self.has_limits |= policy.effect == Effect::Limit;
+        fields.add_subjects(policy, indexed.rules.clone(), terms);
         for (at, rule) in rules.into_iter().enumerate() {
             let selector = rule.namespace_selector().map(|selector| selectors.add(selector));
             match &rule {
                 PolicyRule::Resource(rule) => {
                     let effect = policy.effect;
-                    self.fields
-                        .add_resource_rule(number(first + at), effect, rule, selector, terms);
+                    fields.add_resource_rule(number(first + at), effect, rule, selector, terms);
                 }
                 PolicyRule::NonResource(rule) => {
-                    self.fields.add_non_resource_rule(number(first + at), rule, terms);
+                    fields.add_non_resource_rule(number(first + at), rule, terms);
                 }
             }
             self.rules.push(IndexedRule {
@@ -205,8 +214,39 @@ impl PolicyGroup {
         self.policies.push(indexed);
     }
 
-    /// The rules that may apply to `query` if the user of `ids` asks, in order. `ids` is called
-    /// only where a rule fits in all else.
+    /// Whether Limits are among its policies.
+    pub(crate) const fn has_limits(&self) -> bool {
+        self.has_limits
+    }
+
+    /// The Limits for the user of `ids`, in order.
+    pub(crate) fn limits_for(&self, ids: &[u32]) -> SmallVec<[&IndexedPolicy; 4]> {
+        let excluded = self.limits.of_excluded_subjects(ids);
+        let mut found: SmallVec<[&IndexedPolicy; 4]> = SmallVec::new();
+        for number in self.limits.of_subjects(ids).rules() {
+            let Some(IndexedRule { policy, .. }) = self.rule(number) else {
+                continue;
+            };
+            let is_known = found.last().is_some_and(|last| last.place == policy.place);
+            if !is_known && !excluded.contains(number) {
+                found.push(policy);
+            }
+        }
+        found
+    }
+
+    /// The rules of Limits for the user of `ids` that may hold `query`, in order.
+    pub(crate) fn covering_candidates(
+        &self,
+        query: &PolicyQuery<'_, '_>,
+        ids: &[u32],
+    ) -> SmallVec<[&IndexedRule; 4]> {
+        let numbers = self.limits.candidates(query, || ids);
+        numbers.iter().filter_map(|number| self.rule(*number)).collect()
+    }
+
+    /// The rules of Denies or Allows that may apply to `query` if the user of `ids` asks, in order.
+    /// `ids` is called only where a rule fits in all else.
     pub(crate) fn candidates<'i>(
         &self,
         query: &PolicyQuery<'_, '_>,
@@ -216,7 +256,7 @@ impl PolicyGroup {
         numbers.iter().filter_map(|number| self.rule(*number)).collect()
     }
 
-    /// The rules that apply to `query`, leaving subjects aside, in order.
+    /// The rules of Denies or Allows that apply to `query`, leaving subjects aside, in order.
     pub(crate) fn applying_to(&self, query: &PolicyQuery<'_, '_>) -> impl Iterator<Item = &IndexedRule> {
         let candidates = self.fields.candidates_for_anyone(query).into_iter();
         let candidates = candidates.filter_map(|number| self.rule(number));
@@ -231,7 +271,7 @@ impl PolicyGroup {
         rules.filter_map(|rule| self.rule(rule))
     }
 
-    /// The rules one of whose policy's subjects is the user of `ids`, in order.
+    /// The rules of Denies or Allows one of whose policy's subjects is the user of `ids`, in order.
     pub(crate) fn rules_included(&self, ids: &[u32]) -> impl Iterator<Item = &IndexedRule> {
         let included = self.fields.of_subjects(ids).rules().into_iter();
         included.filter_map(|rule| self.rule(rule))
@@ -239,9 +279,12 @@ impl PolicyGroup {
 
     /// Which policies are for the user of `ids`.
     pub(crate) fn user_rules(&self, ids: &[u32]) -> UserRules<'_> {
+        let (fields, limits) = (&self.fields, &self.limits);
         UserRules {
-            included: self.fields.of_subjects(ids),
-            excluded: self.fields.of_excluded_subjects(ids),
+            included: fields.of_subjects(ids).or(limits.of_subjects(ids)),
+            excluded: fields
+                .of_excluded_subjects(ids)
+                .or(limits.of_excluded_subjects(ids)),
         }
     }
 
@@ -299,6 +342,11 @@ impl PolicyRule {
 // === impl PolicyQuery ===
 
 impl PolicyQuery<'_, '_> {
+    /// Whether it is about a path, and not about a resource.
+    pub(crate) const fn is_for_path(&self) -> bool {
+        matches!(self, Self::NonResource(_))
+    }
+
     /// Whether a rule is one for requests of this sort: for resources, or for paths.
     pub(crate) const fn is_of_sort(&self, rule: &IndexedRule) -> bool {
         matches!(
@@ -307,7 +355,8 @@ impl PolicyQuery<'_, '_> {
         )
     }
 
-    /// Whether a rule applies, leaving subjects aside.
+    /// Whether a rule of a Deny or Allow applies, or one of a Limit holds all of it, leaving subjects
+    /// aside.
     pub(crate) fn compare(&self, rule: &IndexedRule) -> RuleMatch {
         let effect = rule.policy.policy.effect;
         match (self, &rule.rule) {

@@ -281,6 +281,12 @@ impl<'f> FieldMatch<'f> {
         self.0.iter().map(|rules| rules.len()).sum()
     }
 
+    /// The rules of both.
+    pub(crate) fn or(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
     pub(crate) fn contains(&self, rule: u32) -> bool {
         self.0.iter().any(|rules| rules.binary_search(&rule).is_ok())
     }

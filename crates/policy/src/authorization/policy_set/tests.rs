@@ -6,6 +6,7 @@ use crate::engine::{Deadline, Decision, PolicyResult};
 mod conditions;
 mod cost;
 mod grants;
+mod limits;
 mod order;
 mod promises;
 pub(crate) mod reference;

@@ -314,7 +314,7 @@ impl Changed {
                 let regions = pieces.of_policy(policy, within)?;
                 match policy.policy.effect {
                     Effect::Allow => allows.extend(regions),
-                    Effect::Deny => denies.extend(regions),
+                    Effect::Deny | Effect::Limit => denies.extend(regions),
                 }
             }
         }

@@ -85,17 +85,17 @@ impl<'s> Pieces<'s> {
                 let is_same_object = have_same_namespaces && std::ptr::eq(own.policy, other.policy);
                 is_same_object || own.says_the_same_as(other)
             });
-            if same.is_none() || own.policy.effect == Effect::Deny && !is_same_protection {
+            if same.is_none() || own.policy.effect.refuses() && !is_same_protection {
                 different.push(own);
             }
         }
         Ok(different)
     }
 
-    /// The rules that decide requests of `within`, in the order in which they are asked: Denies,
-    /// bindings, Allows.
+    /// The rules that decide requests of `within`, in the order in which they are asked: Denies and
+    /// Limits, bindings, Allows.
     pub(crate) fn in_order(&self, within: &Region) -> Result<Vec<DecidingRule<'s>>, ProofLimitError> {
-        let mut rules = self.policy_rules(Effect::Deny, within)?;
+        let mut rules = self.policy_rules(true, within)?;
         for BoundRole { binding, role } in self.set.bindings.iter() {
             self.limit.in_time()?;
             let own = role.as_ref().and_then(|role| self.roles.get(&Arc::as_ptr(role)));
@@ -111,37 +111,35 @@ impl<'s> Pieces<'s> {
                         kind: binding.kind(),
                         namespace: Cow::Borrowed(&binding.namespace),
                         name: Cow::Borrowed(&binding.name),
-                        rule: Some(*rule),
+                        rule: *rule,
                     },
                     regions,
                 });
             }
         }
-        rules.extend(self.policy_rules(Effect::Allow, within)?);
+        rules.extend(self.policy_rules(false, within)?);
         rules.retain(|rule| !rule.regions.is_empty());
         Ok(rules)
     }
 
-    fn policy_rules(
-        &self,
-        effect: Effect,
-        within: &Region,
-    ) -> Result<Vec<DecidingRule<'s>>, ProofLimitError> {
+    /// The rules of the policies that refuse, or of those that allow.
+    fn policy_rules(&self, refuse: bool, within: &Region) -> Result<Vec<DecidingRule<'s>>, ProofLimitError> {
         let mut rules = Vec::new();
-        for pieces in self.policies.iter().filter(|one| one.policy.effect == effect) {
+        let policies = self.policies.iter();
+        for pieces in policies.filter(|one| one.policy.effect.refuses() == refuse) {
             self.limit.in_time()?;
-            for (rule, regions) in pieces.rules_within(within) {
+            for (rule, regions) in pieces.rules_within(within, self.limit)? {
                 rules.push(DecidingRule {
-                    decision: effect.decision(),
+                    decision: pieces.policy.effect.decision(),
                     cause: Cause {
                         kind: CauseKind::AuthorizationPolicy,
                         namespace: Cow::Borrowed(""),
                         name: Cow::Borrowed(&pieces.policy.name),
-                        rule: Some(rule),
+                        rule,
                     },
-                    regions: match effect {
-                        Effect::Allow => regions,
-                        Effect::Deny => self.deniable(regions)?,
+                    regions: match refuse {
+                        false => regions,
+                        true => self.deniable(regions)?,
                     },
                 });
             }
@@ -149,16 +147,17 @@ impl<'s> Pieces<'s> {
         Ok(rules)
     }
 
-    /// What the policies of `effect` say of `within`.
+    /// What the policies that refuse, or those that allow, say of `within`.
     fn add_policies(
         &self,
-        effect: Effect,
+        refuse: bool,
         within: &Region,
         regions: &mut Vec<Region>,
     ) -> Result<(), ProofLimitError> {
-        for policy in self.policies.iter().filter(|one| one.policy.effect == effect) {
+        let policies = self.policies.iter();
+        for policy in policies.filter(|one| one.policy.effect.refuses() == refuse) {
             self.limit.in_time()?;
-            policy.add_within(within, regions);
+            policy.add_within(within, self.limit, regions)?;
         }
         Ok(())
     }
@@ -169,7 +168,7 @@ impl<'s> Pieces<'s> {
     /// The limit is reached.
     pub(crate) fn allowing(&self, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
         let mut regions = self.granting(self.set.bindings.iter(), within);
-        self.add_policies(Effect::Allow, within, &mut regions)?;
+        self.add_policies(false, within, &mut regions)?;
         Ok(regions)
     }
 
@@ -233,7 +232,7 @@ impl<'s> Pieces<'s> {
     /// What is denied of `within`.
     pub(crate) fn denying(&self, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
         let mut regions = Vec::new();
-        self.add_policies(Effect::Deny, within, &mut regions)?;
+        self.add_policies(true, within, &mut regions)?;
         self.deniable(regions)
     }
 
@@ -249,11 +248,11 @@ impl<'s> Pieces<'s> {
     ) -> Result<Vec<Region>, ProofLimitError> {
         let mut regions = Vec::new();
         for within in within {
-            policy.add_within(within, &mut regions);
+            policy.add_within(within, self.limit, &mut regions)?;
         }
-        match policy.policy.effect {
-            Effect::Allow => Ok(regions),
-            Effect::Deny => self.deniable(regions),
+        match policy.policy.effect.refuses() {
+            false => Ok(regions),
+            true => self.deniable(regions),
         }
     }
 
@@ -271,7 +270,7 @@ impl<'s> Pieces<'s> {
         let mut outside = never_denied_callers(self.set.never_deny());
         let mut regions = Vec::new();
         for all in [false, true].into_iter().flat_map(Region::of_each_caller) {
-            rules.add_within(&all, &mut regions);
+            rules.add_within(&all, self.limit, &mut regions)?;
             outside.extend(all.with_groups(&masters));
         }
         let outside: Vec<&Region> = outside.iter().collect();
@@ -349,6 +348,9 @@ impl<'s> PolicyPieces<'s> {
     /// Whether the words of a rule may meet those of `within`: seen without making what the policy says.
     fn may_meet(&self, within: &Region) -> bool {
         let effect = self.policy.effect;
+        if effect == Effect::Limit {
+            return self.policy.limits_requests(within.is_path);
+        }
         let [verbs, groups, resources] =
             [Side::Verb, Side::ApiGroup, Side::Resource].map(|side| within.side(side));
         let is_requested = |texts: &TextSet| effect == Effect::Deny && texts.contains(WildcardSet::ALL);
@@ -377,24 +379,46 @@ impl<'s> PolicyPieces<'s> {
         self.policy.effect == other.policy.effect && self.regions() == other.regions()
     }
 
-    fn add_within(&self, within: &Region, regions: &mut Vec<Region>) {
-        for (_, of_rule) in self.rules_within(within) {
+    fn add_within(
+        &self,
+        within: &Region,
+        limit: WorkLimit<'_>,
+        regions: &mut Vec<Region>,
+    ) -> Result<(), ProofLimitError> {
+        for (_, of_rule) in self.rules_within(within, limit)? {
             regions.extend(of_rule);
         }
+        Ok(())
     }
 
-    /// What each of its rules says of `within`, by their places.
-    fn rules_within(&self, within: &Region) -> BTreeMap<usize, Vec<Region>> {
-        let mut rules = BTreeMap::<usize, Vec<Region>>::new();
+    /// What each of its rules says of `within`, by their places; what a Limit says, in no place.
+    fn rules_within(
+        &self,
+        within: &Region,
+        limit: WorkLimit<'_>,
+    ) -> Result<BTreeMap<Option<usize>, Vec<Region>>, ProofLimitError> {
+        let mut rules = BTreeMap::<Option<usize>, Vec<Region>>::new();
         if !self.may_meet(within) {
-            return rules;
+            return Ok(rules);
         }
-        let PolicyRegions { rules: own, callers } = self.regions();
+        let PolicyRegions {
+            rules: own,
+            callers,
+            held,
+        } = self.regions();
+        let held: Vec<&Region> = held.iter().filter(|held| held.meets(within)).collect();
         for RuleRegion { rule, requests } in own.iter().filter(|own| own.requests.meets(within)) {
             let of_callers = callers.iter().filter_map(|caller| requests.by(caller));
             let of_callers = of_callers.filter(|region| region.meets(within));
-            rules.entry(*rule).or_default().extend(of_callers);
+            let of_rule = rules.entry(*rule).or_default();
+            if held.is_empty() {
+                of_rule.extend(of_callers);
+                continue;
+            }
+            for region in of_callers.filter_map(|region| region.intersection(within)) {
+                of_rule.extend(region.without(&held, limit)?);
+            }
         }
-        rules
+        Ok(rules)
     }
 }

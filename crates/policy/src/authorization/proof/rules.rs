@@ -19,11 +19,11 @@ use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL, SelectorMatch};
 /// The verbs that ask for all objects, where they name none.
 const COLLECTION_VERBS: [&str; 4] = ["list", "watch", "deletecollection", "*"];
 
-/// What a rule allows or denies.
+/// What a rule allows or denies, or a Limit as a whole.
 #[derive(Debug, PartialEq)]
 pub(crate) struct RuleRegion {
-    /// Its place among those of its object, as causes have it.
-    pub(crate) rule: usize,
+    /// Its place among those of its object, as causes have it; none of a Limit.
+    pub(crate) rule: Option<usize>,
     pub(crate) requests: Region,
 }
 
@@ -32,6 +32,8 @@ pub(crate) struct RuleRegion {
 pub(crate) struct PolicyRegions {
     pub(crate) rules: Vec<RuleRegion>,
     pub(crate) callers: Vec<Region>,
+    /// Of a Limit, what its rules hold: it says nothing of these.
+    pub(crate) held: Vec<Region>,
 }
 
 // === impl PolicyRegions ===
@@ -43,12 +45,20 @@ impl PolicyRegions {
         let resources = resources.map(|rule| of_resource_rule(set, effect, rule));
         let paths = policy.non_resource_rules.iter();
         let paths = paths.map(|rule| of_path_rule(effect, rule));
-        let outcomes = match (policy.effect, policy.failure_policy) {
-            (Effect::Deny, FailurePolicy::Deny) => Outcomes::DOES_NOT_FAIL,
-            (Effect::Deny, FailurePolicy::NoOpinion) | (Effect::Allow, _) => Outcomes::HOLDS,
+        let outcomes = match (effect.refuses(), policy.failure_policy) {
+            (true, FailurePolicy::Deny) => Outcomes::DOES_NOT_FAIL,
+            (true, FailurePolicy::NoOpinion) | (false, _) => Outcomes::HOLDS,
+        };
+        let of_rules = resources.chain(paths);
+        let (said, held) = match effect {
+            Effect::Allow | Effect::Deny => {
+                let placed = of_rules.enumerate().map(|(rule, regions)| (Some(rule), regions));
+                (placed.collect(), Vec::new())
+            }
+            Effect::Limit => (vec![(None, limited(policy))], of_rules.flatten().collect()),
         };
         let mut rules = Vec::new();
-        for (rule, regions) in resources.chain(paths).enumerate() {
+        for (rule, regions) in said {
             let during = regions.iter().filter_map(|region| region.during(policy.validity));
             rules.extend(during.map(|requests| RuleRegion { rule, requests }));
         }
@@ -63,15 +73,26 @@ impl PolicyRegions {
         Self {
             callers: callers(policy),
             rules,
+            held,
         }
     }
+}
+
+/// All requests of the sorts for which a Limit has rules.
+fn limited(policy: &AuthorizationPolicy) -> Vec<Region> {
+    let sorts = [false, true].into_iter();
+    let sorts = sorts.filter(|is_path| policy.limits_requests(*is_path));
+    sorts.flat_map(Region::of_each_caller).collect()
 }
 
 /// What each rule of a role allows to everybody.
 pub(crate) fn of_role(role: &Role) -> Vec<RuleRegion> {
     let of = |(rule, own)| {
         let regions = of_role_rule(own).into_iter();
-        regions.map(move |requests| RuleRegion { rule, requests })
+        regions.map(move |requests| RuleRegion {
+            rule: Some(rule),
+            requests,
+        })
     };
     role.rules.iter().enumerate().flat_map(of).collect()
 }
@@ -315,7 +336,7 @@ fn of_resource_rule(set: &PolicySet, effect: Effect, rule: &ResourceRule) -> Vec
     if rule.selectors.is_empty() {
         return regions;
     }
-    let selectors = SelectorSet::of(&Arc::new(rule.selectors.clone()), effect == Effect::Allow);
+    let selectors = SelectorSet::of(&Arc::new(rule.selectors.clone()), effect != Effect::Deny);
     regions
         .iter()
         .filter_map(|region| region.with_selectors(&selectors))
@@ -356,7 +377,7 @@ fn with_namespaces(set: &PolicySet, rest: &Region, effect: Effect, rule: &Resour
         .as_ref()
         .map(|selector| selected(set, effect, selector));
     let mut about = selected.unwrap_or_else(TextSet::all);
-    if effect == Effect::Allow {
+    if effect != Effect::Deny {
         about = about.intersection(&others);
     }
     let regions = rest
@@ -365,8 +386,8 @@ fn with_namespaces(set: &PolicySet, rest: &Region, effect: Effect, rule: &Resour
         .flat_map(|rest| about_namespaces(&rest, &about));
     match effect {
         Effect::Deny => regions.chain(all_namespaces).collect(),
-        Effect::Allow if rule.exclude_namespaces.is_empty() => regions.collect(),
-        Effect::Allow => {
+        Effect::Allow | Effect::Limit if rule.exclude_namespaces.is_empty() => regions.collect(),
+        Effect::Allow | Effect::Limit => {
             let all: Vec<&Region> = all_namespaces.iter().collect();
             regions.flat_map(|region| region.less(&all)).collect()
         }

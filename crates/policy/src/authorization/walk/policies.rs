@@ -12,6 +12,18 @@ use crate::authorization::{
 };
 use crate::engine::{CauseKind, Decision, PolicyResult};
 
+/// Why a policy applies.
+#[derive(Clone, Copy)]
+enum Applies {
+    /// This rule of a Deny or Allow does.
+    Rule(usize),
+    /// No rule of a Limit holds the request. The nearest, and the first of it that does not fit.
+    BeyondLimit {
+        rule: Option<usize>,
+        criterion: Criterion,
+    },
+}
+
 impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     /// The first policy of a group that decides.
     pub(crate) fn first_deciding(&mut self, group: &'s PolicyGroup) -> Option<DecidingPolicy<'s>> {
@@ -21,13 +33,50 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
             let mut policies = group.policies.iter();
             return policies.find_map(|policy| self.explain_policy(policy, group.rules_of(policy), &user));
         }
+        if group.has_limits() {
+            return self.first_deciding_beside_limits(group);
+        }
         let candidates = group.candidates(&request.query, || request.user_ids());
-        let mut by_policy = candidates.chunk_by(|one, other| one.policy.place == other.policy.place);
-        by_policy.find_map(|rules| {
-            let policy = &rules.first()?.policy;
+        let mut by_policy = candidates.chunk_by(is_of_same_policy);
+        by_policy.find_map(|rules| self.evaluate_candidates(rules))
+    }
+
+    /// The same of a group with Limits. The index finds what applies, and a Limit applies where it
+    /// finds nothing: each Limit of the user is asked about, in its place among the others.
+    fn first_deciding_beside_limits(&mut self, group: &'s PolicyGroup) -> Option<DecidingPolicy<'s>> {
+        let request = self.request;
+        let candidates = group.candidates(&request.query, || request.user_ids());
+        let mut others = candidates.chunk_by(is_of_same_policy).peekable();
+        let limits = group.limits_for(request.user_ids());
+        let covering = group.covering_candidates(&request.query, request.user_ids());
+        let is_path = request.query.is_for_path();
+        for limit in limits
+            .into_iter()
+            .filter(|limit| limit.policy.limits_requests(is_path))
+        {
+            let is_before = |rules: &&[&IndexedRule]| {
+                let place = rules.first().map(|rule| rule.policy.place);
+                place < Some(limit.place)
+            };
+            while let Some(rules) = others.next_if(is_before) {
+                if let Some(deciding) = self.evaluate_candidates(rules) {
+                    return Some(deciding);
+                }
+            }
+            let own = covering.iter().filter(|rule| rule.policy.place == limit.place);
             let compare = |walk: &mut Self, rule| walk.compare(rule);
-            self.evaluate_policy(policy, rules.iter().copied(), compare)
-        })
+            if let Some(deciding) = self.evaluate_policy(limit, own.copied(), compare) {
+                return Some(deciding);
+            }
+        }
+        others.find_map(|rules| self.evaluate_candidates(rules))
+    }
+
+    /// The policy of `rules`, if one of them makes it decide.
+    fn evaluate_candidates(&mut self, rules: &[&'s IndexedRule]) -> Option<DecidingPolicy<'s>> {
+        let policy = &rules.first()?.policy;
+        let compare = |walk: &mut Self, rule| walk.compare(rule);
+        self.evaluate_policy(policy, rules.iter().copied(), compare)
     }
 
     /// As [`Walk::evaluate_policy`], of a policy that the index may rule out.
@@ -40,13 +89,32 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         let query = &self.request.query;
         let rules = rules.iter().filter(|rule| query.is_of_sort(rule));
         let is_user = user.compare(policy);
+        let is_limit = policy.policy.effect == Effect::Limit;
+        let is_about = policy.policy.limits_requests(query.is_for_path());
+        if is_limit && self.request.is_in_force(&policy.policy) {
+            let criterion = match is_user {
+                RuleMatch::Mismatch(criterion) => Some(criterion),
+                RuleMatch::Match => (!is_about).then_some(Criterion::Target),
+            };
+            if let Some(criterion) = criterion {
+                self.record_finding(
+                    &policy.policy,
+                    Finding::NoMatch {
+                        rule: None,
+                        criterion,
+                    },
+                );
+                return None;
+            }
+        }
         self.evaluate_policy(policy, rules, |walk, rule| match is_user {
             RuleMatch::Match => walk.compare(rule),
             mismatch @ RuleMatch::Mismatch(_) => mismatch,
         })
     }
 
-    /// The policy, if the first of `rules` that applies makes it decide.
+    /// The policy, if the first of `rules` that applies makes it decide; a Limit, if none of them
+    /// holds the request.
     fn evaluate_policy(
         &mut self,
         indexed: &'s IndexedPolicy,
@@ -60,29 +128,38 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         let mut nearest = (None, Criterion::Target);
         for rule in rules {
             match compare(self, rule) {
-                RuleMatch::Match => return self.rule_applies(indexed, rule.number),
+                RuleMatch::Match if indexed.policy.effect == Effect::Limit => {
+                    self.recorder.evaluated(indexed.place, PolicyResult::NoMatch);
+                    self.record_finding(&indexed.policy, Finding::WithinLimit { rule: rule.number });
+                    return None;
+                }
+                RuleMatch::Match => return self.applies(indexed, Applies::Rule(rule.number)),
                 RuleMatch::Mismatch(criterion) if nearest.0.is_none() || nearest.1 < criterion => {
                     nearest = (Some(rule.number), criterion);
                 }
                 RuleMatch::Mismatch(_) => {}
             }
         }
-        self.recorder.evaluated(indexed.place, PolicyResult::NoMatch);
         let (rule, criterion) = nearest;
+        if indexed.policy.effect == Effect::Limit {
+            return self.applies(indexed, Applies::BeyondLimit { rule, criterion });
+        }
+        self.recorder.evaluated(indexed.place, PolicyResult::NoMatch);
         self.record_finding(&indexed.policy, Finding::NoMatch { rule, criterion });
         None
     }
 
-    /// Whether a rule applies to the request, leaving subjects aside.
+    /// Whether a rule applies to the request, or of a Limit holds it, leaving subjects aside.
     pub(crate) fn compare(&mut self, rule: &IndexedRule) -> RuleMatch {
         self.visited += 1;
         self.request.query.compare(rule)
     }
 
-    /// The policy whose rule `rule` applies, if it decides: neverDeny, conditions, mode.
-    fn rule_applies(&mut self, indexed: &'s IndexedPolicy, rule: usize) -> Option<DecidingPolicy<'s>> {
+    /// The policy that applies, if it decides: neverDeny, conditions, mode.
+    fn applies(&mut self, indexed: &'s IndexedPolicy, applies: Applies) -> Option<DecidingPolicy<'s>> {
         let policy = &indexed.policy;
-        if policy.effect == Effect::Deny && self.request.is_protected() {
+        let rule = applies.rule();
+        if policy.effect.refuses() && self.request.is_protected() {
             self.recorder.evaluated(indexed.place, PolicyResult::NoMatch);
             self.record_finding(policy, Finding::NeverDenied { rule });
             return None;
@@ -92,7 +169,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
             self.recorder.spent(indexed.place, cost);
         }
         match conditions {
-            ConditionsResult::AllTrue => self.policy_applies(indexed, rule),
+            ConditionsResult::AllTrue => self.policy_applies(indexed, applies),
             ConditionsResult::False(condition) => {
                 self.recorder.evaluated(indexed.place, PolicyResult::NoMatch);
                 if R::DETAILED {
@@ -107,20 +184,20 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         }
     }
 
-    fn policy_applies(&mut self, indexed: &'s IndexedPolicy, rule: usize) -> Option<DecidingPolicy<'s>> {
+    fn policy_applies(&mut self, indexed: &'s IndexedPolicy, applies: Applies) -> Option<DecidingPolicy<'s>> {
         let policy = &indexed.policy;
         let decision = policy.effect.decision();
         let result = match (policy.mode, policy.effect) {
             (Mode::Enforce, _) => PolicyResult::Match,
             (Mode::Shadow, Effect::Allow) => PolicyResult::ShadowAllow,
-            (Mode::Shadow, Effect::Deny) => PolicyResult::ShadowDeny,
+            (Mode::Shadow, Effect::Deny | Effect::Limit) => PolicyResult::ShadowDeny,
         };
         self.recorder.evaluated(indexed.place, result);
-        self.record_finding(policy, Finding::Match { rule, decision });
+        self.record_finding(policy, applies.finding(decision));
         match policy.mode {
             Mode::Enforce => Some(DecidingPolicy {
                 policy,
-                rule,
+                rule: applies.rule(),
                 failed: None,
             }),
             Mode::Shadow => {
@@ -133,14 +210,16 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     fn condition_failed(
         &mut self,
         indexed: &'s IndexedPolicy,
-        rule: usize,
+        rule: Option<usize>,
         condition: &'s str,
         error: &ConditionEvaluationError,
     ) -> Option<DecidingPolicy<'s>> {
         let policy = &indexed.policy;
         let decision = match (policy.effect, policy.failure_policy) {
-            (Effect::Deny, FailurePolicy::Deny) => Decision::Deny,
-            (Effect::Deny, FailurePolicy::NoOpinion) | (Effect::Allow, _) => Decision::NoOpinion,
+            (Effect::Deny | Effect::Limit, FailurePolicy::Deny) => Decision::Deny,
+            (Effect::Deny | Effect::Limit, FailurePolicy::NoOpinion) | (Effect::Allow, _) => {
+                Decision::NoOpinion
+            }
         };
         self.recorder.evaluated(indexed.place, PolicyResult::Error);
         if R::DETAILED {
@@ -178,6 +257,32 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     fn record_finding(&mut self, policy: &AuthorizationPolicy, finding: Finding) {
         if R::DETAILED {
             self.recorder.record(Event::of_policy(policy, finding));
+        }
+    }
+}
+
+fn is_of_same_policy(one: &&IndexedRule, other: &&IndexedRule) -> bool {
+    one.policy.place == other.policy.place
+}
+
+// === impl Applies ===
+
+impl Applies {
+    const fn rule(self) -> Option<usize> {
+        match self {
+            Self::Rule(rule) => Some(rule),
+            Self::BeyondLimit { .. } => None,
+        }
+    }
+
+    const fn finding(self, decision: Decision) -> Finding {
+        match self {
+            Self::Rule(rule) => Finding::Match { rule, decision },
+            Self::BeyondLimit { rule, criterion } => Finding::BeyondLimit {
+                rule,
+                criterion,
+                decision,
+            },
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Denies that would lock everybody out of what a cluster and its administrators need, and
-//! Denies for subjects about which the API server never asks.
+//! Denies and Limits that would lock everybody out of what a cluster and its administrators need, and
+//! those for subjects about which the API server never asks.
 
 use std::collections::HashSet;
 use std::hash::Hasher as _;
@@ -90,7 +90,7 @@ pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
 }
 
 /// Where and how `policy`, written as `document`, locks out, unless that was confirmed: it is an
-/// enforced Deny that is about everybody and touches one of [`NEEDS`]. Conditions
+/// enforced Deny or Limit that is about everybody and refuses one of [`NEEDS`]. Conditions
 /// are evaluated on those requests: one that lets them pass is no lock-out.
 pub(crate) fn lock_out(
     policy: &AuthorizationPolicy,
@@ -101,7 +101,7 @@ pub(crate) fn lock_out(
         .subjects
         .iter()
         .position(|subject| is_everybody(subject.kind.as_str(), &subject.name));
-    let subject = everybody.filter(|_| policy.effect == Effect::Deny && policy.mode == Mode::Enforce)?;
+    let subject = everybody.filter(|_| policy.effect.refuses() && policy.mode == Mode::Enforce)?;
     let hash = spec_hash(document);
     let annotations = document
         .root()
@@ -233,7 +233,7 @@ impl<'o> Administrators<'o> {
         Self(bound.map(key).collect())
     }
 
-    /// Warns of each subject of an enforced Deny that is one, unless it is left out again.
+    /// Warns of each subject of an enforced Deny or Limit that is one, unless it is left out again.
     pub(crate) fn lint(
         &self,
         policy: &AuthorizationPolicy,
@@ -241,14 +241,14 @@ impl<'o> Administrators<'o> {
         never_deny: &NeverDeny,
         lint: &mut Lint<'_>,
     ) {
-        if policy.effect != Effect::Deny || policy.mode != Mode::Enforce {
+        if !policy.effect.refuses() || policy.mode != Mode::Enforce {
             return;
         }
         for (index, subject) in policy.subjects.iter().enumerate() {
             if is_left_out(subject, policy, never_deny) {
                 continue;
             }
-            let Some(message) = self.message(subject, cluster) else {
+            let Some(message) = self.message(subject, policy.effect, cluster) else {
                 continue;
             };
             let path = FieldPath::root().field("spec").field("subjects").index(index);
@@ -256,7 +256,7 @@ impl<'o> Administrators<'o> {
         }
     }
 
-    fn message(&self, subject: &Subject, cluster: Option<&str>) -> Option<String> {
+    fn message(&self, subject: &Subject, effect: Effect, cluster: Option<&str>) -> Option<String> {
         let is_group = |name: &str| subject.kind == SubjectKind::Group && subject.name == name;
         let has = |cluster| {
             let key = (
@@ -269,7 +269,7 @@ impl<'o> Administrators<'o> {
         };
         let who = if is_group(MASTERS) {
             return Some(format!(
-                "the API server allows `{MASTERS}` everything before it asks a webhook, so this Deny never \
+                "the API server allows `{MASTERS}` everything before it asks a webhook, so this {effect} never \
                  applies to it: remove this subject"
             ));
         } else if is_group(KUBEADM_ADMINISTRATORS) {
@@ -280,7 +280,7 @@ impl<'o> Administrators<'o> {
             return None;
         };
         Some(format!(
-            "{who}, so this Deny refuses administrators: if they are meant, keep a way back in by \
+            "{who}, so this {effect} refuses administrators: if they are meant, keep a way back in by \
              `authorization.neverDeny`, else exclude them with `excludeSubjects`"
         ))
     }
@@ -310,7 +310,7 @@ const REQUESTS: [(&str, &str, &str, &str); 4] = [
 /// Warns of subjects that the matchConditions of every one of `asked`, the API server's own
 /// authorization webhooks, leave out. Says nothing where it is not known which these are.
 pub(crate) fn lint_unasked(policy: &AuthorizationPolicy, asked: &[Authorizer], lint: &mut Lint<'_>) {
-    if policy.effect != Effect::Deny || asked.is_empty() {
+    if !policy.effect.refuses() || asked.is_empty() {
         return;
     }
     for (index, subject) in policy.subjects.iter().enumerate() {
@@ -318,8 +318,9 @@ pub(crate) fn lint_unasked(policy: &AuthorizationPolicy, asked: &[Authorizer], l
             continue;
         };
         let message = format!(
-            "the API server never asks about this subject, so this Deny does not apply to it: the \
-             matchCondition `{condition}` of its AuthorizationConfiguration excludes it"
+            "the API server never asks about this subject, so this {} does not apply to it: the \
+             matchCondition `{condition}` of its AuthorizationConfiguration excludes it",
+            policy.effect
         );
         let path = FieldPath::root().field("spec").field("subjects").index(index);
         lint.suspicious(&path, message);

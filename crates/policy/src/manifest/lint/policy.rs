@@ -4,6 +4,7 @@ use super::builtin::{danger, is_everybody};
 use super::impersonation;
 use super::impersonation::impersonations;
 use super::known::CONSTRAINED;
+use super::limit;
 use super::warnings::Lint;
 use crate::authorization::matching::{
     NamespacePattern, ResourcePattern, Wildcard, asks_for_collection, is_known_cluster_scoped,
@@ -22,10 +23,10 @@ pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
         if !rule.verbs.named().any(|verb| verb.starts_with(CONSTRAINED)) {
             literal_stars(&rule.names, &path.field("names"), lint);
         }
-        if policy.effect == Effect::Allow {
-            lists_of_all_namespaces(rule, &path, lint);
-        } else {
-            every_namespace_but_none(rule, &path.field("namespaces"), lint);
+        match policy.effect {
+            Effect::Allow => lists_of_all_namespaces(rule, &path, lint),
+            Effect::Deny => every_namespace_but_none(rule, &path.field("namespaces"), lint),
+            Effect::Limit => {}
         }
     }
     for (index, rule) in policy.non_resource_rules.iter().enumerate() {
@@ -43,6 +44,10 @@ pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
         Effect::Deny => {
             denies_nobody(policy, never_deny, &spec.field("subjects"), lint);
             impersonation::lint_deny(policy, lint);
+        }
+        Effect::Limit => {
+            denies_nobody(policy, never_deny, &spec.field("subjects"), lint);
+            limit::lint(policy, lint);
         }
     }
 }
@@ -172,8 +177,11 @@ fn denies_nobody(
         .iter()
         .all(|subject| is_never_denied(subject, never_deny))
     {
-        let message = "all subjects are in `authorization.neverDeny` of the configuration, so this \
-                       Deny has no effect: remove them there, or delete the policy";
+        let message = format!(
+            "all subjects are in `authorization.neverDeny` of the configuration, so this {} has no effect: \
+             remove them there, or delete the policy",
+            policy.effect
+        );
         lint.suspicious(path, message);
     }
 }

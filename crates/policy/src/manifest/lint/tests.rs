@@ -3,6 +3,7 @@
 mod admission;
 mod denies;
 mod grants;
+mod limits;
 mod words;
 
 use crate::authorization::authorizer::Authorizer;

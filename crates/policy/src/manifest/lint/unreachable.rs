@@ -68,7 +68,8 @@ impl<'p> Denies<'p> {
     }
 
     pub(crate) fn lint(&self, policy: &AuthorizationPolicy, cluster: Option<&str>, lint: &mut Lint<'_>) {
-        if policy.mode != Mode::Enforce {
+        // A Limit refuses what it does not match.
+        if policy.mode != Mode::Enforce || policy.effect == Effect::Limit {
             return;
         }
         let before = |deny: &AuthorizationPolicy| policy.effect == Effect::Allow || deny.name < policy.name;

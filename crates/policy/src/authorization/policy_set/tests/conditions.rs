@@ -190,7 +190,7 @@ fn never_deny_overrides_the_failure_policy() {
         Decision::NoOpinion
     );
     let (_, trace) = set.explain(&node, Time::UNIX_EPOCH);
-    assert_eq!(trace.events[0].finding, Finding::NeverDenied { rule: 0 });
+    assert_eq!(trace.events[0].finding, Finding::NeverDenied { rule: Some(0) });
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn the_trace_tells_of_errors() {
     )]);
     let (_, trace) = set.explain(&asks(user("alice", &[]), "get pods ns p"), Time::UNIX_EPOCH);
     let Finding::ConditionError {
-        rule: 0,
+        rule: Some(0),
         condition,
         decision: Decision::NoOpinion,
         ..

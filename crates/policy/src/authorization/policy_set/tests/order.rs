@@ -439,7 +439,7 @@ fn the_trace_says_of_each_policy_why_not() {
             (
                 "i",
                 Finding::ConditionFalse {
-                    rule: 0,
+                    rule: Some(0),
                     condition: "c".into()
                 }
             ),

@@ -281,14 +281,13 @@ fn validity() -> BoxedStrategy<Validity> {
         .boxed()
 }
 
+fn effect() -> BoxedStrategy<Effect> {
+    prop_oneof![3 => Just(Effect::Allow), 3 => Just(Effect::Deny), 2 => Just(Effect::Limit)].boxed()
+}
+
 pub(crate) fn policies() -> BoxedStrategy<Vec<AuthorizationPolicy>> {
     let policy = (
-        (
-            any::<bool>(),
-            prop::bool::weighted(0.2),
-            any::<bool>(),
-            validity(),
-        ),
+        (effect(), prop::bool::weighted(0.2), any::<bool>(), validity()),
         (
             prop::collection::vec(subject(), 0..3),
             prop::collection::vec(subject(), 0..2),
@@ -297,7 +296,7 @@ pub(crate) fn policies() -> BoxedStrategy<Vec<AuthorizationPolicy>> {
         subsequence(CONDITIONS, 0..=2),
     )
         .prop_map(
-            |((denies, is_shadow, opens, validity), (subjects, exclude_subjects), rules, conditions)| {
+            |((effect, is_shadow, opens, validity), (subjects, exclude_subjects), rules, conditions)| {
                 AuthorizationPolicy {
                     mode: if is_shadow { Mode::Shadow } else { Mode::Enforce },
                     subjects,
@@ -311,7 +310,7 @@ pub(crate) fn policies() -> BoxedStrategy<Vec<AuthorizationPolicy>> {
                         FailurePolicy::Deny
                     },
                     validity,
-                    ..super::policy(if denies { Effect::Deny } else { Effect::Allow }, "")
+                    ..super::policy(effect, "")
                 }
             },
         );
@@ -393,7 +392,7 @@ proptest! {
             let answer = set.authorize(asked, now);
             let plain = plain::authorize(&objects, asked, now);
             let cause = answer.cause.as_ref().map(|cause| {
-                (cause.kind, cause.namespace.to_string(), cause.name.to_string(), cause.rule.unwrap())
+                (cause.kind, cause.namespace.to_string(), cause.name.to_string(), cause.rule)
             });
             let shadow: Vec<_> =
                 answer.shadow.iter().map(|shadow| (shadow.name.to_string(), shadow.decision)).collect();

@@ -277,7 +277,7 @@ fn written_policies() -> BoxedStrategy<Vec<AuthorizationPolicy>> {
         .boxed()
 }
 
-/// Without conditions, and with at most one policy that denies.
+/// Without conditions, and with at most one policy that denies or limits.
 fn plain_policies() -> BoxedStrategy<Vec<AuthorizationPolicy>> {
     written_policies()
         .prop_map(|policies| {
@@ -285,7 +285,7 @@ fn plain_policies() -> BoxedStrategy<Vec<AuthorizationPolicy>> {
             let mut kept = Vec::new();
             for mut policy in policies {
                 policy.conditions.clear();
-                let denies = policy.effect == Effect::Deny && policy.mode == Mode::Enforce;
+                let denies = policy.effect != Effect::Allow && policy.mode == Mode::Enforce;
                 if !(denies && has_deny) {
                     has_deny |= denies;
                     kept.push(policy);

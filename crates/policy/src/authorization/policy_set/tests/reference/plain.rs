@@ -3,7 +3,7 @@
 use super::*;
 use crate::authorization::SubjectKind;
 
-type PlainCause = (CauseKind, String, String, usize);
+type PlainCause = (CauseKind, String, String, Option<usize>);
 
 pub(crate) struct Plain {
     pub(crate) decision: Decision,
@@ -33,7 +33,7 @@ pub(crate) fn authorize(objects: &Objects, asked: &Attributes<'_>, now: Time) ->
             policy.name.clone(),
             rule,
         );
-        let denies = policy.effect == Effect::Deny;
+        let denies = policy.effect != Effect::Allow;
         let decision = if denies { Decision::Deny } else { Decision::Allow };
         let fails_closed = denies && policy.failure_policy == FailurePolicy::Deny;
         match (policy.mode, outcome) {
@@ -58,22 +58,23 @@ pub(crate) fn authorize(objects: &Objects, asked: &Attributes<'_>, now: Time) ->
     }
 }
 
-/// The rule that applies, and whether the conditions hold (`None`: unknown).
+/// The rule that applies, none of a Limit, and whether the conditions hold (`None`: unknown).
 fn outcome(
     policy: &AuthorizationPolicy,
     namespaces: &NamespaceLabels,
     asked: &Attributes<'_>,
-) -> Option<(usize, Option<()>)> {
+) -> Option<(Option<usize>, Option<()>)> {
     let means = |list: &[Subject]| list.iter().any(|subject| means(subject, &asked.user));
     if !means(&policy.subjects) || means(&policy.exclude_subjects) {
         return None;
     }
     let denies = policy.effect == Effect::Deny;
-    let rule = match &asked.target {
-        Target::Resource(request) => policy
-            .resource_rules
-            .iter()
-            .position(|rule| resource_rule(denies, rule, namespaces, request))?,
+    let (rule, limited) = match &asked.target {
+        Target::Resource(request) => {
+            let mut rules = policy.resource_rules.iter();
+            let found = rules.position(|rule| resource_rule(denies, rule, namespaces, request));
+            (found, !policy.resource_rules.is_empty())
+        }
         Target::NonResource { path, verb } => {
             let covers = |rule: &NonResourceRule| {
                 text(denies, rule.verbs.as_slice(), verb)
@@ -81,10 +82,17 @@ fn outcome(
                         .iter()
                         .any(|url| covers(url, path) || denies && path == "*")
             };
-            policy.resource_rules.len() + policy.non_resource_rules.iter().position(covers)?
+            let found = policy.non_resource_rules.iter().position(covers);
+            let found = found.map(|at| policy.resource_rules.len() + at);
+            (found, !policy.non_resource_rules.is_empty())
         }
     };
-    if denies
+    match policy.effect {
+        Effect::Limit if !limited || rule.is_some() => return None,
+        Effect::Limit => {}
+        Effect::Allow | Effect::Deny => _ = rule?,
+    }
+    if policy.effect != Effect::Allow
         && asked.user.name.starts_with("system:node:")
         && asked.user.groups.contains(&"system:nodes".into())
     {
@@ -332,7 +340,7 @@ fn rbac(objects: &Objects, asked: &Attributes<'_>) -> Option<PlainCause> {
             } else {
                 CauseKind::RoleBinding
             };
-            return Some((kind, binding.namespace.clone(), binding.name.clone(), rule));
+            return Some((kind, binding.namespace.clone(), binding.name.clone(), Some(rule)));
         }
     }
     None
