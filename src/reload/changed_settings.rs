@@ -7,7 +7,7 @@ use std::hash::BuildHasher as _;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use crate::config::{Disk, Files as _};
+use crate::config::files::{CONFIGURATION_BYTES, FileScope};
 use portcullis_policy::document::{self, Node, Value};
 
 /// The most names of each sort that a log line of a reload has.
@@ -30,11 +30,19 @@ pub struct ChangedSettings {
 // === impl FileContents ===
 
 impl FileContents {
-    /// What `files` hold now.
-    pub(crate) fn of(files: impl IntoIterator<Item = PathBuf>) -> Self {
+    /// What `files` hold now. Those in the folder `of_clusters` are others' than the administrator's:
+    /// links in it lead nowhere else.
+    pub(crate) fn of(files: impl IntoIterator<Item = PathBuf>, of_clusters: Option<&Path>) -> Self {
         // Nobody who sees a number of this process can try out passwords by it.
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        let content = |file: &Path| Disk.read(file).ok().map(|content| KEY.hash_one(content));
+        let content = |file: &Path| {
+            let scope = match of_clusters.filter(|folder| file.starts_with(folder)) {
+                Some(folder) => FileScope::below(folder),
+                None => FileScope::Anywhere,
+            };
+            let content = scope.read(file, CONFIGURATION_BYTES).ok()?;
+            Some(KEY.hash_one(content))
+        };
         let read = files.into_iter().map(|file| {
             let content = content(&file);
             (file, content)
@@ -182,11 +190,11 @@ mod tests {
             std::fs::write(file, "one").unwrap();
         }
         let all = [same.clone(), other.clone(), gone.clone()];
-        let before = FileContents::of(all.clone());
+        let before = FileContents::of(all.clone(), None);
         std::fs::write(&same, "one").unwrap();
         std::fs::write(&other, "two").unwrap();
         std::fs::remove_file(&gone).unwrap();
-        let changed = ChangedSettings::between(("a: 1", &before), ("a: 1", &FileContents::of(all)));
+        let changed = ChangedSettings::between(("a: 1", &before), ("a: 1", &FileContents::of(all, None)));
         assert_eq!(changed.files, [gone, other]);
         let text = changed.describe(true);
         assert!(
@@ -198,5 +206,16 @@ mod tests {
             !changed.describe(false).contains('/'),
             "names are for who may see them"
         );
+    }
+
+    #[test]
+    fn a_link_of_a_cluster_leads_to_no_file_of_somebody_else() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (link, target) = (folder.path().join("link"), elsewhere.path().join("secret"));
+        std::fs::write(&target, "one").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let of = |clusters: Option<&Path>| FileContents::of([link.clone()], clusters);
+        assert_eq!(of(Some(folder.path())).0[&link], None);
+        assert!(of(None).0[&link].is_some(), "the administrator's own");
     }
 }

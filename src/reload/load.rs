@@ -458,6 +458,8 @@ fn assemble(
     }
     // The configuration's own fields are named instead.
     read.retain(|file| *file != config.file);
+    let of_clusters = config.cluster_folder.as_ref().map(|folder| folder.path.as_path());
+    let file_contents = FileContents::of(read, of_clusters).into();
     let watched = source.objects(&config);
     let base = Base {
         revision: Revision::of_files(config.texts(), &files),
@@ -488,7 +490,7 @@ fn assemble(
         held_back: Arc::new(held.clone()),
         unknown: Arc::new(unknown),
         refused: Arc::new(refused.clone()),
-        file_contents: Arc::new(FileContents::of(read)),
+        file_contents,
         base: Arc::new(base),
     })
 }
