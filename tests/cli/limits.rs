@@ -239,3 +239,47 @@ fn coverage_counts_what_lies_within_a_limit_and_what_is_beyond() {
     let run = suite(&format!("{beyond}{within}"));
     assert!(run.stdout.contains("rules 1/2"), "{run:?}");
 }
+
+#[test]
+fn escalations_list_apart_what_only_a_limit_prevents() {
+    let grants = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: deploy}
+rules: [{apiGroups: [""], resources: [pods], verbs: [create]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: bot, namespace: ci}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: deploy}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: bot}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: everything}
+rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: deployer}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: everything}
+subjects: [{kind: ServiceAccount, name: deployer, namespace: ci}]
+"#;
+    let portcullis = Portcullis::new();
+    portcullis.write("free/grants.yaml", grants);
+    let free = portcullis.run("escalations --manifests free");
+    let path = "User bot can become ClusterRole cluster-admin\n";
+    assert!(free.stdout.contains(path), "{free:?}");
+    portcullis.write("limited/grants.yaml", grants);
+    portcullis.write("limited/limit.yaml", LIMIT);
+    let limited = portcullis.run("escalations --manifests limited");
+    let (open, prevented) = limited
+        .stdout
+        .split_once("Prevented by policies alone:\n")
+        .unwrap();
+    assert!(!open.contains("User bot"), "{limited:?}");
+    assert!(
+        prevented.contains("prevented by AuthorizationPolicy/bots-look"),
+        "{limited:?}"
+    );
+}
