@@ -369,6 +369,13 @@ impl Faults {
         }
     }
 
+    /// Whether there are so many that no others are kept. That one of them forbids use is known
+    /// from the next on.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.0.len() > MAX_FAULTS
+    }
+
     /// Adds those of another run.
     pub fn append(&mut self, other: Self) {
         self.extend(other);

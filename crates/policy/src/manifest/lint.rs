@@ -96,10 +96,7 @@ struct LintContext<'o> {
 impl LintContext<'_> {
     fn lint(&self, object: &ManifestObject, faults: &mut Faults) {
         faults.extend(object.warnings.get_or_init(|| alone(object)).iter().cloned());
-        let mut lint = Lint {
-            document: &object.document,
-            faults,
-        };
+        let mut lint = Lint::new(&object.document, faults);
         let cluster = object.cluster.as_deref();
         match &object.content {
             Content::Policy(policy) => self.lint_policy(policy, cluster, &mut lint),
@@ -137,10 +134,7 @@ impl LintContext<'_> {
 /// The warnings about `object` that depend on nothing besides it.
 fn alone(object: &ManifestObject) -> Box<[Fault]> {
     let mut faults = Faults::new();
-    let mut lint = Lint {
-        document: &object.document,
-        faults: &mut faults,
-    };
+    let mut lint = Lint::new(&object.document, &mut faults);
     let path = FieldPath::root().field("spec").field("matchConstraints");
     let lint_admission = |applicability: &Applicability, version, lint: &mut Lint<'_>| {
         let rules = &applicability.constraints.rules;
@@ -187,10 +181,7 @@ pub(crate) fn policy_alone(
     now: Time,
     faults: &mut Faults,
 ) {
-    let mut lint = Lint {
-        document: &object.document,
-        faults,
-    };
+    let mut lint = Lint::new(&object.document, faults);
     policy::lint(written, set.never_deny(), &mut lint);
     lockout::lint(written, set.never_deny(), &mut lint);
     labels::lint_policy(written, &mut lint);
@@ -211,10 +202,7 @@ pub(crate) fn exception_alone(
     now: Time,
     faults: &mut Faults,
 ) {
-    let mut lint = Lint {
-        document: &object.document,
-        faults,
-    };
+    let mut lint = Lint::new(&object.document, faults);
     let around = admission::Around {
         has: &|name| admission.has_validating(name),
         has_namespaces: policies.knows_namespaces(),

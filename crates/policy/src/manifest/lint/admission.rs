@@ -47,10 +47,7 @@ pub(crate) fn lint(objects: &[&ManifestObject], faults: &mut Faults) {
             continue;
         };
         let cluster = object.cluster.as_deref();
-        let mut lint = Lint {
-            document: &object.document,
-            faults,
-        };
+        let mut lint = Lint::new(&object.document, faults);
         if let Some((sort, name)) = policy(admission) {
             names.lint_policy(sort, name, cluster, &mut lint);
         } else if let Some((sort, policy)) = binding(admission) {

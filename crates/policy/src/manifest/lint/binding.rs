@@ -147,7 +147,7 @@ pub(crate) fn lint_binding<'r>(
         if role.kind == RoleKind::ClusterRole && builtin::has_cluster_role(grants.version, &role.name) {
             return Some(BuiltinRef {
                 role: role.name.clone(),
-                place: lint.document.place(path),
+                place: lint.place(path),
             });
         }
         let (kind, name) = (&binding.role.kind, &binding.role.name);
@@ -359,10 +359,7 @@ impl FoundOfBindings {
         grants: &RoleGrants<'r>,
     ) {
         let mut faults = Faults::new();
-        let mut lint = Lint {
-            document: &object.document,
-            faults: &mut faults,
-        };
+        let mut lint = Lint::new(&object.document, &mut faults);
         self.builtin
             .extend(lint_binding(binding, cluster, grants, &mut lint));
         if !faults.is_empty() {

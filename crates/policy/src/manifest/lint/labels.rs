@@ -1,6 +1,7 @@
 //! Selectors of namespaces: labels that tenants may change themselves, and labels that no
 //! known Namespace has.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use super::impersonation::{self, GROUP};
@@ -192,10 +193,7 @@ pub(crate) fn lint_unknown_namespaces(objects: &[&ManifestObject], options: &Opt
         "this{more} asks for labels of Namespaces, of which nothing tells, so {effect}: add manifests of them, or the \
          cluster to `clusters`"
     );
-    let mut lint = Lint {
-        document: &object.document,
-        faults,
-    };
+    let mut lint = Lint::new(&object.document, faults);
     lint.suspicious(&path, message);
 }
 
@@ -295,9 +293,16 @@ fn group_of_impersonation(verbs: &WildcardSet, groups: &WildcardSet, path: &Fiel
 
 fn resources(groups: &[String], resources: &[impl Display], path: &FieldPath, lint: &mut Lint<'_>) {
     each(groups, &path.field("apiGroups"), odd_group, lint);
+    // A rule may name each of few groups thousands of times.
+    let distinct: Vec<String> = groups
+        .iter()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .cloned()
+        .collect();
     let odd = |resource: &str| match resource {
         "*/*" => None,
-        resource => odd_resource(groups, resource),
+        resource => odd_resource(&distinct, resource),
     };
     each(resources, &path.field("resources"), odd, lint);
 }
@@ -305,6 +310,9 @@ fn resources(groups: &[String], resources: &[impl Display], path: &FieldPath, li
 /// Each word as it is written.
 fn each(words: &[impl Display], path: &FieldPath, odd: impl Fn(&str) -> Option<String>, lint: &mut Lint<'_>) {
     for (index, word) in words.iter().enumerate() {
+        if lint.is_full() {
+            return;
+        }
         if let Some(message) = odd(&word.to_string()) {
             lint.suspicious(&path.index(index), message);
         }

@@ -11,9 +11,14 @@ use crate::authorization::{
 use crate::engine::Validity;
 use crate::field::FieldPath;
 
-/// Rules of a role that another of its rules covers. What aggregation gathers is not checked.
+/// The most words of a role whose rules are compared with each other: each word with each.
+const MAX_COMPARED_WORDS: usize = 5_000;
+
+/// Rules of a role that another of its rules covers. What aggregation gathers is not checked, and
+/// neither is a role that is too large to be written by hand.
 pub(crate) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
-    if role.aggregation.is_some() {
+    let words: usize = role.rules.iter().map(|rule| rule.words() + 1).sum();
+    if role.aggregation.is_some() || words > MAX_COMPARED_WORDS {
         return;
     }
     for (index, rule) in role.rules.iter().enumerate() {
