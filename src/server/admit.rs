@@ -40,7 +40,7 @@ use portcullis_policy::engine::admission::{
     Chain, ChangeError, Denial, ObjectMemory, Outcome, Phase, TakenMemory,
 };
 use portcullis_policy::manifest::is_judged;
-use run::{AdmissionResult, AdmissionRun, JobStep, StepEnd};
+use run::{AdmissionResult, AdmissionRun, JobStep, ROLE_PAUSE, StepEnd};
 
 /// The largest body that a worker reads itself: some 50 µs.
 const SMALL_BYTES: usize = 64 << 10;
@@ -226,6 +226,12 @@ impl Job {
         loop {
             match step {
                 JobStep::Asks(asking) => step = self.ask(shared, *asking).await?,
+                JobStep::AwaitsRole => {
+                    tokio::time::sleep(ROLE_PAUSE).await;
+                    step = self
+                        .step_anew(shared, Chain::new(self.asked.phase), Vec::new())
+                        .await?;
+                }
                 JobStep::Done(settled) => {
                     let AdmissionResult {
                         reply,

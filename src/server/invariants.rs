@@ -1,6 +1,7 @@
 //! The running check of invariants: whether they hold of what is in force, once more after each
 //! change. It finds what no write was refused for, because no gateway answered or two writes came at
-//! once. A broken invariant is told by metric and log, and holds nothing back.
+//! once. An invariant that is broken, or of which that is not known, is told by metric and log, and holds
+//! nothing back.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::authorization::proof::{InvariantStatus, WorkLimit};
+use portcullis_policy::authorization::{AuthorizationInvariant, PolicySet};
 use portcullis_policy::engine::Deadline;
 use portcullis_policy::explain::invariants::{CheckedInvariant, checked_invariants};
 
@@ -101,12 +102,15 @@ impl InvariantCheck {
             self.clusters.insert(cluster.to_owned(), checked);
         }
         let all = self.clusters.values().flat_map(|checked| &checked.invariants);
-        let known = all.filter_map(|one| match one.status {
-            InvariantStatus::Holds => Some((one.name.as_str(), false)),
-            InvariantStatus::Broken(_) => Some((one.name.as_str(), true)),
-            InvariantStatus::Undecided(_) | InvariantStatus::Unproven(_) => None,
+        let known = all.map(|one| {
+            let holds = match one.status {
+                InvariantStatus::Holds => Some(true),
+                InvariantStatus::Broken(_) => Some(false),
+                InvariantStatus::Undecided(_) | InvariantStatus::Unproven(_) => None,
+            };
+            (one.name.as_str(), holds)
         });
-        self.metrics.broken_invariants(known);
+        self.metrics.invariants(known);
     }
 }
 
@@ -121,13 +125,16 @@ impl CheckedSet {
             parts: MAX_PARTS,
             deadline: Deadline::new(&expired),
         };
-        let invariants = match checked_invariants(set, cluster, SystemTime::now().into(), limit) {
-            Ok(invariants) => invariants,
-            Err(error) => {
-                tracing::warn!(cluster, %error, "whether invariants hold is not known");
-                Vec::new()
-            }
-        };
+        let checked = checked_invariants(set, cluster, SystemTime::now().into(), limit);
+        let invariants = checked.unwrap_or_else(|limit| {
+            let unproven = |invariant: &Arc<AuthorizationInvariant>| CheckedInvariant {
+                name: invariant.name().to_owned(),
+                enforcement: invariant.enforcement,
+                reason: invariant.forbidden.reason.clone(),
+                status: InvariantStatus::Unproven(limit),
+            };
+            set.invariants().map(unproven).collect()
+        });
         let before = before.unwrap_or_default();
         for one in &invariants {
             let earlier = before.iter().find(|earlier| earlier.name == one.name);
@@ -168,7 +175,7 @@ fn log(cluster: &str, one: &CheckedInvariant, was_known: bool) {
         }
         InvariantStatus::Holds => {}
         InvariantStatus::Undecided(_) | InvariantStatus::Unproven(_) => {
-            tracing::info!(cluster, invariant, "of an AuthorizationInvariant is {what}");
+            tracing::info!(cluster, invariant, "an AuthorizationInvariant is {what}");
         }
     }
 }

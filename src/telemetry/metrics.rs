@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{Encoder, Histogram, IntCounterVec, Registry, TextEncoder};
+use prometheus::{Encoder, Histogram, IntCounterVec, IntGaugeVec, Registry, TextEncoder};
 
 pub use counts::{
     DurationCounts, EndpointSample, MetricsSample, PolicyCounts, WebhookCounts, histogram_quantile,
@@ -266,19 +266,21 @@ impl Metrics {
         }
     }
 
-    /// For each cluster whether an invariant, by name, does not hold. Series of others end.
-    pub fn broken_invariants<'a>(&self, invariants: impl IntoIterator<Item = (&'a str, bool)>) {
+    /// For each cluster whether an invariant, by name, holds; `None` where that is not known. Series
+    /// of others end.
+    pub fn invariants<'a>(&self, invariants: impl IntoIterator<Item = (&'a str, Option<bool>)>) {
         let invariants: Vec<_> = invariants.into_iter().collect();
         let labels = self.configured.labels(invariants.iter().map(|(name, _)| *name));
-        let mut clusters: BTreeMap<&str, usize> = BTreeMap::new();
-        for (name, is_broken) in invariants {
-            *clusters.entry(labels.of(name)).or_default() += usize::from(is_broken);
+        let (mut broken, mut undecided) = (BTreeMap::new(), BTreeMap::new());
+        for (name, holds) in invariants {
+            let name = labels.of(name);
+            *undecided.entry(name).or_default() += usize::from(holds.is_none());
+            if let Some(holds) = holds {
+                *broken.entry(name).or_default() += usize::from(!holds);
+            }
         }
-        self.families.broken_invariants.reset();
-        for (name, count) in clusters {
-            let series = self.families.broken_invariants.with_label_values(&[name]);
-            series.set(gauged(count));
-        }
+        set_all(&self.families.broken_invariants, &broken);
+        set_all(&self.families.undecided_invariants, &undecided);
     }
 
     /// The recorders of each webhook behind the gateway, in the order given.
@@ -489,6 +491,14 @@ fn seconds(time: SystemTime) -> f64 {
     match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(after) => after.as_secs_f64(),
         Err(before) => -before.duration().as_secs_f64(),
+    }
+}
+
+/// Has these series and no others.
+fn set_all(family: &IntGaugeVec, counts: &BTreeMap<&str, usize>) {
+    family.reset();
+    for (name, count) in counts {
+        family.with_label_values(&[name]).set(gauged(*count));
     }
 }
 

@@ -252,14 +252,67 @@ fn an_invariant_that_is_broken_already_is_stored_with_a_warning() {
 }
 
 #[test]
-fn a_binding_to_a_role_that_nobody_knows_is_not_decided() {
+fn a_binding_to_a_role_that_is_not_known_is_refused_for_now() {
     let outcome = told(AROUND, &binding("prod-b", "unknown", "dev"), &json!({}));
-    assert!(outcome.denial.is_none());
-    let warnings: Vec<&str> = outcome.warnings.iter().collect();
+    let message = outcome.denial.unwrap().message;
     assert!(
-        warnings[0].contains("not decided: the ClusterRole `unknown`, to which"),
-        "{warnings:?}"
+        message.contains("not decided: the ClusterRole `unknown`, to which"),
+        "{message}"
     );
+    assert!(outcome.awaits_role);
+    // What it grants to the vault, or elsewhere, breaks nothing.
+    for (namespace, group) in [("prod-b", "vault"), ("dev", "dev")] {
+        let outcome = told(AROUND, &binding(namespace, "unknown", group), &json!({}));
+        assert!(outcome.denial.is_none() && !outcome.awaits_role, "{outcome:?}");
+    }
+    // A gateway that is given no RBAC at all knows of no role, ever.
+    let (invariant, _) = AROUND.split_once("---").unwrap();
+    let outcome = told(invariant, &binding("prod-b", "unknown", "dev"), &json!({}));
+    assert!(outcome.denial.is_none() && !outcome.awaits_role, "{outcome:?}");
+    let warnings: Vec<&str> = outcome.warnings.iter().collect();
+    assert!(warnings[0].contains("not decided"), "{warnings:?}");
+    let around = AROUND.replace("enforcement: Refuse", "enforcement: Warn");
+    let outcome = told(&around, &binding("prod-b", "unknown", "dev"), &json!({}));
+    assert!(outcome.denial.is_none() && !outcome.awaits_role, "{outcome:?}");
+}
+
+#[test]
+fn a_role_that_every_api_server_has_is_known() {
+    for role in ["cluster-admin", "admin"] {
+        let message = refusal(&binding("prod-b", role, "dev"), &json!({})).unwrap();
+        let broken = "AuthorizationInvariant/prod-secrets: broken by RoleBinding/prod-b/b";
+        assert!(message.starts_with(broken), "{message}");
+    }
+    assert_eq!(refusal(&binding("prod-b", "view", "dev"), &json!({})), None);
+}
+
+#[test]
+fn a_policy_that_is_taken_away_is_judged_whoever_takes_it_and_however() {
+    let deny = policy("not-ops", "ops", "nobody", "Deny");
+    let collector = json!({
+        "username": "system:serviceaccount:kube-system:generic-garbage-collector",
+        "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system"],
+    });
+    let deleted = json!({"operation": "DELETE", "oldObject": deny, "object": null});
+    // With `deletecollection` only the object has a name.
+    let of_many = reviews::with(deleted.clone(), &json!({"name": ""}));
+    // The garbage collector deletes what somebody gave an owner that is not there.
+    let collected = reviews::with(deleted.clone(), &json!({"userInfo": collector}));
+    // The finalizers of what was deleted before are taken away.
+    let mut ending = deny.clone();
+    ending["metadata"]["deletionTimestamp"] = json!("2026-11-30T00:00:00Z");
+    let ended = json!({"operation": "UPDATE", "oldObject": ending, "object": ending});
+    let ended_by_controller = reviews::with(ended.clone(), &json!({"userInfo": collector}));
+    for request in [deleted, of_many, collected, ended, ended_by_controller] {
+        let message = refusal(&deny, &request);
+        let broken = "broken by RoleBinding/prod-a/ops";
+        assert!(
+            message.as_ref().is_some_and(|message| message.contains(broken)),
+            "{message:?} for {request}"
+        );
+    }
+    let unnamed = json!({"operation": "DELETE", "name": "", "oldObject": null, "object": null});
+    assert!(refusal(&deny, &unnamed).is_some());
 }
 
 #[test]

@@ -26,8 +26,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::authorization::authorizer::Authorizer;
-use crate::authorization::rbac::bootstrap_policy;
-use crate::authorization::{Policies, PolicySet, Role, RoleKind};
+use crate::authorization::{Policies, PolicySet, RoleKind};
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
 use crate::manifest;
 use objects::CustomKinds;
@@ -90,10 +89,10 @@ impl LoadedPolicies {
     /// Lets the ClusterRoles that an API server makes by itself count as it makes them, in each set
     /// that does not have them.
     pub fn add_default_roles(&mut self) {
-        let roles = Self::default_roles();
+        let roles = manifest::default_roles();
         let sets = [&mut self.policies.shared].into_iter();
         for set in sets.chain(self.policies.clusters.values_mut()) {
-            *set = Arc::new(set.with_roles(&roles));
+            *set = Arc::new(set.with_roles(roles));
         }
     }
 
@@ -114,7 +113,7 @@ impl LoadedPolicies {
             .filter(|name| !is_known(name))
             .collect();
         if !lacking.is_empty() {
-            let defaults = Self::default_roles();
+            let defaults = manifest::default_roles();
             lacking.retain(|name| {
                 defaults
                     .iter()
@@ -122,18 +121,6 @@ impl LoadedPolicies {
             });
         }
         lacking
-    }
-
-    /// The ClusterRoles that an API server of the newest version makes by itself.
-    #[must_use]
-    pub fn default_roles() -> Vec<Arc<Role>> {
-        let source = manifest::Source {
-            file: "Kubernetes' default".to_owned(),
-            text: bootstrap_policy(Version::NEWEST).to_owned(),
-            cluster: None,
-        };
-        let (defaults, _) = manifest::load(&[source], &manifest::Options::default());
-        defaults.map_or_else(Vec::new, |defaults| defaults.policies.shared.roles().to_vec())
     }
 
     /// Whether one of the phases has a policy of this name.

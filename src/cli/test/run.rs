@@ -158,7 +158,7 @@ fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) 
 
 fn invariant(loaded: &LoadedPolicies, cluster: &str, case: &InvariantCase, now: Time) -> CaseComparison {
     let set = loaded.policies.for_cluster(cluster);
-    let set = set.with_roles(&LoadedPolicies::default_roles());
+    let set = set.with_roles(manifest::default_roles());
     let nothing = |what: &str, actual: String| {
         let difference = Difference::new(what.to_owned(), case.expect.clone(), actual);
         (vec![difference], String::new(), CaseDecision::Nothing)

@@ -25,6 +25,12 @@ use portcullis_policy::engine::admission::{
 use portcullis_policy::engine::{Deadline, Decision};
 use portcullis_policy::manifest::Surroundings;
 
+/// How long a binding waits for its role, which the same user may have written just before: until
+/// the watch of the cluster has told of it.
+const MAX_ROLE_WAIT: Duration = Duration::from_secs(3);
+/// How often it is looked for.
+pub(crate) const ROLE_PAUSE: Duration = Duration::from_millis(300);
+
 /// A review to be answered.
 pub(crate) struct AdmissionRun {
     pub(crate) received: ReviewRequest,
@@ -132,6 +138,8 @@ pub(crate) enum JobStep {
     Done(AdmissionResult),
     /// To webhooks, whose answers it needs.
     Asks(Box<PendingCalls>),
+    /// To a role that is not known, and that may be in a moment: it begins anew then.
+    AwaitsRole,
 }
 
 impl AdmissionRun {
@@ -145,9 +153,11 @@ impl AdmissionRun {
         end: StepEnd<'_>,
     ) -> Option<JobStep> {
         let span = self.received.trace.span("evaluate");
-        let progress = self.run(&mut chain, &review.request, answers, end)?;
+        let in_force = shared.state.current();
+        let progress = self.run(&in_force, &mut chain, &review.request, answers, end)?;
         drop(span);
         Some(match progress {
+            Progress::Done(outcome) if outcome.awaits_role && self.may_wait_for_role() => JobStep::AwaitsRole,
             Progress::Ask(calls) => JobStep::Asks(Box::new(PendingCalls::new(
                 chain,
                 calls,
@@ -158,8 +168,16 @@ impl AdmissionRun {
         })
     }
 
+    /// Whether there is time for what was written a moment ago to come here.
+    fn may_wait_for_role(&self) -> bool {
+        let end = self.received.deadline.min(self.since + MAX_ROLE_WAIT);
+        Instant::now() + ROLE_PAUSE < end
+    }
+
+    /// What is written is judged by what is `in_force` now, and not when the review arrived.
     fn run(
         &self,
+        in_force: &Snapshot,
         chain: &mut Chain,
         request: &Request<'_>,
         answers: Vec<WebhookAnswer>,
@@ -171,7 +189,8 @@ impl AdmissionRun {
             was_over.store(is_over, Ordering::Relaxed);
             is_over
         };
-        let surroundings = Surroundings::new(self.access(), self.policies());
+        let policies = in_force.policies.for_cluster(&self.received.caller.cluster);
+        let surroundings = Surroundings::new(policies, self.policies());
         let run = Run {
             only: self.only.as_deref(),
             deadline: Deadline {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::report::Compilation;
 use super::validated::{Content, ManifestObject};
 use super::{lint, namespace, object};
-use crate::authorization::{Enforcement, PolicySet};
+use crate::authorization::PolicySet;
 use crate::document::{Document, Node};
 use crate::engine::admission::{AdmissionSet, Operation, Request, StatusCause};
 use crate::engine::admission::{Judgement, OwnKindValidator};
@@ -111,24 +111,18 @@ impl OwnKindValidator for Surroundings<'_> {
         if let Some(object) = object.as_ref().filter(|_| is_own) {
             self.look_around(object, now, &mut faults);
         }
-        if is_own
-            || self
-                .policies
-                .invariants()
-                .any(|one| one.enforcement == Enforcement::Refuse)
-        {
+        if is_own || invariants::refuse(self.policies) {
             tell(&faults, &mut judgement);
         }
+        if !judgement.faults.is_empty() {
+            return Some(judgement);
+        }
         let content = object.as_ref().map(|object| &object.content);
-        match (content, invariants::write(request, content)) {
-            _ if !judgement.faults.is_empty() => {}
-            (_, Some(write)) if are_concerned => {
-                invariants::judge(self.policies, &write, (now, deadline), &mut judgement);
-            }
-            (Some(Content::Invariant(invariant)), _) => {
-                invariants::judge_new(self.policies, invariant, (now, deadline), &mut judgement);
-            }
-            _ => {}
+        if are_concerned {
+            let write = invariants::write(request, content);
+            invariants::judge(self.policies, write.as_ref(), (now, deadline), &mut judgement);
+        } else if let Some(Content::Invariant(invariant)) = content {
+            invariants::judge_new(self.policies, invariant, (now, deadline), &mut judgement);
         }
         Some(judgement)
     }

@@ -45,6 +45,8 @@ pub struct Outcome {
     /// What to ask webhooks in shadow mode, once the answer is on its way: they
     /// decide nothing.
     pub shadows: Vec<Call>,
+    /// It is refused for a role that is not known, and that may be in a moment.
+    pub awaits_role: bool,
 }
 
 // The warnings of a review.

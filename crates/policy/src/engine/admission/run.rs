@@ -131,4 +131,6 @@ pub struct Judgement {
     pub forbidden: Vec<String>,
     /// What it probably is not meant to do.
     pub warnings: Vec<String>,
+    /// It is refused for a role that is not known, and that may have been written a moment ago.
+    pub awaits_role: bool,
 }

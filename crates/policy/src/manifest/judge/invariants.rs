@@ -1,9 +1,13 @@
 //! Whether a write breaks an AuthorizationInvariant, or an AuthorizationInvariant is broken when it is
 //! written.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::super::default_roles::default_roles;
 use super::super::validated::Content;
 use crate::authorization::proof::{InvariantProof, InvariantStatus, UnknownRoles, WorkLimit};
-use crate::authorization::{AuthorizationInvariant, Enforcement, MASTERS, ObjectWrite, PolicySet};
+use crate::authorization::{AuthorizationInvariant, Enforcement, MASTERS, ObjectWrite, PolicySet, Role};
 use crate::engine::admission::{Judgement, Operation, Request};
 use crate::engine::{Deadline, Time, groups};
 
@@ -14,6 +18,8 @@ const RBAC_RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clu
 const CONTROLLERS: &str = "system:serviceaccounts:kube-system";
 /// The most parts into which the requests that a write affects may fall.
 const MAX_PARTS: usize = 20_000;
+/// What is said where it cannot be told what a write changes.
+const NOT_SAID: &str = "an AuthorizationInvariant is in force, and this review does not say what is written";
 
 /// Whether `request` may break an invariant of `set`.
 pub(super) fn are_concerned(set: &PolicySet, request: &Request<'_>) -> bool {
@@ -41,29 +47,54 @@ fn is_policy_write(request: &Request<'_>) -> bool {
 }
 
 /// Whoever could not be held back, or must not be: no administrator is locked out by an invariant.
+/// What takes a policy away is judged of controllers too: whoever writes an owner reference has the
+/// garbage collector delete.
 fn is_exempt(set: &PolicySet, request: &Request<'_>) -> bool {
     let user = &request.user;
     let is_member = |group: &str| user.groups.iter().any(|of| of == group);
-    is_member(MASTERS) || is_member(CONTROLLERS) || set.protects(user)
+    is_member(MASTERS)
+        || match is_member(CONTROLLERS) {
+            true => !takes_policy_away(request),
+            false => set.protects(user),
+        }
 }
 
-/// What is written, or deleted without `content`.
+/// Whether a policy is deleted, or is to be once its finalizers are gone: whoever takes the last of
+/// these away is not judged for that.
+fn takes_policy_away(request: &Request<'_>) -> bool {
+    let is_ending = || {
+        let ending = request.object?.pointer("/metadata/deletionTimestamp")?;
+        ending.as_str()
+    };
+    is_policy_write(request) && (request.operation == Operation::Delete || is_ending().is_some())
+}
+
+/// The name of the policy that is taken away. With `deletecollection`, only the object says it.
+fn deleted_name<'r>(request: &Request<'r>) -> Option<Cow<'r, str>> {
+    let name = || request.old_object?.pointer("/metadata/name")?.as_str();
+    Some(request.name.clone())
+        .filter(|name| !name.is_empty())
+        .or_else(name)
+}
+
+/// What is written with `content`, or deleted. `None` where the review does not say it.
 pub(super) fn write(request: &Request<'_>, content: Option<&Content>) -> Option<ObjectWrite> {
-    match content {
-        Some(Content::Role(role)) => Some(ObjectWrite::Role(role.clone())),
-        Some(Content::Binding(binding)) => Some(ObjectWrite::Binding(binding.clone())),
-        Some(Content::Policy(policy)) => Some(ObjectWrite::Policy(policy.clone())),
-        None if request.operation == Operation::Delete => {
-            Some(ObjectWrite::DeletedPolicy(request.name.to_string()))
-        }
+    if takes_policy_away(request) {
+        return deleted_name(request).map(|name| ObjectWrite::DeletedPolicy(name.into_owned()));
+    }
+    match content? {
+        Content::Role(role) => Some(ObjectWrite::Role(role.clone())),
+        Content::Binding(binding) => Some(ObjectWrite::Binding(binding.clone())),
+        Content::Policy(policy) => Some(ObjectWrite::Policy(policy.clone())),
         _ => None,
     }
 }
 
-/// Adds what `write` newly breaks of the invariants of `set`.
+/// Adds what `write` newly breaks of the invariants of `set`; there is none where the review does not
+/// say what is written.
 pub(super) fn judge(
     set: &PolicySet,
-    write: &ObjectWrite,
+    write: Option<&ObjectWrite>,
     (now, deadline): (Time, Deadline<'_>),
     judgement: &mut Judgement,
 ) {
@@ -71,29 +102,60 @@ pub(super) fn judge(
         parts: MAX_PARTS,
         deadline,
     };
-    let Some(after) = set.after_write(write) else {
+    let set = write.map_or(Cow::Borrowed(set), |write| with_default_roles(set, write));
+    let Some(after) = write.and_then(|write| set.after_write(write)) else {
+        if refuse(&set) {
+            judgement.forbidden.push(NOT_SAID.to_owned());
+        }
         return;
     };
-    let proof = InvariantProof::of_change(set, &after, now, limit);
+    // Without any, the gateway is given no RBAC, and nothing of this kind can be decided.
+    let knows_roles = set.bindings().next().is_some();
+    let proof = InvariantProof::of_change(&set, &after, now, limit);
     for invariant in after.invariants() {
         let status = match &proof {
             Ok(proof) => proof.status(invariant, UnknownRoles::Undecided),
             Err(error) => InvariantStatus::Unproven(*error),
         };
-        let is_refused = invariant.enforcement == Enforcement::Refuse
-            && matches!(status, InvariantStatus::Broken(_) | InvariantStatus::Unproven(_));
-        match says(invariant, &status) {
-            Some(text) if is_refused => judgement.forbidden.push(text),
-            Some(text) => judgement.warnings.push(text),
-            None => {}
+        let Some(text) = says(invariant, &status) else {
+            continue;
+        };
+        let awaits_role = knows_roles && matches!(status, InvariantStatus::Undecided(_));
+        let is_broken = matches!(status, InvariantStatus::Broken(_) | InvariantStatus::Unproven(_));
+        match invariant.enforcement {
+            Enforcement::Refuse if is_broken => judgement.forbidden.push(text),
+            Enforcement::Refuse if awaits_role => {
+                judgement.awaits_role = true;
+                judgement.forbidden.push(text);
+            }
+            Enforcement::Refuse | Enforcement::Warn => judgement.warnings.push(text),
         }
+    }
+}
+
+/// Whether an invariant of `set` refuses anything.
+pub(super) fn refuse(set: &PolicySet) -> bool {
+    let mut invariants = set.invariants();
+    invariants.any(|one| one.enforcement == Enforcement::Refuse)
+}
+
+/// The set, with the roles that every API server makes by itself where `write` binds to one of them
+/// that it does not have.
+fn with_default_roles<'s>(set: &'s PolicySet, write: &ObjectWrite) -> Cow<'s, PolicySet> {
+    let ObjectWrite::Binding(binding) = write else {
+        return Cow::Borrowed(set);
+    };
+    let has_it = |roles: &[Arc<Role>]| roles.iter().any(|role| role.key() == binding.role_key());
+    match has_it(default_roles()) && !has_it(set.roles()) {
+        true => Cow::Owned(set.with_roles(default_roles())),
+        false => Cow::Borrowed(set),
     }
 }
 
 /// Warns where `invariant`, which is being written, is broken already: it is stored all the same.
 pub(super) fn judge_new(
     set: &PolicySet,
-    invariant: &std::sync::Arc<AuthorizationInvariant>,
+    invariant: &Arc<AuthorizationInvariant>,
     (now, deadline): (Time, Deadline<'_>),
     judgement: &mut Judgement,
 ) {

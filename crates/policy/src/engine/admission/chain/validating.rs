@@ -211,6 +211,7 @@ pub(crate) fn judged(request: &Request<'_>, run: Run<'_>) -> Outcome {
     for warning in &judgement.warnings {
         outcome.warnings.push(warning);
     }
+    outcome.awaits_role = judgement.awaits_role;
     if !judgement.faults.is_empty() {
         outcome.denial = Some(invalid(request, judgement.faults));
     } else if !judgement.forbidden.is_empty() {
