@@ -16,6 +16,8 @@ mod bindings;
 mod inner;
 #[path = "memory/manifests.rs"]
 mod manifests;
+#[path = "memory/proofs.rs"]
+mod proofs;
 #[path = "memory/recordings.rs"]
 mod recordings;
 #[path = "memory/reviews.rs"]

@@ -20,6 +20,7 @@ mod assemble;
 mod authorization_invariant;
 mod authorization_policy;
 mod compile;
+mod default_roles;
 mod judge;
 mod kind;
 mod lint;
@@ -38,6 +39,7 @@ use std::sync::Arc;
 
 pub use admission::{MigratedObject, migrate};
 pub use assemble::{ChangedManifests, Manifests, Scope, assemble, assemble_changed, scope};
+pub use default_roles::default_roles;
 pub use judge::{Surroundings, is_judged};
 pub use kind::{KINDS, KnownKind};
 pub use lint::{built_in_resource, built_in_resources, is_never_asked_about, kind_of, odd_request};

@@ -11,6 +11,7 @@
 mod difference;
 mod group_set;
 mod invariant;
+mod limit;
 mod pieces;
 mod region;
 mod rules;
@@ -22,7 +23,8 @@ mod words;
 pub use difference::{Answer, Change, changed_reasons, difference};
 pub use group_set::GroupSet;
 pub use invariant::{Breach, InvariantProof, InvariantStatus, MAX_BREACHES, UnknownRoles};
-pub use region::{Outcomes, ProofLimitError, Region, Side, WorkLimit};
+pub use limit::{ProofLimitError, WorkLimit};
+pub use region::{Outcomes, Region, Side};
 pub use selector_set::SelectorSet;
 pub use text_set::{Patterns, TextSet};
 pub use words::request_in_words;

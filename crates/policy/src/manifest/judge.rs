@@ -10,11 +10,14 @@ use super::{lint, namespace, object};
 use crate::authorization::PolicySet;
 use crate::document::{Document, Node};
 use crate::engine::admission::{AdmissionSet, Operation, Request, StatusCause};
-use crate::engine::admission::{Judgement, OwnKindValidator};
+use crate::engine::admission::{Judgement, OwnKindValidator, Run};
 use crate::engine::{Deadline, Time, groups};
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
 
 mod invariants;
+
+/// What an object takes at most while it is read, in bytes a byte of its text.
+const READ_BYTES: usize = 50;
 
 /// The resources that are judged.
 const RESOURCES: [&str; 3] = [
@@ -93,7 +96,8 @@ impl<'s> Surroundings<'s> {
 }
 
 impl OwnKindValidator for Surroundings<'_> {
-    fn judge(&self, request: &Request<'_>, now: Time, deadline: Deadline<'_>) -> Option<Judgement> {
+    fn judge(&self, request: &Request<'_>, run: Run<'_>) -> Option<Judgement> {
+        let (now, deadline) = (run.now, run.deadline);
         let is_own = is_judged(request);
         let are_concerned = invariants::are_concerned(self.policies, request);
         if !is_own && !are_concerned {
@@ -102,6 +106,12 @@ impl OwnKindValidator for Surroundings<'_> {
         let mut judgement = Judgement::default();
         // A proof takes longer than may be tried where others wait.
         if are_concerned && deadline.end_attempt() {
+            return Some(judgement);
+        }
+        let text = request.object.map_or("", |object| object.raw());
+        let taken = run.memory.map(|memory| memory.take(text.len() * READ_BYTES));
+        if matches!(taken, Some(None)) {
+            judgement.lacks_memory = true;
             return Some(judgement);
         }
         let mut faults = Faults::new();

@@ -95,7 +95,10 @@ struct LintContext<'o> {
 
 impl LintContext<'_> {
     fn lint(&self, object: &ManifestObject, faults: &mut Faults) {
-        faults.extend(object.warnings.get_or_init(|| alone(object)).iter().cloned());
+        // What nobody sees is not looked for, nor kept with its object.
+        if !faults.is_full() {
+            faults.extend(object.warnings.get_or_init(|| alone(object)).iter().cloned());
+        }
         let mut lint = Lint::new(&object.document, faults);
         let cluster = object.cluster.as_deref();
         match &object.content {

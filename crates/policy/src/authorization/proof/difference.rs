@@ -3,8 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::limit::{ProofLimitError, WorkLimit};
 use super::pieces::{DecidingRule, Pieces, granted};
-use super::region::{Outcomes, ProofLimitError, Region, WorkLimit};
+use super::region::{Outcomes, Region};
 use crate::authorization::index::BoundRole;
 use crate::authorization::{Binding, Effect, PolicySet};
 use crate::engine::{Attributes, Cause, Decision, Time, Validity};
@@ -287,13 +288,14 @@ impl Changed {
         let (old, new) = (o.set(), n.set());
         let (removed, added) = changed_bindings(old, new);
         let granted = |pieces: &Pieces<'_>, bindings: &[&BoundRole]| {
-            let within = within.iter();
-            within
-                .flat_map(|within| pieces.granting(bindings.iter().copied(), within))
-                .collect()
+            let mut regions = Vec::new();
+            for within in within {
+                regions.extend(pieces.granting(bindings.iter().copied(), within)?);
+            }
+            Ok(regions)
         };
-        changed.removed_allows = granted(o, &removed);
-        changed.added_allows = granted(n, &added);
+        changed.removed_allows = granted(o, &removed)?;
+        changed.added_allows = granted(n, &added)?;
         let roles: HashSet<(&str, &str)> = old
             .roles()
             .iter()

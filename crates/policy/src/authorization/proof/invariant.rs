@@ -1,8 +1,9 @@
 //! Whether what an AuthorizationInvariant forbids is allowed to anybody.
 
 use super::difference::{Changed, changed_bindings};
+use super::limit::{ProofLimitError, WorkLimit};
 use super::pieces::{Pieces, granted};
-use super::region::{ProofLimitError, Region, WorkLimit};
+use super::region::Region;
 use crate::authorization::index::BoundRole;
 use crate::authorization::{AuthorizationInvariant, PolicySet};
 use crate::engine::{Attributes, Cause, Decision, Time, Validity};
@@ -216,11 +217,11 @@ impl<'s> InvariantProof<'s> {
         let at = region.period.not_before.unwrap_or(self.now);
         region.period.not_before = region.period.not_before.filter(|start| *start > self.now);
         let found = region.candidates().into_iter().find_map(|attributes| {
-            let was_allowed = self
-                .old
-                .as_ref()
-                .is_some_and(|old| old.set().authorize(&attributes, at).decision == Decision::Allow);
-            let authorization = self.new.set().authorize(&attributes, at);
+            let decide =
+                |set: &'s PolicySet| set.authorize_observed(&attributes, at, self.limit.deadline, &mut ());
+            let old = self.old.as_ref().map(|old| decide(old.set()).decision);
+            let was_allowed = old == Some(Decision::Allow);
+            let authorization = decide(self.new.set());
             let is_allowed = authorization.decision == Decision::Allow && !was_allowed;
             let cause = authorization.cause.map(Cause::into_owned);
             is_allowed.then_some((attributes, cause))

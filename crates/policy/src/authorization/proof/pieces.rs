@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::group_set::GroupSet;
-use super::region::{ProofLimitError, Region, Side, WorkLimit};
-use super::rules::{PolicyRegions, RuleRegion, never_denied, never_denied_callers, of_role};
+use super::limit::{ProofLimitError, RegionRoom, WorkLimit};
+use super::region::{Region, Side};
+use super::rules::{PolicyRegions, RuleRegion, has_word, never_denied, never_denied_callers, of_role};
 use super::text_set::{Patterns, TextSet};
 use crate::authorization::index::BoundRole;
 use crate::authorization::matching::{ResourcePattern, Wildcard};
@@ -24,8 +26,6 @@ pub(crate) struct Pieces<'s> {
     set: &'s PolicySet,
     never_denied: Vec<Region>,
     policies: Vec<PolicyPieces<'s>>,
-    /// What each rule of a role allows to everybody.
-    roles: HashMap<*const Role, Vec<RuleRegion>>,
     limit: WorkLimit<'s>,
 }
 
@@ -40,7 +40,8 @@ pub(crate) struct DecidingRule<'s> {
 pub(crate) struct PolicyPieces<'s> {
     set: &'s PolicySet,
     pub(crate) policy: &'s AuthorizationPolicy,
-    regions: OnceCell<PolicyRegions>,
+    limit: WorkLimit<'s>,
+    regions: OnceCell<Result<PolicyRegions, ProofLimitError>>,
 }
 
 // === impl Pieces ===
@@ -50,17 +51,12 @@ impl<'s> Pieces<'s> {
         let enforced = set
             .authorization_policies()
             .filter(|policy| policy.mode == Mode::Enforce);
-        let mut roles = HashMap::new();
-        for bound in set.bindings.iter() {
-            if let Some(role) = &bound.role {
-                roles.entry(Arc::as_ptr(role)).or_insert_with(|| of_role(role));
-            }
-        }
         limit.in_time()?;
         Ok(Self {
             never_denied: never_denied(set.never_deny()),
-            policies: enforced.map(|policy| PolicyPieces::new(set, policy)).collect(),
-            roles,
+            policies: enforced
+                .map(|policy| PolicyPieces::new(set, policy, limit))
+                .collect(),
             set,
             limit,
         })
@@ -81,11 +77,12 @@ impl<'s> Pieces<'s> {
         let mut different = Vec::new();
         for own in &self.policies {
             self.limit.in_time()?;
-            let same = known.get(own.policy.name.as_str()).filter(|other| {
-                let is_same_object = have_same_namespaces && std::ptr::eq(own.policy, other.policy);
-                is_same_object || own.says_the_same_as(other)
-            });
-            if same.is_none() || own.policy.effect.refuses() && !is_same_protection {
+            let is_same = match known.get(own.policy.name.as_str()) {
+                Some(other) if have_same_namespaces && std::ptr::eq(own.policy, other.policy) => true,
+                Some(other) => own.says_the_same_as(other)?,
+                None => false,
+            };
+            if !is_same || own.policy.effect.refuses() && !is_same_protection {
                 different.push(own);
             }
         }
@@ -96,13 +93,18 @@ impl<'s> Pieces<'s> {
     /// Limits, bindings, Allows.
     pub(crate) fn in_order(&self, within: &Region) -> Result<Vec<DecidingRule<'s>>, ProofLimitError> {
         let mut rules = self.policy_rules(true, within)?;
+        let mut roles: HashMap<*const Role, Vec<RuleRegion>> = HashMap::new();
+        let mut room = self.limit.room();
         for BoundRole { binding, role } in self.set.bindings.iter() {
             self.limit.in_time()?;
-            let own = role.as_ref().and_then(|role| self.roles.get(&Arc::as_ptr(role)));
-            for RuleRegion { rule, requests } in own.into_iter().flatten() {
-                if !is_in_reach(binding, within) || !requests.meets(within) {
-                    continue;
-                }
+            let Some(role) = role.as_ref().filter(|_| is_in_reach(binding, within)) else {
+                continue;
+            };
+            let own = match roles.entry(Arc::as_ptr(role)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(unknown) => unknown.insert(of_role(role, within, &mut room)?),
+            };
+            for RuleRegion { rule, requests } in own {
                 let mut regions = granted(binding, requests);
                 regions.retain(|region| region.meets(within));
                 rules.push(DecidingRule {
@@ -128,7 +130,7 @@ impl<'s> Pieces<'s> {
         let policies = self.policies.iter();
         for pieces in policies.filter(|one| one.policy.effect.refuses() == refuse) {
             self.limit.in_time()?;
-            for (rule, regions) in pieces.rules_within(within, self.limit)? {
+            for (rule, regions) in pieces.rules_within(within, &mut self.limit.room())? {
                 rules.push(DecidingRule {
                     decision: pieces.policy.effect.decision(),
                     cause: Cause {
@@ -154,10 +156,11 @@ impl<'s> Pieces<'s> {
         within: &Region,
         regions: &mut Vec<Region>,
     ) -> Result<(), ProofLimitError> {
+        let mut room = self.limit.room();
         let policies = self.policies.iter();
         for policy in policies.filter(|one| one.policy.effect.refuses() == refuse) {
             self.limit.in_time()?;
-            policy.add_within(within, self.limit, regions)?;
+            policy.add_within(within, regions, &mut room)?;
         }
         Ok(())
     }
@@ -167,32 +170,40 @@ impl<'s> Pieces<'s> {
     /// # Errors
     /// The limit is reached.
     pub(crate) fn allowing(&self, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
-        let mut regions = self.granting(self.set.bindings.iter(), within);
+        let mut regions = self.granting(self.set.bindings.iter(), within)?;
         self.add_policies(false, within, &mut regions)?;
         Ok(regions)
     }
 
     /// What `bindings` allow of `within`.
+    ///
+    /// # Errors
+    /// The limit is reached.
     pub(crate) fn granting<'b>(
         &self,
         bindings: impl Iterator<Item = &'b BoundRole>,
         within: &Region,
-    ) -> Vec<Region> {
-        let mut regions = Vec::new();
+    ) -> Result<Vec<Region>, ProofLimitError> {
+        let (mut regions, mut room) = (Vec::new(), self.limit.room());
         // Users of equal grants are one region.
-        let mut users: BTreeMap<(usize, &str), Patterns> = BTreeMap::new();
-        let mut rules: Vec<&Region> = Vec::new();
+        let mut users: BTreeMap<((usize, usize), &str), Patterns> = BTreeMap::new();
+        let (mut rules, mut rules_room) = (Vec::new(), self.limit.room());
         let mut meeting: HashMap<*const Role, (usize, usize)> = HashMap::new();
         for BoundRole { binding, role } in bindings {
-            let Some(role) = role else { continue };
-            let (first, end) = *meeting.entry(Arc::as_ptr(role)).or_insert_with(|| {
-                let first = rules.len();
-                let own = self.roles.get(&Arc::as_ptr(role)).into_iter().flatten();
-                let own = own.map(|rule| &rule.requests);
-                rules.extend(own.filter(|rule| rule.meets(within)));
-                (first, rules.len())
-            });
-            if first == end || !is_in_reach(binding, within) {
+            let Some(role) = role.as_ref().filter(|_| is_in_reach(binding, within)) else {
+                continue;
+            };
+            let (first, end) = match meeting.entry(Arc::as_ptr(role)) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(unknown) => {
+                    self.limit.in_time()?;
+                    let first = rules.len();
+                    rules.extend(of_role(role, within, &mut rules_room)?);
+                    *unknown.insert((first, rules.len()))
+                }
+            };
+            let own = || rules.get(first..end).into_iter().flatten();
+            if first == end {
                 continue;
             }
             for subject in &binding.subjects {
@@ -205,28 +216,32 @@ impl<'s> Pieces<'s> {
                             all: Patterns::exact([&*name]),
                             none: Patterns::default(),
                         };
-                        let rules = rules.get(first..end).into_iter().flatten();
-                        let of_group = rules
-                            .filter_map(|rule| in_namespace(rule, &binding.namespace)?.with_groups(&group));
-                        regions.extend(of_group.filter(|region| region.meets(within)));
+                        for RuleRegion { requests, .. } in own() {
+                            let of_group = in_namespace(requests, &binding.namespace)
+                                .and_then(|requests| requests.with_groups(&group))
+                                .filter(|region| region.meets(within));
+                            add(&mut regions, of_group, &mut room)?;
+                        }
                     }
                     SubjectKind::User | SubjectKind::ServiceAccount
                         if within.side(Side::User).contains(&name) =>
                     {
-                        for rule in first..end {
-                            let users = users.entry((rule, &binding.namespace)).or_default();
-                            users.exact.insert((*name).into());
-                        }
+                        let users = users.entry(((first, end), &binding.namespace)).or_default();
+                        users.exact.insert((*name).into());
                     }
                     SubjectKind::User | SubjectKind::ServiceAccount => {}
                 }
             }
         }
-        for ((rule, namespace), users) in users {
-            let rule = rules.get(rule).and_then(|rule| in_namespace(rule, namespace));
-            regions.extend(rule.and_then(|rule| rule.with(Side::User, &TextSet::of(users))));
+        for (((first, end), namespace), users) in users {
+            let users = TextSet::of(users);
+            for RuleRegion { requests, .. } in rules.get(first..end).into_iter().flatten() {
+                let of_users =
+                    in_namespace(requests, namespace).and_then(|requests| requests.with(Side::User, &users));
+                add(&mut regions, of_users, &mut room)?;
+            }
         }
-        regions
+        Ok(regions)
     }
 
     /// What is denied of `within`.
@@ -246,9 +261,9 @@ impl<'s> Pieces<'s> {
         policy: &PolicyPieces<'_>,
         within: &[Region],
     ) -> Result<Vec<Region>, ProofLimitError> {
-        let mut regions = Vec::new();
+        let (mut regions, mut room) = (Vec::new(), self.limit.room());
         for within in within {
-            policy.add_within(within, self.limit, &mut regions)?;
+            policy.add_within(within, &mut regions, &mut room)?;
         }
         match policy.policy.effect.refuses() {
             false => Ok(regions),
@@ -262,15 +277,15 @@ impl<'s> Pieces<'s> {
         &self,
         invariant: &AuthorizationInvariant,
     ) -> Result<Vec<Region>, ProofLimitError> {
-        let rules = PolicyPieces::new(self.set, &invariant.forbidden);
+        let rules = PolicyPieces::new(self.set, &invariant.forbidden, self.limit);
         let masters = GroupSet {
             all: Patterns::exact([MASTERS]),
             none: Patterns::default(),
         };
         let mut outside = never_denied_callers(self.set.never_deny());
-        let mut regions = Vec::new();
+        let (mut regions, mut room) = (Vec::new(), self.limit.room());
         for all in [false, true].into_iter().flat_map(Region::of_each_caller) {
-            rules.add_within(&all, self.limit, &mut regions)?;
+            rules.add_within(&all, &mut regions, &mut room)?;
             outside.extend(all.with_groups(&masters));
         }
         let outside: Vec<&Region> = outside.iter().collect();
@@ -332,17 +347,20 @@ fn in_namespace(rule: &Region, namespace: &str) -> Option<Region> {
 // === impl PolicyPieces ===
 
 impl<'s> PolicyPieces<'s> {
-    const fn new(set: &'s PolicySet, policy: &'s AuthorizationPolicy) -> Self {
+    const fn new(set: &'s PolicySet, policy: &'s AuthorizationPolicy, limit: WorkLimit<'s>) -> Self {
         Self {
             set,
             policy,
+            limit,
             regions: OnceCell::new(),
         }
     }
 
-    fn regions(&self) -> &PolicyRegions {
-        self.regions
-            .get_or_init(|| PolicyRegions::new(self.set, self.policy))
+    fn regions(&self) -> Result<&PolicyRegions, ProofLimitError> {
+        let made = self
+            .regions
+            .get_or_init(|| PolicyRegions::new(self.set, self.policy, self.limit));
+        made.as_ref().map_err(|error| *error)
     }
 
     /// Whether the words of a rule may meet those of `within`: seen without making what the policy says.
@@ -354,10 +372,7 @@ impl<'s> PolicyPieces<'s> {
         let [verbs, groups, resources] =
             [Side::Verb, Side::ApiGroup, Side::Resource].map(|side| within.side(side));
         let is_requested = |texts: &TextSet| effect == Effect::Deny && texts.contains(WildcardSet::ALL);
-        let has_word = |texts: &TextSet, words: &WildcardSet| {
-            let mut words = words.as_slice().iter();
-            is_requested(texts) || words.any(|word| word == WildcardSet::ALL || texts.contains(word))
-        };
+        let has_word = |texts: &TextSet, words: &WildcardSet| is_requested(texts) || has_word(texts, words);
         let has_resource = |pattern: &ResourcePattern| match pattern {
             ResourcePattern::Everything | ResourcePattern::Subresource(Wildcard::Any, _) => true,
             ResourcePattern::Resource(name) | ResourcePattern::Subresource(Wildcard::Named(name), _) => {
@@ -375,19 +390,17 @@ impl<'s> PolicyPieces<'s> {
         }
     }
 
-    fn says_the_same_as(&self, other: &PolicyPieces<'_>) -> bool {
-        self.policy.effect == other.policy.effect && self.regions() == other.regions()
+    fn says_the_same_as(&self, other: &PolicyPieces<'_>) -> Result<bool, ProofLimitError> {
+        Ok(self.policy.effect == other.policy.effect && self.regions()? == other.regions()?)
     }
 
     fn add_within(
         &self,
         within: &Region,
-        limit: WorkLimit<'_>,
         regions: &mut Vec<Region>,
+        room: &mut RegionRoom<'_>,
     ) -> Result<(), ProofLimitError> {
-        for (_, of_rule) in self.rules_within(within, limit)? {
-            regions.extend(of_rule);
-        }
+        regions.extend(self.rules_within(within, room)?.into_values().flatten());
         Ok(())
     }
 
@@ -395,7 +408,7 @@ impl<'s> PolicyPieces<'s> {
     fn rules_within(
         &self,
         within: &Region,
-        limit: WorkLimit<'_>,
+        room: &mut RegionRoom<'_>,
     ) -> Result<BTreeMap<Option<usize>, Vec<Region>>, ProofLimitError> {
         let mut rules = BTreeMap::<Option<usize>, Vec<Region>>::new();
         if !self.may_meet(within) {
@@ -405,20 +418,37 @@ impl<'s> PolicyPieces<'s> {
             rules: own,
             callers,
             held,
-        } = self.regions();
+        } = self.regions()?;
         let held: Vec<&Region> = held.iter().filter(|held| held.meets(within)).collect();
         for RuleRegion { rule, requests } in own.iter().filter(|own| own.requests.meets(within)) {
-            let of_callers = callers.iter().filter_map(|caller| requests.by(caller));
-            let of_callers = of_callers.filter(|region| region.meets(within));
             let of_rule = rules.entry(*rule).or_default();
-            if held.is_empty() {
-                of_rule.extend(of_callers);
-                continue;
-            }
-            for region in of_callers.filter_map(|region| region.intersection(within)) {
-                of_rule.extend(region.without(&held, limit)?);
+            for caller in callers {
+                let of_caller = requests.by(caller).filter(|region| region.meets(within));
+                if held.is_empty() {
+                    add(of_rule, of_caller, room)?;
+                    continue;
+                }
+                let of_caller = of_caller.and_then(|region| region.intersection(within));
+                if let Some(region) = of_caller {
+                    for left in region.without(&held, self.limit)? {
+                        add(of_rule, Some(left), room)?;
+                    }
+                }
             }
         }
         Ok(rules)
     }
+}
+
+/// Adds `region`, if there is one and room for it.
+fn add(
+    regions: &mut Vec<Region>,
+    region: Option<Region>,
+    room: &mut RegionRoom<'_>,
+) -> Result<(), ProofLimitError> {
+    if let Some(region) = region {
+        room.take(region.weight())?;
+        regions.push(region);
+    }
+    Ok(())
 }

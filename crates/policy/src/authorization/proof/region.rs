@@ -4,9 +4,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::group_set::{GroupSet, SERVICE_ACCOUNT};
+use super::limit::{ProofLimitError, WorkLimit};
 use super::selector_set::SelectorSet;
 use super::text_set::{Patterns, TextSet};
-use crate::engine::{Deadline, Validity};
+use crate::engine::Validity;
+
+/// As many texts take about as much memory as a region without any.
+const TEXTS_OF_A_REGION: usize = 64;
 
 /// A set of requests, and when they are made.
 ///
@@ -18,7 +22,8 @@ pub struct Region {
     pub is_path: bool,
     /// By service accounts, and not by other users.
     pub is_service_account: bool,
-    pub(crate) texts: [TextSet; Side::COUNT],
+    /// Shared with the regions that it was made of: a side may hold as many texts as an object has.
+    texts: [Arc<TextSet>; Side::COUNT],
     pub(crate) groups: GroupSet,
     pub(crate) selectors: SelectorSet,
     pub(crate) conditions: Vec<(Arc<str>, Outcomes)>,
@@ -57,26 +62,6 @@ pub struct Outcomes {
     pub errors: bool,
 }
 
-/// How far regions are worked out.
-#[derive(Clone, Copy)]
-pub struct WorkLimit<'d> {
-    /// The most parts into which one region may fall.
-    pub parts: usize,
-    /// When to give up.
-    pub deadline: Deadline<'d>,
-}
-
-/// A statement about all requests was not worked out: nothing may be assumed of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ProofLimitError {
-    /// More parts than [`WorkLimit::parts`].
-    #[error("the requests concerned fall into too many parts to be listed: compare fewer changes at once")]
-    Parts,
-    /// The deadline has passed.
-    #[error("the time for the answer has passed: compare fewer changes at once")]
-    Deadline,
-}
-
 // === impl Side ===
 
 impl Side {
@@ -93,29 +78,17 @@ impl Side {
     ];
 }
 
-// === impl WorkLimit ===
-
-impl WorkLimit<'_> {
-    /// # Errors
-    /// The deadline has passed.
-    pub(crate) fn in_time(self) -> Result<(), ProofLimitError> {
-        match (self.deadline.expired)() {
-            true => Err(ProofLimitError::Deadline),
-            false => Ok(()),
-        }
-    }
-}
-
 // === impl Region ===
 
 impl Region {
     /// All requests of one sort.
     #[must_use]
     pub fn all(is_path: bool, is_service_account: bool) -> Self {
+        let every_text = Arc::new(TextSet::all());
         let mut all = Self {
             is_path,
             is_service_account,
-            texts: std::array::from_fn(|_| TextSet::all()),
+            texts: std::array::from_fn(|_| Arc::clone(&every_text)),
             groups: GroupSet::default(),
             selectors: SelectorSet::default(),
             conditions: Vec::new(),
@@ -186,7 +159,7 @@ impl Region {
         self.period
     }
 
-    pub(crate) fn set(&mut self, side: Side, texts: TextSet) {
+    pub(crate) fn set(&mut self, side: Side, texts: impl Into<Arc<TextSet>>) {
         let [
             api_group,
             resource,
@@ -206,7 +179,17 @@ impl Region {
             Side::Name => name,
             Side::Path => path,
             Side::User => user,
-        } = texts;
+        } = texts.into();
+    }
+
+    /// About how many regions with few texts would take its memory.
+    pub(crate) fn weight(&self) -> usize {
+        let sides = self
+            .texts
+            .iter()
+            .map(|texts| texts.within().len() + texts.except().len());
+        let groups = self.groups.all.len() + self.groups.none.len();
+        1 + (sides.sum::<usize>() + groups) / TEXTS_OF_A_REGION
     }
 
     /// The part of it with one of `texts` on a side; `None` where there is none.
@@ -315,7 +298,8 @@ impl Region {
         left
     }
 
-    /// What none of `others` holds. `step` hears how many parts there are, and may end it.
+    /// What none of `others` holds. `step` hears how many parts there are, large ones as several, and may
+    /// end it.
     ///
     /// Who asks comes last: on one place of all other sides, whom others hold is a list of names
     /// and groups, and what it leaves is one part, where to begin with groups would double the
@@ -327,9 +311,11 @@ impl Region {
             return Ok(left);
         }
         let mut open = vec![(self.clone(), meeting, 0)];
+        let mut weight = 0;
         while let Some((region, others, done)) = open.pop() {
-            step(left.len())?;
+            step(weight)?;
             if others.is_empty() {
+                weight += region.weight();
                 left.push(region);
                 continue;
             }
@@ -350,7 +336,7 @@ impl Region {
                 }
             }
         }
-        step(left.len())?;
+        step(weight)?;
         Ok(left)
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::group_set::GroupSet;
+use super::limit::{ProofLimitError, RegionRoom, WorkLimit};
 use super::region::{Outcomes, Region, Side};
 use super::selector_set::SelectorSet;
 use super::text_set::{Patterns, TextSet};
@@ -39,7 +40,17 @@ pub(crate) struct PolicyRegions {
 // === impl PolicyRegions ===
 
 impl PolicyRegions {
-    pub(crate) fn new(set: &PolicySet, policy: &AuthorizationPolicy) -> Self {
+    /// # Errors
+    /// The limit is reached.
+    pub(crate) fn new(
+        set: &PolicySet,
+        policy: &AuthorizationPolicy,
+        limit: WorkLimit<'_>,
+    ) -> Result<Self, ProofLimitError> {
+        let mut of_rules = policy.resource_rules.iter();
+        if of_rules.any(|rule| rule.resources.len() > limit.parts) {
+            return Err(ProofLimitError::Parts);
+        }
         let effect = policy.effect;
         let resources = policy.resource_rules.iter();
         let resources = resources.map(|rule| of_resource_rule(set, effect, rule));
@@ -57,24 +68,27 @@ impl PolicyRegions {
             }
             Effect::Limit => (vec![(None, limited(policy))], of_rules.flatten().collect()),
         };
-        let mut rules = Vec::new();
+        let conditions = policy.conditions.iter();
+        let conditions: Vec<Arc<str>> = conditions
+            .map(|condition| condition.expression().trim().into())
+            .collect();
+        let with_condition =
+            |region: Region, expression: &Arc<str>| region.with_condition(expression, outcomes);
+        let (mut rules, mut room) = (Vec::new(), limit.room());
         for (rule, regions) in said {
-            let during = regions.iter().filter_map(|region| region.during(policy.validity));
-            rules.extend(during.map(|requests| RuleRegion { rule, requests }));
+            for region in regions {
+                let requests = region.during(policy.validity);
+                let requests = requests.and_then(|region| conditions.iter().try_fold(region, with_condition));
+                let Some(requests) = requests else { continue };
+                room.take(requests.weight())?;
+                rules.push(RuleRegion { rule, requests });
+            }
         }
-        for condition in &policy.conditions {
-            let expression: Arc<str> = condition.expression().trim().into();
-            let with = rules.into_iter().filter_map(|RuleRegion { rule, requests }| {
-                let requests = requests.with_condition(&expression, outcomes)?;
-                Some(RuleRegion { rule, requests })
-            });
-            rules = with.collect();
-        }
-        Self {
-            callers: callers(policy),
+        Ok(Self {
+            callers: callers(policy, limit)?,
             rules,
             held,
-        }
+        })
     }
 }
 
@@ -85,29 +99,46 @@ fn limited(policy: &AuthorizationPolicy) -> Vec<Region> {
     sorts.flat_map(Region::of_each_caller).collect()
 }
 
-/// What each rule of a role allows to everybody.
-pub(crate) fn of_role(role: &Role) -> Vec<RuleRegion> {
-    let of = |(rule, own)| {
-        let regions = of_role_rule(own).into_iter();
-        regions.map(move |requests| RuleRegion {
-            rule: Some(rule),
-            requests,
-        })
-    };
-    role.rules.iter().enumerate().flat_map(of).collect()
+/// What each rule of a role allows to callers as those of `within`, where it meets that.
+///
+/// # Errors
+/// The limit is reached.
+pub(crate) fn of_role(
+    role: &Role,
+    within: &Region,
+    room: &mut RegionRoom<'_>,
+) -> Result<Vec<RuleRegion>, ProofLimitError> {
+    let mut rules = Vec::new();
+    for (rule, own) in role.rules.iter().enumerate() {
+        for requests in of_role_rule(own, within) {
+            if requests.meets(within) {
+                room.take(requests.weight())?;
+                rules.push(RuleRegion {
+                    rule: Some(rule),
+                    requests,
+                });
+            }
+        }
+    }
+    Ok(rules)
 }
 
 /// Whom a policy is about: on all other sides, everything.
-fn callers(policy: &AuthorizationPolicy) -> Vec<Region> {
+fn callers(policy: &AuthorizationPolicy, limit: WorkLimit<'_>) -> Result<Vec<Region>, ProofLimitError> {
+    let (mut callers, mut room) = (Vec::new(), limit.room());
     let Some((users, groups)) = excluded(&policy.exclude_subjects) else {
-        return Vec::new();
+        return Ok(callers);
     };
     let all = Region::of_each_caller(false);
-    let of = |subject: &Subject| all.each_ref().map(|all| of_subject(all, subject));
-    let of_subjects = policy.subjects.iter().flat_map(of).flatten();
-    of_subjects
-        .filter_map(|region| region.with(Side::User, &users)?.with_groups(&groups))
-        .collect()
+    for subject in &policy.subjects {
+        let of_subject = all.each_ref().map(|all| of_subject(all, subject));
+        let of_subject = of_subject.into_iter().flatten();
+        for region in of_subject.filter_map(|region| region.with(Side::User, &users)?.with_groups(&groups)) {
+            room.take(region.weight())?;
+            callers.push(region);
+        }
+    }
+    Ok(callers)
 }
 
 /// Users and groups that are none of `subjects`; `None` where all are.
@@ -188,29 +219,40 @@ pub(crate) fn never_denied_callers(never: &NeverDeny) -> Vec<Region> {
 
 // Rules.
 
-fn of_role_rule(rule: &Rule) -> Vec<Region> {
-    let mut regions = Vec::new();
-    for all in Region::of_each_caller(false) {
-        let named = match rule.resource_names.is_empty() {
-            true => TextSet::all(),
-            false => TextSet::exact(rule.resource_names.iter().map(String::as_str)),
-        };
-        let Some(rest) = with_words(&all, Effect::Allow, &rule.verbs, Some(&rule.api_groups))
-            .and_then(|all| all.with(Side::Name, &named))
-        else {
-            continue;
-        };
-        regions.extend(
-            role_resources(&rule.resources)
-                .into_iter()
-                .filter_map(|resources| with_resources(&rest, &resources)),
-        );
+/// What a rule of a role says to callers as those of `within`: nothing where its words surely do not
+/// meet those.
+fn of_role_rule(rule: &Rule, within: &Region) -> Vec<Region> {
+    let all = Region::all(within.is_path, within.is_service_account);
+    // Most rules are seen not to by a few words.
+    if !has_word(within.side(Side::Verb), &rule.verbs) {
+        return Vec::new();
     }
-    for all in Region::of_each_caller(true) {
+    if within.is_path {
         let rest = with_words(&all, Effect::Allow, &rule.verbs, None);
-        regions.extend(rest.and_then(|rest| rest.with(Side::Path, &paths(&rule.non_resource_urls))));
+        let regions = rest.and_then(|rest| rest.with(Side::Path, &paths(&rule.non_resource_urls)));
+        return regions.into_iter().collect();
     }
-    regions
+    if !has_word(within.side(Side::ApiGroup), &rule.api_groups) {
+        return Vec::new();
+    }
+    let named = match rule.resource_names.is_empty() {
+        true => TextSet::all(),
+        false => TextSet::exact(rule.resource_names.iter().map(String::as_str)),
+    };
+    let rest = with_words(&all, Effect::Allow, &rule.verbs, Some(&rule.api_groups))
+        .and_then(|all| all.with(Side::Name, &named))
+        .filter(|rest| rest.meets(within));
+    let Some(rest) = rest else { return Vec::new() };
+    role_resources(&rule.resources, within)
+        .into_iter()
+        .filter_map(|resources| with_resources(&rest, &resources))
+        .collect()
+}
+
+/// Whether one of `words` is among `texts`.
+pub(crate) fn has_word(texts: &TextSet, words: &WildcardSet) -> bool {
+    let mut words = words.as_slice().iter();
+    words.any(|word| word == WildcardSet::ALL || texts.contains(word))
 }
 
 fn with_words(
@@ -253,15 +295,19 @@ fn with_resources(region: &Region, (resources, subresources): &Resources) -> Opt
         .with(Side::Subresource, subresources)
 }
 
-/// Those of RBAC: `*`, `pods`, `pods/log`, `*/scale`.
-fn role_resources(written: &WildcardSet) -> Vec<Resources> {
+/// Those of RBAC that meet `within`: `*`, `pods`, `pods/log`, `*/scale`.
+fn role_resources(written: &WildcardSet, within: &Region) -> Vec<Resources> {
+    let [asked, asked_subresources] = [Side::Resource, Side::Subresource].map(|side| within.side(side));
     if written.is_all() {
         return vec![(TextSet::all(), TextSet::all())];
     }
     let mut by_subresource: BTreeMap<&str, Patterns> = BTreeMap::new();
     for word in written.as_slice() {
         let (resource, subresource) = word.split_once('/').unwrap_or((word, ""));
-        if subresource.is_empty() && word.contains('/') {
+        let is_none = subresource.is_empty() && word.contains('/');
+        let is_asked =
+            asked_subresources.contains(subresource) && (resource == "*" || asked.contains(resource));
+        if is_none || !is_asked {
             continue;
         }
         let resources = by_subresource.entry(subresource).or_default();

@@ -51,7 +51,13 @@ impl Patterns {
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.exact.is_empty() && self.prefixes.is_empty()
+        self.len() == 0
+    }
+
+    /// How many texts and prefixes these are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.exact.len() + self.prefixes.len()
     }
 
     /// Whether `text` is one of them.

@@ -116,10 +116,10 @@ impl Phase {
 
 /// Knows what may be written of the gateway's own kinds.
 pub trait OwnKindValidator: Sync {
-    /// What is wrong with the object of `request` as at `now`, and with what it would grant; `None`
-    /// where it is of another kind, or nothing that is judged is done to it. Once the deadline has
-    /// passed, what is said means nothing.
-    fn judge(&self, request: &Request<'_>, now: Time, deadline: Deadline<'_>) -> Option<Judgement>;
+    /// What is wrong with the object of `request`, and with what it would grant; `None` where it is of
+    /// another kind, or nothing that is judged is done to it. Once the deadline of `run` has passed,
+    /// what is said means nothing.
+    fn judge(&self, request: &Request<'_>, run: Run<'_>) -> Option<Judgement>;
 }
 
 /// What `check` would say of an object.
@@ -133,4 +133,6 @@ pub struct Judgement {
     pub warnings: Vec<String>,
     /// It is refused for a role that is not known, and that may have been written a moment ago.
     pub awaits_role: bool,
+    /// It is refused, because there is no memory to read it.
+    pub lacks_memory: bool,
 }

@@ -16,8 +16,8 @@ const RBAC_RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clu
 /// The group of controllers, such as that of aggregated ClusterRoles: what they write follows from
 /// what others wrote, whom this judged.
 const CONTROLLERS: &str = "system:serviceaccounts:kube-system";
-/// The most parts into which the requests that a write affects may fall.
-const MAX_PARTS: usize = 20_000;
+/// The most parts into which the requests that a write affects may fall, on each thread that judges.
+const MAX_PARTS: usize = 10_000;
 /// What is said where it cannot be told what a write changes.
 const NOT_SAID: &str = "an AuthorizationInvariant is in force, and this review does not say what is written";
 

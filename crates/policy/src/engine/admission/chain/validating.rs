@@ -18,7 +18,7 @@ use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
 use crate::engine::admission::webhooks::ListedWebhook;
 use crate::engine::admission::{
-    AdmissionSet, Denial, Outcome, Phase, Request, Run, StatusCause, StatusDetails, outcome,
+    AdmissionSet, ChangeError, Denial, Outcome, Phase, Request, Run, StatusCause, StatusDetails, outcome,
 };
 use crate::engine::{Cause, StatusReason};
 
@@ -205,14 +205,16 @@ impl ValidatingPhase {
 pub(crate) fn judged(request: &Request<'_>, run: Run<'_>) -> Outcome {
     let mut outcome = Outcome::default();
     let judge = run.judge.filter(|_| run.only.is_none());
-    let Some(judgement) = judge.and_then(|judge| judge.judge(request, run.now, run.deadline)) else {
+    let Some(judgement) = judge.and_then(|judge| judge.judge(request, run)) else {
         return outcome;
     };
     for warning in &judgement.warnings {
         outcome.warnings.push(warning);
     }
     outcome.awaits_role = judgement.awaits_role;
-    if !judgement.faults.is_empty() {
+    if judgement.lacks_memory {
+        outcome.denial = Some(Denial::too_many_requests(ChangeError::NoMemory.to_string()));
+    } else if !judgement.faults.is_empty() {
         outcome.denial = Some(invalid(request, judgement.faults));
     } else if !judgement.forbidden.is_empty() {
         outcome.denial = Some(Denial::forbidden(judgement.forbidden.join("; ")));
