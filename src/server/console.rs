@@ -41,7 +41,7 @@ use crate::authentication::PeerCertificate;
 use crate::config::ConnectionLimits;
 use crate::console::{ConsoleState, SAMPLE_INTERVAL};
 use crate::tls::{Handshake, TlsContext};
-use answer::{ConsoleService, CostlyViews, UnreadAnswers, answer};
+use answer::{ConsoleService, CostlyViews, UnreadAnswers, UsualViews, answer};
 use guard::ConsoleGuard;
 use live::LiveStreams;
 
@@ -213,6 +213,7 @@ impl ConsoleService {
             console,
             guard,
             costly: CostlyViews::new(),
+            usual: UsualViews::new(),
             streams: LiveStreams::new(),
             unread: UnreadAnswers::new(),
         })

@@ -1,10 +1,9 @@
 //! From a request to its answer. Of the views that may take long, one at a time is made.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use actix_web::body::{BoxBody, SizedStream};
@@ -13,7 +12,7 @@ use actix_web::http::{StatusCode, header};
 use actix_web::web::{Bytes, Data, Payload};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
 use futures_util::{StreamExt as _, stream};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::guard::ConsoleGuard;
@@ -43,6 +42,8 @@ pub(crate) struct ConsoleService {
     pub(crate) guard: ConsoleGuard,
     /// Who makes a view that may take long.
     pub(crate) costly: CostlyViews,
+    /// Who makes another.
+    pub(crate) usual: UsualViews,
     /// The open streams of decisions.
     pub(crate) streams: Rc<LiveStreams>,
     /// What browsers have not read yet.
@@ -171,14 +172,22 @@ impl ConsoleService {
         visible: VisibleClusters,
         wanted: ViewRequest,
     ) -> Result<Page, ViewError> {
-        let _permit = if views::is_costly(&wanted.path) {
-            Some(self.costly.enter(&visible).await?)
+        let turn = if views::is_costly(&wanted.path) {
+            (Some(self.costly.enter(&visible).await?), None)
         } else {
-            None
+            (None, Some(self.usual.enter()?))
         };
         let (shared, console) = (self.shared.clone(), Arc::clone(&self.console));
         let snapshot = Arc::clone(snapshot);
+        // Dropped with this future, when the client has gone.
+        let asker = Arc::new(());
+        let is_awaited = Arc::downgrade(&asker);
         let made = web::block(move || {
+            // As long as the view is made or waits for a thread, whether or not anybody still asks.
+            let _turn = turn;
+            if is_awaited.strong_count() == 0 {
+                return Err(ViewError::Busy);
+            }
             let context = ViewContext {
                 snapshot: &snapshot,
                 state: &shared.state,
@@ -203,23 +212,49 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 /// for so many at most.
 const MAX_PER_VIEWER: usize = 8;
 
+/// How many other views are made, or wait for their thread, at once.
+const MAX_USUAL: usize = 64;
+
 /// Who makes, or waits to make, a view that may take long.
 #[derive(Debug)]
 pub(crate) struct CostlyViews {
-    turn: Semaphore,
-    counts: Rc<RefCell<HashMap<VisibleClusters, usize>>>,
+    turn: Arc<Semaphore>,
+    counts: ViewCounts,
 }
 
+/// How many views are made for those who see the same.
+type ViewCounts = Arc<Mutex<HashMap<VisibleClusters, usize>>>;
+
+/// Who makes a view that does not take long.
+#[derive(Debug)]
+pub(crate) struct UsualViews(Arc<Semaphore>);
+
 /// The turn of one view, until it is dropped.
-pub(crate) struct CostlyTurn<'c> {
-    _turn: SemaphorePermit<'c>,
+pub(crate) struct CostlyTurn {
+    _turn: OwnedSemaphorePermit,
     _place: CostlyPlace,
 }
 
 /// The place of one view among those of who sees the same.
 struct CostlyPlace {
     visible: VisibleClusters,
-    counts: Rc<RefCell<HashMap<VisibleClusters, usize>>>,
+    counts: ViewCounts,
+}
+
+// === impl UsualViews ===
+
+impl UsualViews {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_USUAL)))
+    }
+
+    /// # Errors
+    ///
+    /// Too many are made.
+    fn enter(&self) -> Result<OwnedSemaphorePermit, ViewError> {
+        let permit = Arc::clone(&self.0).try_acquire_owned();
+        permit.map_err(|_| ViewError::Busy)
+    }
 }
 
 // === impl CostlyViews ===
@@ -227,8 +262,8 @@ struct CostlyPlace {
 impl CostlyViews {
     pub(crate) fn new() -> Self {
         Self {
-            turn: Semaphore::new(1),
-            counts: Rc::default(),
+            turn: Arc::new(Semaphore::new(1)),
+            counts: ViewCounts::default(),
         }
     }
 
@@ -237,9 +272,9 @@ impl CostlyViews {
     /// # Errors
     ///
     /// Too many are made for them, or others take too long.
-    pub(crate) async fn enter(&self, visible: &VisibleClusters) -> Result<CostlyTurn<'_>, ViewError> {
+    pub(crate) async fn enter(&self, visible: &VisibleClusters) -> Result<CostlyTurn, ViewError> {
         let place = self.place(visible).ok_or(ViewError::Busy)?;
-        let turn = timeout(MAX_WAIT, self.turn.acquire()).await;
+        let turn = timeout(MAX_WAIT, Arc::clone(&self.turn).acquire_owned()).await;
         Ok(CostlyTurn {
             _turn: turn.ok().and_then(Result::ok).ok_or(ViewError::Busy)?,
             _place: place,
@@ -247,7 +282,7 @@ impl CostlyViews {
     }
 
     fn place(&self, visible: &VisibleClusters) -> Option<CostlyPlace> {
-        let mut counts = self.counts.borrow_mut();
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(visible.clone()).or_default();
         if *count >= MAX_PER_VIEWER {
             return None;
@@ -255,7 +290,7 @@ impl CostlyViews {
         *count += 1;
         Some(CostlyPlace {
             visible: visible.clone(),
-            counts: Rc::clone(&self.counts),
+            counts: Arc::clone(&self.counts),
         })
     }
 }
@@ -264,7 +299,7 @@ impl CostlyViews {
 
 impl Drop for CostlyPlace {
     fn drop(&mut self) {
-        let mut counts = self.counts.borrow_mut();
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.visible) {
             *count -= 1;
             if *count == 0 {
@@ -401,7 +436,7 @@ mod tests {
         assert!(views.place(&VisibleClusters::One("west".into())).is_some());
         drop(places);
         assert!(views.place(&one).is_some());
-        assert!(views.counts.borrow().is_empty());
+        assert!(views.counts.lock().unwrap().is_empty());
     }
 
     fn mk_text(length: usize) -> String {

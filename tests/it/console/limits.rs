@@ -1,7 +1,12 @@
 //! What the console may cost: nothing that a browser does or leaves undone keeps a review, a
 //! probe or another browser from its answer.
 
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::Duration;
+
 use serde_json::json;
+use socket2::SockRef;
 
 use super::{address, get, on_loopback};
 use crate::support::client::Connection;
@@ -71,4 +76,49 @@ fn answers_that_nobody_reads_are_bounded() {
     assert_eq!(caller.authorize(v1(JANE_GETS)).status, 200);
     drop(unread);
     until("there is room again", || ask().1 == 200);
+}
+
+/// Text as a form has it.
+fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02x}")).collect()
+}
+
+/// A view is made on one of few threads, where it goes on after the browser has gone.
+#[test]
+fn views_that_nobody_awaits_any_more_keep_nobody_waiting() {
+    let gateway = on_loopback();
+    let list = "[0,1,2,3,4,5,6,7,8,9]";
+    let product = ["a", "b", "c", "d"]
+        .iter()
+        .rfold("true".to_owned(), |inner, name| {
+            format!("{list}.all({name}, {inner})")
+        });
+    let validations = format!("  - {{expression: \"{product}\"}}\n").repeat(30);
+    let policy = format!(
+        "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {{name: x}}\nspec:\n  \
+         matchConstraints: {{resourceRules: [{{operations: [CREATE], apiGroups: [''], apiVersions: [v1], \
+         resources: [pods]}}]}}\n  validations:\n{validations}---\n\
+         apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {{name: x}}\n\
+         spec: {{policyName: x, validationActions: [Deny]}}\n"
+    );
+    let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"n"}}"#;
+    let form = format!(
+        "operation=CREATE&policy={}&manifest={}",
+        encoded(&policy),
+        encoded(&vec![pod; 50].join("\n---\n"))
+    );
+    let head = format!(
+        "POST /what-if HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+         Content-Length: {}\r\n\r\n",
+        form.len()
+    );
+    for _ in 0..60 {
+        let mut stream = TcpStream::connect(address(&gateway)).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(form.as_bytes()).unwrap();
+        // Until it is asked for, and then the connection is reset.
+        std::thread::sleep(Duration::from_millis(20));
+        SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+    assert_eq!(get(&gateway, "/policies", "").status, 200);
 }
