@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use openssl::sha::Sha256;
@@ -61,6 +61,8 @@ pub(crate) struct SnapshotSaver {
 
 /// What is on disk.
 struct WrittenSnapshot {
+    /// Of the file of the set.
+    inode: u64,
     bytes: usize,
     /// Of the set, or of the last line of changes.
     digest: [u8; 32],
@@ -155,6 +157,7 @@ impl SnapshotSaver {
             _ => {}
         }
         Ok(WrittenSnapshot {
+            inode: fs::metadata(placed.path())?.ino(),
             bytes: objects.lines.len(),
             digest,
             changes: None,
@@ -166,13 +169,22 @@ impl SnapshotSaver {
         let text = serde_json::to_string(changes)?;
         let digest = chained(&written.digest, &text);
         let line = format!("{} {text}\n", hexadecimal(&digest));
+        // What changes a set that is not there any more would be lost.
+        let placed = self.scope.place(&self.path)?;
+        if fs::metadata(placed.path())?.ino() != written.inode {
+            return Err(io::Error::other("something else has replaced the saved set"));
+        }
         let mut file = match written.changes.take() {
+            Some(file) if file.metadata()?.nlink() == 0 => {
+                return Err(io::Error::other("something else has removed the saved changes"));
+            }
             Some(file) => file,
             None => self.begin()?,
         };
         file.write_all(line.as_bytes())?;
         file.sync_data()?;
         Ok(WrittenSnapshot {
+            inode: written.inode,
             bytes: written.bytes,
             digest,
             changes: Some(file),
@@ -382,6 +394,30 @@ mod tests {
             .unwrap();
         fs::write(beside(&other), &lines).unwrap();
         assert_eq!(texts(&other), [role("e", "get")]);
+    }
+
+    #[test]
+    fn all_is_saved_again_where_something_else_wrote_to_its_place() {
+        let remove = |path: &Path| fs::remove_file(path).unwrap();
+        let others: [&dyn Fn(&Path); 3] = [
+            &|path| remove(&beside(path)),
+            &|path| remove(path),
+            // Another gateway on the same file.
+            &|path| {
+                SnapshotSaver::new(path.to_owned(), FileScope::Anywhere, "east")
+                    .save(&all(&[role("e", "get")]))
+                    .unwrap();
+            },
+        ];
+        for other in others {
+            let (_folder, path, mut saver) = saved();
+            other(&path);
+            assert!(saver.save(&changed(&[role("d", "get")], &[])).is_err());
+            assert!(saver.wants_all());
+            saver.save(&all(&[role("d", "get")])).unwrap();
+            saver.save(&changed(&[role("d", "list")], &[])).unwrap();
+            assert_eq!(texts(&path), [role("d", "list")]);
+        }
     }
 
     #[test]

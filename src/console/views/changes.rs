@@ -2,6 +2,7 @@
 //! of them to another.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use askama::Template;
 use serde::Serialize;
@@ -164,10 +165,15 @@ impl From<(ChangedObject, ObjectChange)> for ObjectRow {
     }
 }
 
+/// How long two texts are compared until what is left of them counts as other lines: those of all
+/// objects of a change together take less than a view may.
+const MAX_COMPARING_TIME: Duration = Duration::from_millis(20);
+
 /// Both texts, line by line.
 fn lines(before: &str, after: &str) -> Vec<DiffLine> {
     let difference = TextDiff::configure()
         .algorithm(Algorithm::Patience)
+        .timeout(MAX_COMPARING_TIME)
         .diff_lines(before, after);
     difference
         .iter_all_changes()
