@@ -25,21 +25,12 @@ use super::pool::JobOwner;
 use super::refusals::RefusedClient;
 use super::respond::Rejection;
 use crate::authentication::{Caller, Credentials, Refusal};
-use crate::config::{self, Config, parse_duration};
+use crate::config::{Config, Endpoint, parse_duration};
 use crate::descriptors::Descriptors;
 use crate::reload::{AwaitedAnswer, Snapshot};
 use crate::telemetry::ReviewTrace;
-use crate::telemetry::metrics::{self, IntGauge, Outcome};
+use crate::telemetry::metrics::{IntGauge, Outcome};
 use crate::telemetry::traces::TraceBegin;
-
-/// A sort of review, and what it stands for elsewhere.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum ReviewPath {
-    /// Of access.
-    Authorize,
-    /// Of an object.
-    Admit(metrics::Phase),
-}
 
 /// A request that may be answered. It holds its place until it is dropped.
 pub(crate) struct ReviewRequest {
@@ -75,15 +66,15 @@ pub(crate) struct RequestContext {
 pub(crate) fn receive(
     head: &RequestHead<'_>,
     shared: &GatewayState,
-    review: ReviewPath,
+    endpoint: Endpoint,
 ) -> Result<RequestContext, Rejection> {
     let (arrived, time) = (Instant::now(), SystemTime::now());
     if shared.lifecycle.phase() == LifecyclePhase::Starting {
         return Err(Rejection::Starting);
     }
     let snapshot = Arc::clone(&shared.state.current());
-    let caller = authenticate(head, time, shared, &snapshot, review)?;
-    let trace = begin_trace(head, (arrived, time), shared, &snapshot, review);
+    let caller = authenticate(head, time, shared, &snapshot, endpoint)?;
+    let trace = begin_trace(head, (arrived, time), shared, &snapshot, endpoint);
     check_origin(head, &snapshot.config)?;
     body::check_type(head)?;
     let deadline = of_query(head.query, arrived).ok_or(Rejection::Timeout)?;
@@ -92,7 +83,7 @@ pub(crate) fn receive(
     if length > limit {
         return Err(Rejection::TooLarge { limit });
     }
-    let permit = enter(shared, &snapshot, review, &caller, length).ok_or(Rejection::TooManyRequests)?;
+    let permit = enter(shared, &snapshot, endpoint, &caller, length).ok_or(Rejection::TooManyRequests)?;
     Ok(RequestContext {
         snapshot,
         caller,
@@ -110,7 +101,7 @@ fn begin_trace(
     (arrived, time): (Instant, SystemTime),
     shared: &GatewayState,
     snapshot: &Snapshot,
-    review: ReviewPath,
+    endpoint: Endpoint,
 ) -> ReviewTrace {
     let Some(tracing) = &snapshot.config.tracing else {
         return ReviewTrace::default();
@@ -118,7 +109,7 @@ fn begin_trace(
     let trace = shared.traces.begin(&TraceBegin {
         tracing,
         parent: head.traceparent,
-        name: review.span_name(),
+        name: span_name(endpoint),
         arrived,
         time,
     });
@@ -210,13 +201,13 @@ fn authenticate(
     time: SystemTime,
     shared: &GatewayState,
     snapshot: &Snapshot,
-    review: ReviewPath,
+    endpoint: Endpoint,
 ) -> Result<Caller, Rejection> {
     let credentials = Credentials {
         peer: head.connection.certificate.as_ref(),
         authorization: head.authorization.value(),
     };
-    let may_use = |caller: &Caller| caller.check(review.endpoint());
+    let may_use = |caller: &Caller| caller.check(endpoint);
     identify(shared, snapshot, head.connection, &credentials, time, may_use).map_err(|refusal| {
         let challenge = snapshot.authenticator.challenge().to_owned();
         Rejection::Refused { refusal, challenge }
@@ -243,7 +234,7 @@ fn check_origin(head: &RequestHead<'_>, config: &Config) -> Result<(), Rejection
 fn enter(
     shared: &GatewayState,
     snapshot: &Snapshot,
-    review: ReviewPath,
+    endpoint: Endpoint,
     caller: &Caller,
     bytes: usize,
 ) -> Option<Permit> {
@@ -252,46 +243,34 @@ fn enter(
         requests: limits.in_flight,
         bytes: limits.in_flight_bytes,
         memory: limits.memory_bytes(),
-        calls: match review {
-            ReviewPath::Authorize => Descriptors::of_process().authorizer_calls(),
-            ReviewPath::Admit(_) => Descriptors::of_process().admission_calls(),
+        calls: match endpoint {
+            Endpoint::Authorize => Descriptors::of_process().authorizer_calls(),
+            Endpoint::Validate | Endpoint::Mutate => Descriptors::of_process().admission_calls(),
         },
     };
     let key = ShareKey {
         cluster: &caller.cluster,
         clusters: snapshot.authenticator.clusters(),
     };
-    let (limiter, gauge) = review.limiter(shared);
+    let (limiter, gauge) = limiter(endpoint, shared);
     limiter.enter(capacity, Some(key), bytes, gauge)
 }
 
-// === impl ReviewPath ===
-
-impl ReviewPath {
-    /// Where it is served.
-    pub(crate) const fn endpoint(self) -> config::Endpoint {
-        match self {
-            Self::Authorize => config::Endpoint::Authorize,
-            Self::Admit(metrics::Phase::Validate) => config::Endpoint::Validate,
-            Self::Admit(metrics::Phase::Mutate) => config::Endpoint::Mutate,
-        }
+/// What the trace of a review at `endpoint` is called.
+const fn span_name(endpoint: Endpoint) -> &'static str {
+    match endpoint {
+        Endpoint::Authorize => "POST /authorize",
+        Endpoint::Validate => "POST /validate",
+        Endpoint::Mutate => "POST /mutate",
     }
+}
 
-    /// What its trace is called.
-    const fn span_name(self) -> &'static str {
-        match self {
-            Self::Authorize => "POST /authorize",
-            Self::Admit(metrics::Phase::Validate) => "POST /validate",
-            Self::Admit(metrics::Phase::Mutate) => "POST /mutate",
-        }
-    }
-
-    const fn limiter(self, shared: &GatewayState) -> (&Arc<Limiter>, &IntGauge) {
-        match self {
-            Self::Authorize => (&shared.lifecycle.authorization, &shared.authorizing),
-            Self::Admit(metrics::Phase::Validate) => (&shared.lifecycle.admission, &shared.validating),
-            Self::Admit(metrics::Phase::Mutate) => (&shared.lifecycle.admission, &shared.mutating),
-        }
+/// What bounds the reviews at `endpoint` that are in flight, and what counts them.
+const fn limiter(endpoint: Endpoint, shared: &GatewayState) -> (&Arc<Limiter>, &IntGauge) {
+    match endpoint {
+        Endpoint::Authorize => (&shared.lifecycle.authorization, &shared.authorizing),
+        Endpoint::Validate => (&shared.lifecycle.admission, &shared.validating),
+        Endpoint::Mutate => (&shared.lifecycle.admission, &shared.mutating),
     }
 }
 

@@ -17,10 +17,10 @@ use futures_util::Stream;
 use super::gateway::GatewayState;
 use super::gateway::LifecyclePhase;
 use super::head::{RequestHead, ReviewRoute};
-use super::receive::{RequestContext, ReviewPath, ReviewRequest, receive};
+use super::receive::{RequestContext, ReviewRequest, receive};
 use super::respond::{Rejection, Reply};
 use super::{admit, authorize, body};
-use crate::telemetry::metrics::Endpoint;
+use crate::telemetry::metrics::{Endpoint, Phase};
 
 /// Answers the request that `head` and `body` are; with the answer comes what is left of
 /// the body. All that the head decides is decided at once: nothing of it is kept.
@@ -72,7 +72,7 @@ fn begin(
     if !head.is_post {
         return Err(Rejection::MethodNotAllowed);
     }
-    let awaited = receive(head, shared, route.review())?;
+    let awaited = receive(head, shared, route.endpoint())?;
     Ok((route, awaited))
 }
 
@@ -104,14 +104,11 @@ fn finish(shared: &GatewayState, endpoint: Option<Endpoint>, answer: Result<Byte
 // === impl ReviewRoute ===
 
 impl ReviewRoute {
-    const fn review(&self) -> ReviewPath {
-        match self {
-            Self::Authorize => ReviewPath::Authorize,
-            Self::Admit(phase, _) => ReviewPath::Admit(*phase),
-        }
-    }
-
     const fn endpoint(&self) -> Endpoint {
-        self.review().endpoint()
+        match self {
+            Self::Authorize => Endpoint::Authorize,
+            Self::Admit(Phase::Validate, _) => Endpoint::Validate,
+            Self::Admit(Phase::Mutate, _) => Endpoint::Mutate,
+        }
     }
 }
