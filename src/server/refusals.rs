@@ -14,11 +14,11 @@ use crate::authentication::{Credentials, Refusal};
 /// Writes some refusals and counts the others.
 pub(crate) struct Refusals {
     /// Of clients whose certificate leads to the client CA.
-    known: LogRate,
+    known: LogInterval,
     /// Of all others.
-    strangers: LogRate,
+    strangers: LogInterval,
     /// Of handshakes that failed.
-    handshakes: LogRate,
+    handshakes: LogInterval,
 }
 
 /// Who was refused.
@@ -31,7 +31,7 @@ pub(crate) struct RefusedClient<'r> {
 
 /// At most one line in each interval: an unauthenticated client must not fill the log, nor have
 /// answers wait for it.
-struct LogRate {
+struct LogInterval {
     interval: Duration,
     start: Instant,
     /// When the next one is written, in milliseconds from the start.
@@ -49,9 +49,9 @@ const HANDSHAKE_INTERVAL: Duration = Duration::from_secs(10);
 impl Refusals {
     pub(crate) fn new() -> Self {
         Self {
-            known: LogRate::new(REFUSAL_INTERVAL),
-            strangers: LogRate::new(REFUSAL_INTERVAL),
-            handshakes: LogRate::new(HANDSHAKE_INTERVAL),
+            known: LogInterval::new(REFUSAL_INTERVAL),
+            strangers: LogInterval::new(REFUSAL_INTERVAL),
+            handshakes: LogInterval::new(HANDSHAKE_INTERVAL),
         }
     }
 
@@ -128,9 +128,9 @@ fn reason(errors: &ErrorStack) -> Option<i32> {
     errors.errors().last().map(openssl::error::Error::reason_code)
 }
 
-// === impl LogRate ===
+// === impl LogInterval ===
 
-impl LogRate {
+impl LogInterval {
     fn new(interval: Duration) -> Self {
         Self {
             interval,
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn one_is_written_a_second_and_tells_of_the_others() {
-        let rate = LogRate::new(Duration::from_secs(1));
+        let rate = LogInterval::new(Duration::from_secs(1));
         let at = Duration::from_millis;
         let due: Vec<_> = [0, 1, 999, 1000, 1500, 3000]
             .map(|time| rate.due_at(at(time)))

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use askama::Template;
 use manifest::{AdmissionAnswer, ManifestForm, ManifestView};
-use replay::{RecentReplay, Sides};
+use replay::{ComparedPolicies, RecentReplay};
 pub(crate) use request::DecisionView;
 use request::RequestForm;
 use serde::Serialize;
@@ -148,7 +148,7 @@ impl Question {
         } else {
             let (loaded, mut answer) = self.trial.load(context, &in_force)?;
             if let Some(on_trial) = &loaded {
-                let sides = Sides {
+                let sides = ComparedPolicies {
                     in_force: &in_force,
                     on_trial,
                 };

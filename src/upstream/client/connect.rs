@@ -297,9 +297,9 @@ const MAX_IDLE_TIME: Duration = Duration::from_secs(90);
 const MAX_IDLE_OF_POOL: usize = 64;
 
 /// Idle connections, of which that which was used last is the last.
-pub(crate) struct IdleConnections<C>(Mutex<Vec<IdleConnection<C>>>);
+pub(crate) struct IdleConnections<C>(Mutex<Vec<PooledConnection<C>>>);
 
-struct IdleConnection<C> {
+struct PooledConnection<C> {
     /// The webhook that it leads to.
     pool: u64,
     /// The cluster whose webhook that is; `None`: everybody's.
@@ -336,7 +336,7 @@ impl<C> IdleConnections<C> {
             return false;
         }
         let is_first = idle.is_empty();
-        idle.push(IdleConnection {
+        idle.push(PooledConnection {
             pool,
             tenant: tenant.cloned(),
             connection,
@@ -362,13 +362,13 @@ impl<C> IdleConnections<C> {
         !idle.is_empty()
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<IdleConnection<C>>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<PooledConnection<C>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The place of the connection that was not used for longest, of the tenant that has most.
-fn least_used_of_the_largest<C>(idle: &[IdleConnection<C>]) -> usize {
+fn least_used_of_the_largest<C>(idle: &[PooledConnection<C>]) -> usize {
     let mut counts: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for one in idle {
         *counts.entry(one.tenant.as_deref()).or_default() += 1;

@@ -70,7 +70,7 @@ pub(crate) struct RowCounts {
 
 /// Where objects stand, by kind and name.
 #[derive(Debug, Default)]
-pub(crate) struct ObjectPlaces(BTreeMap<(String, String), String>);
+pub(crate) struct PlacesByName(BTreeMap<(String, String), String>);
 
 // === impl ListedKind ===
 
@@ -117,7 +117,7 @@ impl PolicyList {
                 .is_none()
                 .then(|| context.metrics.policy_counts())
                 .as_ref(),
-            &ObjectPlaces::new(snapshot, cluster),
+            &PlacesByName::new(snapshot, cluster),
             recent,
         )
     }
@@ -126,7 +126,7 @@ impl PolicyList {
         access: &PolicySet,
         admission: &AdmissionSet,
         counts: Option<&BTreeMap<(String, String), PolicyCounts>>,
-        places: &ObjectPlaces,
+        places: &PlacesByName,
         recent: &RecentUse,
     ) -> Self {
         let row = |kind: ListedKind, name: &str, about: String| {
@@ -241,9 +241,9 @@ impl From<&PolicyCounts> for RowCounts {
     }
 }
 
-// === impl ObjectPlaces ===
+// === impl PlacesByName ===
 
-impl ObjectPlaces {
+impl PlacesByName {
     /// Those of policies that hold for `cluster`: an object in files is not taken from the cluster.
     pub(crate) fn new(snapshot: &Snapshot, cluster: &str) -> Self {
         let mut places = BTreeMap::new();

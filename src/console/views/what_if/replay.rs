@@ -78,12 +78,12 @@ pub(crate) struct ComparedDecision {
 
 /// Both sides that are compared.
 #[derive(Clone, Copy)]
-pub(crate) struct Sides<'a> {
+pub(crate) struct ComparedPolicies<'a> {
     pub(crate) in_force: &'a LoadedPolicies,
     pub(crate) on_trial: &'a LoadedPolicies,
 }
 
-impl Sides<'_> {
+impl ComparedPolicies<'_> {
     /// What becomes of the decision that `line` of the decision log is about, which has the number
     /// `sequence`.
     pub(crate) fn compare(self, sequence: u64, line: &[u8]) -> ReviewComparison<ChangeSample> {
@@ -151,7 +151,7 @@ fn decide(loaded: &LoadedPolicies, cluster: &str, asked: &Attributes<'_>, now: T
 
 impl RecentReplay {
     /// What becomes of the decisions of `slice`, the newest first, until `deadline`.
-    pub(crate) fn new(slice: &DecisionSlice, sides: Sides<'_>, deadline: Instant) -> Self {
+    pub(crate) fn new(slice: &DecisionSlice, sides: ComparedPolicies<'_>, deadline: Instant) -> Self {
         let mut replayed = ReplaySummary::<()>::default();
         let mut changes = Vec::new();
         let mut began = Instant::now();
@@ -281,7 +281,7 @@ mod tests {
             mk_loaded(RBAC, Vec::new()),
             mk_loaded(&format!("{RBAC}{DENY}"), Vec::new()),
         );
-        let sides = Sides {
+        let sides = ComparedPolicies {
             in_force: &in_force,
             on_trial: &on_trial,
         };
@@ -367,7 +367,7 @@ mod tests {
                 .collect()
         };
         let (in_force, on_trial) = (mk_loaded("", authorizers()), mk_loaded(RBAC, authorizers()));
-        let sides = Sides {
+        let sides = ComparedPolicies {
             in_force: &in_force,
             on_trial: &on_trial,
         };
