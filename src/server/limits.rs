@@ -4,8 +4,8 @@
 //! affect the other; within each, every cluster has a share ([`shares`]). A request is
 //! admitted before its body is read, with the size that its `Content-Length` announces;
 //! bytes of unknown length are counted as they arrive. Everything is released when the
-//! request ends. Copies, such as requests to webhooks, and replies until they are written, are
-//! counted separately, with a limit of the same size, and so is what is made of them ([`memory`]).
+//! request ends. Copies, such as requests to webhooks, are counted separately, with a limit of the
+//! same size, and so are replies until they are written, and what is made of bodies ([`memory`]).
 
 pub(crate) mod memory;
 pub(crate) mod shares;
@@ -41,6 +41,8 @@ struct InUse {
     bytes: AtomicUsize,
     /// Bytes of copies.
     copied: AtomicUsize,
+    /// Bytes of replies that are not written yet, with what each takes besides.
+    replies: AtomicUsize,
     /// Bytes of what is made of bodies.
     made: AtomicUsize,
     /// Calls to webhooks.
@@ -78,6 +80,7 @@ pub(crate) struct Permit {
     shares: Shares,
     memory: Shares,
     calls: Shares,
+    replies: Shares,
     request: ShareUse,
     bytes: ShareUse,
     gauge: IntGauge,
@@ -102,8 +105,16 @@ pub(crate) struct ReplyRoom {
 /// A reply that counts as long as this lives.
 struct CountedReply {
     body: Bytes,
-    _copied: CopyPermit,
+    limiter: Arc<Limiter>,
+    own: Option<Arc<InUse>>,
+    bytes: ShareUse,
 }
+
+/// What a reply that is not written yet takes besides its body: its stream, and who sends it.
+const REPLY_BYTES: usize = 8 << 10;
+
+/// The least that replies may take together: those of hundreds of requests, whatever is configured.
+const LEAST_REPLIES_BYTES: usize = 4 << 20;
 
 /// A call to a webhook that counts as long as this lives.
 #[derive(Debug)]
@@ -138,6 +149,7 @@ impl Limiter {
             shares: Shares::of(capacity.bytes, clusters, 0),
             memory: Shares::of(capacity.memory, clusters, 0),
             calls: Shares::of(capacity.calls, clusters, 1),
+            replies: Shares::of(capacity.bytes.max(LEAST_REPLIES_BYTES), clusters, 0),
             request,
             bytes: ShareUse::default(),
             gauge: gauge.clone(),
@@ -211,7 +223,7 @@ impl Permit {
         ReplyRoom {
             limiter: Arc::clone(&self.limiter),
             own: self.own.clone(),
-            shares: self.shares,
+            shares: self.replies,
         }
     }
 
@@ -242,15 +254,16 @@ impl Drop for Permit {
 // === impl ReplyRoom ===
 
 impl ReplyRoom {
-    /// The reply `body`, which counts as a copy until it is dropped, if there is room.
+    /// The reply `body`, which counts until it is dropped, if there is room.
     pub(crate) fn hold(self, body: Bytes) -> Option<Bytes> {
         let Self { limiter, own, shares } = self;
-        let counts = counts(own.as_deref(), &limiter.common, |in_use| &in_use.copied);
-        let bytes = shares.take(counts, body.len())?;
-        let copied = CopyPermit { limiter, own, bytes };
+        let counts = counts(own.as_deref(), &limiter.common, |in_use| &in_use.replies);
+        let bytes = shares.take(counts, body.len() + REPLY_BYTES)?;
         Some(Bytes::from_owner(CountedReply {
             body,
-            _copied: copied,
+            limiter,
+            own,
+            bytes,
         }))
     }
 }
@@ -260,6 +273,15 @@ impl ReplyRoom {
 impl AsRef<[u8]> for CountedReply {
     fn as_ref(&self) -> &[u8] {
         &self.body
+    }
+}
+
+impl Drop for CountedReply {
+    fn drop(&mut self) {
+        let counts = counts(self.own.as_deref(), &self.limiter.common, |in_use| {
+            &in_use.replies
+        });
+        self.bytes.give_back(counts);
     }
 }
 
@@ -359,15 +381,16 @@ mod tests {
         };
         let request = limiter.enter(capacity, None, 90, &gauge).unwrap();
         let hold = |bytes| request.reply_room().hold(vec![b'a'; bytes].into());
-        let mut reply = hold(60).unwrap();
-        assert!(hold(41).is_none());
+        let most = LEAST_REPLIES_BYTES - REPLY_BYTES;
+        let mut reply = hold(most).unwrap();
+        assert!(hold(0).is_none(), "none takes nothing");
         let part = reply.split_to(10);
         drop(reply);
-        assert!(hold(41).is_none(), "a part of it is still to be written");
+        assert!(hold(0).is_none(), "a part of it is still to be written");
         assert_eq!(part, [b'a'; 10].as_slice());
         let room = request.reply_room();
         drop((part, request));
-        assert!(room.hold(vec![b'a'; 100].into()).is_some());
+        assert!(room.hold(vec![b'a'; most].into()).is_some());
     }
 
     #[test]

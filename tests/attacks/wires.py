@@ -4,12 +4,10 @@ import json
 import threading
 import time
 
-from files import of_east
 from gateway import EAST_TOKEN
 from strangers import at_once
-from users import ask
 from wire import (CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NO_ROOM, PING, SETTINGS, WINDOW_UPDATE, Http2,
-                  access, frame, pod, post, request)
+                  access, field, frame, post, request)
 
 AUTHORIZATION = b"\x40\x0dauthorization" + bytes([7 + len(EAST_TOKEN)]) + b"Bearer " + EAST_TOKEN.encode()
 
@@ -125,36 +123,22 @@ def framing(gateway):
 
 
 def unread_answers(gateway):
-    """an API server reads none of 720 answers of 2.7 MB, on 24 connections without room"""
-    large = "'%s'.replace('a','%s')" % ("a" * 1000, "b" * 2000)
-    version = "admissionregistration.k8s.io/v1"
-    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
-    patch = '[JSONPatch{op: "add", path: "/metadata/annotations", value: {"a": %s}}]' % large
-    policy = {"apiVersion": version, "kind": "MutatingAdmissionPolicy", "metadata": {"name": "large"}, "spec": {
-        "matchConstraints": {"resourceRules": [rule]}, "reinvocationPolicy": "Never", "failurePolicy": "Fail",
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}]}}
-    binding = {"apiVersion": version, "kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": "large"},
-               "spec": {"policyName": "large"}}
-    of_east(gateway, "large.yaml", "\n---\n".join(map(json.dumps, [policy, binding])))
-    gateway.reload_and_wait()
-    _, review = ask(gateway, "/mutate?timeout=10s", pod(), EAST_TOKEN)
-    size, codes = len(json.dumps(review)), {}
+    """an API server reads none of 43,200 answers, on 48 connections without room"""
+    body = json.dumps(access("mallory")).encode()
+    head = post(b"/authorize?timeout=10s", AUTHORIZATION, field("content-type", b"application/json"))
 
     def attack(_):
         context = gateway.tls()
         context.set_alpn_protocols(["h2"])
         connection = Http2(gateway, context, NO_ROOM)
-        body = json.dumps(pod()).encode()
-        for stream in range(1, 61, 2):
-            connection.send(frame(HEADERS, END_HEADERS, stream, post(b"/mutate?timeout=10s", AUTHORIZATION))
-                            + frame(DATA, END_STREAM, stream, body))
-        time.sleep(15)
+        read_on(connection.stream)
+        for stream in range(1, 1801, 2):
+            connection.send(frame(HEADERS, END_HEADERS, stream, head) + frame(DATA, END_STREAM, stream, body))
+            time.sleep(0.02)
         return "not read"
-    at_once(24, attack)
-    codes = {code: int(gateway.metric('portcullis_http_requests_total{code="%s",endpoint="mutate"}' % code) or 0)
-             for code in (200, 429)}
-    broken = [] if size > 2_500_000 else [f"an answer has {size} bytes"]
-    return {"answered": f"{codes[200]} with 200, {codes[429]} with 429", "broken": broken}
+    at_once(48, attack)
+    refused = int(gateway.metric('portcullis_http_requests_total{code="429",endpoint="authorize"}') or 0)
+    return {"refused with 429": refused, "broken": [] if refused else ["none is refused"]}
 
 
 ATTACKS = [empty_frames, framing, unread_answers]
