@@ -18,8 +18,9 @@ use portcullis_policy::manifest;
 ///
 /// AuthorizationPolicies that deny writes and connects become ValidatingAdmissionPolicies with a
 /// binding, Kyverno's ValidatingPolicies and MutatingPolicies of `policies.kyverno.io` become what
-/// Kubernetes has of the same form, and Gatekeeper's ConstraintTemplates with CEL and their
-/// constraints what Gatekeeper makes of them. A policy is converted as a whole, with its meaning, or not at all; what is not converted
+/// Kubernetes has of the same form, its ClusterPolicies with patterns or CEL a policy for each rule,
+/// and Gatekeeper's ConstraintTemplates with CEL and their constraints what Gatekeeper makes of
+/// them. A policy is converted as a whole, with its meaning, or not at all; what is not converted
 /// is named with file, line and reason, and the exit code is 1. Other kinds are left alone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

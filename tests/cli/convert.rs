@@ -207,7 +207,7 @@ fn what_cannot_be_read_is_2_and_what_is_nothing_to_convert_1() {
         (
             "policy.yaml",
             1,
-            "policy.yaml:1: ClusterPolicy/a: kind: not converted: its patterns and JMESPath are no CEL",
+            "policy.yaml:1: ClusterPolicy/a: spec.rules: not converted: it has no rule",
         ),
     ] {
         let run = portcullis.run(&format!("convert {file}"));

@@ -51,6 +51,14 @@ pub(crate) fn policy_and_binding(kind: &str, name: &str, spec: Value, mut bindin
     ]
 }
 
+/// A message of an admission policy, which has one line.
+pub(crate) fn on_one_line(text: &str) -> String {
+    if text.trim() == text && !text.contains(['\n', '\r']) {
+        return text.to_owned();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 // === impl Conversion ===
 
 impl Conversion {

@@ -1,4 +1,4 @@
-//! Kyverno's policies in CEL (`policies.kyverno.io`).
+//! Kyverno's policies: those in CEL (`policies.kyverno.io`), and ClusterPolicies (`kyverno.io`).
 //!
 //! A ValidatingPolicy is a ValidatingAdmissionPolicy with its binding in one object; what Kyverno
 //! adds to Kubernetes' CEL and to admission is refused. For policies on Pods Kyverno also makes
@@ -10,14 +10,17 @@
 )]
 
 mod autogen;
+mod cluster_policy;
+mod expression;
 mod mutating;
 mod policy;
 
 use autogen::Controllers;
+pub(crate) use cluster_policy::convert as convert_cluster_policy;
 use policy::KyvernoPolicy;
 use serde_json::{Value, json};
 
-use crate::conversion::{self, Conversion};
+use crate::conversion::{self, Conversion, on_one_line};
 use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 
@@ -34,9 +37,6 @@ pub(crate) fn convert(document: &Document, kind: &str) -> Conversion {
 pub(crate) fn refused(document: &Document, kind: &str) -> Conversion {
     let mut made = Conversion::default();
     let reason = match kind {
-        "ClusterPolicy" | "Policy" => {
-            "its patterns and JMESPath are no CEL: only kinds of `policies.kyverno.io` are converted"
-        }
         "ImageValidatingPolicy" | "NamespacedImageValidatingPolicy" => "admission policies verify no images",
         "GeneratingPolicy" | "NamespacedGeneratingPolicy" => "admission policies create no objects",
         "DeletingPolicy" | "NamespacedDeletingPolicy" => "admission policies delete no objects",
@@ -117,13 +117,6 @@ fn objects(name: &str, written: &Value) -> [Value; 2] {
         spec,
         json!({"validationActions": actions}),
     )
-}
-
-fn on_one_line(text: &str) -> String {
-    if text.trim() == text && !text.contains(['\n', '\r']) {
-        return text.to_owned();
-    }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

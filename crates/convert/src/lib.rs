@@ -66,9 +66,8 @@ fn of_one(document: &Document, templates: &Templates, never_deny: &NeverDeny) ->
         (Some(gatekeeper::CONSTRAINTS), Some(kind)) => templates.constraint(document, kind),
         (Some("portcullis.dev"), Some("AuthorizationPolicy")) => deny::convert(document, never_deny),
         (Some("policies.kyverno.io"), Some(kind)) => kyverno::convert(document, kind),
-        (Some("kyverno.io"), Some(kind @ ("ClusterPolicy" | "Policy" | "PolicyException"))) => {
-            kyverno::refused(document, kind)
-        }
+        (Some("kyverno.io"), Some("ClusterPolicy" | "Policy")) => kyverno::convert_cluster_policy(document),
+        (Some("kyverno.io"), Some(kind @ "PolicyException")) => kyverno::refused(document, kind),
         _ => Conversion::default(),
     }
 }

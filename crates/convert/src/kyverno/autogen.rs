@@ -388,7 +388,7 @@ fn adapted(
 }
 
 /// Whether the value of `text` is an optional one.
-fn is_optional(text: &str, optional: &[String]) -> bool {
+pub(crate) fn is_optional(text: &str, optional: &[String]) -> bool {
     let asked = format!("({text}\n).orValue(0)");
     plain_or_values(&asked, optional).is_ok_and(|plain| plain.is_empty())
 }

@@ -1,0 +1,437 @@
+//! `match` and `exclude` of a rule: resource rules, and conditions for what these cannot say.
+//!
+//! As `pkg/engine/utils/match.go` of Kyverno has them: all fields of a filter must hold, one value
+//! of each list suffices, and names may have wildcards.
+
+#![expect(
+    clippy::indexing_slicing,
+    reason = "what a JSON value has not is null when it is read, and only objects are written to"
+)]
+
+use serde_json::{Value, json};
+
+use super::kinds::{KindSelector, Resource};
+use super::refusal::{self, Refusal};
+use crate::kyverno::expression::{
+    Condition, field, has_wildcard, literal, literals, matches_wildcard, one_of, optional_field,
+};
+
+/// The namespace of the request; of a Namespace its name.
+pub(crate) const NAMESPACE: &str = "request.?namespace.orValue('')";
+
+/// The fields of a filter that are read.
+const FIELDS: [&str; 8] = [
+    "kinds",
+    "name",
+    "names",
+    "namespaces",
+    "annotations",
+    "selector",
+    "namespaceSelector",
+    "operations",
+];
+
+/// The object that a rule looks at, and as what operation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subject {
+    /// The CEL of the object.
+    pub(crate) object: &'static str,
+    /// As which operation it is looked at, if not as that of the request.
+    pub(crate) operation: Option<&'static str>,
+}
+
+/// What a rule is about.
+#[derive(Debug)]
+pub(crate) struct Matching {
+    /// Which filters must hold, and whether one is enough.
+    filters: Vec<Filter>,
+    is_any: bool,
+    excluded: Vec<Filter>,
+    is_any_excluded: bool,
+}
+
+/// One of `any` or `all`, or what stands beside them.
+#[derive(Debug)]
+struct Filter {
+    kinds: Vec<KindSelector>,
+    operations: Vec<String>,
+    /// The other fields, as they are written.
+    resources: Value,
+    subjects: Value,
+}
+
+// === impl Matching ===
+
+impl Matching {
+    /// Reads `match` and `exclude` of `rule`.
+    pub(crate) fn read(rule: &Value) -> Result<Self, Refusal> {
+        let (filters, is_any) = filters(&rule["match"]).map_err(|refusal| refusal.within("match"))?;
+        let (excluded, is_any_excluded) =
+            filters_or_none(&rule["exclude"]).map_err(|refusal| refusal.within("exclude"))?;
+        let named = || filters.iter().flat_map(|filter| &filter.kinds);
+        if named().next().is_none() {
+            return refusal::of("match", "it names no kind, and Kyverno sends it no request");
+        }
+        if named().all(KindSelector::is_filtered) {
+            return refusal::of(
+                "match",
+                "Kyverno's default `resourceFilters` leave out every object of these kinds, so that the rule has \
+                 no effect unless they were changed: write a ValidatingAdmissionPolicy for the resource",
+            );
+        }
+        Ok(Self {
+            filters,
+            is_any,
+            excluded,
+            is_any_excluded,
+        })
+    }
+
+    /// The resource rules of a policy whose rule is asked for `operations` where a filter names none.
+    pub(crate) fn resource_rules(&self, operations: &[&str]) -> Vec<Value> {
+        let mut rules: Vec<Value> = Vec::new();
+        for filter in &self.filters {
+            let operations: Vec<&str> = match filter.operations.as_slice() {
+                [] => operations.to_vec(),
+                own => own.iter().map(String::as_str).collect(),
+            };
+            let kinds = filter.kinds.iter().filter(|kind| !kind.is_filtered());
+            for resource in kinds.flat_map(KindSelector::resources) {
+                add_rule(&mut rules, resource, &operations);
+            }
+        }
+        rules
+    }
+
+    /// For which operations it may run.
+    pub(crate) fn runs_for(&self, operation: &str) -> bool {
+        let names = |filter: &Filter| {
+            filter.operations.is_empty() || filter.operations.iter().any(|own| own == operation)
+        };
+        self.filters.iter().any(names)
+    }
+
+    /// Whether a request of a subresource may match, for which there is a CONNECT.
+    pub(crate) fn has_subresources(&self) -> bool {
+        let kinds = self.filters.iter().flat_map(|filter| &filter.kinds);
+        kinds.into_iter().any(KindSelector::has_subresource)
+    }
+
+    /// Whether a condition looks at the labels of the namespace.
+    pub(crate) fn asks_for_namespaces(&self) -> bool {
+        let mut filters = self.filters.iter().chain(&self.excluded);
+        filters.any(|filter| !filter.resources["namespaceSelector"].is_null())
+    }
+
+    /// What Kyverno's default `resourceFilters` and `excludeGroups` leave.
+    pub(crate) fn default_filters(&self) -> Condition {
+        let namespaces = ["kube-system", "kube-public", "kube-node-lease", "kyverno"];
+        let kinds: Vec<KindSelector> = self
+            .filters
+            .iter()
+            .flat_map(|filter| filter.kinds.clone())
+            .collect();
+        Condition::all([
+            Condition::relation("'system:nodes' in request.userInfo.?groups.orValue([])").not(),
+            one_of(NAMESPACE, &namespaces).not(),
+            KindSelector::filter(&kinds),
+        ])
+    }
+
+    /// What must hold of `subject` beside the resource rules.
+    pub(crate) fn condition(&self, subject: Subject) -> Condition {
+        let conditions = self.filters.iter().map(|filter| filter.condition(subject, self));
+        match self.is_any {
+            true => Condition::any(conditions),
+            false => Condition::all(conditions),
+        }
+    }
+
+    /// What must not hold of `subject`.
+    pub(crate) fn exclusion(&self, subject: Subject) -> Condition {
+        let conditions = self.excluded.iter().map(|filter| {
+            let kinds = filter.kinds(false, self.has_subresources());
+            filter.holds(subject, kinds, filter.operation(subject))
+        });
+        match self.is_any_excluded || self.excluded.is_empty() {
+            true => Condition::any(conditions),
+            false => Condition::all(conditions),
+        }
+    }
+}
+
+fn add_rule(rules: &mut Vec<Value>, resource: Resource, operations: &[&str]) {
+    let mut rule = json!({
+        "apiGroups": [resource.group],
+        "apiVersions": [resource.version],
+        "operations": operations,
+        "resources": [],
+    });
+    let same = rules.iter_mut().find(|other| {
+        ["apiGroups", "apiVersions", "operations"]
+            .iter()
+            .all(|field| other[*field] == rule[*field])
+    });
+    let (rule, is_new) = match same {
+        Some(same) => (same, false),
+        None => (&mut rule, true),
+    };
+    if let Some(resources) = rule["resources"].as_array_mut() {
+        for name in resource.names {
+            let name = Value::from(name);
+            if !resources.contains(&name) {
+                resources.push(name);
+            }
+        }
+    }
+    if is_new {
+        let rule = rule.take();
+        rules.push(rule);
+    }
+}
+
+fn filters_or_none(block: &Value) -> Result<(Vec<Filter>, bool), Refusal> {
+    match block.as_object().is_none_or(serde_json::Map::is_empty) {
+        true => Ok((Vec::new(), true)),
+        false => filters(block),
+    }
+}
+
+/// The filters of `match` or `exclude`; an empty one excludes nothing, and nothing matches it.
+fn filters(block: &Value) -> Result<(Vec<Filter>, bool), Refusal> {
+    refusal::unknown(
+        block,
+        &["any", "all", "resources", "roles", "clusterRoles", "subjects"],
+    )?;
+    for (list, is_any) in [("any", true), ("all", false)] {
+        if let Some(written) = block[list].as_array().filter(|written| !written.is_empty()) {
+            let filters = written.iter().enumerate().map(|(index, filter)| {
+                Filter::read(filter).map_err(|refusal| refusal.within_index(index).within(list))
+            });
+            return Ok((filters.collect::<Result<_, _>>()?, is_any));
+        }
+    }
+    Ok((vec![Filter::read(block)?], false))
+}
+
+// === impl Filter ===
+
+impl Filter {
+    fn read(written: &Value) -> Result<Self, Refusal> {
+        for field in ["roles", "clusterRoles"] {
+            if written[field].as_array().is_some_and(|roles| !roles.is_empty()) {
+                return refusal::of(
+                    field,
+                    "Kyverno looks up which roles are bound to the user, which no request says: name the \
+                     subjects of the bindings in `subjects`",
+                );
+            }
+        }
+        let resources = &written["resources"];
+        refusal::unknown(resources, &FIELDS).map_err(|refusal| refusal.within("resources"))?;
+        let kinds = texts(&resources["kinds"]).map(|kind| {
+            KindSelector::parse(kind).map_err(|reason| Refusal::new("kinds", reason).within("resources"))
+        });
+        let filter = Self {
+            kinds: kinds.collect::<Result<_, _>>()?,
+            operations: texts(&resources["operations"]).map(str::to_owned).collect(),
+            resources: resources.clone(),
+            subjects: written["subjects"].clone(),
+        };
+        for field in ["selector", "namespaceSelector"] {
+            selects("", &resources[field])
+                .map_err(|reason| Refusal::new(field, reason).within("resources"))?;
+        }
+        Ok(filter)
+    }
+
+    fn is_empty(&self) -> bool {
+        let has_none = |value: &Value| match value {
+            Value::Object(fields) => fields.values().all(is_nothing),
+            other => is_nothing(other),
+        };
+        has_none(&self.resources) && has_none(&self.subjects)
+    }
+
+    /// Whether it holds of `subject`, beside what the resource rules of `all` say.
+    fn condition(&self, subject: Subject, all: &Matching) -> Condition {
+        let is_alone = all.filters.len() == 1;
+        let kinds = match is_alone && self.kinds.iter().all(KindSelector::is_stated) {
+            true => Condition::constant(true),
+            false => self.kinds(is_alone, all.has_subresources()),
+        };
+        let operation = match is_alone && subject.operation.is_none() {
+            true => Condition::constant(true),
+            false => self.operation(subject),
+        };
+        self.holds(subject, kinds, operation)
+    }
+
+    fn kinds(&self, is_stated: bool, has_subresources: bool) -> Condition {
+        match self.kinds.is_empty() {
+            true => Condition::constant(true),
+            false => KindSelector::any(&self.kinds, is_stated, has_subresources),
+        }
+    }
+
+    fn holds(&self, subject: Subject, kinds: Condition, operation: Condition) -> Condition {
+        if self.is_empty() {
+            return Condition::constant(false);
+        }
+        let resources = &self.resources;
+        let annotations = map(subject.object, "annotations");
+        let labels = map(subject.object, "labels");
+        let mut parts = vec![operation, kinds];
+        let names: Vec<&str> = resources["name"]
+            .as_str()
+            .into_iter()
+            .filter(|name| !name.is_empty())
+            .collect();
+        let several: Vec<&str> = texts(&resources["names"]).collect();
+        for names in [names, several] {
+            if !names.is_empty() {
+                parts.push(any_wildcard(&name(subject), &names));
+            }
+        }
+        let namespaces: Vec<&str> = texts(&resources["namespaces"]).collect();
+        if !namespaces.is_empty() {
+            parts.push(any_wildcard(NAMESPACE, &namespaces));
+        }
+        for (key, value) in resources["annotations"].as_object().into_iter().flatten() {
+            parts.push(has_entry(&annotations, key, value.as_str().unwrap_or_default()));
+        }
+        parts.extend(selects(&labels, &resources["selector"]));
+        if !resources["namespaceSelector"].is_null() {
+            // Kyverno takes no Namespace for being in one.
+            parts.push(Condition::relation("request.kind.kind != 'Namespace'"));
+            let labels = "(namespaceObject == null ? {} : namespaceObject.metadata.?labels.orValue({}))";
+            parts.extend(selects(labels, &resources["namespaceSelector"]));
+        }
+        parts.push(subjects(&self.subjects));
+        Condition::all(parts)
+    }
+
+    fn operation(&self, subject: Subject) -> Condition {
+        if self.operations.is_empty() {
+            return Condition::constant(true);
+        }
+        let operations: Vec<&str> = self.operations.iter().map(String::as_str).collect();
+        match subject.operation {
+            Some(operation) => Condition::constant(operations.contains(&operation)),
+            None => one_of("request.operation", &operations),
+        }
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::String(text) => text.is_empty(),
+        _ => false,
+    }
+}
+
+pub(crate) fn texts(value: &Value) -> impl Iterator<Item = &str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// The name of the object, or what its name begins with while it has none.
+fn name(subject: Subject) -> String {
+    let object = subject.object;
+    format!(
+        "({object}.?metadata.?name.orValue('') != '' ? {object}.metadata.name : {object}.?metadata.?generateName.orValue(''))"
+    )
+}
+
+fn any_wildcard(value: &str, patterns: &[&str]) -> Condition {
+    let (with, without): (Vec<&str>, Vec<&str>) = patterns.iter().partition(|pattern| has_wildcard(pattern));
+    let mut conditions = vec![one_of(value, &without)];
+    conditions.extend(with.iter().map(|pattern| matches_wildcard(value, pattern)));
+    Condition::any(conditions)
+}
+
+// Labels and annotations.
+
+/// A map of the metadata, empty where there is none.
+fn map(object: &str, name: &str) -> String {
+    format!("{object}.?metadata.?{name}.orValue({{}})")
+}
+
+/// Whether `map` has an entry whose key and value match.
+fn has_entry(map: &str, key: &str, value: &str) -> Condition {
+    if has_wildcard(key) {
+        let of_value = matches_wildcard(&format!("{map}[key]"), value);
+        let found = Condition::all([matches_wildcard("key", key), of_value]);
+        return Condition::primary(format!("{map}.exists(key, {found})"));
+    }
+    let entry = optional_field(map, key);
+    match has_wildcard(value) || value.is_empty() {
+        true => Condition::all([
+            Condition::relation(format!("{} in {map}", literal(key))),
+            matches_wildcard(&field(map, key), value),
+        ]),
+        false => Condition::relation(format!("{entry}.orValue('') == {}", literal(value))),
+    }
+}
+
+/// What a label selector asks of the map of labels.
+fn selects(labels: &str, selector: &Value) -> Result<Condition, &'static str> {
+    let mut parts = Vec::new();
+    for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
+        parts.push(has_entry(labels, key, value.as_str().unwrap_or_default()));
+    }
+    for requirement in selector["matchExpressions"].as_array().into_iter().flatten() {
+        let key = requirement["key"].as_str().unwrap_or_default();
+        let has = Condition::relation(format!("{} in {labels}", literal(key)));
+        let is_one = Condition::relation(format!(
+            "{} in {}",
+            field(labels, key),
+            literals(texts(&requirement["values"]))
+        ));
+        parts.push(match requirement["operator"].as_str() {
+            Some("In") => Condition::all([has, is_one]),
+            Some("NotIn") => Condition::all([has, is_one]).not(),
+            Some("Exists") => has,
+            Some("DoesNotExist") => has.not(),
+            _ => return Err("an operator is `In`, `NotIn`, `Exists` or `DoesNotExist`"),
+        });
+    }
+    Ok(Condition::all(parts))
+}
+
+// Subjects.
+
+/// Whether the user is one of the subjects; anyone is, if there are none.
+fn subjects(written: &Value) -> Condition {
+    let Some(written) = written.as_array().filter(|written| !written.is_empty()) else {
+        return Condition::constant(true);
+    };
+    let (mut users, mut groups) = (Vec::new(), Vec::new());
+    for subject in written {
+        let name = subject["name"].as_str().unwrap_or_default();
+        match subject["kind"].as_str() {
+            Some("ServiceAccount") => {
+                let namespace = subject["namespace"].as_str().unwrap_or_default();
+                users.push(format!("system:serviceaccount:{namespace}:{name}"));
+            }
+            Some("User") => users.push(name.to_owned()),
+            Some("Group") => groups.push(name.to_owned()),
+            _ => {}
+        }
+    }
+    let users: Vec<&str> = users.iter().map(String::as_str).collect();
+    let groups = groups.iter().map(|group| match has_wildcard(group) {
+        true => Condition::primary(format!(
+            "request.userInfo.?groups.orValue([]).exists(group, {})",
+            matches_wildcard("group", group)
+        )),
+        false => Condition::relation(format!(
+            "{} in request.userInfo.?groups.orValue([])",
+            literal(group)
+        )),
+    });
+    let mut any = vec![any_wildcard("request.userInfo.username", &users)];
+    any.extend(groups);
+    Condition::any(any)
+}

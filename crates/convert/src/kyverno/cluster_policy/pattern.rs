@@ -1,0 +1,439 @@
+//! `validate.pattern`: a pattern over objects, as a condition.
+//!
+//! A pattern has three outcomes: the object passes, it fails, or the rule does not apply to it,
+//! which is as good as passing to those who asked (`pkg/engine/validate/validate.go` and
+//! `pkg/engine/anchor` of Kyverno). What is made here has no errors: each field is looked at only
+//! where its type is known.
+
+use serde_json::{Map, Value};
+
+use super::refusal::{self, Refusal};
+use super::scalar;
+use crate::kyverno::expression::{
+    Condition, field, has_field, has_wildcard, matches_wildcard, optional_field,
+};
+
+/// How deep patterns may nest.
+const MAX_DEPTH: usize = 40;
+
+/// What a part of a pattern may become.
+const MAX_CONDITION_BYTES: usize = 50_000;
+
+/// When an object passes, and when it does not fail. Without anchors these are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Verdict {
+    pub(crate) passes: Condition,
+    pub(crate) does_not_fail: Condition,
+}
+
+/// A value of the object.
+#[derive(Debug, Clone)]
+struct Spot {
+    /// It, or null where there is none.
+    or_null: String,
+    /// It, where there is one.
+    value: String,
+    depth: usize,
+}
+
+/// A key of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Anchor {
+    None,
+    Condition,
+    Global,
+    Equality,
+    Negation,
+    Existence,
+    Addition,
+}
+
+/// The condition for the objects that `object` is.
+pub(crate) fn verdict(pattern: &Value, object: &str) -> Result<Verdict, Refusal> {
+    let root = Spot {
+        or_null: object.to_owned(),
+        value: object.to_owned(),
+        depth: 0,
+    };
+    of_value(pattern, &root)
+}
+
+/// Whether Kyverno takes each failure for one: not for an error, as it does where an anchor names
+/// a field that it has not seen.
+pub(crate) fn fails_without_error(pattern: &Value) -> bool {
+    match pattern {
+        Value::Object(entries) => {
+            let anchors: Vec<Anchor> = entries.keys().map(|key| anchor(key).0).collect();
+            let others_are_plain = entries.iter().all(|(_, value)| !looks_for_anchors(value));
+            if anchors.contains(&Anchor::Existence) {
+                return entries.len() == 1 && others_are_plain;
+            }
+            if anchors.contains(&Anchor::Condition) {
+                return others_are_plain;
+            }
+            others_are_plain || entries.len() == 1 && entries.values().all(fails_without_error)
+        }
+        Value::Array(items) => items.iter().all(fails_without_error),
+        _ => true,
+    }
+}
+
+fn looks_for_anchors(pattern: &Value) -> bool {
+    match pattern {
+        Value::Object(entries) => entries.iter().any(|(key, value)| {
+            matches!(anchor(key).0, Anchor::Condition | Anchor::Existence) || looks_for_anchors(value)
+        }),
+        Value::Array(items) => items.iter().any(looks_for_anchors),
+        _ => false,
+    }
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    fn of(passes: Condition) -> Self {
+        Self {
+            does_not_fail: passes.clone(),
+            passes,
+        }
+    }
+
+    fn applies_always(&self) -> bool {
+        self.passes == self.does_not_fail
+    }
+
+    /// Both, while only what holds of `guard` is looked at; what does not, fails.
+    fn guarded(self, guard: &Condition) -> Self {
+        let with = |condition| Condition::all([guard.clone(), condition]);
+        Self {
+            passes: with(self.passes),
+            does_not_fail: with(self.does_not_fail),
+        }
+    }
+
+    /// First this, and `next` if it passes.
+    fn then(self, next: Self) -> Self {
+        let does_not_fail = match self.applies_always() {
+            true => Condition::all([self.does_not_fail, next.does_not_fail]),
+            false => Condition::all([
+                self.does_not_fail,
+                Condition::any([self.passes.clone().not(), next.does_not_fail]),
+            ]),
+        };
+        Self {
+            passes: Condition::all([self.passes, next.passes]),
+            does_not_fail,
+        }
+    }
+}
+
+// === impl Spot ===
+
+impl Spot {
+    fn child(&self, key: &str) -> Self {
+        Self {
+            or_null: format!("{}.orValue(null)", optional_field(&self.value, key)),
+            value: field(&self.value, key),
+            depth: self.depth + 1,
+        }
+    }
+
+    /// An element of the list that this is.
+    fn element(&self) -> Self {
+        let name = format!("v{}", self.depth);
+        Self {
+            or_null: name.clone(),
+            value: name,
+            depth: self.depth + 1,
+        }
+    }
+
+    fn is(&self, kind: &str) -> Condition {
+        Condition::relation(format!("type({}) == {kind}", self.or_null))
+    }
+
+    fn has(&self, key: &str) -> Condition {
+        has_field(&self.value, key)
+    }
+}
+
+fn anchor(key: &str) -> (Anchor, &str) {
+    let none = (Anchor::None, key);
+    let trimmed = key.trim();
+    let Some(inner) = trimmed.strip_suffix(')') else {
+        return none;
+    };
+    let Some((modifier, name)) = inner.split_once('(').filter(|(_, name)| !name.is_empty()) else {
+        return none;
+    };
+    let anchor = match modifier {
+        "" => Anchor::Condition,
+        "<" => Anchor::Global,
+        "=" => Anchor::Equality,
+        "X" => Anchor::Negation,
+        "^" => Anchor::Existence,
+        "+" => Anchor::Addition,
+        _ => return none,
+    };
+    (anchor, name)
+}
+
+fn of_value(pattern: &Value, at: &Spot) -> Result<Verdict, Refusal> {
+    if at.depth > MAX_DEPTH {
+        return Err(Refusal::here(format!("a pattern nests at most {MAX_DEPTH} deep")));
+    }
+    let verdict = match pattern {
+        Value::Object(entries) => of_map(entries, at)?,
+        Value::Array(items) => of_list(items, at)?,
+        scalar => of_scalar(scalar, at)?,
+    };
+    // Each anchor may name what is below it twice.
+    match verdict.passes.len().max(verdict.does_not_fail.len()) {
+        0..=MAX_CONDITION_BYTES => Ok(verdict),
+        _ => Err(Refusal::here(
+            "it becomes too long an expression: split the pattern into several rules",
+        )),
+    }
+}
+
+/// Every element of a list must match what stands for one of them.
+fn of_scalar(pattern: &Value, at: &Spot) -> Result<Verdict, Refusal> {
+    let element = at.element().value;
+    let condition = scalar::condition(pattern, &element)?;
+    let each = format!("(type({0}) == list ? dyn({0}) : dyn([{0}]))", at.or_null);
+    Ok(Verdict::of(Condition::primary(format!(
+        "{each}.all({element}, {condition})"
+    ))))
+}
+
+fn of_list(items: &[Value], at: &Spot) -> Result<Verdict, Refusal> {
+    let Some(item) = items.first() else {
+        return Err(Refusal::here(
+            "Kyverno lets nothing match an empty list: write what its items are like",
+        ));
+    };
+    let list = at.is("list");
+    let element = at.element();
+    let name = &element.value;
+    match item {
+        Value::Object(entries) => {
+            let each = of_map(entries, &element).map_err(|refusal| refusal.within_index(0))?;
+            let all =
+                |condition: &Condition| Condition::primary(format!("{}.all({name}, {condition})", at.value));
+            let none_fails = all(&each.does_not_fail);
+            if each.applies_always() {
+                return Ok(Verdict::of(none_fails).guarded(&list));
+            }
+            let passes = Condition::all([
+                none_fails.clone(),
+                Condition::any([
+                    Condition::relation(format!("size({}) == 0", at.value)),
+                    Condition::primary(format!("{}.exists({name}, {})", at.value, each.passes)),
+                ]),
+            ]);
+            let verdict = Verdict {
+                passes,
+                does_not_fail: none_fails,
+            };
+            Ok(verdict.guarded(&list))
+        }
+        Value::Array(_) => Err(Refusal::here("a list of lists in a pattern has no counterpart")),
+        pattern => {
+            let condition = scalar::condition(pattern, name).map_err(|refusal| refusal.within_index(0))?;
+            let all = Condition::primary(format!("{}.all({name}, {condition})", at.value));
+            Ok(Verdict::of(all).guarded(&list))
+        }
+    }
+}
+
+fn of_map(entries: &Map<String, Value>, at: &Spot) -> Result<Verdict, Refusal> {
+    let (mut conditions, mut others, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+    // As Kyverno sorts them: by the whole key.
+    let mut keys: Vec<(&String, &Value)> = entries.iter().collect();
+    keys.sort_by_key(|(key, _)| *key);
+    for (key, pattern) in keys {
+        let (anchor, name) = anchor(key);
+        let verdict = of_entry(anchor, name, pattern, at).map_err(|refusal| refusal.within(key))?;
+        match anchor {
+            Anchor::Condition => conditions.push(verdict.passes),
+            Anchor::Equality | Anchor::Negation | Anchor::Existence => others.push(verdict),
+            Anchor::Global => rest.insert(0, verdict),
+            Anchor::None if has_anchors(pattern) => rest.insert(0, verdict),
+            Anchor::None | Anchor::Addition => rest.push(verdict),
+        }
+    }
+    let rest = rest
+        .into_iter()
+        .rev()
+        .reduce(|next, first| first.then(next))
+        .unwrap_or_else(|| Verdict::of(Condition::constant(true)));
+    let verdict = anchored(conditions, &others, rest);
+    // The object of a request is a map.
+    Ok(match at.depth {
+        0 => verdict,
+        _ => verdict.guarded(&at.is("map")),
+    })
+}
+
+/// The anchors of a map come before its other fields.
+fn anchored(conditions: Vec<Condition>, others: &[Verdict], rest: Verdict) -> Verdict {
+    let none_fails = Condition::all(others.iter().map(|other| other.does_not_fail.clone()));
+    if !conditions.is_empty() {
+        let applies = Condition::all(conditions);
+        let with = |condition| Condition::all([applies.clone(), none_fails.clone(), condition]);
+        let then = Condition::all([none_fails.clone(), rest.does_not_fail]);
+        return Verdict {
+            passes: with(rest.passes),
+            does_not_fail: Condition::any([applies.clone().not(), then]),
+        };
+    }
+    // Where each of them does not apply, neither does the map.
+    if !others.is_empty() && !others.iter().any(Verdict::applies_always) {
+        let applies = Condition::any(others.iter().map(|other| other.passes.clone()));
+        return Verdict {
+            passes: Condition::all([none_fails.clone(), applies.clone(), rest.passes]),
+            does_not_fail: Condition::all([none_fails, Condition::any([applies.not(), rest.does_not_fail])]),
+        };
+    }
+    Verdict {
+        passes: Condition::all([none_fails.clone(), rest.passes]),
+        does_not_fail: Condition::all([none_fails, rest.does_not_fail]),
+    }
+}
+
+fn of_entry(anchor: Anchor, name: &str, pattern: &Value, at: &Spot) -> Result<Verdict, Refusal> {
+    let child = at.child(name);
+    let has = at.has(name);
+    match anchor {
+        Anchor::Negation => Ok(Verdict::of(has.not())),
+        Anchor::Addition => Err(Refusal::here(
+            "`+()` adds to an object, and a pattern changes none",
+        )),
+        Anchor::Existence => existence(pattern, &child, has),
+        Anchor::Condition => Ok(Verdict::of(Condition::all([
+            has,
+            of_field(name, pattern, at)?.passes,
+        ]))),
+        Anchor::Global => {
+            // It ends the whole rule, or the element of a list, when it does not hold.
+            let passes = Condition::any([has.not(), of_field(name, pattern, at)?.passes]);
+            Ok(Verdict {
+                passes,
+                does_not_fail: Condition::constant(true),
+            })
+        }
+        Anchor::Equality => {
+            if ends_rule(pattern) {
+                return Err(Refusal::here(
+                    "what `<()` within `=()` ends depends on the order of fields: put it beside the other anchors",
+                ));
+            }
+            let verdict = of_field(name, pattern, at)?;
+            let or_absent = |condition| Condition::any([has.clone().not(), condition]);
+            Ok(Verdict {
+                passes: or_absent(verdict.passes),
+                does_not_fail: or_absent(verdict.does_not_fail),
+            })
+        }
+        Anchor::None if pattern == "*" => Ok(Verdict::of(Condition::relation(format!(
+            "{} != null",
+            child.or_null
+        )))),
+        Anchor::None => of_field(name, pattern, at),
+    }
+}
+
+fn of_field(name: &str, pattern: &Value, at: &Spot) -> Result<Verdict, Refusal> {
+    let child = at.child(name);
+    match pattern {
+        Value::Object(entries)
+            if matches!(name, "labels" | "annotations") && at.value.ends_with(".metadata") =>
+        {
+            of_labels(entries, &child)
+        }
+        _ => of_value(pattern, &child),
+    }
+}
+
+/// Labels and annotations, whose keys may have wildcards: Kyverno takes one of the keys that match,
+/// whichever it meets, so that here all of them must match.
+fn of_labels(entries: &Map<String, Value>, at: &Spot) -> Result<Verdict, Refusal> {
+    if let Some((key, _)) = entries.iter().find(|(_, pattern)| !pattern.is_string()) {
+        return refusal::of(
+            key,
+            "Kyverno passes over it, since it is no text: put it in quotes",
+        );
+    }
+    let (with, without): (Map<_, _>, Map<_, _>) = entries
+        .clone()
+        .into_iter()
+        .partition(|(key, _)| has_wildcard(key));
+    let mut verdict = of_map(&without, at)?;
+    for (key, pattern) in &with {
+        let condition = of_wildcard_key(key, pattern, at).map_err(|refusal| refusal.within(key))?;
+        verdict = verdict.then(Verdict::of(Condition::all([at.is("map"), condition])));
+    }
+    Ok(verdict)
+}
+
+fn of_wildcard_key(key: &str, pattern: &Value, at: &Spot) -> Result<Condition, Refusal> {
+    let (anchor, name) = anchor(key);
+    let key = at.element().value;
+    let matching = matches_wildcard(&key, name);
+    let holds = scalar::condition(pattern, &format!("{}[{key}]", at.value))?;
+    let found = Condition::primary(format!("{}.exists({key}, {matching})", at.value));
+    let implied = Condition::any([matching.not(), holds]);
+    let all = Condition::primary(format!("{}.all({key}, {implied})", at.value));
+    match anchor {
+        Anchor::None => Ok(Condition::all([found, all])),
+        Anchor::Equality => Ok(all),
+        Anchor::Negation => Ok(found.not()),
+        _ => Err(Refusal::here(
+            "a key with wildcards stands alone, or within `=()` or `X()`",
+        )),
+    }
+}
+
+/// Some element of the list matches, for each item of the pattern.
+fn existence(pattern: &Value, child: &Spot, has: Condition) -> Result<Verdict, Refusal> {
+    let items = pattern
+        .as_array()
+        .filter(|items| items.iter().all(Value::is_object));
+    let Some(items) = items else {
+        return Err(Refusal::here("`^()` has a list of maps"));
+    };
+    let element = child.element();
+    let mut parts = vec![child.is("list")];
+    for (index, item) in items.iter().enumerate() {
+        let passes = of_value(item, &element)
+            .map_err(|refusal| refusal.within_index(index))?
+            .passes;
+        parts.push(Condition::primary(format!(
+            "{}.exists({}, {passes})",
+            child.value, element.value
+        )));
+    }
+    Ok(Verdict::of(Condition::any([has.not(), Condition::all(parts)])))
+}
+
+/// Whether a `<()` within the pattern, which is not within a list, ends what has it.
+fn ends_rule(pattern: &Value) -> bool {
+    let Value::Object(entries) = pattern else {
+        return false;
+    };
+    entries.iter().any(|(key, value)| match anchor(key).0 {
+        Anchor::Global => true,
+        Anchor::Condition => false,
+        _ => ends_rule(value),
+    })
+}
+
+fn has_anchors(pattern: &Value) -> bool {
+    match pattern {
+        Value::Object(entries) => entries.iter().any(|(key, value)| {
+            !matches!(anchor(key).0, Anchor::None | Anchor::Addition) || has_anchors(value)
+        }),
+        Value::Array(items) => items.iter().any(has_anchors),
+        _ => false,
+    }
+}

@@ -1,0 +1,311 @@
+//! The patterns of texts, numbers and booleans (`pkg/engine/pattern/pattern.go` of Kyverno).
+//!
+//! A text may be a wildcard pattern, or compare durations, quantities and texts with `>`, `>=`, `<`,
+//! `<=`, `!`, `a-b` and `a!-b`; `|` is or, `&` is and. What is made for a value has no errors,
+//! whatever its type.
+
+use serde_json::Value;
+
+use super::refusal::Refusal;
+use crate::kyverno::expression::{Condition, has_wildcard, literal, matches_wildcard};
+use portcullis_cel::Quantity;
+
+/// What Go reads as a duration.
+pub(crate) const DURATION: &str = r"^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
+
+/// A plain number.
+pub(crate) const NUMBER: &str = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$";
+
+/// How a text is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operator {
+    Equal,
+    NotEqual,
+    More,
+    MoreOrEqual,
+    Less,
+    LessOrEqual,
+}
+
+/// Whether the value that `value` is, or null, matches the pattern.
+pub(crate) fn condition(pattern: &Value, value: &str) -> Result<Condition, Refusal> {
+    match pattern {
+        Value::Null => Ok(nothing(value)),
+        Value::Bool(pattern) => Ok(Condition::relation(format!("{value} == {pattern}"))),
+        Value::Number(number) => Ok(of_number(number, value)),
+        Value::String(text) => of_text(text, value),
+        Value::Array(_) | Value::Object(_) => {
+            Err(Refusal::here("a text, a number or a boolean is meant here"))
+        }
+    }
+}
+
+/// Whether the value is of one of these types.
+fn is_type(value: &str, types: &[&str]) -> Condition {
+    let types = types.iter();
+    Condition::any(types.map(|name| Condition::relation(format!("type({value}) == {name}"))))
+}
+
+/// What passes where nothing is asked for.
+fn nothing(value: &str) -> Condition {
+    let nothings = ["null", "0", "''", "false"].into_iter();
+    Condition::any(nothings.map(|nothing| Condition::relation(format!("{value} == {nothing}"))))
+}
+
+/// A text, a number or a boolean.
+fn something(value: &str) -> Condition {
+    Condition::all([
+        Condition::relation(format!("{value} != null")),
+        is_type(value, &["map", "list"]).not(),
+    ])
+}
+
+fn of_number(number: &serde_json::Number, value: &str) -> Condition {
+    let written = number.as_f64().unwrap_or_default();
+    let double = format!("{written:?}");
+    Condition::any([
+        Condition::relation(format!("{value} == {number}")),
+        Condition::all([
+            Condition::relation(format!("type({value}) == string")),
+            Condition::primary(format!("{value}.matches({})", literal(NUMBER))),
+            Condition::relation(format!("double({value}) == {double}")),
+        ]),
+    ])
+}
+
+fn of_text(pattern: &str, value: &str) -> Result<Condition, Refusal> {
+    if pattern.contains("{{") || pattern.contains("$(") {
+        return Err(Refusal::here(
+            "a variable in a pattern has no counterpart: compare in `deny.conditions`",
+        ));
+    }
+    let mut any = Vec::new();
+    // The pattern itself passes, though it may not match what it means.
+    let is_plain =
+        !pattern.contains(['|', '&']) && part(pattern).0 == Operator::Equal && range(pattern).is_none();
+    if !is_plain {
+        any.push(Condition::relation(format!("{value} == {}", literal(pattern))));
+    }
+    for alternative in pattern.split('|') {
+        let parts = alternative.trim_matches(' ').split('&');
+        any.push(Condition::all(
+            parts.map(|part| of_part(part.trim_matches(' '), value)),
+        ));
+    }
+    Ok(Condition::any(any))
+}
+
+fn of_part(pattern: &str, value: &str) -> Condition {
+    if let (Operator::Equal, Some((low, high, is_within))) = (part(pattern).0, range(pattern)) {
+        return if is_within {
+            Condition::all([
+                compared(Operator::MoreOrEqual, low, value),
+                compared(Operator::LessOrEqual, high, value),
+            ])
+        } else {
+            Condition::any([
+                compared(Operator::Less, low, value),
+                compared(Operator::More, high, value),
+            ])
+        };
+    }
+    let (operator, operand) = part(pattern);
+    compared(operator, operand.trim(), value)
+}
+
+fn part(pattern: &str) -> (Operator, &str) {
+    let operators = [
+        (">=", Operator::MoreOrEqual),
+        ("<=", Operator::LessOrEqual),
+        (">", Operator::More),
+        ("<", Operator::Less),
+        ("!", Operator::NotEqual),
+    ];
+    let found = operators
+        .into_iter()
+        .find_map(|(sign, operator)| Some((operator, pattern.strip_prefix(sign)?)));
+    match found {
+        Some(found) if pattern.len() >= 2 => found,
+        _ => (Operator::Equal, pattern),
+    }
+}
+
+/// Both ends of `1-10` or `1!-10`, and whether what is between them is meant.
+fn range(pattern: &str) -> Option<(&str, &str, bool)> {
+    for (sign, is_within) in [("!-", false), ("-", true)] {
+        for (at, _) in pattern.match_indices(sign) {
+            let (low, rest) = pattern.split_at_checked(at)?;
+            let high = rest.get(sign.len()..)?;
+            if is_end(low) && is_end(high) {
+                return Some((low, high, is_within));
+            }
+        }
+    }
+    None
+}
+
+/// `[-|+]?\d+(\.\d+)?[A-Za-z]*`
+fn is_end(text: &str) -> bool {
+    let number = text.strip_prefix(['-', '|', '+']).unwrap_or(text);
+    let number = number.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+    let is_digits = |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    match number.split_once('.') {
+        Some((whole, fraction)) => is_digits(whole) && is_digits(fraction),
+        None => is_digits(number),
+    }
+}
+
+/// Whether `value` compares so with `operand`: as a duration or a quantity, if both are one, or
+/// else as a text.
+fn compared(operator: Operator, operand: &str, value: &str) -> Condition {
+    let amounts = amounts(operator, operand, value);
+    let equal_texts = || equal_texts(operand, value);
+    let scalar = || is_type(value, &["map", "list"]).not();
+    match (operator, amounts) {
+        (Operator::Equal, Some(amounts)) => amounts,
+        (Operator::Equal, None) => equal_texts(),
+        // What compares with neither is another text, but for null, which is 0.
+        (Operator::NotEqual, Some(_)) => {
+            let equal = self::amounts(Operator::Equal, operand, value);
+            Condition::all([scalar(), equal.unwrap_or_else(equal_texts).not()])
+        }
+        (Operator::NotEqual, None) => Condition::all([
+            Condition::relation(format!("{value} != null")),
+            scalar(),
+            equal_texts().not(),
+        ]),
+        (_, Some(amounts)) => amounts,
+        (_, None) => Condition::constant(false),
+    }
+}
+
+/// How durations and quantities compare; none, if the operand is neither.
+fn amounts(operator: Operator, operand: &str, value: &str) -> Option<Condition> {
+    let sign = match operator {
+        Operator::Equal => "==",
+        Operator::NotEqual => "!=",
+        Operator::More => ">",
+        Operator::MoreOrEqual => ">=",
+        Operator::Less => "<",
+        Operator::LessOrEqual => "<=",
+    };
+    let is_quantity = Quantity::parse(operand).is_ok();
+    let quantities = is_quantity.then(|| {
+        Condition::all([
+            Condition::primary("isQuantity(n)"),
+            Condition::relation(format!(
+                "quantity(n).compareTo(quantity({})) {sign} 0",
+                literal(operand)
+            )),
+        ])
+    });
+    let durations = is_duration(operand).then(|| {
+        let is_one = format!("n.matches({})", literal(DURATION));
+        let compared = format!("duration(n) {sign} duration({})", literal(operand));
+        (is_one, compared)
+    });
+    let condition = match (durations, quantities) {
+        (None, None) => return None,
+        (None, Some(quantities)) => quantities.to_string(),
+        (Some((is_one, compared)), None) => format!("{is_one} && {compared}"),
+        (Some((is_one, compared)), Some(quantities)) => format!("{is_one} ? {compared} : {quantities}"),
+    };
+    Some(Condition::primary(format!(
+        "[{}].all(n, {condition})",
+        number_text(value)
+    )))
+}
+
+/// The text of a number, a text or null, which is 0; none for anything else.
+fn number_text(value: &str) -> String {
+    format!(
+        "type({value}) == string || type({value}) == int ? string({value}) : type({value}) == double ? '%f'.format([{value}]) : \
+         {value} == null ? '0' : ''"
+    )
+}
+
+/// Whether the text of `value` matches the wildcard pattern.
+fn equal_texts(pattern: &str, value: &str) -> Condition {
+    if pattern == "*" {
+        return something(value);
+    }
+    if pattern == "?*" || pattern == "*?" {
+        return Condition::all([something(value), Condition::relation(format!("{value} != ''"))]);
+    }
+    let is_wild = has_wildcard(pattern);
+    // Characters that no number has and neither boolean.
+    let is_for_texts = pattern.contains(|character: char| !"0123456789+-.Etruefals*?".contains(character));
+    let boolean =
+        matches!(pattern, "true" | "false").then(|| Condition::relation(format!("{value} == {pattern}")));
+    if !is_wild {
+        let same = Condition::relation(format!("{value} == {}", literal(pattern)));
+        return Condition::any([Some(same), boolean].into_iter().flatten());
+    }
+    if is_for_texts {
+        return Condition::all([
+            Condition::relation(format!("type({value}) == string")),
+            matches_wildcard(value, pattern),
+        ]);
+    }
+    Condition::all([
+        is_type(value, &["string", "int", "bool"]),
+        matches_wildcard(&format!("string({value})"), pattern),
+    ])
+}
+
+/// Whether Go reads it as a duration (`time.ParseDuration`).
+pub(crate) fn is_duration(text: &str) -> bool {
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if rest == "0" {
+        return true;
+    }
+    let mut parts = 0;
+    while !rest.is_empty() {
+        let number = rest.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        let number = number.strip_prefix('.').map_or(number, |fraction| {
+            fraction.trim_start_matches(|digit: char| digit.is_ascii_digit())
+        });
+        let (written, after) = rest.split_at(rest.len() - number.len());
+        let unit = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"]
+            .into_iter()
+            .find_map(|unit| after.strip_prefix(unit));
+        match unit {
+            Some(after) if written.bytes().any(|digit| digit.is_ascii_digit()) => rest = after,
+            _ => return false,
+        }
+        parts += 1;
+    }
+    parts > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_ranges_are_found_as_kyverno_finds_them() {
+        let cases = [
+            ("1-10", Some(("1", "10", true))),
+            ("1!-10", Some(("1", "10", false))),
+            ("-5-5", Some(("-5", "5", true))),
+            ("10Mi-1Gi", Some(("10Mi", "1Gi", true))),
+            ("1.5-2.5s", Some(("1.5", "2.5s", true))),
+            ("a-b", None),
+            ("2024-01-01", None),
+            ("1-", None),
+        ];
+        for (pattern, expected) in cases {
+            assert_eq!(range(pattern), expected, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn durations_are_those_of_go() {
+        for duration in ["0", "+0", "1h", "1h30m", "-1.5s", ".5s", "1.s", "10µs"] {
+            assert!(is_duration(duration), "{duration}");
+        }
+        for other in ["", "1", "h", ".s", "1h30", "1d", "-", "1 s"] {
+            assert!(!is_duration(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! CEL that is put together from parts: conditions with their precedence, texts, keys, wildcards.
+
+use std::fmt::Write;
+
+/// How tightly the outermost operator of an expression binds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Or,
+    And,
+    Relation,
+    Primary,
+}
+
+/// An expression whose value is a boolean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Condition {
+    text: String,
+    rank: Rank,
+}
+
+// === impl Condition ===
+
+impl Condition {
+    pub(crate) fn constant(value: bool) -> Self {
+        Self::primary(value.to_string())
+    }
+
+    /// A call or a name: it needs no parentheses anywhere.
+    pub(crate) fn primary(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            rank: Rank::Primary,
+        }
+    }
+
+    /// A comparison.
+    pub(crate) fn relation(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            rank: Rank::Relation,
+        }
+    }
+
+    /// Whether it is known to be true, or to be false.
+    pub(crate) fn is(&self, value: bool) -> bool {
+        self.text == if value { "true" } else { "false" }
+    }
+
+    /// How long its text is, in bytes.
+    pub(crate) const fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Whether all hold.
+    pub(crate) fn all(parts: impl IntoIterator<Item = Self>) -> Self {
+        Self::joined(parts, true)
+    }
+
+    /// Whether any holds.
+    pub(crate) fn any(parts: impl IntoIterator<Item = Self>) -> Self {
+        Self::joined(parts, false)
+    }
+
+    fn joined(parts: impl IntoIterator<Item = Self>, is_all: bool) -> Self {
+        let mut kept: Vec<Self> = Vec::new();
+        for part in parts {
+            if part.is(!is_all) {
+                return part;
+            }
+            if !part.is(is_all) && !kept.contains(&part) {
+                kept.push(part);
+            }
+        }
+        if kept.len() < 2 {
+            return kept.pop().unwrap_or_else(|| Self::constant(is_all));
+        }
+        let (rank, operator) = if is_all {
+            (Rank::And, " && ")
+        } else {
+            (Rank::Or, " || ")
+        };
+        let parts: Vec<String> = kept.iter().map(|part| part.within(rank)).collect();
+        Self {
+            text: parts.join(operator),
+            rank,
+        }
+    }
+
+    pub(crate) fn not(self) -> Self {
+        if self.is(true) || self.is(false) {
+            return Self::constant(self.is(false));
+        }
+        let inner = self.text.strip_prefix('!').filter(|_| self.rank == Rank::Primary);
+        match inner {
+            Some(inner) if !inner.starts_with('(') => Self::primary(inner),
+            _ => Self::primary(format!("!{}", self.within(Rank::Primary))),
+        }
+    }
+
+    fn within(&self, outer: Rank) -> String {
+        if self.rank < outer {
+            format!("({})", self.text)
+        } else {
+            self.text.clone()
+        }
+    }
+}
+
+impl std::fmt::Display for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+// Values.
+
+/// A text as CEL writes it.
+pub(crate) fn literal(text: &str) -> String {
+    let mut written = String::with_capacity(text.len() + 2);
+    written.push('\'');
+    for character in text.chars() {
+        match character {
+            '\\' => written.push_str("\\\\"),
+            '\'' => written.push_str("\\'"),
+            '\n' => written.push_str("\\n"),
+            '\r' => written.push_str("\\r"),
+            '\t' => written.push_str("\\t"),
+            control if control.is_control() => {
+                // A String takes every write.
+                let _ = write!(written, "\\u{:04x}", u32::from(control));
+            }
+            other => written.push(other),
+        }
+    }
+    written.push('\'');
+    written
+}
+
+/// `['a', 'b']`.
+pub(crate) fn literals<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
+    let texts: Vec<String> = texts.into_iter().map(literal).collect();
+    format!("[{}]", texts.join(", "))
+}
+
+/// `value` is one of `texts`.
+pub(crate) fn one_of(value: &str, texts: &[&str]) -> Condition {
+    match texts {
+        [] => Condition::constant(false),
+        [text] => Condition::relation(format!("{value} == {}", literal(text))),
+        texts => Condition::relation(format!("{value} in {}", literals(texts.iter().copied()))),
+    }
+}
+
+/// Words that name nothing in CEL.
+const RESERVED: [&str; 21] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "namespace",
+    "null",
+    "package",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
+];
+
+fn is_identifier(key: &str) -> bool {
+    let mut characters = key.chars();
+    // `namespace` may be selected all the same.
+    characters
+        .next()
+        .is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+        && characters.all(|character| character.is_ascii_alphanumeric() || character == '_')
+        && (key == "namespace" || !RESERVED.contains(&key))
+}
+
+/// The field `key` of the map that `map` is; an error where it has none.
+pub(crate) fn field(map: &str, key: &str) -> String {
+    match is_identifier(key) {
+        true => format!("{map}.{key}"),
+        false => format!("{map}[{}]", literal(key)),
+    }
+}
+
+/// The same as an optional value; `map` may be one itself.
+pub(crate) fn optional_field(map: &str, key: &str) -> String {
+    match is_identifier(key) {
+        true => format!("{map}.?{key}"),
+        false => format!("{map}[?{}]", literal(key)),
+    }
+}
+
+/// Whether the map has the key.
+pub(crate) fn has_field(map: &str, key: &str) -> Condition {
+    match is_identifier(key) {
+        true => Condition::primary(format!("has({map}.{key})")),
+        false => Condition::relation(format!("{} in {map}", literal(key))),
+    }
+}
+
+// Wildcards, as Kyverno's `ext/wildcard` has them: `*` any characters, `?` one character.
+
+/// Whether a text has wildcards.
+pub(crate) fn has_wildcard(pattern: &str) -> bool {
+    pattern.contains(['*', '?'])
+}
+
+/// Whether the text that `value` is matches the wildcard pattern.
+pub(crate) fn matches_wildcard(value: &str, pattern: &str) -> Condition {
+    let inner = pattern.trim_matches('*');
+    let stars = (pattern.starts_with('*'), pattern.ends_with('*'));
+    if pattern == "*" {
+        return Condition::constant(true);
+    }
+    if pattern == "?*" || pattern == "*?" {
+        return Condition::relation(format!("{value} != ''"));
+    }
+    if !has_wildcard(pattern) {
+        return Condition::relation(format!("{value} == {}", literal(pattern)));
+    }
+    if !has_wildcard(inner) && !inner.is_empty() {
+        let call = match stars {
+            (true, true) => "contains",
+            (true, false) => "endsWith",
+            (false, _) => "startsWith",
+        };
+        return Condition::primary(format!("{value}.{call}({})", literal(inner)));
+    }
+    Condition::primary(format!(
+        "{value}.matches({})",
+        literal(&regular_expression(pattern))
+    ))
+}
+
+fn regular_expression(pattern: &str) -> String {
+    let mut expression = "(?s)^".to_owned();
+    for character in pattern.chars() {
+        match character {
+            '*' => expression.push_str(".*"),
+            '?' => expression.push('.'),
+            special if "\\.+()|[]{}^$".contains(special) => {
+                expression.push('\\');
+                expression.push(special);
+            }
+            other => expression.push(other),
+        }
+    }
+    expression.push('$');
+    expression
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn primary(text: &str) -> Condition {
+        Condition::primary(text)
+    }
+
+    #[test]
+    fn parentheses_stand_where_they_are_needed() {
+        let or = Condition::any([primary("a"), primary("b")]);
+        let and = Condition::all([or.clone(), primary("c")]);
+        assert_eq!(and.to_string(), "(a || b) && c");
+        assert_eq!(
+            Condition::any([and.clone(), primary("d")]).to_string(),
+            "(a || b) && c || d"
+        );
+        assert_eq!(or.clone().not().to_string(), "!(a || b)");
+        assert_eq!(primary("a").not().not().to_string(), "a");
+        assert_eq!(or.not().not().to_string(), "!!(a || b)");
+    }
+
+    #[test]
+    fn what_is_known_is_left_out() {
+        let known = |value| Condition::constant(value);
+        assert_eq!(Condition::all([known(true), primary("a")]).to_string(), "a");
+        assert_eq!(Condition::all([known(false), primary("a")]).to_string(), "false");
+        assert_eq!(Condition::any([known(true), primary("a")]).to_string(), "true");
+        assert_eq!(Condition::any([primary("a"), primary("a")]).to_string(), "a");
+        assert_eq!(Condition::any([]).to_string(), "false");
+        assert_eq!(known(true).not().to_string(), "false");
+    }
+
+    #[test]
+    fn texts_and_keys_are_quoted() {
+        assert_eq!(literal("a'b\\c\n\u{1}"), "'a\\'b\\\\c\\n\\u0001'");
+        assert_eq!(field("o", "a_b"), "o.a_b");
+        assert_eq!(field("o", "a/b"), "o['a/b']");
+        assert_eq!(field("o", "in"), "o['in']");
+        assert_eq!(optional_field("o.?a", "b.c"), "o.?a[?'b.c']");
+        assert_eq!(has_field("o", "x").to_string(), "has(o.x)");
+        assert_eq!(has_field("o", "x-y").to_string(), "'x-y' in o");
+    }
+
+    #[test]
+    fn wildcards_become_the_plainest_call() {
+        let cases = [
+            ("*", "true"),
+            ("?*", "v != ''"),
+            ("a", "v == 'a'"),
+            ("a*", "v.startsWith('a')"),
+            ("*a", "v.endsWith('a')"),
+            ("*a*", "v.contains('a')"),
+            ("a*b", "v.matches('(?s)^a.*b$')"),
+            ("*.?", "v.matches('(?s)^.*\\\\..$')"),
+            ("**", "v.matches('(?s)^.*.*$')"),
+            ("", "v == ''"),
+        ];
+        for (pattern, expected) in cases {
+            assert_eq!(matches_wildcard("v", pattern).to_string(), expected, "{pattern}");
+        }
+    }
+}
