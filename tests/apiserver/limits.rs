@@ -12,6 +12,10 @@ pub(crate) const PART: Part = Part {
             groups: &["limited"],
         },
         User {
+            name: "lia",
+            groups: &["limited"],
+        },
+        User {
             name: "leo",
             groups: &["limited", "limited-to-kittens"],
         },
@@ -109,12 +113,12 @@ pub(crate) fn a_request_must_lie_within_each_limit_of_its_user() {
 pub(crate) fn kubectl_works_within_it() {
     let Some(servers) = scenario::shared() else { return };
     let cluster = &servers.cluster;
-    cluster.grant_everything("lea");
-    let listed = cluster.kubectl("lea", &["get", "pods", "--namespace", "kittens"]);
+    cluster.grant_everything("lia");
+    let listed = cluster.kubectl("lia", &["get", "pods", "--namespace", "kittens"]);
     assert!(listed.status.success(), "{listed:?}");
-    let whoami = cluster.kubectl("lea", &["auth", "whoami"]);
+    let whoami = cluster.kubectl("lia", &["auth", "whoami"]);
     assert!(whoami.status.success(), "{whoami:?}");
-    let asked = cluster.kubectl("lea", &["auth", "can-i", "delete", "pods"]);
+    let asked = cluster.kubectl("lia", &["auth", "can-i", "delete", "pods"]);
     assert!(
         String::from_utf8_lossy(&asked.stdout).starts_with("no"),
         "{asked:?}"
