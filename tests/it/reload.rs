@@ -113,7 +113,8 @@ fn a_cluster_comes_and_goes_with_its_file() {
     // What a configuration names that cannot be used yet is watched, too.
     let with_folder = configured.replace("clusters: []", "clusters: clusters.d");
     fs::write(gateway.file("config.yaml"), with_folder).unwrap();
-    let held_back = || gateway.state.current().held_back.get("east").cloned();
+    // No entry of its name is in force: its faults stand under its file.
+    let held_back = || gateway.state.current().held_back.get("east.yaml").cloned();
     until("the fault is found", || held_back().is_some());
     let faults = held_back().unwrap().to_string();
     assert!(
