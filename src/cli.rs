@@ -17,6 +17,7 @@ mod check;
 mod convert;
 mod diff;
 mod help;
+mod idle;
 mod init;
 mod invariants;
 mod live_policies;

@@ -9,11 +9,13 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::access::TimeLimit;
 use super::live_policies::LiveArguments;
 use super::output::{CommandError, CommandResult, Format, Output};
-use super::{asker, invariants, output, policy_files};
+use super::{asker, idle, invariants, output, policy_files};
 use crate::config::files;
 use crate::{config, reload};
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::User;
 use portcullis_policy::explain::invariants::OUT_OF_SIGHT;
@@ -137,12 +139,16 @@ impl Check {
         }
         let mut holding = 0;
         if !faults.has_errors()
-            && let Some((loaded, documents)) = decided_by(config.as_deref(), &paths)
+            && let Some((mut loaded, documents)) = decided_by(config.as_deref(), &paths)
         {
             if let Some(asker) = self.asker()? {
                 faults.append(asker::faults(&loaded, &documents, &asker));
             }
-            let (held, found) = invariants::faults(loaded, &documents)?;
+            let sets: Vec<&PolicySet> = loaded.sets().map(|(_, set)| set).collect();
+            let idle = idle::faults(&sets, &documents, &faults, &TimeLimit::new());
+            faults.append(idle);
+            loaded.add_default_roles();
+            let (held, found) = invariants::faults(&loaded, &documents)?;
             faults.append(found);
             holding = held;
         }

@@ -631,3 +631,70 @@ fn a_key_that_is_missing_comes_with_the_command_that_makes_one() {
     assert_eq!(portcullis.run("init gateway --renew").code, 0);
     assert_eq!(portcullis.run(check).stdout, "valid\n");
 }
+
+#[test]
+fn what_policies_say_in_vain_is_a_warning() {
+    let portcullis = Portcullis::new();
+    portcullis.write(
+        "policies.yaml",
+        r#"apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: readers}
+rules: [{verbs: [get, list], apiGroups: ["*"], resources: [configmaps]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: readers}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: readers}
+subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: readers}]
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: readers-read}
+spec:
+  effect: Allow
+  subjects: [{kind: Group, name: readers}]
+  resourceRules: [{verbs: [get], apiGroups: [""], resources: [configmaps]}]
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: no-production}
+spec:
+  effect: Deny
+  subjects: [{kind: Group, name: contractors}]
+  excludeSubjects: [{kind: ServiceAccount, namespace: ci, name: deployer}]
+  resourceRules:
+  - {verbs: [delete], apiGroups: [""], resources: [secrets], namespaces: [prod-*]}
+  - {verbs: [delete], apiGroups: [""], resources: [pods], namespaces: [dev]}
+  conditions:
+  - {name: prod, expression: "request.resourceAttributes.namespace.startsWith('prod-')"}
+  failurePolicy: NoOpinion
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: no-production-secrets}
+spec:
+  effect: Deny
+  subjects: [{kind: Group, name: contractors}]
+  resourceRules: [{verbs: [delete], apiGroups: [""], resources: [secrets], namespaces: [prod-a], names: [db]}]
+  conditions: [{name: named, expression: "request.resourceAttributes.name.size() <= 2"}]
+"#,
+    );
+    let run = portcullis.run("check policies.yaml");
+    for said in [
+        "14: AuthorizationPolicy/readers-read: metadata.name: warning: Suspicious: this Allow changes nothing: all that \
+         it allows is granted by `ClusterRoleBinding readers`",
+        "26: AuthorizationPolicy/no-production: spec.excludeSubjects[0]: warning: Suspicious: this excludes nobody",
+        "29: AuthorizationPolicy/no-production: spec.resourceRules[1]: warning: Suspicious: this rule never applies",
+        "41: AuthorizationPolicy/no-production-secrets: spec.conditions[0]: warning: Suspicious: this condition makes \
+         no difference",
+    ] {
+        assert!(
+            run.stdout.contains(&format!("policies.yaml:{said}")),
+            "{said}: {run:?}"
+        );
+    }
+    // A list of all namespaces is one that it denies, too, and the other one does not.
+    assert!(!run.stdout.contains("this policy changes nothing"), "{run:?}");
+    assert!(run.stdout.contains("valid, 4 warnings"), "{run:?}");
+}

@@ -445,3 +445,51 @@ fn code_review_tools_are_told_where_the_objects_stand() {
     let without = report(&diff("old new -o sarif"));
     assert_eq!(without["runs"][0]["results"][0]["level"], "warning");
 }
+
+#[test]
+fn conditions_that_compare_texts_with_constants_are_decided() {
+    let portcullis = Portcullis::new();
+    let allow = |condition: &str| {
+        format!(
+            "{OLD}---\napiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: names}}\nspec:\n  \
+             effect: Allow\n  subjects: [{{kind: Group, name: ops}}]\n  resourceRules: [{{verbs: [get], apiGroups: [\"\"], \
+             resources: [configmaps]}}]\n  conditions: [{{name: c, expression: \"{condition}\"}}]\n"
+        )
+    };
+    let name = "request.resourceAttributes.name";
+    portcullis.write(
+        "old/policies.yaml",
+        &allow(&format!("{name}.endsWith('-public')")),
+    );
+    portcullis.write("new/policies.yaml", &allow(&format!("{name}.contains('public')")));
+    let run = portcullis.run("diff old new -o json");
+    let report = report(&run);
+    assert_eq!(
+        (&report["losses"], &report["otherwise"]),
+        (&json!([]), &json!([])),
+        "{run:?}"
+    );
+    let gains = report["gains"].as_array().unwrap();
+    assert!(!gains.is_empty(), "{run:?}");
+    for gain in gains {
+        let conditions = [
+            format!("{name}.contains('public')"),
+            format!("!({name}.endsWith('-public'))"),
+        ];
+        assert_eq!(gain["where"], json!(conditions));
+        assert_eq!(gain["undecided"], false);
+        let asked = gain["witness"]["spec"]["resourceAttributes"]["name"]
+            .as_str()
+            .unwrap();
+        assert!(asked.contains("public") && !asked.ends_with("-public"), "{asked}");
+    }
+    // Written in another way, it is the same.
+    portcullis.write(
+        "same/policies.yaml",
+        &allow(&format!("!(!{name}.matches('-public$'))")),
+    );
+    assert_eq!(
+        portcullis.run("diff old same").stdout,
+        "no request is decided otherwise\n"
+    );
+}

@@ -104,11 +104,29 @@ spec:
   effect: Allow
   subjects: [{kind: Group, name: ops}]
   resourceRules: [{verbs: [get], apiGroups: [""], resources: [secrets], namespaces: [prod-a]}]
-  conditions: [{name: odd, expression: "request.uid.size() > 5"}]
+  conditions: [{name: odd, expression: "EXPRESSION"}]
 "#;
-    let run = check(&[ROLE, allow], "");
-    assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stdout.contains("where request.uid.size() > 5"), "{run:?}");
+    for (expression, said) in [
+        // Nothing is known of it.
+        (
+            "request.extra['at'][0] == 'night'",
+            "where request.extra['at'][0] == 'night'",
+        ),
+        // It holds for some requests, of which one is told.
+        (
+            "request.uid.size() > 5",
+            "such as: somebody (ops): get secrets in prod-a",
+        ),
+    ] {
+        let run = check(&[ROLE, &allow.replace("EXPRESSION", expression)], "");
+        assert_eq!(run.code, 1, "{run:?}");
+        assert!(run.stdout.contains(said), "{run:?}");
+    }
+    let never = allow.replace(
+        "EXPRESSION",
+        "request.resourceAttributes.namespace.endsWith('-b')",
+    );
+    assert_eq!(check(&[ROLE, &never], "").code, 0);
 }
 
 #[test]

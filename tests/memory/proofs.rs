@@ -46,6 +46,19 @@ fn subject(kind: &str, name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
 }
 
+/// Many rules, and conditions as long as all of these.
+fn conditional(condition: &str) -> Value {
+    let rule = |name: &String| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "names": [name], "namespaces": ["prod"]});
+    let rules: Vec<Value> = words("n", 1_500).iter().map(rule).collect();
+    json!({
+        "apiVersion": "portcullis.dev/v1alpha1", "kind": "AuthorizationPolicy", "metadata": {"name": "p"},
+        "spec": {
+            "effect": "Allow", "subjects": [{"kind": "Group", "name": "dev"}], "resourceRules": rules,
+            "conditions": [{"name": "c", "expression": condition}],
+        },
+    })
+}
+
 fn words(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|at| format!("{prefix}{at:x}")).collect()
 }
@@ -77,15 +90,34 @@ fn products() -> Vec<(&'static str, usize, PolicySet)> {
     ];
     let sets = objects.map(|(name, rules, subjects)| {
         let rules = if rules.is_array() { rules } else { json!([rules]) };
-        let text = [role(&rules), binding(&subjects), invariant()].map(|object| object.to_string());
-        let set = manifests(&text.join("\n---\n"))
-            .policies
-            .for_cluster("default")
-            .as_ref()
-            .clone();
-        (name, text.concat().len(), set)
+        set_of(name, &[role(&rules), binding(&subjects), invariant()])
     });
-    sets.into()
+    let long = format!("request.user.contains('{}')", "a".repeat(50_000));
+    let groups: Vec<String> = words("g", 60)
+        .iter()
+        .map(|name| format!("g == '{name}'"))
+        .collect();
+    let groups = format!("request.groups.exists(g, {})", groups.join(" || "));
+    let nested = (0..30).fold("request.uid.contains('x')".to_owned(), |inner, at| {
+        format!("(request.user.contains('{at}') || (request.uid.contains('{at}') && {inner}))")
+    });
+    let conditions = [
+        ("long condition", long),
+        ("groups", groups),
+        ("nested condition", nested),
+    ];
+    let conditional = conditions.map(|(name, text)| set_of(name, &[conditional(&text), invariant()]));
+    sets.into_iter().chain(conditional).collect()
+}
+
+fn set_of(name: &'static str, objects: &[Value]) -> (&'static str, usize, PolicySet) {
+    let text: Vec<String> = objects.iter().map(Value::to_string).collect();
+    let set = manifests(&text.join("\n---\n"))
+        .policies
+        .for_cluster("default")
+        .as_ref()
+        .clone();
+    (name, text.concat().len(), set)
 }
 
 #[test]

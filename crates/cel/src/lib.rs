@@ -12,6 +12,7 @@ mod evaluate;
 mod function;
 pub mod json;
 mod library;
+pub mod predicate;
 mod program;
 mod quote;
 mod reads;

@@ -8,6 +8,17 @@ pub fn quote(into: &mut String, text: &str) {
     let _infallible = write_quoted(into, &[text]);
 }
 
+/// `text` as a literal, between the quotes that people write where they will do.
+pub(crate) fn text_literal(text: &str) -> String {
+    let is_plain = |c: char| !c.is_control() && !matches!(c, '\'' | '\\');
+    if text.chars().all(is_plain) {
+        return format!("'{text}'");
+    }
+    let mut quoted = String::new();
+    quote(&mut quoted, text);
+    quoted
+}
+
 /// A text that is quoted as [`quote`] does, while it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quoted<'t>(pub(crate) &'t str);

@@ -11,6 +11,7 @@
 
 mod atom;
 mod class;
+mod common;
 mod factor;
 mod parser;
 mod search;
@@ -25,6 +26,7 @@ use search::Automaton;
 
 pub(crate) use search::compiled;
 
+pub use common::common_text;
 pub use parser::Meter;
 pub use search::StoppedError;
 

@@ -8,6 +8,7 @@
 mod lexer;
 mod parser;
 mod uses;
+mod written;
 
 use crate::error::CompileError;
 use uses::children;
@@ -15,6 +16,7 @@ use uses::children;
 pub use uses::{PatchPath, VariableUse, made_objects, patch_paths, plain_or_values, variable_uses};
 
 pub(crate) use parser::parse;
+pub(crate) use written::written;
 
 /// The longest expression, in characters, as upstream.
 pub const MAX_LENGTH: usize = 100_000;

@@ -2,30 +2,37 @@
 //!
 //! What a rule allows or denies is a [`Region`]: a box whose sides are sets of verbs, resources,
 //! namespaces, users, groups, and so on. Regions are taken from regions, so that what is left is
-//! exactly what, say, a changed binding grants and nothing else did. What cannot be worked out is
-//! an expression of CEL: it stays an unknown of the region, equal expressions being one.
+//! exactly what, say, a changed binding grants and nothing else did. Conditions that compare texts
+//! with constants are worked out; any other expression of CEL stays an unknown of the region, equal
+//! expressions being one.
 //!
 //! Of a requested resource, the subresource stands apart (`pods/log` is no resource), as in the
 //! requests of an API server.
 
+mod condition;
 mod difference;
 mod group_set;
+mod idle;
 mod invariant;
 mod limit;
 mod pieces;
+mod predicates;
 mod region;
 mod rules;
 mod selector_set;
+mod side;
 mod text_set;
 mod witness;
 mod words;
 
 pub use difference::{Answer, Change, changed_reasons, difference};
 pub use group_set::GroupSet;
+pub use idle::{IdlePart, idle_parts};
 pub use invariant::{Breach, InvariantProof, InvariantStatus, MAX_BREACHES, UnknownRoles};
 pub use limit::{ProofLimitError, WorkLimit};
-pub use region::{Outcomes, Region, Side};
+pub use region::{Outcomes, Region};
 pub use selector_set::SelectorSet;
+pub use side::Side;
 pub use text_set::{Patterns, TextSet};
 pub use words::request_in_words;
 

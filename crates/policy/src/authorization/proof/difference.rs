@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::condition::RegionCondition;
 use super::limit::{ProofLimitError, WorkLimit};
 use super::pieces::{DecidingRule, Pieces, granted};
 use super::region::{Outcomes, Region};
@@ -347,12 +348,11 @@ impl Changed {
 /// What a binding may allow, whatever its role says.
 fn of_unknown_role(binding: &Binding) -> Vec<Region> {
     let role = &binding.role;
-    let condition: Arc<str> = format!(
+    let condition = RegionCondition::unknown(&format!(
         "the {} {} allows it, which none of these policies is",
         role.kind.as_str(),
         role.name
-    )
-    .into();
+    ));
     let all = [false, true].into_iter().flat_map(Region::of_each_caller);
     let regions = all.flat_map(|all| granted(binding, &all));
     let regions = regions.filter_map(|region| region.with_condition(&condition, Outcomes::HOLDS));

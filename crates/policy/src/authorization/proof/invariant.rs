@@ -179,21 +179,25 @@ impl<'s> InvariantProof<'s> {
         };
         let mut starts = Vec::new();
         let mut add = |within: &Region, allowing: Vec<Region>| {
-            let both = allowing.iter().filter_map(|allows| within.intersection(allows));
-            starts.extend(both.filter_map(|region| region.during(later)));
+            for allows in &allowing {
+                self.limit.in_time()?;
+                let both = within.intersection(allows);
+                starts.extend(both.and_then(|region| region.during(later)));
+            }
+            Ok::<(), ProofLimitError>(())
         };
         let Some(old) = &self.old else {
             for within in forbidden {
-                add(within, self.new.allowing(within)?);
+                add(within, self.new.allowing(within)?)?;
             }
             return Ok(starts);
         };
         let changed = Changed::between(old, &self.new, forbidden)?.from(self.now);
         for within in forbidden {
-            add(within, changed.added_allows.clone());
+            add(within, changed.added_allows.clone())?;
             for undenied in &changed.removed_denies {
                 if let Some(within) = within.intersection(undenied) {
-                    add(&within, self.new.allowing(&within)?);
+                    add(&within, self.new.allowing(&within)?)?;
                 }
             }
         }

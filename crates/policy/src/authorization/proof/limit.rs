@@ -57,6 +57,12 @@ impl<'d> WorkLimit<'d> {
 // === impl RegionRoom ===
 
 impl RegionRoom<'_> {
+    /// # Errors
+    /// The deadline has passed.
+    pub(crate) fn in_time(&self) -> Result<(), ProofLimitError> {
+        self.limit.in_time()
+    }
+
     /// Takes the room of the region that comes next, which is of this weight.
     ///
     /// # Errors

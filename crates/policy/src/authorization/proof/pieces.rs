@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::group_set::GroupSet;
 use super::limit::{ProofLimitError, RegionRoom, WorkLimit};
-use super::region::{Region, Side};
+use super::region::Region;
 use super::rules::{PolicyRegions, RuleRegion, has_word, never_denied, never_denied_callers, of_role};
+use super::side::Side;
 use super::text_set::{Patterns, TextSet};
 use crate::authorization::index::BoundRole;
 use crate::authorization::matching::{ResourcePattern, Wildcard};
@@ -130,7 +131,7 @@ impl<'s> Pieces<'s> {
         let policies = self.policies.iter();
         for pieces in policies.filter(|one| one.policy.effect.refuses() == refuse) {
             self.limit.in_time()?;
-            for (rule, regions) in pieces.rules_within(within, &mut self.limit.room())? {
+            for (rule, regions) in self.rules_of(pieces, within)? {
                 rules.push(DecidingRule {
                     decision: pieces.policy.effect.decision(),
                     cause: Cause {
@@ -139,10 +140,7 @@ impl<'s> Pieces<'s> {
                         name: Cow::Borrowed(&pieces.policy.name),
                         rule,
                     },
-                    regions: match refuse {
-                        false => regions,
-                        true => self.deniable(regions)?,
-                    },
+                    regions,
                 });
             }
         }
@@ -249,6 +247,26 @@ impl<'s> Pieces<'s> {
         let mut regions = Vec::new();
         self.add_policies(true, within, &mut regions)?;
         self.deniable(regions)
+    }
+
+    /// The policies that are enforced, by name.
+    pub(crate) fn policies(&self) -> &[PolicyPieces<'s>] {
+        &self.policies
+    }
+
+    /// What each rule of `policy` decides of `within`, by its place; what a Limit does, in no place.
+    pub(crate) fn rules_of(
+        &self,
+        policy: &PolicyPieces<'_>,
+        within: &Region,
+    ) -> Result<BTreeMap<Option<usize>, Vec<Region>>, ProofLimitError> {
+        let mut rules = policy.rules_within(within, &mut self.limit.room())?;
+        if policy.policy.effect.refuses() {
+            for regions in rules.values_mut() {
+                *regions = self.deniable(std::mem::take(regions))?;
+            }
+        }
+        Ok(rules)
     }
 
     pub(crate) const fn set(&self) -> &'s PolicySet {
@@ -420,7 +438,11 @@ impl<'s> PolicyPieces<'s> {
             held,
         } = self.regions()?;
         let held: Vec<&Region> = held.iter().filter(|held| held.meets(within)).collect();
-        for RuleRegion { rule, requests } in own.iter().filter(|own| own.requests.meets(within)) {
+        for RuleRegion { rule, requests } in own {
+            room.in_time()?;
+            if !requests.meets(within) {
+                continue;
+            }
             let of_rule = rules.entry(*rule).or_default();
             for caller in callers {
                 let of_caller = requests.by(caller).filter(|region| region.meets(within));
@@ -446,6 +468,7 @@ fn add(
     region: Option<Region>,
     room: &mut RegionRoom<'_>,
 ) -> Result<(), ProofLimitError> {
+    room.in_time()?;
     if let Some(region) = region {
         room.take(region.weight())?;
         regions.push(region);

@@ -3,14 +3,21 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use super::condition::{RegionCondition, common_text};
 use super::group_set::{GroupSet, SERVICE_ACCOUNT};
 use super::limit::{ProofLimitError, WorkLimit};
 use super::selector_set::SelectorSet;
+use super::side::{Field, Side};
 use super::text_set::{Patterns, TextSet};
 use crate::engine::Validity;
+use portcullis_cel::predicate::TextTest;
+use portcullis_cel::regex::StoppedError;
 
 /// As many texts take about as much memory as a region without any.
 const TEXTS_OF_A_REGION: usize = 64;
+
+/// As many bytes of conditions take about as much memory as a text of a side.
+const BYTES_OF_A_TEXT: usize = 48;
 
 /// A set of requests, and when they are made.
 ///
@@ -26,29 +33,8 @@ pub struct Region {
     texts: [Arc<TextSet>; Side::COUNT],
     pub(crate) groups: GroupSet,
     pub(crate) selectors: SelectorSet,
-    pub(crate) conditions: Vec<(Arc<str>, Outcomes)>,
+    pub(crate) conditions: Vec<(RegionCondition, Outcomes)>,
     pub(crate) period: Validity,
-}
-
-/// A side of a region that is a set of texts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Side {
-    /// The API group.
-    ApiGroup,
-    /// The resource, without subresource.
-    Resource,
-    /// The subresource; `""` for none.
-    Subresource,
-    /// The verb.
-    Verb,
-    /// The namespace; `""` for none.
-    Namespace,
-    /// The name; `""` for none.
-    Name,
-    /// The path of a request that is for no resource.
-    Path,
-    /// The user name.
-    User,
 }
 
 /// What an expression may come to.
@@ -60,22 +46,6 @@ pub struct Outcomes {
     pub fails: bool,
     /// It has no result.
     pub errors: bool,
-}
-
-// === impl Side ===
-
-impl Side {
-    const COUNT: usize = 8;
-    pub(crate) const ALL: [Self; Self::COUNT] = [
-        Self::ApiGroup,
-        Self::Resource,
-        Self::Subresource,
-        Self::Verb,
-        Self::Namespace,
-        Self::Name,
-        Self::Path,
-        Self::User,
-    ];
 }
 
 // === impl Region ===
@@ -150,7 +120,7 @@ impl Region {
     pub fn conditions(&self) -> impl Iterator<Item = (&str, Outcomes)> {
         self.conditions
             .iter()
-            .map(|(expression, outcomes)| (&**expression, *outcomes))
+            .map(|(condition, outcomes)| (&*condition.text, *outcomes))
     }
 
     /// When they are made.
@@ -189,18 +159,77 @@ impl Region {
             .iter()
             .map(|texts| texts.within().len() + texts.except().len());
         let groups = self.groups.all.len() + self.groups.none.len();
-        1 + (sides.sum::<usize>() + groups) / TEXTS_OF_A_REGION
+        let conditions = self.conditions.iter();
+        let conditions = conditions.map(|(condition, _)| 1 + condition.bytes() / BYTES_OF_A_TEXT);
+        1 + (sides.sum::<usize>() + groups + conditions.sum::<usize>()) / TEXTS_OF_A_REGION
     }
 
     /// The part of it with one of `texts` on a side; `None` where there is none.
     #[must_use]
     pub(crate) fn with(&self, side: Side, texts: &TextSet) -> Option<Self> {
         let texts = self.side(side).intersection(texts);
-        (!texts.is_empty()).then(|| {
-            let mut region = self.clone();
-            region.set(side, texts);
-            region
+        if texts.is_empty() {
+            return None;
+        }
+        let mut region = self.clone();
+        region.set(side, texts);
+        region.settled(side)
+    }
+
+    /// The same, where what conditions say of a side is worked out as far as its texts are listed;
+    /// `None` where they leave none.
+    fn settled(mut self, side: Side) -> Option<Self> {
+        let field = Field::Side(side);
+        if self.tests(field).next().is_none() {
+            return Some(self);
+        }
+        let Some(listed) = self.side(side).listed() else {
+            return self.is_possible(field).then_some(self);
+        };
+        let tests: Vec<_> = self
+            .tests(field)
+            .map(|(test, holds)| (test.compiled(), holds))
+            .collect();
+        let passes = |text: &&Arc<str>| tests.iter().all(|(passes, holds)| passes(text) == Some(*holds));
+        let texts = TextSet::exact(listed.iter().filter(passes).cloned());
+        drop(tests);
+        self.conditions.retain(|(condition, _)| !condition.is_of(field));
+        self.set(side, texts);
+        (!self.side(side).is_empty()).then_some(self)
+    }
+
+    /// What conditions ask of a field, and whether it is to be so.
+    fn tests(&self, field: Field) -> impl Iterator<Item = (&TextTest, bool)> {
+        let conditions = self.conditions.iter();
+        conditions.filter_map(move |(condition, outcomes)| {
+            let (_, test) = condition.test.as_ref().filter(|(of, _)| *of == field)?;
+            Some((&**test, outcomes.holds))
         })
+    }
+
+    /// Whether a text is left for a field, as far as that can be told.
+    fn is_possible(&self, field: Field) -> bool {
+        !matches!(self.possible_text(field), Ok(None))
+    }
+
+    /// The shortest text of a field for which its conditions come to what they are to.
+    pub(crate) fn possible_text(&self, field: Field) -> Result<Option<String>, StoppedError> {
+        let every_text;
+        let texts = match field {
+            Field::Side(side) => self.side(side),
+            Field::Uid | Field::Version => {
+                every_text = TextSet::all();
+                &every_text
+            }
+        };
+        let is_account = self.is_service_account && field == Field::Side(Side::User);
+        common_text(texts, self.tests(field), is_account)
+    }
+
+    /// Whether `text` of a field passes what conditions ask of it.
+    pub(crate) fn passes(&self, field: Field, text: &str) -> bool {
+        let mut tests = self.tests(field);
+        tests.all(|(test, holds)| test.passes(text) == Some(holds))
     }
 
     /// The part of it with a group of `groups`, each text being one and each prefix the beginning
@@ -234,12 +263,45 @@ impl Region {
         })
     }
 
-    pub(crate) fn with_condition(&self, expression: &Arc<str>, outcomes: Outcomes) -> Option<Self> {
+    /// The part of it for which `condition` comes to one of `outcomes`.
+    pub(crate) fn with_condition(&self, condition: &RegionCondition, outcomes: Outcomes) -> Option<Self> {
+        let Some((field, test)) = &condition.test else {
+            return self.with_outcomes(condition, outcomes);
+        };
+        // To compare a text has a result.
+        let outcomes = outcomes.intersection(Outcomes::DECIDED);
+        if outcomes.is_empty() {
+            return None;
+        }
+        if outcomes == Outcomes::DECIDED {
+            return Some(self.clone());
+        }
+        if let Field::Side(side) = field
+            && let Some(listed) = self.side(*side).listed()
+        {
+            let passes = test.compiled();
+            let passing = listed.iter().filter(|text| passes(text) == Some(outcomes.holds));
+            return self.with(*side, &TextSet::exact(passing.cloned()));
+        }
+        let region = self.with_outcomes(condition, outcomes)?;
+        if !region.is_possible(*field) {
+            return None;
+        }
+        let others = outcomes.others().intersection(Outcomes::DECIDED);
+        let others = self.with_outcomes(condition, others);
+        match others.is_some_and(|others| others.is_possible(*field)) {
+            true => Some(region),
+            // It is so for all of them.
+            false => Some(self.clone()),
+        }
+    }
+
+    fn with_outcomes(&self, condition: &RegionCondition, outcomes: Outcomes) -> Option<Self> {
         let mut region = self.clone();
         let conditions = &mut region.conditions;
-        match conditions.iter_mut().find(|(known, _)| known == expression) {
+        match conditions.iter_mut().find(|(known, _)| known == condition) {
             Some((_, known)) => *known = known.intersection(outcomes),
-            None => conditions.push((Arc::clone(expression), outcomes)),
+            None => conditions.push((condition.clone(), outcomes)),
         }
         conditions
             .iter()
@@ -267,10 +329,10 @@ impl Region {
         for side in Side::ALL {
             both.set(side, self.side(side).intersection(other.side(side)));
         }
-        for (expression, outcomes) in &other.conditions {
-            both = both.with_condition(expression, *outcomes)?;
+        for (condition, outcomes) in &other.conditions {
+            both = both.with_condition(condition, *outcomes)?;
         }
-        Some(both)
+        Side::ALL.into_iter().try_fold(both, Self::settled)
     }
 
     /// Whether there is a request in both; some that are not made by anybody may count.
@@ -306,8 +368,8 @@ impl Region {
     /// parts with each of them.
     fn split_off<E>(&self, others: &[&Self], step: impl Fn(usize) -> Result<(), E>) -> Result<Vec<Self>, E> {
         let mut left = Vec::new();
-        let meeting: Vec<&Self> = others.iter().copied().filter(|other| self.meets(other)).collect();
-        if meeting.iter().any(|other| other.covers(self)) {
+        let meeting = those_that(others, |other| self.meets(other), || step(0))?;
+        if first_that(&meeting, |other| other.covers(self), || step(0))?.is_some() {
             return Ok(left);
         }
         let mut open = vec![(self.clone(), meeting, 0)];
@@ -320,18 +382,21 @@ impl Region {
                 continue;
             }
             // On the sides that are done, each of the others holds all of the region.
-            let next = Split::all().enumerate().skip(done).find_map(|(place, split)| {
-                let mut others = others.iter();
-                let by = others.find(|other| !region.is_within(split, other))?;
-                Some((place, split, *by))
-            });
+            let mut next = None;
+            for (place, split) in Split::all().enumerate().skip(done) {
+                let by = first_that(&others, |other| !region.is_within(split, other), || step(weight))?;
+                if let Some(by) = by {
+                    next = Some((place, split, by));
+                    break;
+                }
+            }
             let Some((done, split, by)) = next else { continue };
             for part in region.split(split, by) {
-                let meeting = others.iter().copied().filter(|other| part.meets_on(split, other));
-                let meeting: Vec<&Self> = meeting.collect();
+                let meeting = those_that(&others, |other| part.meets_on(split, other), || step(weight))?;
                 // Of many, most are about other places.
                 let may_cover = meeting.len() <= others.len() / 2;
-                if !may_cover || !meeting.iter().any(|other| other.covers(&part)) {
+                let covers = |other: &Self| other.covers(&part);
+                if !may_cover || first_that(&meeting, covers, || step(weight))?.is_none() {
                     open.push((part, meeting, done));
                 }
             }
@@ -373,10 +438,13 @@ impl Region {
             Split::Period => intersection(self.period, other.period) == Some(self.period),
             Split::Text(side) => other.side(side).covers(self.side(side)),
             Split::Selectors => other.selectors.covers(&self.selectors),
-            Split::Conditions => {
-                let mut conditions = other.conditions.iter();
-                conditions.all(|(expression, outcomes)| outcomes.cover(self.outcomes(expression)))
-            }
+            Split::Conditions => other
+                .conditions
+                .iter()
+                .all(|(condition, outcomes)| match condition.test {
+                    None => outcomes.cover(self.outcomes(condition)),
+                    Some(_) => self.with_condition(condition, outcomes.others()).is_none(),
+                }),
             Split::Groups => other.groups.covers(&self.groups),
         }
     }
@@ -387,19 +455,21 @@ impl Region {
             Split::Period => intersection(self.period, other.period).is_some(),
             Split::Text(side) => self.side(side).meets(other.side(side)),
             Split::Selectors => self.selectors.intersection(&other.selectors).is_some(),
-            Split::Conditions => {
-                let mut conditions = other.conditions.iter();
-                conditions.all(|(expression, outcomes)| {
-                    !outcomes.intersection(self.outcomes(expression)).is_empty()
-                })
-            }
+            Split::Conditions => other.conditions.is_empty() || self.meets_conditions_of(other),
             Split::Groups => self.groups.intersection(&other.groups).is_some(),
         }
     }
 
-    fn outcomes(&self, expression: &str) -> Outcomes {
+    fn meets_conditions_of(&self, other: &Self) -> bool {
+        let with = |region: Self, (condition, outcomes): &(RegionCondition, Outcomes)| {
+            region.with_condition(condition, *outcomes)
+        };
+        other.conditions.iter().try_fold(self.clone(), with).is_some()
+    }
+
+    fn outcomes(&self, condition: &RegionCondition) -> Outcomes {
         let mut conditions = self.conditions.iter();
-        let known = conditions.find(|(known, _)| **known == *expression);
+        let known = conditions.find(|(known, _)| known == condition);
         known.map_or(Outcomes::ANY, |(_, outcomes)| *outcomes)
     }
 
@@ -423,8 +493,8 @@ impl Region {
             }
             Split::Conditions => {
                 let literals = by.conditions.iter().map(|condition| (condition, true));
-                self.split_by(literals, |region, ((expression, outcomes), holds)| {
-                    region.with_condition(expression, if holds { *outcomes } else { outcomes.others() })
+                self.split_by(literals, |region, ((condition, outcomes), holds)| {
+                    region.with_condition(condition, if holds { *outcomes } else { outcomes.others() })
                 })
             }
             Split::Groups => self.split_by(by.groups.literals(), |region, (group, is)| {
@@ -484,6 +554,42 @@ impl Split {
     }
 }
 
+/// Those of `regions` for which something holds. To ask it of one with conditions may take long: `step`
+/// may end it.
+fn those_that<'r, E>(
+    regions: &[&'r Region],
+    is_one: impl Fn(&Region) -> bool,
+    step: impl Fn() -> Result<(), E>,
+) -> Result<Vec<&'r Region>, E> {
+    let mut found = Vec::new();
+    for region in regions {
+        if !region.conditions.is_empty() {
+            step()?;
+        }
+        if is_one(region) {
+            found.push(*region);
+        }
+    }
+    Ok(found)
+}
+
+/// The first of those.
+fn first_that<'r, E>(
+    regions: &[&'r Region],
+    is_one: impl Fn(&Region) -> bool,
+    step: impl Fn() -> Result<(), E>,
+) -> Result<Option<&'r Region>, E> {
+    for region in regions {
+        if !region.conditions.is_empty() {
+            step()?;
+        }
+        if is_one(region) {
+            return Ok(Some(*region));
+        }
+    }
+    Ok(None)
+}
+
 fn intersection(one: Validity, other: Validity) -> Option<Validity> {
     let both = Validity {
         not_before: one.not_before.max(other.not_before),
@@ -509,17 +615,41 @@ impl Outcomes {
         fails: false,
         errors: false,
     };
+    pub(crate) const FAILS: Self = Self {
+        holds: false,
+        fails: true,
+        errors: false,
+    };
+    pub(crate) const ERRORS: Self = Self {
+        holds: false,
+        fails: false,
+        errors: true,
+    };
+    pub(crate) const DECIDED: Self = Self {
+        holds: true,
+        fails: true,
+        errors: false,
+    };
     pub(crate) const DOES_NOT_FAIL: Self = Self {
         holds: true,
         fails: false,
         errors: true,
     };
 
-    const fn is_empty(self) -> bool {
+    pub(crate) const fn is_empty(self) -> bool {
         !self.holds && !self.fails && !self.errors
     }
 
-    const fn others(self) -> Self {
+    /// What the opposite of such an expression comes to.
+    pub(crate) const fn of_opposite(self) -> Self {
+        Self {
+            holds: self.fails,
+            fails: self.holds,
+            errors: self.errors,
+        }
+    }
+
+    pub(crate) const fn others(self) -> Self {
         Self {
             holds: !self.holds,
             fails: !self.fails,
@@ -527,7 +657,7 @@ impl Outcomes {
         }
     }
 
-    const fn intersection(self, other: Self) -> Self {
+    pub(crate) const fn intersection(self, other: Self) -> Self {
         Self {
             holds: self.holds && other.holds,
             fails: self.fails && other.fails,

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use super::group_set::GroupSet;
 use super::limit::{ProofLimitError, RegionRoom, WorkLimit};
-use super::region::{Outcomes, Region, Side};
+use super::predicates::RegionExpression;
+use super::region::{Outcomes, Region};
 use super::selector_set::SelectorSet;
+use super::side::Side;
 use super::text_set::{Patterns, TextSet};
 use crate::authorization::matching::{ClusterScoped, NamespacePattern, ResourcePattern, Wildcard};
 use crate::authorization::never_deny::{NODE_PREFIX, NODES};
@@ -47,42 +49,19 @@ impl PolicyRegions {
         policy: &AuthorizationPolicy,
         limit: WorkLimit<'_>,
     ) -> Result<Self, ProofLimitError> {
-        let mut of_rules = policy.resource_rules.iter();
-        if of_rules.any(|rule| rule.resources.len() > limit.parts) {
-            return Err(ProofLimitError::Parts);
-        }
-        let effect = policy.effect;
-        let resources = policy.resource_rules.iter();
-        let resources = resources.map(|rule| of_resource_rule(set, effect, rule));
-        let paths = policy.non_resource_rules.iter();
-        let paths = paths.map(|rule| of_path_rule(effect, rule));
-        let outcomes = match (effect.refuses(), policy.failure_policy) {
-            (true, FailurePolicy::Deny) => Outcomes::DOES_NOT_FAIL,
-            (true, FailurePolicy::NoOpinion) | (false, _) => Outcomes::HOLDS,
-        };
-        let of_rules = resources.chain(paths);
-        let (said, held) = match effect {
-            Effect::Allow | Effect::Deny => {
-                let placed = of_rules.enumerate().map(|(rule, regions)| (Some(rule), regions));
-                (placed.collect(), Vec::new())
+        let outcomes = applying_outcomes(policy);
+        let (mut rules, held) = unconditional(set, policy, limit)?;
+        for condition in &policy.conditions {
+            let expression = RegionExpression::new(condition.expression());
+            let mut room = limit.room();
+            let mut with = Vec::new();
+            for RuleRegion { rule, requests } in rules {
+                for requests in expression.parts(&requests, outcomes, limit)? {
+                    room.take(requests.weight())?;
+                    with.push(RuleRegion { rule, requests });
+                }
             }
-            Effect::Limit => (vec![(None, limited(policy))], of_rules.flatten().collect()),
-        };
-        let conditions = policy.conditions.iter();
-        let conditions: Vec<Arc<str>> = conditions
-            .map(|condition| condition.expression().trim().into())
-            .collect();
-        let with_condition =
-            |region: Region, expression: &Arc<str>| region.with_condition(expression, outcomes);
-        let (mut rules, mut room) = (Vec::new(), limit.room());
-        for (rule, regions) in said {
-            for region in regions {
-                let requests = region.during(policy.validity);
-                let requests = requests.and_then(|region| conditions.iter().try_fold(region, with_condition));
-                let Some(requests) = requests else { continue };
-                room.take(requests.weight())?;
-                rules.push(RuleRegion { rule, requests });
-            }
+            rules = with;
         }
         Ok(Self {
             callers: callers(policy, limit)?,
@@ -99,6 +78,54 @@ fn limited(policy: &AuthorizationPolicy) -> Vec<Region> {
     sorts.flat_map(Region::of_each_caller).collect()
 }
 
+/// What each condition of a policy may come to where it applies.
+pub(crate) fn applying_outcomes(policy: &AuthorizationPolicy) -> Outcomes {
+    match (policy.effect.refuses(), policy.failure_policy) {
+        (true, FailurePolicy::Deny) => Outcomes::DOES_NOT_FAIL,
+        (true, FailurePolicy::NoOpinion) | (false, _) => Outcomes::HOLDS,
+    }
+}
+
+/// What each rule of a policy says to everybody, whatever its conditions do; of a Limit, all that it
+/// may be about, and what its rules hold.
+///
+/// # Errors
+/// The limit is reached.
+pub(crate) fn unconditional(
+    set: &PolicySet,
+    policy: &AuthorizationPolicy,
+    limit: WorkLimit<'_>,
+) -> Result<(Vec<RuleRegion>, Vec<Region>), ProofLimitError> {
+    let mut of_rules = policy.resource_rules.iter();
+    if of_rules.any(|rule| rule.resources.len() > limit.parts) {
+        return Err(ProofLimitError::Parts);
+    }
+    let effect = policy.effect;
+    let resources = policy.resource_rules.iter();
+    let resources = resources.map(|rule| of_resource_rule(set, effect, rule));
+    let paths = policy.non_resource_rules.iter();
+    let paths = paths.map(|rule| of_path_rule(effect, rule));
+    let of_rules = resources.chain(paths);
+    let (said, held) = match effect {
+        Effect::Allow | Effect::Deny => {
+            let placed = of_rules.enumerate().map(|(rule, regions)| (Some(rule), regions));
+            (placed.collect(), Vec::new())
+        }
+        Effect::Limit => (vec![(None, limited(policy))], of_rules.flatten().collect()),
+    };
+    let (mut rules, mut room) = (Vec::new(), limit.room());
+    for (rule, regions) in said {
+        for region in regions {
+            let Some(requests) = region.during(policy.validity) else {
+                continue;
+            };
+            room.take(requests.weight())?;
+            rules.push(RuleRegion { rule, requests });
+        }
+    }
+    Ok((rules, held))
+}
+
 /// What each rule of a role allows to callers as those of `within`, where it meets that.
 ///
 /// # Errors
@@ -110,6 +137,7 @@ pub(crate) fn of_role(
 ) -> Result<Vec<RuleRegion>, ProofLimitError> {
     let mut rules = Vec::new();
     for (rule, own) in role.rules.iter().enumerate() {
+        room.in_time()?;
         for requests in of_role_rule(own, within) {
             if requests.meets(within) {
                 room.take(requests.weight())?;
@@ -171,7 +199,8 @@ fn named(subject: &Subject) -> Patterns {
     }
 }
 
-fn of_subject(all: &Region, subject: &Subject) -> Option<Region> {
+/// The requests of `all` by `subject` of a policy.
+pub(crate) fn of_subject(all: &Region, subject: &Subject) -> Option<Region> {
     match subject.kind {
         SubjectKind::User => all.with(Side::User, &TextSet::of(named(subject))),
         SubjectKind::Group if subject.name == "*" => Some(all.clone()),

@@ -168,6 +168,11 @@ impl TextSet {
         self.within.is_empty()
     }
 
+    /// Its texts, where it holds no others than those that it names.
+    pub(crate) fn listed(&self) -> Option<&BTreeSet<Arc<str>>> {
+        self.within.prefixes.is_empty().then_some(&self.within.exact)
+    }
+
     /// Whether it holds `text`.
     #[must_use]
     pub fn contains(&self, text: &str) -> bool {

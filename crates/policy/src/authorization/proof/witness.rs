@@ -1,7 +1,8 @@
 //! Requests that stand for a region.
 
 use super::group_set::groups_of_account;
-use super::region::{Region, Side};
+use super::region::Region;
+use super::side::{Field, Side};
 use crate::engine::{Attributes, ResourceAttributes, Target, User};
 
 /// What a request that may have anything has first.
@@ -39,6 +40,7 @@ impl Region {
             subresource: self.text(Side::Subresource, &[""], "other")?.into(),
             name: self.text(Side::Name, &[""], "other")?.into(),
             selectors: self.selectors.widest(),
+            version: self.untold(Field::Version)?.into(),
             ..ResourceAttributes::default()
         };
         Some(Attributes {
@@ -52,7 +54,7 @@ impl Region {
         let texts: Vec<String> = self
             .conditions
             .iter()
-            .flat_map(|(expression, _)| literals(expression))
+            .flat_map(|(condition, _)| literals(&condition.text))
             .collect();
         let mut regions = vec![self.clone()];
         for side in Side::ALL {
@@ -84,8 +86,23 @@ impl Region {
             .collect()
     }
 
+    /// A text of a side that conditions leave: one of `preferred`, else one that is named or made of
+    /// `stem`, else the shortest.
     fn text(&self, side: Side, preferred: &[&str], stem: &str) -> Option<String> {
-        self.side(side).example(preferred, stem)
+        let (texts, field) = (self.side(side), Field::Side(side));
+        let usual = preferred.iter().filter(|text| texts.contains(text));
+        let usual = usual.map(|text| (*text).to_owned());
+        let mut examples = usual.chain(texts.example(&[], stem));
+        let passing = examples.find(|text| self.passes(field, text));
+        passing.or_else(|| self.possible_text(field).ok().flatten())
+    }
+
+    /// The same of a field that rules do not tell apart.
+    fn untold(&self, field: Field) -> Option<String> {
+        match self.passes(field, "") {
+            true => Some(String::new()),
+            false => self.possible_text(field).ok().flatten(),
+        }
     }
 
     fn user(&self) -> Option<User<'static>> {
@@ -99,7 +116,7 @@ impl Region {
             } else {
                 "other:other"
             };
-            let name = users.example(&["system:serviceaccount:default:default"], stem)?;
+            let name = self.text(Side::User, &["system:serviceaccount:default:default"], stem)?;
             let groups = groups_of_account(&name)
                 .unwrap_or_default()
                 .map(Into::into)
@@ -109,6 +126,7 @@ impl Region {
                     .filter(|group: &std::borrow::Cow<'_, str>| !group.is_empty())
                     .collect(),
                 name: name.into(),
+                uid: self.untold(Field::Uid)?.into(),
                 ..User::default()
             });
         }
@@ -121,11 +139,20 @@ impl Region {
             }
         }
         Some(User {
-            name: users.example(&[], "somebody")?.into(),
+            name: self.text(Side::User, &[], "somebody")?.into(),
             groups: groups.into_iter().map(Into::into).collect(),
+            uid: self.untold(Field::Uid)?.into(),
             ..User::default()
         })
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The conditions that were asked before, compiled.
+    static COMPILED: std::cell::RefCell<
+        std::collections::HashMap<std::sync::Arc<str>, Option<crate::authorization::condition::Condition>>,
+    > = std::cell::RefCell::default();
 }
 
 #[cfg(test)]
@@ -164,17 +191,19 @@ impl Region {
                 .collect::<Vec<_>>()
         };
         let activation = RequestActivation::new(attributes);
-        let condition_holds = |(expression, outcomes): &(std::sync::Arc<str>, super::Outcomes)| {
-            // Of a role that is not there; what it allows is nothing.
-            let Ok(condition) = Condition::compile(portcullis_cel::Version::NEWEST, "c", expression) else {
-                return false;
+        let condition_holds =
+            |(condition, outcomes): &(super::condition::RegionCondition, super::Outcomes)| {
+                // Of a role that is not there; what it allows is nothing.
+                let Ok(condition) = Condition::compile(portcullis_cel::Version::NEWEST, "c", &condition.text)
+                else {
+                    return false;
+                };
+                match condition.evaluate(&activation) {
+                    Ok(true) => outcomes.holds,
+                    Ok(false) => outcomes.fails,
+                    Err(_) => outcomes.errors,
+                }
             };
-            match condition.evaluate(&activation) {
-                Ok(true) => outcomes.holds,
-                Ok(false) => outcomes.fails,
-                Err(_) => outcomes.errors,
-            }
-        };
         self.is_path == matches!(attributes.target, Target::NonResource { .. })
             && self.is_service_account == user.name.starts_with("system:serviceaccount:")
             && self.side(Side::User).contains(&user.name)

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use super::invariant::Breach;
-use super::region::{Outcomes, Region, Side};
+use super::region::{Outcomes, Region};
 use super::selector_set::SelectorSet;
+use super::side::Side;
 use super::text_set::{Patterns, TextSet};
 use crate::engine::{Attributes, Requirement, Target};
 

@@ -33,6 +33,10 @@ const CONDITIONS: &[&str] = &[
     "true",
     "request.nonResourceAttributes.path == '/a'",
     "request.uid != ''",
+    "request.user.endsWith('1') || 'h' in request.groups",
+    "!request.resourceAttributes.namespace.matches('^ab?$') && request.resourceAttributes.verb in ['get', 'list']",
+    "request.groups.exists(g, g.startsWith('g')) || request.resourceAttributes.name.size() < 2",
+    "has(request.resourceAttributes) && request.resourceAttributes.name == request.resourceAttributes.namespace",
 ];
 
 fn some(of: &'static [&'static str], most: usize) -> BoxedStrategy<Vec<String>> {

@@ -1,0 +1,455 @@
+//! What an expression says about texts, as far as it compares them with constants.
+//!
+//! ```text
+//! request.user == 'a' && !request.groups.exists(g, g.startsWith('x-'))
+//!   -> All [ Text(request.user, Is [a]), Not(Element(request.groups, StartsWith x-)) ]
+//! ```
+
+use crate::error::CompileError;
+use crate::quote::text_literal;
+use crate::regex::Regex;
+use crate::syntax::{Expr, ExprKind, Literal, parse, written};
+
+/// The most characters that a text is counted up to.
+const MAX_COUNTED: i64 = 1_000;
+
+/// An expression that is true, is false or has no result, by its parts.
+///
+/// Of `All`, a false part decides, and of `Any` a true one, whatever the others come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Predicate {
+    /// It is so, or it is not.
+    Constant(bool),
+    /// What is not so.
+    Not(Box<Self>),
+    /// All of these.
+    All(Vec<Self>),
+    /// One of these.
+    Any(Vec<Self>),
+    /// A text passes a test.
+    Text(SelectedPath, TextTest),
+    /// A list of texts has one that passes a test.
+    Element(SelectedPath, TextTest),
+    /// What is selected is there.
+    Present(SelectedPath),
+    /// Anything else, as it would be written.
+    Other(String),
+}
+
+/// A variable and the fields selected from it: `request.user`.
+pub type SelectedPath = Vec<String>;
+
+/// A question about one text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TextTest {
+    /// It is one of these.
+    Is(Vec<String>),
+    /// It begins with this.
+    StartsWith(String),
+    /// It ends with this.
+    EndsWith(String),
+    /// It has this in it.
+    Contains(String),
+    /// This pattern matches something in it.
+    Matches(String),
+    /// It has at least so many characters, and at most so many.
+    Size(u64, Option<u64>),
+}
+
+/// What `expression` says.
+///
+/// # Errors
+///
+/// It cannot be parsed.
+pub fn predicate(expression: &str) -> Result<Predicate, CompileError> {
+    Ok(of(&parse(expression)?))
+}
+
+/// Depth is bounded by the parser.
+fn of(expr: &Expr) -> Predicate {
+    match &expr.kind {
+        ExprKind::Literal(Literal::Bool(holds)) => Predicate::Constant(*holds),
+        ExprKind::And(operands) => Predicate::All(operands.iter().map(of).collect()),
+        ExprKind::Or(operands) => Predicate::Any(operands.iter().map(of).collect()),
+        ExprKind::Call {
+            target,
+            function,
+            arguments,
+        } => call(target.as_deref(), function, arguments).unwrap_or_else(|| Predicate::Other(written(expr))),
+        _ => Predicate::Other(written(expr)),
+    }
+}
+
+fn call(target: Option<&Expr>, function: &str, arguments: &[Expr]) -> Option<Predicate> {
+    match (target, function, arguments) {
+        (None, "!_", [operand]) => Some(Predicate::Not(Box::new(of(operand)))),
+        (None, "has", [argument]) => path(argument).map(Predicate::Present),
+        (None, "@in", [one, list]) if text(one).is_some() && path(list).is_some() => Some(
+            Predicate::Element(path(list)?, TextTest::Is(vec![text(one)?.to_owned()])),
+        ),
+        (Some(list), "exists" | "all", [variable, test]) => {
+            let (list, variable) = (path(list)?, variable.ident()?);
+            if list.first().is_some_and(|name| name == variable) {
+                return None;
+            }
+            let own = [variable.to_owned()];
+            match function {
+                "exists" => elements(&of(test), &list, &own),
+                _ => elements(&Predicate::Not(Box::new(of(test))), &list, &own)
+                    .map(|other| Predicate::Not(Box::new(other))),
+            }
+        }
+        _ => compared(target, function, arguments),
+    }
+}
+
+/// Whether `list` has an element for which `test` holds, which is about one element alone.
+fn elements(test: &Predicate, list: &[String], element: &[String]) -> Option<Predicate> {
+    match test {
+        Predicate::Text(path, test) if path == element => {
+            Some(Predicate::Element(list.to_vec(), test.clone()))
+        }
+        Predicate::Any(tests) => {
+            let tests = tests.iter().map(|test| elements(test, list, element));
+            Some(Predicate::Any(tests.collect::<Option<_>>()?))
+        }
+        Predicate::All(tests) if tests.len() == 1 => elements(tests.first()?, list, element),
+        Predicate::Not(test) => match &**test {
+            Predicate::Not(test) => elements(test, list, element),
+            Predicate::All(tests) => {
+                let tests = tests.iter().map(|test| Predicate::Not(Box::new(test.clone())));
+                elements(&Predicate::Any(tests.collect()), list, element)
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A text that is compared with constants.
+fn compared(target: Option<&Expr>, function: &str, arguments: &[Expr]) -> Option<Predicate> {
+    let test = |path, test| Some(Predicate::Text(path, test));
+    match (target, function, arguments) {
+        (None, "_==_", [one, other]) => match (text(one), text(other)) {
+            (None, Some(text)) if path(one).is_some() => {
+                test(path(one)?, TextTest::Is(vec![text.to_owned()]))
+            }
+            (Some(text), None) if path(other).is_some() => {
+                test(path(other)?, TextTest::Is(vec![text.to_owned()]))
+            }
+            _ => sized("==", one, other),
+        },
+        (None, "_!=_", [one, other]) => {
+            let equal = [one.clone(), other.clone()];
+            compared(None, "_==_", &equal).map(|equal| Predicate::Not(Box::new(equal)))
+        }
+        (None, "@in", [one, list]) => test(path(one)?, TextTest::Is(texts(list)?)),
+        (None, "_<_", [one, other]) => sized("<", one, other),
+        (None, "_<=_", [one, other]) => sized("<=", one, other),
+        (None, "_>_", [one, other]) => sized(">", one, other),
+        (None, "_>=_", [one, other]) => sized(">=", one, other),
+        (Some(of), "startsWith", [argument]) => {
+            test(path(of)?, TextTest::StartsWith(text(argument)?.to_owned()))
+        }
+        (Some(of), "endsWith", [argument]) => test(path(of)?, TextTest::EndsWith(text(argument)?.to_owned())),
+        (Some(of), "contains", [argument]) => test(path(of)?, TextTest::Contains(text(argument)?.to_owned())),
+        (Some(of), "matches", [argument]) => {
+            let pattern = text(argument)?;
+            // To ask for what is no pattern has no result.
+            Regex::new(pattern, &mut |_| true).ok()?;
+            test(path(of)?, TextTest::Matches(pattern.to_owned()))
+        }
+        _ => None,
+    }
+}
+
+/// `size(text)` compared with a number, on whichever side it stands.
+fn sized(operator: &str, one: &Expr, other: &Expr) -> Option<Predicate> {
+    let (path, number, operator) = match (size_of(one), number(other), number(one), size_of(other)) {
+        (Some(path), Some(number), ..) => (path, number, operator),
+        (.., Some(number), Some(path)) => {
+            let turned = match operator {
+                "<" => ">",
+                "<=" => ">=",
+                ">" => "<",
+                ">=" => "<=",
+                equal => equal,
+            };
+            (path, number, turned)
+        }
+        _ => return None,
+    };
+    let at_least = |number: i64| TextTest::Size(u64::try_from(number).unwrap_or(0), None);
+    // Of a length, `> 3` and `not <= 3` are the same.
+    let (test, holds) = match operator {
+        "==" if number < 0 => return Some(Predicate::Constant(false)),
+        "==" => {
+            let number = u64::try_from(number).ok()?;
+            (TextTest::Size(number, Some(number)), true)
+        }
+        ">=" => (at_least(number), true),
+        ">" => (at_least(number + 1), true),
+        "<" => (at_least(number), false),
+        _ => (at_least(number + 1), false),
+    };
+    let test = Predicate::Text(path, test);
+    Some(match holds {
+        true => test,
+        false => Predicate::Not(Box::new(test)),
+    })
+}
+
+fn size_of(expr: &Expr) -> Option<SelectedPath> {
+    let ExprKind::Call {
+        target,
+        function,
+        arguments,
+    } = &expr.kind
+    else {
+        return None;
+    };
+    match (target, function.as_str(), arguments.as_slice()) {
+        (Some(of), "size", []) => path(of),
+        (None, "size", [of]) => path(of),
+        _ => None,
+    }
+}
+
+fn number(expr: &Expr) -> Option<i64> {
+    match &expr.kind {
+        ExprKind::Literal(Literal::Int(number)) => Some(*number).filter(|number| number.abs() < MAX_COUNTED),
+        _ => None,
+    }
+}
+
+fn path(expr: &Expr) -> Option<SelectedPath> {
+    let name = expr.qualified_name()?;
+    Some(name.split('.').map(str::to_owned).collect())
+}
+
+fn text(expr: &Expr) -> Option<&str> {
+    match &expr.kind {
+        ExprKind::Literal(Literal::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+fn texts(expr: &Expr) -> Option<Vec<String>> {
+    let ExprKind::List(items) = &expr.kind else {
+        return None;
+    };
+    let one = |item: &crate::syntax::ItemExpr| {
+        let text = text(&item.value).filter(|_| !item.optional);
+        text.map(str::to_owned)
+    };
+    items.iter().map(one).collect()
+}
+
+// === impl TextTest ===
+
+impl TextTest {
+    /// Whether `text` passes. `None` where that takes too long to tell.
+    #[must_use]
+    pub fn passes(&self, text: &str) -> Option<bool> {
+        self.compiled()(text)
+    }
+
+    /// The same of any text, the pattern being compiled once.
+    pub fn compiled(&self) -> impl Fn(&str) -> Option<bool> {
+        let regex = match self {
+            Self::Matches(pattern) => Regex::new(pattern, &mut |_| true).ok(),
+            _ => None,
+        };
+        move |text| {
+            Some(match self {
+                Self::Is(texts) => texts.iter().any(|own| own == text),
+                Self::StartsWith(part) => text.starts_with(part),
+                Self::EndsWith(part) => text.ends_with(part),
+                Self::Contains(part) => text.contains(part),
+                Self::Matches(_) => regex.as_ref()?.is_match(text, &mut |_| true).ok()?,
+                Self::Size(least, most) => {
+                    let size = text.chars().count() as u64;
+                    *least <= size && most.is_none_or(|most| size <= most)
+                }
+            })
+        }
+    }
+
+    /// A pattern that matches something in the texts that pass, and in no others.
+    #[must_use]
+    pub fn pattern(&self) -> String {
+        match self {
+            Self::Is(texts) => {
+                let texts: Vec<String> = texts.iter().map(|text| literal_pattern(text)).collect();
+                match texts.is_empty() {
+                    true => r"[^\x00-\x{10FFFF}]".to_owned(),
+                    false => format!(r"\A(?:{})\z", texts.join("|")),
+                }
+            }
+            Self::StartsWith(text) => format!(r"\A{}", literal_pattern(text)),
+            Self::EndsWith(text) => format!(r"{}\z", literal_pattern(text)),
+            Self::Contains(text) => literal_pattern(text),
+            Self::Matches(pattern) => pattern.clone(),
+            Self::Size(least, most) => {
+                let most = most.map_or_else(String::new, |most| most.to_string());
+                format!(r"\A(?s:.{{{least},{most}}})\z")
+            }
+        }
+    }
+
+    /// The expression that asks it of `subject`.
+    #[must_use]
+    pub fn expression(&self, subject: &str) -> String {
+        let call = |function: &str, text: &str| format!("{subject}.{function}({})", text_literal(text));
+        match self {
+            Self::Is(texts) => match texts.as_slice() {
+                [text] => format!("{subject} == {}", text_literal(text)),
+                texts => {
+                    let texts: Vec<String> = texts.iter().map(|text| text_literal(text)).collect();
+                    format!("{subject} in [{}]", texts.join(", "))
+                }
+            },
+            Self::StartsWith(text) => call("startsWith", text),
+            Self::EndsWith(text) => call("endsWith", text),
+            Self::Contains(text) => call("contains", text),
+            Self::Matches(pattern) => call("matches", pattern),
+            Self::Size(least, Some(most)) if least == most => format!("{subject}.size() == {least}"),
+            Self::Size(least, Some(most)) => {
+                format!("{subject}.size() >= {least} && {subject}.size() <= {most}")
+            }
+            Self::Size(least, None) => format!("{subject}.size() >= {least}"),
+        }
+    }
+}
+
+/// `text` as a pattern that matches it alone.
+#[must_use]
+pub fn literal_pattern(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_ascii_punctuation() {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> SelectedPath {
+        text.split('.').map(str::to_owned).collect()
+    }
+
+    fn text(of: &str, test: TextTest) -> Predicate {
+        Predicate::Text(path(of), test)
+    }
+
+    fn not(one: Predicate) -> Predicate {
+        Predicate::Not(Box::new(one))
+    }
+
+    #[test]
+    fn comparisons_with_constants_are_understood() {
+        let is = |texts: &[&str]| TextTest::Is(texts.iter().map(ToString::to_string).collect());
+        for (expression, expected) in [
+            ("true", Predicate::Constant(true)),
+            ("r.user == 'a'", text("r.user", is(&["a"]))),
+            ("'a' == r.user", text("r.user", is(&["a"]))),
+            ("r.user != \"a\"", not(text("r.user", is(&["a"])))),
+            ("r.user in ['a', 'b']", text("r.user", is(&["a", "b"]))),
+            (
+                "!(r.a.b.startsWith('x'))",
+                not(text("r.a.b", TextTest::StartsWith("x".into()))),
+            ),
+            ("r.a.matches('^x$')", text("r.a", TextTest::Matches("^x$".into()))),
+            ("size(r.a) > 2", text("r.a", TextTest::Size(3, None))),
+            ("2 >= r.a.size()", not(text("r.a", TextTest::Size(3, None)))),
+            ("r.a.size() != 0", not(text("r.a", TextTest::Size(0, Some(0))))),
+            ("has(r.a.b)", Predicate::Present(path("r.a.b"))),
+            (
+                "'x' in r.groups",
+                Predicate::Element(path("r.groups"), is(&["x"])),
+            ),
+            (
+                "r.groups.exists(g, g == 'x' || g.endsWith('y'))",
+                Predicate::Any(vec![
+                    Predicate::Element(path("r.groups"), is(&["x"])),
+                    Predicate::Element(path("r.groups"), TextTest::EndsWith("y".into())),
+                ]),
+            ),
+            (
+                "r.groups.all(g, g != 'x')",
+                not(Predicate::Element(path("r.groups"), is(&["x"]))),
+            ),
+            (
+                "r.a == 'b' && (r.c == 'd' || f(r.e))",
+                Predicate::All(vec![
+                    text("r.a", is(&["b"])),
+                    Predicate::Any(vec![text("r.c", is(&["d"])), Predicate::Other("f(r.e)".into())]),
+                ]),
+            ),
+        ] {
+            assert_eq!(predicate(expression).unwrap(), expected, "{expression}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_said_as_it_would_be_written() {
+        for (expression, expected) in [
+            ("r.a==r.b", "r.a == r.b"),
+            (
+                "r.groups.exists(g, g == r.user)",
+                "r.groups.exists(g, g == r.user)",
+            ),
+            (
+                "r.groups.all(g, g.startsWith('x'))",
+                "r.groups.all(g, g.startsWith('x'))",
+            ),
+            ("r.x['k'][0] == 'v'", "r.x['k'][0] == 'v'"),
+            ("r.?a.orValue('x')+'y' == 'z'", "r.?a.orValue('x') + 'y' == 'z'"),
+            ("(r.a ? r.b : r.c)", "r.a ? r.b : r.c"),
+            ("(1 + 2) * -3 == r.a", "(1 + 2) * -3 == r.a"),
+            ("!(r.a == r.b)", "r.a == r.b"),
+            (
+                "{'a': 1, ?'b': r.c}.size() == 2u",
+                "{'a': 1, ?'b': r.c}.size() == 2u",
+            ),
+            ("r.a == 'it\\'s'", "r.a == \"it's\""),
+            ("r.a in r.b || [r.a].exists(r, r == 'x')", "r.a in r.b"),
+        ] {
+            let found = predicate(expression).unwrap();
+            let found = match found {
+                Predicate::Not(other) => *other,
+                Predicate::Any(parts) => parts.into_iter().next().unwrap(),
+                Predicate::Text(path, test) => Predicate::Other(test.expression(&path.join("."))),
+                other => other,
+            };
+            assert_eq!(found, Predicate::Other(expected.to_owned()), "{expression}");
+            assert!(predicate(expected).is_ok(), "{expected}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_finds_what_passes_the_test() {
+        let texts = ["", "a", "a.b", "axb", "b.a", "ä", "äöü", "\n", "[x]", "a\nb"];
+        for test in [
+            TextTest::Is(vec!["a.b".into(), "[x]".into()]),
+            TextTest::Is(Vec::new()),
+            TextTest::StartsWith("a.".into()),
+            TextTest::EndsWith(".a".into()),
+            TextTest::Contains(".".into()),
+            TextTest::Matches("^a.b$".into()),
+            TextTest::Size(1, Some(1)),
+            TextTest::Size(2, None),
+        ] {
+            let regex = Regex::new(&test.pattern(), &mut |_| true).unwrap();
+            for text in texts {
+                let found = regex.is_match(text, &mut |_| true).unwrap();
+                assert_eq!(Some(found), test.passes(text), "{test:?} of {text:?}");
+            }
+        }
+    }
+}

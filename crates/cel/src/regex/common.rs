@@ -1,0 +1,272 @@
+//! Whether there is a text that some patterns match and others do not, and the shortest one.
+//!
+//! The automata of all patterns go through the same bytes together; each combination of their states
+//! is looked at once.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use regex_automata::hybrid::LazyStateID;
+use regex_automata::hybrid::dfa::{Cache, DFA};
+use regex_automata::nfa::thompson::{self, WhichCaptures};
+use regex_automata::{Anchored, Input, MatchKind};
+
+use super::{StoppedError, on_deep_stack, parser, tree};
+
+/// The most steps that the automata take together.
+const MAX_STEPS: usize = 1 << 20;
+
+/// The most patterns that are asked about at once, and the most bytes that they have together.
+const MAX_PATTERNS: usize = 16;
+const MAX_PATTERN_BYTES: usize = 4 << 10;
+
+/// How large the automaton of one pattern may be.
+const MAX_BYTES: usize = 1 << 20;
+
+/// The most answers that are kept for the next question, and the most bytes that such a question has.
+const MAX_KEPT_ANSWERS: usize = 4_096;
+const MAX_KEPT_BYTES: usize = 1 << 10;
+
+/// Every text, and nothing that is none.
+const ANY_TEXT: &str = r"\A(?s:.*)\z";
+
+/// Bytes in the order in which they are tried: what names are made of comes first.
+const PREFERRED: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789-./:_ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+type Questions = Vec<(Box<str>, bool)>;
+type Answers = HashMap<Questions, Result<Option<String>, StoppedError>>;
+
+static KEPT: LazyLock<Mutex<Answers>> = LazyLock::new(Mutex::default);
+
+/// A pattern on its way through a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Progress {
+    Open(LazyStateID),
+    /// Something matched, whatever comes.
+    Matched,
+    /// Nothing can match any more.
+    Dead,
+}
+
+/// The automaton of a pattern, and whether it is to match.
+struct Question {
+    dfa: DFA,
+    cache: Cache,
+    matches: bool,
+}
+
+/// A text in which each of `patterns` matches something or, where it says `false`, does not: the
+/// shortest one; `None` where there is none.
+///
+/// # Errors
+///
+/// It would take too long to tell, or a pattern is none.
+pub fn common_text(patterns: &[(&str, bool)]) -> Result<Option<String>, StoppedError> {
+    let bytes: usize = patterns.iter().map(|(pattern, _)| pattern.len()).sum();
+    if patterns.len() > MAX_PATTERNS || bytes > MAX_PATTERN_BYTES {
+        return Err(StoppedError);
+    }
+    let mut questions: Questions = patterns
+        .iter()
+        .map(|(text, matches)| ((*text).into(), *matches))
+        .collect();
+    questions.sort_unstable();
+    questions.dedup();
+    let kept = || KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = kept().get(&questions) {
+        return known.clone();
+    }
+    let found = search(&questions);
+    let answer = found
+        .as_ref()
+        .map_or(0, |text| text.as_ref().map_or(0, String::len));
+    if bytes + answer > MAX_KEPT_BYTES {
+        return found;
+    }
+    let mut kept = kept();
+    if kept.len() >= MAX_KEPT_ANSWERS {
+        kept.clear();
+    }
+    kept.insert(questions, found.clone());
+    found
+}
+
+fn search(questions: &Questions) -> Result<Option<String>, StoppedError> {
+    let any = std::iter::once((ANY_TEXT, true));
+    let asked = questions.iter().map(|(text, matches)| (&**text, *matches));
+    let mut automata: Vec<Question> = any
+        .chain(asked)
+        .map(|(pattern, matches)| Question::new(pattern, matches))
+        .collect::<Result<_, _>>()?;
+    let alphabet = alphabet(&automata);
+    let start: Option<Vec<Progress>> = automata.iter_mut().map(Question::start).collect();
+    let start = start.ok_or(StoppedError)?;
+    let mut seen = HashSet::from([start.clone()]);
+    // Each with the one before it and the byte between them.
+    let mut visited: Vec<(usize, u8)> = vec![(0, 0)];
+    let mut open = VecDeque::from([(0, start)]);
+    let mut steps: usize = 0;
+    while let Some((at, states)) = open.pop_front() {
+        let mut is_one = true;
+        for (question, progress) in automata.iter_mut().zip(&states) {
+            is_one &= question.ends(*progress)? == question.matches;
+        }
+        if is_one {
+            return Ok(Some(text(&visited, at)));
+        }
+        'bytes: for byte in &alphabet {
+            steps += states.len();
+            if steps > MAX_STEPS {
+                return Err(StoppedError);
+            }
+            let mut next = Vec::with_capacity(states.len());
+            for (question, progress) in automata.iter_mut().zip(&states) {
+                let progress = question.step(*progress, *byte)?;
+                let is_lost = match progress {
+                    Progress::Open(_) => false,
+                    Progress::Matched => !question.matches,
+                    Progress::Dead => question.matches,
+                };
+                if is_lost {
+                    continue 'bytes;
+                }
+                next.push(progress);
+            }
+            if seen.insert(next.clone()) {
+                visited.push((at, *byte));
+                open.push_back((visited.len() - 1, next));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// One byte of each sort that no automaton tells apart.
+fn alphabet(automata: &[Question]) -> Vec<u8> {
+    let mut sorts = HashSet::new();
+    let sort = |byte: u8| -> Vec<u8> {
+        let classes = automata.iter().map(|question| question.dfa.byte_classes());
+        classes.map(|classes| classes.get(byte)).collect()
+    };
+    let bytes = PREFERRED.iter().copied().chain(0..=u8::MAX);
+    bytes.filter(|byte| sorts.insert(sort(*byte))).collect()
+}
+
+/// The bytes on the way to `at`, which are a text: the first automaton saw to it.
+fn text(visited: &[(usize, u8)], mut at: usize) -> String {
+    let mut bytes = Vec::new();
+    while at > 0 {
+        let Some((before, byte)) = visited.get(at) else {
+            break;
+        };
+        bytes.push(*byte);
+        at = *before;
+    }
+    bytes.reverse();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+// === impl Question ===
+
+impl Question {
+    fn new(pattern: &str, matches: bool) -> Result<Self, StoppedError> {
+        let nfa = on_deep_stack(pattern, || {
+            let parsed = parser::parse(pattern, &mut |_| true).map_err(|_| StoppedError)?;
+            let config = thompson::Config::new()
+                .utf8(false)
+                .nfa_size_limit(Some(MAX_BYTES))
+                .which_captures(WhichCaptures::None);
+            thompson::Compiler::new()
+                .configure(config)
+                .build_from_hir(&tree::anywhere(tree::of(&parsed)))
+                .map_err(|_| StoppedError)
+        })?;
+        // States that were met keep their names: where there is no room for more, it ends.
+        let config = DFA::config()
+            .match_kind(MatchKind::LeftmostFirst)
+            .cache_capacity(MAX_BYTES)
+            .minimum_cache_clear_count(Some(0))
+            .skip_cache_capacity_check(true);
+        let dfa = DFA::builder().configure(config).build_from_nfa(nfa);
+        let dfa = dfa.map_err(|_| StoppedError)?;
+        let cache = dfa.create_cache();
+        Ok(Self { dfa, cache, matches })
+    }
+
+    fn start(&mut self) -> Option<Progress> {
+        let input = Input::new("").anchored(Anchored::Yes);
+        let state = self.dfa.start_state_forward(&mut self.cache, &input).ok()?;
+        Some(progress(state))
+    }
+
+    fn step(&mut self, progress: Progress, byte: u8) -> Result<Progress, StoppedError> {
+        match progress {
+            Progress::Open(state) => {
+                let next = self.dfa.next_state(&mut self.cache, state, byte);
+                next.map(self::progress).map_err(|_| StoppedError)
+            }
+            decided => Ok(decided),
+        }
+    }
+
+    /// Whether it has matched where the text ends here.
+    fn ends(&mut self, progress: Progress) -> Result<bool, StoppedError> {
+        match progress {
+            Progress::Open(state) => {
+                let end = self.dfa.next_eoi_state(&mut self.cache, state);
+                end.map(|end| end.is_match()).map_err(|_| StoppedError)
+            }
+            Progress::Matched => Ok(true),
+            Progress::Dead => Ok(false),
+        }
+    }
+}
+
+const fn progress(state: LazyStateID) -> Progress {
+    if state.is_match() {
+        Progress::Matched
+    } else if state.is_dead() {
+        Progress::Dead
+    } else {
+        Progress::Open(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_text_is_found_or_that_there_is_none() {
+        for (patterns, expected) in [
+            (&[][..], Some("")),
+            (&[("a", true)], Some("a")),
+            (&[(r"\Aprod-", true), (r"-web\z", true)], Some("prod-web")),
+            (&[(r"\Aa", true), (r"\Ab", true)], None),
+            (&[("a", true), ("a", false)], None),
+            (&[(r"\A(?s:.{3,4})\z", true), ("a", false)], Some("bbb")),
+            (
+                &[(r"\A\z", false), (r"\A[a-c]*\z", true), (r"\A(?:a|b)", false)],
+                Some("c"),
+            ),
+            (&[(r"\A(?s:.*)\z", false)], None),
+            // Of one character, of which there are more than of one byte.
+            (&[(r"\A[^\x00-\x7f]\z", true)], Some("\u{80}")),
+            (&[(r"(?i)\APROD\z", true), ("[A-Z]", false)], Some("prod")),
+        ] {
+            assert_eq!(
+                common_text(patterns).unwrap().as_deref(),
+                expected,
+                "{patterns:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_takes_too_long_is_no_answer() {
+        let many = r"\A(?s:.*)a(?s:.{14})\z";
+        let other = r"\A(?s:.*)b(?s:.{15})\z";
+        assert!(common_text(&[(many, false), (other, false), (r"\A[ab]{40}c\z", true)]).is_err());
+        assert!(common_text(&[("(", true)]).is_err());
+    }
+}

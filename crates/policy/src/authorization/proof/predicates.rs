@@ -1,0 +1,284 @@
+//! Which requests of a region an expression holds for, as far as it compares their fields with
+//! constants.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::condition::RegionCondition;
+use super::group_set::GroupSet;
+use super::limit::{ProofLimitError, WorkLimit};
+use super::region::{Outcomes, Region};
+use super::side::{Field, Side};
+use super::text_set::{Patterns, TextSet};
+use portcullis_cel::predicate::{Predicate, TextTest, predicate};
+
+/// The most parts into which one expression splits a region. One that would make more is an unknown.
+const MAX_PARTS: usize = 64;
+
+/// The most that such parts weigh together, in regions with few texts.
+const MAX_WEIGHT: usize = 16 * MAX_PARTS;
+
+/// The most times that parts of an expression are asked of a region or of parts of it.
+const MAX_STEPS: usize = 4_096;
+
+/// What a path of an expression selects of the requests of a region.
+enum Selected {
+    Field(Field),
+    /// Nothing: to ask for it has no result.
+    Absent,
+    Other,
+}
+
+/// An expression, read once for all regions.
+pub(crate) struct RegionExpression {
+    predicate: Option<Predicate>,
+    /// The whole of it, for where it is not worked out.
+    unknown: RegionCondition,
+    /// It took too much of one region: of no other is it tried.
+    takes_too_much: Cell<bool>,
+}
+
+/// Why an expression does not split a region into the parts for which it comes to something.
+enum NotSplitError {
+    /// They are too many, or take too many steps: it stays an unknown.
+    TooMuch,
+    Limit(ProofLimitError),
+}
+
+/// One region that is split by one expression.
+struct Splitting<'d> {
+    limit: WorkLimit<'d>,
+    steps_left: Cell<usize>,
+}
+
+// === impl RegionExpression ===
+
+impl RegionExpression {
+    pub(crate) fn new(expression: &str) -> Self {
+        Self {
+            predicate: predicate(expression).ok(),
+            unknown: RegionCondition::unknown(expression.trim()),
+            takes_too_much: Cell::new(false),
+        }
+    }
+
+    /// The parts of `region`, without a request in common, for which it comes to one of `outcomes`.
+    ///
+    /// # Errors
+    /// The limit is reached.
+    pub(crate) fn parts(
+        &self,
+        region: &Region,
+        outcomes: Outcomes,
+        limit: WorkLimit<'_>,
+    ) -> Result<Vec<Region>, ProofLimitError> {
+        limit.in_time()?;
+        let splitting = Splitting {
+            limit,
+            steps_left: Cell::new(MAX_STEPS),
+        };
+        let known = self.predicate.as_ref().filter(|_| !self.takes_too_much.get());
+        let known = known.map(|predicate| splitting.parts(region, predicate, outcomes));
+        match known {
+            Some(Ok(parts)) => Ok(parts),
+            Some(Err(NotSplitError::Limit(reached))) => Err(reached),
+            not_split => {
+                self.takes_too_much
+                    .set(self.takes_too_much.get() || not_split.is_some());
+                let whole = region.with_condition(&self.unknown, outcomes);
+                Ok(whole.into_iter().collect())
+            }
+        }
+    }
+}
+
+// === impl Splitting ===
+
+impl Splitting<'_> {
+    /// Depth is bounded by the parser of expressions.
+    fn parts(
+        &self,
+        region: &Region,
+        predicate: &Predicate,
+        outcomes: Outcomes,
+    ) -> Result<Vec<Region>, NotSplitError> {
+        if outcomes.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.step()?;
+        let one = |region: Option<Region>| region.into_iter().collect();
+        let found = match predicate {
+            Predicate::Constant(holds) => constant(region, *holds, outcomes),
+            Predicate::Not(opposite) => self.parts(region, opposite, outcomes.of_opposite())?,
+            Predicate::All(of) => self.all(region, of, true, outcomes)?,
+            // Not all of what is not so.
+            Predicate::Any(of) => self.all(region, of, false, outcomes.of_opposite())?,
+            Predicate::Text(path, test) => text(region, path, test, outcomes),
+            Predicate::Element(path, test) => element(region, path, test, outcomes),
+            Predicate::Present(path) => present(region, path, outcomes),
+            Predicate::Other(text) => one(region.with_condition(&RegionCondition::unknown(text), outcomes)),
+        };
+        few(found)
+    }
+
+    /// Nested expressions are asked over and over: each time counts.
+    fn step(&self) -> Result<(), NotSplitError> {
+        let left = self.steps_left.get().checked_sub(1);
+        self.steps_left.set(left.ok_or(NotSplitError::TooMuch)?);
+        self.limit.in_time().map_err(NotSplitError::Limit)
+    }
+
+    /// Where all of these are as `are` says. A part that is not decides; else one without a result does.
+    fn all(
+        &self,
+        region: &Region,
+        of: &[Predicate],
+        are: bool,
+        outcomes: Outcomes,
+    ) -> Result<Vec<Region>, NotSplitError> {
+        let (mut found, mut rest) = (Vec::new(), vec![region.clone()]);
+        let split = |from: &[Region], by: &Predicate, outcomes: Outcomes| {
+            let outcomes = if are { outcomes } else { outcomes.of_opposite() };
+            let mut split = Vec::new();
+            for region in from {
+                split.extend(self.parts(region, by, outcomes)?);
+            }
+            few(split)
+        };
+        for one in of {
+            if outcomes.fails {
+                found.extend(split(&rest, one, Outcomes::FAILS)?);
+            }
+            rest = split(&rest, one, Outcomes::DOES_NOT_FAIL)?;
+        }
+        if outcomes.holds && outcomes.errors {
+            found.extend(rest);
+            return Ok(found);
+        }
+        for one in of {
+            if outcomes.errors {
+                found.extend(split(&rest, one, Outcomes::ERRORS)?);
+            }
+            rest = split(&rest, one, Outcomes::HOLDS)?;
+        }
+        if outcomes.holds {
+            found.extend(rest);
+        }
+        Ok(found)
+    }
+}
+
+fn few(parts: Vec<Region>) -> Result<Vec<Region>, NotSplitError> {
+    let weight: usize = parts.iter().map(Region::weight).sum();
+    match parts.len() > MAX_PARTS || weight > MAX_WEIGHT {
+        true => Err(NotSplitError::TooMuch),
+        false => Ok(parts),
+    }
+}
+
+fn constant(region: &Region, holds: bool, outcomes: Outcomes) -> Vec<Region> {
+    let is_one = if holds { outcomes.holds } else { outcomes.fails };
+    is_one.then(|| region.clone()).into_iter().collect()
+}
+
+fn text(region: &Region, path: &[String], test: &TextTest, outcomes: Outcomes) -> Vec<Region> {
+    let expression = || test.expression(&path.join("."));
+    let field = match selected(region, path) {
+        Selected::Field(field) => field,
+        Selected::Absent => return outcomes.errors.then(|| region.clone()).into_iter().collect(),
+        Selected::Other => {
+            let unknown = RegionCondition::unknown(&expression());
+            return region.with_condition(&unknown, outcomes).into_iter().collect();
+        }
+    };
+    if let (Field::Side(side), Some(texts)) = (field, patterns(test)) {
+        let passing = outcomes.holds.then(|| TextSet::of(texts.clone()));
+        let others = outcomes.fails.then(|| TextSet::all_but(texts));
+        let sets = passing.into_iter().chain(others);
+        return sets.filter_map(|set| region.with(side, &set)).collect();
+    }
+    let condition = RegionCondition {
+        text: expression().into(),
+        test: Some((field, Arc::new(test.clone()))),
+    };
+    region.with_condition(&condition, outcomes).into_iter().collect()
+}
+
+/// The texts that pass, where they are those of a list or begin with some text.
+fn patterns(test: &TextTest) -> Option<Patterns> {
+    match test {
+        TextTest::Is(texts) => Some(Patterns::exact(texts.iter().map(String::as_str))),
+        TextTest::StartsWith(text) => Some(Patterns::prefixes([text.as_str()])),
+        _ => None,
+    }
+}
+
+/// Whether one of the user's groups passes.
+fn element(region: &Region, path: &[String], test: &TextTest, outcomes: Outcomes) -> Vec<Region> {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let Some(groups) = patterns(test).filter(|_| path == ["request", "groups"]) else {
+        let expression = format!("{}.exists(x, {})", path.join("."), test.expression("x"));
+        let unknown = RegionCondition::unknown(&expression);
+        return region.with_condition(&unknown, outcomes).into_iter().collect();
+    };
+    let exact = groups.exact.into_iter().map(|group| Patterns::exact([group]));
+    let prefixes = groups
+        .prefixes
+        .into_iter()
+        .map(|prefix| Patterns::prefixes([prefix]));
+    let (mut found, mut none) = (Vec::new(), Patterns::default());
+    for group in exact.chain(prefixes) {
+        if outcomes.holds {
+            let first = GroupSet {
+                all: group.clone(),
+                none: none.clone(),
+            };
+            found.extend(region.with_groups(&first));
+        }
+        none = none.or(group);
+    }
+    if outcomes.fails {
+        let all = Patterns::default();
+        found.extend(region.with_groups(&GroupSet { all, none }));
+    }
+    found
+}
+
+fn present(region: &Region, path: &[String], outcomes: Outcomes) -> Vec<Region> {
+    let path_of: Vec<&str> = path.iter().map(String::as_str).collect();
+    let is_there = match path_of.as_slice() {
+        ["request", "user" | "uid" | "groups" | "extra"] => true,
+        ["request", "resourceAttributes"] => !region.is_path,
+        ["request", "nonResourceAttributes"] => region.is_path,
+        _ => match selected(region, path) {
+            Selected::Field(_) => true,
+            Selected::Absent => return outcomes.errors.then(|| region.clone()).into_iter().collect(),
+            Selected::Other => {
+                let unknown = RegionCondition::unknown(&format!("has({})", path.join(".")));
+                return region.with_condition(&unknown, outcomes).into_iter().collect();
+            }
+        },
+    };
+    constant(region, is_there, outcomes)
+}
+
+/// As the spec of a SubjectAccessReview has it, in which every text is there, the empty one too.
+fn selected(region: &Region, path: &[String]) -> Selected {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let field = match path.as_slice() {
+        ["request", "user"] => Field::Side(Side::User),
+        ["request", "uid"] => Field::Uid,
+        ["request", "resourceAttributes", ..] if region.is_path => return Selected::Absent,
+        ["request", "nonResourceAttributes", ..] if !region.is_path => return Selected::Absent,
+        ["request", "resourceAttributes", "namespace"] => Field::Side(Side::Namespace),
+        ["request", "resourceAttributes", "group"] => Field::Side(Side::ApiGroup),
+        ["request", "resourceAttributes", "resource"] => Field::Side(Side::Resource),
+        ["request", "resourceAttributes", "subresource"] => Field::Side(Side::Subresource),
+        ["request", "resourceAttributes", "name"] => Field::Side(Side::Name),
+        ["request", "resourceAttributes", "version"] => Field::Version,
+        ["request", "nonResourceAttributes", "path"] => Field::Side(Side::Path),
+        ["request", "resourceAttributes" | "nonResourceAttributes", "verb"] => Field::Side(Side::Verb),
+        _ => return Selected::Other,
+    };
+    Selected::Field(field)
+}
