@@ -109,13 +109,38 @@ fn outcome(
     Some((rule, if results.contains(&None) { None } else { Some(()) }))
 }
 
+/// Every field of a request's attributes is there, empty where it says nothing.
 fn holds(expression: &str, asked: &Attributes<'_>) -> Option<bool> {
+    let user = &asked.user;
+    let is_in_group = |is: &dyn Fn(&str) -> bool| user.groups.iter().any(|group| is(group));
     match (expression, &asked.target) {
-        ("request.user == 'u1'", _) => Some(asked.user.name == "u1"),
+        ("request.user == 'u1'", _) => Some(user.name == "u1"),
         ("true", _) => Some(true),
         ("request.uid != ''", _) => Some(false),
-        (_, Target::NonResource { path, .. }) => Some(path == "/a"),
-        (_, Target::Resource(_)) => None,
+        ("request.user.endsWith('1') || 'h' in request.groups", _) => {
+            Some(user.name.ends_with('1') || is_in_group(&|group| group == "h"))
+        }
+        (groups, _)
+            if groups.starts_with("request.groups.exists")
+                && is_in_group(&|group| group.starts_with('g')) =>
+        {
+            Some(true)
+        }
+        (both, Target::NonResource { .. }) if both.starts_with("has(request.resourceAttributes)") => {
+            Some(false)
+        }
+        ("request.nonResourceAttributes.path == '/a'", Target::NonResource { path, .. }) => {
+            Some(path == "/a")
+        }
+        (_, Target::NonResource { .. }) => None,
+        (of_resource, Target::Resource(request)) => match of_resource.split_once('.')?.0 {
+            "!request" => {
+                Some(!["a", "ab"].contains(&&*request.namespace) && ["get", "list"].contains(&&*request.verb))
+            }
+            "request" if of_resource.contains("size()") => Some(request.name.chars().count() < 2),
+            "has(request" => Some(request.name == request.namespace),
+            _ => None,
+        },
     }
 }
 
