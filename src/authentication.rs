@@ -37,7 +37,7 @@ pub use identity::ClaimedIdentity;
 
 use crate::config::ClientCertificate;
 use caller::{Fields, KnownCaller, NamedField, Proof};
-use certificate::{CertificateJudgement, ClientCa, Names, ValidityWindow};
+use certificate::{CertificateJudgement, CertificateNames, ClientCa, ValidityWindow};
 use jwt::AuthorizationHeader;
 use rotation::{Digest, Digester, Purpose};
 
@@ -256,7 +256,7 @@ impl Authenticator {
             .map(|der| self.digester.digest(Purpose::Certificate, &der));
         let known = digest.ok().and_then(|digest| self.certificates.get(&digest));
         let mut proofs = known.cloned().unwrap_or_default();
-        let names = Names::of(&peer.leaf);
+        let names = CertificateNames::of(&peer.leaf);
         for (position, _) in self.patterns.iter().filter(|(_, wanted)| names.meet(wanted)) {
             proofs.push(Proof {
                 entry: *position,

@@ -26,7 +26,7 @@ use crate::telemetry::ReviewTrace;
 use crate::telemetry::metrics::UpstreamRecorder;
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::end_of_calls;
-use answers::{Answer, AuthorizerQuestion, CacheKey, CacheLookup, SharedDeadline};
+use answers::{AuthorizerQuestion, CacheKey, CacheLookup, OpinionResult, SharedDeadline};
 use entry::WebhookAuthorizer;
 use portcullis_policy::authorization::Authorization;
 use portcullis_policy::authorization::authorizer::{Consultation, NamedOpinion, Opinion, Relevance};
@@ -124,14 +124,14 @@ pub struct PendingQuestion {
     ahead: Vec<(Arc<WebhookAuthorizer>, Relevance)>,
 }
 
-/// Takes a place for a call, which is held until there is an answer, whoever waits for that; `None`
-/// where there are as many calls as may be.
+/// Takes a place for a call, which is held until the answer arrives even where nobody waits for it
+/// any more; `None` where the limit of calls is reached.
 pub type TakePlace<'t> = &'t (dyn Fn() -> Option<CallPlace> + Sync);
 
 // === impl Authorizers ===
 
 impl Authorizers {
-    /// Consults them about the request of `review`, from `cluster`, as far as that goes
+    /// Consults them about the request of `review`, from `cluster`, in so far as that is possible
     /// without waiting: by matchConditions, which have time until `deadline`, and by answers that
     /// are good at `now`.
     ///
@@ -249,7 +249,7 @@ async fn answer(
     question: &AuthorizerQuestion,
     (deadline, parent): (Instant, Option<TraceParent>),
     take_place: TakePlace<'_>,
-) -> Answer {
+) -> OpinionResult {
     let ask = |deadline: Arc<SharedDeadline>| {
         let place = take_place();
         let body = question.body(entry.callee().version);

@@ -60,7 +60,7 @@ pub use san::SanPattern;
 pub(crate) use section::parse_duration;
 pub use server::{Admin, ConnectionLimits, Server, Tls};
 pub use tracing::Tracing;
-pub use upstreams::{Breaker, UpstreamAccess, Upstreams};
+pub use upstreams::{BreakerLimits, UpstreamAccess, Upstreams};
 
 use clusters::ReadFolder;
 use portcullis_policy::document::{self, Document};

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use openssl::x509::X509;
 
 use super::caller::{AuthenticationMethod, Fields, KnownCaller, Proof};
-use super::certificate::{ClientCa, Names};
+use super::certificate::{CertificateNames, ClientCa};
 use super::jwks::{self, IssuerKeys};
 use super::jwt::{self, Issuer};
 use super::rotation::{Credential, Digester, HeldCredentials, Purpose, Users};
@@ -309,7 +309,7 @@ impl Builder<'_> {
             self.faults
                 .push(Fault::warning(place, FaultKind::Invalid, message));
         }
-        let names = Names::of(&leaf);
+        let names = CertificateNames::of(&leaf);
         let patterns = self
             .built
             .patterns

@@ -263,7 +263,7 @@ impl TokenFault {
         match self {
             Self::Issuer => "`jwt.issuer` of an entry of `callers` must be the token's issuer, to the letter",
             Self::Key | Self::Signature => {
-                "the file `jwt.jwks` must hold the key that signed the token: fetch the issuer's keys anew, and \
+                "the file `jwt.jwks` must hold the key that signed the token: fetch the issuer's keys again, and \
                  see `jwt.algorithms`"
             }
             Self::Expired => "the API server sends an old token: renew it, and compare the clocks",

@@ -58,7 +58,7 @@ pub(crate) struct ClientCa(Vec<X509>);
 
 /// What a certificate says of its holder.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Names {
+pub(crate) struct CertificateNames {
     common_name: Option<String>,
     organizations: Vec<String>,
     dns: Vec<String>,
@@ -221,9 +221,9 @@ impl ClientCa {
     }
 }
 
-// === impl Names ===
+// === impl CertificateNames ===
 
-impl Names {
+impl CertificateNames {
     /// The names in `certificate`. Of several common names the last one counts,
     /// as in Go; one that cannot be read counts as absent.
     pub(crate) fn of(certificate: &X509Ref) -> Self {

@@ -1,5 +1,5 @@
 //! What credentials say of whom they were made for, for the log line of a refusal. Nothing of this is
-//! proven: whoever was refused may have written it, so it is cut to a length.
+//! proven: the refused caller may have written it, so it is cut to a length.
 
 use openssl::hash::MessageDigest;
 use openssl::x509::{X509NameRef, X509Ref};

@@ -20,10 +20,10 @@ const MAX_CACHE_BYTES: u64 = 16 << 20;
 const ANSWER_OVERHEAD_BYTES: usize = 256;
 
 /// What came of a question.
-pub(crate) type Answer = Result<Opinion, String>;
+pub(crate) type OpinionResult = Result<Opinion, String>;
 
 /// A question that is being asked, for everybody who waits.
-pub(crate) type Flight = Shared<BoxFuture<'static, Answer>>;
+pub(crate) type Flight = Shared<BoxFuture<'static, OpinionResult>>;
 
 /// Until when somebody waits for a flight.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ struct CallsInFlight {
 #[derive(Debug)]
 struct SharedCall {
     number: u64,
-    flight: WeakShared<BoxFuture<'static, Answer>>,
+    flight: WeakShared<BoxFuture<'static, OpinionResult>>,
     shared_deadline: Arc<SharedDeadline>,
 }
 
@@ -119,7 +119,7 @@ impl AnswerCache {
         self: &Arc<Self>,
         key: &CacheKey,
         (now, deadline): (Instant, Instant),
-        ask: impl FnOnce(Arc<SharedDeadline>) -> BoxFuture<'static, Answer>,
+        ask: impl FnOnce(Arc<SharedDeadline>) -> BoxFuture<'static, OpinionResult>,
     ) -> CacheLookup {
         let mut flights = self.flights();
         if let Some(underway) = flights.by_key.get(key)
@@ -147,7 +147,12 @@ impl AnswerCache {
         CacheLookup::Flight(flight)
     }
 
-    fn flight(self: &Arc<Self>, key: CacheKey, number: u64, asking: BoxFuture<'static, Answer>) -> Flight {
+    fn flight(
+        self: &Arc<Self>,
+        key: CacheKey,
+        number: u64,
+        asking: BoxFuture<'static, OpinionResult>,
+    ) -> Flight {
         let landing = FlightGuard {
             answers: Arc::clone(self),
             key,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
-use super::answers::{Answer, AnswerCache, CacheKey, Lifetimes, SharedDeadline};
+use super::answers::{AnswerCache, CacheKey, Lifetimes, OpinionResult, SharedDeadline};
 use crate::config::kubeconfig::client::{self, Context};
 use crate::config::{AuthorizerEntry, Config, FileScope, Files, Secret};
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
@@ -284,7 +284,7 @@ impl Callee {
         body: Bytes,
         deadline: Arc<SharedDeadline>,
         parent: Option<TraceParent>,
-    ) -> Answer {
+    ) -> OpinionResult {
         let Some(_until_answered) = place else {
             return Err(TOO_MANY_CALLS.to_owned());
         };
@@ -312,7 +312,7 @@ impl Callee {
 
     /// What `reply` says, if it is one to `question`. If not, its connection ends: another question
     /// could be answered by what belongs to this one.
-    fn verified(&self, question: &[u8], reply: Reply) -> Answer {
+    fn verified(&self, question: &[u8], reply: Reply) -> OpinionResult {
         let verified = self.version.verify_reply_to(question, &reply.body);
         let verified = verified.map_err(|error| error.to_string())?;
         reply.connection.release(verified.names_question);

@@ -10,7 +10,7 @@ use super::invariants;
 use super::live_policies::LiveArguments;
 use super::output::{self, CommandError, CommandResult, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose, applied_documents, refuse_unknown_cluster};
-use super::revision::Revision;
+use super::revision::GitRevision;
 use crate::config::{self, DEFAULT_CLUSTER, files};
 use portcullis_policy::authorization::proof;
 use portcullis_policy::engine::Deadline;
@@ -252,7 +252,10 @@ impl Diff {
     }
 
     fn load(&self, written: &str) -> Result<(LoadedPolicies, ChangedFiles), CommandError> {
-        let revision = written.strip_prefix(REVISION).map(Revision::read).transpose()?;
+        let revision = written
+            .strip_prefix(REVISION)
+            .map(GitRevision::read)
+            .transpose()?;
         let path = match &revision {
             Some(revision) => revision.path().to_owned(),
             None => PathBuf::from(written),

@@ -78,7 +78,7 @@ impl<'c> LiveState<'c> {
         Ok(Self::of(cluster, name, cluster.policies(name, purpose)?))
     }
 
-    /// The same as far as a gateway of `config` would take it.
+    /// The same, without what a gateway of `config` would not take.
     ///
     /// # Errors
     ///

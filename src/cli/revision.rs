@@ -18,7 +18,7 @@ const MAX_REVISION_BYTES: u64 = 512 << 20;
 const MAX_REVISION_FILES: usize = 100_000;
 
 /// Files of a revision in a folder of their own, which is removed with this.
-pub(crate) struct Revision {
+pub(crate) struct GitRevision {
     path: PathBuf,
     /// What the folder has, from the top of the repository.
     tree: PathBuf,
@@ -40,7 +40,7 @@ enum EntryKind {
     Submodule,
 }
 
-impl Revision {
+impl GitRevision {
     /// The files of `written`, which is `REVISION:PATH`, or `REVISION` for the present folder. Of a
     /// file, those in its folder are there too, since a configuration names others.
     ///

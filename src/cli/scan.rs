@@ -25,7 +25,7 @@ use super::policy_files::{self};
 use crate::cluster::LiveCluster;
 use formats::OpenReports;
 pub(crate) use input::Scan;
-use input::{InputPart, NamespaceLabels, ScanInput, Survey, in_order};
+use input::{GivenNamespaceLabels, InputPart, ScanInput, Survey, in_order};
 use judge::{CREATED, JudgedObject, ObjectJudge, STORED};
 use portcullis_cel::json;
 use portcullis_policy::document::Document;
@@ -186,7 +186,10 @@ impl Scan {
             });
         }
         set.add(survey.namespaces, survey.parameters);
-        let labelled = self.namespace_labels.iter().filter_map(NamespaceLabels::document);
+        let labelled = self
+            .namespace_labels
+            .iter()
+            .filter_map(GivenNamespaceLabels::document);
         set.add(labelled.collect(), Vec::new());
         if let Some(missing) = self.missing_namespace {
             set.set_missing_namespace(missing);

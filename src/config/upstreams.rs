@@ -21,7 +21,7 @@ pub struct Upstreams {
     /// Calls at once, for each webhook.
     pub in_flight: usize,
     /// When a webhook that cannot be reached is not called for a while; `None`: always called.
-    pub breaker: Option<Breaker>,
+    pub breaker: Option<BreakerLimits>,
     /// Webhooks that decide nothing, by name or as `configuration/name`.
     pub shadow: BTreeSet<String>,
     /// Whether HTTP/2 is offered to webhooks beside HTTP/1.1.
@@ -47,7 +47,7 @@ pub struct UpstreamAccess {
 
 /// When a webhook that cannot be reached is not called for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Breaker {
+pub struct BreakerLimits {
     /// After how many failures in a row.
     pub failures: usize,
     /// For how long, until one call tries again.
@@ -63,9 +63,9 @@ const fn default_in_flight() -> usize {
     64
 }
 
-// === impl Breaker ===
+// === impl BreakerLimits ===
 
-impl Default for Breaker {
+impl Default for BreakerLimits {
     fn default() -> Self {
         Self {
             failures: 5,
@@ -170,13 +170,15 @@ fn network(item: &ListItem<'_>) -> Option<IpNet> {
     network
 }
 
-fn breaker(section: &Section<'_>) -> Option<Breaker> {
+fn breaker(section: &Section<'_>) -> Option<BreakerLimits> {
     let section = section.section("breaker", &["failures", "openFor"]);
     let open_for = section.positive_duration("openFor");
-    let failures = section.count("failures").unwrap_or(Breaker::default().failures);
-    (failures > 0).then(|| Breaker {
+    let failures = section
+        .count("failures")
+        .unwrap_or(BreakerLimits::default().failures);
+    (failures > 0).then(|| BreakerLimits {
         failures,
-        open_for: open_for.unwrap_or(Breaker::default().open_for),
+        open_for: open_for.unwrap_or(BreakerLimits::default().open_for),
     })
 }
 
@@ -220,7 +222,7 @@ upstreams:
             },
             reply_bytes: 1024,
             in_flight: 2,
-            breaker: Some(Breaker {
+            breaker: Some(BreakerLimits {
                 failures: 3,
                 open_for: Duration::from_secs(60),
             }),
@@ -239,7 +241,7 @@ upstreams:
         assert_eq!(upstreams.in_flight, 64);
         assert_eq!(
             upstreams.breaker,
-            Some(Breaker {
+            Some(BreakerLimits {
                 failures: 5,
                 open_for: Duration::from_secs(10)
             })

@@ -123,7 +123,7 @@ where
         polled: false,
         sleep: None
     });
-    let mut body = Body::default();
+    let mut body = ReceivedBody::default();
     loop {
         let chunk = poll_fn(|context| match payload.as_mut().poll_next(context) {
             Poll::Ready(chunk) => Poll::Ready(Ok(chunk)),
@@ -176,14 +176,14 @@ where
 
 /// What has arrived. A body in one piece is never copied.
 #[derive(Default)]
-struct Body {
+struct ReceivedBody {
     first: Bytes,
     all: BytesMut,
 }
 
-// === impl Body ===
+// === impl ReceivedBody ===
 
-impl Body {
+impl ReceivedBody {
     fn push(&mut self, chunk: Bytes, permit: &mut Permit, limit: usize) -> Result<(), Rejection> {
         let length = self.len() + chunk.len();
         if length > limit {

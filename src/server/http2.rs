@@ -42,7 +42,7 @@ use super::head::RequestHead;
 use super::respond::Reply;
 pub(crate) use exchange::Timeouts;
 use exchange::{ExchangeOutcome, Exchanges, Keepalive, Link};
-use gate::{Allowance, Gate};
+use gate::{FrameAllowance, Gate};
 use message::MAX_FIELDS;
 pub(crate) use message::StreamBody;
 
@@ -73,7 +73,7 @@ where
     A: Fn(&RequestHead<'_>, StreamBody) -> F,
     F: Future<Output = (Reply, StreamBody)>,
 {
-    let allowance = Rc::new(Allowance::default());
+    let allowance = Rc::new(FrameAllowance::default());
     allowance.grant(ACCEPTED_AT_ONCE_UNPROVEN);
     let gate = Gate::new(io, Rc::clone(&connection), Rc::clone(&allowance));
     connection.head_began();
@@ -101,7 +101,7 @@ fn builder() -> Builder {
 
 async fn drive<IO, A, F>(
     mut h2: H2<Gate<IO>, Bytes>,
-    allowance: Rc<Allowance>,
+    allowance: Rc<FrameAllowance>,
     connection: Rc<Connection>,
     app: A,
     timeouts: Timeouts,

@@ -80,7 +80,7 @@ impl Refusals {
     }
 
     /// Writes why the handshake with `peer` failed, if that is a matter of certificates or
-    /// protocols, and unless another was written just now. Whoever just closes the
+    /// protocols, and unless another was written just now. A peer that merely closes the
     /// connection, as probes do, is not worth a line.
     pub(crate) fn log_handshake(&self, error: &dyn Error, peer: SocketAddr) {
         if let Some(remedy) = remedy(error)

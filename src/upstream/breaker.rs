@@ -22,7 +22,7 @@ use portcullis_policy::engine::admission::FailurePolicy;
 /// The breaker of one webhook. Clones are the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Breaker {
-    limits: config::Breaker,
+    limits: config::BreakerLimits,
     state: Arc<Mutex<BreakerState>>,
     /// The last time that it opened.
     opening: Arc<Mutex<Option<Opening>>>,
@@ -94,7 +94,7 @@ pub(crate) enum Transition {
 // === impl Breaker ===
 
 impl Breaker {
-    pub(crate) fn new(limits: config::Breaker) -> Self {
+    pub(crate) fn new(limits: config::BreakerLimits) -> Self {
         Self {
             limits,
             state: Arc::new(Mutex::new(BreakerState::Closed { failures: 0 })),
@@ -108,7 +108,7 @@ impl Breaker {
         *self.opening.lock().unwrap_or_else(PoisonError::into_inner) = Some(Opening { since, why });
     }
 
-    pub(crate) const fn limits(&self) -> config::Breaker {
+    pub(crate) const fn limits(&self) -> config::BreakerLimits {
         self.limits
     }
 
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     fn breaker() -> (Breaker, Instant) {
-        let limits = config::Breaker {
+        let limits = config::BreakerLimits {
             failures: 3,
             open_for: Duration::from_secs(10),
         };

@@ -40,7 +40,7 @@ pub use reply::{CallError, ReplyMemory, SettingsError};
 pub use url::Url;
 
 use connect::Connector;
-use pool::{Body, ConnectionPool};
+use pool::{ConnectionPool, RequestBody};
 use reply::CountedBody;
 
 use crate::telemetry::traces::TraceParent;
@@ -184,7 +184,7 @@ impl Client {
         body: Bytes,
         announced: Duration,
         parent: Option<TraceParent>,
-    ) -> Result<Request<Body>, CallError> {
+    ) -> Result<Request<RequestBody>, CallError> {
         let connections = &self.connections;
         let mut request = Request::post(connections.settings.url.with_timeout(announced))
             .header(CONTENT_TYPE, "application/json")
@@ -199,7 +199,7 @@ impl Client {
             request = request.header(TRACEPARENT, parent.to_string());
         }
         request
-            .body(Body::new(body))
+            .body(RequestBody::new(body))
             .map_err(|error| CallError::Exchange(error.to_string()))
     }
 }

@@ -9,7 +9,7 @@ use openssl::x509::X509;
 
 use super::client::{Addresses, ClientAuthorization, ClientIdentity, Settings, SettingsError, Url};
 use crate::config::kubeconfig::client::{self, ByHost, ClientUser};
-use crate::config::{Breaker, ClusterEntry, Config, FileScope, Files, HeldBack, UpstreamAccess};
+use crate::config::{BreakerLimits, ClusterEntry, Config, FileScope, Files, HeldBack, UpstreamAccess};
 use portcullis_policy::engine::admission::webhook::{ClientConfig, WebhookTarget};
 use portcullis_policy::field::{Fault, FaultKind, Faults};
 
@@ -32,7 +32,7 @@ pub(crate) struct UpstreamSettings {
 #[derive(Debug)]
 pub(crate) struct CallSettings {
     pub(crate) in_flight: usize,
-    pub(crate) breaker: Option<Breaker>,
+    pub(crate) breaker: Option<BreakerLimits>,
     is_http2: bool,
     via: String,
     addresses: Arc<Addresses>,

@@ -137,7 +137,7 @@ fn a_name_does_not_end_at_a_nul_byte() {
     let authenticator = pattern(&ca, "commonNames: [a]");
     let certificate = client(&ca, "a\0b");
     assert_eq!(
-        Names::of(&certificate).display().as_ref(),
+        CertificateNames::of(&certificate).display().as_ref(),
         "a\0b",
         "else this tests nothing"
     );

@@ -40,7 +40,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     { runtime }.enable_all().build().unwrap().block_on(future)
 }
 
-async fn landed(found: CacheLookup) -> Answer {
+async fn landed(found: CacheLookup) -> OpinionResult {
     match found {
         CacheLookup::Answer(opinion) => Ok(opinion),
         CacheLookup::Flight(flight) => flight.await,

@@ -36,7 +36,7 @@ impl Post for Script {
 const ALLOWS: Result<&str, CallError> = Ok(r#"{"status":{"allowed":true}}"#);
 
 /// The result of asking for a request that waits for `time_limit`, and how often it was asked.
-fn ask(replies: &[Result<&'static str, CallError>], deadline: Duration) -> (Answer, usize) {
+fn ask(replies: &[Result<&'static str, CallError>], deadline: Duration) -> (OpinionResult, usize) {
     ask_in(Some(Box::new(())), replies, deadline)
 }
 
@@ -44,7 +44,7 @@ fn ask_in(
     place: Option<CallPlace>,
     replies: &[Result<&'static str, CallError>],
     deadline: Duration,
-) -> (Answer, usize) {
+) -> (OpinionResult, usize) {
     let script = Arc::new(Script {
         replies: Mutex::new(replies.iter().cloned().collect()),
         asked: AtomicUsize::default(),

@@ -63,8 +63,8 @@ pub(crate) struct Scan {
     #[arg(long)]
     pub(crate) require_match: bool,
     /// Labels of a namespace, in place of those of its manifest; repeat for each namespace.
-    #[arg(long, value_name = "NS:KEY=VALUE,…", value_parser = NamespaceLabels::parse)]
-    pub(crate) namespace_labels: Vec<NamespaceLabels>,
+    #[arg(long, value_name = "NS:KEY=VALUE,…", value_parser = GivenNamespaceLabels::parse)]
+    pub(crate) namespace_labels: Vec<GivenNamespaceLabels>,
     /// What holds for namespaces of which no manifest tells the labels [default: that of the
     /// configuration, or else `Fail`]
     #[arg(long, value_name = "Fail or NameOnly", value_parser = missing_namespace)]
@@ -79,7 +79,7 @@ pub(crate) struct Scan {
 
 /// What `--namespace-labels` says of one namespace.
 #[derive(Debug, Clone)]
-pub(crate) struct NamespaceLabels {
+pub(crate) struct GivenNamespaceLabels {
     pub(crate) namespace: String,
     pub(crate) labels: BTreeMap<String, String>,
 }
@@ -90,7 +90,7 @@ Examples:
   helm template web | portcullis scan --manifests policies -f -
   portcullis scan --kubeconfig ~/.kube/config -A";
 
-impl NamespaceLabels {
+impl GivenNamespaceLabels {
     /// `NS:KEY=VALUE,KEY=VALUE`.
     fn parse(text: &str) -> Result<Self, String> {
         let (namespace, labels) = text

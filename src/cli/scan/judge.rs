@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::finding::{ScanFinding, ScanOutcome};
-use super::tape::{MissedBy, NearMiss, PolicyJudgement, PolicyResultRecorder, PolicyResults};
+use super::tape::{MissedBy, NearestPolicy, PolicyJudgement, PolicyResultRecorder, PolicyResults};
 use portcullis_policy::document::{Document, Node};
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::engine::admission::matching::{Constraints, UNKNOWN_NAMESPACE_REMEDY};
@@ -136,8 +136,8 @@ impl ObjectJudge {
     }
 
     /// Why no policy applied to an object.
-    fn reason(&self, nearest: Option<&NearMiss>) -> String {
-        let Some(NearMiss {
+    fn reason(&self, nearest: Option<&NearestPolicy>) -> String {
+        let Some(NearestPolicy {
             by,
             kind,
             policy,

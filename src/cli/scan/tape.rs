@@ -42,7 +42,7 @@ pub(crate) struct PolicyResults {
     /// Whether some policy applied to the object.
     pub(crate) is_matched: bool,
     /// The policy that came nearest to that, of those that did not.
-    pub(crate) nearest: Option<NearMiss>,
+    pub(crate) nearest: Option<NearestPolicy>,
 }
 
 /// Why a policy does not apply to an object. The greater, the nearer it came.
@@ -62,7 +62,7 @@ pub(crate) enum MissedBy {
 
 /// A policy whose rules are about an object, and that does not apply to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NearMiss {
+pub(crate) struct NearestPolicy {
     pub(crate) by: MissedBy,
     pub(crate) kind: CauseKind,
     pub(crate) policy: String,
@@ -179,7 +179,7 @@ impl TapeState {
                 true => CauseKind::MutatingAdmissionPolicy,
                 false => CauseKind::ValidatingAdmissionPolicy,
             };
-            self.judgements.nearest = Some(NearMiss {
+            self.judgements.nearest = Some(NearestPolicy {
                 by,
                 kind,
                 policy,

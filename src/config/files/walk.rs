@@ -49,7 +49,7 @@ pub(crate) struct FolderWalk {
 
 /// What is known of an entry of a folder without following a link.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct FolderEntry {
     path: PathBuf,
     /// `None`: it is a link.
     is_folder: Option<bool>,
@@ -116,7 +116,7 @@ impl FolderWalk {
             Ok(entries) => entries,
             Err(error) => return self.fail(folder, error),
         };
-        for Entry { path, is_folder } in entries {
+        for FolderEntry { path, is_folder } in entries {
             if self.is_cut {
                 return;
             }
@@ -151,7 +151,7 @@ impl FolderWalk {
     }
 
     /// What of a folder counts, in byte order.
-    fn entries(&mut self, folder: &Path) -> io::Result<Vec<Entry>> {
+    fn entries(&mut self, folder: &Path) -> io::Result<Vec<FolderEntry>> {
         let mut entries = Vec::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
@@ -163,7 +163,7 @@ impl FolderWalk {
             let sort = entry.file_type().ok().filter(|sort| !sort.is_symlink());
             let is_folder = sort.map(|sort| sort.is_dir());
             if is_folder != Some(false) || is_manifest(&path) {
-                entries.push(Entry { path, is_folder });
+                entries.push(FolderEntry { path, is_folder });
             }
         }
         entries.sort_unstable();

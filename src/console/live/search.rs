@@ -72,11 +72,11 @@ pub(crate) struct Search(Vec<SearchTerm>);
 struct SearchTerm {
     /// As it was typed.
     text: String,
-    condition: Condition,
+    condition: TermMatch,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Condition {
+enum TermMatch {
     Word(Word),
     Field {
         field: SearchField,
@@ -103,7 +103,7 @@ impl Search {
     /// The one decision that it asks for, if there is one.
     pub(crate) fn decision(&self) -> Option<Decision> {
         self.0.iter().find_map(|term| match term.condition {
-            Condition::Word(Word::Decided(decision)) => Some(decision),
+            TermMatch::Word(Word::Decided(decision)) => Some(decision),
             _ => None,
         })
     }
@@ -143,13 +143,13 @@ impl SearchTerm {
     fn parse(word: &str) -> Self {
         let known = WORDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word));
         let condition = match (known, field(word)) {
-            (Some((_, word)), _) => Condition::Word(*word),
-            (None, Some((field, text))) => Condition::Field {
+            (Some((_, word)), _) => TermMatch::Word(*word),
+            (None, Some((field, text))) => TermMatch::Field {
                 field,
                 text: text.replace('"', ""),
                 is_whole: text.len() > 1 && text.starts_with('"') && text.ends_with('"'),
             },
-            (None, None) => Condition::Anything(word.replace('"', "")),
+            (None, None) => TermMatch::Anything(word.replace('"', "")),
         };
         Self {
             text: word.to_owned(),
@@ -158,9 +158,9 @@ impl SearchTerm {
     }
 }
 
-// === impl Condition ===
+// === impl TermMatch ===
 
-impl Condition {
+impl TermMatch {
     fn is_met(&self, decision: &LoggedDecision<'_>) -> bool {
         match self {
             Self::Word(Word::Decided(wanted)) => decision.decision == wanted.as_str(),

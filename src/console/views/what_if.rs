@@ -54,7 +54,7 @@ enum WhatIfReport<'a> {
 }
 
 /// What was asked.
-struct Question {
+struct WhatIfQuestion {
     request: RequestForm,
     manifest: ManifestForm,
     trial: TrialForm,
@@ -72,8 +72,8 @@ struct WhatIfAnswers {
 
 pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     let question = match &request.form {
-        None => Question::of_query(context, &request.query)?,
-        Some(form) => Question::of_form(context, form)?,
+        None => WhatIfQuestion::of_query(context, &request.query)?,
+        Some(form) => WhatIfQuestion::of_form(context, form)?,
     };
     let answers = question.answers(context)?;
     let is_json = request.representation == Representation::Json;
@@ -108,9 +108,9 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     }
 }
 
-// === impl Question ===
+// === impl WhatIfQuestion ===
 
-impl Question {
+impl WhatIfQuestion {
     /// A request by its fields; or, where an operation is named, who does it and where, for a
     /// manifest that is yet to be pasted.
     fn of_query(context: &ViewContext<'_>, query: &ViewQuery) -> Result<Self, ViewError> {

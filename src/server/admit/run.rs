@@ -138,7 +138,7 @@ pub(crate) enum JobStep {
     Done(AdmissionResult),
     /// To webhooks, whose answers it needs.
     Asks(Box<PendingCalls>),
-    /// To a role that is not known, and that may be in a moment: it begins anew then.
+    /// A role that is not known yet, and may be in a moment; the review is restarted then.
     AwaitsRole,
 }
 

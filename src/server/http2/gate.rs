@@ -28,7 +28,7 @@ const CHUNK_BYTES: usize = 4096;
 
 /// What the driver of a connection allows its gate.
 #[derive(Debug, Default)]
-pub(crate) struct Allowance {
+pub(crate) struct FrameAllowance {
     /// How many header blocks may pass before requests are accepted again.
     blocks: Cell<usize>,
     arrival: Cell<Arrival>,
@@ -53,7 +53,7 @@ pub(crate) struct Gate<IO> {
     frames: Frames,
     /// What has arrived and may not pass yet.
     held: BytesMut,
-    allowance: Rc<Allowance>,
+    allowance: Rc<FrameAllowance>,
     connection: Rc<Connection>,
     /// The end of a header block is awaited.
     is_awaiting: bool,
@@ -61,9 +61,9 @@ pub(crate) struct Gate<IO> {
     is_unflushed: bool,
 }
 
-// === impl Allowance ===
+// === impl FrameAllowance ===
 
-impl Allowance {
+impl FrameAllowance {
     /// Lets so many more through.
     pub(crate) fn grant(&self, blocks: usize) {
         self.blocks.set(blocks);
@@ -94,7 +94,7 @@ impl Allowance {
 // === impl Gate ===
 
 impl<IO> Gate<IO> {
-    pub(crate) fn new(io: IO, connection: Rc<Connection>, allowance: Rc<Allowance>) -> Self {
+    pub(crate) fn new(io: IO, connection: Rc<Connection>, allowance: Rc<FrameAllowance>) -> Self {
         Self {
             io,
             frames: Frames::new(),

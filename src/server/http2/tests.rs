@@ -230,13 +230,13 @@ fn pass(gate: &mut Gate<DuplexStream>) -> std::io::Result<usize> {
 }
 
 /// A client that has sent its preface, and the gate before its connection.
-async fn mk_gate() -> (DuplexStream, Gate<DuplexStream>, Rc<Allowance>) {
+async fn mk_gate() -> (DuplexStream, Gate<DuplexStream>, Rc<FrameAllowance>) {
     let (ours, mut theirs) = duplex(1 << 20);
     theirs
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         .await
         .unwrap();
-    let allowance = Rc::new(Allowance::default());
+    let allowance = Rc::new(FrameAllowance::default());
     let gate = Gate::new(ours, mk_connection(), Rc::clone(&allowance));
     (theirs, gate, allowance)
 }

@@ -47,12 +47,12 @@ const MAX_BUFFER_BYTES: usize = 64 << 10;
 
 /// A question, which is written part by part: hyper copies a part to its buffer and keeps that.
 #[derive(Clone)]
-pub(crate) struct Body(Bytes);
+pub(crate) struct RequestBody(Bytes);
 
 /// The largest part.
 const MAX_PART_BYTES: usize = 16 << 10;
 
-type SendResult = Result<Response<Incoming>, TrySendError<Request<Body>>>;
+type SendResult = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>;
 
 /// The connections to one webhook, and the way to it.
 pub(crate) struct ConnectionPool {
@@ -71,7 +71,7 @@ struct OpenConnections {
     tenant: Option<Arc<str>>,
     /// Of HTTP/2: every call may use it, at the same time. It ends with the last call once it is not
     /// kept any more.
-    shared: Mutex<Weak<http2::SendRequest<Body>>>,
+    shared: Mutex<Weak<http2::SendRequest<RequestBody>>>,
 }
 
 /// All connections that nobody uses, and those of HTTP/2 that were used lately.
@@ -80,19 +80,20 @@ static IDLE: IdleConnections<IdleConnection> = IdleConnections::new();
 enum IdleConnection {
     Http1(Http1Connection),
     Http2(
-        #[expect(dead_code, reason = "it is open as long as somebody has it")] Arc<http2::SendRequest<Body>>,
+        #[expect(dead_code, reason = "it is open as long as somebody has it")]
+        Arc<http2::SendRequest<RequestBody>>,
     ),
 }
 
 /// A connection of HTTP/1.1, which ends with this.
 struct Http1Connection {
-    sender: http1::SendRequest<Body>,
+    sender: http1::SendRequest<RequestBody>,
     driver: AbortHandle,
 }
 
 enum Connection {
     Http1(Http1Connection),
-    Http2(Arc<http2::SendRequest<Body>>),
+    Http2(Arc<http2::SendRequest<RequestBody>>),
 }
 
 /// The connection over which a reply came, until it was verified. It ends with this unless it is
@@ -115,7 +116,7 @@ impl ConnectionPool {
     /// connection, if one is needed, must be there by `connected_by`.
     pub(crate) async fn send(
         &self,
-        request: &Request<Body>,
+        request: &Request<RequestBody>,
         (connected_by, time_to_connect): (tokio::time::Instant, Duration),
     ) -> Result<(Response<Incoming>, UsedConnection), CallError> {
         while let Some(mut connection) = self.open.take() {
@@ -193,7 +194,7 @@ impl OpenConnections {
     }
 
     /// Has others use a connection of HTTP/2, unless they have one.
-    fn share(&self, sender: http2::SendRequest<Body>) -> Arc<http2::SendRequest<Body>> {
+    fn share(&self, sender: http2::SendRequest<RequestBody>) -> Arc<http2::SendRequest<RequestBody>> {
         let sender = Arc::new(sender);
         let mut shared = self.shared();
         if shared.upgrade().is_none_or(|shared| shared.is_closed()) {
@@ -205,14 +206,14 @@ impl OpenConnections {
     }
 
     /// Keeps the connection of HTTP/2 that others use, as one that was used last.
-    fn keep_sharing(&self, sender: &Arc<http2::SendRequest<Body>>) {
+    fn keep_sharing(&self, sender: &Arc<http2::SendRequest<RequestBody>>) {
         if ptr::eq(self.shared().as_ptr(), Arc::as_ptr(sender)) {
             IDLE.end(self.shared_id);
             self.put(self.shared_id, IdleConnection::Http2(Arc::clone(sender)));
         }
     }
 
-    fn end_sharing(&self, sender: &Arc<http2::SendRequest<Body>>) {
+    fn end_sharing(&self, sender: &Arc<http2::SendRequest<RequestBody>>) {
         let mut shared = self.shared();
         if ptr::eq(shared.as_ptr(), Arc::as_ptr(sender)) {
             *shared = Weak::new();
@@ -228,7 +229,7 @@ impl OpenConnections {
         }
     }
 
-    fn shared(&self) -> MutexGuard<'_, Weak<http2::SendRequest<Body>>> {
+    fn shared(&self) -> MutexGuard<'_, Weak<http2::SendRequest<RequestBody>>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -250,15 +251,15 @@ async fn sweep() {
     }
 }
 
-// === impl Body ===
+// === impl RequestBody ===
 
-impl Body {
+impl RequestBody {
     pub(crate) const fn new(bytes: Bytes) -> Self {
         Self(bytes)
     }
 }
 
-impl hyper::body::Body for Body {
+impl hyper::body::Body for RequestBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -293,7 +294,7 @@ impl Drop for Http1Connection {
 // === impl Connection ===
 
 impl Connection {
-    async fn send(&mut self, request: &Request<Body>, host: &HeaderValue) -> SendResult {
+    async fn send(&mut self, request: &Request<RequestBody>, host: &HeaderValue) -> SendResult {
         let mut request = request.clone();
         match self {
             Self::Http1(connection) => {
@@ -324,7 +325,7 @@ impl UsedConnection {
         }
     }
 
-    /// Lets others use the connection: the reply is one to the question that was asked, as far as
+    /// Lets others use the connection: the reply is one to the question that was asked, where
     /// that can be told. One of HTTP/1.1 is used again only if the reply `names_question`.
     pub fn release(mut self, names_question: bool) {
         match self.0.take() {
@@ -417,7 +418,7 @@ mod tests {
     use super::*;
 
     /// A connection of HTTP/2, what runs it, and its other end.
-    async fn http2_connection() -> (http2::SendRequest<Body>, JoinHandle<()>, DuplexStream) {
+    async fn http2_connection() -> (http2::SendRequest<RequestBody>, JoinHandle<()>, DuplexStream) {
         let (near, far) = duplex(1 << 16);
         let builder = http2::Builder::new(TokioExecutor::new());
         let (sender, driver) = builder.handshake(TokioIo::new(near)).await.unwrap();

@@ -128,7 +128,7 @@ fn a_large_question_arrives_whole_and_its_connection_serves_the_next() {
 
 #[test]
 fn a_question_is_sent_in_parts() {
-    let mut body = Body::new(Bytes::from(vec![b'1'; 100_000]));
+    let mut body = RequestBody::new(Bytes::from(vec![b'1'; 100_000]));
     let (mut sent, context) = (0, &mut std::task::Context::from_waker(std::task::Waker::noop()));
     while let std::task::Poll::Ready(Some(frame)) =
         hyper::body::Body::poll_frame(std::pin::Pin::new(&mut body), context)

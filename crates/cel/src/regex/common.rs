@@ -33,14 +33,14 @@ const ANY_TEXT: &str = r"\A(?s:.*)\z";
 /// Bytes in the order in which they are tried: what names are made of comes first.
 const PREFERRED: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789-./:_ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-type Questions = Vec<(Box<str>, bool)>;
-type Answers = HashMap<Questions, Result<Option<String>, StoppedError>>;
+type PatternList = Vec<(Box<str>, bool)>;
+type KnownTexts = HashMap<PatternList, Result<Option<String>, StoppedError>>;
 
-static KEPT: LazyLock<Mutex<Answers>> = LazyLock::new(Mutex::default);
+static KEPT: LazyLock<Mutex<KnownTexts>> = LazyLock::new(Mutex::default);
 
 /// A pattern on its way through a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Progress {
+enum AutomatonState {
     Open(LazyStateID),
     /// Something matched, whatever comes.
     Matched,
@@ -49,7 +49,7 @@ enum Progress {
 }
 
 /// The automaton of a pattern, and whether it is to match.
-struct Question {
+struct PatternQuestion {
     dfa: DFA,
     cache: Cache,
     matches: bool,
@@ -66,7 +66,7 @@ pub fn common_text(patterns: &[(&str, bool)]) -> Result<Option<String>, StoppedE
     if patterns.len() > MAX_PATTERNS || bytes > MAX_PATTERN_BYTES {
         return Err(StoppedError);
     }
-    let mut questions: Questions = patterns
+    let mut questions: PatternList = patterns
         .iter()
         .map(|(text, matches)| ((*text).into(), *matches))
         .collect();
@@ -91,15 +91,15 @@ pub fn common_text(patterns: &[(&str, bool)]) -> Result<Option<String>, StoppedE
     found
 }
 
-fn search(questions: &Questions) -> Result<Option<String>, StoppedError> {
+fn search(questions: &PatternList) -> Result<Option<String>, StoppedError> {
     let any = std::iter::once((ANY_TEXT, true));
     let asked = questions.iter().map(|(text, matches)| (&**text, *matches));
-    let mut automata: Vec<Question> = any
+    let mut automata: Vec<PatternQuestion> = any
         .chain(asked)
-        .map(|(pattern, matches)| Question::new(pattern, matches))
+        .map(|(pattern, matches)| PatternQuestion::new(pattern, matches))
         .collect::<Result<_, _>>()?;
     let alphabet = alphabet(&automata);
-    let start: Option<Vec<Progress>> = automata.iter_mut().map(Question::start).collect();
+    let start: Option<Vec<AutomatonState>> = automata.iter_mut().map(PatternQuestion::start).collect();
     let start = start.ok_or(StoppedError)?;
     let mut seen = HashSet::from([start.clone()]);
     // Each with the one before it and the byte between them.
@@ -123,9 +123,9 @@ fn search(questions: &Questions) -> Result<Option<String>, StoppedError> {
             for (question, progress) in automata.iter_mut().zip(&states) {
                 let progress = question.step(*progress, *byte)?;
                 let is_lost = match progress {
-                    Progress::Open(_) => false,
-                    Progress::Matched => !question.matches,
-                    Progress::Dead => question.matches,
+                    AutomatonState::Open(_) => false,
+                    AutomatonState::Matched => !question.matches,
+                    AutomatonState::Dead => question.matches,
                 };
                 if is_lost {
                     continue 'bytes;
@@ -142,7 +142,7 @@ fn search(questions: &Questions) -> Result<Option<String>, StoppedError> {
 }
 
 /// One byte of each sort that no automaton tells apart.
-fn alphabet(automata: &[Question]) -> Vec<u8> {
+fn alphabet(automata: &[PatternQuestion]) -> Vec<u8> {
     let mut sorts = HashSet::new();
     let sort = |byte: u8| -> Vec<u8> {
         let classes = automata.iter().map(|question| question.dfa.byte_classes());
@@ -166,9 +166,9 @@ fn text(visited: &[(usize, u8)], mut at: usize) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-// === impl Question ===
+// === impl PatternQuestion ===
 
-impl Question {
+impl PatternQuestion {
     fn new(pattern: &str, matches: bool) -> Result<Self, StoppedError> {
         let nfa = on_deep_stack(pattern, || {
             let parsed = parser::parse(pattern, &mut |_| true).map_err(|_| StoppedError)?;
@@ -193,15 +193,15 @@ impl Question {
         Ok(Self { dfa, cache, matches })
     }
 
-    fn start(&mut self) -> Option<Progress> {
+    fn start(&mut self) -> Option<AutomatonState> {
         let input = Input::new("").anchored(Anchored::Yes);
         let state = self.dfa.start_state_forward(&mut self.cache, &input).ok()?;
         Some(progress(state))
     }
 
-    fn step(&mut self, progress: Progress, byte: u8) -> Result<Progress, StoppedError> {
+    fn step(&mut self, progress: AutomatonState, byte: u8) -> Result<AutomatonState, StoppedError> {
         match progress {
-            Progress::Open(state) => {
+            AutomatonState::Open(state) => {
                 let next = self.dfa.next_state(&mut self.cache, state, byte);
                 next.map(self::progress).map_err(|_| StoppedError)
             }
@@ -210,25 +210,25 @@ impl Question {
     }
 
     /// Whether it has matched where the text ends here.
-    fn ends(&mut self, progress: Progress) -> Result<bool, StoppedError> {
+    fn ends(&mut self, progress: AutomatonState) -> Result<bool, StoppedError> {
         match progress {
-            Progress::Open(state) => {
+            AutomatonState::Open(state) => {
                 let end = self.dfa.next_eoi_state(&mut self.cache, state);
                 end.map(|end| end.is_match()).map_err(|_| StoppedError)
             }
-            Progress::Matched => Ok(true),
-            Progress::Dead => Ok(false),
+            AutomatonState::Matched => Ok(true),
+            AutomatonState::Dead => Ok(false),
         }
     }
 }
 
-const fn progress(state: LazyStateID) -> Progress {
+const fn progress(state: LazyStateID) -> AutomatonState {
     if state.is_match() {
-        Progress::Matched
+        AutomatonState::Matched
     } else if state.is_dead() {
-        Progress::Dead
+        AutomatonState::Dead
     } else {
-        Progress::Open(state)
+        AutomatonState::Open(state)
     }
 }
 

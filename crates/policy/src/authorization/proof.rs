@@ -25,7 +25,7 @@ mod text_set;
 mod witness;
 mod words;
 
-pub use difference::{Answer, Change, changed_reasons, difference};
+pub use difference::{Answer, DecisionChange, changed_reasons, difference};
 pub use group_set::GroupSet;
 pub use idle::{IdlePart, idle_parts};
 pub use invariant::{Breach, InvariantProof, InvariantStatus, MAX_BREACHES, UnknownRoles};

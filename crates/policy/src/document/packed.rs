@@ -81,7 +81,7 @@ impl PackedDocument {
     /// The document that was packed.
     #[must_use]
     pub fn unpack(&self) -> Document {
-        let mut reader = Reader(&self.bytes);
+        let mut reader = PackedReader(&self.bytes);
         // What was packed here can be unpacked.
         let root = reader.node().unwrap_or(Node::new(0, Value::Null));
         Document::new(self.file.clone(), root)
@@ -159,9 +159,9 @@ fn text(value: &str, into: &mut Vec<u8>) {
 
 // === unpacking ===
 
-struct Reader<'b>(&'b [u8]);
+struct PackedReader<'b>(&'b [u8]);
 
-impl Reader<'_> {
+impl PackedReader<'_> {
     fn node(&mut self) -> Option<Node> {
         let [tag] = self.take()?;
         let line = self.line()?;

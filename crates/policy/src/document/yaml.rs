@@ -2,7 +2,7 @@
 //! it into JSON.
 //!
 //! ```text
-//! text --Cursor--> characters --Scanner--> tokens --Parser--> Tree --Builder--> Node
+//! text --Cursor--> characters --YamlScanner--> tokens --Parser--> Tree --Builder--> Node
 //!                                                     anchors, tags     aliases, merge keys,
 //!                                                                       what scalars mean
 //! ```

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Lines;
 use super::invariants::{ChangedInvariant, ReportedCause, subject_access_review};
-use crate::authorization::proof::{self, Answer, Change, Region, Side, TextSet};
+use crate::authorization::proof::{self, Answer, DecisionChange, Region, Side, TextSet};
 use crate::engine::Decision;
 
 /// The answer of `portcullis diff`.
@@ -122,7 +122,11 @@ struct SelectorTexts {
 impl DifferenceReport {
     /// The report of all `changes`, of changed `reasons`, and of `invariants`.
     #[must_use]
-    pub fn new(changes: &[Change], reasons: &[Change], invariants: Vec<ChangedInvariant>) -> Self {
+    pub fn new(
+        changes: &[DecisionChange],
+        reasons: &[DecisionChange],
+        invariants: Vec<ChangedInvariant>,
+    ) -> Self {
         let of = |is_one: fn(Decision, Decision) -> bool| -> Vec<ReportedChange> {
             let changes = changes.iter();
             changes
@@ -232,7 +236,7 @@ fn cell(text: &str) -> String {
 // === impl ReportedChange ===
 
 impl ReportedChange {
-    fn new(change: &Change) -> Self {
+    fn new(change: &DecisionChange) -> Self {
         let requests = RequestBox::new(&change.region);
         let conditions = change.region.conditions_in_words();
         let witness = change.witness.as_ref();

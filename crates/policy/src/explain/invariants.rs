@@ -59,7 +59,7 @@ pub struct ChangedInvariant {
 /// How each invariant of `set` stands, which decides the requests of `cluster`, from `now` on.
 ///
 /// # Errors
-/// The limit is reached before any is looked at.
+/// The limit is reached before any is examined.
 pub fn checked_invariants(
     set: &PolicySet,
     cluster: &str,

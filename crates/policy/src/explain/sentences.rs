@@ -77,7 +77,7 @@ pub fn constraints(constraints: &Constraints) -> String {
     sentence
 }
 
-/// What a validation asks for: its message, as far as it has a constant one, and its expression.
+/// What a validation asks for: its message, if it has a constant one, and its expression.
 #[must_use]
 pub fn validation(validation: &Validation) -> String {
     let expression = validation.expression.text().trim();

@@ -75,14 +75,14 @@ pub(crate) struct ObjectView {
     pub(crate) warnings: Vec<String>,
     /// Key and value.
     pub(crate) annotations: Vec<(String, String)>,
-    pub(crate) changes: Vec<ObjectChange>,
+    pub(crate) changes: Vec<ManifestChange>,
     /// Every step, in words.
     pub(crate) steps: String,
 }
 
 /// What mutations make of one place of an object.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ObjectChange {
+pub(crate) struct ManifestChange {
     pub(crate) path: String,
     /// As JSON; empty where there was nothing.
     pub(crate) before: String,
@@ -310,7 +310,7 @@ impl From<&AnsweredObject> for ObjectView {
 }
 
 /// What a JSON Patch changes of the object of a review, operation by operation.
-fn changes(about: &ReviewOfManifest, changes: &str) -> Vec<ObjectChange> {
+fn changes(about: &ReviewOfManifest, changes: &str) -> Vec<ManifestChange> {
     let (Ok(review), Ok(operations)) = (
         Document::parse(about.review.clone()),
         Document::parse(changes.to_owned()),
@@ -322,7 +322,7 @@ fn changes(about: &ReviewOfManifest, changes: &str) -> Vec<ObjectChange> {
         return Vec::new();
     };
     let shown = |value: Option<Node<'_>>| value.map(|value| excerpt(value.raw())).unwrap_or_default();
-    let change = |operation: patch::PatchOperation<'_>| ObjectChange {
+    let change = |operation: patch::PatchOperation<'_>| ManifestChange {
         path: operation.path.to_string(),
         before: match &*operation.op {
             // What an item is put before is not changed.

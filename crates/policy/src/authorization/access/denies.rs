@@ -12,7 +12,7 @@ use super::subject_scope::SubjectScope;
 
 /// Whether a Deny or Limit applies to some users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Applicability {
+pub(crate) enum DenyApplicability {
     /// For none of them.
     Never,
     /// For some of them or, where it has conditions, for some of their requests.
@@ -22,7 +22,7 @@ pub(crate) enum Applicability {
 }
 
 /// The Denies and Limits in force, by place, and whether each applies.
-pub(crate) type ApplicableDenies<'s> = BTreeMap<usize, (&'s IndexedPolicy, Applicability)>;
+pub(crate) type ApplicableDenies<'s> = BTreeMap<usize, (&'s IndexedPolicy, DenyApplicability)>;
 
 /// The rules of Denies that may touch a request, and of Limits that may hold it.
 pub(crate) struct TouchingDenies<'s> {
@@ -138,8 +138,8 @@ impl PolicySet {
         let may_be_protected = scope.may_be_protected(self.never_deny());
         let of = |indexed: &'s IndexedPolicy| {
             let applicability = match applicability(&indexed.policy, scope) {
-                _ if is_protected => Applicability::Never,
-                Applicability::Always if may_be_protected => Applicability::Possibly,
+                _ if is_protected => DenyApplicability::Never,
+                DenyApplicability::Always if may_be_protected => DenyApplicability::Possibly,
                 applicability => applicability,
             };
             (indexed.place, (indexed, applicability))
@@ -163,9 +163,9 @@ impl PolicySet {
             if indexed.policy.validity.contains(now) {
                 let is_certain = indexed.policy.conditions.is_empty();
                 let applicability = if is_certain {
-                    Applicability::Always
+                    DenyApplicability::Always
                 } else {
-                    Applicability::Possibly
+                    DenyApplicability::Possibly
                 };
                 denies.insert(indexed.place, (indexed, applicability));
             }
@@ -190,17 +190,17 @@ pub(crate) fn may_apply(query: &PolicyQuery<'_, '_>, rule: &IndexedRule) -> bool
     )
 }
 
-fn applicability(policy: &AuthorizationPolicy, scope: &SubjectScope) -> Applicability {
+fn applicability(policy: &AuthorizationPolicy, scope: &SubjectScope) -> DenyApplicability {
     let (subjects, excluded) = (&policy.subjects, &policy.exclude_subjects);
     let may_meet = subjects.iter().any(|subject| scope.may_meet(subject));
     if !may_meet || excluded.iter().any(|subject| scope.is_within(subject)) {
-        Applicability::Never
+        DenyApplicability::Never
     } else if policy.conditions.is_empty()
         && subjects.iter().any(|subject| scope.is_within(subject))
         && !excluded.iter().any(|subject| scope.may_meet(subject))
     {
-        Applicability::Always
+        DenyApplicability::Always
     } else {
-        Applicability::Possibly
+        DenyApplicability::Possibly
     }
 }

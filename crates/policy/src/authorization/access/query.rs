@@ -9,7 +9,7 @@ use crate::authorization::matching::NamespacePattern;
 use crate::authorization::{PolicySet, ResourceRule};
 use crate::engine::{Attributes, NAMESPACE_NAME_LABEL, Requirement, Selectors};
 
-use super::denies::{Applicability, ApplicableDenies, TouchingDenies};
+use super::denies::{ApplicableDenies, DenyApplicability, TouchingDenies};
 use super::{OpenRequest, Within};
 
 /// A request that leaves something open, and what may deny it.
@@ -372,7 +372,7 @@ impl DenyEffects {
         let may_apply = |place: &&usize| {
             denies
                 .get(place)
-                .is_some_and(|(_, applicability)| *applicability != Applicability::Never)
+                .is_some_and(|(_, applicability)| *applicability != DenyApplicability::Never)
         };
         self.touching.iter().filter(may_apply).copied()
     }
@@ -381,5 +381,5 @@ impl DenyEffects {
 /// Whether the Deny policy at `place` always applies.
 fn is_certain(denies: &ApplicableDenies<'_>, place: usize) -> bool {
     let found = denies.get(&place);
-    found.is_some_and(|(_, applicability)| *applicability == Applicability::Always)
+    found.is_some_and(|(_, applicability)| *applicability == DenyApplicability::Always)
 }

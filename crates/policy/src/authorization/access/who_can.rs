@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Openness;
-use super::denies::{Applicability, ApplicableDenies};
+use super::denies::{ApplicableDenies, DenyApplicability};
 use super::grants::{self, GrantSource, GrantingRule};
 use super::query::{AccessQuery, DenyEffects, GrantedRequests, NameSet, PolicyRulePlace};
 use super::requests::{RuleTerms, own_requests, shared_requests};
@@ -332,7 +332,7 @@ impl PolicySet {
         (within, denies, deadline): (&Within, &ApplicableDenies<'_>, Deadline<'_>),
     ) -> Option<Vec<Arc<str>>> {
         let certain = denies.values().filter(|(indexed, applicability)| {
-            indexed.policy.effect == Effect::Limit && *applicability == Applicability::Always
+            indexed.policy.effect == Effect::Limit && *applicability == DenyApplicability::Always
         });
         let parts = terms.within(certain.map(|(indexed, _)| *indexed), self);
         let (mut is_left, mut touching) = (parts.is_none(), BTreeSet::new());
@@ -353,7 +353,7 @@ impl PolicySet {
         for (place, (indexed, applicability)) in denies {
             debug_assert_ne!(
                 *applicability,
-                Applicability::Never,
+                DenyApplicability::Never,
                 "of a user only those are listed that may hold"
             );
             // What no Limit holds is found among all that a rule names.

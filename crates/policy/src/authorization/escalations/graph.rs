@@ -460,7 +460,7 @@ impl<'s> Graph<'s> {
         hops
     }
 
-    /// Whoever `from` can reach.
+    /// The subjects that `from` can reach.
     fn all_reached(&mut self, from: Option<usize>) -> Escalations {
         let Some(from) = from else {
             return Escalations::default();

@@ -95,7 +95,7 @@ struct ValidityCounts {
 
 /// Which group a policy belongs to, in the order in which groups are walked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
+enum PolicyRank {
     Shadow,
     Deny,
     Allow,
@@ -118,7 +118,11 @@ impl PolicyIndex {
                 .filter(|(_, policy)| rank(policy) == wanted);
             PolicyGroup::new(own, &mut selectors, &mut terms)
         };
-        let (shadow, deny, allow) = (group(Rank::Shadow), group(Rank::Deny), group(Rank::Allow));
+        let (shadow, deny, allow) = (
+            group(PolicyRank::Shadow),
+            group(PolicyRank::Deny),
+            group(PolicyRank::Allow),
+        );
         for rule in invariants.iter().flat_map(|one| &one.forbidden.resource_rules) {
             rule.namespace_selector.iter().for_each(|selector| {
                 selectors.add(selector);
@@ -142,11 +146,11 @@ impl PolicyIndex {
     }
 }
 
-const fn rank(policy: &AuthorizationPolicy) -> Rank {
+const fn rank(policy: &AuthorizationPolicy) -> PolicyRank {
     match (policy.mode, policy.effect) {
-        (Mode::Shadow, _) => Rank::Shadow,
-        (Mode::Enforce, Effect::Deny | Effect::Limit) => Rank::Deny,
-        (Mode::Enforce, Effect::Allow) => Rank::Allow,
+        (Mode::Shadow, _) => PolicyRank::Shadow,
+        (Mode::Enforce, Effect::Deny | Effect::Limit) => PolicyRank::Deny,
+        (Mode::Enforce, Effect::Allow) => PolicyRank::Allow,
     }
 }
 

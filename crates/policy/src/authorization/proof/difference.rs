@@ -16,7 +16,7 @@ const MAX_WIDENED: usize = 50_000;
 
 /// Requests that one set of policies decides as another does not.
 #[derive(Debug, Clone)]
-pub struct Change {
+pub struct DecisionChange {
     /// Which requests. Its conditions are to hold as it says.
     pub region: Region,
     /// What the earlier set decides.
@@ -50,7 +50,7 @@ pub fn difference(
     new: &PolicySet,
     now: Time,
     limit: WorkLimit<'_>,
-) -> Result<Vec<Change>, ProofLimitError> {
+) -> Result<Vec<DecisionChange>, ProofLimitError> {
     let (o, n) = (&Pieces::new(old, limit)?, &Pieces::new(new, limit)?);
     let everything = [false, true].map(Region::of_each_caller).concat();
     let changed = Changed::between(o, n, &everything)?.from(now);
@@ -157,7 +157,7 @@ impl AskedSets<'_> {
         mut region: Region,
         expected: [Answer; 2],
         is_so: impl Fn(&[Answer; 2]) -> bool,
-    ) -> Change {
+    ) -> DecisionChange {
         let at = region.period.not_before.unwrap_or(self.now);
         // From now on goes without saying.
         region.period.not_before = region.period.not_before.filter(|start| *start > self.now);
@@ -169,7 +169,7 @@ impl AskedSets<'_> {
             Some((attributes, answers)) => (Some((attributes, at)), answers),
             None => (None, expected),
         };
-        Change {
+        DecisionChange {
             region,
             before,
             after,
@@ -212,7 +212,7 @@ pub fn changed_reasons(
     new: &PolicySet,
     now: Time,
     limit: WorkLimit<'_>,
-) -> Result<Vec<Change>, ProofLimitError> {
+) -> Result<Vec<DecisionChange>, ProofLimitError> {
     let (o, n) = (&Pieces::new(old, limit)?, &Pieces::new(new, limit)?);
     let everything = [false, true].map(Region::of_each_caller).concat();
     let changed = Changed::between(o, n, &everything)?.from(now);

@@ -42,7 +42,7 @@ pub fn idle_parts(
     limit: WorkLimit<'_>,
 ) -> Result<Vec<(String, IdlePart)>, ProofLimitError> {
     let pieces = Pieces::new(set, limit)?;
-    let mut search = Search {
+    let mut search = IdleSearch {
         later: Validity {
             not_before: Some(now),
             not_after: None,
@@ -67,7 +67,7 @@ pub fn idle_parts(
     Ok(found)
 }
 
-struct Search<'p, 's> {
+struct IdleSearch<'p, 's> {
     pieces: &'p Pieces<'s>,
     later: Validity,
     /// The Denies that others make idle: they make no others so.
@@ -75,7 +75,7 @@ struct Search<'p, 's> {
     limit: WorkLimit<'p>,
 }
 
-impl<'p> Search<'p, '_> {
+impl<'p> IdleSearch<'p, '_> {
     fn of_policy(&mut self, pieces: &'p PolicyPieces<'_>) -> Result<Vec<IdlePart>, ProofLimitError> {
         let policy = pieces.policy;
         let mut found = exclusions(policy);

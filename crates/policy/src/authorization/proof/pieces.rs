@@ -273,7 +273,7 @@ impl<'s> Pieces<'s> {
         self.set
     }
 
-    /// What `policy` allows or denies, as far as it meets one of `within`.
+    /// What `policy` allows or denies within the regions of `within`.
     pub(crate) fn of_policy(
         &self,
         policy: &PolicyPieces<'_>,

@@ -1,4 +1,4 @@
-//! Which requests of a region an expression holds for, as far as it compares their fields with
+//! Which requests of a region an expression holds for, where it compares their fields with
 //! constants.
 
 use std::cell::Cell;
@@ -38,7 +38,7 @@ pub(crate) struct RegionExpression {
     takes_too_much: Cell<bool>,
 }
 
-/// Why an expression does not split a region into the parts for which it comes to something.
+/// Why an expression does not split a region into the parts for which it has a known outcome.
 enum NotSplitError {
     /// They are too many, or take too many steps: it stays an unknown.
     TooMuch,
@@ -62,7 +62,7 @@ impl RegionExpression {
         }
     }
 
-    /// The parts of `region`, without a request in common, for which it comes to one of `outcomes`.
+    /// The parts of `region`, without a request in common, for which it has one of `outcomes`.
     ///
     /// # Errors
     /// The limit is reached.

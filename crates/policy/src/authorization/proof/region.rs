@@ -176,7 +176,7 @@ impl Region {
         region.settled(side)
     }
 
-    /// The same, where what conditions say of a side is worked out as far as its texts are listed;
+    /// The same, where what conditions say of a side is worked out if its texts are listed;
     /// `None` where they leave none.
     fn settled(mut self, side: Side) -> Option<Self> {
         let field = Field::Side(side);
@@ -207,7 +207,7 @@ impl Region {
         })
     }
 
-    /// Whether a text is left for a field, as far as that can be told.
+    /// Whether a text is left for a field, where that can be told.
     fn is_possible(&self, field: Field) -> bool {
         !matches!(self.possible_text(field), Ok(None))
     }
@@ -263,7 +263,7 @@ impl Region {
         })
     }
 
-    /// The part of it for which `condition` comes to one of `outcomes`.
+    /// The part of it for which `condition` has one of `outcomes`.
     pub(crate) fn with_condition(&self, condition: &RegionCondition, outcomes: Outcomes) -> Option<Self> {
         let Some((field, test)) = &condition.test else {
             return self.with_outcomes(condition, outcomes);
@@ -640,7 +640,7 @@ impl Outcomes {
         !self.holds && !self.fails && !self.errors
     }
 
-    /// What the opposite of such an expression comes to.
+    /// The outcome of the negated expression.
     pub(crate) const fn of_opposite(self) -> Self {
         Self {
             holds: self.fails,

@@ -136,7 +136,7 @@ impl TextSet {
         Self::normalized(Patterns::prefixes([""]), patterns)
     }
 
-    /// Which it holds, as far as they are not excepted. The prefix `""` is all.
+    /// The texts listed in it that are not excepted. The prefix `""` is all.
     #[must_use]
     pub const fn within(&self) -> &Patterns {
         &self.within

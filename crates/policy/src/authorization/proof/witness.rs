@@ -108,7 +108,7 @@ impl Region {
     fn user(&self) -> Option<User<'static>> {
         let users = self.side(Side::User);
         if self.is_service_account {
-            // NAMESPACE:NAME, as far as the rules leave it open.
+            // NAMESPACE:NAME, where the rules leave it open.
             let is_whole = |prefix: &str| prefix.matches(':').count() >= 3;
             let prefix = users.within().prefixes.first();
             let stem = if prefix.is_some_and(|prefix| is_whole(prefix)) {

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use super::cursor::Mark;
-use super::scanner::{LocatedToken, Scanner, YamlToken};
+use super::scanner::{LocatedToken, YamlScanner, YamlToken};
 use crate::document::layout::{Layout, Unreadable, too_many_values};
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
 pub(crate) struct EventParser<'t> {
-    pub(crate) scanner: Scanner<'t>,
+    pub(crate) scanner: YamlScanner<'t>,
     pub(crate) tree: ParsedTree,
     max_values: usize,
     anchors: HashMap<String, usize>,
@@ -64,7 +64,7 @@ impl<'t> EventParser<'t> {
     /// For a document of at most `max_values` values.
     pub(crate) fn new(text: &'t str, max_values: usize) -> Self {
         Self {
-            scanner: Scanner::new(text),
+            scanner: YamlScanner::new(text),
             max_values,
             tree: ParsedTree::default(),
             anchors: HashMap::new(),

@@ -1,7 +1,7 @@
 //! Anchors, aliases, tags and directives.
 
 use super::cursor::Mark;
-use super::scanner::{MAX_LEVELS, Scanner, SimpleKey, YamlToken};
+use super::scanner::{MAX_LEVELS, SimpleKey, YamlScanner, YamlToken};
 use crate::document::layout::Unreadable;
 
 /// What a tag may contain beside letters, digits, `_`, `-` and escapes.
@@ -9,9 +9,9 @@ const OF_TAGS: &[u8] = b";/?:@&=+$,.!~*'()[]";
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-// === impl Scanner ===
+// === impl YamlScanner ===
 
-impl Scanner<'_> {
+impl YamlScanner<'_> {
     /// `&name` or `*name`
     pub(crate) fn anchor(&mut self) -> Result<()> {
         let mark = self.cursor.mark();
@@ -196,9 +196,9 @@ impl Scanner<'_> {
 // Tokens for characters such as `-`, `:` and `[`, and their effect on keys and
 // indentation.
 
-// === impl Scanner ===
+// === impl YamlScanner ===
 
-impl Scanner<'_> {
+impl YamlScanner<'_> {
     pub(crate) fn stream_end(&mut self) -> Result<()> {
         // What is missing at the end is missing behind the last token.
         let mark = self.last;

@@ -1,7 +1,7 @@
 //! Plain and quoted scalars. Both may span several lines, which are joined by spaces.
 
 use super::cursor::Mark;
-use super::scanner::{Scanner, YamlToken};
+use super::scanner::{YamlScanner, YamlToken};
 use crate::document::layout::{LayoutRecorder, Unreadable};
 
 type Result<T> = std::result::Result<T, Unreadable>;
@@ -25,9 +25,9 @@ enum Escape {
     Code(usize),
 }
 
-// === impl Scanner ===
+// === impl YamlScanner ===
 
-impl Scanner<'_> {
+impl YamlScanner<'_> {
     pub(crate) fn plain_scalar(&mut self) -> Result<()> {
         let mark = self.cursor.mark();
         let indent = self.indent + 1;
@@ -193,7 +193,7 @@ const fn escape(character: u8) -> Option<Escape> {
 
 impl FoldedText {
     /// Past one space, tab or line break.
-    fn white_space(&mut self, scanner: &mut Scanner<'_>) {
+    fn white_space(&mut self, scanner: &mut YamlScanner<'_>) {
         let cursor = &mut scanner.cursor;
         match (cursor.is_blank(0), self.broken) {
             (true, false) => cursor.read(&mut self.spaces),
@@ -258,9 +258,9 @@ struct ScalarLines {
     was_blank: bool,
 }
 
-// === impl Scanner ===
+// === impl YamlScanner ===
 
-impl Scanner<'_> {
+impl YamlScanner<'_> {
     pub(crate) fn scan_block_scalar(&mut self) -> Result<()> {
         let mark = self.cursor.mark();
         let is_folded = self.cursor.is(b'>');

@@ -16,7 +16,7 @@ pub(crate) const MAX_LEVELS: usize = 10_000;
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-pub(crate) struct Scanner<'t> {
+pub(crate) struct YamlScanner<'t> {
     pub(crate) cursor: Cursor<'t>,
     queue: VecDeque<LocatedToken>,
     /// How many tokens have left the queue.
@@ -49,9 +49,9 @@ pub(crate) struct SimpleKey {
     pub(crate) mark: Mark,
 }
 
-// === impl Scanner ===
+// === impl YamlScanner ===
 
-impl<'t> Scanner<'t> {
+impl<'t> YamlScanner<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
         Self {
             cursor: Cursor::new(text),

@@ -46,9 +46,9 @@ fn is_policy_write(request: &Request<'_>) -> bool {
         && request.operation != Operation::Connect
 }
 
-/// Whoever could not be held back, or must not be: no administrator is locked out by an invariant.
-/// What takes a policy away is judged of controllers too: whoever writes an owner reference has the
-/// garbage collector delete.
+/// Users who cannot or must not be held back: no administrator is locked out by an invariant.
+/// A controller's deletion of a policy is judged nevertheless, because a user who writes an owner
+/// reference has the garbage collector delete.
 fn is_exempt(set: &PolicySet, request: &Request<'_>) -> bool {
     let user = &request.user;
     let is_member = |group: &str| user.groups.iter().any(|of| of == group);
@@ -59,8 +59,8 @@ fn is_exempt(set: &PolicySet, request: &Request<'_>) -> bool {
         }
 }
 
-/// Whether a policy is deleted, or is to be once its finalizers are gone: whoever takes the last of
-/// these away is not judged for that.
+/// Whether a policy is deleted, or is to be once its finalizers are gone. The user who removes the
+/// last of these is not judged for that.
 fn takes_policy_away(request: &Request<'_>) -> bool {
     let is_ending = || {
         let ending = request.object?.pointer("/metadata/deletionTimestamp")?;

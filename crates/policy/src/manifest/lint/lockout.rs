@@ -149,7 +149,7 @@ fn denied(set: &PolicySet, user: &str) -> Vec<&'static str> {
     NEEDS.iter().filter(denies).map(|need| need.what).collect()
 }
 
-/// Who is denied something, as far as neither `neverDeny` nor `excludeSubjects` leaves them out.
+/// Who is denied something, without those whom `neverDeny` or `excludeSubjects` leaves out.
 fn hit(set: &PolicySet) -> Vec<String> {
     let identities = CONTROL_PLANE.iter().chain(&WORKLOADS);
     identities

@@ -12,7 +12,7 @@ pub const MAX_CONFIGURATION: usize = 3 << 20;
 /// schema: far deeper than any type of Kubernetes, and no deeper than any thread's stack.
 pub const MAX_LEVELS: usize = 256;
 
-/// Why a configuration is not applied. The texts are Kubernetes', as far as
+/// Why a configuration is not applied. The texts are Kubernetes', where
 /// those do not show Go's own structures.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
