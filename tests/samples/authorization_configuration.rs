@@ -62,13 +62,7 @@ impl Webhook {
 
     /// Whether it asks about `user` of `groups` for a resource.
     fn asks_about_resource(&self, user: &str, groups: &[&str], group: &str, resource: &str) -> bool {
-        let target = Target::Resource(Box::new(ResourceAttributes {
-            verb: "list".into(),
-            group: group.to_owned().into(),
-            resource: resource.to_owned().into(),
-            ..ResourceAttributes::default()
-        }));
-        self.asks(user, groups, target)
+        self.asks(user, groups, to_list(group, resource))
     }
 
     /// Whether it asks about somebody without credentials, for a path.
@@ -81,14 +75,7 @@ impl Webhook {
     }
 
     fn asks(&self, user: &str, groups: &[&str], target: Target<'_>) -> bool {
-        let attributes = Attributes {
-            user: User {
-                name: user.to_owned().into(),
-                groups: groups.iter().map(|group| (*group).to_owned().into()).collect(),
-                ..User::default()
-            },
-            target,
-        };
+        let attributes = attributes(user, groups, target);
         let activation = RequestActivation::new(&attributes);
         self.match_conditions.iter().all(|condition| {
             Condition::compile(Version::NEWEST, "match", &condition.expression)
@@ -96,6 +83,26 @@ impl Webhook {
                 .evaluate(&activation)
                 .unwrap()
         })
+    }
+}
+
+fn to_list(group: &str, resource: &str) -> Target<'static> {
+    Target::Resource(Box::new(ResourceAttributes {
+        verb: "list".into(),
+        group: group.to_owned().into(),
+        resource: resource.to_owned().into(),
+        ..ResourceAttributes::default()
+    }))
+}
+
+fn attributes<'t>(user: &str, groups: &[&str], target: Target<'t>) -> Attributes<'t> {
+    Attributes {
+        user: User {
+            name: user.to_owned().into(),
+            groups: groups.iter().map(|group| (*group).to_owned().into()).collect(),
+            ..User::default()
+        },
+        target,
     }
 }
 
@@ -233,6 +240,48 @@ fn the_configuration_of_init_skips_the_control_plane_and_nobody_else() {
         "system:serviceaccount:portcullis:portcullis",
         &["system:serviceaccounts:portcullis"]
     ));
+}
+
+/// `admission.enforceAuthorization` refuses nobody whom an API server with this configuration would not
+/// have asked about.
+#[test]
+fn the_gateway_knows_whom_the_configuration_of_init_skips() {
+    let set_up = SetUp::new();
+    let webhook = valid(&set_up.path("authorization-configuration.yaml"));
+    let groups: [&[&str]; 5] = [
+        &[],
+        &["system:nodes"],
+        &["system:authenticated", "system:serviceaccounts:kube-system"],
+        &["system:serviceaccounts:kube-systems", "system:serviceaccounts"],
+        &["kubeadm:cluster-admins"],
+    ];
+    for user in [
+        "jane",
+        "system:node:node-1",
+        "system:node",
+        "system:kube-controller-manager",
+        "system:kube-scheduler",
+        "system:kube-proxy",
+        "kube-apiserver-kubelet-client",
+        "system:serviceaccount:kube-system:x",
+    ] {
+        for (groups, (group, resource)) in groups.iter().flat_map(|groups| {
+            let resources = [("", "nodes"), ("", "pods"), ("metrics.k8s.io", "nodes")];
+            resources.map(|resource| (groups, resource))
+        }) {
+            let attributes = attributes(user, groups, to_list(group, resource));
+            assert_eq!(
+                attributes.skips_authorization_webhook(),
+                !webhook.asks_about_resource(user, groups, group, resource),
+                "{attributes:?}"
+            );
+        }
+    }
+    let master = attributes("jane", &["system:masters"], to_list("", "pods"));
+    assert!(
+        master.skips_authorization_webhook(),
+        "the API server allows it before it asks anybody"
+    );
 }
 
 #[test]

@@ -33,8 +33,8 @@ pub use escalations::{
     EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, ObjectName,
     STEP_KINDS, StepKind,
 };
-pub(crate) use never_deny::MASTERS;
 pub use never_deny::{CONTROL_PLANE, NeverDeny};
+pub(crate) use never_deny::{MASTERS, NODE_PREFIX, NODES};
 pub use objects::{
     AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Enforcement, FailurePolicy, Mode,
     NamespaceLabels, NonResourceRule, Objects, ResourceRule, Role, RoleKind, RoleRef, ServiceAccount,

@@ -4,21 +4,8 @@ use std::collections::BTreeSet;
 
 use portcullis_policy::authorization::ResourceRule;
 use portcullis_policy::authorization::matching::{RequestedResource, ResourcePattern, Wildcard};
+use portcullis_policy::engine::admission::CONNECT_VERBS;
 use portcullis_policy::engine::groups::ADMISSION;
-
-/// What somebody connects to, by the verbs that lead there: `get` and `create` by a websocket or by
-/// POST; through a proxy also the others (`ConnectMethods` of the storage of each). All are of the
-/// core group.
-const CONNECTS: [(&str, &str, &[&str]); 6] = [
-    ("pods", "exec", &["get", "create"]),
-    ("pods", "attach", &["get", "create"]),
-    ("pods", "portforward", &["get", "create"]),
-    ("pods", "proxy", PROXY),
-    ("services", "proxy", PROXY),
-    ("nodes", "proxy", PROXY),
-];
-
-const PROXY: &[&str] = &["get", "create", "update", "patch", "delete"];
 
 /// What admission policies never see, and the verbs that it knows
 /// (`pkg/kubeapiserver/admission/exclusion` of Kubernetes, and `isExcludedFromAPIHooks` of its policy
@@ -72,7 +59,7 @@ pub(crate) fn of_resource(
         let reason = format!("`{pattern}` includes `{unseen}`, which admission policies never see");
         return Err(("resources", reason));
     }
-    let connects: Vec<_> = CONNECTS
+    let connects: Vec<_> = CONNECT_VERBS
         .iter()
         .filter(|(resource, subresource, _)| {
             rule.api_groups.includes("") && includes(pattern, resource, subresource)

@@ -12,6 +12,7 @@
 //! ```
 
 pub mod apply;
+mod authorization_questions;
 mod authorizer;
 mod bound;
 pub mod chain;
@@ -35,6 +36,7 @@ mod variables;
 pub mod webhook;
 mod webhooks;
 
+pub use authorization_questions::CONNECT_VERBS;
 pub use authorizer::AccessChecker;
 pub use chain::{Chain, Progress};
 pub use changes::{ChangeError, ChangedObject, MAX_OBJECT, ObjectMemory, TakenMemory};
