@@ -114,10 +114,35 @@ fn every_page_shows_its_files_word_for_word() {
                 file.display()
             );
         }
-        for part in ["\n## Apply\n", "\n## Test\n", "\n## Mind\n"] {
+        for part in ["\n## Apply\n", "\n## Test\n", "\n## Limitations\n"] {
             assert!(page.contains(part), "{}: {part}", folder.display());
         }
     }
+}
+
+/// The page says what `diff` answers where a label is added.
+#[test]
+fn a_label_that_widens_access_is_caught() {
+    let folder = project::path("docs/recipes/pull-request-check");
+    let changed = tempfile::tempdir().unwrap();
+    let rbac = project::text(&folder.join("rbac.yaml"));
+    let (name, label) = (
+        "  name: backup\nrules:",
+        "  name: backup\n  labels: {example.com/aggregate-to-viewer: \"true\"}\nrules:",
+    );
+    assert_eq!(rbac.matches(name).count(), 1, "{rbac}");
+    std::fs::write(changed.path().join("rbac.yaml"), rbac.replace(name, label)).unwrap();
+    std::fs::copy(folder.join("policy.yaml"), changed.path().join("policy.yaml")).unwrap();
+    let (run, said) = portcullis(
+        &["diff", "--no-new-access"],
+        &[folder.clone(), changed.path().to_owned()],
+    );
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    let page = project::text(&folder.join("README.md"));
+    assert!(
+        page.contains(&format!("policies --no-new-access\n{said}```\n")),
+        "{said}"
+    );
 }
 
 #[test]

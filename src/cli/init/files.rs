@@ -383,7 +383,7 @@ macro_rules! development {
 }
 
 /// What a development set-up has besides.
-const DEVELOPMENT: [(&str, &str); 9] = development![
+const DEVELOPMENT: [(&str, &str); 11] = development![
     "policies/developers.yaml",
     "policies/images.yaml",
     "policies/namespaces.yaml",
@@ -391,6 +391,8 @@ const DEVELOPMENT: [(&str, &str); 9] = development![
     "examples/deployment.yaml",
     "examples/chart.yaml",
     "examples/kyverno.yaml",
+    "examples/main.yaml",
+    "examples/pull-request.yaml",
     "examples/decisions.log",
     "examples/recording.jsonl",
 ];
