@@ -41,7 +41,7 @@ manifests: [policies]
 fn line(second: u32, verb: &str, user: &str) -> String {
     let line = json!({"time": format!("2026-11-22T12:00:{second:02}Z"), "endpoint": "authorize", "cluster": "default",
         "caller": "api", "revision": "0123456789ab", "decision": "allow",
-        "reason": "allowed by RoleBinding \"shop/developers\", Role \"developer\", rule 0",
+        "reason": "RBAC: allowed by RoleBinding \"developers/shop\" of ClusterRole \"developer\" to User \"jane\"",
         "cause": {"kind": "RoleBinding", "namespace": "shop", "name": "developers", "rule": 0},
         "review": {"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": {"user": user,
             "resourceAttributes": {"verb": verb, "group": "apps", "resource": "deployments", "namespace": "shop", "name": "web"}}}});

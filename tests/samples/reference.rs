@@ -82,6 +82,7 @@ fn type_of(schema: &Value) -> String {
 /// A value as it is written in YAML, on one line.
 fn written(value: &Value) -> String {
     match value {
+        Value::String(text) if text.is_empty() => "`\"\"`".to_owned(),
         Value::String(text) => format!("`{text}`"),
         Value::Array(items) => items.iter().map(written).collect::<Vec<_>>().join(", "),
         other => format!("`{other}`"),

@@ -257,13 +257,10 @@ fn the_readme_says_how_to_get_what_a_release_has() {
     let readme = project::text(&project::path("README.md"));
     let install = project::text(&project::path("docs/install/README.md"));
     for page in [&readme, &install] {
-        let commands = page.matches("cargo install --locked --git URL").count();
+        let command = "cargo install --locked --git https://github.com/$OWNER/portcullis";
+        let commands = page.matches(command).count();
         assert!(commands > 0);
-        assert_eq!(
-            page.matches("cargo install --locked --git URL portcullis`")
-                .count(),
-            commands
-        );
+        assert_eq!(page.matches(&format!("{command} portcullis`")).count(), commands);
     }
     let archive = project::text(&project::path("deploy/release/archive"));
     assert!(archive.contains("name=portcullis-$version-linux-$architecture\n"));
