@@ -26,11 +26,13 @@ use crate::telemetry::ReviewTrace;
 use crate::telemetry::metrics::UpstreamRecorder;
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::end_of_calls;
-use answers::{AuthorizerQuestion, CacheKey, CacheLookup, OpinionResult, SharedDeadline};
+use answers::{
+    AuthorizerCallError, AuthorizerQuestion, CacheKey, CacheLookup, OpinionResult, SharedDeadline,
+};
 use entry::WebhookAuthorizer;
 use portcullis_policy::authorization::Authorization;
 use portcullis_policy::authorization::authorizer::{Consultation, NamedOpinion, Opinion, Relevance};
-use portcullis_policy::engine::{Attributes, Deadline};
+use portcullis_policy::engine::{Attributes, Deadline, Decision};
 use portcullis_policy::field::Faults;
 
 pub use entry::CallPlace;
@@ -106,6 +108,11 @@ pub struct ConsultationEnd {
     pub opinions: Vec<NamedOpinion>,
 }
 
+/// An authorizer was not asked, because there was no place for a call.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotAskedError(String);
+
 /// How far a consultation came without waiting.
 #[derive(Debug)]
 pub enum ConsultationStep {
@@ -157,9 +164,10 @@ impl Authorizers {
                         let ahead =
                             entries.map(|entry| (Arc::clone(entry), entry.relevance(attributes, deadline)));
                         let first = (Arc::clone(entry), relevance);
+                        let asked = (cluster, self.entries.len());
                         return ConsultationStep::Ask(Box::new(PendingQuestion {
                             consultation,
-                            question: AuthorizerQuestion::new(attributes, (*key).clone()),
+                            question: AuthorizerQuestion::new(asked, attributes, (*key).clone()),
                             ahead: std::iter::once(first).chain(ahead).collect(),
                         }));
                     }
@@ -178,14 +186,20 @@ impl Authorizers {
 
 impl PendingQuestion {
     /// Asks on, until somebody allows or denies. An authorizer whose answer is
-    /// not there in time for `deadline`, or not called because `take_place` has no place for a call,
-    /// is decided by its failurePolicy. The end, and what it was about.
+    /// not there in time for `deadline` is decided by its failurePolicy. The end, and what it was
+    /// about.
+    ///
+    /// # Errors
+    ///
+    /// An authorizer was not asked because there is no place for a call, and only its failurePolicy
+    /// would have let the request go on: what it would have denied is not for a full gateway to
+    /// leave undenied.
     pub async fn ask(
         self,
         deadline: Instant,
         trace: &ReviewTrace,
         take_place: TakePlace<'_>,
-    ) -> (ConsultationEnd, Attributes<'static>) {
+    ) -> Result<(ConsultationEnd, Attributes<'static>), NotAskedError> {
         let Self {
             mut consultation,
             question,
@@ -197,7 +211,16 @@ impl PendingQuestion {
                 Relevance::Asked => {
                     let span = trace.call(|| format!("authorizer {}", entry.name()));
                     let times = (deadline, trace.traceparent(&span));
-                    Some(opinion(&entry, &question, times, take_place).await)
+                    match opinion(&entry, &question, times, take_place).await {
+                        Ok(opinion) => Some(opinion),
+                        Err(error) => {
+                            let failed = entry.failed(&error.0);
+                            if failed.decision == Decision::NoOpinion && !consultation.is_protected() {
+                                return Err(error);
+                            }
+                            Some(failed)
+                        }
+                    }
                 }
                 settled => entry.settled(&settled),
             };
@@ -205,7 +228,7 @@ impl PendingQuestion {
                 break;
             }
         }
-        (ConsultationEnd::of(consultation), question.into_attributes())
+        Ok((ConsultationEnd::of(consultation), question.into_attributes()))
     }
 }
 
@@ -223,24 +246,25 @@ impl ConsultationEnd {
     }
 }
 
-/// The result of one authorizer.
+/// The result of one authorizer; an error where it was not asked.
 async fn opinion(
     entry: &Arc<WebhookAuthorizer>,
     question: &AuthorizerQuestion,
     (deadline, parent): (Instant, Option<TraceParent>),
     take_place: TakePlace<'_>,
-) -> Opinion {
-    let Some(_place) = entry.wait() else {
-        return entry.failed("too many requests wait for it");
+) -> Result<Opinion, NotAskedError> {
+    let Some(_place) = entry.wait(question.requester()) else {
+        return Err(NotAskedError("too many requests wait for it".to_owned()));
     };
     let answered = tokio::time::timeout_at(
         deadline.into(),
         answer(entry, question, (deadline, parent), take_place),
     );
     match answered.await {
-        Ok(Ok(opinion)) => opinion,
-        Ok(Err(error)) => entry.failed(&error),
-        Err(_) => entry.failed("no answer within the caller's deadline"),
+        Ok(Ok(opinion)) => Ok(opinion),
+        Ok(Err(AuthorizerCallError::NotAsked(error))) => Err(NotAskedError(error)),
+        Ok(Err(AuthorizerCallError::Failed(error))) => Ok(entry.failed(&error)),
+        Err(_) => Ok(entry.failed("no answer within the caller's deadline")),
     }
 }
 
@@ -251,7 +275,10 @@ async fn answer(
     take_place: TakePlace<'_>,
 ) -> OpinionResult {
     let ask = |deadline: Arc<SharedDeadline>| {
-        let place = take_place();
+        let place = entry
+            .call(question.requester(), question.authorizers)
+            .zip(take_place());
+        let place = place.map(|both| Box::new(both) as CallPlace);
         let body = question.body(entry.callee().version);
         entry.callee().clone().ask(place, body, deadline, parent)
     };

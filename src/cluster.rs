@@ -344,12 +344,12 @@ impl FollowedCluster {
 
     /// Whether something is known of it that was not when it was asked for.
     fn has_more(&self) -> bool {
-        !self.was_known && !self.store.is_unknown()
+        !self.was_known && !self.store.is_awaited()
     }
 
     /// What holds now.
     fn watched(&mut self, entry: &ClusterEntry) -> Arc<WatchedObjects> {
-        self.was_known = !self.store.is_unknown();
+        self.was_known = !self.store.is_awaited();
         let watched = self
             .store
             .watched(entry.selector.as_ref(), entry.accept_exceptions);

@@ -37,6 +37,7 @@ use client::CallError;
 
 pub use client::{Reply, ReplyMemory};
 pub use in_flight::Requester;
+pub(crate) use in_flight::{InFlight, InFlightPermit};
 pub use settings::{USER_AGENT, UpstreamCredentials, credentials_of};
 
 /// The most time that a call may take, even where its webhook has more: as in

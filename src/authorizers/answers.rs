@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 
+use crate::upstream::Requester;
 use portcullis_policy::authorization::SubjectAccessReviewVersion;
 use portcullis_policy::authorization::authorizer::Opinion;
 use portcullis_policy::engine::{Attributes, Decision, Requirement, Target};
@@ -20,7 +21,18 @@ const MAX_CACHE_BYTES: u64 = 16 << 20;
 const ANSWER_OVERHEAD_BYTES: usize = 256;
 
 /// What came of a question.
-pub(crate) type OpinionResult = Result<Opinion, String>;
+pub(crate) type OpinionResult = Result<Opinion, AuthorizerCallError>;
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AuthorizerCallError {
+    /// The authorizer was not asked: as many calls are in flight as may be.
+    #[error("{0}")]
+    NotAsked(String),
+    /// It was asked, and gave no answer that counts.
+    #[error("{0}")]
+    Failed(String),
+}
 
 /// A question that is being asked, for everybody who waits.
 pub(crate) type Flight = Shared<BoxFuture<'static, OpinionResult>>;
@@ -218,6 +230,9 @@ const MAX_KEY_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct AuthorizerQuestion {
     pub(crate) key: Option<CacheKey>,
+    cluster: String,
+    /// How many authorizers there are.
+    pub(crate) authorizers: usize,
     attributes: Attributes<'static>,
 }
 
@@ -229,9 +244,26 @@ pub(crate) struct CacheKey(Arc<[u8]>);
 // === impl AuthorizerQuestion ===
 
 impl AuthorizerQuestion {
-    pub(crate) fn new(attributes: &Attributes<'_>, key: Option<CacheKey>) -> Self {
-        let attributes = attributes.clone().into_owned();
-        Self { key, attributes }
+    /// One of `cluster`, to so many `authorizers`.
+    pub(crate) fn new(
+        (cluster, authorizers): (&str, usize),
+        attributes: &Attributes<'_>,
+        key: Option<CacheKey>,
+    ) -> Self {
+        Self {
+            key,
+            authorizers,
+            cluster: cluster.to_owned(),
+            attributes: attributes.clone().into_owned(),
+        }
+    }
+
+    /// Whose question it is.
+    pub(crate) fn requester(&self) -> Requester<'_> {
+        Requester {
+            cluster: &self.cluster,
+            user: &self.attributes.user.name,
+        }
     }
 
     pub(crate) fn into_attributes(self) -> Attributes<'static> {

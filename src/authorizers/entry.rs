@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
-use super::answers::{AnswerCache, CacheKey, Lifetimes, OpinionResult, SharedDeadline};
+use super::answers::{AnswerCache, AuthorizerCallError, CacheKey, Lifetimes, OpinionResult, SharedDeadline};
 use crate::config::kubeconfig::client::{self, Context};
 use crate::config::{AuthorizerEntry, Config, FileScope, Files, Secret};
+use crate::descriptors::Descriptors;
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::client::{
     Addresses, Bounds, CallError, Client, ClientIdentity, Reply, Settings, SettingsError, Url,
 };
-use crate::upstream::credentials_of;
+use crate::upstream::{InFlight, InFlightPermit, Requester, credentials_of};
 use portcullis_policy::authorization::SubjectAccessReviewVersion;
 use portcullis_policy::authorization::authorizer::{Authorizer, Opinion, Relevance};
 use portcullis_policy::engine::admission::{ObjectMemory, TakenMemory};
@@ -50,8 +51,10 @@ pub(crate) struct WebhookAuthorizer {
     lifetimes: Lifetimes,
     connection: ConnectionSettings,
     answers: Arc<AnswerCache>,
-    waiting: Arc<AtomicUsize>,
-    most_waiting: usize,
+    /// The requests that wait for it.
+    waiting: InFlight,
+    /// The calls to it.
+    calls: InFlight,
 }
 
 /// Identifies entries that call the same server as the same user.
@@ -62,9 +65,6 @@ struct ConnectionSettings {
     token_file: Option<PathBuf>,
     basic: Option<(String, Secret)>,
 }
-
-/// The place of one request that waits, until it is dropped.
-pub(crate) struct WaitPermit(Arc<AtomicUsize>);
 
 // === impl WebhookAuthorizer ===
 
@@ -121,9 +121,9 @@ impl WebhookAuthorizer {
             lifetimes,
             connection,
             answers: AnswerCache::new(lifetimes),
-            waiting: Arc::default(),
             // An authorizer that hangs leaves room for requests that do not need it.
-            most_waiting: config.limits.in_flight.div_ceil(2),
+            waiting: InFlight::new(config.limits.in_flight.div_ceil(2)),
+            calls: InFlight::new(Descriptors::of_process().authorizer_calls()),
         })
     }
 
@@ -179,13 +179,22 @@ impl WebhookAuthorizer {
         self.answers.get(key?, now)
     }
 
-    /// A place to wait in, unless too many wait already.
-    pub(crate) fn wait(&self) -> Option<WaitPermit> {
-        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
-        // Given back at once where there is no room.
-        let place = WaitPermit(Arc::clone(&self.waiting));
-        (waiting < self.most_waiting).then_some(place)
+    /// A place to wait in, unless too many wait already, or too many of this user.
+    pub(crate) fn wait(&self, requester: Requester<'_>) -> Option<InFlightPermit> {
+        self.waiting.enter(Some(requester)).ok()
     }
+
+    /// A place for a call, unless there are too many calls already, or too many for this user: of
+    /// so many `authorizers`, each has its part.
+    pub(crate) fn call(&self, requester: Requester<'_>, authorizers: usize) -> Option<InFlightPermit> {
+        part_of_each(&self.calls, authorizers).enter(Some(requester)).ok()
+    }
+}
+
+/// `calls` to one of so many `authorizers`, with its part of all that there may be.
+fn part_of_each(calls: &InFlight, authorizers: usize) -> InFlight {
+    let all = Descriptors::of_process().authorizer_calls();
+    calls.with_limit(all.div_ceil(authorizers.max(1)))
 }
 
 // === impl ConnectionSettings ===
@@ -218,14 +227,6 @@ impl ConnectionSettings {
     }
 }
 
-// === impl WaitPermit ===
-
-impl Drop for WaitPermit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Posts a body, as a part of the trace of `parent`.
 pub(crate) trait Post: std::fmt::Debug + Send + Sync {
     fn post(
@@ -247,7 +248,8 @@ pub(crate) struct Backoff {
 /// The place that a call takes among those that there may be, until it is dropped.
 pub type CallPlace = Box<dyn Send>;
 
-const TOO_MANY_CALLS: &str = "as many calls to other authorizers are in flight as may be for this cluster";
+const TOO_MANY_CALLS: &str =
+    "as many calls to it are in flight as may be, or as many as may be for this user or this cluster";
 
 /// Whom to ask, and how.
 #[derive(Debug, Clone)]
@@ -286,7 +288,7 @@ impl Callee {
         parent: Option<TraceParent>,
     ) -> OpinionResult {
         let Some(_until_answered) = place else {
-            return Err(TOO_MANY_CALLS.to_owned());
+            return Err(AuthorizerCallError::NotAsked(TOO_MANY_CALLS.to_owned()));
         };
         let mut pause = self.backoff.pause;
         let mut attempt = 1;
@@ -302,7 +304,7 @@ impl Callee {
                 .checked_add(pause)
                 .is_some_and(|next| next < deadline.end());
             if !is_transient(&error) || attempt >= self.backoff.attempts || !is_in_time {
-                return Err(error.to_string());
+                return Err(AuthorizerCallError::Failed(error.to_string()));
             }
             tokio::time::sleep(pause).await;
             pause = pause.saturating_mul(3) / 2;
@@ -314,7 +316,7 @@ impl Callee {
     /// could be answered by what belongs to this one.
     fn verified(&self, question: &[u8], reply: Reply) -> OpinionResult {
         let verified = self.version.verify_reply_to(question, &reply.body);
-        let verified = verified.map_err(|error| error.to_string())?;
+        let verified = verified.map_err(|error| AuthorizerCallError::Failed(error.to_string()))?;
         reply.connection.release(verified.names_question);
         Ok(verified.opinion)
     }

@@ -5,7 +5,7 @@
 //! is in the revision.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,6 +16,10 @@ use super::output::CommandError;
 const MAX_REVISION_BYTES: u64 = 512 << 20;
 /// The most files that are.
 const MAX_REVISION_FILES: usize = 100_000;
+/// The most that git may answer: a tree that has the same one many times, and so on, lists without end.
+const MAX_LISTED_BYTES: u64 = 64 << 20;
+/// The most of its words about a failure that are told.
+const MAX_ERROR_BYTES: u64 = 4 << 10;
 
 /// Files of a revision in a folder of their own, which is removed with this.
 pub(crate) struct GitRevision {
@@ -86,15 +90,50 @@ impl GitRevision {
     }
 }
 
-/// The output of git, with these arguments.
-fn git(arguments: &[&str]) -> Result<String, String> {
+/// Git, with these arguments. What is not in the repository is not fetched: how to fetch it the
+/// configuration of the repository would say, which may name any command.
+fn git_command(arguments: &[&str]) -> Command {
     let mut command = Command::new("git");
     command.arg("--no-replace-objects").args(arguments);
-    let done = command.output().map_err(|error| format!("git: {error}"))?;
-    match done.status.success() {
-        true => String::from_utf8(done.stdout).map_err(|_| "a name is not UTF-8".to_owned()),
-        false => Err(String::from_utf8_lossy(&done.stderr).into_owned()),
+    command.env("GIT_NO_LAZY_FETCH", "1").stdin(Stdio::null());
+    command
+}
+
+/// The output of git, with these arguments.
+fn git(arguments: &[&str]) -> Result<String, String> {
+    let failed = |error: std::io::Error| format!("git: {error}");
+    let mut errors = tempfile::tempfile().map_err(failed)?;
+    let mut command = git_command(arguments);
+    command.stdout(Stdio::piped());
+    command.stderr(errors.try_clone().map_err(failed)?);
+    let mut running = command.spawn().map_err(failed)?;
+    let (mut answer, mut files) = (Vec::new(), 0);
+    if let Some(output) = running.stdout.take() {
+        let mut output = BufReader::new(output.take(MAX_LISTED_BYTES + 1));
+        while files <= MAX_REVISION_FILES && output.read_until(0, &mut answer).map_err(failed)? > 0 {
+            files += 1;
+        }
     }
+    let is_too_long = files > MAX_REVISION_FILES || answer.len() as u64 > MAX_LISTED_BYTES;
+    if is_too_long {
+        running.kill().map_err(failed)?;
+    }
+    let done = running.wait().map_err(failed)?;
+    if is_too_long {
+        return Err(format!(
+            "it has more than the {MAX_REVISION_FILES} files that are read: name a folder below"
+        ));
+    }
+    if !done.success() {
+        let mut told = Vec::new();
+        errors.rewind().map_err(failed)?;
+        errors
+            .take(MAX_ERROR_BYTES)
+            .read_to_end(&mut told)
+            .map_err(failed)?;
+        return Err(String::from_utf8_lossy(&told).into_owned());
+    }
+    String::from_utf8(answer).map_err(|_| "a name is not UTF-8".to_owned())
 }
 
 /// `path` of the folder `prefix`, from the top of the repository.
@@ -120,8 +159,8 @@ fn object_at(revision: &str, path: &Path) -> Result<String, String> {
     Ok(object.trim().to_owned())
 }
 
-/// Writes the files of the tree `object` to `folder`; links last, so that nothing is written
-/// through one.
+/// Writes the files of the tree `object` to `folder`. All folders come first and links last, so that
+/// nothing is written through a link, even if a tree has a link and a folder of the same name.
 fn write_tree(object: &str, folder: &Path) -> Result<(), String> {
     let listed = git(&["ls-tree", "-r", "-z", "-l", "--full-tree", object])?;
     let entries: Result<Vec<TreeEntry>, String> = listed.split_terminator('\0').map(entry).collect();
@@ -129,25 +168,28 @@ fn write_tree(object: &str, folder: &Path) -> Result<(), String> {
         .into_iter()
         .partition(|entry| entry.kind == EntryKind::Link);
     let bytes: u64 = files.iter().chain(&links).map(|entry| entry.bytes).sum();
-    if files.len() + links.len() > MAX_REVISION_FILES || bytes > MAX_REVISION_BYTES {
+    if bytes > MAX_REVISION_BYTES {
         return Err(format!(
-            "{} files of {bytes} bytes, of which at most {MAX_REVISION_FILES} and {MAX_REVISION_BYTES} bytes are \
-             read: name a folder below",
-            files.len() + links.len()
+            "its files have {bytes} bytes, of which at most {MAX_REVISION_BYTES} are read: name a folder below"
         ));
     }
     let all: Vec<&TreeEntry> = files.iter().chain(&links).collect();
-    each_content(&all, folder, |entry, content| {
+    let failed = |entry: &TreeEntry, error: std::io::Error| format!("{}: {error}", entry.path.display());
+    for entry in &all {
         let path = folder.join(&entry.path);
         let parent = path.parent().unwrap_or(folder);
-        let written = fs::create_dir_all(parent).and_then(|()| match entry.kind {
+        fs::create_dir_all(parent).map_err(|error| failed(entry, error))?;
+    }
+    each_content(&all, folder, |entry, content| {
+        let path = folder.join(&entry.path);
+        let written = match entry.kind {
             EntryKind::Link => symlink(
                 PathBuf::from(String::from_utf8_lossy(&content).into_owned()),
                 &path,
             ),
             EntryKind::File | EntryKind::Submodule => fs::write(&path, &content),
-        });
-        written.map_err(|error| format!("{}: {error}", entry.path.display()))
+        };
+        written.map_err(|error| failed(entry, error))
     })?;
     links.iter().try_for_each(|link| stays_within(link, folder))
 }
@@ -196,14 +238,17 @@ fn each_content(
     for entry in entries {
         writeln!(asked, "{}", entry.object).map_err(failed)?;
     }
-    std::io::Seek::rewind(&mut asked).map_err(failed)?;
+    asked.rewind().map_err(failed)?;
     let mut batch = cat_file(asked).map_err(failed)?;
     let mut output = BufReader::new(batch.stdout.take().ok_or("git cat-file: no output")?);
     for entry in entries {
         let mut head = String::new();
         output.read_line(&mut head).map_err(failed)?;
         if !head.ends_with(&format!(" {}\n", entry.bytes)) {
-            return Err(format!("git has no content of `{}`", entry.path.display()));
+            return Err(format!(
+                "git has no content of `{}`: if the clone is a partial one, fetch it first",
+                entry.path.display()
+            ));
         }
         let mut content = Vec::new();
         let read = (&mut output)
@@ -220,8 +265,7 @@ fn each_content(
 }
 
 fn cat_file(asked: File) -> std::io::Result<std::process::Child> {
-    let mut command = Command::new("git");
-    command.args(["--no-replace-objects", "cat-file", "--batch"]);
+    let mut command = git_command(&["cat-file", "--batch"]);
     command.stdin(Stdio::from(asked)).stdout(Stdio::piped()).spawn()
 }
 

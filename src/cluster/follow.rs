@@ -245,10 +245,23 @@ fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 impl Restoration {
     pub(crate) fn run(self) {
         if let Some(saved) = self.read() {
+            if saved.lacks_changes {
+                self.log_lost_changes();
+            }
             self.store.restore(saved);
             self.reporter.changed();
         }
         drop(self.restoring);
+    }
+
+    fn log_lost_changes(&self) {
+        let (cluster, file) = (&**self.reporter.cluster(), self.file.0.display());
+        tracing::error!(
+            cluster,
+            %file,
+            "the saved changes beside the cache file of the cluster are damaged or cannot be read: until its API server was listed, \
+             a Deny or a revocation may be missing, and requests wait for up to 30 s"
+        );
     }
 
     fn read(&self) -> Option<RestoredSet> {
@@ -305,12 +318,12 @@ mod tests {
         let jobs = all.into_iter().map(|one| Box::new(|| one.run()) as ClusterJob);
         side_by_side(jobs.collect(), Duration::ZERO).unwrap();
         let start = Instant::now();
-        while quick.is_unknown() {
+        while quick.is_awaited() {
             assert!(start.elapsed() < LONG, "it waits for the others");
             thread::yield_now();
         }
         drop(held);
-        while slow.iter().any(|store| store.is_unknown()) {
+        while slow.iter().any(|store| store.is_awaited()) {
             assert!(start.elapsed() < LONG, "they are not restored");
             thread::yield_now();
         }

@@ -63,6 +63,8 @@ pub(crate) type RestoredObject = (WatchedKind, Name, Result<ReceivedObject, Left
 pub(crate) struct RestoredSet {
     pub(crate) objects: Box<dyn Iterator<Item = RestoredObject>>,
     pub(crate) kinds: Vec<(WatchedKind, SavedKind)>,
+    /// Whether changes to it were saved that cannot be read: a Deny or a revocation may be among them.
+    pub(crate) lacks_changes: bool,
 }
 
 /// What an object says of its identity.
@@ -220,7 +222,12 @@ fn parse(text: String, cluster: &str) -> Result<(RestoredSet, [u8; 32]), CacheFi
         Some(object(line))
     });
     let objects = Box::new(lines.flatten());
-    Ok((RestoredSet { objects, kinds }, digest))
+    let set = RestoredSet {
+        objects,
+        kinds,
+        lacks_changes: false,
+    };
+    Ok((set, digest))
 }
 
 /// The object on one line.

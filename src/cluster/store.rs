@@ -76,6 +76,7 @@ impl Store {
             known: Mutex::new(StoredKinds {
                 kinds: BTreeMap::new(),
                 origin: Origin::Nowhere,
+                lacks_changes: false,
                 definitions: Definitions::default(),
                 standing: InForceVersions::default(),
                 cel_version,
@@ -171,6 +172,7 @@ impl Store {
             known = self.changing();
         }
         known.origin = Origin::Saved;
+        known.lacks_changes = saved.lacks_changes;
     }
 
     /// Takes an object that is new or changed. Whether what holds changed. Blocks for as long as
@@ -331,9 +333,11 @@ impl Store {
         waiting.any(|(name, bytes)| room.has_room(kind.namespace_of(name), bytes))
     }
 
-    /// Whether nothing is known: neither what was saved nor what the API server has.
-    pub(crate) fn is_unknown(&self) -> bool {
-        self.known().origin == Origin::Nowhere
+    /// Whether nothing is known, neither what was saved nor what the API server has; or what was saved
+    /// lacks changes.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let known = self.known();
+        known.origin == Origin::Nowhere || known.lacks_changes
     }
 
     /// Whether every kind was listed, parameters included that may be: only then
@@ -437,6 +441,7 @@ impl StoredKinds {
         if is_new {
             tracing::info!(cluster, "all kinds of the cluster are listed");
             self.origin = Origin::Live;
+            self.lacks_changes = false;
         }
         is_new
     }

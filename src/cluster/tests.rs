@@ -106,6 +106,29 @@ fn absence_is_accepted_where_an_administrator_says_so() {
     }
 }
 
+#[test]
+fn requests_wait_where_changes_to_what_was_saved_are_damaged_and_then_what_was_saved_decides() {
+    let (folder, config) = mk_config("");
+    let policies = policies();
+    let saved = Store::new("east", None, Version::NEWEST);
+    let (name, received) = mk_policy("a", "");
+    saved.apply(&policies, name, received);
+    let path = folder.path().join("clusters.d/east/east.saved");
+    let mut saver = SnapshotSaver::new(path.clone(), FileScope::Anywhere, "east");
+    saver.save(&saved.unsaved(true)).unwrap();
+    let (name, received) = mk_policy("b", "");
+    saved.apply(&policies, name, received);
+    saver.save(&saved.unsaved(false)).unwrap();
+    let changes = path.with_extension("saved.changes");
+    for (edit, objects) in [("", 2), ("x", 1)] {
+        let text = std::fs::read_to_string(&changes).unwrap();
+        std::fs::write(&changes, edit.to_owned() + &text).unwrap();
+        let watched = Clusters::new().objects(&config);
+        assert_eq!(watched[0].awaited.is_some(), objects == 1);
+        assert_eq!(watched[0].objects().count(), objects);
+    }
+}
+
 /// Longer than any test runs.
 const LONG: Duration = Duration::from_secs(20);
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::clusters::{self, ReadFolder};
-use super::{ClusterFile, Config, Disk, Files, load, parse_with};
+use super::{ClusterFile, Config, Disk, Files, files, load, parse_with};
 use portcullis_policy::field::{Fault, Faults, Place};
 
 /// The clusters whose own files are not in force as they are, because of these faults: the last
@@ -32,7 +32,10 @@ pub struct ConfigBeside {
 pub struct UnknownEntries {
     /// The names in those where they can be read.
     pub names: BTreeSet<String>,
-    /// Whether there are some whose names cannot be read.
+    /// The folders directly in that of `clusters` with entries whose names cannot be read, or are
+    /// not for these folders to give.
+    pub folders: BTreeSet<String>,
+    /// Whether there are others whose names cannot be read.
     pub has_nameless: bool,
 }
 
@@ -50,26 +53,47 @@ impl From<(Option<Config>, Faults)> for ConfigBeside {
 // === impl UnknownEntries ===
 
 impl UnknownEntries {
-    /// Of what is on the disk and `held_back`, where `earlier` files stand in.
+    /// Whether one of them may be for the cluster `name`, though it does not say so.
+    pub(crate) fn may_be_for(&self, name: &str) -> bool {
+        self.has_nameless || self.folders.iter().any(|folder| clusters::may_name(folder, name))
+    }
+
+    /// Of what is on the disk in `folder` and `held_back`, where `earlier` files stand in.
     fn of(
-        files: &[ClusterFile],
+        (folder, files): (&Path, &[ClusterFile]),
         held_back: &BTreeMap<PathBuf, Faults>,
         earlier: &BTreeMap<&Path, &ClusterFile>,
     ) -> Self {
         let mut unknown = Self::default();
         let is_missing = |path: &Path| is_held(path, held_back) && !earlier.contains_key(path);
         for file in files.iter().filter(|file| is_missing(&file.path)) {
-            match file.name() {
-                Some(name) => unknown.names.extend([name]),
-                None => unknown.has_nameless = true,
+            match (tenant_folder(folder, &file.path), file.name()) {
+                (Some(own), Some(name)) if !clusters::may_name(&own, &name) => unknown.folders.extend([own]),
+                (_, Some(name)) => unknown.names.extend([name]),
+                (own, None) => unknown.add_nameless(own),
             }
         }
         // Of a folder, more may be unread than is known.
         let is_read = |path: &Path| files.iter().any(|file| file.path == path);
-        let unread = held_back.keys().any(|path| !is_read(path) && is_missing(path));
-        unknown.has_nameless |= unread;
+        for path in held_back.keys().filter(|path| !is_read(path) && is_missing(path)) {
+            unknown.add_nameless(tenant_folder(folder, path));
+        }
         unknown
     }
+
+    /// Adds an entry in this folder of a tenant, or in none.
+    fn add_nameless(&mut self, folder: Option<String>) {
+        self.has_nameless |= folder.is_none();
+        self.folders.extend(folder);
+    }
+}
+
+/// The folder directly in `clusters` that `path` is, or is in.
+fn tenant_folder(clusters: &Path, path: &Path) -> Option<String> {
+    let mut below = path.strip_prefix(clusters).ok()?.iter();
+    let first = below.next()?;
+    let is_folder = below.next().is_some() || !files::is_manifest(path);
+    is_folder.then(|| first.to_string_lossy().into_owned())
 }
 
 /// Reads the configuration at `path`, where the files of the folder that `clusters` names may be
@@ -108,10 +132,13 @@ fn hold_back(
         let (config, faults) = parse(&read);
         if config.is_some() {
             let files = on_disk.get().map_or(&[][..], |(files, _)| files);
+            let folder = config.as_ref().and_then(|config| config.cluster_folder.as_ref());
+            let folder = folder.map_or(Path::new(""), |folder| &folder.path);
+            let unknown = UnknownEntries::of((folder, files), &held_back, &earlier);
             return Some(ConfigBeside {
                 config,
                 faults,
-                unknown: UnknownEntries::of(files, &held_back, &earlier),
+                unknown,
                 held_back,
             });
         }
@@ -300,8 +327,12 @@ mod tests {
     fn of_an_entry_without_an_earlier_one_the_name_is_told_as_far_as_it_is_known() {
         let mut tenants = Tenants::new();
         let unknown = |tenants: &Tenants| {
-            let UnknownEntries { names, has_nameless } = tenants.load().unknown;
-            (names.into_iter().collect::<Vec<_>>(), has_nameless)
+            let unknown = tenants.load().unknown;
+            assert_eq!(unknown.folders, BTreeSet::new());
+            (
+                unknown.names.into_iter().collect::<Vec<_>>(),
+                unknown.has_nameless,
+            )
         };
         tenants.write("east.yaml", "name: east\n");
         assert_eq!(unknown(&tenants), (vec![], false), "the last good one stands in");
@@ -322,6 +353,45 @@ mod tests {
         fs::remove_file(tenants.path("east.yaml")).unwrap();
         symlink("../c.yaml", tenants.path("east.yaml")).unwrap();
         assert_eq!(unknown(&tenants), (vec![], true));
+    }
+
+    #[test]
+    fn a_folder_of_a_tenant_speaks_for_the_cluster_of_its_name_alone() {
+        let mut tenants = Tenants::new();
+        for (name, is_own) in [
+            ("own", true),
+            ("own.a", true),
+            ("own-a", false),
+            ("ow", false),
+            ("prod", false),
+            ("default", false),
+        ] {
+            tenants.write("own/entry.yaml", &entry(name));
+            let (clusters, held) = tenants.told();
+            assert_eq!(clusters.iter().any(|cluster| cluster == name), is_own, "{name}");
+            assert_eq!(held.is_empty(), is_own, "{name}");
+            assert_eq!(clusters.len(), 2 + usize::from(is_own));
+        }
+        let unknown = |tenants: &Tenants, name: &str| {
+            let unknown = tenants.load().unknown;
+            unknown.names.contains(name) || unknown.may_be_for(name)
+        };
+        tenants.earlier.clear();
+        for faulty in ["name: [", "name: prod\nkubeconfig: [\n", &entry("prod")] {
+            tenants.write("own/entry.yaml", faulty);
+            for (name, expected) in [("own", true), ("own.a", true), ("own-a", false), ("prod", false)] {
+                assert_eq!(unknown(&tenants, name), expected, "{faulty} {name}");
+            }
+        }
+        for number in 0..1_001 {
+            tenants.write(&format!("own/{number}.txt"), "");
+        }
+        assert_eq!(
+            (unknown(&tenants, "own"), unknown(&tenants, "prod")),
+            (true, false)
+        );
+        tenants.write("direct.yaml", "name: [");
+        assert!(unknown(&tenants, "prod"));
     }
 
     #[test]
@@ -350,7 +420,7 @@ mod tests {
         tenants.earlier = tenants.load().config.unwrap().cluster_folder.unwrap().files;
         let all = || vec!["east".to_owned(), "own".to_owned(), "west".to_owned()];
         let file = |kind: &str, number: usize| match kind {
-            "entries" => (format!("own/{number}.yaml"), entry(&format!("new-{number}"))),
+            "entries" => (format!("own/{number}.yaml"), entry(&format!("own.new-{number}"))),
             folder => (format!("{folder}/{number}.txt"), String::new()),
         };
         for (kind, count) in [("own", 1_001), ("own/deeper", 1_002), ("entries", 8)] {
@@ -369,7 +439,7 @@ mod tests {
             tenants.write("own/entry.yaml", &entry("own"));
         }
         for number in 0..7 {
-            tenants.write(&format!("own/{number}.yaml"), &entry(&format!("new-{number}")));
+            tenants.write(&format!("own/{number}.yaml"), &entry(&format!("own.{number}")));
         }
         assert_eq!(tenants.told().0.len(), 10);
         assert_eq!(tenants.told().1, Vec::<String>::new());

@@ -2,6 +2,7 @@
 //! each, so that one can be added or removed without touching what is written about the others.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -323,13 +324,15 @@ fn entries_of_folder(
     }
     root.append(unreadable);
     for file in &files {
-        root.append(entry(file, &mut add));
+        let folder = tenant_of(&path, &file.path);
+        root.append(entry(file, folder.as_deref().and_then(Path::file_name), &mut add));
     }
     Some(ClusterFolder { path, files })
 }
 
-/// Has `add` take the entry in `file`; what is wrong with it.
-fn entry(file: &ClusterFile, add: &mut impl FnMut(&Section<'_>)) -> Faults {
+/// Has `add` take the entry in `file`, which is in this folder of a tenant or in none; what is wrong
+/// with it.
+fn entry(file: &ClusterFile, folder: Option<&OsStr>, add: &mut impl FnMut(&Section<'_>)) -> Faults {
     let mut faults = Faults::new();
     let documents = match document::parse(Some(&file.path.display().to_string()), &file.text) {
         Ok(documents) => documents,
@@ -351,7 +354,18 @@ fn entry(file: &ClusterFile, add: &mut impl FnMut(&Section<'_>)) -> Faults {
         return faults;
     };
     let reading = ReadContext::of_tenant(document, file.path.parent().unwrap_or(Path::new("/")));
-    add(&reading.root(&FIELDS));
+    let root = reading.root(&FIELDS);
+    let name = root.value("name").and_then(Node::as_str).unwrap_or_default();
+    let folder = folder.map(OsStr::to_string_lossy).unwrap_or_default();
+    if folder.is_empty() || name.is_empty() || may_name(&folder, name) {
+        add(&root);
+    } else {
+        let message = format!(
+            "an entry in the folder `{folder}` may be for the cluster `{folder}`, and for those whose names begin \
+             with `{folder}.`: rename the folder, or move the file directly into that of `clusters`"
+        );
+        root.fault("name", FaultKind::Forbidden, message);
+    }
     faults.append(reading.into_faults());
     faults
 }
@@ -412,6 +426,13 @@ pub(crate) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) {
         unreadable(tenant, &io::Error::other(message));
     }
     (files, faults)
+}
+
+/// Whether an entry in the folder `folder` directly in that of `clusters` may be for the cluster
+/// `name`: who writes there decides what that cluster's users may do.
+pub(crate) fn may_name(folder: &str, name: &str) -> bool {
+    let rest = name.strip_prefix(folder);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// The folder directly in `clusters` that `file` is in, if it is in one.

@@ -65,12 +65,13 @@ impl StandIns {
     }
 
     /// The clusters whose entries are `unknown`. Where the name in such an entry cannot be read, it may
-    /// be the entry of any cluster of a caller that has no other.
+    /// be the entry of any cluster of a caller that has no other, and in a folder of a tenant of any
+    /// that such a folder may name.
     pub(crate) fn unknown_clusters(&self, unknown: &UnknownEntries, config: &Config) -> BTreeSet<String> {
         let now = followed(config);
         let had_none = |name: &String| self.clusters.contains(name) && !self.followed.contains(name);
         let callers = config.callers.iter().map(|caller| &caller.cluster);
-        let unsure = callers.filter(|name| unknown.has_nameless && !now.contains(*name));
+        let unsure = callers.filter(|name| unknown.may_be_for(name) && !now.contains(*name));
         let named = unknown.names.iter().chain(unsure);
         named.filter(|name| !had_none(name)).cloned().collect()
     }

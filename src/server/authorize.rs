@@ -102,7 +102,7 @@ pub(crate) async fn answer(shared: &Data<GatewayState>, received: ReviewRequest)
             AuthorizeStep::Answered(reply) => return Ok(reply),
             // Boxed, as below: most reviews need no room for it.
             AuthorizeStep::Consult(pending) => {
-                return Ok(Box::pin(pending.ask(shared, &received)).await);
+                return Box::pin(pending.ask(shared, &received)).await;
             }
             AuthorizeStep::Interrupted(attempt) => attempt,
         }
@@ -132,7 +132,7 @@ async fn answer_in_pool(
         match attempt_in_pool(shared, &received, size, before).await? {
             AuthorizeStep::Answered(reply) => return Ok(reply),
             AuthorizeStep::Consult(pending) => {
-                return Ok(Box::pin(pending.ask(shared, &received)).await);
+                return Box::pin(pending.ask(shared, &received)).await;
             }
             AuthorizeStep::Interrupted(attempt) => before = attempt,
         }
@@ -262,10 +262,10 @@ fn decide(
 
 impl PendingConsultation {
     /// Asks, and replies within the caller's deadline.
-    async fn ask(self, shared: &GatewayState, received: &ReviewRequest) -> Bytes {
+    async fn ask(self, shared: &GatewayState, received: &ReviewRequest) -> Result<Bytes, Rejection> {
         let take_place = || received.permit.call().map(|place| Box::new(place) as CallPlace);
         let asking = self.pending.ask(received.deadline, &received.trace, &take_place);
-        let (end, attributes) = asking.await;
+        let (end, attributes) = asking.await.map_err(|_| Rejection::TooManyRequests)?;
         let ConsultationEnd {
             authorization,
             error,
@@ -279,7 +279,7 @@ impl PendingConsultation {
             opinions,
             took: self.since.elapsed(),
         };
-        settled.conclude(shared, received)
+        Ok(settled.conclude(shared, received))
     }
 }
 

@@ -40,7 +40,7 @@ struct Calls {
 
 /// A call that counts as long as this lives.
 #[derive(Debug)]
-pub(crate) struct WebhookPermit {
+pub(crate) struct InFlightPermit {
     calls: Arc<Calls>,
     requester: Option<u64>,
 }
@@ -89,7 +89,7 @@ impl InFlight {
     /// # Errors
     ///
     /// There are enough.
-    pub(crate) fn enter(&self, requester: Option<Requester<'_>>) -> Result<WebhookPermit, Full> {
+    pub(crate) fn enter(&self, requester: Option<Requester<'_>>) -> Result<InFlightPermit, Full> {
         let calls = &self.calls;
         if calls.all.load(Ordering::Relaxed) >= self.limit {
             return Err(Full::Webhook(self.limit));
@@ -100,7 +100,7 @@ impl InFlight {
         } else {
             self.count_among_all()?;
         }
-        Ok(WebhookPermit {
+        Ok(InFlightPermit {
             calls: Arc::clone(calls),
             requester,
         })
@@ -137,9 +137,9 @@ impl InFlight {
     }
 }
 
-// === impl WebhookPermit ===
+// === impl InFlightPermit ===
 
-impl Drop for WebhookPermit {
+impl Drop for InFlightPermit {
     fn drop(&mut self) {
         self.calls.all.fetch_sub(1, Ordering::Relaxed);
         if let Some(requester) = self.requester

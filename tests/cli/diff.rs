@@ -241,7 +241,13 @@ fn every_cluster_of_a_configuration_counts() {
     );
 }
 
-fn git(portcullis: &Portcullis, arguments: &str) {
+fn git(portcullis: &Portcullis, arguments: &str) -> String {
+    git_of(portcullis, arguments, b"")
+}
+
+/// What git says that reads `input`.
+fn git_of(portcullis: &Portcullis, arguments: &str, input: &[u8]) -> String {
+    std::fs::write(portcullis.path(".input"), input).unwrap();
     let git = std::process::Command::new("git")
         .args([
             "-c",
@@ -253,9 +259,11 @@ fn git(portcullis: &Portcullis, arguments: &str) {
         ])
         .args(arguments.split(' '))
         .current_dir(portcullis.path("."))
+        .stdin(std::fs::File::open(portcullis.path(".input")).unwrap())
         .output();
     let git = git.unwrap();
     assert!(git.status.success(), "{git:?}");
+    String::from_utf8(git.stdout).unwrap().trim().to_owned()
 }
 
 #[test]
@@ -309,6 +317,59 @@ fn a_link_out_of_a_revision_is_refused() {
     assert!(
         run.stderr
             .contains("`more` is a link to what is not in the revision's folder"),
+        "{run:?}"
+    );
+}
+
+/// What git would never write, and fetches all the same: a link and a folder of one name.
+#[test]
+fn nothing_is_written_through_a_link_of_a_revision() {
+    let portcullis = Portcullis::new();
+    portcullis.write("policies/policies.yaml", OLD);
+    portcullis.write("outside/kept", "");
+    git(&portcullis, "init -q");
+    let object = |arguments: &str, content: &[u8]| git_of(&portcullis, arguments, content);
+    let outside = portcullis.path("outside").display().to_string();
+    let link = object("hash-object -w --stdin", outside.as_bytes());
+    let folder = object("mktree", format!("120000 blob {link}\tb\n").as_bytes());
+    let raw = |hexadecimal: &str| -> Vec<u8> {
+        let pairs = hexadecimal.as_bytes().chunks(2);
+        pairs
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect()
+    };
+    let tree = [
+        b"120000 a\0".to_vec(),
+        raw(&link),
+        b"40000 a\0".to_vec(),
+        raw(&folder),
+    ]
+    .concat();
+    let tree = object("hash-object -t tree -w --literally --stdin", &tree);
+    let revision = object(&format!("commit-tree {tree} -m hostile"), b"");
+    let run = portcullis.run(&format!("diff git:{revision} policies"));
+    assert_eq!(run.code, 2, "{run:?}");
+    let found = std::fs::read_dir(portcullis.path("outside")).unwrap();
+    assert_eq!(found.count(), 1, "{run:?}");
+}
+
+#[test]
+fn a_revision_that_lists_without_end_is_refused() {
+    let portcullis = Portcullis::new();
+    portcullis.write("policies/policies.yaml", OLD);
+    git(&portcullis, "init -q");
+    let mut entry = format!("100644 blob {}", git(&portcullis, "hash-object -w --stdin"));
+    // Ten times the same in each, which says of 10^9 files.
+    for _ in 0..9 {
+        let tree: String = (0..10).map(|number| format!("{entry}\t{number}\n")).collect();
+        entry = format!("040000 tree {}", git_of(&portcullis, "mktree", tree.as_bytes()));
+    }
+    let tree = entry.rsplit(' ').next().unwrap();
+    let revision = git(&portcullis, &format!("commit-tree {tree} -m hostile"));
+    let run = portcullis.run(&format!("diff git:{revision} policies"));
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(
+        run.stderr.contains("it has more than the 100000 files"),
         "{run:?}"
     );
 }

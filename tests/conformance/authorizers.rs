@@ -315,6 +315,7 @@ authorization:
                 runtime
                     .unwrap()
                     .block_on(pending.ask(deadline, &trace, &|| Some(Box::new(()))))
+                    .unwrap()
                     .0
             }
         };

@@ -172,13 +172,14 @@ fn a_question_for_which_nobody_waits_is_forgotten() {
 
 #[test]
 fn an_error_is_told_to_all_who_wait_and_not_kept() {
+    let failed = || AuthorizerCallError::Failed("down".to_owned());
     let answers = AnswerCache::new(LIFETIMES);
     let times = (Instant::now(), Instant::now() + HOUR);
-    let found = answers.find(&key("u"), times, |_| Box::pin(ready(Err("down".to_owned()))));
+    let found = answers.find(&key("u"), times, |_| Box::pin(ready(Err(failed()))));
     let joined = answers.find(&key("u"), times, |_| panic!("it is on its way"));
     block_on(async {
-        assert_eq!(landed(found).await, Err("down".to_owned()));
-        assert_eq!(landed(joined).await, Err("down".to_owned()));
+        assert_eq!(landed(found).await, Err(failed()));
+        assert_eq!(landed(joined).await, Err(failed()));
     });
     assert_eq!(answers.get(&key("u"), Instant::now()), None);
     assert!(answers.flights().by_key.is_empty());

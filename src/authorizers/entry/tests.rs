@@ -73,11 +73,30 @@ const LONG: Duration = Duration::from_secs(3600);
 #[test]
 fn calls_to_authorizers_have_places_of_their_own() {
     let (answer, asked) = ask_in(None, &[ALLOWS], LONG);
-    assert_eq!((answer, asked), (Err(TOO_MANY_CALLS.to_owned()), 0));
+    assert_eq!(
+        (answer, asked),
+        (Err(AuthorizerCallError::NotAsked(TOO_MANY_CALLS.to_owned())), 0)
+    );
     let place = Arc::new(());
     let (answer, asked) = ask_in(Some(Box::new(Arc::clone(&place))), &[ALLOWS], LONG);
     assert_eq!((answer.is_ok(), asked), (true, 1));
     assert_eq!(Arc::strong_count(&place), 1, "it is given back");
+}
+
+#[test]
+fn one_of_two_authorizers_has_half_of_the_calls() {
+    let calls = InFlight::new(usize::MAX);
+    let users: Vec<String> = (0..2_000).map(|user| user.to_string()).collect();
+    let call = |user| Requester {
+        cluster: "default",
+        user,
+    };
+    let in_flight: Vec<_> = users
+        .iter()
+        .map_while(|user| part_of_each(&calls, 2).enter(Some(call(user))).ok())
+        .collect();
+    let all = Descriptors::of_process().authorizer_calls();
+    assert_eq!(in_flight.len(), all.div_ceil(2));
 }
 
 #[test]
@@ -94,7 +113,7 @@ fn what_passes_is_asked_again() {
         assert_eq!(answer.unwrap().decision, Decision::Allow, "{error}");
         assert_eq!(asked, 2);
         let (answer, asked) = ask(&[Err(error.clone())], LONG);
-        assert_eq!(answer, Err(error.to_string()));
+        assert_eq!(answer, Err(AuthorizerCallError::Failed(error.to_string())));
         assert_eq!(asked, 5, "{error}");
     }
 }
@@ -113,7 +132,7 @@ fn what_does_not_pass_is_asked_once() {
         CallError::TooLarge(1),
     ] {
         let (answer, asked) = ask(&[Err(error.clone()), ALLOWS], LONG);
-        assert_eq!(answer, Err(error.to_string()));
+        assert_eq!(answer, Err(AuthorizerCallError::Failed(error.to_string())));
         assert_eq!(asked, 1);
     }
     let (answer, asked) = ask(&[Ok("garbage"), ALLOWS], LONG);

@@ -3,7 +3,8 @@
 //!
 //! Each line is a digest, a space, and changes as JSON. The digest is that of the line before
 //! (of the first line: of the set) and of this line's changes: lines of another set, or after
-//! one that was not written to its end, are not used.
+//! one that is damaged, are not used, and what is read is known to lack changes. A last line without
+//! its end was being written when the process ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -237,35 +238,30 @@ pub(crate) fn read(
     };
     let text = String::from_utf8(content).map_err(|_| CacheFileError::Damaged("it is not UTF-8"))?;
     let (saved, digest) = parse(text, cluster)?;
-    Ok(Some(with_changes((path, scope), saved, (digest, max_bytes))?))
+    Ok(Some(with_changes((path, scope), saved, (digest, max_bytes))))
 }
 
 /// The `objects` of the set at `path`, which have this digest, with what changed since.
-///
-/// # Errors
-///
-/// The changes are there and cannot be read.
 fn with_changes(
     (path, scope): (&Path, &FileScope),
     mut saved: RestoredSet,
     (mut digest, max_bytes): ([u8; 32], usize),
-) -> io::Result<RestoredSet> {
+) -> RestoredSet {
     let content = match scope.read(&beside(path), max_bytes) {
         Ok(content) => content,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(saved),
-        Err(error) => return Err(error),
+        Err(error) => {
+            saved.lacks_changes = error.kind() != io::ErrorKind::NotFound;
+            return saved;
+        }
     };
     let text = String::from_utf8_lossy(&content);
     let mut changed = BTreeMap::new();
-    for line in text.split_inclusive('\n') {
-        let Some((named, changes)) = line.strip_suffix('\n').and_then(|line| line.split_once(' ')) else {
-            break;
-        };
-        digest = chained(&digest, changes);
-        if named != hexadecimal(&digest) {
-            break;
-        }
-        let Ok(SavedChanges { set, delete, kinds }) = serde_json::from_str(changes) else {
+    for line in text
+        .split_inclusive('\n')
+        .map_while(|line| line.strip_suffix('\n'))
+    {
+        let Some(SavedChanges { set, delete, kinds }) = next_changes(&mut digest, line) else {
+            saved.lacks_changes = true;
             break;
         };
         for text in set {
@@ -289,7 +285,17 @@ fn with_changes(
         let came = came.into_iter().filter_map(|text| object(text.get()));
         saved.objects = Box::new(same.chain(came));
     }
-    Ok(saved)
+    saved
+}
+
+/// What `line` changes, if it belongs after what has this digest, which becomes its own.
+fn next_changes(digest: &mut [u8; 32], line: &str) -> Option<SavedChanges> {
+    let (named, changes) = line.split_once(' ')?;
+    *digest = chained(digest, changes);
+    if named != hexadecimal(digest) {
+        return None;
+    }
+    serde_json::from_str(changes).ok()
 }
 
 #[cfg(test)]
@@ -326,11 +332,13 @@ mod tests {
         UnsavedObjects::Changed(changes)
     }
 
+    fn restored(path: &Path) -> RestoredSet {
+        let read = read((path, &FileScope::Anywhere), "east", 64 << 20);
+        read.unwrap().unwrap()
+    }
+
     fn texts(path: &Path) -> Vec<String> {
-        let read = read((path, &FileScope::Anywhere), "east", 64 << 20)
-            .unwrap()
-            .unwrap();
-        let read = read.objects;
+        let read = restored(path).objects;
         let text = |received: crate::cluster::object::ReceivedObject| {
             let read = received.read(&"east".into(), Version::NEWEST).unwrap();
             read.text.get().into_owned()
@@ -375,19 +383,25 @@ mod tests {
         let (folder, path, _) = saved();
         let lines = fs::read_to_string(beside(&path)).unwrap();
         let first = [role("a", "list"), role("b", "get"), role("c", "get")];
-        for torn in [
-            lines.trim_end(),
-            lines[..lines.len() - 9].trim_end(),
-            &lines.replace("\"b\"", "\"c\""),
+        for (torn, lacks) in [
+            (lines.trim_end(), false),
+            (lines[..lines.len() - 9].trim_end(), false),
+            (&lines.replace("\"b\"", "\"c\""), true),
         ] {
             fs::write(beside(&path), torn).unwrap();
             assert_eq!(texts(&path), first, "{torn}");
+            assert_eq!(restored(&path).lacks_changes, lacks, "{torn}");
         }
         let later = lines.split_inclusive('\n').nth(1).unwrap();
         for useless in [later, "", "\n", "no digest\n", &lines.replace("list", "edit")] {
             fs::write(beside(&path), useless).unwrap();
             assert_eq!(texts(&path), [role("a", "get"), role("b", "get")], "{useless}");
+            assert_eq!(restored(&path).lacks_changes, !useless.is_empty(), "{useless}");
         }
+        fs::remove_file(beside(&path)).unwrap();
+        fs::create_dir(beside(&path)).unwrap();
+        assert_eq!(texts(&path), [role("a", "get"), role("b", "get")]);
+        assert!(restored(&path).lacks_changes, "what cannot be read");
         let other = folder.path().join("west.json");
         SnapshotSaver::new(other.clone(), FileScope::Anywhere, "east")
             .save(&all(&[role("e", "get")]))

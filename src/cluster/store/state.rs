@@ -31,6 +31,8 @@ pub(crate) struct Store {
 pub(crate) struct StoredKinds {
     pub(crate) kinds: BTreeMap<WatchedKind, KindObjects>,
     pub(crate) origin: Origin,
+    /// Whether changes to what was saved are lost, until every kind was listed.
+    pub(crate) lacks_changes: bool,
     pub(crate) definitions: Definitions,
     pub(crate) standing: InForceVersions,
     /// What expressions are compiled for.

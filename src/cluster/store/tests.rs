@@ -66,6 +66,7 @@ fn saved_set(objects: Vec<(WatchedKind, ReceivedObject)>) -> RestoredSet {
     RestoredSet {
         objects: Box::new(objects.map(|(kind, received)| (kind, received.name.clone(), Ok(received)))),
         kinds: Vec::new(),
+        lacks_changes: false,
     }
 }
 

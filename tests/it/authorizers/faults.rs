@@ -141,7 +141,7 @@ fn one_that_hangs_delays_nobody_else_and_leaves_room() {
             let mut connection = gateway.connect();
             connection.send(&crate::support::request(
                 "POST /authorize?timeout=30s HTTP/1.1\r\nContent-Type: application/json",
-                gets("joe", &format!("/{number}")).as_bytes(),
+                gets(&format!("user-{number}"), "/a").as_bytes(),
             ));
             connection
         })
@@ -159,6 +159,39 @@ fn one_that_hangs_delays_nobody_else_and_leaves_room() {
         })
         .collect();
     assert_eq!(turned_away.len(), 1, "half of the places are for others");
+}
+
+/// Nobody takes away what an authorizer would deny by keeping it busy, and one user keeps none busy
+/// for others.
+#[test]
+fn who_finds_no_place_at_an_authorizer_is_not_let_past_it() {
+    let hanging = authorizer(|_| Act::Hang);
+    let last = authorizer(|asked| says(asked, json!({"allowed": true})));
+    let gateway = builder(&[
+        ("hanging", "failurePolicy: NoOpinion", &hanging),
+        ("last", "failurePolicy: NoOpinion", &last),
+    ])
+    .limits("{inFlight: 8, inFlightBytes: 268435456}")
+    .start();
+    let head = "POST /authorize?timeout=30s HTTP/1.1\r\nContent-Type: application/json";
+    let ask = |user: &str, path: &str| {
+        let mut connection = gateway.connect();
+        connection.send(&crate::support::request(head, gets(user, path).as_bytes()));
+        connection
+    };
+    let _waiting = [
+        ask("mallory", "/0"),
+        ask("ann", "/0"),
+        ask("system:kube-scheduler", "/0"),
+    ];
+    until("each of them waits", || hanging.asked().len() == 3);
+    // A quarter of those who wait may be one user's.
+    let refused = ask("mallory", "/1").receive().unwrap();
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    // No authorizer may hold these up.
+    let protected = ask("system:kube-scheduler", "/1").receive().unwrap();
+    assert_eq!(protected.json()["status"]["allowed"], true);
+    assert_eq!(hanging.asked().len(), 3);
 }
 
 #[test]

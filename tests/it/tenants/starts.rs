@@ -80,16 +80,33 @@ fn a_cluster_with_a_faulty_entry_is_not_decided() {
 
 #[test]
 fn an_entry_without_a_name_may_be_that_of_any_cluster_that_has_none() {
-    let north = ("clusters.d/north/north.yaml", "name: [");
-    let gateway = with_west().file(north.0, north.1).start();
+    let gateway = with_west().file("clusters.d/north.yaml", "name: [").start();
     assert_eq!(ask(&gateway, "west-token", "joe").0, 200);
     for token in ["own-token", "east-token"] {
         assert_eq!(ask(&gateway, token, "joe").0, 503, "{token}");
     }
+}
+
+#[test]
+fn a_faulty_entry_in_a_folder_of_a_tenant_is_that_of_no_other() {
+    let north = ("clusters.d/north/north.yaml", "name: [");
+    let gateway = with_west()
+        .file("north.kubeconfig", kubeconfig("north-token"))
+        .more_callers("- {kubeconfig: north.kubeconfig, cluster: north}\n")
+        .file(north.0, north.1)
+        .start();
+    for (token, status) in [
+        ("own-token", 200),
+        ("east-token", 200),
+        ("west-token", 200),
+        ("north-token", 503),
+    ] {
+        assert_eq!(ask(&gateway, token, "joe").0, status, "{token}");
+    }
     // A file named after a cluster does not accuse it.
     fs::write(gateway.file(north.0), entry("north")).unwrap();
     until("what is mended is in force", || {
-        ask(&gateway, "own-token", "joe").0 == 200
+        ask(&gateway, "north-token", "joe").0 == 200
     });
     fs::write(gateway.file("clusters.d/north/east.yaml"), "name: [").unwrap();
     until("the fault is found", || {

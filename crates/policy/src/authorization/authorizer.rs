@@ -132,6 +132,12 @@ impl Consultation {
         }
     }
 
+    /// Whether no Deny can hold the request up.
+    #[must_use]
+    pub const fn is_protected(&self) -> bool {
+        self.is_protected
+    }
+
     /// The same, which keeps what it takes ([`Consultation::taken`]) if `keeps`.
     #[must_use]
     pub fn keeping(self, keeps: bool) -> Self {
