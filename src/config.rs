@@ -54,7 +54,7 @@ pub use jwt::Jwt;
 pub use kubeconfig::Secret;
 pub use limits::Limits;
 pub use manifests::ManifestPath;
-pub use recording::{PathStep, RecordingSettings, Redact};
+pub use recording::{FolderBounds, PathStep, RecordingSettings, Redact};
 pub use reload::Reload;
 pub use san::SanPattern;
 pub(crate) use section::parse_duration;
@@ -107,6 +107,8 @@ pub struct Config {
     pub decision_log: Option<DecisionLog>,
     /// Where whole reviews are kept, if anywhere.
     pub recording: Option<RecordingSettings>,
+    /// Where hourly counts of decisions are kept, if anywhere.
+    pub usage: Option<FolderBounds>,
     /// Which requests are traced, if any.
     pub tracing: Option<Tracing>,
 }
@@ -254,7 +256,7 @@ fn one(fault: Fault) -> Faults {
     faults
 }
 
-const FIELDS: [&str; 16] = [
+const FIELDS: [&str; 17] = [
     "apiVersion",
     "kind",
     "server",
@@ -269,6 +271,7 @@ const FIELDS: [&str; 16] = [
     "limits",
     "reload",
     "decisionLog",
+    "usage",
     "recording",
     "tracing",
 ];
@@ -301,6 +304,7 @@ fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder
     let limits = limits::limits(root);
     let reload = reload::reload(root);
     let decision_log = decision_log::decision_log(root);
+    let usage = recording::usage(root, &manifests);
     let recording = recording::recording(root, &manifests);
     let tracing = tracing::tracing(root);
     Some(Config {
@@ -319,6 +323,7 @@ fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder
         limits,
         reload,
         decision_log,
+        usage,
         recording,
         tracing,
     })

@@ -15,6 +15,7 @@ pub mod server;
 pub mod telemetry;
 pub mod tls;
 pub mod upstream;
+pub mod usage;
 
 /// Throwaway certificates, the same for tests in here and in `tests/`.
 #[cfg(test)]

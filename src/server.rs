@@ -272,10 +272,11 @@ async fn drain(shared: &GatewayState) {
 }
 
 fn flush(shared: &GatewayState) {
-    if let Some(recorder) = &shared.recorder
-        && !recorder.flush(MAX_FLUSH_TIME)
-    {
+    if !shared.recorder.flush_log(MAX_FLUSH_TIME) {
         tracing::warn!("some lines of the decision log were not written");
+    }
+    if !shared.recorder.flush_usage(MAX_FLUSH_TIME) {
+        tracing::warn!("some decisions of the last minute are not counted in the files of usage");
     }
     if !shared.recordings.flush(MAX_FLUSH_TIME) {
         tracing::warn!("some reviews were not recorded");

@@ -4,13 +4,15 @@
 //! of the decision log in [`decision_log`]. No label value comes from a request's body,
 //! and no credential appears in any of them.
 
+mod bounded_folder;
 pub mod decision_log;
 pub mod logging;
 pub mod metrics;
 pub mod traces;
 mod write_queue;
 
+pub(crate) use bounded_folder::BoundedFolder;
 pub use decision_log::DecisionLog;
 pub use metrics::Metrics;
 pub use traces::{ReviewTrace, Traces};
-pub(crate) use write_queue::{BatchWriter, QueueSettings, WriteQueue};
+pub(crate) use write_queue::{BatchWriter, QueueSettings, SwitchedQueue, WriteQueue};

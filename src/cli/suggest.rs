@@ -1,7 +1,7 @@
 //! `portcullis suggest`: the least RBAC that allows what a decision log shows.
 //!
 //! ```text
-//! log: lines ─▶ usage: what each user was allowed ─▶ roles and bindings for just that ─▶ report
+//! log: lines ──┬▶ usage: what each user was allowed ─▶ roles and bindings for just that ─▶ report
 //!          └──▶ unused: what decided nothing ─────────────────────────────────────────┘
 //! ```
 
@@ -17,11 +17,12 @@ use super::live_policies::LiveArguments;
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{self, PolicyFiles};
 use crate::config::{self, DEFAULT_CLUSTER};
+use crate::usage::{RowPlace, UsageError, UsageReader, UsageRow, read_usage};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::authorizer::Authorizer;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::logged::LoggedDecision;
-use report::{Causes, LogLine, LogTotals, SuggestReport, SuggestedRoles, UnusedObjects};
+use report::{Causes, DecidedTimes, LogLine, LogTotals, SuggestReport, SuggestedRoles, UnusedObjects};
 use usage::{AllowedRequests, LeftOut, UsedNames, UsedResource, UserUsage, WideningOptions};
 
 /// Suggest the least RBAC that allows what a decision log shows.
@@ -34,8 +35,11 @@ use usage::{AllowedRequests, LeftOut, UsedNames, UsedResource, UserUsage, Wideni
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Suggest {
     /// Decision logs; `-` for standard input.
-    #[arg(required = true, value_name = "DECISION-LOG")]
+    #[arg(required_unless_present = "usage", value_name = "DECISION-LOG")]
     logs: Vec<PathBuf>,
+    /// Folders of `usage.folder`, or files in them: hourly counts, of as many gateways as are named.
+    #[arg(long, value_name = "FOLDER", num_args = 1..)]
+    usage: Vec<PathBuf>,
     /// Whatever allowed it: AuthorizationPolicies and other authorizers too.
     #[arg(long)]
     all: bool,
@@ -68,7 +72,8 @@ const EXAMPLES: &str = "\
 Examples:
   portcullis suggest decisions.log > rbac.yaml
   portcullis suggest decisions.log --config portcullis.yaml
-  portcullis suggest decisions.log --kubeconfig ~/.kube/config";
+  portcullis suggest decisions.log --kubeconfig ~/.kube/config
+  portcullis suggest --usage usage --config portcullis.yaml";
 
 /// What was gathered from the logs.
 #[derive(Debug, Default)]
@@ -76,8 +81,15 @@ struct LogEvidence {
     /// By cluster.
     usage: BTreeMap<String, AllowedRequests>,
     causes: BTreeMap<String, Causes>,
-    left_out: BTreeMap<LeftOut, (usize, LogLine)>,
+    left_out: BTreeMap<LeftOut, (u64, LogLine)>,
     seen: LogTotals,
+}
+
+/// Takes the rows of files of usage.
+struct UsageEvidence<'s> {
+    command: &'s Suggest,
+    gathered: &'s mut LogEvidence,
+    broken: usize,
 }
 
 /// How many broken lines are reported one by one.
@@ -92,7 +104,8 @@ impl Suggest {
         for path in &self.logs {
             self.gather(path, &mut gathered)?;
         }
-        if gathered.seen.lines == 0 {
+        self.gather_usage(&mut gathered)?;
+        if gathered.seen.lines == 0 && gathered.seen.decisions.is_none() {
             return Err(self.nothing_read());
         }
         let cluster = self.chosen_cluster(&gathered)?;
@@ -111,6 +124,7 @@ impl Suggest {
             seen: gathered.seen,
             left_out: gathered.left_out,
             never_asked: never_asked(&asked),
+            used: causes.used(),
             unused,
             with_sensitive: self.with_sensitive,
         };
@@ -130,19 +144,15 @@ impl Suggest {
                     file: file.clone(),
                     line: number,
                 };
-                self.take(line, place, gathered)
-            },
-            &mut |number, why| {
-                broken += 1;
-                if broken <= MAX_BROKEN_LINES_SHOWN {
-                    output::complain(format_args!("warning: {file}:{number}: skipped: {why}"));
+                if self.is_chosen(&line.cluster) {
+                    gathered.seen.lines += 1;
+                    self.take(line, 1, [&line.time; 2], place, gathered)?;
                 }
+                Ok(())
             },
+            &mut |number, why| complain_of_line(&mut broken, format_args!("{file}:{number}"), why),
         )?;
-        if broken > MAX_BROKEN_LINES_SHOWN {
-            let more = broken - MAX_BROKEN_LINES_SHOWN;
-            output::complain(format_args!("warning: {file}: {more} more lines were skipped"));
-        }
+        complain_of_more(broken, &file);
         if lines == 0 && broken > 0 {
             return Err(CommandError::Usage(format!(
                 "`{file}` is not a decision log: name the file of `decisionLog.path`"
@@ -153,27 +163,48 @@ impl Suggest {
         Ok(())
     }
 
+    fn gather_usage(&self, gathered: &mut LogEvidence) -> Result<(), CommandError> {
+        if self.usage.is_empty() {
+            return Ok(());
+        }
+        let mut evidence = UsageEvidence {
+            command: self,
+            gathered,
+            broken: 0,
+        };
+        let files = read_usage(&self.usage, &mut evidence)?;
+        let broken = evidence.broken;
+        complain_of_more(broken, &policy_files::shown(&self.usage));
+        gathered.seen.files += files;
+        gathered.seen.broken += broken;
+        Ok(())
+    }
+
+    fn is_chosen(&self, cluster: &str) -> bool {
+        self.cluster.as_ref().is_none_or(|chosen| chosen == cluster)
+    }
+
+    /// Takes what was decided so often, from the first time to the last.
     fn take(
         &self,
         line: &LoggedDecision<'_>,
+        count: u64,
+        times: [&str; 2],
         place: LogLine,
         gathered: &mut LogEvidence,
     ) -> Result<(), CommandError> {
         let cluster = line.cluster.to_string();
-        if self.cluster.as_ref().is_some_and(|chosen| *chosen != cluster) {
-            return Ok(());
-        }
         let seen = &mut gathered.seen;
-        seen.lines += 1;
-        seen.time(&line.time);
-        gathered.causes.entry(cluster.clone()).or_default().add(line);
+        let times = times.map(|time| seen.time(time));
+        let causes = gathered.causes.entry(cluster.clone()).or_default();
+        causes.add(line, DecidedTimes::new(count, times));
         let usage = gathered.usage.entry(cluster).or_default();
         if line.endpoint != "authorize" || line.decision != "allow" {
             return Ok(());
         }
-        seen.allowed += 1;
+        seen.allowed += count;
         if let Err(reason) = usage.add(line, self.all, self.widening) {
-            gathered.left_out.entry(reason).or_insert((0, place)).0 += 1;
+            gathered.left_out.entry(reason).or_insert((0, place)).0 += count;
         }
         if usage.is_full() {
             return Err(CommandError::Usage(format!(
@@ -192,7 +223,7 @@ impl Suggest {
         CommandError::Usage(format!(
             "there is no decision{} in `{}`",
             of.unwrap_or_default(),
-            policy_files::shown(&self.logs)
+            policy_files::shown(&[self.logs.as_slice(), &self.usage].concat())
         ))
     }
 
@@ -243,6 +274,60 @@ impl Suggest {
             suggested.sensitive.extend(apart);
         }
         suggested
+    }
+}
+
+// === impl UsageEvidence ===
+
+impl UsageReader for UsageEvidence<'_> {
+    type Error = CommandError;
+
+    fn row(&mut self, row: UsageRow<'_>, place: RowPlace<'_>) -> Result<(), CommandError> {
+        if !self.command.is_chosen(&row.cluster) {
+            return Ok(());
+        }
+        *self.gathered.seen.decisions.get_or_insert(0) += row.count;
+        let place = LogLine {
+            file: place.file.display().to_string(),
+            line: place.line,
+        };
+        let (count, first, is_other) = (row.count, row.first.clone(), row.other);
+        let logged = row.into_logged();
+        if is_other && logged.decision == "allow" {
+            let left_out = self.gathered.left_out.entry(LeftOut::Other);
+            left_out.or_insert((0, place)).0 += count;
+            return Ok(());
+        }
+        let times = [&first, &logged.time].map(AsRef::as_ref);
+        self.command.take(&logged, count, times, place, self.gathered)
+    }
+
+    fn broken(&mut self, place: RowPlace<'_>, why: &str) {
+        let at = format_args!("{}:{}", place.file.display(), place.line);
+        complain_of_line(&mut self.broken, at, why);
+    }
+}
+
+impl From<UsageError> for CommandError {
+    fn from(error: UsageError) -> Self {
+        match error {
+            UsageError::Unreadable { path, source } => Self::file("read", &path, source),
+            error => Self::Usage(error.to_string()),
+        }
+    }
+}
+
+fn complain_of_line(broken: &mut usize, place: std::fmt::Arguments<'_>, why: &str) {
+    *broken += 1;
+    if *broken <= MAX_BROKEN_LINES_SHOWN {
+        output::complain(format_args!("warning: {place}: skipped: {why}"));
+    }
+}
+
+fn complain_of_more(broken: usize, file: &str) {
+    if broken > MAX_BROKEN_LINES_SHOWN {
+        let more = broken - MAX_BROKEN_LINES_SHOWN;
+        output::complain(format_args!("warning: {file}: {more} more lines were skipped"));
     }
 }
 

@@ -1,4 +1,4 @@
-//! `recording`: whole reviews, kept for `portcullis replay`.
+//! `recording`: whole reviews, kept for `portcullis replay`; `usage`: how often what was asked.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,14 +10,21 @@ use portcullis_policy::field::FaultKind;
 /// Where whole reviews are written, how long they are kept, and what is removed from them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordingSettings {
+    /// The files.
+    pub files: FolderBounds,
+    /// What is removed besides what always is.
+    pub redact: Vec<Redact>,
+}
+
+/// A folder of files that are written one after the other, and how much of them is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FolderBounds {
     /// The folder, as an absolute path.
     pub folder: PathBuf,
     /// How many bytes all files of the folder may take.
     pub max_bytes: u64,
-    /// How old a review may become there.
+    /// How old what is in them may become.
     pub max_age: Duration,
-    /// What is removed besides what always is.
-    pub redact: Vec<Redact>,
 }
 
 /// What is removed from the objects of a resource: `resource[.group][/subresource][:.path]`.
@@ -42,38 +49,72 @@ pub enum PathStep {
     Each,
 }
 
-/// The least that `maxBytes` may be: some hundred reviews.
-const LEAST_BYTES: u64 = 1 << 20;
+/// What the bounds of a folder are where nothing is said, and what they may be.
+struct BoundLimits {
+    default_age: Duration,
+    least_age: Duration,
+    least_bytes: u64,
+}
 
-/// The least that `maxAge` may be.
-const LEAST_AGE: Duration = Duration::from_secs(60);
+/// Some hundred reviews.
+const RECORDING_LIMITS: BoundLimits = BoundLimits {
+    default_age: Duration::from_secs(24 * 3600),
+    least_age: Duration::from_secs(60),
+    least_bytes: 1 << 20,
+};
+
+/// An hour may take an eighth, and a user a part of that.
+const USAGE_LIMITS: BoundLimits = BoundLimits {
+    default_age: Duration::from_secs(90 * 24 * 3600),
+    least_age: Duration::from_secs(3600),
+    least_bytes: 64 << 20,
+};
 
 const FORM: &str = "must be `resource[.group][:.path]`, such as `configmaps:.data` or \
                     `widgets.example.com:.spec.items[*].token`";
 
 pub(crate) fn recording(root: &Section<'_>, manifests: &[ManifestPath]) -> Option<RecordingSettings> {
     let section = root.optional("recording", &["folder", "maxBytes", "maxAge", "redact"])?;
+    Some(RecordingSettings {
+        files: folder_bounds(&section, manifests, &RECORDING_LIMITS)?,
+        redact: redactions(&section),
+    })
+}
+
+/// `usage`: where hourly counts of decisions are written, and how long they are kept.
+pub(crate) fn usage(root: &Section<'_>, manifests: &[ManifestPath]) -> Option<FolderBounds> {
+    let section = root.optional("usage", &["folder", "maxBytes", "maxAge"])?;
+    folder_bounds(&section, manifests, &USAGE_LIMITS)
+}
+
+fn folder_bounds(
+    section: &Section<'_>,
+    manifests: &[ManifestPath],
+    limits: &BoundLimits,
+) -> Option<FolderBounds> {
     let folder = section.required_path("folder", "a folder for the files")?;
     for manifest in manifests {
         if folder.starts_with(&manifest.path) || manifest.path.starts_with(&folder) {
             let message = format!(
-                "recordings do not go where manifests are read from, `{}`: use another folder",
+                "these files do not go where manifests are read from, `{}`: use another folder",
                 manifest.path.display()
             );
             section.fault("folder", FaultKind::Invalid, message);
             break;
         }
     }
-    let max_age = section
-        .duration("maxAge")
-        .unwrap_or(Duration::from_secs(24 * 3600));
-    if max_age < LEAST_AGE {
-        section.fault("maxAge", FaultKind::Invalid, "must be at least `1m`");
+    let max_age = section.age("maxAge").unwrap_or(limits.default_age);
+    if max_age < limits.least_age {
+        let minutes = limits.least_age.as_secs() / 60;
+        let message = match minutes % 60 {
+            0 => format!("must be at least `{}h`", minutes / 60),
+            _ => format!("must be at least `{minutes}m`"),
+        };
+        section.fault("maxAge", FaultKind::Invalid, message);
     }
-    Some(RecordingSettings {
-        max_bytes: section.bytes("maxBytes", LEAST_BYTES).unwrap_or(1 << 30),
+    Some(FolderBounds {
+        max_bytes: section.bytes("maxBytes", limits.least_bytes).unwrap_or(1 << 30),
         max_age,
-        redact: redactions(&section),
         folder,
     })
 }

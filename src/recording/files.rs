@@ -1,8 +1,8 @@
 //! The files of a recording: bounded by bytes and age together, the oldest removed first.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, iter};
@@ -11,7 +11,8 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
-use crate::config;
+use crate::config::FolderBounds;
+use crate::telemetry::BoundedFolder;
 use portcullis_cel::json::write_string;
 
 /// The version of the format of what is written, and the newest that is read.
@@ -35,15 +36,8 @@ const TIMESTAMP_FORMAT: &[BorrowedFormatItem<'_>] =
 /// The files.
 #[derive(Debug)]
 pub(crate) struct RecordingFiles {
-    folder: PathBuf,
-    /// How many bytes all of them may take.
-    max_bytes: u64,
-    /// How old what is in them may become.
-    max_age: Duration,
+    folder: BoundedFolder,
     open: Option<OpenFile>,
-    /// What all files take, and when that was last read.
-    total: u64,
-    looked: SystemTime,
 }
 
 /// The file that is written.
@@ -56,14 +50,6 @@ struct OpenFile {
     begun: SystemTime,
 }
 
-/// One that was written, by this process or one before.
-#[derive(Debug)]
-struct WrittenFile {
-    path: PathBuf,
-    length: u64,
-    begun: SystemTime,
-}
-
 // === impl RecordingFiles ===
 
 impl RecordingFiles {
@@ -72,21 +58,11 @@ impl RecordingFiles {
     /// # Errors
     ///
     /// The folder cannot be made or read.
-    pub(crate) fn open(settings: &config::RecordingSettings, now: SystemTime) -> io::Result<Self> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&settings.folder)?;
-        let mut files = Self {
-            folder: settings.folder.clone(),
-            max_bytes: settings.max_bytes,
-            max_age: settings.max_age,
+    pub(crate) fn open(bounds: &FolderBounds, now: SystemTime) -> io::Result<Self> {
+        Ok(Self {
+            folder: BoundedFolder::open(bounds, begun, now)?,
             open: None,
-            total: 0,
-            looked: now,
-        };
-        files.bound(0, now)?;
-        Ok(files)
+        })
     }
 
     /// Appends lines, so long that they fit into one file together. None or all of them are
@@ -106,16 +82,17 @@ impl RecordingFiles {
         } else {
             0
         };
-        if self.open.is_none() || self.total + length > self.max_bytes {
-            self.bound(header + length, now)?;
+        if self.open.is_none() || !self.folder.has_room(length) {
+            let open = self.open.as_ref().map(|open| open.path.as_path());
+            self.folder.bound(header + length, open, now)?;
         }
         let mut open = match self.open.take() {
             Some(open) => open,
-            None => OpenFile::create(&self.folder, now)?,
+            None => OpenFile::create(self.folder.path(), now)?,
         };
         let written = open.append(lines);
         if written.is_ok() {
-            self.total += header + length;
+            self.folder.add(header + length);
         }
         if open.length > 0 {
             self.open = Some(open);
@@ -129,15 +106,13 @@ impl RecordingFiles {
         if self.open.as_ref().is_some_and(|open| self.is_full(open, 0, now)) {
             self.open = None;
         }
-        let pause = self.max_age / MIN_FILES / 2;
-        let since = now.duration_since(self.looked).unwrap_or(pause);
+        let pause = self.folder.pause(MIN_FILES);
+        let since = now.duration_since(self.folder.read_at()).unwrap_or(pause);
         if since < pause {
             return pause - since;
         }
-        // What cannot be removed now is tried again.
-        if let Err(error) = self.bound(0, now) {
-            tracing::warn!(%error, folder = %self.folder.display(), "old recordings cannot be removed");
-        }
+        let open = self.open.as_ref().map(|open| open.path.as_path());
+        self.folder.tidy(open, now);
         pause
     }
 
@@ -147,54 +122,12 @@ impl RecordingFiles {
     }
 
     fn most_of_file(&self) -> u64 {
-        (self.max_bytes / u64::from(MIN_FILES)).min(MAX_FILE_BYTES)
+        (self.folder.bounds().max_bytes / u64::from(MIN_FILES)).min(MAX_FILE_BYTES)
     }
 
     fn is_full(&self, open: &OpenFile, more: u64, now: SystemTime) -> bool {
         let since = now.duration_since(open.begun).unwrap_or_default();
-        open.length + more > self.most_of_file() || since >= self.max_age / MIN_FILES
-    }
-
-    /// Removes files, the oldest first, until `more` bytes fit and nothing is too old.
-    fn bound(&mut self, more: u64, now: SystemTime) -> io::Result<()> {
-        self.looked = now;
-        let mut written = self.written()?;
-        written.sort_by(|one, other| one.path.cmp(&other.path));
-        let mut total: u64 = written.iter().map(|file| file.length).sum();
-        for file in written {
-            let age = now.duration_since(file.begun).unwrap_or_default();
-            if total + more <= self.max_bytes && age < self.max_age {
-                continue;
-            }
-            if self.open.as_ref().is_some_and(|open| open.path == file.path) {
-                continue;
-            }
-            match fs::remove_file(&file.path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => total -= file.length,
-            }
-        }
-        self.total = total;
-        Ok(())
-    }
-
-    fn written(&self) -> io::Result<Vec<WrittenFile>> {
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&self.folder)? {
-            let entry = entry?;
-            let Some(begun) = entry.file_name().to_str().and_then(begun) else {
-                continue;
-            };
-            // One that another process removes meanwhile takes no place.
-            if let Ok(found) = entry.metadata() {
-                files.push(WrittenFile {
-                    path: entry.path(),
-                    length: found.len(),
-                    begun,
-                });
-            }
-        }
-        Ok(files)
+        open.length + more > self.most_of_file() || since >= self.folder.bounds().max_age / MIN_FILES
     }
 }
 

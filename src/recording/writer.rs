@@ -40,7 +40,7 @@ impl RecordingWriter {
     /// The folder cannot be made or read.
     pub(crate) fn open(settings: &config::RecordingSettings, now: SystemTime) -> io::Result<Self> {
         Ok(Self {
-            files: RecordingFiles::open(settings, now)?,
+            files: RecordingFiles::open(&settings.files, now)?,
             redact: settings.redact.clone(),
             lines: String::new(),
             count: 0,

@@ -16,7 +16,7 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 /// What is wrong with a path, and the words for it.
 type Unwritable = (FaultKind, String);
 
-/// A decision log that cannot be opened and a folder that cannot be recorded to are errors, since
+/// A decision log that cannot be opened and a folder that cannot be written to are errors, since
 /// `serve` would not start. Without the last good set or a cluster's cache file it does start, so
 /// those are warnings.
 pub(crate) fn unwritable_faults(config: &Config) -> Faults {
@@ -29,11 +29,18 @@ pub(crate) fn unwritable_faults(config: &Config) -> Faults {
         let place = place.at(root.field("decisionLog").field("path"));
         faults.push(Fault::error(place, kind, message));
     }
-    if let Some(recording) = &config.recording
-        && let Some((kind, message)) = unusable_recording(&recording.folder, &config.manifests)
-    {
-        let place = place.at(root.field("recording").field("folder"));
-        faults.push(Fault::error(place, kind, message));
+    let recording = config.recording.as_ref().map(|recording| &recording.files);
+    let folders = [
+        ("recording", recording, "whole reviews are"),
+        ("usage", config.usage.as_ref(), "what users ask is"),
+    ];
+    for (field, bounds, what) in folders {
+        if let Some(bounds) = bounds
+            && let Some((kind, message)) = unusable_folder(&bounds.folder, &config.manifests, what)
+        {
+            let place = place.at(root.field(field).field("folder"));
+            faults.push(Fault::error(place, kind, message));
+        }
     }
     let cache_files = config.clusters.iter().filter_map(|cluster| {
         let place = cluster.place.at(cluster.place.path.field("cacheFile"));
@@ -73,7 +80,7 @@ fn unusable_log(path: &Path) -> Option<Unwritable> {
 
 /// A folder is made, for its owner alone, where it is missing. One that is there must be so
 /// already, and lead nowhere that manifests are read from.
-fn unusable_recording(folder: &Path, manifests: &[ManifestPath]) -> Option<Unwritable> {
+fn unusable_folder(folder: &Path, manifests: &[ManifestPath], what: &str) -> Option<Unwritable> {
     let nearest = folder.ancestors().find(|folder| folder.exists());
     let real = nearest.and_then(|folder| folder.canonicalize().ok());
     let is_read = |manifest: &&ManifestPath| {
@@ -83,7 +90,7 @@ fn unusable_recording(folder: &Path, manifests: &[ManifestPath]) -> Option<Unwri
     };
     if let Some(manifest) = manifests.iter().find(is_read) {
         let message = format!(
-            "recordings do not go where manifests are read from, `{}`: use another folder",
+            "these files do not go where manifests are read from, `{}`: use another folder",
             manifest.path.display()
         );
         return Some((FaultKind::Invalid, message));
@@ -95,7 +102,7 @@ fn unusable_recording(folder: &Path, manifests: &[ManifestPath]) -> Option<Unwri
         }
         Ok(found) if found.permissions().mode() & 0o077 != 0 => {
             let message = format!(
-                "others may use `{0}`, where whole reviews are kept: `chmod 700 {0}`, or name a folder within \
+                "others may use `{0}`, where {what} kept: `chmod 700 {0}`, or name a folder within \
                  it, which is then created",
                 folder.display()
             );

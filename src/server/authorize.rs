@@ -297,9 +297,9 @@ impl AuthorizationResult<'_> {
         received
             .trace
             .decided(self.authorization.decision, self.authorization.cause.as_ref());
-        if let Some(recorder) = &shared.recorder {
+        if shared.recorder.is_on() {
             let policies = received.snapshot.policies.for_cluster(&received.caller.cluster);
-            self.record(recorder, received, policies);
+            self.record(&shared.recorder, received, policies);
         }
         let opinions = std::mem::take(&mut self.opinions);
         shared.recordings.record(|| self.recorded(received, opinions));
@@ -345,8 +345,10 @@ impl AuthorizationResult<'_> {
             })
             .collect();
         let unmatched = match authorization.decision {
-            Decision::NoOpinion => Some(policies.unmatched(self.attributes, received.time.into())),
-            Decision::Allow | Decision::Deny => None,
+            Decision::NoOpinion if recorder.writes_lines() => {
+                Some(policies.unmatched(self.attributes, received.time.into()))
+            }
+            _ => None,
         };
         let reason = match &unmatched {
             Some(unmatched) => Cow::Owned(self.why_not(unmatched)),

@@ -23,6 +23,7 @@ use crate::reload::{ReloadState, Snapshot};
 use crate::telemetry::decision_log::Record;
 use crate::telemetry::metrics::{Endpoint, IntGauge};
 use crate::telemetry::{DecisionLog, Metrics, Traces};
+use crate::usage::UsageCounts;
 use portcullis_cel::MAX_EVALUATION_BYTES;
 use portcullis_policy::authorization::condition::RequestActivation;
 
@@ -42,8 +43,8 @@ pub(crate) struct GatewayState {
     /// When it was made.
     pub(crate) start: Instant,
     pub(crate) metrics: Arc<Metrics>,
-    /// Where decisions are written, if anywhere.
-    pub(crate) recorder: Option<DecisionRecorder>,
+    /// Where decisions are written and counted, if anywhere.
+    pub(crate) recorder: DecisionRecorder,
     pub(crate) recordings: Arc<Recordings>,
     /// Begins the traces of requests.
     pub(crate) traces: Traces,
@@ -88,9 +89,14 @@ impl GatewayState {
                 tracing::error!(%error, "cannot record: no reviews are recorded until the next reload");
             }
         });
+        let usage = follow_for_usage(&state, &metrics)?;
         let console = follow_for_console(&state);
         let threads = available_parallelism().map_or(1, usize::from);
-        let recorder = DecisionRecorder::new(decision_log, console.clone());
+        let recorder = DecisionRecorder {
+            log: decision_log,
+            console: console.clone(),
+            usage,
+        };
         Ok(Self {
             console,
             authorizing: metrics.in_flight(Endpoint::Authorize),
@@ -139,18 +145,41 @@ fn follow_for_console(state: &ReloadState) -> Option<Arc<ConsoleState>> {
     Some(console)
 }
 
+/// What counts the decisions by `state`, as its configuration says.
+fn follow_for_usage(state: &ReloadState, metrics: &Metrics) -> io::Result<Arc<UsageCounts>> {
+    let usage = Arc::new(UsageCounts::new(metrics.usage_dropped(), metrics.usage_other()));
+    let follow = |usage: &UsageCounts, snapshot: &Snapshot| {
+        let clusters = snapshot.authenticator.clusters().len();
+        usage.follow(snapshot.config.usage.as_ref(), clusters)
+    };
+    follow(&usage, &state.current())?;
+    let following = Arc::clone(&usage);
+    state.observe(move |snapshot| {
+        if let Err(error) = follow(&following, snapshot) {
+            tracing::error!(%error, "cannot count decisions: no usage is kept until the next reload");
+        }
+    });
+    Ok(usage)
+}
+
 /// Takes decisions. The line of each is made once, for all who want it.
 pub(crate) struct DecisionRecorder {
     log: Option<DecisionLog>,
     console: Option<Arc<ConsoleState>>,
+    usage: Arc<UsageCounts>,
 }
 
 // === impl DecisionRecorder ===
 
 impl DecisionRecorder {
-    /// For a log, a console, or both; `None` without either.
-    pub(crate) fn new(log: Option<DecisionLog>, console: Option<Arc<ConsoleState>>) -> Option<Self> {
-        (log.is_some() || console.is_some()).then_some(Self { log, console })
+    /// Whether anybody wants decisions.
+    pub(crate) fn is_on(&self) -> bool {
+        self.writes_lines() || self.usage.is_on()
+    }
+
+    /// Whether a line is made of each decision, with the reason.
+    pub(crate) const fn writes_lines(&self) -> bool {
+        self.log.is_some() || self.console.is_some()
     }
 
     /// Whether anybody wants to know which rules came nearest.
@@ -158,9 +187,13 @@ impl DecisionRecorder {
         self.console.is_some() || logs_near_misses(snapshot)
     }
 
-    /// Writes a decision, by `snapshot`. The rules that came nearest are always for the console,
+    /// Writes and counts a decision, by `snapshot`. The rules that came nearest are always for the console,
     /// and for the log where its configuration says so.
     pub(crate) fn record(&self, record: &Record<'_>, snapshot: &Snapshot) {
+        self.usage.count(record);
+        if !self.writes_lines() {
+            return;
+        }
         record.with_line(|line| {
             if let Some(log) = &self.log {
                 log.write(line, logs_near_misses(snapshot));
@@ -172,8 +205,13 @@ impl DecisionRecorder {
     }
 
     /// Waits until every line so far is written to the log, `limit` at most. Whether it is.
-    pub(crate) fn flush(&self, limit: Duration) -> bool {
+    pub(crate) fn flush_log(&self, limit: Duration) -> bool {
         self.log.as_ref().is_none_or(|log| log.flush(limit))
+    }
+
+    /// Waits until every decision so far is in a file of usage, `limit` at most. Whether it is.
+    pub(crate) fn flush_usage(&self, limit: Duration) -> bool {
+        self.usage.flush(limit)
     }
 }
 

@@ -4,6 +4,7 @@
 //! dropped and counted. Lines are bounded too: long values are cut, and the line then has
 //! `"truncated": true`.
 
+mod question;
 mod record;
 
 use std::io;
@@ -16,6 +17,7 @@ use crate::config::files;
 
 use super::write_queue::{LineQueue, LineQueueSettings, LogSink, WriteFailure};
 
+pub(crate) use question::{CountedQuestion, QuestionParts};
 pub use record::{DecisionLine, LoggedQuestion, Record, ShadowDecision, TextRedaction};
 
 /// Bytes that may wait for the writer: some ten thousand usual lines.

@@ -383,6 +383,18 @@ impl Metrics {
         self.families.recording_dropped.clone()
     }
 
+    /// The count of decisions that are in no file of usage.
+    #[must_use]
+    pub fn usage_dropped(&self) -> IntCounter {
+        self.families.usage_dropped.clone()
+    }
+
+    /// The count of decisions that have no row of their own in usage.
+    #[must_use]
+    pub fn usage_other(&self) -> IntCounter {
+        self.families.usage_other.clone()
+    }
+
     /// The count of spans that nobody will see.
     #[must_use]
     pub fn trace_spans_dropped(&self) -> IntCounter {

@@ -6,13 +6,16 @@
 //! ```
 //!
 //! A worker that has something to write adds it to memory, and never waits for a disk or for the
-//! reader of a pipe. [`LineQueue`] is such a queue of lines of text.
+//! reader of a pipe. [`LineQueue`] is such a queue of lines of text, [`SwitchedQueue`] one that a
+//! reload starts and ends.
 
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwapOption;
 use prometheus::IntCounter;
 
 /// Writes what has gathered. Runs on a thread of its own.
@@ -22,6 +25,9 @@ pub(crate) trait BatchWriter<B>: Send + 'static {
 
     /// Opens the file or pipe again, once this was asked for.
     fn reopen(&mut self) {}
+
+    /// Writes what it has kept back: somebody waits for everything to be written.
+    fn flush(&mut self) {}
 
     /// There is nothing to write at the moment. After how long to be told so again, if ever.
     fn rest(&mut self) -> Option<Duration> {
@@ -70,6 +76,7 @@ struct State<B> {
     /// The writer holds a batch.
     writing: bool,
     reopen: bool,
+    flush: bool,
     closed: bool,
 }
 
@@ -112,7 +119,9 @@ impl<B: Default + Send + 'static> WriteQueue<B> {
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let mut state = self.queue.state();
-        while state.writing || state.items > 0 {
+        state.flush = true;
+        self.queue.wake.notify_one();
+        while state.writing || state.flush {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
@@ -178,6 +187,7 @@ struct Batch<B> {
     pending: B,
     items: u64,
     reopen: bool,
+    flush: bool,
 }
 
 /// Writes until the queue is closed and everything is written.
@@ -187,8 +197,13 @@ fn run_writer<B: Default>(queue: &Queue<B>, mut writer: impl BatchWriter<B>) {
         if batch.reopen {
             writer.reopen();
         }
-        let lost = writer.write(&mut batch.pending, batch.items);
-        queue.dropped.inc_by(lost);
+        if batch.items > 0 {
+            let lost = writer.write(&mut batch.pending, batch.items);
+            queue.dropped.inc_by(lost);
+        }
+        if batch.flush {
+            writer.flush();
+        }
         spare = batch.pending;
         done(queue);
     }
@@ -198,7 +213,7 @@ fn run_writer<B: Default>(queue: &Queue<B>, mut writer: impl BatchWriter<B>) {
 fn next<B>(queue: &Queue<B>, writer: &mut impl BatchWriter<B>, spare: B) -> Option<Batch<B>> {
     let mut limit = writer.rest();
     let mut state = queue.state();
-    while state.items == 0 {
+    while state.items == 0 && !state.flush {
         if state.closed {
             return None;
         }
@@ -211,7 +226,7 @@ fn next<B>(queue: &Queue<B>, writer: &mut impl BatchWriter<B>, spare: B) -> Opti
             .wait_timeout(state, rest)
             .unwrap_or_else(PoisonError::into_inner);
         state = woken;
-        if waited.timed_out() && state.items == 0 && !state.closed {
+        if waited.timed_out() && state.items == 0 && !state.flush && !state.closed {
             drop(state);
             limit = writer.rest();
             state = queue.state();
@@ -230,12 +245,75 @@ fn next<B>(queue: &Queue<B>, writer: &mut impl BatchWriter<B>, spare: B) -> Opti
         pending: std::mem::replace(&mut state.pending, spare),
         items: std::mem::take(&mut state.items),
         reopen: std::mem::take(&mut state.reopen),
+        flush: std::mem::take(&mut state.flush),
     })
 }
 
 fn done<B>(queue: &Queue<B>) {
     queue.state().writing = false;
     queue.written.notify_all();
+}
+
+/// A queue that exists while the configuration asks for it, by the settings `S`.
+#[derive(Debug)]
+pub(crate) struct SwitchedQueue<S, B> {
+    /// Whether there is one: all that an answer costs where nothing is written.
+    is_on: AtomicBool,
+    active: ArcSwapOption<(S, WriteQueue<B>)>,
+}
+
+// === impl SwitchedQueue ===
+
+impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
+    /// There is none yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            is_on: AtomicBool::new(false),
+            active: ArcSwapOption::empty(),
+        }
+    }
+
+    /// Has one that `start` makes by `settings` from now on, or none. What waits is still written.
+    ///
+    /// # Errors
+    ///
+    /// Those of `start`. There is none then.
+    pub(crate) fn follow(
+        &self,
+        settings: Option<&S>,
+        start: impl FnOnce(&S) -> io::Result<WriteQueue<B>>,
+    ) -> io::Result<()> {
+        if self.active.load().as_ref().map(|active| &active.0) == settings {
+            return Ok(());
+        }
+        self.is_on.store(false, Ordering::Relaxed);
+        self.active.store(None);
+        if let Some(settings) = settings {
+            self.active
+                .store(Some(Arc::new((settings.clone(), start(settings)?))));
+            self.is_on.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Has `push` add an item, where there is a queue.
+    pub(crate) fn push(&self, push: impl FnOnce(&WriteQueue<B>)) {
+        if self.is_on()
+            && let Some(active) = self.active.load().as_ref()
+        {
+            push(&active.1);
+        }
+    }
+
+    /// Waits until every item so far is written, `limit` at most. Whether it is.
+    pub(crate) fn flush(&self, limit: Duration) -> bool {
+        let active = self.active.load();
+        active.as_ref().is_none_or(|active| active.1.flush(limit))
+    }
 }
 
 /// Where lines go.

@@ -268,19 +268,19 @@ fn check_says_what_serve_would_refuse_to_record_to() {
     for (recording, fault) in [
         (
             "{folder: policies}",
-            "new.yaml:5: recording.folder: Invalid value: recordings do not go where manifests are read from",
+            "new.yaml:5: recording.folder: Invalid value: these files do not go where manifests are read from",
         ),
         (
             "{folder: policies/below}",
-            "new.yaml:5: recording.folder: Invalid value: recordings do not go where",
+            "new.yaml:5: recording.folder: Invalid value: these files do not go where",
         ),
         (
             "{folder: .}",
-            "new.yaml:5: recording.folder: Invalid value: recordings do not go where",
+            "new.yaml:5: recording.folder: Invalid value: these files do not go where",
         ),
         (
             "{folder: link/below}",
-            "recording.folder: Invalid value: recordings do not go where",
+            "recording.folder: Invalid value: these files do not go where",
         ),
         (
             "{folder: open}",

@@ -191,6 +191,7 @@ fn what_decided_nothing_is_listed() {
             "objects": ["ClusterRoleBinding/controllers", "ClusterRoleBinding/readers", "AuthorizationPolicy/no-exec"],
             "rules": [{"object": "RoleBinding/shop/developers", "role": "Role/shop/developer", "rule": 1}],
             "unseen": [],
+            "coverage": {"objects": 5, "usedObjects": 2, "rules": 6, "usedRules": 2},
         })
     );
 }
@@ -299,4 +300,97 @@ fn a_hostile_user_leaves_what_is_suggested_readable() {
     let mut subjects: Vec<Value> = subjects.collect();
     subjects.sort_by_key(ToString::to_string);
     assert_eq!(subjects, [json!("jane"), json!(user)], "{}", run.stdout);
+}
+
+/// A file of usage with each line of [`log`] as a row, counted so often.
+fn usage(count: u64) -> String {
+    let counts =
+        format!(",\"count\":{count},\"first\":\"2026-11-21T08:00:00Z\",\"last\":\"2026-11-21T08:05:00Z\"}}");
+    let mut file = "{\"portcullisUsage\":1}\n".to_owned();
+    for line in log().lines() {
+        let mut row: Value = serde_json::from_str(line).unwrap();
+        for field in ["time", "revision", "uid", "groups", "reason", "durationSeconds"] {
+            row.as_object_mut().unwrap().remove(field);
+        }
+        let row = row.to_string();
+        file += &format!("{}{counts}\n", row.strip_suffix('}').unwrap());
+    }
+    file
+}
+
+#[test]
+fn counts_suggest_what_the_log_suggests() {
+    let portcullis = Portcullis::new();
+    portcullis.write("decisions.log", &log());
+    portcullis.write("policies/shop.yaml", POLICIES);
+    // Two replicas, one of which began again.
+    portcullis.write("usage/usage-20261121T08Z-a.jsonl", &usage(40));
+    portcullis.write("usage/usage-20261121T08Z-b.jsonl", &usage(2));
+    portcullis.write("usage/usage-20261121T08Z-b.jsonl.new", "cut off");
+    portcullis.write("other/usage-20261121T08Z-a.jsonl", &usage(100));
+    let of_log = json_of(&portcullis.run("suggest decisions.log --manifests policies -o json"));
+    let of_usage = json_of(&portcullis.run("suggest --usage usage other --manifests policies -o json"));
+    for part in ["objects", "sensitive", "unused"] {
+        assert_eq!(of_log[part], of_usage[part], "{part}");
+    }
+    assert_eq!(
+        of_usage["seen"],
+        json!({"files": 3, "lines": 0, "decisions": 6 * 142, "broken": 0, "allowed": 5 * 142,
+            "from": "2026-11-21T08:00:00Z", "to": "2026-11-21T08:05:00Z"})
+    );
+    assert_eq!(of_usage["leftOut"][0]["lines"], 142);
+    assert_eq!(
+        of_usage["used"][3],
+        json!({"object": "ClusterRoleBinding/prometheus", "rule": 0, "count": 142,
+            "first": "2026-11-21T08:00:00Z", "last": "2026-11-21T08:05:00Z"})
+    );
+    let both = json_of(&portcullis.run("suggest decisions.log --usage other -o json"));
+    assert_eq!(
+        (&both["seen"]["lines"], &both["seen"]["decisions"]),
+        (&json!(6), &json!(600))
+    );
+    assert_eq!(both["objects"], of_log["objects"]);
+}
+
+#[test]
+fn what_usage_counts_without_the_question_is_left_out_and_said() {
+    let portcullis = Portcullis::new();
+    let other = |decision| {
+        format!(
+            "{{\"cluster\":\"default\",\"user\":\"crawler\",\"other\":true,\"endpoint\":\"authorize\",\
+             \"attributes\":{{\"verb\":\"get\"}},\"decision\":\"{decision}\",\"count\":9000,\
+             \"first\":\"2026-11-21T08:00:00Z\",\"last\":\"2026-11-21T08:05:00Z\"}}\n"
+        )
+    };
+    let file = usage(1) + &other("allow") + &other("noOpinion");
+    portcullis.write("usage/usage-20261121T08Z-a.jsonl", &file);
+    let run = portcullis.run("suggest --usage usage");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(
+        run.stdout
+            .contains("# Left out (9000, the first at usage/usage-20261121T08Z-a.jsonl:8): counted without"),
+        "{run:?}"
+    );
+    assert!(!run.stdout.contains("crawler"), "{run:?}");
+    assert!(
+        run.stdout
+            .starts_with("# Suggested from 18006 decisions that usage counts, 5 of which"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn what_is_no_folder_of_usage_is_refused() {
+    let portcullis = Portcullis::new();
+    portcullis.write("empty/notes.txt", "");
+    portcullis.write("log/usage-20261121T08Z-a.jsonl", &log());
+    for (folder, told) in [
+        ("empty", "there is no file of usage in `empty`"),
+        ("log", "the first line does not say `portcullisUsage`"),
+        ("nowhere", "there is no such file or folder"),
+    ] {
+        let run = portcullis.run(&format!("suggest --usage {folder}"));
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+        assert!(run.stderr.contains(told), "{run:?}");
+    }
 }

@@ -36,4 +36,5 @@ mod seeing;
 mod tenants;
 mod tls;
 mod tracing;
+mod usage;
 mod webhooks;

@@ -18,7 +18,7 @@ use circles::Files;
 use source::{Source, sources};
 
 /// The modules of the service: each uses only those before it.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "descriptors",
     "config",
     "certificates",
@@ -28,6 +28,7 @@ const ORDER: [&str; 16] = [
     "upstream",
     "authorizers",
     "recording",
+    "usage",
     "reload",
     "cluster",
     "console",

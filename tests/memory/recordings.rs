@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use portcullis::config::{Endpoint, RecordingSettings};
+use portcullis::config::{Endpoint, FolderBounds, RecordingSettings};
 use portcullis::recording::{RecordedBody, RecordedDecision, RecordedReview, Recordings};
 use portcullis::telemetry::metrics::IntCounter;
 use portcullis_policy::api::OwnedAdmissionReview;
@@ -46,9 +46,11 @@ fn redaction_takes_a_few_bytes_a_byte() {
     let dropped = IntCounter::new("dropped", "reviews").unwrap();
     let recordings = Recordings::new(dropped.clone());
     let settings = RecordingSettings {
-        folder: folder.path().join("recordings"),
-        max_bytes: 1 << 30,
-        max_age: Duration::from_secs(3600),
+        files: FolderBounds {
+            folder: folder.path().join("recordings"),
+            max_bytes: 1 << 30,
+            max_age: Duration::from_secs(3600),
+        },
         redact: Vec::new(),
     };
     recordings.follow(Some(&settings)).unwrap();

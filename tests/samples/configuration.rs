@@ -44,12 +44,14 @@ fn the_full_configuration_shows_the_defaults() {
     assert_eq!(limits.watched_bytes.take(), Some(512 << 20));
     assert_eq!(limits, smallest.limits);
     assert_eq!(full.reload.poll_interval, smallest.reload.poll_interval);
-    let recording = full.recording.unwrap();
-    assert_eq!(
-        (recording.max_bytes, recording.max_age),
-        (1 << 30, Duration::from_secs(86_400))
-    );
-    assert!(smallest.recording.is_none());
+    let (recording, usage) = (full.recording.unwrap().files, full.usage.unwrap());
+    for (files, days) in [(recording, 1), (usage, 90)] {
+        assert_eq!(
+            (files.max_bytes, files.max_age),
+            (1 << 30, Duration::from_secs(days * 86_400))
+        );
+    }
+    assert!(smallest.recording.is_none() && smallest.usage.is_none());
     assert!(smallest.reload.last_good.is_none() && full.reload.last_good.is_some());
 }
 
@@ -67,6 +69,7 @@ fn the_full_configuration_has_every_section() {
         "limits",
         "reload",
         "decisionLog",
+        "usage",
         "recording",
     ] {
         assert!(text.contains(&format!("\n{section}:")), "{section}");

@@ -1,8 +1,8 @@
 //! What `suggest` prints: manifests with remarks, or JSON.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::usage::LeftOut;
@@ -17,9 +17,11 @@ use portcullis_policy::{document, manifest};
 pub(crate) struct SuggestReport {
     pub(crate) roles: SuggestedRoles,
     pub(crate) seen: LogTotals,
-    pub(crate) left_out: BTreeMap<LeftOut, (usize, LogLine)>,
+    pub(crate) left_out: BTreeMap<LeftOut, (u64, LogLine)>,
     /// The matchConditions of the API server's own webhooks, where they are known.
     pub(crate) never_asked: Vec<String>,
+    /// What decided, how often and when.
+    pub(crate) used: Vec<UsedObject>,
     pub(crate) unused: Option<UnusedObjects>,
     /// Whether what is sensitive is suggested like the rest.
     pub(crate) with_sensitive: bool,
@@ -38,10 +40,13 @@ pub(crate) struct SuggestedRoles {
 pub(crate) struct LogTotals {
     pub(crate) files: usize,
     pub(crate) lines: usize,
+    /// Decisions that files of usage count, where there are such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decisions: Option<u64>,
     /// Lines that could not be read.
     pub(crate) broken: usize,
     /// Requests that were allowed, by whatever.
-    pub(crate) allowed: usize,
+    pub(crate) allowed: u64,
     /// The first and the last time.
     pub(crate) from: Option<String>,
     pub(crate) to: Option<String>,
@@ -86,11 +91,9 @@ const SENSITIVE: &str = "\
 // === impl LogTotals ===
 
 impl LogTotals {
-    /// Adds the time of a line.
-    pub(crate) fn time(&mut self, time: &str) {
-        let Some(parsed) = Time::parse(time) else {
-            return;
-        };
+    /// Adds the time of a line; what it is.
+    pub(crate) fn time(&mut self, time: &str) -> Option<Time> {
+        let parsed = Time::parse(time)?;
         let is_before = |other: &String| Time::parse(other).is_some_and(|other| parsed < other);
         let is_after = |other: &String| Time::parse(other).is_some_and(|other| parsed > other);
         if self.from.as_ref().is_none_or(is_before) {
@@ -98,6 +101,17 @@ impl LogTotals {
         }
         if self.to.as_ref().is_none_or(is_after) {
             self.to = Some(time.to_owned());
+        }
+        Some(parsed)
+    }
+
+    /// How much it was, in words.
+    fn in_words(&self) -> String {
+        let lines = format!("{} lines of decision logs", self.lines);
+        match self.decisions {
+            None => lines,
+            Some(decisions) if self.lines == 0 => format!("{decisions} decisions that usage counts"),
+            Some(decisions) => format!("{lines} and {decisions} decisions that usage counts"),
         }
     }
 
@@ -136,8 +150,9 @@ impl SuggestReport {
         let seen = &self.seen;
         let mut lines = Lines::from_iter([
             format!(
-                "# Suggested from {} lines of decision logs, {} of which allow a request,",
-                seen.lines, seen.allowed
+                "# Suggested from {}, {} of which allow a request,",
+                seen.in_words(),
+                seen.allowed
             ),
             format!("# {}.", seen.period()),
         ]);
@@ -172,6 +187,11 @@ impl SuggestReport {
         lines.line(
             "# Policies in Shadow count as if they decided. Of objects that allow the same, one decides.",
         );
+        let of = &unused.coverage;
+        lines.line(format_args!(
+            "# {} of {} bindings and policies decided something, and {} of their {} rules.",
+            of.used_objects, of.objects, of.used_rules, of.rules
+        ));
         for object in &unused.objects {
             lines.line(format_args!("#   {object}"));
         }
@@ -206,6 +226,7 @@ impl SuggestReport {
             "seen": self.seen,
             "leftOut": left_out,
             "neverAsked": self.never_asked,
+            "used": self.used,
             "unused": self.unused,
         })
     }
@@ -218,11 +239,40 @@ fn document(lines: &mut Lines, before: &str, object: &Value) {
 
 // What of the policies in force no line of the log was decided by.
 
-/// The objects that lines of the log name as what decided.
+/// The objects that lines of the log name as what decided: kind, namespace, name.
 #[derive(Debug, Default)]
-pub(crate) struct Causes {
-    objects: BTreeSet<(String, String, String)>,
-    rules: BTreeSet<(String, String, String, usize)>,
+pub(crate) struct Causes(BTreeMap<(String, String, String), CauseUse>);
+
+/// How often an object decided, and each of its rules.
+#[derive(Debug, Default)]
+struct CauseUse {
+    decided: DecidedTimes,
+    rules: BTreeMap<usize, DecidedTimes>,
+}
+
+/// How often something was decided, and when first and last.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(crate) struct DecidedTimes {
+    count: u64,
+    #[serde(serialize_with = "in_utc")]
+    first: Option<Time>,
+    #[serde(serialize_with = "in_utc")]
+    last: Option<Time>,
+}
+
+fn in_utc<S: Serializer>(time: &Option<Time>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.to_string()).serialize(serializer)
+}
+
+/// What decided something.
+#[derive(Debug, Serialize)]
+pub(crate) struct UsedObject {
+    object: String,
+    /// The index of the rule, from 0; of all rules and without one where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<usize>,
+    #[serde(flatten)]
+    decided: DecidedTimes,
 }
 
 /// What decided nothing, by object.
@@ -234,6 +284,18 @@ pub(crate) struct UnusedObjects {
     pub(crate) rules: Vec<UnusedRule>,
     /// Bindings of which the log cannot tell, and why.
     pub(crate) unseen: Vec<UnreviewedBinding>,
+    /// How many objects there are, and rules, and how many of them decided something.
+    pub(crate) coverage: UseCoverage,
+}
+
+/// How much of the policies decided something, without what is never asked about.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct UseCoverage {
+    objects: usize,
+    used_objects: usize,
+    rules: usize,
+    used_rules: usize,
 }
 
 /// A rule that decided nothing.
@@ -257,36 +319,61 @@ pub(crate) struct UnreviewedBinding {
 
 impl Causes {
     /// Adds what `line` names: what decided, what would have in Shadow, and exceptions.
-    pub(crate) fn add(&mut self, line: &LoggedDecision<'_>) {
+    pub(crate) fn add(&mut self, line: &LoggedDecision<'_>, times: DecidedTimes) {
         for cause in line.cause.iter().chain(&line.shadow) {
-            self.insert(&cause.kind, cause);
+            self.insert(&cause.kind, cause, times);
         }
         for exception in &line.exceptions {
-            self.insert("AdmissionException", exception);
+            self.insert("AdmissionException", exception, times);
         }
     }
 
-    fn insert(&mut self, kind: &str, cause: &LoggedObject<'_>) {
+    fn insert(&mut self, kind: &str, cause: &LoggedObject<'_>, times: DecidedTimes) {
         let object = (
             kind.to_owned(),
             cause.namespace.to_string(),
             cause.name.to_string(),
         );
+        let used = self.0.entry(object).or_default();
+        used.decided.add(times);
         if let Some(rule) = cause.rule {
-            let (kind, namespace, name) = object.clone();
-            self.rules.insert((kind, namespace, name, rule));
+            used.rules.entry(rule).or_default().add(times);
         }
-        self.objects.insert(object);
     }
 
-    fn has(&self, kind: &str, namespace: &str, name: &str) -> bool {
+    fn of(&self, kind: &str, namespace: &str, name: &str) -> Option<&CauseUse> {
         let object = (kind.to_owned(), namespace.to_owned(), name.to_owned());
-        self.objects.contains(&object)
+        self.0.get(&object)
     }
 
-    fn has_rule(&self, kind: &str, namespace: &str, name: &str, rule: usize) -> bool {
-        let rule = (kind.to_owned(), namespace.to_owned(), name.to_owned(), rule);
-        self.rules.contains(&rule)
+    /// Each object, and each of its rules.
+    pub(crate) fn used(&self) -> Vec<UsedObject> {
+        let mut all = Vec::new();
+        for ((kind, namespace, name), used) in &self.0 {
+            let rules = used.rules.iter().map(|(rule, decided)| (Some(*rule), *decided));
+            let entries = std::iter::once((None, used.decided)).chain(rules);
+            all.extend(entries.map(|(rule, decided)| UsedObject {
+                object: in_words(kind, namespace, name),
+                rule,
+                decided,
+            }));
+        }
+        all
+    }
+}
+
+// === impl DecidedTimes ===
+
+impl DecidedTimes {
+    /// So often, from the first of `times` to the last.
+    pub(crate) const fn new(count: u64, [first, last]: [Option<Time>; 2]) -> Self {
+        Self { count, first, last }
+    }
+
+    fn add(&mut self, more: Self) {
+        self.count += more.count;
+        self.first = [self.first, more.first].into_iter().flatten().min();
+        self.last = self.last.max(more.last);
     }
 }
 
@@ -352,14 +439,19 @@ impl UnusedObjects {
         rules: usize,
     ) {
         let object = in_words(kind, namespace, name);
-        if !causes.has(kind, namespace, name) {
+        self.coverage.objects += 1;
+        self.coverage.rules += rules;
+        let Some(used) = causes.of(kind, namespace, name) else {
             self.objects.push(object);
             return;
-        }
+        };
         // A line about Shadow names the policy, and none of its rules.
-        let is_told = (0..rules).any(|rule| causes.has_rule(kind, namespace, name, rule));
-        let idle = (0..rules).filter(|rule| is_told && !causes.has_rule(kind, namespace, name, *rule));
-        self.rules.extend(idle.map(|rule| UnusedRule {
+        let is_told = (0..rules).any(|rule| used.rules.contains_key(&rule));
+        let is_idle = |rule: &usize| is_told && !used.rules.contains_key(rule);
+        let idle: Vec<usize> = (0..rules).filter(is_idle).collect();
+        self.coverage.used_objects += 1;
+        self.coverage.used_rules += rules - idle.len();
+        self.rules.extend(idle.into_iter().map(|rule| UnusedRule {
             object: object.clone(),
             role: role.clone(),
             rule,

@@ -155,6 +155,7 @@ impl GeneratedRequest {
 
 fn suggest(arguments: WideningOptions) -> Suggest {
     Suggest {
+        usage: Vec::new(),
         logs: Vec::new(),
         all: false,
         with_sensitive: false,
@@ -177,6 +178,7 @@ fn report(lines: &str, widening: WideningOptions, with_sensitive: bool) -> Sugge
     command.gather(&log, &mut gathered).unwrap();
     let cluster = command.chosen_cluster(&gathered).unwrap();
     SuggestReport {
+        used: Vec::new(),
         roles: command.suggested(&gathered.usage.remove(&cluster).unwrap_or_default()),
         seen: gathered.seen,
         left_out: gathered.left_out,

@@ -63,6 +63,8 @@ pub(crate) enum LeftOut {
     Incomplete,
     /// The log cut what was asked.
     Truncated,
+    /// Usage counts it by user and verb alone.
+    Other,
 }
 
 /// Where a user asked for much, grant more than that.
@@ -88,6 +90,9 @@ impl LeftOut {
             Self::Wildcard => "asked for `*`, which only a rule with `*` allows",
             Self::Incomplete => "named no user, verb, resource or path",
             Self::Truncated => "cut in the log, because their text is too long",
+            Self::Other => {
+                "counted without the question, because one user or cluster asked too many different ones in an hour"
+            }
         }
     }
 }

@@ -108,6 +108,21 @@ impl<'r> Section<'r> {
         duration
     }
 
+    /// How old something may become: a duration, or a number of days such as `90d`.
+    pub(crate) fn age(&self, name: &str) -> Option<Duration> {
+        const DAY_SECONDS: u64 = 24 * 3600;
+        // As long as the longest duration.
+        const MAX_DAYS: u64 = (i64::MAX as u64) / 1_000_000_000 / DAY_SECONDS;
+        let days = self.value(name)?.as_str().and_then(|text| text.strip_suffix('d'));
+        let days = days
+            .and_then(|days| days.parse::<u64>().ok())
+            .filter(|days| *days <= MAX_DAYS);
+        match days {
+            Some(days) => Some(Duration::from_secs(days * DAY_SECONDS)),
+            None => self.duration(name),
+        }
+    }
+
     /// The duration in the field `name`, longer than nothing.
     pub(crate) fn positive_duration(&self, name: &str) -> Option<Duration> {
         let duration = self.duration(name)?;

@@ -304,3 +304,33 @@ fn a_file_that_cannot_be_read_is_a_fault_that_names_it() {
         .into();
     assert_eq!(config.files(), expected);
 }
+
+#[test]
+fn how_long_and_how_much_is_kept_has_a_least_bound() {
+    let refusal = |text: &str| read(text).1;
+    for (text, expected) in [
+        (
+            "usage: {folder: u, maxBytes: 63Mi}",
+            "must be a whole number of bytes from `64Mi`",
+        ),
+        ("usage: {folder: u, maxAge: 59m}", "must be at least `1h`"),
+        ("usage: {folder: u, maxAge: 0d}", "must be at least `1h`"),
+        ("usage: {folder: u, maxAge: 90}", "must be a duration such as"),
+        (
+            "usage: {folder: u, maxAge: 1000000d}",
+            "must be a duration such as",
+        ),
+        ("usage: {}", "usage.folder: Required value"),
+        ("recording: {folder: r, maxAge: 59s}", "must be at least `1m`"),
+    ] {
+        let found = refusal(text);
+        assert!(found.contains(expected), "{text}: {found}");
+    }
+    let usage = super::config("usage: {folder: u, maxAge: 7d, maxBytes: 64Mi}")
+        .usage
+        .unwrap();
+    assert_eq!(
+        (usage.max_bytes, usage.max_age.as_secs()),
+        (64 << 20, 7 * 24 * 3600)
+    );
+}

@@ -77,7 +77,7 @@ fn its_defaults_are_those_that_are_read() {
     let mut written = defaults(&schema()).unwrap();
     let mut remove = |section: &str| written.as_object_mut().unwrap().remove(section).unwrap();
     let (log, recording, tracing) = (remove("decisionLog"), remove("recording"), remove("tracing"));
-    let page = remove("console");
+    let (page, usage) = (remove("console"), remove("usage"));
     written["apiVersion"] = json!(API_VERSION);
     written["kind"] = json!(KIND);
     written["server"]["tls"] = json!({"certificate": "s.crt", "privateKey": "s.key", "clientCA": "ca.crt"});
@@ -94,14 +94,17 @@ fn its_defaults_are_those_that_are_read() {
         super::config("console: {}").console
     );
     assert_eq!(LogTrace::default(), LogTrace::None);
-    let recorded = |text: &str| super::config(text).recording.unwrap();
-    let (bytes, age) = (&recording["maxBytes"], &recording["maxAge"]);
-    assert_eq!(
-        recorded(&format!(
-            "recording: {{folder: r, maxBytes: {bytes}, maxAge: {age}}}"
-        )),
-        recorded("recording: {folder: r}")
-    );
+    for (section, written) in [("recording", recording), ("usage", usage)] {
+        let read = |fields: &str| {
+            let config = super::config(&format!("{section}: {{folder: r{fields}}}"));
+            config
+                .usage
+                .or(config.recording.map(|recording| recording.files))
+                .unwrap()
+        };
+        let (bytes, age) = (&written["maxBytes"], &written["maxAge"]);
+        assert_eq!(read(&format!(", maxBytes: {bytes}, maxAge: {age}")), read(""));
+    }
 }
 
 /// Calls `each` with the path, as a JSON pointer, of every value in `value`.

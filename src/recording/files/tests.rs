@@ -2,12 +2,11 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
-fn settings(folder: &Path, bytes: u64) -> config::RecordingSettings {
-    config::RecordingSettings {
+fn settings(folder: &Path, bytes: u64) -> FolderBounds {
+    FolderBounds {
         folder: folder.join("recordings"),
         max_bytes: bytes,
         max_age: Duration::from_secs(1600),
-        redact: Vec::new(),
     }
 }
 
@@ -108,7 +107,7 @@ fn a_restart_goes_on_within_the_bounds_and_leaves_other_files_alone() {
         }
     }
     assert_eq!(names(folder.path()).len(), 17 + 1);
-    let smaller = config::RecordingSettings {
+    let smaller = FolderBounds {
         max_bytes: 200_000,
         ..settings.clone()
     };
@@ -141,7 +140,7 @@ fn full(open: OpenFile) -> OpenFile {
 fn a_disk_that_is_full_leaves_no_file_without_lines() {
     let folder = tempfile::tempdir().unwrap();
     let mut files = RecordingFiles::open(&settings(folder.path(), 1 << 20), at(0)).unwrap();
-    files.open = Some(full(OpenFile::create(&files.folder, at(0)).unwrap()));
+    files.open = Some(full(OpenFile::create(files.folder.path(), at(0)).unwrap()));
     files.append(b"{}\n", at(0)).unwrap_err();
     assert_eq!(names(folder.path()), [""; 0]);
     files.append(b"{}\n", at(1)).unwrap();

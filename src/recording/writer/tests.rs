@@ -8,9 +8,11 @@ use portcullis_policy::engine::Decision;
 
 fn writer(folder: &Path) -> RecordingWriter {
     let settings = config::RecordingSettings {
-        folder: folder.join("recordings"),
-        max_bytes: 1 << 20,
-        max_age: Duration::from_secs(3600),
+        files: config::FolderBounds {
+            folder: folder.join("recordings"),
+            max_bytes: 1 << 20,
+            max_age: Duration::from_secs(3600),
+        },
         redact: Vec::new(),
     };
     RecordingWriter::open(&settings, SystemTime::now()).unwrap()
@@ -73,9 +75,11 @@ fn what_goes_to_a_folder_that_was_removed_counts_as_lost() {
 fn lines_are_written_before_they_gather() {
     let folder = tempfile::tempdir().unwrap();
     let settings = config::RecordingSettings {
-        folder: folder.path().join("recordings"),
-        max_bytes: 1 << 30,
-        max_age: Duration::from_secs(3600),
+        files: config::FolderBounds {
+            folder: folder.path().join("recordings"),
+            max_bytes: 1 << 30,
+            max_age: Duration::from_secs(3600),
+        },
         redact: Vec::new(),
     };
     let mut writer = RecordingWriter::open(&settings, SystemTime::now()).unwrap();

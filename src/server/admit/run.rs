@@ -15,7 +15,7 @@ use crate::server::limits::memory::ReviewMemory;
 use crate::server::pool::JobSize;
 use crate::server::receive::ReviewRequest;
 use crate::server::respond::Rejection;
-use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
+use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision, TextRedaction};
 use portcullis_policy::api::{AdmissionReview, OwnedAdmissionReview};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer};
@@ -278,14 +278,14 @@ impl AdmissionRun {
             settled.log_line = Some(Box::new(decided));
             return settled;
         }
-        if let Some(recorder) = &shared.recorder {
+        if shared.recorder.is_on() {
             let about = DecisionContext {
                 snapshot,
                 caller,
                 phase: self.phase,
                 request: &review.request,
             };
-            decided.record(recorder, &about, &[]);
+            decided.record(&shared.recorder, &about, &[]);
         }
         settled
     }
@@ -347,7 +347,10 @@ impl DeferredLogLine {
         let (decision, reason) = decision(&self.outcome);
         let recording = about.snapshot.config.recording.as_ref();
         let rules = recording.map(|recording| recording.redact.as_slice());
-        let secrets = QuotedSecrets::new(about.request, rules.unwrap_or_default(), &self.outcome.patch);
+        // Counts have no texts that quote the object.
+        let secrets = recorder
+            .writes_lines()
+            .then(|| QuotedSecrets::new(about.request, rules.unwrap_or_default(), &self.outcome.patch));
         let record = Record {
             time: self.time,
             revision: &about.snapshot.revision,
@@ -363,7 +366,7 @@ impl DeferredLogLine {
             webhooks: &self.outcome.webhooks,
             evaluation_error: "",
             duration: self.took,
-            redaction: Some(&secrets),
+            redaction: secrets.as_ref().map(|secrets| secrets as &dyn TextRedaction),
         };
         recorder.record(&record, about.snapshot);
     }

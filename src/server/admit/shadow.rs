@@ -184,8 +184,8 @@ impl PendingShadows {
 
 impl Drop for PendingShadows {
     fn drop(&mut self) {
-        if let Some(recorder) = &self.shared.recorder {
-            self.record(recorder);
+        if self.shared.recorder.is_on() {
+            self.record(&self.shared.recorder);
         }
         if let Some(recording) = self.recording.take() {
             recording.record(&self.shared, Arc::clone(&self.read));

@@ -189,7 +189,7 @@ impl<'l> DecisionLine<'l> {
 // === impl LoggedQuestion ===
 
 impl<'a> LoggedQuestion<'a> {
-    const fn user(&self) -> &'a User<'a> {
+    pub(crate) const fn user(&self) -> &'a User<'a> {
         match self {
             Self::Authorization(attributes) => &attributes.user,
             Self::Admission(_, request) => &request.user,
@@ -255,7 +255,7 @@ impl Line<'_> {
         }
     }
 
-    fn selector(&mut self, name: &'static str, requirements: &[Requirement<'_>]) {
+    pub(crate) fn selector(&mut self, name: &'static str, requirements: &[Requirement<'_>]) {
         if requirements.is_empty() {
             return;
         }
@@ -289,7 +289,7 @@ impl Line<'_> {
         self.raw("}");
     }
 
-    fn cause(&mut self, cause: Option<&Cause<'_>>) {
+    pub(crate) fn cause(&mut self, cause: Option<&Cause<'_>>) {
         let Some(cause) = cause else { return };
         self.raw(r#","cause":{"kind":"#);
         self.text(cause.kind.as_str());
@@ -340,7 +340,7 @@ impl Line<'_> {
         self.raw("]");
     }
 
-    fn exceptions(&mut self, exceptions: &[ExcusedDenials]) {
+    pub(crate) fn exceptions(&mut self, exceptions: &[ExcusedDenials]) {
         if exceptions.is_empty() {
             return;
         }

@@ -49,6 +49,8 @@ pub(crate) struct Families {
     pub(crate) shadow_webhooks: IntCounterVec,
     pub(crate) decision_log_dropped: IntCounter,
     pub(crate) recording_dropped: IntCounter,
+    pub(crate) usage_dropped: IntCounter,
+    pub(crate) usage_other: IntCounter,
     pub(crate) trace_spans_dropped: IntCounter,
     pub(crate) connections: IntGaugeVec,
     pub(crate) certificate_expiry: GaugeVec,
@@ -127,6 +129,11 @@ impl Families {
             recording_dropped: make.counter("recording_dropped_total",
                 "Reviews that were not recorded, because the queue was full, writing failed, or they \
                  could not be redacted.")?,
+            usage_dropped: make.counter("usage_dropped_total",
+                "Decisions that are in no file of usage, because the queue was full or writing failed.")?,
+            usage_other: make.counter("usage_other_total",
+                "Decisions that usage counts by user and verb alone, because there were too many \
+                 different questions.")?,
             trace_spans_dropped: make.counter("trace_spans_dropped_total",
                 "Spans of traces that were dropped, because the queue was full or sending failed.")?,
             connections: make.gauges("connections", &["state"],

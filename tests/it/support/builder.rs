@@ -72,6 +72,7 @@ pub(crate) struct Builder {
     clusters: String,
     paths: &'static str,
     recording: &'static str,
+    usage: &'static str,
     tracing: Option<String>,
     console: String,
 }
@@ -95,6 +96,7 @@ impl Builder {
             clusters: "[]".to_owned(),
             paths: "[policies]",
             recording: "null",
+            usage: "null",
             tracing: None,
             console: "null".to_owned(),
         }
@@ -195,6 +197,11 @@ impl Builder {
     /// `recording` of the configuration, as YAML in one line.
     pub(crate) fn recording(self, recording: &'static str) -> Self {
         Self { recording, ..self }
+    }
+
+    /// `usage` of the configuration, as YAML in one line.
+    pub(crate) fn usage(self, usage: &'static str) -> Self {
+        Self { usage, ..self }
     }
 
     /// `tracing` of the configuration, as YAML in one line.
@@ -310,6 +317,7 @@ upstreams: {upstreams}
 decisionLog: {{path: decisions.log}}
 clusters: {clusters}
 recording: {recording}
+usage: {usage}
 console: {console}
 {tracing}",
             address = self.address,
@@ -323,6 +331,7 @@ console: {console}
             clusters = self.clusters,
             paths = self.paths,
             recording = self.recording,
+            usage = self.usage,
             upstreams = self.upstreams,
             console = self.console,
             tracing = self

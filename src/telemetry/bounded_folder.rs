@@ -1,0 +1,153 @@
+//! A folder of files that is bounded by bytes and age together: the oldest files are removed first.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::config::FolderBounds;
+
+/// What a file takes at least: a directory of very small files is bounded too.
+const MIN_FILE_BYTES: u64 = 512;
+
+/// The folder.
+#[derive(Debug)]
+pub(crate) struct BoundedFolder {
+    bounds: FolderBounds,
+    /// When the file of a name was begun; `None` of other files, which are left alone.
+    begun: fn(&str) -> Option<SystemTime>,
+    /// What all files take, and when that was last read.
+    total: u64,
+    read_at: SystemTime,
+}
+
+/// A file in it, of this process or another one.
+#[derive(Debug)]
+struct WrittenFile {
+    path: PathBuf,
+    length: u64,
+    begun: SystemTime,
+}
+
+// === impl BoundedFolder ===
+
+impl BoundedFolder {
+    /// Makes the folder where it is missing, for its owner alone, and removes what is beyond the
+    /// bounds.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be made or read.
+    pub(crate) fn open(
+        bounds: &FolderBounds,
+        begun: fn(&str) -> Option<SystemTime>,
+        now: SystemTime,
+    ) -> io::Result<Self> {
+        let mut folder = Self {
+            bounds: bounds.clone(),
+            begun,
+            total: 0,
+            read_at: now,
+        };
+        folder.create()?;
+        folder.bound(0, None, now)?;
+        Ok(folder)
+    }
+
+    /// Makes the folder where it is missing, for its owner alone.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be made.
+    pub(crate) fn create(&self) -> io::Result<()> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.bounds.folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.bounds.folder
+    }
+
+    pub(crate) const fn bounds(&self) -> &FolderBounds {
+        &self.bounds
+    }
+
+    /// When the files were last compared with the bounds.
+    pub(crate) const fn read_at(&self) -> SystemTime {
+        self.read_at
+    }
+
+    /// Whether `more` bytes fit without a look at the files.
+    pub(crate) const fn has_room(&self, more: u64) -> bool {
+        self.total + more <= self.bounds.max_bytes
+    }
+
+    /// So many bytes were written.
+    pub(crate) const fn add(&mut self, bytes: u64) {
+        self.total += bytes;
+    }
+
+    /// Removes files, the oldest first, until `more` bytes fit and nothing is too old; never the
+    /// one at `open`, which is being written.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be read, or a file not be removed.
+    pub(crate) fn bound(&mut self, more: u64, open: Option<&Path>, now: SystemTime) -> io::Result<()> {
+        self.read_at = now;
+        let mut written = self.written()?;
+        written.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut total: u64 = written.iter().map(|file| file.length).sum();
+        for file in written {
+            let age = now.duration_since(file.begun).unwrap_or_default();
+            if total + more <= self.bounds.max_bytes && age < self.bounds.max_age {
+                continue;
+            }
+            if open == Some(file.path.as_path()) {
+                continue;
+            }
+            match fs::remove_file(&file.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => total -= file.length,
+            }
+        }
+        self.total = total;
+        Ok(())
+    }
+
+    /// As [`BoundedFolder::bound`] with nothing to be written. What cannot be removed now is tried
+    /// again later.
+    pub(crate) fn tidy(&mut self, open: Option<&Path>, now: SystemTime) {
+        if let Err(error) = self.bound(0, open, now) {
+            tracing::warn!(%error, folder = %self.path().display(), "old files cannot be removed");
+        }
+    }
+
+    /// The longest pause between two looks for what has become too old, where files are begun
+    /// `files` times in `maxAge`.
+    pub(crate) fn pause(&self, files: u32) -> Duration {
+        self.bounds.max_age / files / 2
+    }
+
+    fn written(&self) -> io::Result<Vec<WrittenFile>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(self.path())? {
+            let entry = entry?;
+            let Some(begun) = entry.file_name().to_str().and_then(self.begun) else {
+                continue;
+            };
+            // One that another process removes meanwhile takes no place.
+            if let Ok(found) = entry.metadata() {
+                files.push(WrittenFile {
+                    path: entry.path(),
+                    length: found.len().max(MIN_FILE_BYTES),
+                    begun,
+                });
+            }
+        }
+        Ok(files)
+    }
+}

@@ -1,0 +1,250 @@
+//! What is counted of a decision: the question without what is each time another, as parts of JSON.
+//!
+//! Texts are bounded as those of the line in the decision log are.
+
+use std::borrow::Cow;
+use std::time::UNIX_EPOCH;
+
+use super::super::metrics::Endpoint;
+use super::record::{Line, LoggedQuestion, Record, ShadowDecision};
+use portcullis_policy::engine::admission::Request;
+use portcullis_policy::engine::{Attributes, Target, User};
+
+/// How many parts a question has.
+const PARTS: usize = 6;
+
+/// Verbs that are counted by name where there is no room for the question. Others are `other`:
+/// `kubectl auth can-i` asks for any verb.
+const VERBS: [&str; 20] = [
+    "get",
+    "list",
+    "watch",
+    "create",
+    "update",
+    "patch",
+    "delete",
+    "deletecollection",
+    "post",
+    "put",
+    "head",
+    "options",
+    "connect",
+    "use",
+    "bind",
+    "escalate",
+    "impersonate",
+    "approve",
+    "sign",
+    "attest",
+];
+
+/// The entries of a user's `extra` that name one token, Pod or node: a question that is asked by
+/// the Pods of a Deployment is one question.
+const OF_ONE_TOKEN: [&str; 5] = [
+    "authentication.kubernetes.io/credential-id",
+    "authentication.kubernetes.io/node-name",
+    "authentication.kubernetes.io/node-uid",
+    "authentication.kubernetes.io/pod-name",
+    "authentication.kubernetes.io/pod-uid",
+];
+
+/// A question and its answer, whose text lies elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountedQuestion {
+    /// When it was decided, in seconds since 1970.
+    pub(crate) time: u64,
+    /// The verb, or the operation of an admission review; `other` of verbs that are not Kubernetes'.
+    pub(crate) verb: &'static str,
+    /// The answer.
+    pub(crate) decision: &'static str,
+    /// Where each part of the text ends.
+    ends: [usize; PARTS],
+}
+
+/// The parts of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QuestionParts<'t> {
+    /// The cluster, as a JSON string.
+    pub(crate) cluster: &'t str,
+    /// The user, as a JSON string.
+    pub(crate) user: &'t str,
+    /// `"groups":[…]`.
+    pub(crate) groups: &'t str,
+    /// `"extra":{…}`; empty without.
+    pub(crate) extra: &'t str,
+    /// `"selectors":{…}`; empty without.
+    pub(crate) selectors: &'t str,
+    /// `"endpoint":…` and the members after it: the rest of the question, and the answer.
+    pub(crate) answer: &'t str,
+}
+
+// === impl CountedQuestion ===
+
+impl CountedQuestion {
+    /// Writes the parts of `record` to `text`, which is empty.
+    pub(crate) fn write(record: &Record<'_>, text: &mut String) -> Self {
+        let mut line = Line {
+            out: text,
+            truncated: false,
+            redaction: None,
+        };
+        let mut ends = [0; PARTS];
+        let user = record.question.user();
+        line.text(record.cluster);
+        ends[0] = line.out.len();
+        line.text(&user.name);
+        ends[1] = line.out.len();
+        line.raw(r#""groups":"#);
+        line.texts(&user.groups);
+        ends[2] = line.out.len();
+        line.extra_of(user);
+        ends[3] = line.out.len();
+        line.selectors_of(&record.question);
+        ends[4] = line.out.len();
+        let verb = line.answer(record);
+        ends[5] = line.out.len();
+        Self {
+            time: record
+                .time
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs(),
+            verb,
+            decision: record.decision.as_str(),
+            ends,
+        }
+    }
+
+    /// The parts of what was written to `text`.
+    pub(crate) fn parts<'t>(&self, text: &'t str) -> QuestionParts<'t> {
+        let mut start = 0;
+        let [cluster, user, groups, extra, selectors, answer] = self.ends.map(|end| {
+            let part = text.get(start..end).unwrap_or_default();
+            start = end;
+            part
+        });
+        QuestionParts {
+            cluster,
+            user,
+            groups,
+            extra,
+            selectors,
+            answer,
+        }
+    }
+}
+
+// === impl Line ===
+
+impl Line<'_> {
+    fn extra_of(&mut self, user: &User<'_>) {
+        let is_kept = |(key, _): &&(Cow<'_, str>, Vec<Cow<'_, str>>)| !OF_ONE_TOKEN.contains(&key.as_ref());
+        let extra: Vec<_> = user.extra.iter().filter(is_kept).collect();
+        if extra.is_empty() {
+            return;
+        }
+        self.raw(r#""extra":{"#);
+        self.items(&extra, |line, (key, values)| {
+            line.text(key);
+            line.raw(":");
+            line.texts(values);
+        });
+        self.raw("}");
+    }
+
+    fn selectors_of(&mut self, question: &LoggedQuestion<'_>) {
+        let LoggedQuestion::Authorization(Attributes {
+            target: Target::Resource(resource),
+            ..
+        }) = question
+        else {
+            return;
+        };
+        let selectors = &resource.selectors;
+        if selectors.field.is_empty() && selectors.label.is_empty() {
+            return;
+        }
+        self.raw(r#""selectors":{"#);
+        self.selector("fieldSelector", &selectors.field);
+        self.selector("labelSelector", &selectors.label);
+        self.raw("}");
+    }
+
+    /// The rest of the question, and the answer; the verb.
+    fn answer(&mut self, record: &Record<'_>) -> &'static str {
+        let known = |verb: &str| VERBS.into_iter().find(|known| *known == verb).unwrap_or("other");
+        self.raw(r#""endpoint":""#);
+        let verb = match &record.question {
+            LoggedQuestion::Authorization(attributes) => {
+                self.raw(r#"authorize","attributes":{"#);
+                match &attributes.target {
+                    Target::NonResource { path, verb } => {
+                        self.members(&[("verb", verb), ("path", path)]);
+                        known(verb)
+                    }
+                    Target::Resource(resource) => {
+                        self.members(&[
+                            ("verb", &resource.verb),
+                            ("namespace", &resource.namespace),
+                            ("group", &resource.group),
+                            ("resource", &resource.resource),
+                            ("subresource", &resource.subresource),
+                            ("name", &resource.name),
+                        ]);
+                        known(&resource.verb)
+                    }
+                }
+            }
+            LoggedQuestion::Admission(phase, request) => {
+                self.raw(Endpoint::from(*phase).as_str());
+                self.raw(r#"","attributes":{"#);
+                self.operation(request);
+                request.operation.as_str()
+            }
+        };
+        self.raw(r#"},"decision":""#);
+        self.raw(record.decision.as_str());
+        self.raw("\"");
+        self.cause(record.cause);
+        self.shadow_decisions(record.shadow);
+        self.exceptions(record.exceptions);
+        if self.truncated {
+            self.raw(r#","truncated":true"#);
+        }
+        verb
+    }
+
+    /// Without the object's name: each object that is created has another one.
+    fn operation(&mut self, request: &Request<'_>) {
+        self.members(&[
+            ("operation", request.operation.as_str()),
+            ("namespace", &request.namespace),
+            ("group", &request.resource.group),
+            ("resource", &request.resource.resource),
+            ("subresource", &request.subresource),
+            ("kind", &request.kind.kind),
+        ]);
+        if request.dry_run {
+            self.key("dryRun");
+            self.raw("true");
+        }
+    }
+
+    /// Without reasons, which may quote what is each time another.
+    fn shadow_decisions(&mut self, shadow: &[ShadowDecision<'_>]) {
+        if shadow.is_empty() {
+            return;
+        }
+        self.raw(r#","shadow":["#);
+        self.items(shadow, |line, shadow| {
+            line.raw("{");
+            line.members(&[
+                ("kind", shadow.kind),
+                ("name", shadow.name),
+                ("decision", shadow.decision.as_str()),
+            ]);
+            line.raw("}");
+        });
+        self.raw("]");
+    }
+}

@@ -1,0 +1,371 @@
+//! Reads files of usage, and merges them: counts of equal rows are added.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+
+use memchr::memmem;
+use serde::Deserialize;
+
+use super::files::{SUFFIX, is_usage_file};
+use super::table::FORMAT_VERSION;
+use crate::config::files;
+use portcullis_policy::explain::logged::{LoggedAttributes, LoggedDecision, LoggedObject, LoggedSelector};
+
+/// The longest line that is read. The gateway writes none of a tenth of this.
+const MAX_LINE_BYTES: u64 = 1 << 20;
+
+/// What equal rows are gathered in, in bytes, until they are handed on.
+const MAX_MERGED_BYTES: usize = 256 << 20;
+
+/// What a row takes there besides its text.
+const ROW_BYTES: usize = 128;
+
+/// Where the counts of a row begin.
+const COUNTS: &[u8] = b",\"count\":";
+
+/// A row of a file, or of several: a question, its answer, and how often that was.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UsageRow<'l> {
+    /// The cluster.
+    #[serde(borrow)]
+    pub cluster: Cow<'l, str>,
+    /// The user; empty where many users were counted together.
+    #[serde(borrow)]
+    pub user: Cow<'l, str>,
+    /// The digest of the user's groups.
+    #[serde(borrow)]
+    pub groups_digest: Cow<'l, str>,
+    /// The digest of the user's `extra`.
+    #[serde(borrow)]
+    pub extra_digest: Cow<'l, str>,
+    /// The digest of the selectors.
+    #[serde(borrow)]
+    pub selectors_digest: Cow<'l, str>,
+    /// Whether it counts many questions, of which nothing but the verb is known.
+    pub other: bool,
+    /// What was asked: `authorize`, `validate`, `mutate`.
+    #[serde(borrow)]
+    pub endpoint: Cow<'l, str>,
+    /// The question.
+    #[serde(borrow)]
+    pub attributes: LoggedAttributes<'l>,
+    /// The answer.
+    #[serde(borrow)]
+    pub decision: Cow<'l, str>,
+    /// What decided.
+    #[serde(borrow)]
+    pub cause: Option<LoggedObject<'l>>,
+    /// What would have decided otherwise.
+    #[serde(borrow)]
+    pub shadow: Vec<LoggedObject<'l>>,
+    /// What excused from denials.
+    #[serde(borrow)]
+    pub exceptions: Vec<LoggedObject<'l>>,
+    /// Whether texts were cut.
+    pub truncated: bool,
+    /// How often it was.
+    pub count: u64,
+    /// The first time, RFC 3339.
+    #[serde(borrow)]
+    pub first: Cow<'l, str>,
+    /// The last time.
+    #[serde(borrow)]
+    pub last: Cow<'l, str>,
+}
+
+/// Where a row stands first.
+#[derive(Debug, Clone, Copy)]
+pub struct RowPlace<'f> {
+    /// The file.
+    pub file: &'f Path,
+    /// The line in it, from 1.
+    pub line: u64,
+}
+
+/// Why files of usage cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UsageError {
+    /// A file or folder cannot be read.
+    #[error("{source}")]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A folder has none.
+    #[error("there is no file of usage in `{}`: name the folder of `usage.folder`", .0.display())]
+    Empty(PathBuf),
+    /// A file does not begin as one.
+    #[error("`{}` is no file of usage: the first line does not say `portcullisUsage`", .0.display())]
+    NoUsage(PathBuf),
+    /// A later version wrote a file.
+    #[error(
+        "`{}` has format {found} of usage, which is newer than this program, which reads up to {FORMAT_VERSION}: use the version of portcullis that wrote it, or a later one",
+        .path.display()
+    )]
+    Newer {
+        /// Which.
+        path: PathBuf,
+        /// Its version.
+        found: u64,
+    },
+}
+
+/// What takes what is read.
+pub trait UsageReader {
+    /// Why it takes no more.
+    type Error: From<UsageError>;
+
+    /// Takes a row. Equal ones come as one, unless there are very many different ones.
+    ///
+    /// # Errors
+    ///
+    /// Nothing more is read then.
+    fn row(&mut self, row: UsageRow<'_>, place: RowPlace<'_>) -> Result<(), Self::Error>;
+
+    /// A line says nothing, for a reason.
+    fn broken(&mut self, place: RowPlace<'_>, why: &str);
+}
+
+/// The first line of a file.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct UsageHeader {
+    portcullis_usage: u64,
+}
+
+/// Rows that are equal but for their counts, by their text before these.
+#[derive(Debug, Default)]
+struct MergedRows {
+    by_text: HashMap<Box<[u8]>, MergedCounts>,
+    bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct MergedCounts {
+    count: u64,
+    first: Timestamp,
+    last: Timestamp,
+    /// The place of the first.
+    file: usize,
+    line: u64,
+}
+
+/// `2026-01-01T00:00:00Z`: earlier ones are less.
+type Timestamp = [u8; 20];
+
+/// Reads the files at `paths`, and those in the folders among them. How many those were.
+///
+/// # Errors
+///
+/// One cannot be read, is no file of usage, or `reader` takes no more.
+pub fn read_usage<R: UsageReader>(paths: &[PathBuf], reader: &mut R) -> Result<usize, R::Error> {
+    let files = usage_files(paths)?;
+    let mut merged = MergedRows::default();
+    for (index, path) in files.iter().enumerate() {
+        merged.add_file(&files, index, path, reader)?;
+    }
+    merged.hand_on(&files, reader)?;
+    Ok(files.len())
+}
+
+fn usage_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, UsageError> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let unreadable = |source| UsageError::Unreadable {
+            path: path.clone(),
+            source,
+        };
+        let before = files.len();
+        for entry in fs::read_dir(path).map_err(unreadable)? {
+            let entry = entry.map_err(unreadable)?;
+            let name = entry.file_name();
+            let is_usage = |name: &str| name.ends_with(SUFFIX) && is_usage_file(name);
+            if name.to_str().is_some_and(is_usage) {
+                files.push(entry.path());
+            }
+        }
+        if files.len() == before {
+            return Err(UsageError::Empty(path.clone()));
+        }
+    }
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
+
+// === impl MergedRows ===
+
+impl MergedRows {
+    fn add_file<R: UsageReader>(
+        &mut self,
+        files: &[PathBuf],
+        index: usize,
+        path: &Path,
+        reader: &mut R,
+    ) -> Result<(), R::Error> {
+        let unreadable = |source: io::Error| UsageError::Unreadable {
+            path: path.to_owned(),
+            source: io::Error::new(source.kind(), files::describe(&source)),
+        };
+        let mut input = BufReader::with_capacity(1 << 16, files::open(path).map_err(unreadable)?);
+        let mut line = Vec::new();
+        for number in 1.. {
+            line.clear();
+            let read = (&mut input).take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
+            if read.map_err(unreadable)? == 0 && number > 1 {
+                break;
+            }
+            let place = RowPlace {
+                file: path,
+                line: number,
+            };
+            if number == 1 {
+                check_header(path, &line)?;
+            } else if !line.ends_with(b"\n") {
+                reader.broken(place, "cut off, or longer than any line of a file of usage");
+                break;
+            } else if !line.starts_with(b"{\"digest\":") {
+                self.add(index, place, &line, reader)?;
+                if self.bytes > MAX_MERGED_BYTES {
+                    self.hand_on(files, reader)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a row. One that another program wrote, in another order, is handed on at once.
+    fn add<R: UsageReader>(
+        &mut self,
+        file: usize,
+        place: RowPlace<'_>,
+        line: &[u8],
+        reader: &mut R,
+    ) -> Result<(), R::Error> {
+        let Some((text, counts)) = split(line) else {
+            return match serde_json::from_slice(line) {
+                Ok(row) => reader.row(row, place),
+                Err(error) => {
+                    reader.broken(place, &format!("not a row of usage: {error}"));
+                    Ok(())
+                }
+            };
+        };
+        if let Some(known) = self.by_text.get_mut(text) {
+            known.count = known.count.saturating_add(counts.count);
+            known.first = known.first.min(counts.first);
+            known.last = known.last.max(counts.last);
+            return Ok(());
+        }
+        self.bytes += text.len() + ROW_BYTES;
+        let line = place.line;
+        self.by_text
+            .insert(text.into(), MergedCounts { file, line, ..counts });
+        Ok(())
+    }
+
+    /// Hands on what was merged.
+    fn hand_on<R: UsageReader>(&mut self, files: &[PathBuf], reader: &mut R) -> Result<(), R::Error> {
+        self.bytes = 0;
+        let mut rows: Vec<_> = std::mem::take(&mut self.by_text).into_iter().collect();
+        rows.sort_unstable_by_key(|(_, counts)| (counts.file, counts.line));
+        for (text, counts) in rows {
+            let file = files.get(counts.file).map(PathBuf::as_path);
+            let place = RowPlace {
+                file: file.unwrap_or(Path::new("")),
+                line: counts.line,
+            };
+            let text = [&text, b"}".as_slice()].concat();
+            match serde_json::from_slice::<UsageRow<'_>>(&text) {
+                Ok(row) => reader.row(
+                    UsageRow {
+                        count: counts.count,
+                        first: String::from_utf8_lossy(&counts.first),
+                        last: String::from_utf8_lossy(&counts.last),
+                        ..row
+                    },
+                    place,
+                )?,
+                Err(error) => reader.broken(place, &format!("not a row of usage: {error}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_header(path: &Path, line: &[u8]) -> Result<(), UsageError> {
+    match serde_json::from_slice::<UsageHeader>(line) {
+        Err(_) => Err(UsageError::NoUsage(path.to_owned())),
+        Ok(header) if header.portcullis_usage > FORMAT_VERSION => Err(UsageError::Newer {
+            path: path.to_owned(),
+            found: header.portcullis_usage,
+        }),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The text of a row before its counts, and these; `None` where they do not stand last, as the
+/// gateway writes them.
+fn split(line: &[u8]) -> Option<(&[u8], MergedCounts)> {
+    let (text, counts) = line.split_at_checked(memmem::rfind(line, COUNTS)?)?;
+    let counts = counts.strip_prefix(COUNTS)?.strip_suffix(b"}\n")?;
+    let end = counts.iter().position(|byte| *byte == b',')?;
+    let (count, times) = counts.split_at_checked(end)?;
+    let times = times.strip_prefix(b",\"first\":\"")?;
+    let (first, times) = times.split_first_chunk()?;
+    let last = times.strip_prefix(b"\",\"last\":\"")?.strip_suffix(b"\"")?;
+    let counts = MergedCounts {
+        count: str::from_utf8(count).ok()?.parse().ok()?,
+        first: timestamp(first)?,
+        last: timestamp(last.try_into().ok()?)?,
+        file: 0,
+        line: 0,
+    };
+    Some((text, counts))
+}
+
+/// `time`, if it is of the one form that can be compared as text.
+fn timestamp(time: &Timestamp) -> Option<Timestamp> {
+    let form = b"0000-00-00T00:00:00Z";
+    let fits = |(byte, form): (&u8, &u8)| match form {
+        b'0' => byte.is_ascii_digit(),
+        form => byte == form,
+    };
+    time.iter().zip(form).all(fits).then_some(*time)
+}
+
+// === impl UsageRow ===
+
+impl<'l> UsageRow<'l> {
+    /// The line that the decision log has of each of these decisions, as far as it is counted.
+    #[must_use]
+    pub fn into_logged(mut self) -> LoggedDecision<'l> {
+        if !self.selectors_digest.is_empty() {
+            self.attributes.field_selector = Some(LoggedSelector::default());
+        }
+        LoggedDecision {
+            time: self.last,
+            cluster: self.cluster,
+            endpoint: self.endpoint,
+            user: self.user,
+            attributes: self.attributes,
+            decision: self.decision,
+            cause: self.cause,
+            shadow: self.shadow,
+            exceptions: self.exceptions,
+            truncated: self.truncated,
+            ..LoggedDecision::default()
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The counts of one hour, in a bounded part of memory.
+//!
+//! ```text
+//! cluster ─▶ user ─┬▶ question and answer: count, first, last
+//!                  └▶ verb and answer: what found no room
+//! ```
+//!
+//! A user has a part of the room, whatever it asks for; a cluster has a part that no other one
+//! takes. What finds no room is counted by user and verb, and a user that finds none by verb.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use openssl::sha::sha256;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::telemetry::decision_log::{CountedQuestion, QuestionParts};
+
+/// The version of the format of what is written, and the newest that is read.
+pub(crate) const FORMAT_VERSION: u64 = 1;
+
+/// What a row takes besides its texts: its counts in memory, and in the file.
+const ROW_BYTES: usize = 192;
+
+/// What a user takes besides its name.
+const USER_BYTES: usize = 256;
+
+/// The part of the room that one user may take: 1 / this.
+const USER_PART: usize = 64;
+
+/// Questions that wait for being counted.
+#[derive(Debug, Default)]
+pub(crate) struct UsageBatch {
+    text: String,
+    /// With the length of the text of each.
+    questions: Vec<(CountedQuestion, usize)>,
+}
+
+/// How often something was asked, and when.
+#[derive(Debug, Clone, Copy)]
+struct Occurrences {
+    count: u64,
+    /// In seconds since 1970.
+    first: u64,
+    last: u64,
+}
+
+/// What found no room, by verb and answer: both are of fixed sets.
+type OtherRows = BTreeMap<(&'static str, &'static str), Occurrences>;
+
+/// The counts.
+#[derive(Debug)]
+pub(crate) struct UsageTable {
+    max_bytes: usize,
+    /// Among how many clusters the reserved half is divided.
+    clusters: usize,
+    by_cluster: HashMap<Box<str>, ClusterRows>,
+    /// Groups, extra and selectors, by their text: the digest that rows have.
+    digests: HashMap<Box<str>, Box<str>>,
+    /// What is taken of the half that is common.
+    common: usize,
+    /// How many decisions were counted.
+    decisions: u64,
+    /// Where the row of a question is put together.
+    row: String,
+}
+
+/// The counts of a cluster.
+#[derive(Debug, Default)]
+struct ClusterRows {
+    /// What is taken of the part that is reserved for the cluster.
+    own: usize,
+    by_user: HashMap<Box<str>, UserRows>,
+    /// Of users that found no room.
+    other: OtherRows,
+}
+
+/// The counts of a user.
+#[derive(Debug, Default)]
+struct UserRows {
+    bytes: usize,
+    rows: HashMap<Box<str>, Occurrences>,
+    other: OtherRows,
+}
+
+/// Where a decision was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CountedAs {
+    /// In the row of its question.
+    Question,
+    /// Among others.
+    Other,
+}
+
+// === impl UsageBatch ===
+
+impl UsageBatch {
+    pub(crate) fn push(&mut self, question: CountedQuestion, text: &str) {
+        self.text.push_str(text);
+        self.questions.push((question, text.len()));
+    }
+
+    pub(crate) fn questions(&self) -> impl Iterator<Item = (&CountedQuestion, &str)> {
+        let mut rest = self.text.as_str();
+        self.questions.iter().map(move |(question, length)| {
+            let (text, after) = rest.split_at_checked(*length).unwrap_or_default();
+            rest = after;
+            (question, text)
+        })
+    }
+
+    /// Leaves it empty, with the memory of `spare` bytes.
+    pub(crate) fn clear(&mut self, spare: usize) {
+        self.text.clear();
+        self.text.shrink_to(spare);
+        self.questions.clear();
+        self.questions
+            .shrink_to(spare / size_of::<(CountedQuestion, usize)>());
+    }
+}
+
+// === impl UsageTable ===
+
+impl UsageTable {
+    /// An empty one, for so many bytes and clusters.
+    pub(crate) fn new(max_bytes: usize, clusters: usize) -> Self {
+        Self {
+            max_bytes,
+            clusters: clusters.max(1),
+            by_cluster: HashMap::new(),
+            digests: HashMap::new(),
+            common: 0,
+            decisions: 0,
+            row: String::new(),
+        }
+    }
+
+    pub(crate) const fn decisions(&self) -> u64 {
+        self.decisions
+    }
+
+    /// Counts a decision, whose question is in `text`.
+    pub(crate) fn count(&mut self, question: &CountedQuestion, text: &str) -> CountedAs {
+        self.decisions += 1;
+        let parts = question.parts(text);
+        let seen = Occurrences::once(question.time);
+        let mut row = std::mem::take(&mut self.row);
+        row.clear();
+        let is_known = self.write_row(&parts, &mut row);
+        let counted = if is_known && self.count_again(&parts, &row, seen) {
+            CountedAs::Question
+        } else {
+            self.count_first(&parts, &mut row, seen, question)
+        };
+        self.row = row;
+        counted
+    }
+
+    /// Writes the row of `parts`; whether all its digests are known. Unknown ones are left out.
+    fn write_row(&self, parts: &QuestionParts<'_>, row: &mut String) -> bool {
+        let mut is_known = true;
+        for (name, text) in parts.shared() {
+            match self.digests.get(text) {
+                Some(digest) => member(row, name, digest),
+                None => is_known = false,
+            }
+        }
+        row.push(',');
+        row.push_str(parts.answer);
+        is_known
+    }
+
+    /// Counts a question that was counted before. Whether it was.
+    fn count_again(&mut self, parts: &QuestionParts<'_>, row: &str, seen: Occurrences) -> bool {
+        let cluster = self.by_cluster.get_mut(parts.cluster);
+        let user = cluster.and_then(|cluster| cluster.by_user.get_mut(parts.user));
+        let known = user.and_then(|user| user.rows.get_mut(row));
+        known.map(|known| known.add(seen)).is_some()
+    }
+
+    /// Counts a question that was not counted before: in a row of its own, where there is room.
+    fn count_first(
+        &mut self,
+        parts: &QuestionParts<'_>,
+        row: &mut String,
+        seen: Occurrences,
+        question: &CountedQuestion,
+    ) -> CountedAs {
+        let unknown = parts
+            .shared()
+            .filter(|(_, text)| !self.digests.contains_key(*text));
+        // In the file the row has cluster and user, too.
+        let bytes = parts.cluster.len() + parts.user.len() + parts.answer.len() + ROW_BYTES;
+        let bytes = bytes + unknown.map(|(_, text)| 2 * text.len()).sum::<usize>();
+        let other = (question.verb, question.decision);
+        let Some(user) = self.user(parts) else {
+            let cluster = self.by_cluster.entry(parts.cluster.into()).or_default();
+            Occurrences::add_to(&mut cluster.other, other, seen);
+            return CountedAs::Other;
+        };
+        if user.bytes + bytes > self.max_bytes / USER_PART || !self.take(parts.cluster, bytes) {
+            if let Some(user) = self.user(parts) {
+                Occurrences::add_to(&mut user.other, other, seen);
+            }
+            return CountedAs::Other;
+        }
+        for (_, text) in parts.shared() {
+            if !self.digests.contains_key(text) {
+                self.digests.insert(text.into(), digest(text));
+            }
+        }
+        row.clear();
+        self.write_row(parts, row);
+        if let Some(user) = self.user(parts) {
+            user.bytes += bytes;
+            user.rows.insert(row.as_str().into(), seen);
+        }
+        CountedAs::Question
+    }
+
+    /// The rows of the user, where there is room for it.
+    fn user(&mut self, parts: &QuestionParts<'_>) -> Option<&mut UserRows> {
+        let cluster = self.by_cluster.get(parts.cluster);
+        let is_known = cluster.is_some_and(|cluster| cluster.by_user.contains_key(parts.user));
+        if !is_known && !self.take(parts.cluster, USER_BYTES + parts.user.len()) {
+            return None;
+        }
+        let cluster = self.by_cluster.entry(parts.cluster.into()).or_default();
+        Some(cluster.by_user.entry(parts.user.into()).or_default())
+    }
+
+    /// Takes room: of the part of the cluster first, then of what is common. All or nothing.
+    fn take(&mut self, cluster: &str, bytes: usize) -> bool {
+        let rows = self.by_cluster.entry(cluster.into()).or_default();
+        if rows.own + bytes <= self.max_bytes / 2 / self.clusters {
+            rows.own += bytes;
+        } else if self.common + bytes <= self.max_bytes / 2 {
+            self.common += bytes;
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Writes the file: the table of digests, then the rows.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        for (text, digest) in &self.digests {
+            writeln!(out, "{{\"digest\":\"{digest}\",{text}}}")?;
+        }
+        for (cluster, rows) in &self.by_cluster {
+            for (user, rows) in &rows.by_user {
+                let before = format!("{{\"cluster\":{cluster},\"user\":{user}");
+                for (row, seen) in &rows.rows {
+                    writeln!(out, "{before}{row}{seen}}}")?;
+                }
+                write_other(out, &before, &rows.other)?;
+            }
+            write_other(out, &format!("{{\"cluster\":{cluster}"), &rows.other)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_other(out: &mut impl Write, before: &str, rows: &OtherRows) -> io::Result<()> {
+    for ((verb, decision), seen) in rows {
+        let (name, endpoint) = match verb.starts_with(|first: char| first.is_ascii_uppercase()) {
+            true => ("operation", "admission"),
+            false => ("verb", "authorize"),
+        };
+        writeln!(
+            out,
+            "{before},\"other\":true,\"endpoint\":\"{endpoint}\",\"attributes\":{{\"{name}\":\"{verb}\"}},\
+             \"decision\":\"{decision}\"{seen}}}"
+        )?;
+    }
+    Ok(())
+}
+
+/// A member after others, whose value has no character that JSON escapes.
+fn member(out: &mut String, name: &str, value: &str) {
+    // Writing to a String does not fail.
+    let _infallible = write!(out, ",\"{name}\":\"{value}\"");
+}
+
+/// The first half of a text's SHA-256, in hexadecimal digits.
+fn digest(text: &str) -> Box<str> {
+    let mut digits = String::with_capacity(32);
+    for byte in sha256(text.as_bytes()).iter().take(16) {
+        let _infallible = write!(digits, "{byte:02x}");
+    }
+    digits.into()
+}
+
+// === impl QuestionParts ===
+
+impl<'t> QuestionParts<'t> {
+    /// The parts that stand once in a file, with the names that their digests have in rows.
+    fn shared(&self) -> impl Iterator<Item = (&'static str, &'t str)> {
+        let parts = [
+            ("groupsDigest", self.groups),
+            ("extraDigest", self.extra),
+            ("selectorsDigest", self.selectors),
+        ];
+        parts.into_iter().filter(|(_, text)| !text.is_empty())
+    }
+}
+
+// === impl Occurrences ===
+
+impl Occurrences {
+    const fn once(time: u64) -> Self {
+        Self {
+            count: 1,
+            first: time,
+            last: time,
+        }
+    }
+
+    fn add(&mut self, more: Self) {
+        self.count += more.count;
+        self.first = self.first.min(more.first);
+        self.last = self.last.max(more.last);
+    }
+
+    fn add_to(rows: &mut OtherRows, key: (&'static str, &'static str), seen: Self) {
+        rows.entry(key)
+            .and_modify(|known| known.add(seen))
+            .or_insert(seen);
+    }
+}
+
+impl std::fmt::Display for Occurrences {
+    /// The last members of a row.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [first, last] = [self.first, self.last].map(timestamp);
+        write!(
+            f,
+            ",\"count\":{},\"first\":\"{first}\",\"last\":\"{last}\"",
+            self.count
+        )
+    }
+}
+
+/// RFC 3339 in UTC.
+pub(crate) fn timestamp(seconds: u64) -> String {
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    time.format(&Rfc3339).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;
