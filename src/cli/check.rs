@@ -133,7 +133,7 @@ impl Check {
         };
         if !paths.is_empty() && !faults.has_errors() && !policy_files::has_objects(&paths) {
             return Err(CommandError::Usage(format!(
-                "nothing was checked: there is no object in `{}`",
+                "nothing was checked: there is no object in `{}` (`portcullis test` reads suites)",
                 policy_files::shown(&self.paths)
             )));
         }

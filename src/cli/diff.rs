@@ -112,11 +112,22 @@ struct Sides {
     files: ChangedFiles,
 }
 
+/// Whether there is nothing that decides or must hold. Roles alone grant nothing.
+fn is_empty(loaded: &LoadedPolicies) -> bool {
+    loaded.sets().all(|(_, set)| {
+        set.policies().len() == 0 && set.invariants().len() == 0 && set.bindings().next().is_none()
+    })
+}
+
 // === impl Diff ===
 
 impl Diff {
     pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let Sides { old, new, files } = self.sides()?;
+        if is_empty(&old) && is_empty(&new) {
+            let message = "nothing was compared: neither side has a binding or an AuthorizationPolicy";
+            return Err(CommandError::Usage(message.to_owned()));
+        }
         let time = TimeLimit::new();
         let report = self.report([&old, &new], self.cluster(), &time)?;
         let print = |lines: &Lines| output::write(lines.as_str());

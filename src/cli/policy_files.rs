@@ -13,7 +13,7 @@ use crate::config::{self, Config, DEFAULT_CLUSTER, ManifestPath, files};
 use crate::reload::{self, ManifestSource, Origin};
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::Time;
-use portcullis_policy::explain::objects::CustomKinds;
+use portcullis_policy::explain::objects::{self, CustomKinds};
 use portcullis_policy::explain::{LoadedPolicies, unknown_rbac};
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest;
@@ -291,7 +291,9 @@ pub(crate) fn configuration(named: Option<&Path>) -> Result<PathBuf, CommandErro
         Some(path) => regular(path).map(|()| path.to_owned()),
         None if Path::new(DEVELOPMENT).is_file() => Ok(PathBuf::from(DEVELOPMENT)),
         None => Err(CommandError::Usage(format!(
-            "set a configuration with `--config FILE`; `{} init DIR` creates one",
+            "name what decides: `--config FILE` for a gateway's configuration, `--manifests PATH` for manifests or \
+             `--kubeconfig FILE` for a cluster, where the command has it. `{0} init DIR` creates a configuration, and \
+             `{0}` without arguments a set-up to try things with, which is used where nothing is named",
             output::program()
         ))),
     }
@@ -437,8 +439,10 @@ fn others_than_its_own(path: &Path, paths: &[PathBuf]) -> (Vec<PathBuf>, Faults)
 /// Whether there is any object in the files at `paths`.
 pub(crate) fn has_objects(paths: &[PathBuf]) -> bool {
     let (sources, mut faults) = reload::read_manifests(&everywhere(paths));
-    let mut sources = sources.iter();
-    sources.any(|source| !manifest::documents(source, &mut faults).is_empty())
+    let mut documents = sources
+        .iter()
+        .flat_map(|source| manifest::documents(source, &mut faults));
+    documents.any(|document| !objects::is_of_program(&document))
 }
 
 /// What files and folders decide by, which hold for every cluster.

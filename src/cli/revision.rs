@@ -155,7 +155,15 @@ fn within_repository(prefix: &Path, path: &Path) -> Result<PathBuf, String> {
 fn object_at(revision: &str, path: &Path) -> Result<String, String> {
     let named = format!("{revision}:{}", path.display());
     let object = git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &named]);
-    let object = object.map_err(|_| format!("the revision `{revision}` has no `{}`", path.display()))?;
+    let object = object.map_err(|_| {
+        let commit = format!("{revision}^{{commit}}");
+        match git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &commit]) {
+            Ok(_) => format!("the revision `{revision}` has no `{}`", path.display()),
+            Err(_) => format!(
+                "there is no revision `{revision}` in this repository: `git fetch` it, or name another"
+            ),
+        }
+    })?;
     Ok(object.trim().to_owned())
 }
 

@@ -114,7 +114,7 @@ impl Test {
                 cases.extend(run.run(&suite, &mut faults));
             }
         }
-        if cases.is_empty() && faults.is_empty() {
+        if cases.is_empty() && !faults.has_errors() {
             return Err(nothing_to_run(&self.paths, suites));
         }
         let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();

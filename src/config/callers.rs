@@ -6,7 +6,7 @@ use super::jwt::{self, Jwt};
 use super::san::SanPattern;
 use super::section::Section;
 use super::server::Server;
-use portcullis_policy::field::{FaultKind, Place};
+use portcullis_policy::field::{FaultKind, Place, unsupported_value};
 
 /// One entry: a request that meets every field that is there comes from this caller.
 #[derive(Debug, Clone, PartialEq)]
@@ -273,8 +273,7 @@ fn endpoints(section: &Section<'_>) -> Endpoints {
             Some(endpoint) => endpoints = endpoints.union([*endpoint].into_iter().collect()),
             None if *text == CONSOLE => endpoints = endpoints.union(Endpoints::CONSOLE),
             None => {
-                let message =
-                    format!("`{text}`: supported values: `authorize`, `validate`, `mutate`, `console`");
+                let message = unsupported_value(text, &["authorize", "validate", "mutate", "console"]);
                 section.fault_at("endpoints", *index, FaultKind::NotSupported, message);
             }
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::section::Section;
-use portcullis_policy::field::FaultKind;
+use portcullis_policy::field::{FaultKind, unsupported_value};
 
 /// When files are read again, besides watching them and SIGHUP.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +31,8 @@ const fn default_poll_interval() -> Duration {
 pub(crate) fn reload(root: &Section<'_>) -> Reload {
     let section = root.section("reload", &["pollInterval", "lastGood", "maxRemoved", "refuse"]);
     let refused = section.texts("refuse");
-    for (index, _) in refused.iter().filter(|(_, text)| *text != LOCK_OUT) {
-        let message = format!("supported values: `{LOCK_OUT}`");
+    for (index, text) in refused.iter().filter(|(_, text)| *text != LOCK_OUT) {
+        let message = unsupported_value(text, &[LOCK_OUT]);
         section.fault_at("refuse", *index, FaultKind::NotSupported, message);
     }
     let last_good = section.path("lastGood");

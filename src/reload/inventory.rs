@@ -108,16 +108,25 @@ impl Change {
         }
     }
 
-    /// One line, such as `1 object added, 0 objects changed, 2 objects removed`; with the names of
-    /// the objects where `named`. Before that, what changed besides objects.
+    /// One line, such as `1 object added, 2 objects removed`; with the names of the objects where
+    /// `named`. Before that, what changed besides objects.
     #[must_use]
     pub fn describe(&self, named: bool) -> String {
-        let objects = [
-            self.added.describe("added", named),
-            self.changed.describe("changed", named),
-            self.removed.describe("removed", named),
+        let parts = [
+            (&self.added, "added"),
+            (&self.changed, "changed"),
+            (&self.removed, "removed"),
         ];
-        self.settings.describe(named) + &objects.join(", ")
+        let objects: Vec<String> = parts
+            .into_iter()
+            .filter(|(objects, _)| objects.count > 0)
+            .map(|(objects, what)| objects.describe(what, named))
+            .collect();
+        let objects = match objects.is_empty() {
+            true => "no object changed".to_owned(),
+            false => objects.join(", "),
+        };
+        self.settings.describe(named) + &objects
     }
 }
 
@@ -316,11 +325,11 @@ mod tests {
         let change = since(&after, &before);
         assert_eq!(
             change.describe(true),
-            "1 object added (AuthorizationPolicy/comes), 1 object changed (AuthorizationPolicy/grows), 0 objects removed"
+            "1 object added (AuthorizationPolicy/comes), 1 object changed (AuthorizationPolicy/grows)"
         );
         assert_eq!(
             since(&before, &after).describe(false),
-            "0 objects added, 1 object changed, 1 object removed"
+            "1 object changed, 1 object removed"
         );
     }
 

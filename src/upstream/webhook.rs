@@ -189,10 +189,10 @@ impl Upstream {
                     tracing::warn!(
                         webhook,
                         %error,
-                        failures = limits.failures,
-                        seconds = limits.open_for.as_secs_f64(),
-                        "circuit breaker opened for webhook: it could not be reached so many times in a row, \
-                         and is called again after so many seconds"
+                        "circuit breaker opened for webhook: it could not be reached {} times in a row, and is \
+                         called again after {} s",
+                        limits.failures,
+                        limits.open_for.as_secs_f64()
                     );
                 }
             }

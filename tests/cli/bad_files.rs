@@ -21,6 +21,60 @@ const FOREIGN: [&str; 9] = [
 
 const BAD_PEM: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 
+#[test]
+fn a_fault_hides_no_other_of_its_object() {
+    let portcullis = Portcullis::new();
+    portcullis.write(
+        "policy.yaml",
+        "apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {name: a}\nspec:\n  effect: Deny\n  \
+         subjects: [{kind: ServiceAccount, name: x}]\n  resourceRules:\n  - {verbs: [gett], apiGroups: [\"\"], \
+         resources: [pod], names: 5}\n  conditions: [{expression: \"request.user == 1\"}]\n",
+    );
+    let run = portcullis.run("check policy.yaml");
+    for (line, told) in [
+        (8, "spec.resourceRules[0].names: Invalid type"),
+        (6, "spec.subjects[0].namespace: Required value"),
+        (9, "spec.conditions[0].name: Required value"),
+        (9, "spec.conditions[0].expression: Invalid value"),
+        (8, "did you mean `get`?"),
+        (8, "did you mean `pods`?"),
+    ] {
+        let is_told = |said: &str| said.starts_with(&format!("policy.yaml:{line}:")) && said.contains(told);
+        assert!(run.stdout.lines().any(is_told), "{told}: {run:?}");
+    }
+    assert!(run.stdout.ends_with("4 errors, 2 warnings\n"), "{run:?}");
+}
+
+#[test]
+fn a_fault_of_a_suite_hides_no_other() {
+    let portcullis = Portcullis::new();
+    portcullis.write(
+        "suite.yaml",
+        "apiVersion: portcullis.dev/v1alpha1\nkind: PolicyTest\nfoo: 1\nmanifests: [policy.yaml]\ncases:\n\
+         - {name: a, request: {user: jane, verb: get, resource: pods}, expect: {decision: denny, allowed: true}}\n\
+         - {request: {user: jane, verb: get, resource: pods}, expect: {decision: allow, cause: Foo/x}}\n\
+         - {name: b}\n",
+    );
+    let run = portcullis.run("test suite.yaml");
+    for told in [
+        "suite.yaml:3: PolicyTest: foo: Unsupported value: unknown field",
+        "suite.yaml:7: PolicyTest: cases[1].name: Required value",
+        "suite.yaml:8: PolicyTest: cases[2].expect: Required value",
+        "suite.yaml:6: PolicyTest: cases[0].expect.allowed: Forbidden",
+        "cases[0].expect.decision: Unsupported value: `denny`: supported values: `allow`, `deny`, `noOpinion`; did you mean `deny`?",
+        "cases[1].expect.cause: Unsupported value: `Foo`",
+    ] {
+        assert!(run.stdout.contains(told), "{told}: {run:?}");
+    }
+    assert_eq!(run.code, 1, "{run:?}");
+    portcullis.write(
+        "suite.yaml",
+        "apiVersion: portcullis.dev/v1alpha1\nkind: PolicyTest\nmanifests: [policy.yaml]\ncases: []\n",
+    );
+    let run = portcullis.run("test suite.yaml");
+    assert!(run.stdout.contains("the suite has no cases: add one"), "{run:?}");
+}
+
 fn set_up() -> Portcullis {
     let portcullis = Portcullis::new();
     assert_eq!(portcullis.run("init gateway").code, 0);

@@ -158,11 +158,24 @@ fn what_reads_nothing_says_so() {
     portcullis.write("policies/owner.yaml", POLICIES);
     portcullis.write("comments/a.yaml", "# nothing\n---\n");
     portcullis.write("empty.log", "");
+    portcullis.write(
+        "suite_test.yaml",
+        "apiVersion: portcullis.dev/v1alpha1\nkind: PolicyTest\nmanifests: [policies]\ncases: []\n",
+    );
     std::fs::create_dir(portcullis.path("empty")).unwrap();
     for (command, complaint) in [
         (
             "check empty",
             "nothing was checked: there is no object in `empty`",
+        ),
+        ("check suite_test.yaml", "there is no object in `suite_test.yaml`"),
+        (
+            "test empty",
+            "there are no documents of kind PolicyTest in `empty`",
+        ),
+        (
+            "diff empty comments",
+            "nothing was compared: neither side has a binding or an AuthorizationPolicy",
         ),
         (
             "check comments empty",

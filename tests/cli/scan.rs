@@ -838,3 +838,35 @@ fn ten_times_the_objects_do_not_take_ten_times_the_memory() {
         );
     }
 }
+
+/// What this program reads alone is no object; its own kinds are in no namespace.
+#[test]
+fn the_gateway_s_own_kinds_are_known_and_its_files_are_no_objects() {
+    let portcullis = Portcullis::new();
+    portcullis.write("policies/policies.yaml", POLICIES);
+    let own = |kind: &str, spec: &str| {
+        format!(
+            "apiVersion: portcullis.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}\n---\n"
+        )
+    };
+    let allow = "{effect: Allow, subjects: [{kind: User, name: jane}], resourceRules: [{verbs: [get], apiGroups: [''], \
+                 resources: [pods]}]}";
+    let invariant =
+        "{only: [], resourceRules: [{verbs: [get], apiGroups: [''], resources: [pods]}], enforcement: Warn}";
+    portcullis.write(
+        "own/objects.yaml",
+        &(own("AuthorizationPolicy", allow) + &own("AuthorizationInvariant", invariant)),
+    );
+    portcullis.write(
+        "own/suite_test.yaml",
+        "apiVersion: portcullis.dev/v1alpha1\nkind: PolicyTest\ncases: []\n---\n\
+         apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n",
+    );
+    let run = portcullis.run("scan --manifests policies -f own");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains(" 0 fail,"), "{run:?}");
+    assert!(!run.stderr.contains("is not known"), "{run:?}");
+    assert!(run.stdout.contains("2 objects:"), "{run:?}");
+    let run = portcullis.run("scan --manifests policies -f own/suite_test.yaml");
+    assert_eq!(run.code, 2, "{run:?}");
+}

@@ -97,6 +97,11 @@ impl Document {
         parts.into_iter().flatten().collect::<Vec<_>>().join("/")
     }
 
+    /// As [`Node::fill_in`], with some text.
+    pub(crate) fn fill_in(&mut self, path: &FieldPath) -> bool {
+        self.root.fill_in(path.steps(), Node::from_json("x".into()))
+    }
+
     /// As [`Node::leave_out`].
     pub(crate) fn leave_out(&mut self, path: &FieldPath) -> bool {
         self.root.leave_out(path.steps())

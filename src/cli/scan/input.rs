@@ -29,7 +29,7 @@ use portcullis_policy::document::{Document, Node};
 use portcullis_policy::engine::NAMESPACE_NAME_LABEL;
 use portcullis_policy::engine::admission::matching::MissingNamespace;
 use portcullis_policy::engine::admission::{AdmissionSet, ParamKind};
-use portcullis_policy::explain::objects::CustomKinds;
+use portcullis_policy::explain::objects::{self, CustomKinds};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest;
 
@@ -231,13 +231,18 @@ impl InputPart {
         }
     }
 
-    fn each_in(&self, text: String, faults: &mut Faults, take: impl FnMut(Document) -> ControlFlow<()>) {
+    fn each_in(&self, text: String, faults: &mut Faults, mut take: impl FnMut(Document) -> ControlFlow<()>) {
         let source = manifest::Source {
             file: self.name(),
             text,
             cluster: None,
         };
-        manifest::each_object(&source, faults, take);
+        manifest::each_object(&source, faults, |document| {
+            match objects::is_of_program(&document) {
+                true => ControlFlow::Continue(()),
+                false => take(document),
+            }
+        });
     }
 
     /// Has `take` take each of its objects before the next is read, until it breaks; what cannot be

@@ -7,7 +7,7 @@ use super::admission::{AdmissionCase, Difference};
 use super::coverage::Coverage;
 use super::suite::{AccessCase, Case, CaseQuestion, Expectation, InvariantCase, PoliciesFrom, Suite};
 use crate::cli::access::TimeLimit;
-use crate::cli::{invariants, policy_files};
+use crate::cli::{invariants, output, policy_files};
 use crate::{config, reload};
 use portcullis_policy::authorization::{Authorization, Trace};
 use portcullis_policy::engine::Time;
@@ -15,7 +15,7 @@ use portcullis_policy::explain::admission::{AdmitInWords, OfflineReview, TracedS
 use portcullis_policy::explain::authorization::{self, InWords, object};
 use portcullis_policy::explain::{Lines, LoadedPolicies};
 use portcullis_policy::field::Faults;
-use portcullis_policy::manifest;
+use portcullis_policy::manifest::{self, odd_request};
 
 /// What became of one case.
 #[derive(Debug, Serialize)]
@@ -120,6 +120,15 @@ pub(crate) fn decide(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time
 }
 
 fn decided(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> (CaseOutcome, CaseDecision) {
+    if let CaseQuestion::Access(asked) = &case.question {
+        let policies = loaded.policies.for_cluster(&case.cluster);
+        for hint in odd_request(&asked.attributes.target, policies) {
+            output::complain(format_args!(
+                "warning: {file}:{}: {}: {hint}",
+                case.line, case.name
+            ));
+        }
+    }
     let (differences, explanation, reached) = match &case.question {
         CaseQuestion::Access(asked) => access(loaded, &case.cluster, asked, now),
         CaseQuestion::Admission(asked) => admit(loaded, &case.cluster, asked, now),

@@ -11,12 +11,12 @@ use crate::config::{self, DEFAULT_CLUSTER, files};
 use crate::reload;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::Phase;
-use portcullis_policy::engine::{Attributes, Decision, Time};
+use portcullis_policy::engine::{Attributes, CauseKind, Decision, Time};
 use portcullis_policy::explain::admission::PHASES;
 use portcullis_policy::explain::authorization::Opinions;
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::explain::request::{RequestArguments, WrittenReview};
-use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath};
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, unsupported_value};
 
 /// `apiVersion` of a suite.
 pub(crate) const API_VERSION: &str = "portcullis.dev/v1alpha1";
@@ -163,7 +163,17 @@ struct WrittenExpectation {
 /// Reads a suite in a file or folder that is `named` on the command line; with a fault in it there is
 /// none.
 pub(crate) fn read(document: &Document, named: &[PathBuf], faults: &mut Faults) -> Option<Suite> {
-    let written: WrittenSuite = document.decode(faults)?;
+    document.decode_and(faults, |written, faults| {
+        validate(document, written, named, faults)
+    })
+}
+
+fn validate(
+    document: &Document,
+    written: WrittenSuite,
+    named: &[PathBuf],
+    faults: &mut Faults,
+) -> Option<Suite> {
     let mut found = Faults::new();
     let root = FieldPath::root();
     let mut fault =
@@ -196,6 +206,10 @@ pub(crate) fn read(document: &Document, named: &[PathBuf], faults: &mut Faults) 
             PoliciesFrom::Manifests(Vec::new())
         }
     };
+    if written.cases.is_empty() {
+        let message = "the suite has no cases: add one".to_owned();
+        fault(root.field("cases"), FaultKind::Required, message);
+    }
     let cases = written
         .cases
         .into_iter()
@@ -442,7 +456,7 @@ fn phases(written: Option<&str>, path: &FieldPath, fault: Fail<'_>) -> Option<&'
         Some("mutate") => Some(&[Phase::Mutate]),
         Some("validate") => Some(&[Phase::Validate]),
         Some(other) => {
-            let message = format!("`{other}`: supported values: `mutate`, `validate`");
+            let message = unsupported_value(other, &["mutate", "validate"]);
             fault(path.field("phase"), FaultKind::NotSupported, message);
             None
         }
@@ -457,7 +471,7 @@ impl WrittenExpectation {
         if ["holds", "broken", "notDecided"].contains(&written.as_str()) {
             return Some(written);
         }
-        let message = format!("`{written}`: supported values: `holds`, `broken`, `notDecided`");
+        let message = unsupported_value(&written, &["holds", "broken", "notDecided"]);
         fault(path.field("invariant"), FaultKind::NotSupported, message);
         None
     }
@@ -483,9 +497,10 @@ impl WrittenExpectation {
         };
         let decision = decision(&written);
         if decision.is_none() {
-            let message = format!("`{written}`: supported values: `allow`, `deny`, `noOpinion`");
+            let message = unsupported_value(&written, &["allow", "deny", "noOpinion"]);
             fault(path.field("decision"), FaultKind::NotSupported, message);
         }
+        validate_cause(self.cause.as_deref(), path, fault);
         Some(Expectation {
             decision: decision?,
             cause: self.cause,
@@ -510,6 +525,7 @@ impl WrittenExpectation {
             fault(path.field("allowed"), FaultKind::Required, message);
             return None;
         };
+        validate_cause(self.cause.as_deref(), path, fault);
         Some(AdmissionExpectation {
             allowed,
             message: self.message,
@@ -522,6 +538,24 @@ impl WrittenExpectation {
             audit_annotations: self.audit_annotations.unwrap_or_default(),
             object: self.object,
         })
+    }
+}
+
+/// A cause names an object of a kind that decides.
+fn validate_cause(cause: Option<&str>, path: &FieldPath, fault: Fail<'_>) {
+    let Some(kind) = cause
+        .and_then(|cause| cause.split('/').next())
+        .filter(|kind| !kind.is_empty())
+    else {
+        return;
+    };
+    if CauseKind::ALL.iter().all(|known| known.as_str() != kind) {
+        let known: Vec<&str> = CauseKind::ALL.iter().map(|known| known.as_str()).collect();
+        fault(
+            path.field("cause"),
+            FaultKind::NotSupported,
+            unsupported_value(kind, &known),
+        );
     }
 }
 

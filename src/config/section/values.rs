@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Section, not_a_string};
 use portcullis_cel::Quantity;
 use portcullis_policy::document::Value;
-use portcullis_policy::field::FaultKind;
+use portcullis_policy::field::{FaultKind, unsupported_value};
 
 impl<'r> Section<'r> {
     /// The text in the field `name`, not empty.
@@ -217,7 +217,8 @@ impl<'r> Section<'r> {
         let text = self.text(name)?;
         let choice = choices.iter().find(|(word, _)| *word == text);
         if choice.is_none() {
-            let message = format!("`{text}`: supported values: {}", one_of(choices));
+            let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+            let message = unsupported_value(text, &words);
             self.fault(name, FaultKind::NotSupported, message);
         }
         choice.map(|(_, value)| *value)

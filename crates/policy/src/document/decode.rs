@@ -106,51 +106,164 @@ impl Document {
         path: &FieldPath,
         faults: &mut Faults,
     ) -> Option<T> {
-        decode(self, path, faults)
+        let Decoded {
+            value, faults: found, ..
+        } = decode(self, path);
+        let is_sound = found.is_empty();
+        faults.extend(found);
+        value.filter(|_| is_sound)
+    }
+
+    /// Like [`Document::decode`], and then makes of the value what `check` does. Where something
+    /// cannot be read there is no result, but `check` reports what is wrong with the rest.
+    pub fn decode_and<T: DeserializeOwned, U>(
+        &self,
+        faults: &mut Faults,
+        check: impl FnOnce(T, &mut Faults) -> Option<U>,
+    ) -> Option<U> {
+        let Decoded {
+            value,
+            faults: found,
+            repaired,
+        } = decode(self, &FieldPath::root());
+        if found.is_empty() {
+            return check(value?, faults);
+        }
+        faults.extend(found);
+        let mut more = Faults::new();
+        check(value?, &mut more);
+        let is_own = |fault: &Fault| !repaired.iter().any(|path| path.is_related(&fault.place.path));
+        faults.extend(more.into_iter().filter(is_own));
+        None
     }
 }
 
-/// The most values of a wrong type that one run reports. Each costs a pass over the document.
+/// The most values of a wrong type, and missing fields, that one run reports.
 const MAX_FAILURES: usize = 16;
 
-/// Reads the part at `path`. serde stops at the first value of a wrong type:
-/// to tell of all, that value is left out and the rest is read again.
-fn decode<T: DeserializeOwned>(document: &Document, path: &FieldPath, faults: &mut Faults) -> Option<T> {
+/// The most passes over a document that has such. Each failure costs one, and a missing field one
+/// more for each type that is tried in its place.
+const MAX_PASSES: usize = 32;
+
+/// What stands in for a missing field: the first that is of its type.
+fn placeholder(number: usize) -> Option<Node> {
+    use serde_json::json;
+    let all = [json!(""), json!([]), json!({}), json!(false), json!(0)];
+    all.into_iter().nth(number).map(Node::from_json)
+}
+
+/// What was read of a document.
+struct Decoded<T> {
+    /// There is one without what is faulty too, unless that cannot be.
+    value: Option<T>,
+    faults: Vec<Fault>,
+    /// What the value has not as the document has it.
+    repaired: Vec<FieldPath>,
+}
+
+/// Reads the part at `path`. serde stops at the first value of a wrong type and at the first missing
+/// field. To find all of them, that value is left out, something stands in for that field, and
+/// the rest is read again.
+fn decode<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Decoded<T> {
     let mut attempt = decode_once(document, path);
-    if let (Ok(value), true) = (&mut attempt.decoded, attempt.unknown.is_empty()) {
-        return value.take();
-    }
-    let mut failures = Vec::new();
-    let mut rest = document.clone();
-    while let Err((at, failure)) = &attempt.decoded {
-        // What is missing only because it was left out has been reported.
-        if failures.len() < MAX_FAILURES && (failures.is_empty() || failure.kind != FaultKind::Required) {
-            failures.push(Fault::error(
-                document.place(at.clone()),
-                failure.kind,
-                failure.message.clone(),
-            ));
-            if rest.root.leave_out(at.steps()) {
-                attempt = decode_once::<T>(&rest, path);
-                continue;
-            }
+    let mut repairs = Repairs::new(document);
+    for _ in 0..MAX_PASSES {
+        let Err((at, failure)) = &attempt.decoded else {
+            break;
+        };
+        if !repairs.repair(at, failure) {
+            break;
         }
-        break;
+        attempt = decode_once::<T>(&repairs.rest, path);
     }
-    let Attempt {
-        unknown: all,
-        structs,
-        ..
-    } = attempt;
-    faults.extend(all.into_iter().map(|path| unknown(document, path, &structs)));
-    faults.extend(failures);
-    None
+    let mut faults: Vec<Fault> = attempt
+        .unknown
+        .into_iter()
+        .map(|path| unknown(document, path, &attempt.structs))
+        .collect();
+    faults.append(&mut repairs.failures);
+    let filled = repairs.filled.into_iter().map(|(path, _)| path);
+    Decoded {
+        value: attempt.decoded.ok(),
+        faults,
+        repaired: repairs.left_out.into_iter().chain(filled).collect(),
+    }
+}
+
+/// A document of which is left out, and filled in, what would end its reading.
+struct Repairs<'d> {
+    document: &'d Document,
+    rest: Document,
+    failures: Vec<Fault>,
+    left_out: Vec<FieldPath>,
+    /// What was filled in, and with which of the placeholders.
+    filled: Vec<(FieldPath, usize)>,
+}
+
+impl<'d> Repairs<'d> {
+    fn new(document: &'d Document) -> Self {
+        Self {
+            document,
+            rest: document.clone(),
+            failures: Vec::new(),
+            left_out: Vec::new(),
+            filled: Vec::new(),
+        }
+    }
+
+    /// Reports the failure at `at`, unless a repair caused it, and repairs it; `false` where that
+    /// is not possible.
+    fn repair(&mut self, at: &FieldPath, failure: &Failure) -> bool {
+        if let Some(field) = failure.missing {
+            let path = at.field(field);
+            let is_left_out = self
+                .left_out
+                .iter()
+                .any(|one| one.steps().starts_with(path.steps()));
+            if !is_left_out
+                && !self
+                    .filled
+                    .iter()
+                    .any(|(one, _)| at.steps().starts_with(one.steps()))
+            {
+                self.report(&path, failure);
+            }
+            self.filled.push((path.clone(), 0));
+            return self.fill(&path, 0);
+        }
+        if let Some((path, tried)) = self
+            .filled
+            .iter_mut()
+            .rfind(|(one, _)| at.steps().starts_with(one.steps()))
+        {
+            *tried += 1;
+            let (path, next) = (path.clone(), *tried);
+            return self.fill(&path, next);
+        }
+        self.report(at, failure);
+        self.left_out.push(at.clone());
+        self.failures.len() < MAX_FAILURES && self.rest.root.leave_out(at.steps())
+    }
+
+    fn report(&mut self, at: &FieldPath, failure: &Failure) {
+        let place = self.document.place(at.clone());
+        self.failures
+            .push(Fault::error(place, failure.kind, failure.message.clone()));
+    }
+
+    fn fill(&mut self, path: &FieldPath, number: usize) -> bool {
+        let value = placeholder(number).filter(|_| self.failures.len() < MAX_FAILURES);
+        if number > 0 {
+            self.rest.root.leave_out(path.steps());
+        }
+        value.is_some_and(|value| self.rest.root.fill_in(path.steps(), value))
+    }
 }
 
 /// What became of reading a document once.
 struct Attempt<T> {
-    /// The value; else the place of what failed, and why. `Some` until taken.
-    decoded: Result<Option<T>, (FieldPath, Failure)>,
+    /// The value; else the place of what failed, and why.
+    decoded: Result<T, (FieldPath, Failure)>,
     unknown: Vec<FieldPath>,
     structs: KnownFields,
 }
@@ -175,7 +288,7 @@ fn decode_once<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> At
     };
     let mut unknown = Vec::new();
     let decoded = serde_ignored::deserialize(reader, |ignored| unknown.push(field_path(path, &ignored)));
-    let decoded = decoded.map(Some).map_err(|error| {
+    let decoded = decoded.map_err(|error| {
         let path = notes.failure.take().unwrap_or_else(|| path.clone());
         (path, error)
     });

@@ -184,6 +184,31 @@ impl Node {
         }
     }
 
+    /// Puts `value` at `path`, whose last step is a field that a mapping does not have.
+    pub(crate) fn fill_in(&mut self, path: &[PathSegment], value: Self) -> bool {
+        match (&mut self.value, path) {
+            (Value::Map(entries), [PathSegment::Field(name) | PathSegment::Key(name), rest @ ..]) => {
+                if let Some(entry) = entries.iter_mut().find(|entry| entry.key == *name) {
+                    return entry.value.fill_in(rest, value);
+                }
+                let is_last = rest.is_empty();
+                if is_last {
+                    entries.push(Entry {
+                        key: name.clone(),
+                        line: 0,
+                        column: 0,
+                        value,
+                    });
+                }
+                is_last
+            }
+            (Value::List(items), [PathSegment::Index(index), rest @ ..]) => items
+                .get_mut(*index)
+                .is_some_and(|item| item.fill_in(rest, value)),
+            _ => false,
+        }
+    }
+
     /// The text, where it is text.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {

@@ -93,6 +93,20 @@ impl Cause<'_> {
 // === impl CauseKind ===
 
 impl CauseKind {
+    /// Every kind.
+    pub const ALL: [Self; 10] = [
+        Self::RoleBinding,
+        Self::ClusterRoleBinding,
+        Self::AuthorizationPolicy,
+        Self::AdmissionException,
+        Self::ValidatingAdmissionPolicy,
+        Self::MutatingAdmissionPolicy,
+        Self::Webhook,
+        Self::ValidatingWebhookConfiguration,
+        Self::MutatingWebhookConfiguration,
+        Self::ExternalAdmissionHookConfiguration,
+    ];
+
     /// The kind as manifests spell it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

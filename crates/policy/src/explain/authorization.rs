@@ -317,7 +317,9 @@ const fn misfit(criterion: Criterion) -> &'static str {
         Criterion::Subjects => "not for this user or any of the groups",
         Criterion::ExcludeSubjects => "leaves this user out",
         Criterion::NamespaceSelector => "not for namespaces with these labels",
-        Criterion::Target => "no rule for this type of request",
+        Criterion::Target => {
+            "no rule for requests of this type (resources: `resourceRules`; paths: `nonResourceRules`)"
+        }
         Criterion::Verbs => "not this verb",
         Criterion::ApiGroups => "not this API group",
         Criterion::Resources => "not this resource",

@@ -100,14 +100,7 @@ impl CustomKinds {
             };
         }
         let custom = self.0.get(&(group.to_owned(), kind.to_owned()));
-        custom
-            .map(|(served, _)| served.clone())
-            .unwrap_or_else(|| ServedAs {
-                group: group.to_owned(),
-                resource: plural(kind),
-                is_namespaced: true,
-                is_guess: true,
-            })
+        custom.map_or_else(|| guessed(group, kind), |(served, _)| served.clone())
     }
 }
 
@@ -120,6 +113,28 @@ impl ServedAs {
         };
         format!("`{}` ({place})", self.resource)
     }
+}
+
+/// What `kind` of `group` is served as by its name alone: one of Portcullis' own, or what most
+/// kinds are.
+fn guessed(group: &str, kind: &str) -> ServedAs {
+    let resource = plural(kind);
+    let is_cluster_scoped = is_known_cluster_scoped(group, &resource);
+    ServedAs {
+        group: group.to_owned(),
+        resource,
+        is_namespaced: !is_cluster_scoped,
+        is_guess: !is_cluster_scoped,
+    }
+}
+
+/// Whether `document` is read by this program alone, and never by an API server: a suite or a
+/// configuration.
+#[must_use]
+pub fn is_of_program(document: &Document) -> bool {
+    let (group, _) = group_and_version(document.text("apiVersion").unwrap_or_default());
+    group == "config.portcullis.dev"
+        || (group, document.text("kind")) == ("portcullis.dev", Some("PolicyTest"))
 }
 
 /// The kind that `document` defines, if it is a CustomResourceDefinition.

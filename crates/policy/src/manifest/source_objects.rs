@@ -275,39 +275,38 @@ impl SourceObjects {
 /// How often an object is read without the values that had faults.
 const MAX_MENDINGS: usize = 4;
 
-/// The object without its faulty values, if it is one without them. What is wrong with it when they
-/// are left out, and not because they are, goes to `hidden`.
+/// The object without its faulty values, and with text where a value is missing, if it is one then. What
+/// is wrong with the rest of it goes to `hidden`.
 fn read_mended(
     mut document: Document,
     cluster: Option<&Arc<str>>,
     version: Version,
     hidden: &mut Faults,
 ) -> Option<ManifestObject> {
-    let mut left_out: Vec<FieldPath> = Vec::new();
+    let mut mended: Vec<FieldPath> = Vec::new();
     for _ in 0..=MAX_MENDINGS {
         let mut found = Faults::new();
         let object = object::read(document.clone(), cluster.cloned(), version.into(), &mut found);
-        let is_missing = |fault: &Fault| fault.kind == FaultKind::Required;
-        if !left_out.is_empty() {
-            let is_related = |fault: &Fault| left_out.iter().any(|path| path.is_related(&fault.place.path));
-            let is_new = |fault: &&Fault| !is_missing(fault) && !is_related(fault);
+        if !mended.is_empty() {
+            let is_new = |fault: &&Fault| !mended.iter().any(|path| path.is_related(&fault.place.path));
             hidden.extend(found.iter().filter(is_new).cloned());
         }
         if object.is_some() {
             return object;
         }
-        // What lacks a value that was left out is left out next.
-        let is_used = |fault: &Fault| !left_out.is_empty() || !is_missing(fault);
-        let faulty = found.into_iter().filter(is_used);
-        let paths: Vec<FieldPath> = faulty.map(|fault| fault.place.path).collect();
-        let mut left_out_any = false;
-        for path in &paths {
-            left_out_any |= document.leave_out(path);
+        let mut is_changed = false;
+        for fault in found {
+            let path = fault.place.path;
+            // What lacks a value that was left out is left out next.
+            let is_filled_in = fault.kind == FaultKind::Required
+                && !mended.iter().any(|one| one.is_related(&path))
+                && document.fill_in(&path);
+            is_changed |= is_filled_in || document.leave_out(&path);
+            mended.push(path);
         }
-        if !left_out_any {
+        if !is_changed {
             return None;
         }
-        left_out.extend(paths);
     }
     None
 }

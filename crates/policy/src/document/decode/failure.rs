@@ -12,6 +12,8 @@ use crate::field::{FaultKind, unsupported_value};
 pub(crate) struct Failure {
     pub(crate) kind: FaultKind,
     pub(crate) message: String,
+    /// The field that is not there.
+    pub(crate) missing: Option<&'static str>,
 }
 
 // === impl Failure ===
@@ -19,7 +21,11 @@ pub(crate) struct Failure {
 impl Failure {
     fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { kind, message }
+        Self {
+            kind,
+            message,
+            missing: None,
+        }
     }
 }
 
@@ -77,10 +83,11 @@ impl Error for Failure {
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self::new(
-            FaultKind::Required,
-            format!("the field `{field}` is missing: add it"),
-        )
+        let message = format!("the field `{field}` is missing: add it");
+        Self {
+            missing: Some(field),
+            ..Self::new(FaultKind::Required, message)
+        }
     }
 
     fn duplicate_field(field: &'static str) -> Self {

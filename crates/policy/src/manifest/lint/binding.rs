@@ -184,8 +184,9 @@ pub(crate) fn lint_builtin_roles(bindings: &BindingLint, options: &Options, faul
     let roles: BTreeSet<String> = named.iter().map(|named| format!("`{}`", named.role)).collect();
     let bindings = match named.len() {
         1 => "this binding names a ClusterRole that Kubernetes makes".to_owned(),
+        2 => "this binding and another name ClusterRoles that Kubernetes makes".to_owned(),
         number => format!(
-            "this and {} more bindings name ClusterRoles that Kubernetes makes",
+            "this binding and {} others name ClusterRoles that Kubernetes makes",
             number - 1
         ),
     };

@@ -271,7 +271,7 @@ pub(crate) fn odd_resource(groups: &[String], resource: &str) -> Option<String> 
             .map(|group| format!("`\"{group}\"`"))
             .collect::<Vec<_>>();
         return Some(format!(
-            "`{resource}` is not in the group {}, but in `\"{group}\"`",
+            "`{resource}` is not in the group {}, but in `\"{group}\"`: write that group, or `{resource}.{group}` on the command line",
             listed.join(" or ")
         ));
     }

@@ -244,7 +244,7 @@ fn bindings_of_roles_that_kubernetes_makes_by_itself() {
     warns(
         &several,
         "roleRef.name",
-        "this and 2 more bindings name ClusterRoles",
+        "this binding and 2 others name ClusterRoles",
     );
     warns(&several, "roleRef.name", "(`edit`, `view`)");
     warns(
