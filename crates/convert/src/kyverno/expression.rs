@@ -5,6 +5,7 @@ use std::fmt::Write;
 /// How tightly the outermost operator of an expression binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
+    Choice,
     Or,
     And,
     Relation,
@@ -16,6 +17,13 @@ enum Rank {
 pub(crate) struct Condition {
     text: String,
     rank: Rank,
+}
+
+/// A condition, and whether it may have an error.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Judged {
+    pub(crate) condition: Condition,
+    pub(crate) may_fail: bool,
 }
 
 // === impl Condition ===
@@ -61,6 +69,54 @@ impl Condition {
         Self::joined(parts, false)
     }
 
+    /// `then` where `self` holds, or else `otherwise`.
+    pub(crate) fn choice(&self, then: &Self, otherwise: &Self) -> Self {
+        if self.is(true) || self.is(false) {
+            return if self.is(true) {
+                then.clone()
+            } else {
+                otherwise.clone()
+            };
+        }
+        if then.is(true) && otherwise.is(false) {
+            return self.clone();
+        }
+        Self {
+            text: format!(
+                "{} ? {} : {}",
+                self.within(Rank::Or),
+                then.within(Rank::Or),
+                otherwise.within(Rank::Choice)
+            ),
+            rank: Rank::Choice,
+        }
+    }
+
+    /// The same, with each `name` in it replaced by an expression that needs no parentheses.
+    pub(crate) fn replaced(&self, name: char, value: &str) -> Self {
+        Self {
+            text: self.text.replace(name, value),
+            rank: self.rank,
+        }
+    }
+
+    /// How often `name` stands in it.
+    pub(crate) fn count(&self, name: char) -> usize {
+        self.text.matches(name).count()
+    }
+
+    /// Whether it is one comparison or call.
+    pub(crate) fn is_comparison(&self) -> bool {
+        self.rank >= Rank::Relation
+    }
+
+    /// Whether it has a macro, which evaluates what is in it several times.
+    pub(crate) fn has_macro(&self) -> bool {
+        [".exists(", ".all(", ".map("]
+            .iter()
+            .any(|name| self.text.contains(name))
+    }
+
     fn joined(parts: impl IntoIterator<Item = Self>, is_all: bool) -> Self {
         let mut kept: Vec<Self> = Vec::new();
         for part in parts {
@@ -102,6 +158,47 @@ impl Condition {
             format!("({})", self.text)
         } else {
             self.text.clone()
+        }
+    }
+}
+
+// === impl Judged ===
+
+impl Judged {
+    pub(crate) fn sure(condition: Condition) -> Self {
+        Self {
+            condition,
+            may_fail: false,
+        }
+    }
+
+    /// The next one counts only where this one does not decide (`decides`).
+    fn then(self, next: Self, decides: bool) -> Self {
+        let [first, second] = [self.condition, next.condition];
+        let condition = match (self.may_fail, decides) {
+            (false, true) => Condition::any([first, second]),
+            (false, false) => Condition::all([first, second]),
+            (true, true) => first.choice(&Condition::constant(true), &second),
+            (true, false) => first.choice(&second, &Condition::constant(false)),
+        };
+        Self {
+            condition,
+            may_fail: self.may_fail || next.may_fail,
+        }
+    }
+
+    pub(crate) fn and(self, next: Self) -> Self {
+        self.then(next, false)
+    }
+
+    pub(crate) fn or(self, next: Self) -> Self {
+        self.then(next, true)
+    }
+
+    pub(crate) fn not(self) -> Self {
+        Self {
+            condition: self.condition.not(),
+            may_fail: self.may_fail,
         }
     }
 }

@@ -100,6 +100,11 @@ impl KindSelector {
         self.kind == "*" || self.resource.is_some() && (self.group != "*" || !self.subresource.is_empty())
     }
 
+    /// Whether it is a kind that Kubernetes itself serves.
+    pub(crate) const fn is_served(&self) -> bool {
+        self.resource.is_some()
+    }
+
     pub(crate) fn has_subresource(&self) -> bool {
         !self.subresource.is_empty()
     }

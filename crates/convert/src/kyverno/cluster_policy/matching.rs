@@ -87,14 +87,17 @@ impl Matching {
         })
     }
 
-    /// The resource rules of a policy whose rule is asked for `operations` where a filter names none.
+    /// The resource rules of a policy whose rule applies for `operations`.
     pub(crate) fn resource_rules(&self, operations: &[&str]) -> Vec<Value> {
         let mut rules: Vec<Value> = Vec::new();
         for filter in &self.filters {
-            let operations: Vec<&str> = match filter.operations.as_slice() {
-                [] => operations.to_vec(),
-                own => own.iter().map(String::as_str).collect(),
+            let names = |operation: &&&str| {
+                filter.operations.is_empty() || filter.operations.iter().any(|own| own == **operation)
             };
+            let operations: Vec<&str> = operations.iter().filter(names).copied().collect();
+            if operations.is_empty() {
+                continue;
+            }
             let kinds = filter.kinds.iter().filter(|kind| !kind.is_filtered());
             for resource in kinds.flat_map(KindSelector::resources) {
                 add_rule(&mut rules, resource, &operations);
@@ -109,6 +112,12 @@ impl Matching {
             filter.operations.is_empty() || filter.operations.iter().any(|own| own == operation)
         };
         self.filters.iter().any(names)
+    }
+
+    /// Whether all objects are of types that Kubernetes itself serves.
+    pub(crate) fn is_typed(&self) -> bool {
+        let mut kinds = self.filters.iter().flat_map(|filter| &filter.kinds);
+        kinds.all(KindSelector::is_served)
     }
 
     /// Whether a request of a subresource may match, for which there is a CONNECT.

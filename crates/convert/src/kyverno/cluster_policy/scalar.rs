@@ -131,7 +131,7 @@ fn part(pattern: &str) -> (Operator, &str) {
 }
 
 /// Both ends of `1-10` or `1!-10`, and whether what is between them is meant.
-fn range(pattern: &str) -> Option<(&str, &str, bool)> {
+pub(crate) fn range(pattern: &str) -> Option<(&str, &str, bool)> {
     for (sign, is_within) in [("!-", false), ("-", true)] {
         for (at, _) in pattern.match_indices(sign) {
             let (low, rest) = pattern.split_at_checked(at)?;

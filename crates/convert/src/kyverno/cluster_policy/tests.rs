@@ -1,5 +1,6 @@
 //! ClusterPolicies mean to Kubernetes what they mean to Kyverno, or are refused.
 
+mod conditions;
 mod patterns;
 mod reference;
 
@@ -417,7 +418,7 @@ fn what_has_no_counterpart_is_refused_with_its_place() {
         (rule("verifyImages", json!([])), "spec.rules[0].verifyImages"),
         (
             rule("context", json!([{"name": "a", "apiCall": {}}])),
-            "spec.rules[0].context[0]",
+            "spec.rules[0].context[0].apiCall",
         ),
         (rule("surprise", json!(1)), "spec.rules[0].surprise"),
         (
@@ -451,8 +452,8 @@ fn what_has_no_counterpart_is_refused_with_its_place() {
             "spec.rules[0].validate.pattern.metadata.labels.a",
         ),
         (
-            rule("validate", json!({"deny": {}})),
-            "spec.rules[0].validate.deny",
+            rule("validate", json!({"podSecurity": {}})),
+            "spec.rules[0].validate.podSecurity",
         ),
         (
             rule(

@@ -1,0 +1,122 @@
+//! `context`: the variables of a rule or a loop, and ConfigMaps as parameters.
+
+use serde_json::{Value, json};
+
+use super::conditions;
+use super::jmespath;
+use super::refusal::{self, Refusal};
+use super::scope::{Scope, Term};
+
+/// What needs more than a request has, and what to do instead.
+const REFUSED: [(&str, &str); 3] = [
+    (
+        "apiCall",
+        "admission policies make no calls: give what is asked for as a parameter",
+    ),
+    (
+        "imageRegistry",
+        "admission policies ask no registry: keep a webhook that does",
+    ),
+    (
+        "globalReference",
+        "admission policies have no global values: give it as a parameter",
+    ),
+];
+
+/// Adds the variables of `context` to the names that `scope` knows. Those that come before may be named in those
+/// that follow.
+pub(crate) fn add_variables(context: &Value, scope: &mut Scope) -> Result<(), Refusal> {
+    for (index, entry) in context.as_array().into_iter().flatten().enumerate() {
+        let name = entry["name"].as_str().unwrap_or_default();
+        let term = variable(entry, scope).map_err(|refusal| refusal.within_index(index).within("context"))?;
+        scope.names.push((name.to_owned(), Ok(term)));
+    }
+    Ok(())
+}
+
+fn variable(entry: &Value, scope: &Scope) -> Result<Term, Refusal> {
+    if let Some((field, reason)) = REFUSED.iter().find(|(field, _)| !entry[*field].is_null()) {
+        return refusal::of(field, *reason);
+    }
+    if entry["configMap"].is_object() {
+        return Ok(Term::parameter());
+    }
+    refusal::unknown(entry, &["name", "variable"])?;
+    let written = &entry["variable"];
+    let within = |refusal: Refusal| refusal.within("variable");
+    refusal::unknown(written, &["value", "jmesPath", "default"]).map_err(within)?;
+    let query = match written["jmesPath"].as_str().filter(|query| !query.is_empty()) {
+        Some(query) if query.contains("{{") => {
+            return Err(within(Refusal::new(
+                "jmesPath",
+                "a variable within a query has no counterpart: write one query",
+            )));
+        }
+        Some(query) => {
+            let node = jmespath::parse(query).map_err(|reason| within(Refusal::new("jmesPath", reason)))?;
+            Some(node)
+        }
+        None => None,
+    };
+    let operand =
+        |field: &str| conditions::operand(&written[field], scope).map_err(|refusal| refusal.within(field));
+    let of_query = |refusal: Refusal| within(refusal.within("jmesPath"));
+    let value = match (&written["value"], query) {
+        (Value::Null, None) => Term::constant(&Value::Null),
+        (Value::Null, Some(node)) => scope.term(&node).map_err(of_query)?,
+        (_, None) => operand("value").map_err(within)?,
+        (_, Some(node)) => {
+            let base = operand("value").map_err(within)?;
+            scope.of_term(&node, &base).map_err(of_query)?
+        }
+    };
+    let default = match &written["default"] {
+        Value::Null => None,
+        _ => Some(operand("default").map_err(within)?),
+    };
+    if default.is_some() && value.is_fallible {
+        return Err(within(Refusal::new(
+            "jmesPath",
+            "where it has an error Kyverno takes the default, and CEL ends with the error: let it have none",
+        )));
+    }
+    Ok(value.or_default(default.as_ref(), scope))
+}
+
+/// The ConfigMap that a rule names, as `paramKind` of its policy and `paramRef` of its binding.
+pub(crate) fn parameter(rule: &Value, namespace: Option<&str>) -> Result<Option<[Value; 2]>, Refusal> {
+    let mut found = None;
+    for (index, entry) in rule["context"].as_array().into_iter().flatten().enumerate() {
+        let map = &entry["configMap"];
+        if map.is_null() {
+            continue;
+        }
+        let refused = |field: &str, reason: &str| {
+            let refusal = Refusal::new(field, reason).within("configMap");
+            Err(refusal.within_index(index).within("context"))
+        };
+        let name = map["name"].as_str().unwrap_or_default();
+        let own = map["namespace"].as_str().filter(|own| !own.is_empty());
+        let own = own.or(namespace).unwrap_or("default");
+        if name.contains("{{") || own.contains("{{") {
+            return refused("name", "which ConfigMap it is must not depend on the request");
+        }
+        if found.is_some() {
+            return refused(
+                "name",
+                "an admission policy has one parameter: put all into one ConfigMap",
+            );
+        }
+        if namespace.is_some_and(|namespace| namespace != own) {
+            return refused(
+                "namespace",
+                "a Policy reads ConfigMaps of its own namespace alone",
+            );
+        }
+        found = Some([
+            json!({"apiVersion": "v1", "kind": "ConfigMap"}),
+            json!({"name": name, "namespace": own, "parameterNotFoundAction": "Deny"}),
+        ]);
+    }
+    Ok(found)
+}
