@@ -82,8 +82,8 @@ impl NamespaceArguments {
 
 /// List everybody who may do something, and by which object.
 ///
-/// RBAC and AuthorizationPolicies together. Whom a Deny policy certainly stops is not listed; a
-/// Deny that may stop some of a subject's users or requests is listed with the subject.
+/// Takes RBAC and AuthorizationPolicies into account. A subject that a Deny policy always stops is not
+/// listed; a Deny that may stop some of a subject's users or requests is listed with the subject.
 #[derive(Debug, clap::Args)]
 #[command(after_help = WHO_CAN_EXAMPLES)]
 pub(crate) struct WhoCan {
@@ -172,8 +172,9 @@ impl WhoCan {
 
 /// List everything that a user may do, rule by rule.
 ///
-/// RBAC and AuthorizationPolicies together. A rule of which Deny policies leave nothing is not
-/// listed. Nothing is added to the user, so name all groups, including `system:authenticated`.
+/// Takes RBAC and AuthorizationPolicies into account. A rule is not listed if Deny policies leave
+/// nothing of it. No groups are added to the user, so name all of them, including
+/// `system:authenticated`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = WHAT_CAN_EXAMPLES)]
 pub(crate) struct WhatCan {
@@ -254,9 +255,9 @@ impl WhatCan {
 
 /// List who can become whom, and by which steps.
 ///
-/// Without options: who can get at what the ClusterRole `cluster-admin` allows and does not have it
-/// yet. Each step is asked of RBAC and AuthorizationPolicies together; a path that only a Deny
-/// prevents is listed apart. `portcullis` knows no workloads: what else must be so for a step is
+/// Without options, lists who can get what the ClusterRole `cluster-admin` allows and does not have it
+/// yet. Each step takes RBAC and AuthorizationPolicies into account; a path that only a Deny prevents
+/// is listed separately. `portcullis` does not know workloads: the other conditions of a step are
 /// listed with it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = ESCALATIONS_EXAMPLES)]

@@ -209,13 +209,13 @@ pub(crate) struct ManifestArguments {
     /// The subresource that is written, such as `status`.
     #[arg(long, value_name = "NAME")]
     subresource: Option<String>,
-    /// The resource of the objects, where their kind does not tell.
+    /// The resource of the objects, if it cannot be found from their kind.
     #[arg(long, value_name = "RESOURCE[.GROUP]")]
     resource: Option<String>,
     /// The namespace of objects that name none [default: default]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// As for a request that is not to be stored.
+    /// As for a request that is not stored.
     #[arg(long)]
     dry_run: bool,
 }

@@ -39,10 +39,10 @@ pub(crate) struct Check {
     /// Fail also if there are only warnings.
     #[arg(long)]
     strict: bool,
-    /// Also warn of Denies on this user: yourself, say, whom a Deny should not surprise.
+    /// Also warn about Denies on this user, for example yourself.
     #[arg(long = "as", value_name = "USER[,GROUP…]")]
     asker: Option<String>,
-    /// Also warn of Denies on the user of this kubeconfig, whose name and groups its API server says.
+    /// Also warn about Denies on the user of this kubeconfig, whose name and groups its API server reports.
     #[arg(long, value_name = "FILE", conflicts_with = "asker")]
     kubeconfig: Option<PathBuf>,
     /// The context in the kubeconfig [default: the current one]

@@ -17,18 +17,18 @@ use portcullis_policy::manifest;
 /// Convert policies to ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
 ///
 /// AuthorizationPolicies that deny writes and connects become ValidatingAdmissionPolicies with a
-/// binding, Kyverno's ValidatingPolicies and MutatingPolicies of `policies.kyverno.io` become what
-/// Kubernetes has of the same form, its ClusterPolicies with patterns or CEL a policy for each rule,
-/// and Gatekeeper's ConstraintTemplates with CEL and their constraints what Gatekeeper makes of
-/// them. A policy is converted as a whole, with its meaning, or not at all; what is not converted
-/// is named with file, line and reason, and the exit code is 1. Other kinds are left alone.
+/// binding. Kyverno's ValidatingPolicies and MutatingPolicies of `policies.kyverno.io` become the
+/// corresponding kinds of Kubernetes, and each rule of its ClusterPolicies with patterns or CEL becomes a
+/// policy. Gatekeeper's ConstraintTemplates with CEL and their constraints become what Gatekeeper itself
+/// generates. A policy is converted completely, with the same meaning, or not at all. What is not
+/// converted is reported with file, line and reason, and the exit code is 1. Other kinds are ignored.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Convert {
     /// Manifests, as files or folders.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The configuration whose `authorization.neverDeny` holds [default: its default]
+    /// The configuration whose `authorization.neverDeny` applies [default: its default]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -28,29 +28,29 @@ const MAX_PARTS: usize = 20_000;
 /// What begins the name of a revision.
 const REVISION: &str = "git:";
 
-/// Say what a change of policies decides otherwise, over all requests.
+/// List what a change of policies decides differently, over all requests.
 ///
-/// RBAC and AuthorizationPolicies, with their Denies, selectors, namespaces and periods from now
-/// on. A condition in CEL is an unknown, the same wherever it stands: what hangs on one is said
-/// with it. system:masters is a group like others here, and `authorization.webhooks` have no
-/// opinion. Of service accounts, the groups are those that their names imply. ClusterRoles that an
-/// API server makes by itself count where the policies do not have them; what a binding to any other
-/// role that neither side has may grant is said as not decided.
+/// Compares RBAC and AuthorizationPolicies, with their Denies, selectors, namespaces and periods from
+/// now on. Conditions in CEL that compare fields with constants are decided; a difference that depends
+/// on another condition is shown with it. system:masters is a group like any other, and
+/// `authorization.webhooks` have no opinion. Service accounts have the groups that their names imply. If
+/// the policies do not have the ClusterRoles that an API server creates by itself, Kubernetes' defaults
+/// count; what a binding to another role that neither side has may grant is reported as not decided.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Diff {
     /// A configuration, a manifest, a folder of manifests, or `git:REVISION:PATH` for one of these
-    /// in a revision. With `--kubeconfig` alone and no NEW, what is compared with the cluster.
+    /// in a revision. With `--kubeconfig` and without NEW, this is compared with the cluster.
     #[arg(value_name = "OLD")]
     first: Option<String>,
     /// The same after the change.
     #[arg(value_name = "NEW")]
     second: Option<String>,
     /// Manifests, as files or folders, that would be applied to the cluster of `--kubeconfig`: the
-    /// cluster as it is now is compared with what it would be then.
+    /// cluster is compared with itself after these are applied.
     #[arg(short = 'f', long = "filename", value_name = "PATH", num_args = 1.., conflicts_with = "first")]
     applied: Vec<PathBuf>,
-    /// With a cluster, the configuration of the gateway whose files decide, too.
+    /// With a cluster, the configuration of its gateway, whose files also decide.
     #[arg(long, value_name = "FILE", conflicts_with = "second")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -59,14 +59,14 @@ pub(crate) struct Diff {
     /// those that differ are named]
     #[arg(long, value_name = "CLUSTER")]
     cluster: Option<String>,
-    /// Exit 1 where anybody gains anything, under a condition too, or is no more denied what the next
-    /// authorizer may allow.
+    /// Exit with 1 if anybody gains anything, even under a condition, or is no longer denied what the
+    /// next authorizer may allow.
     #[arg(long)]
     no_new_access: bool,
-    /// Exit 1 where there are such differences.
+    /// Exit with 1 if there are such differences.
     #[arg(long, value_delimiter = ',')]
     fail_on: Vec<FailOn>,
-    /// List requests, too, that are decided as before, but by something else.
+    /// Also list requests whose decision is the same, but is made by another object.
     #[arg(long)]
     reasons: bool,
     #[command(flatten)]
@@ -87,7 +87,7 @@ enum FailOn {
     Gain,
     /// Something was allowed and is not.
     Loss,
-    /// Anything is decided otherwise.
+    /// Anything is decided differently.
     Any,
 }
 

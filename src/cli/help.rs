@@ -53,7 +53,7 @@ fn template(command: &Command) -> String {
     )
 }
 
-/// Print a script by which a shell completes commands and flags.
+/// Print a script that lets a shell complete commands and flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  source <(portcullis completion bash)")]
 pub(crate) struct Completion {
@@ -65,7 +65,7 @@ pub(crate) struct Completion {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  portcullis man ~/.local/share/man/man1")]
 pub(crate) struct Man {
-    /// The folder, which is made if it is not there; pages that are there are replaced.
+    /// The folder, which is created if it does not exist; existing pages are replaced.
     folder: PathBuf,
     #[command(flatten)]
     output: Output<Format>,

@@ -61,8 +61,8 @@ pub(crate) struct Init {
     /// webhook configurations: definitions, roles and a service account, for `kubectl apply -k`.
     #[arg(long)]
     watch: bool,
-    /// Also write the ClusterRoles, Roles and bindings that Kubernetes of this version makes by itself,
-    /// as manifests, for a gateway that has RBAC in files; in a set-up that is there, only these.
+    /// Also write the ClusterRoles, Roles and bindings that this version of Kubernetes creates by itself,
+    /// as manifests, for a gateway that has RBAC in files; in an existing set-up, write only these.
     #[arg(long, value_name = "VERSION", num_args = 0..=1, require_equals = true, default_missing_value = "1.37",
         value_parser = ["1.36", "1.37"])]
     builtin_roles: Option<String>,

@@ -47,7 +47,7 @@ pub(crate) struct Replay {
     /// Decide for this time instead of the recorded ones, in RFC 3339.
     #[arg(long, value_name = "TIME", value_parser = super::policy_files::parse_time)]
     at: Option<Time>,
-    /// Changes that do not fail: a regular expression for `FROM->TO CAUSE`, such as
+    /// Changes that do not affect the exit code: a regular expression for `FROM->TO CAUSE`, such as
     /// `deny->allow AuthorizationPolicy/trial`.
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     allow_changes: Option<String>,

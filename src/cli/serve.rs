@@ -41,9 +41,9 @@ pub(crate) struct Serve {
     /// `portcullis` without a command made one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Confirm that what a watched cluster lacks is gone: until everything of it was listed, this
-    /// start takes away what its lists do not have, although they are older than what was known or
-    /// lack most of it. May be given several times.
+    /// Confirm that objects which are missing in a watched cluster are gone: until every kind of it has
+    /// been listed, missing objects count as deleted, even if the lists are older than what was known or
+    /// lack most objects. May be given several times.
     #[arg(long, value_name = "CLUSTER")]
     accept_absence: Vec<String>,
     #[command(flatten)]

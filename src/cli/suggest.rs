@@ -27,10 +27,10 @@ use usage::{AllowedRequests, LeftOut, UsedNames, UsedResource, UserUsage, Wideni
 
 /// Suggest the least RBAC that allows what a decision log shows.
 ///
-/// For each user and service account: Roles, ClusterRoles and bindings that allow what the log shows
-/// that it was allowed by RBAC, and nothing else. With `--config` or `--manifests` also which of
-/// their bindings, rules and policies decided nothing. A line of the log is a question that the API
-/// server asked, not something that was done.
+/// Prints Roles, ClusterRoles and bindings that allow each user and service account what RBAC allowed
+/// it according to the log, and nothing else. With `--config` or `--manifests`, also lists which of their
+/// bindings, rules and policies decided nothing. A line of the log is a question of the API server, not
+/// an action.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Suggest {
@@ -40,10 +40,10 @@ pub(crate) struct Suggest {
     /// Folders of `usage.folder`, or files in them: hourly counts, of as many gateways as are named.
     #[arg(long, value_name = "FOLDER", num_args = 1..)]
     usage: Vec<PathBuf>,
-    /// Whatever allowed it: AuthorizationPolicies and other authorizers too.
+    /// Include what AuthorizationPolicies and other authorizers allowed.
     #[arg(long)]
     all: bool,
-    /// Write what is sensitive (secrets, impersonate, bind, escalate, exec …) not as comments.
+    /// Do not comment out what is sensitive (secrets, impersonate, bind, escalate, exec …).
     #[arg(long)]
     with_sensitive: bool,
     #[command(flatten)]
@@ -51,11 +51,11 @@ pub(crate) struct Suggest {
     /// The cluster whose decisions are counted [default: that of the log]
     #[arg(long)]
     cluster: Option<String>,
-    /// The configuration of the gateway, to say what decided nothing; with `--kubeconfig`, together
+    /// The configuration of the gateway, to list what decided nothing; with `--kubeconfig`, together
     /// with the cluster's policies.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Manifests, as files or folders, to say what decided nothing.
+    /// Manifests, as files or folders, to list what decided nothing.
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "config")]
     manifests: Vec<PathBuf>,
     /// The kubeconfig of the cluster whose RBAC and policies may have decided nothing.

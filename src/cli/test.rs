@@ -42,13 +42,13 @@ pub(crate) struct Test {
     /// List the cases that pass, too.
     #[arg(short, long)]
     verbose: bool,
-    /// Write the outcome to this file as JUnit's XML.
+    /// Write the result to this file as JUnit XML.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Say which policies, rules, validations, mutations and matchConditions the cases reached.
+    /// Show which policies, rules, validations, mutations and matchConditions the cases reached.
     #[arg(long)]
     coverage: bool,
-    /// Fail where less than this is covered, in percent.
+    /// Fail if less than this is covered, in percent.
     #[arg(long, value_name = "PERCENT", requires = "coverage")]
     fail_under: Option<f64>,
     /// Write the coverage, by the lines of the manifests, to this file in the format of lcov.

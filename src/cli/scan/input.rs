@@ -33,11 +33,11 @@ use portcullis_policy::explain::objects::{self, CustomKinds};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest;
 
-/// Judge objects that exist, or the manifests of a change, by the admission policies.
+/// Judge existing objects, or the manifests of a change, by the admission policies.
 ///
-/// Each object is judged as if it were created now, by a user without a name: what depends on the
-/// user or on an object before is skipped, and said to be. Workloads are also judged as the Pods
-/// that they would make. Webhooks are not called. Without `-f`, the objects are those of a cluster.
+/// Each object is judged as if it were created now, by an unknown user. Results that depend on the
+/// user or on an earlier object are reported as skipped. Workloads are also judged as the Pods
+/// that they would create. Webhooks are not called. Without `-f`, the objects are those of a cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Scan {
@@ -59,14 +59,14 @@ pub(crate) struct Scan {
     /// Write the results to the cluster, as Reports and a ClusterReport of openreports.io.
     #[arg(long, conflicts_with = "filename")]
     pub(crate) write_reports: bool,
-    /// Fail where no policy applies to an object, or none that applies could judge it.
+    /// Fail if no policy applies to an object, or every policy that applies was skipped.
     #[arg(long)]
     pub(crate) require_match: bool,
-    /// Labels of a namespace, in place of those of its manifest; repeat for each namespace.
+    /// Labels of a namespace, instead of those in its manifest; repeat for each namespace.
     #[arg(long, value_name = "NS:KEY=VALUE,…", value_parser = GivenNamespaceLabels::parse)]
     pub(crate) namespace_labels: Vec<GivenNamespaceLabels>,
-    /// What holds for namespaces of which no manifest tells the labels [default: that of the
-    /// configuration, or else `Fail`]
+    /// How namespaces without a manifest are treated [default: as in the configuration, or else
+    /// `Fail`]
     #[arg(long, value_name = "Fail or NameOnly", value_parser = missing_namespace)]
     pub(crate) missing_namespace: Option<MissingNamespace>,
     #[command(flatten)]
