@@ -39,6 +39,13 @@ fn items(schema: &Value) -> &Value {
     schema.get("items").unwrap_or(schema)
 }
 
+/// The schema of the items, of a value that is a list or may be one.
+fn items_of_list(schema: &Value) -> Option<&Value> {
+    let choices = schema.get("anyOf").and_then(Value::as_array);
+    let mut schemas = std::iter::once(schema).chain(choices.into_iter().flatten());
+    schemas.find_map(|schema| schema.get("items"))
+}
+
 /// Each mapping below `schema`, with its properties, in the order of the schema.
 fn fields<'s>(schema: &'s Value, path: &str, found: &mut Vec<(String, &'s Value, bool)>) {
     let choices = schema
@@ -53,9 +60,13 @@ fn fields<'s>(schema: &'s Value, path: &str, found: &mut Vec<(String, &'s Value,
             let below = format!("{path}{}{key}", if path.is_empty() { "" } else { "." });
             let is_required = required.is_some_and(|names| names.iter().any(|name| name == key));
             found.push((below.clone(), property, is_required));
-            let is_list = property.get("items").is_some();
-            let brackets = if is_list { "[]" } else { "" };
-            fields(items(property), &format!("{below}{brackets}"), found);
+            let list_items = items_of_list(property);
+            let brackets = if list_items.is_some() { "[]" } else { "" };
+            fields(
+                list_items.unwrap_or(property),
+                &format!("{below}{brackets}"),
+                found,
+            );
         }
     }
 }
