@@ -188,6 +188,7 @@ fn policy(at: usize) -> AuthorizationPolicy {
         resource_rules: vec![resource_rule],
         non_resource_rules: vec![paths],
         conditions: Vec::new(),
+        object_conditions: Vec::new(),
         failure_policy: FailurePolicy::Deny,
         reason: "not in this namespace".to_owned(),
     }

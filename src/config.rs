@@ -46,7 +46,9 @@ pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
 pub use beside::{ConfigBeside, HeldBack, UnknownEntries, load_beside};
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
-pub use clusters::{CACHE_FILE_CHANGES, ClusterEntry, ClusterFile, ClusterFolder, Selector};
+pub use clusters::{
+    AdmissionKnowledge, CACHE_FILE_CHANGES, ClusterEntry, ClusterFile, ClusterFolder, Selector,
+};
 pub use console::Console;
 pub use decision_log::{DecisionLog, LogPath, LogTrace};
 pub use files::{Disk, FileScope, Files};

@@ -45,6 +45,8 @@ mod limits;
 mod live_cluster;
 #[path = "cli/manifests.rs"]
 mod manifests;
+#[path = "cli/object_conditions.rs"]
+mod object_conditions;
 #[path = "cli/pages.rs"]
 mod pages;
 #[path = "cli/renew.rs"]

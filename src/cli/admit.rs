@@ -3,11 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::authorize;
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
 use crate::config::files;
-use portcullis_policy::document::Document;
+use portcullis_policy::document::{self, Document};
 use portcullis_policy::engine::admission::{Operation, Phase};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{
@@ -15,9 +14,10 @@ use portcullis_policy::explain::admission::{
     OfflineReviewResult, PHASES,
 };
 use portcullis_policy::explain::objects::{
-    self, ADD_DEFINITION, CustomKinds, ManifestRequest, ReviewsOfManifests,
+    self, ADD_DEFINITION, CustomKinds, ManifestRequest, ReviewOfManifest, ReviewsOfManifests,
 };
 use portcullis_policy::explain::recorded::RecordedAnswers;
+use portcullis_policy::field::Faults;
 
 /// Answer an AdmissionReview, or what would be asked about a manifest, offline, and explain the
 /// answer.
@@ -76,7 +76,7 @@ impl Admit {
         let format = self.output.output;
         let answers = self.answers.as_deref().map(recorded_answers).transpose()?;
         let answers = answers.unwrap_or_default();
-        let review = self.review.as_deref().map(authorize::read_review).transpose()?;
+        let review = self.review.as_deref().map(read_review).transpose()?;
         let loaded = self.files.load(PolicyPurpose::Admission)?;
         self.refuse_unknown_names(&loaded, &answers)?;
         let asked = OfflineReview {
@@ -170,21 +170,35 @@ fn answer_all(
     asked: &OfflineReview<'_>,
     ReviewsOfManifests { reviews, notes }: ReviewsOfManifests,
 ) -> Result<CommandResult, CommandError> {
-    let mut objects = Vec::new();
-    for about in reviews {
-        let answered = answer(asked, Path::new(&about.file), about.review.as_bytes())?;
-        objects.push(AnsweredObject { about, answered });
-    }
+    let objects = answer_each(asked, reviews)?;
     let report = AdmitAllExplained::new(&objects, &notes);
     output::print(format, &AdmitAllInWords(&objects, &notes).lines(), &report)?;
-    let is_admitted = objects
-        .iter()
-        .all(|object| result(&object.answered) == CommandResult::Success);
-    Ok(if is_admitted {
-        CommandResult::Success
-    } else {
-        CommandResult::Failure
-    })
+    Ok(result_of_all(&objects))
+}
+
+/// The answers about objects, in their order.
+///
+/// # Errors
+///
+/// A review cannot be answered.
+pub(crate) fn answer_each(
+    asked: &OfflineReview<'_>,
+    reviews: Vec<ReviewOfManifest>,
+) -> Result<Vec<AnsweredObject>, CommandError> {
+    let answered = |about: ReviewOfManifest| {
+        let answered = answer(asked, Path::new(&about.file), about.review.as_bytes())?;
+        Ok(AnsweredObject { about, answered })
+    };
+    reviews.into_iter().map(answered).collect()
+}
+
+/// Success where each is admitted.
+pub(crate) fn result_of_all(objects: &[AnsweredObject]) -> CommandResult {
+    let mut objects = objects.iter();
+    match objects.all(|object| result(&object.answered) == CommandResult::Success) {
+        true => CommandResult::Success,
+        false => CommandResult::Failure,
+    }
 }
 
 /// `-f`, and what is done with the objects in it.
@@ -249,9 +263,9 @@ impl ManifestArguments {
         definitions: impl FnOnce() -> Vec<Document>,
         is_named: impl Fn(&str, &str) -> bool,
     ) -> Result<ReviewsOfManifests, CommandError> {
-        let objects = read(path)?;
+        let objects = read_objects(path)?;
         let old = match (self.operation, &self.old) {
-            (Some(OperationArgument::Update), Some(old)) => read(old)?,
+            (Some(OperationArgument::Update), Some(old)) => read_objects(old)?,
             (Some(OperationArgument::Update), None) => {
                 let message = "an UPDATE needs the objects as they were before: add `--old FILE`";
                 return Err(CommandError::Usage(message.to_owned()));
@@ -321,10 +335,47 @@ impl OperationArgument {
 }
 
 /// Every object of a file, lists taken apart.
-fn read(path: &Path) -> Result<Vec<Document>, CommandError> {
-    let bytes = authorize::read(path)?;
+pub(crate) fn read_objects(path: &Path) -> Result<Vec<Document>, CommandError> {
+    let bytes = read(path)?;
     let invalid = |error| CommandError::file("read", path, std::io::Error::other(error));
     let text = String::from_utf8(bytes).map_err(invalid)?;
     let path = path.display().to_string();
     objects::read(&path, text).map_err(|faults| CommandError::Faulty { path, faults })
+}
+
+/// The review in `path`, which may be YAML, as JSON. JSON is passed on as it is.
+pub(crate) fn read_review(path: &Path) -> Result<Vec<u8>, CommandError> {
+    let bytes = read(path)?;
+    if bytes.trim_ascii_start().starts_with(b"{") {
+        return Ok(bytes);
+    }
+    let name = path.display().to_string();
+    let Ok(text) = std::str::from_utf8(&bytes) else {
+        return Ok(bytes);
+    };
+    let documents = document::parse(Some(&name), text).map_err(|fault| {
+        let mut faults = Faults::new();
+        faults.push(fault);
+        CommandError::Faulty {
+            path: name.clone(),
+            faults,
+        }
+    })?;
+    match documents.as_slice() {
+        [review] => Ok(review.root().to_json().to_string().into_bytes()),
+        several => Err(CommandError::Usage(format!(
+            "`{name}` has {} documents: write one review",
+            several.len()
+        ))),
+    }
+}
+
+/// What `path` holds; `-` is standard input.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
+    let bytes = if path == Path::new("-") {
+        files::read_rest(std::io::stdin().lock(), 0, files::MANIFEST_BYTES)
+    } else {
+        files::read(path, files::MANIFEST_BYTES)
+    };
+    bytes.map_err(|source| CommandError::file("read", path, source))
 }

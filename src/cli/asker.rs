@@ -72,7 +72,7 @@ fn subject_of(policy: &AuthorizationPolicy, asker: &User<'_>) -> Option<usize> {
 }
 
 fn warning(policy: &AuthorizationPolicy, asker: &User<'_>, place: Place) -> Fault {
-    let under = match policy.conditions.is_empty() {
+    let under = match policy.is_unconditional() {
         true => "",
         false => " where its conditions hold",
     };

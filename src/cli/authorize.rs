@@ -1,17 +1,23 @@
 //! `portcullis authorize`: decides one SubjectAccessReview offline, with the server's code.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use serde::Serialize;
+
+use super::admit::{answer_each, read_objects, read_review, result_of_all};
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
-use crate::config::files;
 use portcullis_policy::api::SubjectAccessReview;
-use portcullis_policy::document;
-use portcullis_policy::engine::{Attributes, Decision, Time};
+use portcullis_policy::engine::admission::{CONNECT_VERBS, Operation, Phase};
+use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, Time};
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::authorization::AuthorizationAnswer;
+use portcullis_policy::explain::admission::{
+    AdmitAllExplained, AdmitAllInWords, AnsweredObject, OfflineReview,
+};
+use portcullis_policy::explain::authorization::{AuthorizationAnswer, DecisionExplanation};
+use portcullis_policy::explain::objects::ManifestRequest;
+use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::explain::request::{Misfit, RequestArguments};
-use portcullis_policy::field::Faults;
 
 /// Decide one authorization request offline, and explain the decision.
 ///
@@ -30,12 +36,27 @@ pub(crate) struct Authorize {
     #[command(flatten)]
     flags: Flags,
     #[command(flatten)]
+    object: ObjectArguments,
+    #[command(flatten)]
     output: Output<Format>,
+}
+
+/// The object of a request that writes or connects, for policies with objectConditions.
+#[derive(Debug, clap::Args)]
+struct ObjectArguments {
+    /// What is written, in YAML or JSON, `-` for standard input: what `/validate` answers about it is decided
+    /// too.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "review")]
+    filename: Option<PathBuf>,
+    /// The object as it was before; for `update` and `patch`.
+    #[arg(long, value_name = "FILE", requires = "filename")]
+    old: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   portcullis authorize --user jane --group dev --verb delete --resource deployments.apps -n prod --name web
+  portcullis authorize --config portcullis.yaml --user jane --group dev --verb create --resource pods -n prod -f pod.yaml
   portcullis authorize --config portcullis.yaml --review review.json -o json";
 
 #[derive(Debug, clap::Args)]
@@ -90,6 +111,7 @@ impl Authorize {
             review,
             at,
             flags,
+            object,
             ..
         } = self;
         let now = at.time();
@@ -102,10 +124,10 @@ impl Authorize {
                     error.message()
                 ))
             })?;
-            return decide(format, &files, (&review.attributes, now));
+            return decide(format, &files, (&review.attributes, now), &object);
         }
         let attributes = flags.request().attributes().map_err(|misfits| usage(&misfits))?;
-        decide(format, &files, (&attributes, now))
+        decide(format, &files, (&attributes, now), &object)
     }
 }
 
@@ -113,8 +135,14 @@ fn decide(
     format: Format,
     files: &PolicyFiles,
     (attributes, now): (&Attributes<'_>, Time),
+    object: &ObjectArguments,
 ) -> Result<CommandResult, CommandError> {
-    let loaded = files.load(PolicyPurpose::Authorization)?;
+    let purpose = match object.filename {
+        Some(_) => PolicyPurpose::Admission,
+        None => PolicyPurpose::Authorization,
+    };
+    let loaded = files.load(purpose)?;
+    let validated = object.validated(files, &loaded, (attributes, now))?;
     let answer = AuthorizationAnswer::new(&loaded, &files.cluster, attributes, now);
     if format == Format::Text {
         answer
@@ -122,15 +150,144 @@ fn decide(
             .iter()
             .for_each(|hint| output::complain(format_args!("warning: {hint}")));
     }
-    output::print(format, &answer.in_words(), &answer.report())?;
     let decision = answer.consulted.authorization.decision;
+    let mut words = answer.in_words();
+    if let Some((objects, notes)) = &validated {
+        words.line("");
+        words.line("/validate:");
+        words.append(&AdmitAllInWords(objects, notes).lines());
+    }
+    let report = BothHalves {
+        authorization: answer.report(),
+        validate: validated
+            .as_ref()
+            .map(|(objects, notes)| AdmitAllExplained::new(objects, notes)),
+    };
+    output::print(format, &words, &report)?;
     if decision == Decision::NoOpinion && format == Format::Text {
         note_default_roles(files, loaded, (attributes, now));
     }
     Ok(match decision {
-        Decision::Allow => CommandResult::Success,
+        Decision::Allow => validated.map_or(CommandResult::Success, |(objects, _)| result_of_all(&objects)),
         Decision::Deny | Decision::NoOpinion => CommandResult::Failure,
     })
+}
+
+/// What `/authorize` and, where the object is known, `/validate` answer.
+#[derive(Serialize)]
+struct BothHalves<'a> {
+    #[serde(flatten)]
+    authorization: DecisionExplanation<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validate: Option<AdmitAllExplained<'a>>,
+}
+
+/// The answers about objects, and what to know about them.
+type ValidatedObjects = (Vec<AnsweredObject>, Vec<String>);
+
+impl ObjectArguments {
+    /// What `/validate` answers about the object of a request, if one is named.
+    fn validated(
+        &self,
+        files: &PolicyFiles,
+        loaded: &LoadedPolicies,
+        (attributes, now): (&Attributes<'_>, Time),
+    ) -> Result<Option<ValidatedObjects>, CommandError> {
+        let Some(path) = &self.filename else {
+            return Ok(None);
+        };
+        let operation = operation_of(attributes)?;
+        let old = match (&self.old, operation) {
+            (Some(old), Operation::Update) => read_objects(old)?,
+            (None, Operation::Update) => {
+                let message = "an update needs the object as it was before: add `--old FILE`";
+                return Err(CommandError::Usage(message.to_owned()));
+            }
+            (Some(_), _) => {
+                let message =
+                    "`--old` is for the verbs `update` and `patch`; of a deletion, `-f` has the object";
+                return Err(CommandError::Usage(message.to_owned()));
+            }
+            (None, _) => Vec::new(),
+        };
+        let request = manifest_request(attributes, operation);
+        let set = loaded.admission.for_cluster(&files.cluster);
+        let is_named = |group: &str, resource: &str| set.names_resource(group, resource);
+        let objects = read_objects(path)?;
+        let reviews = request.reviews(
+            &objects,
+            &old,
+            loaded.kinds.clone(),
+            || files.documents(),
+            is_named,
+        );
+        let reviews = reviews.map_err(|faults| CommandError::Faulty {
+            path: path.display().to_string(),
+            faults,
+        })?;
+        let asked = OfflineReview {
+            loaded,
+            cluster: &files.cluster,
+            phases: &[Phase::Validate],
+            only: None,
+            now,
+            clock: std::time::Instant::now,
+            answers: &RecordedAnswers::default(),
+            nobody_asks: false,
+            deadline: None,
+            recorder: None,
+        };
+        Ok(Some((answer_each(&asked, reviews.reviews)?, reviews.notes)))
+    }
+}
+
+/// What admission calls the verb of a request that has an object.
+fn operation_of(attributes: &Attributes<'_>) -> Result<Operation, CommandError> {
+    let Target::Resource(resource) = &attributes.target else {
+        return Err(CommandError::Usage(
+            "a path has no object: `-f` is for resources".to_owned(),
+        ));
+    };
+    match resource.verb.as_ref() {
+        _ if connects(resource) => Ok(Operation::Connect),
+        "create" => Ok(Operation::Create),
+        "update" | "patch" => Ok(Operation::Update),
+        "delete" | "deletecollection" => Ok(Operation::Delete),
+        verb => Err(CommandError::Usage(format!(
+            "`{verb}` has no object: `-f` is for `create`, `update`, `patch`, `delete` and `deletecollection`"
+        ))),
+    }
+}
+
+fn connects(resource: &ResourceAttributes<'_>) -> bool {
+    let mut connecting = CONNECT_VERBS.iter();
+    connecting
+        .any(|(name, subresource, _)| resource.resource == *name && resource.subresource == *subresource)
+}
+
+fn manifest_request(attributes: &Attributes<'_>, operation: Operation) -> ManifestRequest {
+    let Attributes { user, target } = attributes;
+    let groups = user.groups.iter().map(ToString::to_string).collect();
+    let mut request = ManifestRequest {
+        operation: Some(operation),
+        user: Some((user.name.to_string(), groups)),
+        subresource: String::new(),
+        resource: None,
+        namespace: None,
+        dry_run: false,
+        default_namespace: None,
+    };
+    if let Target::Resource(resource) = target {
+        let (name, group) = (&resource.resource, &resource.group);
+        request.subresource = resource.subresource.to_string();
+        request.resource = Some(match group.is_empty() {
+            true => name.to_string(),
+            false => format!("{name}.{group}"),
+        });
+        let namespace = resource.namespace.to_string();
+        request.namespace = (!namespace.is_empty()).then_some(namespace);
+    }
+    request
 }
 
 /// Says where ClusterRoles that an API server makes by itself, and the files of `loaded` lack, would
@@ -151,43 +308,6 @@ fn note_default_roles(
             files.effect()
         ));
     }
-}
-
-/// The review in `path`, which may be YAML, as JSON. JSON is passed on as it is.
-pub(crate) fn read_review(path: &Path) -> Result<Vec<u8>, CommandError> {
-    let bytes = read(path)?;
-    if bytes.trim_ascii_start().starts_with(b"{") {
-        return Ok(bytes);
-    }
-    let name = path.display().to_string();
-    let Ok(text) = std::str::from_utf8(&bytes) else {
-        return Ok(bytes);
-    };
-    let documents = document::parse(Some(&name), text).map_err(|fault| {
-        let mut faults = Faults::new();
-        faults.push(fault);
-        CommandError::Faulty {
-            path: name.clone(),
-            faults,
-        }
-    })?;
-    match documents.as_slice() {
-        [review] => Ok(review.root().to_json().to_string().into_bytes()),
-        several => Err(CommandError::Usage(format!(
-            "`{name}` has {} documents: write one review",
-            several.len()
-        ))),
-    }
-}
-
-/// What `path` holds; `-` is standard input.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
-    let bytes = if path == Path::new("-") {
-        files::read_rest(std::io::stdin().lock(), 0, files::MANIFEST_BYTES)
-    } else {
-        files::read(path, files::MANIFEST_BYTES)
-    };
-    bytes.map_err(|source| CommandError::file("read", path, source))
 }
 
 // === impl Flags ===

@@ -11,7 +11,7 @@ use super::section::{ListItem, ReadContext, Section};
 use super::upstreams::{self, UpstreamAccess};
 use portcullis_policy::document::{self, Node, Value};
 use portcullis_policy::engine::{LabelExpression, LabelSelector};
-use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place, unsupported_value};
 
 /// One API server, and what is taken from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct ClusterEntry {
     pub accept_exceptions: bool,
     /// Whether the status of AuthorizationPolicies and AdmissionExceptions is written.
     pub writes_status: bool,
+    /// How it is known that `/validate` sees what is written to it.
+    pub admission: AdmissionKnowledge,
     /// How its webhooks are called; `None`: as no other cluster's are, without credentials.
     pub upstreams: Option<UpstreamAccess>,
 }
@@ -40,15 +42,27 @@ pub struct ClusterEntry {
 pub const CACHE_FILE_CHANGES: &str = ".changes";
 
 /// The fields of an entry.
-const FIELDS: [&str; 7] = [
+const FIELDS: [&str; 8] = [
     "name",
     "kubeconfig",
     "cacheFile",
     "selector",
     "acceptExceptions",
     "writeStatus",
+    "admission",
     "upstreams",
 ];
+
+/// `admission` of an entry: how it is known that `/validate` sees every write, but those that the
+/// registrations of `portcullis init` leave out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AdmissionKnowledge {
+    /// It is not known: Allows with objectConditions grant nothing.
+    #[default]
+    None,
+    /// Whoever wrote the entry says so.
+    Declared,
+}
 
 /// A label selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,8 +152,27 @@ fn cluster(section: &Section<'_>) -> Option<ClusterEntry> {
         selector,
         accept_exceptions: section.boolean("acceptExceptions").unwrap_or(false),
         writes_status: section.boolean("writeStatus").unwrap_or(false),
+        admission: admission(section),
         upstreams,
     })
+}
+
+fn admission(section: &Section<'_>) -> AdmissionKnowledge {
+    match section.text("admission") {
+        None | Some("None") => AdmissionKnowledge::None,
+        Some("Declared") => AdmissionKnowledge::Declared,
+        Some("Watched") => {
+            let message = "`Watched` is not supported yet: write `Declared` once the registrations of \
+                           `portcullis init` are applied to the cluster, or leave it out";
+            section.fault("admission", FaultKind::NotSupported, message);
+            AdmissionKnowledge::None
+        }
+        Some(other) => {
+            let message = unsupported_value(other, &["None", "Declared"]);
+            section.fault("admission", FaultKind::NotSupported, message);
+            AdmissionKnowledge::None
+        }
+    }
 }
 
 /// Whether what is saved at `path` is not read as an entry, where entries are files of a folder.
@@ -177,6 +210,7 @@ impl ClusterEntry {
             selector: None,
             accept_exceptions: false,
             writes_status: false,
+            admission: AdmissionKnowledge::None,
             upstreams: None,
         }
     }

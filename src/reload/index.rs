@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::watched::{AwaitedCluster, WatchedObjects};
-use crate::config::{self, Config};
+use crate::config::{self, AdmissionKnowledge, ClusterEntry, Config};
 use crate::upstream::ConfiguredWebhook;
-use portcullis_policy::authorization::Policies;
+use portcullis_policy::authorization::{Policies, ReviewedResources};
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::matching::CustomResources;
 use portcullis_policy::engine::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
@@ -41,6 +41,24 @@ pub(crate) struct EarlierIndex<'o> {
     pub(crate) own: &'o ObjectSet,
 }
 
+/// What is known of the gateway that serves by an index.
+#[derive(Clone, Copy)]
+pub(crate) struct Service<'s> {
+    own_user: &'s dyn Fn(&str) -> Option<String>,
+    now: Time,
+}
+
+impl<'s> Service<'s> {
+    /// One that puts an index in force at `now`; `own_user` says what the API server of a cluster calls
+    /// the gateway, where that is known.
+    pub(crate) fn new(own_user: &'s dyn Fn(&str) -> Option<String>, now: SystemTime) -> Self {
+        Self {
+            own_user,
+            now: now.into(),
+        }
+    }
+}
+
 /// The configurations of webhooks of each cluster, and under `None` those of all.
 type WebhooksByCluster = BTreeMap<Option<String>, Arc<[Arc<ValidatedObject>]>>;
 
@@ -48,12 +66,15 @@ impl SnapshotIndex {
     /// Of `own` objects and those that are `watched`; where that is known, at the price of what
     /// became different since `earlier`. It decides the same in either case.
     ///
+    /// `service` is what serves by it; nobody does offline, or where it is on trial.
+    ///
     /// Without warnings: the caller has reported them, or they are those of the last
     /// reload.
     pub(crate) fn new(
         config: &Config,
         own: &ObjectSet,
         watched: Vec<Arc<WatchedObjects>>,
+        service: Option<Service<'_>>,
         earlier: Option<EarlierIndex<'_>>,
     ) -> Self {
         let cluster_scoped = watched
@@ -62,6 +83,7 @@ impl SnapshotIndex {
         let indexing = Indexer {
             options: manifest::Options {
                 cluster_scoped: cluster_scoped.collect(),
+                reviewed: reviewed(config, &watched, service),
                 ..options(config, None)
             },
             settings: admission_settings(config),
@@ -71,7 +93,14 @@ impl SnapshotIndex {
             watched: &watched,
         };
         let parts = earlier.and_then(|earlier| indexing.after(earlier));
-        let (policies, admission, webhooks) = parts.unwrap_or_else(|| indexing.rebuild());
+        let (mut policies, admission, webhooks) = parts.unwrap_or_else(|| indexing.rebuild());
+        if let Some(service) = service {
+            follow(
+                &mut policies,
+                earlier.map(|earlier| earlier.policies),
+                service.now,
+            );
+        }
         let settings = indexing.settings;
         let awaited = watched.iter();
         let awaited = awaited.filter_map(|watched| Some((watched.cluster.clone(), watched.awaited.clone()?)));
@@ -86,6 +115,58 @@ impl SnapshotIndex {
             },
         }
     }
+}
+
+/// Notes since when, as of `now`, each Allow with objectConditions is there, where `policies` follow
+/// `before`.
+fn follow(policies: &mut Policies, before: Option<&Policies>, now: Time) {
+    for (cluster, set) in &mut policies.clusters {
+        let before = before.and_then(|before| before.clusters.get(cluster));
+        let is_same = before.is_some_and(|before| Arc::ptr_eq(before, set));
+        if !is_same && set.has_grant_history(before.map(AsRef::as_ref)) {
+            *set = Arc::new(set.following(before.map(AsRef::as_ref), now));
+        }
+    }
+}
+
+/// The namespace of a service account, by its user name.
+fn namespace_of(user: &str) -> Option<String> {
+    let (namespace, _) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    Some(namespace.to_owned())
+}
+
+/// What `/validate` is known to see of the clusters that are watched.
+fn reviewed(
+    config: &Config,
+    watched: &[Arc<WatchedObjects>],
+    service: Option<Service<'_>>,
+) -> BTreeMap<String, ReviewedResources> {
+    let mut declared = config
+        .clusters
+        .iter()
+        .filter(|entry| entry.admission == AdmissionKnowledge::Declared)
+        .peekable();
+    let asked: Arc<[_]> = match declared.peek() {
+        Some(_) => config::authorizers::beside(&config.file, config.admission.cel_version).into(),
+        None => Arc::default(),
+    };
+    let own_user = |cluster: &str| service.and_then(|service| (service.own_user)(cluster));
+    let of_entry = |entry: &ClusterEntry| {
+        // Offline nothing is watched: files say what there is.
+        let known = watched.iter().find(|one| one.cluster == entry.name);
+        if known.is_some_and(|one| one.awaited.is_some()) {
+            return None;
+        }
+        let custom = known.into_iter().flat_map(|one| one.custom_resources.iter());
+        let custom = custom.map(|one| (one.group.clone(), one.resource.clone()));
+        let reviewed = ReviewedResources {
+            custom: Arc::new(custom.collect()),
+            own_namespace: own_user(&entry.name).as_deref().and_then(namespace_of),
+            asked: Arc::clone(&asked),
+        };
+        Some((entry.name.clone(), reviewed))
+    };
+    declared.filter_map(of_entry).collect()
 }
 
 impl IndexBasis {
@@ -359,6 +440,7 @@ pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Opt
             .collect(),
         watched: config.clusters.iter().map(|entry| entry.name.clone()).collect(),
         cluster_scoped: BTreeMap::new(),
+        reviewed: reviewed(config, &[], None),
         never_deny: config.authorization.never_deny.clone(),
         missing_namespace: config.admission.missing_namespace,
         cel_version: config.admission.cel_version,

@@ -308,7 +308,7 @@ impl Snapshot {
         let mut watched = self.basis.watched.clone();
         watched.retain(|watched| is_seen(Some(&watched.cluster), only));
         let earlier = only.is_none().then(|| self.into());
-        let indexed = SnapshotIndex::new(&self.config, &set, watched, earlier);
+        let indexed = SnapshotIndex::new(&self.config, &set, watched, None, earlier);
         let trial = Trial {
             policies: indexed.policies,
             admission: indexed.admission,

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use super::changed_settings::FileContents;
 use super::files::{self, FaultsByCluster, FileTimes, ManifestFiles, Revision};
 use super::held_back::{self, UsableFiles};
-use super::index::{SnapshotIndex, options};
+use super::index::{Service, SnapshotIndex, options};
 use super::last_good::{self, LastGoodSet, PendingSave};
 use super::snapshot::{Base, Snapshot, removal_faults};
 use super::source::ManifestSource;
@@ -286,7 +286,7 @@ pub fn policies(
     let (objects, found) = manifest::read(&sources, &options(config, Some(now)));
     faults.append(found);
     let objects = objects.filter(|_| !faults.has_errors());
-    let indexed = objects.map(|own| SnapshotIndex::new(config, &own, source.objects(config), None));
+    let indexed = objects.map(|own| SnapshotIndex::new(config, &own, source.objects(config), None, None));
     (
         indexed.map(|indexed| (indexed.policies, indexed.admission)),
         faults,
@@ -295,12 +295,12 @@ pub fn policies(
 
 /// `current` with what `source` has now. What the files say is not read again.
 /// `None` where its configuration names no source.
-pub(crate) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option<Snapshot> {
+pub(crate) fn refresh(current: &Snapshot, source: &dyn ManifestSource, now: SystemTime) -> Option<Snapshot> {
     if current.config.clusters.is_empty() {
         return None;
     }
     let base = Arc::clone(&current.base);
-    let snapshot = with_base(current, base, source);
+    let snapshot = with_base(current, base, source, now);
     snapshot.upstreams.log_left_out(&current.upstreams);
     Some(snapshot)
 }
@@ -334,7 +334,7 @@ pub(crate) fn reload_files(
         objects,
         files,
     };
-    let snapshot = with_base(current, Arc::new(base), source);
+    let snapshot = with_base(current, Arc::new(base), source, now);
     if !removal_faults(current, &snapshot).is_empty() {
         return None;
     }
@@ -345,10 +345,13 @@ pub(crate) fn reload_files(
 }
 
 /// `current` with what `base` and `source` have in place of what it has of them.
-fn with_base(current: &Snapshot, base: Arc<Base>, source: &dyn ManifestSource) -> Snapshot {
+fn with_base(current: &Snapshot, base: Arc<Base>, source: &dyn ManifestSource, now: SystemTime) -> Snapshot {
     let watched = source.objects(&current.config);
     let revision = base.revision.clone().with(&watched).name();
-    let mut indexed = SnapshotIndex::new(&current.config, &base.objects, watched, Some(current.into()));
+    let own_user = |cluster: &str| source.own_user(cluster);
+    let service = Some(Service::new(&own_user, now));
+    let earlier = Some(current.into());
+    let mut indexed = SnapshotIndex::new(&current.config, &base.objects, watched, service, earlier);
     current
         .unknown
         .hold_up(&mut indexed.basis.awaited, |cluster| source.own_user(cluster));
@@ -467,7 +470,10 @@ fn assemble(
         files,
     };
     let revision = base.revision.clone().with(&watched).name();
-    let mut indexed = SnapshotIndex::new(&config, &base.objects, watched, previous.map(Into::into));
+    let own_user = |cluster: &str| source.own_user(cluster);
+    let service = Some(Service::new(&own_user, now));
+    let earlier = previous.map(Into::into);
+    let mut indexed = SnapshotIndex::new(&config, &base.objects, watched, service, earlier);
     unknown.hold_up(&mut indexed.basis.awaited, |cluster| source.own_user(cluster));
     let upstreams = upstreams.with(
         indexed.basis.webhooks(),

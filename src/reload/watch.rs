@@ -377,7 +377,7 @@ impl ReloadWorker {
     fn refresh(&mut self) {
         let start = Instant::now();
         let current = self.state.current();
-        let snapshot = load::refresh(&current, self.state.source());
+        let snapshot = load::refresh(&current, self.state.source(), SystemTime::now());
         let rest = (start.elapsed() * REST_FACTOR).min(MAX_REST);
         self.schedule.rest_until(Instant::now() + rest);
         let Some(snapshot) = snapshot.filter(|new| new.revision != current.revision) else {

@@ -31,14 +31,18 @@ use super::gateway::GatewayState;
 use super::pool::{JobError, JobSize};
 use super::receive::ReviewRequest;
 use super::respond::Rejection;
+use crate::authorizers::{CallPlace, ConsultationStep};
 use crate::upstream::{Requester, end_of_calls};
 use calls::{CallQuestion, CallResult, CallTerms, PendingCalls, questions};
 use portcullis_cel::json::Document;
 use portcullis_policy::api::OwnedAdmissionReview;
+use portcullis_policy::authorization::Authorization;
+use portcullis_policy::authorization::authorizer::Consultation;
 use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
 use portcullis_policy::engine::admission::{
-    Chain, ChangeError, Denial, ObjectMemory, Outcome, Phase, TakenMemory,
+    Chain, ChangeError, Denial, MissingGrants, ObjectMemory, Outcome, Phase, TakenMemory,
 };
+use portcullis_policy::engine::{Attributes, Deadline, Decision};
 use portcullis_policy::manifest::is_judged;
 use run::{AdmissionResult, AdmissionRun, JobStep, ROLE_PAUSE, StepEnd};
 
@@ -65,6 +69,7 @@ pub(crate) async fn answer(
         since: Instant::now(),
         calls: Mutex::default(),
         memory: OnceLock::new(),
+        allowed_elsewhere: OnceLock::new(),
     };
     asked.check_name()?;
     if asked.is_for_the_pool() {
@@ -226,6 +231,14 @@ impl Job {
         loop {
             match step {
                 JobStep::Asks(asking) => step = self.ask(shared, *asking).await?,
+                JobStep::AsksAuthorizers(missing) => {
+                    let is_allowed = self.is_allowed_elsewhere(shared, missing).await?;
+                    // They are asked once.
+                    let _ = self.asked.allowed_elsewhere.set(is_allowed);
+                    step = self
+                        .step_anew(shared, Chain::new(self.asked.phase), Vec::new())
+                        .await?;
+                }
                 JobStep::AwaitsRole => {
                     tokio::time::sleep(ROLE_PAUSE).await;
                     step = self
@@ -247,6 +260,59 @@ impl Job {
                 }
             }
         }
+    }
+
+    /// Whether other authorizers allow each review of one of `missing`.
+    async fn is_allowed_elsewhere(
+        self: &Arc<Self>,
+        shared: &Data<GatewayState>,
+        missing: MissingGrants,
+    ) -> Result<bool, Rejection> {
+        for reviews in missing {
+            let mut are_allowed = true;
+            for attributes in reviews {
+                are_allowed = self.consult(shared, attributes).await? == Decision::Allow;
+                if !are_allowed {
+                    break;
+                }
+            }
+            if are_allowed {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What other authorizers decide.
+    async fn consult(
+        self: &Arc<Self>,
+        shared: &Data<GatewayState>,
+        attributes: Attributes<'static>,
+    ) -> Result<Decision, Rejection> {
+        let job = Arc::clone(self);
+        let consult = move |is_over: &dyn Fn() -> bool| {
+            let ReviewRequest { snapshot, caller, .. } = &job.asked.received;
+            let consultation = Consultation::new(Authorization::no_opinion(""), false);
+            let deadline = Deadline::new(is_over);
+            let now = Instant::now();
+            let authorizers = &snapshot.authorizers;
+            authorizers.consult(&caller.cluster, &attributes, consultation, deadline, now)
+        };
+        let end = match self.run(shared, JobSize::Small, consult).await? {
+            ConsultationStep::Done(end) => end,
+            ConsultationStep::Ask(pending) => {
+                let ReviewRequest {
+                    permit,
+                    deadline,
+                    trace,
+                    ..
+                } = &self.asked.received;
+                let take_place = || permit.call().map(|place| Box::new(place) as CallPlace);
+                let asked = pending.ask(*deadline, trace, &take_place).await;
+                asked.map_err(|_| Rejection::TooManyRequests)?.0
+            }
+        };
+        Ok(end.authorization.decision)
     }
 
     /// Asks all webhooks, and makes of their replies what it can.

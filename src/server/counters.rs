@@ -171,8 +171,17 @@ impl Counters {
         }
     }
 
-    /// Counts what a policy came to, and what that cost.
-    pub(crate) fn admission_evaluated(&self, policies: &Arc<AdmissionSet>, evaluation: &PolicyEvaluation) {
+    /// Counts what a policy of admission, or of authorization where that depends on an object, came to,
+    /// and what that cost.
+    pub(crate) fn admission_evaluated(
+        &self,
+        access: &Arc<PolicySet>,
+        policies: &Arc<AdmissionSet>,
+        evaluation: &PolicyEvaluation,
+    ) {
+        if evaluation.kind == CauseKind::AuthorizationPolicy {
+            return self.evaluated(access, evaluation.place, evaluation.result);
+        }
         let set = self.admission.get(&policies.policies_address());
         let counters = set.and_then(|set| match evaluation.kind {
             CauseKind::ValidatingAdmissionPolicy => set.validating.get(evaluation.place),

@@ -27,6 +27,7 @@ mod decisions;
 mod differential;
 mod excluded;
 mod failures;
+mod grants;
 mod hostile;
 mod impersonation;
 mod in_cluster;
@@ -141,6 +142,14 @@ const TESTS: &[Test] = tests![
     failures::a_gateway_that_is_down_fails_under_deny,
     failures::a_gateway_that_is_down_falls_through_under_no_opinion,
     failures::who_shows_no_known_certificate_is_refused,
+    grants::a_command_is_run_only_where_the_conditions_allow_it,
+    grants::a_deny_with_conditions_refuses_what_meets_them,
+    grants::a_pod_is_created_only_with_an_image_that_the_conditions_allow,
+    grants::a_removed_allow_leaves_no_time_in_which_anything_passes,
+    grants::an_update_a_patch_and_an_apply_must_meet_them_too,
+    grants::an_authorizer_behind_the_gateway_is_asked_before_a_refusal,
+    grants::users_write_and_delete_what_carries_their_name_alone,
+    grants::what_rbac_grants_passes_whatever_the_object_is,
     hostile::a_mebibyte_of_field_selectors_does_not_make_a_review_fail,
     hostile::a_mebibyte_of_label_selectors_does_not_make_a_review_fail,
     hostile::an_empty_key_in_a_field_selector_does_not_make_a_review_fail,

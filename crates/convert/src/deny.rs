@@ -72,7 +72,14 @@ pub(crate) fn convert(document: &Document, never_deny: &NeverDeny) -> Conversion
 /// Effect, times and paths.
 fn refuse_what_admission_has_not(document: &Document, policy: &AuthorizationPolicy, made: &mut Conversion) {
     let spec = FieldPath::root().field("spec");
-    if policy.effect == Effect::Allow {
+    if policy.effect == Effect::Allow && !policy.object_conditions.is_empty() {
+        made.note(
+            document,
+            &spec.field("objectConditions"),
+            "the converted policy grants nothing: grant the same by RBAC, which it limits for these subjects; \
+             where several policies are about one request, it has to meet all of them, where one Allow was enough",
+        );
+    } else if policy.effect == Effect::Allow {
         made.refuse(
             document,
             &spec.field("effect"),
@@ -117,7 +124,7 @@ fn policy_and_binding(name: &str, policy: &AuthorizationPolicy, parts: &RulePart
         "matchConstraints": {"matchPolicy": "Exact", "resourceRules": parts.rules},
         "matchConditions": parts.conditions,
         "validations": [{
-            "expression": parts.validation(),
+            "expression": parts.validation(policy),
             "message": message(policy),
             "reason": "Forbidden",
         }],
@@ -136,7 +143,13 @@ fn policy_and_binding(name: &str, policy: &AuthorizationPolicy, parts: &RulePart
 /// What the person refused is told; a message has one line.
 fn message(policy: &AuthorizationPolicy) -> String {
     let reason = policy.reason.split_whitespace().collect::<Vec<_>>().join(" ");
-    let denied = format!("denied by AuthorizationPolicy \"{}\"", policy.name);
+    let denied = match policy.effect {
+        Effect::Allow => format!(
+            "AuthorizationPolicy \"{}\" allows this only where its objectConditions hold",
+            policy.name
+        ),
+        Effect::Deny | Effect::Limit => format!("denied by AuthorizationPolicy \"{}\"", policy.name),
+    };
     match reason.as_str() {
         "" => denied,
         reason => format!("{denied}: {reason}"),

@@ -10,6 +10,7 @@ mod access;
 mod answer;
 pub mod authorizer;
 pub mod condition;
+mod conditional;
 mod escalations;
 #[cfg(test)]
 mod fixtures;
@@ -17,6 +18,7 @@ mod index;
 mod interner;
 pub mod matching;
 mod never_deny;
+mod object_conditions;
 mod objects;
 mod policy_set;
 pub mod proof;
@@ -28,13 +30,16 @@ pub use access::{AllowedShare, Grantee, OpenRequest, OpenResource, OpenTarget, P
 pub use answer::{Authorization, AuthorizationReason, NearMisses, Shadow};
 pub use answer::{Event, Finding, Observer, Trace};
 pub use authorizer::SubjectAccessReviewVersion;
-pub use condition::{Condition, ConditionError};
+pub use condition::{Condition, ConditionError, ObjectCondition};
+pub(crate) use conditional::{ConditionalPolicy, conditions_of};
 pub use escalations::{
     EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, ObjectName,
     STEP_KINDS, StepKind,
 };
+pub(crate) use never_deny::MASTERS;
 pub use never_deny::{CONTROL_PLANE, NeverDeny};
-pub(crate) use never_deny::{MASTERS, NODE_PREFIX, NODES};
+pub(crate) use object_conditions::is_left_out;
+pub use object_conditions::{GRANT_DELAY_SECONDS, GRANT_LAG_SECONDS, NotGranted, ReviewedResources};
 pub use objects::{
     AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Enforcement, FailurePolicy, Mode,
     NamespaceLabels, NonResourceRule, Objects, ResourceRule, Role, RoleKind, RoleRef, ServiceAccount,

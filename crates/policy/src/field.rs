@@ -496,6 +496,7 @@ pub fn nearest<'w>(written: &str, words: impl IntoIterator<Item = &'w str>) -> O
 }
 
 /// That `value` is not one of `supported`, and which of them may have been meant.
+#[must_use]
 pub fn unsupported_value(value: &str, supported: &[&str]) -> String {
     let meant = match nearest(value, supported.iter().copied()) {
         Some(meant) => format!("; did you mean `{meant}`?"),

@@ -27,6 +27,7 @@ mod lint;
 pub mod names;
 mod namespace;
 mod object;
+mod object_conditions;
 mod object_set;
 mod rbac;
 mod report;

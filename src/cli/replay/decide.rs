@@ -12,7 +12,7 @@ use portcullis_policy::engine::admission::matching::Mismatch;
 use portcullis_policy::engine::admission::may_read;
 use portcullis_policy::engine::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep};
 use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer};
-use portcullis_policy::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
+use portcullis_policy::engine::admission::{Chain, GrantReview, Outcome, Phase, Progress, Request, Run};
 use portcullis_policy::engine::{Decision, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{StepRecorder, StepsInWords};
@@ -188,6 +188,10 @@ impl AdmissionReplay<'_> {
         let outcome = loop {
             let run = Run {
                 only,
+                grants: Some(GrantReview {
+                    policies: access,
+                    is_allowed_elsewhere: false,
+                }),
                 judge: Some(&surroundings),
                 recorder: steps.or_else(|| self.watch.is_any().then_some(&self.watch as &dyn Recorder)),
                 ..Run::new(&**access, deciding.now)

@@ -20,7 +20,7 @@ use super::judge::ObjectJudge;
 use super::report::{ScanFormat, ScanReport};
 use crate::cli::output::{self, CommandError, Output, ProgressLine};
 use crate::cli::policy_files::{At, PolicyFiles};
-use crate::cli::{authorize, policy_files};
+use crate::cli::{admit, policy_files};
 use crate::cluster::{ListedPlace, LiveCluster, ServedResource};
 use crate::config::MISSING_NAMESPACE;
 use crate::reload;
@@ -168,7 +168,7 @@ impl ScanInput {
                         "standard input can be read once: name `-` once".into(),
                     ));
                 }
-                let text = String::from_utf8(authorize::read(path)?);
+                let text = String::from_utf8(admit::read(path)?);
                 let text =
                     text.map_err(|error| CommandError::file("read", path, std::io::Error::other(error)))?;
                 parts.push(InputPart::Text(text));

@@ -122,6 +122,7 @@ impl Coverage {
                 // What is beyond a Limit is in no rule of it.
                 Finding::BeyondLimit { .. } => None,
                 Finding::NeverDenied { rule }
+                | Finding::ObjectConditions { rule, .. }
                 | Finding::ConditionFalse { rule, .. }
                 | Finding::ConditionError { rule, .. } => *rule,
                 Finding::NoMatch { .. } | Finding::NotInForce | Finding::MissingRole { .. } => continue,

@@ -11,7 +11,7 @@ use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
 use crate::cluster::object::{ReadContent, ReceivedObject, RefusedObject};
 use crate::reload::Origin;
 use portcullis_cel::Version;
-use portcullis_policy::authorization::Mode;
+use portcullis_policy::authorization::{Effect, Mode};
 use portcullis_policy::engine::{Time, Validity};
 use portcullis_policy::field::{Fault, Faults};
 use portcullis_policy::manifest::{ObjectIdentity, ValidatedObject};
@@ -156,9 +156,19 @@ fn standing_at(object: &ValidatedObject, now: Time) -> (bool, &'static str, Stri
         let message = "it is evaluated, logged and counted, and changes no answer";
         return (true, "Shadow", message.to_owned());
     }
+    let decides = match object.authorization_policy() {
+        Some(policy) if !policy.object_conditions.is_empty() => match policy.effect {
+            Effect::Allow => {
+                "it grants where `clusters[].admission` of the gateway's configuration says that /validate sees the \
+                 request"
+            }
+            Effect::Deny | Effect::Limit => "it is enforced at /validate",
+        },
+        _ => "it decides requests",
+    };
     match not_after {
-        Some(end) => (true, "InForce", format!("it holds until {end}")),
-        None => (true, "InForce", "it decides requests".to_owned()),
+        Some(end) => (true, "InForce", format!("{decides}, and holds until {end}")),
+        None => (true, "InForce", decides.to_owned()),
     }
 }
 

@@ -269,7 +269,7 @@ fn webhooks_of_files_come_first_and_then_mutating_ones_by_name() {
         objects: watched.into(),
         digest,
     })];
-    let indexed = SnapshotIndex::new(&config, &own.0.unwrap(), vec![Arc::new(world)], None);
+    let indexed = SnapshotIndex::new(&config, &own.0.unwrap(), vec![Arc::new(world)], None, None);
     assert_eq!(
         asked(&indexed),
         [
@@ -342,8 +342,8 @@ proptest! {
                 basis: &indexed.basis,
                 own,
             });
-            let indexed = SnapshotIndex::new(&config, &own, watched(), earlier);
-            let rebuilt = SnapshotIndex::new(&config, &own, watched(), None);
+            let indexed = SnapshotIndex::new(&config, &own, watched(), None, earlier);
+            let rebuilt = SnapshotIndex::new(&config, &own, watched(), None, None);
             prop_assert_eq!(told(&indexed), told(&rebuilt));
             before = Some((indexed, own));
         }
@@ -364,7 +364,7 @@ proptest! {
                 basis: &indexed.basis,
                 own,
             });
-            let indexed = SnapshotIndex::new(&config, &own, world.watched.values().cloned().collect(), earlier);
+            let indexed = SnapshotIndex::new(&config, &own, world.watched.values().cloned().collect(), None, earlier);
             before = Some((indexed, own));
         }
         // Faulty files are as if nothing had been said.
@@ -372,7 +372,7 @@ proptest! {
         for (number, cluster) in CLUSTERS.into_iter().enumerate() {
             let alone = world.of_one_cluster(number);
             let Some(own) = alone.own(&options) else { continue };
-            let alone = SnapshotIndex::new(&config, &own, alone.watched.values().cloned().collect(), None);
+            let alone = SnapshotIndex::new(&config, &own, alone.watched.values().cloned().collect(), None, None);
             prop_assert_eq!(told_for(&indexed, cluster), told_for(&alone, cluster));
         }
     }
@@ -387,7 +387,7 @@ proptest! {
             world.take(&Step::Watched(cluster, vec![4, 8, 12], true, false));
         }
         let own = world.own(&options).unwrap();
-        let first = SnapshotIndex::new(&config, &own, world.watched.values().cloned().collect(), None);
+        let first = SnapshotIndex::new(&config, &own, world.watched.values().cloned().collect(), None, None);
         world.take(&Step::Watched(0, objects, true, false));
         let earlier = EarlierIndex {
             policies: &first.policies,
@@ -395,7 +395,7 @@ proptest! {
             basis: &first.basis,
             own: &own,
         };
-        let then = SnapshotIndex::new(&config, &own, world.watched.values().cloned().collect(), Some(earlier));
+        let then = SnapshotIndex::new(&config, &own, world.watched.values().cloned().collect(), None, Some(earlier));
         for cluster in &CLUSTERS[1..] {
             let sets = [&first, &then].map(|indexed| indexed.policies.for_cluster(cluster));
             prop_assert!(Arc::ptr_eq(sets[0], sets[1]));

@@ -20,7 +20,8 @@ use portcullis_policy::api::{AdmissionReview, OwnedAdmissionReview};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer};
 use portcullis_policy::engine::admission::{
-    AdmissionSet, Chain, ObjectMemory, Outcome, Phase, Progress, Request, Run, TakenMemory,
+    AdmissionSet, Chain, GrantReview, MissingGrants, ObjectMemory, Outcome, Phase, Progress, Request, Run,
+    TakenMemory,
 };
 use portcullis_policy::engine::{Deadline, Decision};
 use portcullis_policy::manifest::Surroundings;
@@ -42,6 +43,8 @@ pub(crate) struct AdmissionRun {
     pub(crate) calls: Mutex<Vec<RecordedCall>>,
     /// Memory for what is made of it, once anything is.
     pub(crate) memory: OnceLock<ReviewMemory>,
+    /// Whether other authorizers allow what no policy does, once they were asked.
+    pub(crate) allowed_elsewhere: OnceLock<bool>,
 }
 
 /// Memory for what is made of a review of this user.
@@ -105,7 +108,7 @@ impl AdmissionRun {
     }
 
     /// What answers the questions about access of expressions.
-    pub(crate) fn access(&self) -> &PolicySet {
+    pub(crate) fn access(&self) -> &Arc<PolicySet> {
         let ReviewRequest { snapshot, caller, .. } = &self.received;
         snapshot.policies.for_cluster(&caller.cluster)
     }
@@ -138,6 +141,8 @@ pub(crate) enum JobStep {
     Done(AdmissionResult),
     /// To webhooks, whose answers it needs.
     Asks(Box<PendingCalls>),
+    /// Other authorizers, who may allow one of these.
+    AsksAuthorizers(MissingGrants),
     /// A role that is not known yet, and may be in a moment; the review is restarted then.
     AwaitsRole,
 }
@@ -157,6 +162,9 @@ impl AdmissionRun {
         let progress = self.run(&in_force, &mut chain, &review.request, answers, end)?;
         drop(span);
         Some(match progress {
+            Progress::Done(outcome) if self.may_ask_authorizers(&outcome) => {
+                JobStep::AsksAuthorizers(outcome.missing_grants)
+            }
             Progress::Done(outcome) if outcome.awaits_role && self.may_wait_for_role() => JobStep::AwaitsRole,
             Progress::Ask(calls) => JobStep::Asks(Box::new(PendingCalls::new(
                 chain,
@@ -166,6 +174,13 @@ impl AdmissionRun {
             ))),
             Progress::Done(outcome) => JobStep::Done(self.settle(shared, review, *outcome)),
         })
+    }
+
+    /// Whether it is refused for want of a grant that others may give.
+    fn may_ask_authorizers(&self, outcome: &Outcome) -> bool {
+        !outcome.missing_grants.is_empty()
+            && !self.received.snapshot.authorizers.is_empty()
+            && self.allowed_elsewhere.get().is_none()
     }
 
     /// Whether there is time for what was written a moment ago to come here.
@@ -198,7 +213,11 @@ impl AdmissionRun {
                 needs_more: end.is_attempt.then_some(&was_over),
             },
             now: self.received.time.into(),
-            access: self.access(),
+            access: &**self.access(),
+            grants: Some(GrantReview {
+                policies: self.access(),
+                is_allowed_elsewhere: self.allowed_elsewhere.get() == Some(&true),
+            }),
             judge: Some(&surroundings),
             nobody_asks: false,
             memory: Some(&MemoryOf {
@@ -328,7 +347,7 @@ impl AdmissionRun {
         shared.metrics.admission(self.phase, is_allowed, *took);
         if let Some(counters) = shared.counters.load().of(&self.received.snapshot) {
             for evaluation in &outcome.evaluations {
-                counters.admission_evaluated(self.policies(), evaluation);
+                counters.admission_evaluated(self.access(), self.policies(), evaluation);
             }
         }
     }
@@ -345,6 +364,13 @@ impl DeferredLogLine {
         shadow: &[ShadowDecision<'_>],
     ) {
         let (decision, reason) = decision(&self.outcome);
+        let of_policies = self.outcome.policy_shadows.iter().map(|shadow| ShadowDecision {
+            kind: shadow.kind.as_str(),
+            name: &shadow.name,
+            decision: shadow.decision,
+            reason: shadow.error.as_deref().unwrap_or_default(),
+        });
+        let shadow: Vec<_> = of_policies.chain(shadow.iter().cloned()).collect();
         let recording = about.snapshot.config.recording.as_ref();
         let rules = recording.map(|recording| recording.redact.as_slice());
         // Counts have no texts that quote the object.
@@ -361,7 +387,7 @@ impl DeferredLogLine {
             reason,
             cause: self.outcome.cause.as_ref(),
             near_misses: &[],
-            shadow,
+            shadow: &shadow,
             exceptions: &self.outcome.exceptions,
             webhooks: &self.outcome.webhooks,
             evaluation_error: "",

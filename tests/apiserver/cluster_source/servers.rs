@@ -36,7 +36,7 @@ pub(super) const USERS: [User; 3] = [
 ];
 
 /// The cluster of callers that name none.
-pub(super) const CLUSTER: &str = "default";
+pub(crate) const CLUSTER: &str = "default";
 
 /// What is meant for the gateway has this label.
 pub(super) const LABEL: (&str, &str) = ("run-by", "gateway");
@@ -215,16 +215,16 @@ pub(super) fn outcome(status: &Value) -> &'static str {
 }
 
 /// A file that the project ships in `config`.
-pub(super) fn shipped(file: &str) -> PathBuf {
+pub(crate) fn shipped(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(file)
 }
 
-pub(super) fn apply(cluster: &Cluster, file: &Path) {
+pub(crate) fn apply(cluster: &Cluster, file: &Path) {
     kubectl(cluster, &["apply", "-f", file.to_str().unwrap()]);
 }
 
 /// Runs kubectl as admin, which must succeed.
-pub(super) fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
+pub(crate) fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
     let run = cluster.kubectl("admin", arguments);
     let reported = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(run.status.success(), "{arguments:?}: {}", reported(&run.stderr));

@@ -11,7 +11,7 @@ use crate::conversion::Conversion;
 use portcullis_policy::authorization::matching::{
     ClusterScoped, NamespacePattern, ResourcePattern, Wildcard,
 };
-use portcullis_policy::authorization::{AuthorizationPolicy, NeverDeny, ResourceRule};
+use portcullis_policy::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule};
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::NAMESPACE_NAME_LABEL;
 use portcullis_policy::field::FieldPath;
@@ -110,11 +110,24 @@ impl RuleParts {
         }
     }
 
-    /// The validation, which refuses all that it is asked about and that is touched.
-    pub(crate) fn validation(&self) -> String {
-        match &self.touched {
-            Some(touched) => format!("!{touched}"),
-            None => "false".to_owned(),
+    /// The validation: of a Deny, it refuses all that it is asked about, that is touched and whose
+    /// objectConditions hold; of an Allow, what does not meet these.
+    pub(crate) fn validation(&self, policy: &AuthorizationPolicy) -> String {
+        let of_object = policy.object_conditions.iter();
+        let of_object = of_object.map(|one| format!("({})", one.expression().trim()));
+        let of_object: Vec<String> = of_object.collect();
+        let refused = self.touched.clone().into_iter();
+        if policy.effect == Effect::Allow {
+            let passes = refused.map(|touched| format!("!{touched}"));
+            return passes
+                .chain([of_object.join(" && ")])
+                .collect::<Vec<_>>()
+                .join(" || ");
+        }
+        match refused.chain(of_object).collect::<Vec<_>>().as_slice() {
+            [] => "false".to_owned(),
+            [only] => format!("!{only}"),
+            several => format!("!({})", several.join(" && ")),
         }
     }
 

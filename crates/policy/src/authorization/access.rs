@@ -250,8 +250,10 @@ pub(crate) fn of_policy(policy: &AuthorizationPolicy, scope: Option<&SubjectScop
 pub(crate) fn of_conditions(policy: &AuthorizationPolicy) -> Vec<String> {
     let conditions = policy.conditions.iter();
     let conditions = conditions.map(|one| format!("condition {}: {}", one.name(), one.expression()));
+    let of_object = policy.object_conditions.iter();
+    let of_object = of_object.map(|one| format!("objectCondition {}: {}", one.name(), one.expression()));
     let end = policy.validity.not_after.map(|end| format!("notAfter: {end}"));
-    conditions.chain(end).collect()
+    conditions.chain(of_object).chain(end).collect()
 }
 
 /// Separated by commas, where there are any.

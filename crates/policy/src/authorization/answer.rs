@@ -54,7 +54,8 @@ pub struct NearMisses {
     /// How many AuthorizationPolicies hold at the time.
     pub policies: usize,
     /// Roles that are bound to the user and cannot be found, in kube-apiserver's
-    /// words, at most [`NearMisses::MAX_ERRORS`].
+    /// words, and why Allows with objectConditions grant nothing; of either at most
+    /// [`NearMisses::MAX_ERRORS`].
     pub errors: Vec<String>,
     /// The bindings and policies that fit best, the best first, each with its nearest rule and
     /// what of it does not fit; at most [`NearMisses::MAX_NEAREST`].
@@ -122,7 +123,7 @@ impl Authorization<'_> {
 // === impl NearMisses ===
 
 impl NearMisses {
-    /// The most missing roles that are named.
+    /// The most missing roles, and the most Allows with objectConditions, that are named.
     pub const MAX_ERRORS: usize = 10;
 
     /// The most bindings and policies that are named as nearest.
@@ -314,6 +315,9 @@ fn write_policy(
             write_quoted(out, &[&policy.name])?;
         }
     }
+    if decision == Decision::Allow && !policy.object_conditions.is_empty() {
+        out.write_str(" where its objectConditions hold")?;
+    }
     if !policy.reason.is_empty() {
         out.write_str(": ")?;
         out.write_str(&policy.reason)?;
@@ -402,6 +406,14 @@ pub enum Finding {
         /// The rule that applies; absent of a Limit.
         #[serde(skip_serializing_if = "Option::is_none")]
         rule: Option<usize>,
+    },
+    /// It has objectConditions, and decides nothing before the object is known.
+    ObjectConditions {
+        /// The rule that applies.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rule: Option<usize>,
+        /// Why.
+        why: String,
     },
     /// A condition is false.
     ConditionFalse {

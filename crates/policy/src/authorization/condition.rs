@@ -74,6 +74,64 @@ pub(crate) enum ConditionsResult<'c> {
     Error(&'c str, ConditionEvaluationError),
 }
 
+/// One of `spec.objectConditions`: about the object of a request, which admission alone sees. Cheap to
+/// clone.
+#[derive(Clone)]
+pub struct ObjectCondition {
+    compiled: Arc<CompiledCondition>,
+}
+
+// === impl ObjectCondition ===
+
+impl ObjectCondition {
+    /// The condition `name` of `expression`, of which `program` was made in the environment of admission
+    /// expressions.
+    #[must_use]
+    pub fn new(name: &str, expression: &str, program: Program) -> Self {
+        let (name, expression) = (name.to_owned(), expression.to_owned());
+        Self {
+            compiled: Arc::new(CompiledCondition {
+                name,
+                expression,
+                program,
+            }),
+        }
+    }
+
+    /// The name given to it in the manifest.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.compiled.name
+    }
+
+    /// The expression as written.
+    #[must_use]
+    pub fn expression(&self) -> &str {
+        &self.compiled.expression
+    }
+
+    pub(crate) fn program(&self) -> &Program {
+        &self.compiled.program
+    }
+}
+
+impl fmt::Debug for ObjectCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectCondition")
+            .field("name", &self.name())
+            .field("expression", &self.expression())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for ObjectCondition {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name() && self.expression() == other.expression()
+    }
+}
+
+impl Eq for ObjectCondition {}
+
 // === impl Condition ===
 
 impl Condition {

@@ -103,6 +103,7 @@ pub(crate) fn policy(effect: Effect, name: &str) -> AuthorizationPolicy {
         resource_rules: Vec::new(),
         non_resource_rules: Vec::new(),
         conditions: Vec::new(),
+        object_conditions: Vec::new(),
         failure_policy: FailurePolicy::Deny,
         validity: Validity::default(),
         reason: String::new(),

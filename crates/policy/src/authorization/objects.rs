@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::condition::Condition;
+use super::condition::{Condition, ObjectCondition};
 use super::matching::{ClusterScoped, NamespacePattern, ResourcePattern};
 use super::rbac::{PathPattern, RuleList, WildcardSet};
 use crate::engine::{CauseKind, Decision, LabelSelector, Selectors, Validity};
@@ -155,6 +155,9 @@ pub struct AuthorizationPolicy {
     pub non_resource_rules: Vec<NonResourceRule>,
     /// All must hold.
     pub conditions: Vec<Condition>,
+    /// All must hold of the object, which `/validate` decides. Where there are some, an Allow grants at
+    /// `/authorize` only where `/validate` is known to see the request, and a Deny nothing there.
+    pub object_conditions: Vec<ObjectCondition>,
     /// Of a Deny or Limit: what a condition that errors does.
     pub failure_policy: FailurePolicy,
     /// When it holds. At other times it is as if it were not there.
@@ -464,6 +467,12 @@ impl fmt::Display for Effect {
 // === impl AuthorizationPolicy ===
 
 impl AuthorizationPolicy {
+    /// Whether what it says depends on requests by nothing but its subjects and rules.
+    #[must_use]
+    pub fn is_unconditional(&self) -> bool {
+        self.conditions.is_empty() && self.object_conditions.is_empty()
+    }
+
     /// Whether it is a Limit for requests of this sort: for paths, or for resources.
     #[must_use]
     pub(crate) fn limits_requests(&self, for_paths: bool) -> bool {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use super::index::{BindingIndex, BoundRole, NamespaceIndex, PolicyIndex};
 use super::matching::ClusterScoped;
 use super::never_deny::NeverDenyMatcher;
+use super::object_conditions::{GrantHistory, ReviewedResources};
 use super::rbac::RoleResolver;
 use super::{
     AuthorizationInvariant, AuthorizationPolicy, Binding, NamespaceLabels, NeverDeny, Objects, Role,
@@ -46,7 +47,13 @@ pub struct PolicySet {
     pub(crate) namespaces: Arc<NamespaceIndex>,
     pub(crate) never_deny: Arc<NeverDenyMatcher>,
     pub(crate) cluster_scoped: ClusterScoped,
-    labels: Arc<NamespaceLabels>,
+    pub(crate) labels: Arc<NamespaceLabels>,
+    /// What `/validate` is known to see.
+    pub(crate) reviewed: Option<ReviewedResources>,
+    /// Of Allows with objectConditions, where changes are followed.
+    pub(crate) history: Option<Arc<GrantHistory>>,
+    /// Those of them that were removed or changed.
+    pub(crate) former: Option<Arc<Self>>,
 }
 
 /// What becomes different in a set.
@@ -138,6 +145,9 @@ impl PolicySet {
             policies,
             never_deny,
             cluster_scoped,
+            reviewed: None,
+            history: None,
+            former: None,
         }
     }
 

@@ -12,8 +12,8 @@ use super::condition::{Condition, ConditionsResult, RequestActivation};
 use super::index::{BoundRole, Grant, PolicyQuery, TermIds};
 use super::rbac::{RoleNotFoundError, applying_subject, compare_rule};
 use super::{
-    Authorization, AuthorizationPolicy, AuthorizationReason, Criterion, NearMisses, PolicySet, Rule,
-    RuleMatch, Shadow,
+    Authorization, AuthorizationPolicy, AuthorizationReason, Criterion, Effect, NearMisses, NotGranted,
+    PolicySet, Rule, RuleMatch, Shadow,
 };
 use crate::engine::{Attributes, Cause, CauseKind, Deadline, Decision, PolicyResult, Time};
 
@@ -43,6 +43,9 @@ struct WalkRequest<'s, 'r> {
     now: Time,
     /// The numbers by which policies know the user, where a rule fits in all else.
     user_ids: OnceCell<TermIds>,
+    deadline: Deadline<'r>,
+    /// Whether an Allow with objectConditions may grant it.
+    grants_on_condition: bool,
     query: PolicyQuery<'s, 'r>,
     activation: RequestActivation<'r>,
     is_protected: OnceCell<bool>,
@@ -92,6 +95,19 @@ impl PolicySet {
     ) -> Authorization<'s> {
         let request = WalkRequest::new(self, attributes, now, deadline);
         Walk::new(&request, ObserverRecorder(observer)).decide().0
+    }
+
+    /// Decides whatever the object of the request is: Allows with objectConditions grant nothing.
+    #[must_use]
+    pub fn authorize_unconditionally<'s>(
+        &'s self,
+        attributes: &Attributes<'_>,
+        now: Time,
+        deadline: Deadline<'_>,
+    ) -> Authorization<'s> {
+        let mut request = WalkRequest::new(self, attributes, now, deadline);
+        request.grants_on_condition = false;
+        Walk::new(&request, ObserverRecorder(&mut ())).decide().0
     }
 
     /// Decides by the same walk, and says of everything considered why it did
@@ -152,6 +168,8 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
             attributes,
             now,
             user_ids: OnceCell::new(),
+            deadline,
+            grants_on_condition: true,
             query: PolicyQuery::new(attributes, terms, &set.namespaces, &set.cluster_scoped),
             activation: RequestActivation::new(attributes).until(deadline),
             is_protected: OnceCell::new(),
@@ -166,6 +184,17 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
 
     fn is_in_force(&self, policy: &AuthorizationPolicy) -> bool {
         policy.validity.contains(self.now)
+    }
+
+    /// Why a policy with objectConditions that applies decides nothing here; `None` where an Allow grants.
+    fn withholds(&self, policy: &Arc<AuthorizationPolicy>) -> Option<NotGranted> {
+        match policy.effect {
+            Effect::Allow if !self.grants_on_condition => Some(NotGranted::AtValidate),
+            Effect::Allow => self
+                .set
+                .withholds(policy, self.attributes, (self.now, self.deadline)),
+            Effect::Deny | Effect::Limit => Some(NotGranted::AtValidate),
+        }
     }
 
     /// Whether `neverDeny` protects the request.

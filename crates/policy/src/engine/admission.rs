@@ -20,6 +20,7 @@ mod changes;
 mod denial;
 mod environment;
 pub mod exceptions;
+mod grants;
 mod initializers;
 mod invocation;
 pub mod matching;
@@ -44,13 +45,13 @@ pub use denial::{Denial, StatusCause, StatusDetails};
 pub use environment::{Expression, ExpressionEnvironment, may_read};
 pub use initializers::{Initializer, InitializerConfiguration, InitializerRule};
 pub use mutating::MutatingPolicy;
-pub use outcome::{Outcome, PolicyEvaluation, Warnings};
+pub use outcome::{MissingGrants, Outcome, PolicyEvaluation, Warnings};
 pub use parameters::{NotFound, ParamFault, ParamKind, ParamRef, ParamTarget, Parameters, UnknownObjects};
 pub use policy::{
     Applicability, CompiledMatchCondition, FailurePolicy, PolicyBinding, STATIC_SUFFIX, ValidationAction,
 };
 pub use request::{GroupVersionKind, GroupVersionResource, Operation, Request};
-pub use run::{Judgement, OwnKindValidator, Phase, Run};
+pub use run::{GrantReview, Judgement, OwnKindValidator, Phase, Run};
 pub use set::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};
 pub use validating::ValidatingPolicy;
 pub use variables::{ExpressionResult, MatchConditions};

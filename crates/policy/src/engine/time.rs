@@ -46,6 +46,18 @@ impl Time {
         })
     }
 
+    /// So many seconds later, or the last second that there is.
+    #[must_use]
+    pub fn plus_seconds(self, seconds: i64) -> Self {
+        Self {
+            seconds: self
+                .seconds
+                .saturating_add(seconds)
+                .clamp(Self::FIRST, Self::LAST),
+            ..self
+        }
+    }
+
     /// Seconds since 1970, as metrics give instants.
     #[must_use]
     #[expect(

@@ -230,7 +230,9 @@ pub fn considered_rows(trace: &Trace, decision: Decision) -> Vec<(String, String
 const fn nearness(finding: &Finding) -> (u8, Option<Criterion>) {
     match finding {
         Finding::Match { .. } | Finding::BeyondLimit { .. } | Finding::NeverDenied { .. } => (4, None),
-        Finding::ConditionFalse { .. } | Finding::ConditionError { .. } => (3, None),
+        Finding::ObjectConditions { .. }
+        | Finding::ConditionFalse { .. }
+        | Finding::ConditionError { .. } => (3, None),
         Finding::MissingRole { .. } => (2, None),
         Finding::NoMatch { criterion, .. } => (1, Some(*criterion)),
         Finding::WithinLimit { .. } | Finding::NotInForce => (0, None),
@@ -286,6 +288,10 @@ fn finding(finding: &Finding) -> String {
                 "{}, but `neverDeny` names this user or path",
                 applies(*rule, "applies")
             )
+        }
+        Finding::ObjectConditions { rule, why } => {
+            let applies = applies(*rule, "applies");
+            format!("{applies}, but has objectConditions: {why}")
         }
         Finding::ConditionFalse { rule, condition } => {
             let applies = applies(*rule, "would apply");

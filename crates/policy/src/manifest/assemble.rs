@@ -51,7 +51,7 @@ fn sorted<'o>(
     options: &Options,
 ) -> (ScopedObjects, BTreeMap<String, ScopedObjects>) {
     let (mut shared, mut clusters) = (ScopedObjects::default(), BTreeMap::<String, ScopedObjects>::new());
-    for cluster in options.cluster_scoped.keys() {
+    for cluster in options.cluster_scoped.keys().chain(options.reviewed.keys()) {
         clusters.entry(cluster.clone()).or_default();
     }
     for object in objects {
@@ -74,10 +74,11 @@ fn policies(
     for (cluster, sorted) in clusters {
         let mut objects = std::mem::take(&mut sorted.objects);
         objects.cluster_scoped = options.scoped(cluster).clone();
-        if !is_empty(&objects) {
+        let reviewed = options.reviewed.get(cluster).cloned();
+        if !is_empty(&objects) || reviewed.is_some() {
             let has_policies = !objects.policies.is_empty() || !objects.invariants.is_empty();
             let set = policy_set(&set_of_all, together(shared.clone(), objects), has_policies);
-            own.insert(cluster.clone(), Arc::new(set));
+            own.insert(cluster.clone(), Arc::new(set.reviewing(reviewed)));
         }
     }
     Policies {
@@ -330,15 +331,16 @@ impl<'o> Changes<'o> {
     {
         let is_for_all = !self.everywhere.added.is_empty() || !self.everywhere.removed.is_empty();
         let had = earlier.clusters.iter();
-        let differ =
-            had.filter(|(cluster, set)| is_for_all || set.cluster_scoped() != options.scoped(cluster));
+        let differ = had.filter(|(cluster, set)| is_for_all || !options.are_those_of(set, cluster));
         let changed = self.of.keys().copied();
         let scoped = options.cluster_scoped.iter();
         let scoped =
             scoped.filter(|(cluster, of)| !of.is_empty() && !earlier.clusters.contains_key(*cluster));
         let scoped = scoped.map(|(cluster, _)| cluster.as_str());
+        let reviewed = options.reviewed.keys().map(String::as_str);
+        let reviewed = reviewed.filter(|cluster| !earlier.clusters.contains_key(*cluster));
         let differ = differ.map(|(cluster, _)| cluster.as_str());
-        differ.chain(changed).chain(scoped).collect()
+        differ.chain(changed).chain(scoped).chain(reviewed).collect()
     }
 }
 
@@ -375,12 +377,13 @@ where
     fn of_cluster(&self, shared: &Arc<PolicySet>) -> Option<Arc<PolicySet>> {
         let own = self.changes[1];
         let may_be_last = |before: &PolicySet| {
-            own.added.is_empty() && !(own.removed.is_empty() && before.cluster_scoped().is_empty())
+            let had_scopes = !before.cluster_scoped().is_empty() || before.reviewed().is_some();
+            own.added.is_empty() && (had_scopes || !own.removed.is_empty())
         };
         let is_none_left = || !self.objects(self.cluster).iter().any(|object| decides(object));
-        let has_scopes = self
-            .cluster
-            .is_some_and(|cluster| !self.options.scoped(cluster).is_empty());
+        let has_scopes = self.cluster.is_some_and(|cluster| {
+            !self.options.scoped(cluster).is_empty() || self.options.reviewed.contains_key(cluster)
+        });
         let before = self
             .cluster
             .and_then(|cluster| self.earlier.clusters.get(cluster));
@@ -397,7 +400,7 @@ where
         let mut changed = self.changed();
         let has_scopes = self
             .cluster
-            .is_none_or(|cluster| before.cluster_scoped() == self.options.scoped(cluster));
+            .is_none_or(|cluster| self.options.are_those_of(before, cluster));
         if changed.next().is_none() && has_scopes {
             return Arc::clone(before);
         }
@@ -449,7 +452,8 @@ where
             return Arc::new(PolicySet::new(sorted.objects, &self.options.never_deny));
         };
         sorted.objects.cluster_scoped = self.options.scoped(cluster).clone();
-        Arc::new(policy_set(shared, sorted.objects, self.has_own_policies()))
+        let set = policy_set(shared, sorted.objects, self.has_own_policies());
+        Arc::new(set.reviewing(self.options.reviewed.get(cluster).cloned()))
     }
 
     fn changed(&self) -> impl Iterator<Item = &'o Arc<ValidatedObject>> {

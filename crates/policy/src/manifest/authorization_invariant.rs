@@ -51,6 +51,7 @@ pub(crate) fn read(
     }
     let nothing = CompiledParts {
         conditions: Vec::new(),
+        object_conditions: Vec::new(),
         validity: Validity::default(),
     };
     Some(authorization::AuthorizationInvariant {

@@ -6,7 +6,7 @@ use super::report::Report;
 use super::v1alpha1::{
     AuthorizationPolicy, Condition, NonResourceRule, Requirement, ResourceRule, Selectors, Spec, Subject,
 };
-use super::{compile, names};
+use super::{compile, names, object_conditions};
 use crate::authorization;
 use crate::authorization::ConditionError;
 use crate::authorization::matching::NamespacePattern;
@@ -35,10 +35,24 @@ pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) ->
         );
     }
     validate_requests(spec, "excludeSubjects", &path, report);
-    let conditions = compile_conditions(&spec.conditions, &path.field("conditions"), report);
+    let conditions = compile_conditions(
+        &spec.conditions,
+        &path.field("conditions"),
+        report,
+        compile_condition,
+    );
+    let written = &spec.object_conditions;
+    let object_conditions = compile_conditions(
+        written,
+        &path.field("objectConditions"),
+        report,
+        object_conditions::compile,
+    );
+    object_conditions::validate(spec, &path, report);
     validate_failure_policy(spec, &path.field("failurePolicy"), report);
     compile::CompiledParts {
         conditions,
+        object_conditions,
         validity: validity(spec, &path, report),
     }
 }
@@ -110,11 +124,12 @@ fn validate_failure_policy(spec: &Spec, path: &FieldPath, report: &mut Report<'_
 
 // === conditions ===
 
-fn compile_conditions(
+fn compile_conditions<C>(
     conditions: &[Condition],
     path: &FieldPath,
     report: &mut Report<'_>,
-) -> Vec<authorization::Condition> {
+    compile: impl Fn(&Condition, &FieldPath, &mut Report<'_>) -> Option<C>,
+) -> Vec<C> {
     if conditions.len() > MAX_CONDITIONS {
         let message = format!("{} conditions: at most {MAX_CONDITIONS}", conditions.len());
         report.fault(FaultKind::TooMany, path, message);
@@ -125,7 +140,7 @@ fn compile_conditions(
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);
         validate_condition_name(&condition.name, &mut names, &path.field("name"), report);
-        compiled.extend(compile_condition(condition, &path.field("expression"), report));
+        compiled.extend(compile(condition, &path.field("expression"), report));
     }
     compiled
 }

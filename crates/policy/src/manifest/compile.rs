@@ -9,8 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use super::report::Report;
 use super::v1alpha1;
 use crate::authorization::{
-    AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NonResourceRule, ResourceRule,
-    Role, RoleKind, RoleRef, Rule, Subject, SubjectKind,
+    AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NonResourceRule, ObjectCondition,
+    ResourceRule, Role, RoleKind, RoleRef, Rule, Subject, SubjectKind,
 };
 use crate::engine::{
     LabelExpression, LabelSelector, LabelSelectorFault, Operator, Requirement, Selectors, Validity,
@@ -157,6 +157,7 @@ pub(crate) fn label_selector(selector: meta::LabelSelector) -> Result<LabelSelec
 /// What is made of a policy while it is checked.
 pub(crate) struct CompiledParts {
     pub(crate) conditions: Vec<Condition>,
+    pub(crate) object_conditions: Vec<ObjectCondition>,
     pub(crate) validity: Validity,
 }
 
@@ -200,6 +201,7 @@ pub(crate) fn policy(
             })
             .collect(),
         conditions: checked.conditions,
+        object_conditions: checked.object_conditions,
         validity: checked.validity,
         failure_policy,
         reason: spec.reason,

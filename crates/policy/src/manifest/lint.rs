@@ -21,6 +21,7 @@ mod labels;
 mod left_out;
 mod limit;
 pub(crate) mod lockout;
+mod object_conditions;
 mod policy;
 mod types;
 mod unreachable;
@@ -124,6 +125,9 @@ impl LintContext<'_> {
         let never_deny = &self.options.never_deny;
         let spec = FieldPath::root().field("spec");
         policy::lint(policy, never_deny, lint);
+        let reviewed = &self.options.reviewed;
+        let is_reviewed = cluster.map_or(!reviewed.is_empty(), |cluster| reviewed.contains_key(cluster));
+        object_conditions::lint(policy, is_reviewed, lint);
         labels::lint(policy, cluster, &self.labellers, lint);
         policy::lint_validity(&policy.validity, self.options.now, &spec, lint);
         lockout::lint(policy, never_deny, lint);
@@ -186,6 +190,7 @@ pub(crate) fn policy_alone(
 ) {
     let mut lint = Lint::new(&object.document, faults);
     policy::lint(written, set.never_deny(), &mut lint);
+    object_conditions::lint(written, set.reviewed().is_some(), &mut lint);
     lockout::lint(written, set.never_deny(), &mut lint);
     labels::lint_policy(written, &mut lint);
     labels::lint(written, None, &labels::Labellers::of_set(set), &mut lint);

@@ -6,9 +6,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::kind::group;
-use crate::authorization::NeverDeny;
 use crate::authorization::authorizer::Authorizer;
 use crate::authorization::matching::ClusterScoped;
+use crate::authorization::{NeverDeny, PolicySet, ReviewedResources};
 use crate::document;
 use crate::document::{Document, Entry, Node, ParseLimits, Value};
 use crate::engine::Time;
@@ -38,6 +38,8 @@ pub struct Options {
     pub watched: BTreeSet<String>,
     /// The custom resources of each cluster that are known to have no namespace.
     pub cluster_scoped: BTreeMap<String, ClusterScoped>,
+    /// What `/validate` is known to see of each cluster of which that is known.
+    pub reviewed: BTreeMap<String, ReviewedResources>,
     /// What becomes of requests in a namespace of which nothing tells, to warn of it.
     pub missing_namespace: MissingNamespace,
     /// What expressions are compiled for.
@@ -54,6 +56,11 @@ impl Options {
     pub(crate) fn scoped(&self, cluster: &str) -> &ClusterScoped {
         static NONE: ClusterScoped = ClusterScoped::NONE;
         self.cluster_scoped.get(cluster).unwrap_or(&NONE)
+    }
+
+    /// Whether `set` was made with what is known of its cluster.
+    pub(crate) fn are_those_of(&self, set: &PolicySet, cluster: &str) -> bool {
+        set.cluster_scoped() == self.scoped(cluster) && set.reviewed() == self.reviewed.get(cluster)
     }
 }
 

@@ -3,6 +3,7 @@
 mod changes;
 mod exceptions;
 mod namespaces;
+mod object_conditions;
 mod policies;
 mod rbac;
 mod versions;

@@ -39,6 +39,8 @@ pub(crate) struct Spec {
     pub(crate) non_resource_rules: Vec<NonResourceRule>,
     #[serde(deserialize_with = "nullable")]
     pub(crate) conditions: Vec<Condition>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) object_conditions: Vec<Condition>,
     /// For a Deny or Limit whose condition errors: `Deny`, the default, or `NoOpinion`.
     #[serde(deserialize_with = "nullable")]
     pub(crate) failure_policy: String,

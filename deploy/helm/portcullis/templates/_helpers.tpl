@@ -66,6 +66,7 @@ port: {{ .Values.admin.port }}
 {{- range $field := list "acceptExceptions" "writeStatus" -}}
 {{- if index $.Values.watch $field }}{{ $_ := set $cluster $field true }}{{ end -}}
 {{- end -}}
+{{- if ne .Values.watch.admission "None" }}{{ $_ := set $cluster "admission" .Values.watch.admission }}{{ end -}}
 {{- $_ := set $ours "clusters" (list $cluster) -}}
 {{- end -}}
 {{- if .Values.console.enabled -}}

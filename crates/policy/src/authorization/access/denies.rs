@@ -161,7 +161,7 @@ impl PolicySet {
         for rule in self.policies.deny.rules_for(&user) {
             let indexed = &*rule.policy;
             if indexed.policy.validity.contains(now) {
-                let is_certain = indexed.policy.conditions.is_empty();
+                let is_certain = indexed.policy.is_unconditional();
                 let applicability = if is_certain {
                     DenyApplicability::Always
                 } else {
@@ -195,7 +195,7 @@ fn applicability(policy: &AuthorizationPolicy, scope: &SubjectScope) -> DenyAppl
     let may_meet = subjects.iter().any(|subject| scope.may_meet(subject));
     if !may_meet || excluded.iter().any(|subject| scope.is_within(subject)) {
         DenyApplicability::Never
-    } else if policy.conditions.is_empty()
+    } else if policy.is_unconditional()
         && subjects.iter().any(|subject| scope.is_within(subject))
         && !excluded.iter().any(|subject| scope.may_meet(subject))
     {

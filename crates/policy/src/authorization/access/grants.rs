@@ -97,6 +97,7 @@ impl PolicySet {
         let query = self.query(&example);
         let is_granting = |rule: &&IndexedRule| {
             rule.policy.policy.validity.contains(now)
+                && self.may_grant(&rule.policy.policy)
                 && match query {
                     PolicyQuery::Resource(_) => may_apply(&query, rule),
                     PolicyQuery::NonResource(_) => query.compare(rule).is_match(),

@@ -277,6 +277,7 @@ impl PolicySet {
             let rule = rule.resource_rule();
             let source = GrantSource::Policy(indexed, rule);
             if indexed.policy.validity.contains(now)
+                && self.may_grant(&indexed.policy)
                 && let Some(denied_by) = self.left(source, number, &terms, (within, &denies, deadline))
             {
                 let permission = of_policy((indexed, rule), number, &terms, (within, denied_by));

@@ -30,6 +30,8 @@ pub(crate) struct PolicyIndex {
     pub(crate) invariants: Vec<Arc<AuthorizationInvariant>>,
     pub(crate) selectors: NamespaceSelectors,
     pub(crate) terms: PolicyTerms,
+    /// Whether a policy has objectConditions.
+    pub(crate) has_object_conditions: bool,
     validities: ValidityCounts,
 }
 
@@ -99,6 +101,8 @@ enum PolicyRank {
     Shadow,
     Deny,
     Allow,
+    /// With objectConditions: what allows whatever the object is comes first.
+    ConditionalAllow,
 }
 
 // === impl PolicyIndex ===
@@ -111,18 +115,15 @@ impl PolicyIndex {
         policies.sort_by(|one, other| (rank(one), &one.name).cmp(&(rank(other), &other.name)));
         invariants.sort_by(|one, other| one.name().cmp(other.name()));
         let (mut terms, mut selectors) = (PolicyTerms::default(), NamespaceSelectors::default());
-        let mut group = |wanted| {
+        let mut group = |wanted: &[PolicyRank]| {
             let own = policies
                 .iter()
                 .enumerate()
-                .filter(|(_, policy)| rank(policy) == wanted);
+                .filter(|(_, policy)| wanted.contains(&rank(policy)));
             PolicyGroup::new(own, &mut selectors, &mut terms)
         };
-        let (shadow, deny, allow) = (
-            group(PolicyRank::Shadow),
-            group(PolicyRank::Deny),
-            group(PolicyRank::Allow),
-        );
+        let (shadow, deny) = (group(&[PolicyRank::Shadow]), group(&[PolicyRank::Deny]));
+        let allow = group(&[PolicyRank::Allow, PolicyRank::ConditionalAllow]);
         for rule in invariants.iter().flat_map(|one| &one.forbidden.resource_rules) {
             rule.namespace_selector.iter().for_each(|selector| {
                 selectors.add(selector);
@@ -134,6 +135,7 @@ impl PolicyIndex {
             shadow,
             deny,
             allow,
+            has_object_conditions: policies.iter().any(|one| !one.object_conditions.is_empty()),
             invariants,
             selectors,
             terms,
@@ -150,7 +152,8 @@ const fn rank(policy: &AuthorizationPolicy) -> PolicyRank {
     match (policy.mode, policy.effect) {
         (Mode::Shadow, _) => PolicyRank::Shadow,
         (Mode::Enforce, Effect::Deny | Effect::Limit) => PolicyRank::Deny,
-        (Mode::Enforce, Effect::Allow) => PolicyRank::Allow,
+        (Mode::Enforce, Effect::Allow) if policy.object_conditions.is_empty() => PolicyRank::Allow,
+        (Mode::Enforce, Effect::Allow) => PolicyRank::ConditionalAllow,
     }
 }
 

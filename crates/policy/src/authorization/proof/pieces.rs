@@ -51,7 +51,9 @@ impl<'s> Pieces<'s> {
     pub(crate) fn new(set: &'s PolicySet, limit: WorkLimit<'s>) -> Result<Self, ProofLimitError> {
         let enforced = set
             .authorization_policies()
-            .filter(|policy| policy.mode == Mode::Enforce);
+            .filter(|policy| policy.mode == Mode::Enforce)
+            // The others grant nothing.
+            .filter(|policy| policy.effect.refuses() || set.may_grant(policy));
         limit.in_time()?;
         Ok(Self {
             never_denied: never_denied(set.never_deny()),

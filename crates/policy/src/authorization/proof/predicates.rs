@@ -62,6 +62,15 @@ impl RegionExpression {
         }
     }
 
+    /// One of which nothing is known but its text.
+    pub(crate) fn unknown(text: &str) -> Self {
+        Self {
+            predicate: None,
+            unknown: RegionCondition::unknown(text),
+            takes_too_much: Cell::new(false),
+        }
+    }
+
     /// The parts of `region`, without a request in common, for which it has one of `outcomes`.
     ///
     /// # Errors

@@ -14,8 +14,8 @@ use crate::authorization::matching::{ClusterScoped, NamespacePattern, ResourcePa
 use crate::authorization::never_deny::{NODE_PREFIX, NODES};
 use crate::authorization::rbac::{PathPattern, WildcardSet};
 use crate::authorization::{
-    AuthorizationPolicy, Effect, FailurePolicy, NeverDeny, NonResourceRule, PolicySet, ResourceRule, Role,
-    Rule, ServiceAccount, Subject, SubjectKind,
+    AuthorizationPolicy, Effect, FailurePolicy, NeverDeny, NonResourceRule, ObjectCondition, PolicySet,
+    ResourceRule, Role, Rule, ServiceAccount, Subject, SubjectKind,
 };
 use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL, SelectorMatch};
 
@@ -51,8 +51,12 @@ impl PolicyRegions {
     ) -> Result<Self, ProofLimitError> {
         let outcomes = applying_outcomes(policy);
         let (mut rules, held) = unconditional(set, policy, limit)?;
-        for condition in &policy.conditions {
-            let expression = RegionExpression::new(condition.expression());
+        let conditions = policy.conditions.iter();
+        let conditions = conditions.map(|one| RegionExpression::new(one.expression()));
+        // What an object will be is not known.
+        let of_object = policy.object_conditions.iter();
+        let of_object = of_object.map(|one| RegionExpression::unknown(&of_object_condition(one)));
+        for expression in conditions.chain(of_object) {
             let mut room = limit.room();
             let mut with = Vec::new();
             for RuleRegion { rule, requests } in rules {
@@ -69,6 +73,15 @@ impl PolicyRegions {
             held,
         })
     }
+}
+
+/// As differences and witnesses show it; no condition of a request is written so.
+fn of_object_condition(condition: &ObjectCondition) -> String {
+    format!(
+        "objectCondition {}: {}",
+        condition.name(),
+        condition.expression().trim()
+    )
 }
 
 /// All requests of the sorts for which a Limit has rules.

@@ -1,5 +1,6 @@
 //! The policies of one group, to the first that decides.
 
+use std::sync::Arc;
 use std::{fmt, ptr};
 
 use super::{DecidingPolicy, NearestRule, Walk, WalkRecorder};
@@ -8,7 +9,7 @@ use crate::authorization::index::{BoundRole, IndexedPolicy, IndexedRule, PolicyG
 use crate::authorization::rbac::RoleNotFoundError;
 use crate::authorization::{
     AuthorizationPolicy, Binding, Criterion, Effect, Event, FailurePolicy, Finding, Mode, NearMisses,
-    RuleMatch, Shadow,
+    NotGranted, RuleMatch, Shadow,
 };
 use crate::engine::{CauseKind, Decision, PolicyResult};
 
@@ -164,6 +165,9 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
             self.record_finding(policy, Finding::NeverDenied { rule });
             return None;
         }
+        if !policy.object_conditions.is_empty() && self.is_withheld(indexed, rule) {
+            return None;
+        }
         let (conditions, cost) = self.request.conditions(policy);
         if cost > 0 {
             self.recorder.spent(indexed.place, cost);
@@ -182,6 +186,21 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
                 self.condition_failed(indexed, rule, condition, &error)
             }
         }
+    }
+
+    /// Whether a policy with objectConditions decides nothing here.
+    fn is_withheld(&mut self, indexed: &'s IndexedPolicy, rule: Option<usize>) -> bool {
+        let policy = &indexed.policy;
+        let why = match (policy.mode, self.request.withholds(policy)) {
+            (Mode::Enforce, None) => return false,
+            (_, Some(why)) => why,
+            (Mode::Shadow, None) => NotGranted::AtValidate,
+        };
+        if R::DETAILED {
+            let why = why.to_string();
+            self.record_finding(policy, Finding::ObjectConditions { rule, why });
+        }
+        true
     }
 
     fn policy_applies(&mut self, indexed: &'s IndexedPolicy, applies: Applies) -> Option<DecidingPolicy<'s>> {
@@ -317,8 +336,8 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         let request = self.request;
         let bindings = request.set.bindings.applying_to(request.attributes, MAX_COMPARED);
         let mut nearest = RankedMisses::default();
-        let errors = self.compare_bindings(&bindings, &mut nearest);
-        self.compare_allow_policies(&mut nearest);
+        let mut errors = self.compare_bindings(&bindings, &mut nearest);
+        errors.extend(self.compare_allow_policies(&mut nearest));
         NearMisses {
             bindings: bindings.len(),
             policies: request.set.policies.count_in_force(request.now),
@@ -351,8 +370,10 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         errors
     }
 
-    /// Adds the policies that allow and are for this user.
-    fn compare_allow_policies(&mut self, nearest: &mut RankedMisses<'s>) {
+    /// Adds the policies that allow and are for this user; why those grant nothing that apply and have
+    /// objectConditions.
+    fn compare_allow_policies(&mut self, nearest: &mut RankedMisses<'s>) -> Vec<String> {
+        let mut withheld = Vec::new();
         let request = self.request;
         let allow = &request.set.policies.allow;
         let rules = allow.rules_included(request.user_ids());
@@ -364,11 +385,25 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
                 RuleMatch::Match => self.compare(rule),
                 mismatch @ RuleMatch::Mismatch(_) => mismatch,
             };
-            if let RuleMatch::Mismatch(criterion) = compared {
-                let policy = NearMissObject::Policy(&rule.policy.policy);
-                nearest.add(policy, Some(rule.number), criterion);
+            let policy = &rule.policy.policy;
+            match compared {
+                RuleMatch::Mismatch(criterion) => {
+                    nearest.add(NearMissObject::Policy(policy), Some(rule.number), criterion);
+                }
+                RuleMatch::Match if policy.object_conditions.is_empty() => {}
+                RuleMatch::Match => withheld.extend(self.why_withheld(policy)),
             }
         }
+        withheld.truncate(NearMisses::MAX_ERRORS);
+        withheld
+    }
+
+    fn why_withheld(&self, policy: &Arc<AuthorizationPolicy>) -> Option<String> {
+        let why = self.request.withholds(policy)?;
+        Some(format!(
+            "AuthorizationPolicy `{}` with objectConditions grants nothing: {why}",
+            policy.name
+        ))
     }
 }
 

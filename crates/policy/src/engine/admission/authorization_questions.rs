@@ -14,8 +14,9 @@
 //! The selectors of a `deletecollection` are not part of a review: the question has none, which is
 //! wider than what was asked.
 
+use std::borrow::Cow;
+
 use super::{Operation, Request};
-use crate::authorization::{MASTERS, NODE_PREFIX, NODES};
 use crate::engine::{Attributes, ResourceAttributes, Target};
 
 /// What somebody connects to, by the verbs that lead there: `get` and `create` by a websocket or by
@@ -32,37 +33,6 @@ pub const CONNECT_VERBS: [(&str, &str, &[&str]); 6] = [
 
 const PROXY_VERBS: &[&str] = &["get", "create", "update", "patch", "delete"];
 
-/// The group of the service accounts of kube-system, which run the cluster.
-const KUBE_SYSTEM_ACCOUNTS: &str = "system:serviceaccounts:kube-system";
-
-/// Users that run the cluster.
-const CONTROL_PLANE_USERS: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
-
-/// As whom the API server calls kubelets, which ask about it.
-const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
-
-// === impl Attributes ===
-
-impl Attributes<'_> {
-    /// Whether an API server with the AuthorizationConfiguration that `portcullis init` writes asks no
-    /// webhook about this: the user is in `system:masters`, which is allowed everything, or runs the
-    /// cluster.
-    #[must_use]
-    pub fn skips_authorization_webhook(&self) -> bool {
-        let user = &*self.user.name;
-        let is_in = |group: &str| self.user.groups.iter().any(|one| one == group);
-        let is_of_nodes = match &self.target {
-            Target::Resource(resource) => resource.group.is_empty() && resource.resource == "nodes",
-            Target::NonResource { .. } => false,
-        };
-        is_in(MASTERS)
-            || is_in(KUBE_SYSTEM_ACCOUNTS)
-            || is_in(NODES) && user.starts_with(NODE_PREFIX)
-            || CONTROL_PLANE_USERS.contains(&user)
-            || user == KUBELET_CLIENT && is_of_nodes
-    }
-}
-
 // === impl Request ===
 
 impl Request<'_> {
@@ -71,8 +41,13 @@ impl Request<'_> {
     /// They are about the resource that the user asked for, whatever the object was converted to.
     #[must_use]
     pub fn authorization_questions(&self) -> Vec<Attributes<'_>> {
+        // A name in the body is none in the path.
+        let is_nameless = self.operation == Operation::Create && self.subresource.is_empty();
+        let name = if is_nameless { "" } else { self.name.as_ref() };
         let verbs = self.possible_verbs().iter();
-        verbs.map(|verb| self.authorization_question(verb)).collect()
+        verbs
+            .map(|verb| self.authorization_question(verb, Cow::Borrowed(name)))
+            .collect()
     }
 
     fn possible_verbs(&self) -> &'static [&'static str] {
@@ -85,7 +60,8 @@ impl Request<'_> {
         }
     }
 
-    fn connect_verbs(&self) -> &'static [&'static str] {
+    /// The verbs by which somebody may connect to what it is about.
+    pub(crate) fn connect_verbs(&self) -> &'static [&'static str] {
         let resource = &self.request_resource;
         let is_this = |(name, subresource, _): &&(&str, &str, _)| {
             resource.group.is_empty() && resource.resource == *name && self.subresource == *subresource
@@ -94,15 +70,18 @@ impl Request<'_> {
         known.map_or(PROXY_VERBS, |(_, _, verbs)| verbs)
     }
 
-    fn authorization_question(&self, verb: &'static str) -> Attributes<'_> {
+    /// The question whether the user may do this to the resource that they asked for, under this name.
+    pub(crate) fn authorization_question<'r>(
+        &'r self,
+        verb: &'static str,
+        name: Cow<'r, str>,
+    ) -> Attributes<'r> {
         let resource = &self.request_resource;
-        // A name in the body is none in the path.
-        let is_nameless = self.operation == Operation::Create && self.subresource.is_empty();
         let is_namespace = resource.group.is_empty() && resource.resource == "namespaces";
         let target = ResourceAttributes {
             verb: verb.into(),
             // Of a Namespace, a path that names it is one within it.
-            namespace: if is_nameless && is_namespace {
+            namespace: if name.is_empty() && is_namespace {
                 "".into()
             } else {
                 self.namespace.as_ref().into()
@@ -111,11 +90,7 @@ impl Request<'_> {
             version: resource.version.as_ref().into(),
             resource: resource.resource.as_ref().into(),
             subresource: self.subresource.as_ref().into(),
-            name: if is_nameless {
-                "".into()
-            } else {
-                self.name.as_ref().into()
-            },
+            name,
             ..ResourceAttributes::default()
         };
         Attributes {

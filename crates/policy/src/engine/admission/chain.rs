@@ -25,7 +25,7 @@ mod validating;
 use super::authorizer::{AuthorizerVariables, RequestAuthorizer};
 use super::run::{Phase, Run, RunContext};
 use super::webhook::{Call, WebhookAnswer};
-use super::{AdmissionSet, Outcome, Request, outcome};
+use super::{AdmissionSet, Outcome, Request, grants, outcome};
 
 pub use ask::{Comparison, compare};
 use mutating::MutatingPhase;
@@ -105,7 +105,11 @@ impl Chain {
                 if judged.denial.is_some() {
                     return Progress::Done(Box::new(judged));
                 }
-                let mut validating = ValidatingPhase::new(set, context, &judged);
+                let reviewed = grants::review(set, context);
+                if reviewed.denial.is_some() {
+                    return Progress::Done(Box::new(reviewed));
+                }
+                let mut validating = ValidatingPhase::new(set, context, &judged, reviewed);
                 let calls = validating.matched(set, context);
                 if !calls.is_empty() {
                     return self.rest(ChainState::Validating(Box::new(validating)), calls);

@@ -58,6 +58,11 @@ impl Expression {
     pub(crate) const fn program(&self) -> &Program {
         &self.program
     }
+
+    /// What it was compiled to.
+    pub(crate) fn into_program(self) -> Program {
+        self.program
+    }
 }
 
 // === impl ExpressionEnvironment ===

@@ -7,7 +7,8 @@ use super::denial::{Denial, StatusCause, StatusDetails};
 use super::exceptions::ExcusedDenials;
 use super::webhook::{Call, Webhook, WebhookResult};
 use super::{GroupVersionResource, Request};
-use crate::engine::{Cause, CauseKind, PolicyResult, StatusReason};
+use crate::authorization::Shadow;
+use crate::engine::{Attributes, Cause, CauseKind, PolicyResult, StatusReason};
 
 /// What a policy came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,9 @@ pub struct PolicyEvaluation {
     /// What its expressions cost, in the units of Kubernetes' CEL cost model.
     pub cost: u64,
 }
+
+/// What other authorizers may allow of a request that is refused: any of these, if they allow each of it.
+pub type MissingGrants = Vec<Vec<Attributes<'static>>>;
 
 /// The answer.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +49,10 @@ pub struct Outcome {
     /// What to ask webhooks in shadow mode, once the answer is on its way: they
     /// decide nothing.
     pub shadows: Vec<Call>,
+    /// What AuthorizationPolicies in Shadow with objectConditions would have decided.
+    pub policy_shadows: Vec<Shadow>,
+    /// It is refused for want of a grant, which other authorizers may give: what to ask them.
+    pub missing_grants: MissingGrants,
     /// It is refused for a role that is not known, and that may be in a moment.
     pub awaits_role: bool,
 }

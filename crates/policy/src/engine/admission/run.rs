@@ -5,6 +5,7 @@ use super::changes::{ChangeLimits, ObjectMemory};
 use super::denial::StatusCause;
 use super::request::Request;
 use super::trace::{Recorder, TraceStep};
+use crate::authorization::PolicySet;
 use crate::engine::{Deadline, Time};
 
 /// How to run the policies.
@@ -18,6 +19,8 @@ pub struct Run<'r> {
     pub now: Time,
     /// What answers the questions about access that expressions put.
     pub access: &'r dyn AccessChecker,
+    /// By which policies requests were allowed that are validated; `None`: nobody asks again.
+    pub grants: Option<GrantReview<'r>>,
     /// Who judges the gateway's own kinds, if anybody.
     pub judge: Option<&'r dyn OwnKindValidator>,
     /// The object is there already, or only proposed: nobody knows who asks, nor what was there
@@ -29,6 +32,15 @@ pub struct Run<'r> {
     pub memory: Option<&'r dyn ObjectMemory>,
     /// The recorder of each step.
     pub recorder: Option<&'r dyn Recorder>,
+}
+
+/// What decides whether a request of `/validate` may have been allowed.
+#[derive(Debug, Clone, Copy)]
+pub struct GrantReview<'r> {
+    /// The policies of the cluster.
+    pub policies: &'r PolicySet,
+    /// Whether another authorizer was asked, and allows the request.
+    pub is_allowed_elsewhere: bool,
 }
 
 /// What all parts of a run have in common.
@@ -64,6 +76,7 @@ impl<'r> Run<'r> {
             deadline: Deadline::NEVER,
             now,
             access,
+            grants: None,
             judge: None,
             nobody_asks: false,
             memory: None,

@@ -19,7 +19,7 @@ use super::trace::{LastRead, PolicyExpression, Recorder, TraceStep};
 use super::{GroupVersionKind, GroupVersionResource, Request};
 use crate::engine::{Deadline, User};
 use portcullis_cel::json::Node;
-use portcullis_cel::{Activation, Budget, EvalError, Map, Object, Value, cost};
+use portcullis_cel::{Activation, Budget, EvalError, Map, Object, Program, Value, cost};
 
 /// The variable `request`: an AdmissionRequest as the API server shows it to
 /// expressions. What is empty and optional is absent.
@@ -130,6 +130,11 @@ impl<'r> RequestView<'r> {
     pub(crate) fn asked_by_nobody(mut self, nobody_asks: bool) -> Self {
         self.nobody_asks = nobody_asks;
         self
+    }
+
+    /// As the API server sent the request.
+    pub(crate) const fn as_sent(request: &'r Request<'r>) -> Self {
+        Self::with_resource(request, &request.resource, &request.kind)
     }
 
     const fn with_resource(
@@ -345,19 +350,30 @@ impl<'a> Sequence<'a> {
         expression: &'a Expression,
         budget: &mut Budget<'_>,
     ) -> Result<ExpressionResult<'a>, EvalError> {
+        self.program(part, expression.text(), expression.program(), budget)
+    }
+
+    /// The same of the expression `text`, of which `program` was made.
+    pub(crate) fn program(
+        &mut self,
+        part: PolicyExpression<'a>,
+        text: &'a str,
+        program: &'a Program,
+        budget: &mut Budget<'_>,
+    ) -> Result<ExpressionResult<'a>, EvalError> {
         let before = budget.remaining();
         if let Some(recorder) = self.recorder {
             recorder.begin();
         }
-        let result = expression.program().evaluate(&mut self.activation, budget);
+        let result = program.evaluate(&mut self.activation, budget);
         let cost = before.saturating_sub(budget.remaining());
         self.spent.set(self.spent.get().saturating_add(cost));
         if let Some(recorder) = self.recorder {
             self.record_variables(recorder);
             recorder.record(TraceStep::Expression {
                 part,
-                text: expression.text(),
-                program: expression.program(),
+                text,
+                program,
                 result: result.as_ref(),
                 read: LastRead(&self.activation),
                 cost,
@@ -367,8 +383,7 @@ impl<'a> Sequence<'a> {
             Ok(value) => Ok(ExpressionResult::Value(value)),
             Err(EvalError::OutOfBudget) => Err(EvalError::OutOfBudget),
             Err(error) => Ok(ExpressionResult::Failed(format!(
-                "expression '{}' resulted in error: {error}",
-                expression.text()
+                "expression '{text}' resulted in error: {error}"
             ))),
         }
     }

@@ -15,7 +15,7 @@ use crate::api::{AdmissionReview, AdmissionReviewError};
 use crate::engine::admission::chain::{Comparison, compare};
 use crate::engine::admission::trace::{Recorder, TraceStep};
 use crate::engine::admission::webhook::{Call, WebhookAnswer, WebhookResult};
-use crate::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
+use crate::engine::admission::{Chain, GrantReview, Outcome, Phase, Progress, Request, Run};
 use crate::engine::{Deadline, Time};
 use crate::explain::LoadedPolicies;
 use crate::explain::recorded::{AnswerSequence, RecordedAnswers};
@@ -168,6 +168,10 @@ impl OfflineRun<'_> {
             nobody_asks,
             deadline: deadline.unwrap_or(unlimited.deadline),
             recorder: Some(recorder.unwrap_or(&tape)),
+            grants: Some(GrantReview {
+                policies: loaded.policies.for_cluster(cluster),
+                is_allowed_elsewhere: false,
+            }),
             judge: Some(&surroundings),
             ..unlimited
         };

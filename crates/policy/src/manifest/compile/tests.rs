@@ -13,6 +13,7 @@ fn compiled(spec: &str) -> (Option<AuthorizationPolicy>, Vec<String>) {
     let written = document.decode(&mut faults).unwrap();
     let checked = CompiledParts {
         conditions: Vec::new(),
+        object_conditions: Vec::new(),
         validity: Validity::default(),
     };
     let policy = policy(written, checked, &mut Report::new(&document, &mut faults));

@@ -2,6 +2,7 @@
 //! `portcullis init` leave out, or what is never sent to any policy or webhook.
 
 use super::warnings::Lint;
+use crate::authorization;
 use crate::engine::admission::matching::{Constraints, MatchRule};
 use crate::engine::admission::{GroupVersionResource, STATIC_SUFFIX};
 use crate::engine::{LabelSelector, groups};
@@ -10,24 +11,6 @@ use crate::manifest::namespace::NAME_LABEL;
 
 /// Groups of which nothing is asked about.
 const GROUPS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
-
-/// Resources by group, with their subresources.
-const RESOURCES: [(&str, &str); 8] = [
-    ("", "events"),
-    ("events.k8s.io", "events"),
-    ("coordination.k8s.io", "leases"),
-    ("storage.k8s.io", "csinodes"),
-    ("storage.k8s.io", "volumeattachments"),
-    ("certificates.k8s.io", "certificatesigningrequests"),
-    ("", "endpoints"),
-    ("discovery.k8s.io", "endpointslices"),
-];
-
-/// Those without other subresources than these.
-const ALONE: [(&str, &str); 3] = [("", "nodes"), ("", "pods/binding"), ("", "serviceaccounts/token")];
-
-/// Subresources of everything.
-const SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
 /// The namespace that is left out.
 const NAMESPACE: &str = "kube-system";
@@ -59,11 +42,7 @@ fn is_left_out(rule: &MatchRule) -> bool {
 
 /// Whether every request that `resource` of a rule means, in this group, is left out.
 fn is_resource_left_out(group: &str, resource: &str) -> bool {
-    let (name, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    GROUPS.contains(&group)
-        || SUBRESOURCES.contains(&subresource)
-        || RESOURCES.contains(&(group, name))
-        || ALONE.contains(&(group, resource))
+    GROUPS.contains(&group) || authorization::is_left_out(group, resource)
 }
 
 /// Whether it selects by its name one namespace, that one.

@@ -417,6 +417,7 @@ mod tests {
             exclude_subjects: Vec::new(),
             non_resource_rules: Vec::new(),
             conditions: Vec::new(),
+            object_conditions: Vec::new(),
             failure_policy: FailurePolicy::Deny,
             validity: Validity::default(),
             reason: String::new(),

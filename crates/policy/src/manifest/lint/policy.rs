@@ -213,7 +213,7 @@ fn dangerous_grant(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Li
         .subjects
         .iter()
         .find(|subject| is_everybody(subject.kind.as_str(), &subject.name));
-    let Some(everybody) = everybody.filter(|_| policy.conditions.is_empty()) else {
+    let Some(everybody) = everybody.filter(|_| policy.is_unconditional()) else {
         return;
     };
     for (index, rule) in policy.resource_rules.iter().enumerate() {

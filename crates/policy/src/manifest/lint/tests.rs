@@ -4,6 +4,7 @@ mod admission;
 mod denies;
 mod grants;
 mod limits;
+mod object_conditions;
 mod words;
 
 use crate::authorization::authorizer::Authorizer;

@@ -186,7 +186,7 @@ fn subject_word(subject: &Subject) -> String {
 fn always_denies(policy: &AuthorizationPolicy) -> bool {
     policy.effect == Effect::Deny
         && policy.mode == Mode::Enforce
-        && policy.conditions.is_empty()
+        && policy.is_unconditional()
         && policy.exclude_subjects.is_empty()
         && policy.validity == Validity::default()
 }

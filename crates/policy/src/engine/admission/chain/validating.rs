@@ -42,9 +42,16 @@ struct MatchedWebhook {
 // === impl ValidatingPhase ===
 
 impl ValidatingPhase {
-    /// Runs the policies, after what was `judged` already.
-    pub(crate) fn new(set: &AdmissionSet, context: RunContext<'_>, judged: &Outcome) -> Self {
+    /// Runs the policies, after what was `judged` and `reviewed` already.
+    pub(crate) fn new(
+        set: &AdmissionSet,
+        context: RunContext<'_>,
+        judged: &Outcome,
+        reviewed: Outcome,
+    ) -> Self {
         let mut outcome = set.validate(context);
+        outcome.evaluations.extend(reviewed.evaluations);
+        outcome.policy_shadows = reviewed.policy_shadows;
         for warning in judged.warnings.iter() {
             outcome.warnings.push(warning);
         }

@@ -1,0 +1,282 @@
+//! Which requests an Allow with `objectConditions` may grant before their object is known: those that
+//! `/validate` is known to see; and since when.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use super::AuthorizationPolicy;
+use super::authorizer::{Authorizer, Relevance};
+use super::never_deny::{MASTERS, NODE_PREFIX, NODES};
+use crate::engine::{Attributes, Deadline, ResourceAttributes, Target, Time, groups};
+
+/// What `/validate` is known to see of a cluster: everything but what the registrations of `portcullis
+/// init` leave out, and custom resources only where a definition tells of them. What an aggregated API
+/// server serves passes no admission that is known.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReviewedResources {
+    /// The custom resources that are defined, by group and resource.
+    pub custom: Arc<BTreeSet<(String, String)>>,
+    /// The namespace of a gateway that runs in the cluster: its registrations leave that out, too.
+    pub own_namespace: Option<String>,
+    /// The API server's own authorization webhooks. Whoever none of them is asked about is allowed by
+    /// somebody else.
+    pub asked: Arc<[Authorizer]>,
+}
+
+/// Since when each Allow with objectConditions is there, and those that were taken away or changed a
+/// short while ago.
+#[derive(Debug, Default)]
+pub(crate) struct GrantHistory {
+    /// By the address of the policy, which `kept` keeps.
+    since: HashMap<usize, Time>,
+    kept: Vec<Arc<AuthorizationPolicy>>,
+    /// Each with the first instant at which it is not judged any more, at most [`MAX_FORMER`].
+    former: Vec<(Arc<AuthorizationPolicy>, Time)>,
+}
+
+/// Why a policy with objectConditions that applies to a request decides nothing at `/authorize`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotGranted {
+    /// `/validate` decides, once the object is known.
+    AtValidate,
+    /// Nobody says that `/validate` sees what is written to this cluster.
+    NotReviewed,
+    /// The registrations of `portcullis init` leave it out, or no definition tells of it.
+    LeftOut,
+    /// `/validate` never refuses the user, or is not told of what is allowed to them.
+    NeverRefused,
+    /// Other gateways may not have the policy yet.
+    New,
+}
+
+/// How long a new Allow with objectConditions grants nothing, in seconds: until then other gateways have
+/// it, whose `/validate` must know it.
+pub const GRANT_DELAY_SECONDS: i64 = 10;
+
+/// How long one that was removed, changed or ended is judged as it was, in seconds: longer than an API
+/// server keeps an answer.
+pub const GRANT_LAG_SECONDS: i64 = 600;
+
+/// The most that were removed or changed and are judged, the newest.
+const MAX_FORMER: usize = 10_000;
+
+/// The namespace that the registrations of `portcullis init` leave out.
+const LEFT_OUT_NAMESPACE: &str = "kube-system";
+
+/// Groups whose objects `/validate` is not shown, or not so that a refusal counts.
+const LEFT_OUT_GROUPS: [&str; 4] = [
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    groups::ADMISSION,
+    groups::PORTCULLIS,
+];
+
+/// Resources that the registrations of `portcullis init` leave out, by group, with their subresources.
+const LEFT_OUT_RESOURCES: [(&str, &str); 8] = [
+    ("", "events"),
+    ("events.k8s.io", "events"),
+    ("coordination.k8s.io", "leases"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("certificates.k8s.io", "certificatesigningrequests"),
+    ("", "endpoints"),
+    ("discovery.k8s.io", "endpointslices"),
+];
+
+/// Those that they leave out without other subresources than these.
+const LEFT_OUT_ALONE: [(&str, &str); 3] =
+    [("", "nodes"), ("", "pods/binding"), ("", "serviceaccounts/token")];
+
+/// Subresources of everything that they leave out.
+const LEFT_OUT_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
+
+/// Whether the registrations of `portcullis init` leave out `resource`, perhaps with a subresource, of
+/// `group`.
+#[must_use]
+pub(crate) fn is_left_out(group: &str, resource: &str) -> bool {
+    let (name, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    LEFT_OUT_SUBRESOURCES.contains(&subresource)
+        || LEFT_OUT_RESOURCES.contains(&(group, name))
+        || LEFT_OUT_ALONE.contains(&(group, resource))
+}
+
+/// Whether an API server itself serves `resource` of `group`. Others may be in a group of Kubernetes' too:
+/// those of aggregated API servers, and custom ones.
+fn is_served(group: &str, resource: &str) -> bool {
+    static SERVED: LazyLock<BTreeSet<(&str, &str)>> = LazyLock::new(|| {
+        let table = include_str!("../manifest/lint/known/resources.txt");
+        let lines = table.lines().filter(|line| !line.starts_with('#'));
+        let served = lines.filter_map(|line| {
+            let mut words = line.split(' ');
+            let (group, resource) = (words.next()?, words.next()?);
+            Some((if group == "core" { "" } else { group }, resource))
+        });
+        served.collect()
+    });
+    SERVED.contains(&(group, resource))
+}
+
+/// The group of the service accounts of kube-system, which run the cluster.
+const KUBE_SYSTEM_ACCOUNTS: &str = "system:serviceaccounts:kube-system";
+
+/// Users that run the cluster.
+const CONTROL_PLANE_USERS: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
+
+/// As whom the API server calls kubelets, which ask about it.
+const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
+
+// === impl ReviewedResources ===
+
+impl ReviewedResources {
+    pub(crate) fn sees(&self, request: &ResourceAttributes<'_>) -> bool {
+        let (group, resource) = (request.group.as_ref(), request.resource.as_ref());
+        let is_defined = || self.custom.contains(&(group.to_owned(), resource.to_owned()));
+        let is_left_out = match request.subresource.as_ref() {
+            "" => is_left_out(group, resource),
+            subresource => is_left_out(group, &format!("{resource}/{subresource}")),
+        };
+        !is_left_out
+            && !LEFT_OUT_GROUPS.contains(&group)
+            && request.namespace != LEFT_OUT_NAMESPACE
+            && self.own_namespace.as_deref() != Some(request.namespace.as_ref())
+            && (is_served(group, resource) || is_defined())
+    }
+
+    /// Whether none of the API server's own webhooks is asked about the request: where it is not known
+    /// which there are, as by the configuration that `portcullis init` writes.
+    pub(crate) fn is_never_asked(&self, attributes: &Attributes<'_>, deadline: Deadline<'_>) -> bool {
+        let is_skipped = |one: &Authorizer| {
+            let relevance = one.relevance(attributes, deadline);
+            matches!(relevance, Relevance::Skipped(_))
+        };
+        match self.asked.is_empty() {
+            true => attributes.skips_authorization_webhook(),
+            false => self.asked.iter().all(is_skipped),
+        }
+    }
+}
+
+// === impl GrantHistory ===
+
+impl GrantHistory {
+    /// What follows `before` at `now`, where `policies` are those that grant.
+    pub(crate) fn following(
+        before: Option<&Self>,
+        policies: Vec<Arc<AuthorizationPolicy>>,
+        now: Time,
+    ) -> Self {
+        let mut history = Self::default();
+        let known = before.map_or(&[][..], |before| before.kept.as_slice());
+        let by_name = |all: &[Arc<AuthorizationPolicy>]| -> HashMap<String, Arc<AuthorizationPolicy>> {
+            all.iter()
+                .map(|one| (one.name.clone(), Arc::clone(one)))
+                .collect()
+        };
+        let (known_names, names) = (by_name(known), by_name(&policies));
+        for policy in &policies {
+            let same = known_names.get(&policy.name).filter(|one| is_same(one, policy));
+            let since = same.and_then(|same| before?.since.get(&address(same)).copied());
+            history.since.insert(address(policy), since.unwrap_or(now));
+        }
+        let until = now.plus_seconds(GRANT_LAG_SECONDS);
+        let is_gone = |one: &&Arc<AuthorizationPolicy>| {
+            let own = names.get(&one.name);
+            own.is_none_or(|own| !is_same(own, one))
+        };
+        let gone = known.iter().filter(is_gone).map(|one| (Arc::clone(one), until));
+        let earlier = before.map_or(&[][..], |before| before.former.as_slice());
+        let earlier = earlier.iter().filter(|(_, until)| now < *until).cloned();
+        history.former = earlier.chain(gone).collect();
+        let too_many = history.former.len().saturating_sub(MAX_FORMER);
+        history.former.drain(..too_many);
+        history.kept = policies;
+        history
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.former.is_empty()
+    }
+
+    /// Whether `policy` is so new at `now` that others may not have it. Of one that is not known nothing
+    /// is: where nobody follows changes, as offline, nothing is new.
+    pub(crate) fn is_new(&self, policy: &Arc<AuthorizationPolicy>, now: Time) -> bool {
+        let since = self.since.get(&address(policy));
+        since.is_some_and(|since| now < since.plus_seconds(GRANT_DELAY_SECONDS))
+    }
+
+    /// Those that were removed or changed.
+    pub(crate) fn former(&self) -> impl Iterator<Item = &Arc<AuthorizationPolicy>> {
+        self.former.iter().map(|(policy, _)| policy)
+    }
+
+    /// Whether `policy`, which was removed or changed, is judged at `now`.
+    pub(crate) fn judges(&self, policy: &Arc<AuthorizationPolicy>, now: Time) -> bool {
+        let mut former = self.former.iter();
+        former.any(|(one, until)| Arc::ptr_eq(one, policy) && now < *until)
+    }
+}
+
+/// As long as the policy is there, no other has it.
+fn address(policy: &Arc<AuthorizationPolicy>) -> usize {
+    Arc::as_ptr(policy).addr()
+}
+
+/// Whether both grant the same under the same name.
+fn is_same(one: &Arc<AuthorizationPolicy>, other: &Arc<AuthorizationPolicy>) -> bool {
+    let parts = |policy: &AuthorizationPolicy| {
+        (
+            policy.name.clone(),
+            policy.subjects.clone(),
+            policy.exclude_subjects.clone(),
+            policy.resource_rules.clone(),
+            policy.conditions.clone(),
+            policy.object_conditions.clone(),
+            policy.validity,
+        )
+    };
+    Arc::ptr_eq(one, other) || parts(one) == parts(other)
+}
+
+// === impl Attributes ===
+
+impl Attributes<'_> {
+    /// Whether an API server with the AuthorizationConfiguration that `portcullis init` writes asks no
+    /// webhook about this: the user is in `system:masters`, which is allowed everything, or runs the
+    /// cluster.
+    #[must_use]
+    pub fn skips_authorization_webhook(&self) -> bool {
+        let user = &*self.user.name;
+        let is_in = |group: &str| self.user.groups.iter().any(|one| one == group);
+        let is_of_nodes = match &self.target {
+            Target::Resource(resource) => resource.group.is_empty() && resource.resource == "nodes",
+            Target::NonResource { .. } => false,
+        };
+        is_in(MASTERS)
+            || is_in(KUBE_SYSTEM_ACCOUNTS)
+            || is_in(NODES) && user.starts_with(NODE_PREFIX)
+            || CONTROL_PLANE_USERS.contains(&user)
+            || user == KUBELET_CLIENT && is_of_nodes
+    }
+}
+
+// === impl NotGranted ===
+
+/// Why, and what to do.
+impl fmt::Display for NotGranted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AtValidate => "/validate decides, where the object is known",
+            Self::NotReviewed => {
+                "it is not known that /validate sees what is written to this cluster: set `admission` in the \
+                 cluster's entry of `clusters`"
+            }
+            Self::LeftOut => {
+                "the registrations of `portcullis init` leave this resource or namespace out, or no \
+                 CustomResourceDefinition that is watched defines it, so /validate would not see it"
+            }
+            Self::NeverRefused => "/validate never refuses this user",
+            Self::New => "it is new, and other gateways may not have it yet: it grants after 10 seconds",
+        })
+    }
+}

@@ -1,0 +1,28 @@
+//! Policies with objectConditions that decide nothing.
+
+use super::*;
+
+fn conditional(effect: &str, resources: &str) -> String {
+    policy(
+        effect,
+        "{kind: User, name: bot}",
+        &format!(
+            "resourceRules: [{{verbs: [update], apiGroups: [\"\"], resources: [{resources}]}}], objectConditions: \
+             [{{name: a, expression: \"has(object.spec)\"}}]"
+        ),
+    )
+}
+
+#[test]
+fn an_allow_where_nobody_says_that_validate_sees_requests() {
+    let words = "set `admission: Declared` in the cluster's entry of `clusters`";
+    warns(&conditional("Allow", "pods"), "spec.objectConditions", words);
+    silent(&conditional("Deny", "pods"));
+}
+
+#[test]
+fn what_the_registrations_of_init_leave_out() {
+    let words = "leave out `pods/status`";
+    let path = "spec.resourceRules[0].resources[1]";
+    warns(&conditional("Deny", "pods, pods/status"), path, words);
+}

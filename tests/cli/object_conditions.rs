@@ -1,0 +1,145 @@
+//! Policies with `objectConditions`, by every command that knows policies.
+
+use serde_json::{Value, json};
+
+use crate::run::{Portcullis, Run};
+
+const CONFIGURATION: &str = "apiVersion: config.portcullis.dev/v1alpha1
+kind: GatewayConfiguration
+server: {tls: {certificate: s.crt, privateKey: s.key}}
+manifests: [policies]
+";
+
+const POLICY: &str = r#"
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: images}
+spec:
+  effect: Allow
+  subjects: [{kind: Group, name: devs}]
+  resourceRules:
+  - {verbs: [create, update], apiGroups: [""], resources: [pods, pods/status], namespaces: [shop]}
+  objectConditions:
+  - {name: registry, expression: "object.spec.containers.all(c, c.image.startsWith('corp/'))"}
+"#;
+
+/// With configurations of which one says that `/validate` sees what is written.
+fn set_up() -> Portcullis {
+    let portcullis = Portcullis::new();
+    let entry = |admission: &str| {
+        format!("clusters: [{{name: default, kubeconfig: absent, cacheFile: saved{admission}}}]\n")
+    };
+    portcullis.write(
+        "declared.yaml",
+        &(CONFIGURATION.to_owned() + &entry(", admission: Declared")),
+    );
+    portcullis.write("silent.yaml", &(CONFIGURATION.to_owned() + &entry("")));
+    portcullis.write(
+        "watched.yaml",
+        &(CONFIGURATION.to_owned() + &entry(", admission: Watched")),
+    );
+    portcullis.write("policies/images.yaml", POLICY);
+    // What was saved of the cluster: one role.
+    let objects = format!(
+        "{}\n",
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "empty"}})
+    );
+    let digest = openssl::sha::sha256(objects.as_bytes());
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let header = json!({"apiVersion": "portcullis.dev/v1alpha1", "kind": "ClusterSnapshot", "cluster": "default",
+        "objects": 1, "sha256": digest});
+    portcullis.write("saved", &format!("{header}\n{objects}"));
+    for (name, image) in [("good", "corp/a"), ("bad", "other/a")] {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"containers": [{"name": "a", "image": image}]}});
+        portcullis.write(&format!("{name}.yaml"), &pod.to_string());
+    }
+    portcullis
+}
+
+fn json(run: &Run) -> Value {
+    serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run:?}"))
+}
+
+const ASK: &str = "--user dora --group devs --verb create --resource pods -n shop";
+
+#[test]
+fn authorize_decides_both_halves_where_it_is_given_the_object() {
+    let portcullis = set_up();
+    let ask =
+        |config: &str, more: &str| portcullis.run(&format!("authorize --config {config}.yaml {ASK} {more}"));
+    let alone = ask("declared", "");
+    assert_eq!(alone.code, 0, "{alone:?}");
+    let reason = "allow: allowed by AuthorizationPolicy \"images\" where its objectConditions hold\n";
+    assert!(alone.stdout.starts_with(reason), "{alone:?}");
+    assert_eq!(ask("declared", "-f good.yaml").code, 0);
+    let bad = ask("declared", "-f bad.yaml");
+    assert_eq!(bad.code, 1, "{bad:?}");
+    assert!(bad.stdout.starts_with(reason), "{bad:?}");
+    let refused = "objectConditions hold, which do not: AuthorizationPolicy \"images\": `registry` is false";
+    assert!(bad.stdout.contains(refused), "{bad:?}");
+    let report = json(&ask("declared", "-f bad.yaml -o json"));
+    assert_eq!(report["decision"], "allow");
+    assert!(
+        report["validate"].to_string().contains("`registry` is false"),
+        "{report}"
+    );
+    // An update is of something.
+    let update = portcullis.run(&format!(
+        "authorize --config declared.yaml {} -f good.yaml",
+        ASK.replace("create", "update")
+    ));
+    assert_eq!(update.code, 2, "{update:?}");
+    assert!(update.stderr.contains("add `--old FILE`"), "{update:?}");
+}
+
+#[test]
+fn where_nobody_says_that_validate_sees_requests_it_grants_nothing_and_says_why() {
+    let portcullis = set_up();
+    let run = portcullis.run(&format!("authorize --config silent.yaml {ASK}"));
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.starts_with("noOpinion"), "{run:?}");
+    assert!(
+        run.stdout
+            .contains("rule 0 applies, but has objectConditions: it is not known that /validate sees"),
+        "{run:?}"
+    );
+    let who = portcullis.run("who-can create pods -n shop --config silent.yaml");
+    assert!(!who.stdout.contains("devs"), "{who:?}");
+}
+
+#[test]
+fn who_can_and_what_can_show_the_conditions() {
+    let portcullis = set_up();
+    let condition = "objectCondition registry: object.spec.containers.all";
+    for command in [
+        "who-can create pods -n shop",
+        "what-can --user dora --group devs -n shop",
+    ] {
+        let run = portcullis.run(&format!("{command} --config declared.yaml"));
+        assert!(run.stdout.contains(condition), "{run:?}");
+    }
+}
+
+#[test]
+fn check_says_what_has_no_effect_and_what_is_not_supported() {
+    let portcullis = set_up();
+    let check = |config: &str| {
+        let run = portcullis.run(&format!("check --config {config}.yaml"));
+        format!("{}{}", run.stdout, run.stderr)
+    };
+    let left_out = "leave out `pods/status`";
+    let unknown = "grants nothing, because it is not known that /validate sees what is written";
+    let declared = check("declared");
+    assert!(
+        declared.contains(left_out) && !declared.contains(unknown),
+        "{declared}"
+    );
+    let silent = check("silent");
+    assert!(silent.contains(left_out) && silent.contains(unknown), "{silent}");
+    let watched = check("watched");
+    assert!(
+        watched.contains("clusters[0].admission: Unsupported value: `Watched`"),
+        "{watched}"
+    );
+}
