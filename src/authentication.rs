@@ -1,4 +1,4 @@
-//! Authentication of callers: client certificates, tokens, JWTs and passwords.
+//! Authentication of callers: client certificates, tokens, JWTs, passwords, and tokens in the path.
 //!
 //! ```text
 //!  connection                request
@@ -11,6 +11,9 @@
 //!               Caller  the first that names one decides
 //! ```
 //!
+//! A token in the path ([`path_token`]) is for API servers that can be given no credential. A request
+//! with one is judged by it alone, whatever else it shows.
+//!
 //! An [`Authenticator`] is immutable. It is replaced when the configuration or one of its
 //! [`files`](Authenticator::files) changes; credentials that were replaced by new ones
 //! are accepted for another ten minutes. Every request is checked by the current
@@ -22,6 +25,7 @@ mod certificate;
 mod identity;
 mod jwks;
 mod jwt;
+mod path_token;
 mod rotation;
 
 use std::borrow::Cow;
@@ -31,7 +35,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-pub use caller::{AuthenticationMethod, Caller, CredentialFault, Refusal, TokenFault};
+pub use caller::{AuthenticationMethod, Caller, CredentialFault, PATH_TOKEN_NAME, Refusal, TokenFault};
 pub use certificate::PeerCertificate;
 pub use identity::ClaimedIdentity;
 
@@ -58,11 +62,12 @@ pub struct Authenticator {
     certificates: Table,
     tokens: Table,
     passwords: Table,
+    path_tokens: Table,
     jwts: jwt::Tokens,
     users: rotation::Users,
     challenge: String,
     files: BTreeSet<PathBuf>,
-    clusters: BTreeSet<Arc<str>>,
+    shares: BTreeSet<Arc<str>>,
 }
 
 /// What a request shows of its sender.
@@ -73,6 +78,8 @@ pub struct Credentials<'r> {
     /// The value of the header `Authorization`. A request with several such
     /// headers shows none.
     pub authorization: Option<&'r [u8]>,
+    /// The token in its path: if there is one, nothing else counts.
+    pub path_token: Option<&'r [u8]>,
 }
 
 /// How long a certificate that was not trusted is taken to be so still.
@@ -88,10 +95,10 @@ impl Authenticator {
         &self.files
     }
 
-    /// The clusters that callers speak for.
+    /// The [shares](Caller::share) of all callers.
     #[must_use]
-    pub const fn clusters(&self) -> &BTreeSet<Arc<str>> {
-        &self.clusters
+    pub const fn shares(&self) -> &BTreeSet<Arc<str>> {
+        &self.shares
     }
 
     /// The value of `WWW-Authenticate` for a 401.
@@ -124,6 +131,7 @@ impl Authenticator {
         let accepts = |table: &Table| table.values().flatten().any(is_accepted);
         !self.client_ca.is_empty()
             && self.jwts.is_empty()
+            && self.path_tokens.is_empty()
             && !accepts(&self.tokens)
             && !accepts(&self.passwords)
     }
@@ -134,6 +142,9 @@ impl Authenticator {
     ///
     /// Nobody is known by them, or callers of several clusters are.
     pub fn authenticate(&self, credentials: &Credentials<'_>, now: SystemTime) -> Result<Caller, Refusal> {
+        if let Some(token) = credentials.path_token {
+            return self.by_path_token(token, now);
+        }
         if let Some(peer) = credentials.peer
             && credentials.authorization.is_none()
             && let Some(outcome) = peer.judged_alone(self.generation, now)
@@ -284,6 +295,7 @@ impl fmt::Debug for Credentials<'_> {
         f.debug_struct("Credentials")
             .field("peer", &self.peer.is_some())
             .field("authorization", &self.authorization.map(|_| "[redacted]"))
+            .field("path_token", &self.path_token.map(|_| "[redacted]"))
             .finish()
     }
 }

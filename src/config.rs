@@ -27,7 +27,7 @@ pub(crate) mod memory;
 mod recording;
 mod reload;
 mod san;
-mod section;
+pub(crate) mod section;
 mod server;
 mod tracing;
 mod upstreams;

@@ -244,7 +244,7 @@ fn limits(state: &Arc<ReloadState>, affordable: usize) -> impl Fn() -> AcceptLim
                 max: limits.max.min(affordable),
                 ..limits
             },
-            clusters: current.authenticator.clusters().len(),
+            clusters: current.authenticator.shares().len(),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::caller::{AuthenticationMethod, Fields, KnownCaller, Proof};
 use super::certificate::{CertificateNames, ClientCa};
 use super::jwks::{self, IssuerKeys};
 use super::jwt::{self, Issuer};
+use super::path_token;
 use super::rotation::{Credential, Digester, HeldCredentials, Purpose, Users};
 use super::{Authenticator, Table};
 use crate::certificates::system_time;
@@ -65,6 +66,7 @@ fn build(
     builder.client_ca();
     builder.kubeconfigs(previous.map(|previous| &previous.users));
     builder.issuers();
+    builder.path_tokens();
     builder.built.challenge = challenge(&builder.built);
     (builder.built, builder.faults)
 }
@@ -83,6 +85,7 @@ fn digester(previous: Option<&Authenticator>, faults: &mut Faults) -> Digester {
 
 fn empty(config: &Config, digester: Digester) -> Authenticator {
     let entries: Vec<KnownCaller> = config.callers.iter().map(KnownCaller::new).collect();
+    let shares = entries.iter().map(|entry| entry.share.clone()).collect();
     let patterns = config.callers.iter().enumerate();
     Authenticator {
         generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
@@ -96,15 +99,12 @@ fn empty(config: &Config, digester: Digester) -> Authenticator {
         certificates: Table::new(),
         tokens: Table::new(),
         passwords: Table::new(),
+        path_tokens: Table::new(),
         jwts: jwt::Tokens::new(Vec::new()),
         users: Users::new(),
         challenge: String::new(),
         files: BTreeSet::new(),
-        clusters: config
-            .callers
-            .iter()
-            .map(|entry| entry.cluster.as_str().into())
-            .collect(),
+        shares,
     }
 }
 
@@ -325,6 +325,27 @@ impl Builder<'_> {
         Some(Credential::Certificate(
             self.built.digester.digest(Purpose::Certificate, &der),
         ))
+    }
+
+    /// The tokens of every entry with `pathToken`. None stays accepted once it is gone from its file: that
+    /// has room for the old and the new.
+    fn path_tokens(&mut self) {
+        let config = self.config;
+        for (position, entry) in config.callers.iter().enumerate() {
+            let Some(path) = &entry.path_token else { continue };
+            self.built.files.insert(path.clone());
+            let (tokens, faults) = path_token::read(self.files, path);
+            self.faults.append(faults);
+            for token in tokens {
+                let digest = self.built.digester.digest(Purpose::PathToken, token.reveal());
+                let proofs = self.built.path_tokens.entry(digest).or_default();
+                let others: Vec<usize> = proofs.iter().map(|proof| proof.entry).collect();
+                proofs.push(path_token::proof(position));
+                others
+                    .into_iter()
+                    .for_each(|other| self.clusters_agree(position, other));
+            }
+        }
     }
 
     /// The keys of every entry with `jwt`.

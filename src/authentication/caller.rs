@@ -17,10 +17,13 @@ pub use crate::telemetry::metrics::AuthenticationMethod;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// Its name for the log: `FILE:USER` of a kubeconfig, the common name (else
-    /// the first alternative name) of a certificate, the `sub` of a token.
+    /// the first alternative name) of a certificate, the `sub` of a token, `pathToken` of one in the path.
     pub name: Arc<str>,
     /// The cluster that it speaks for.
     pub cluster: Arc<str>,
+    /// With whom it shares places, bytes, threads and connections: the callers of its cluster, those with
+    /// a token in the path apart from the others.
+    pub share: Arc<str>,
     /// What it may use.
     pub endpoints: Endpoints,
     /// Whether the console shows it every cluster, and not its own alone.
@@ -92,6 +95,9 @@ pub enum CredentialFault {
     /// The caller's other credential is missing.
     #[error("one of the caller's credentials is missing")]
     Incomplete,
+    /// The token in the path is none of a caller's.
+    #[error("unknown token in the path")]
+    UnknownPathToken,
     /// The token of an issuer is not one of a caller's.
     #[error("token not accepted: {0}")]
     Token(TokenFault),
@@ -146,6 +152,13 @@ impl Caller {
             method: self.method,
             endpoint,
         })
+    }
+
+    /// Whether anybody can be this caller who learned a token that users of the cluster can learn: what it
+    /// asks about may never have happened.
+    #[must_use]
+    pub const fn is_unproven(&self) -> bool {
+        matches!(self.method, AuthenticationMethod::PathToken)
     }
 
     /// Whether the caller may see the console.
@@ -251,6 +264,10 @@ impl CredentialFault {
                 "an entry of `callers` that has several fields needs all of them: send each credential, or make an \
                  entry of each field"
             }
+            Self::UnknownPathToken => {
+                "the webhook configuration has a token that no file of `callers[].pathToken` holds: write the new one \
+                 into the file before the webhook configuration, and remove the old one after"
+            }
             Self::Token(fault) => fault.remedy(),
         }
     }
@@ -275,6 +292,9 @@ impl TokenFault {
     }
 }
 
+/// The name of a caller with a token in the path.
+pub const PATH_TOKEN_NAME: &str = AuthenticationMethod::PathToken.as_str();
+
 /// A set of fields of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Fields(u8);
@@ -286,6 +306,7 @@ pub(crate) struct KnownCaller {
     pub(crate) needs: Fields,
     pub(crate) endpoints: Endpoints,
     pub(crate) cluster: Arc<str>,
+    pub(crate) share: Arc<str>,
     /// Whether the console shows it every cluster.
     sees_all_clusters: bool,
 }
@@ -320,6 +341,7 @@ impl Fields {
     pub(crate) const KUBECONFIG: Self = Self(1);
     pub(crate) const CLIENT_CERTIFICATE: Self = Self(2);
     pub(crate) const JWT: Self = Self(4);
+    pub(crate) const PATH_TOKEN: Self = Self(8);
 
     const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -342,14 +364,24 @@ impl KnownCaller {
             (entry.kubeconfig.is_some(), Fields::KUBECONFIG),
             (entry.client_certificate.is_some(), Fields::CLIENT_CERTIFICATE),
             (entry.jwt.is_some(), Fields::JWT),
+            (entry.path_token.is_some(), Fields::PATH_TOKEN),
         ];
         let needs = fields.iter().filter(|(is_there, _)| *is_there);
         Self {
             needs: needs.fold(Fields::default(), |needs, (_, field)| needs.with(*field)),
             endpoints: entry.endpoints,
             cluster: entry.cluster.as_str().into(),
+            share: match &entry.path_token {
+                Some(_) => format!("{} ({PATH_TOKEN_NAME})", entry.cluster).into(),
+                None => entry.cluster.as_str().into(),
+            },
             sees_all_clusters: entry.sees_all_clusters,
         }
+    }
+
+    /// Whether a token in the path is what it asks for.
+    pub(crate) const fn has_path_token(&self) -> bool {
+        self.needs.holds(Fields::PATH_TOKEN)
     }
 
     /// Whether one credential alone can meet it.
@@ -419,6 +451,7 @@ fn caller(entry: &KnownCaller, proof: &Proof) -> Caller {
     Caller {
         name: proof.name.clone(),
         cluster: entry.cluster.clone(),
+        share: entry.share.clone(),
         endpoints: entry.endpoints,
         sees_all_clusters: entry.sees_all_clusters,
         method: proof.method,

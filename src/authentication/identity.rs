@@ -96,6 +96,7 @@ mod tests {
         let credentials = Credentials {
             peer: Some(&peer),
             authorization: Some(b"Bearer opaque"),
+            path_token: None,
         };
         let claimed = credentials.claimed();
         let subject = claimed.subject.unwrap();
@@ -109,8 +110,8 @@ mod tests {
     fn a_token_is_named_by_what_it_claims_and_never_in_full() {
         let of = |header: &str| {
             let credentials = Credentials {
-                peer: None,
                 authorization: Some(header.as_bytes()),
+                ..Credentials::default()
             };
             credentials.claimed()
         };

@@ -103,6 +103,8 @@ pub(crate) enum Purpose {
     Basic,
     /// A certificate's DER.
     Certificate,
+    /// A token in the path of a request.
+    PathToken,
 }
 
 // === impl Digester ===
@@ -128,6 +130,7 @@ impl Digester {
             Purpose::Token => 1,
             Purpose::Basic => 2,
             Purpose::Certificate => 3,
+            Purpose::PathToken => 4,
         }]);
         hash.update(secret);
         Digest(hash.finish())

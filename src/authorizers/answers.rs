@@ -261,7 +261,7 @@ impl AuthorizerQuestion {
     /// Whose question it is.
     pub(crate) fn requester(&self) -> Requester<'_> {
         Requester {
-            cluster: &self.cluster,
+            share: &self.cluster,
             user: &self.attributes.user.name,
         }
     }

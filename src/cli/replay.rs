@@ -20,8 +20,8 @@ use report::{ChangeExample, ReplayFormat, ReplayReport};
 
 use super::output::{self, CommandError, CommandResult, Output, ProgressLine};
 use super::policy_files;
+use crate::authentication::PATH_TOKEN_NAME;
 use crate::recording::RecordLine;
-use portcullis_cel::json::Document;
 use portcullis_policy::engine::Time;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::recorded::{ReplaySummary, ReviewComparison};
@@ -47,6 +47,9 @@ pub(crate) struct Replay {
     /// Decide for this time instead of the recorded ones, in RFC 3339.
     #[arg(long, value_name = "TIME", value_parser = super::policy_files::parse_time)]
     at: Option<Time>,
+    /// Decide reviews of callers with `pathToken` too: users can claim with its token what never happened.
+    #[arg(long)]
+    with_path_token: bool,
     /// Changes that do not affect the exit code: a regular expression for `FROM->TO CAUSE`, such as
     /// `deny->allow AuthorizationPolicy/trial`.
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
@@ -80,7 +83,7 @@ impl Replay {
         let new = self.new_policies()?;
         let old = self.baseline.as_deref().map(configured).transpose()?;
         let (mut replayed, mut cut) = (ReplaySummary::default(), Vec::new());
-        let (mut progress, mut count) = (ProgressLine::new(), 0_u64);
+        let (mut progress, mut count, mut unproven) = (ProgressLine::new(), 0_u64, 0_u64);
         for path in recording_files(&self.recordings)? {
             let mut file = RecordingFile::open(&path)?;
             let mut is_cut = false;
@@ -89,7 +92,12 @@ impl Replay {
                     is_cut = true;
                     continue;
                 };
-                let compared = self.compare((&file, &document), &new, old.as_ref(), &replayed)?;
+                let recorded = RecordLine::read(&document).map_err(|error| file.unreadable(&error))?;
+                if recorded.text("caller") == PATH_TOKEN_NAME && !self.with_path_token {
+                    unproven += 1;
+                    continue;
+                }
+                let compared = self.compare((&file, &recorded), &new, old.as_ref(), &replayed)?;
                 replayed.add(compared);
                 count += 1;
                 progress.show(|| format!("{} replayed", output::count(count, "review")));
@@ -99,6 +107,12 @@ impl Replay {
             }
         }
         progress.clear();
+        if unproven > 0 {
+            let reviews = output::count(unproven, "review");
+            output::complain(format_args!(
+                "{reviews} of callers with a path token left out: `--with-path-token` decides them"
+            ));
+        }
         let report = ReplayReport::new(replayed, cut, allowed.as_ref());
         report.print(self.output.output)?;
         if report.is_empty() {
@@ -129,15 +143,14 @@ impl Replay {
 
     fn compare(
         &self,
-        (file, document): (&RecordingFile, &Document<'_>),
+        (file, recorded): (&RecordingFile, &RecordLine<'_>),
         new: &LoadedPolicies,
         old: Option<&LoadedPolicies>,
         replayed: &ReplaySummary<Box<ChangeExample>>,
     ) -> Result<ReviewComparison<Box<ChangeExample>>, CommandError> {
-        let recorded = RecordLine::read(document).map_err(|error| file.unreadable(&error))?;
         let deciding = |policies| ReplayDecider {
             policies,
-            recorded: &recorded,
+            recorded,
             now: self.at.unwrap_or(recorded.time),
         };
         let decide = |policies| {
@@ -147,10 +160,10 @@ impl Replay {
         };
         let before = match old {
             Some(old) => decide(old)?,
-            None => decide::recorded_decision(&recorded),
+            None => decide::recorded_decision(recorded),
         };
         let now = decide(new)?;
-        let mut compared = report::compared(file, &recorded, before, now);
+        let mut compared = report::compared(file, recorded, before, now);
         if let ReviewComparison::Changed(group, example) | ReviewComparison::Lost(group, _, example) =
             &mut compared
             && !replayed.changes.contains_key(&*group)

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::live_policies::LiveArguments;
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{self, PolicyFiles};
+use crate::authentication::PATH_TOKEN_NAME;
 use crate::config::{self, DEFAULT_CLUSTER};
 use crate::usage::{RowPlace, UsageError, UsageReader, UsageRow, read_usage};
 use portcullis_cel::Version;
@@ -46,6 +47,9 @@ pub(crate) struct Suggest {
     /// Do not comment out what is sensitive (secrets, impersonate, bind, escalate, exec …).
     #[arg(long)]
     with_sensitive: bool,
+    /// Count decisions for callers with `pathToken` too: users can claim with its token what never happened.
+    #[arg(long)]
+    with_path_token: bool,
     #[command(flatten)]
     widening: WideningOptions,
     /// The cluster whose decisions are counted [default: that of the log]
@@ -106,7 +110,7 @@ impl Suggest {
         }
         self.gather_usage(&mut gathered)?;
         if gathered.seen.lines == 0 && gathered.seen.decisions.is_none() {
-            return Err(self.nothing_read());
+            return Err(self.nothing_read(&gathered));
         }
         let cluster = self.chosen_cluster(&gathered)?;
         let usage = gathered.usage.remove(&cluster).unwrap_or_default();
@@ -144,7 +148,7 @@ impl Suggest {
                     file: file.clone(),
                     line: number,
                 };
-                if self.is_chosen(&line.cluster) {
+                if self.is_chosen(&line.cluster) && self.is_proven(&line.caller, 1, gathered) {
                     gathered.seen.lines += 1;
                     self.take(line, 1, [&line.time; 2], place, gathered)?;
                 }
@@ -184,6 +188,15 @@ impl Suggest {
         self.cluster.as_ref().is_none_or(|chosen| chosen == cluster)
     }
 
+    /// Whether what was decided so often for `caller` counts; what does not is noted.
+    fn is_proven(&self, caller: &str, count: u64, gathered: &mut LogEvidence) -> bool {
+        let is_left_out = caller == PATH_TOKEN_NAME && !self.with_path_token;
+        if is_left_out {
+            gathered.seen.unproven += count;
+        }
+        !is_left_out
+    }
+
     /// Takes what was decided so often, from the first time to the last.
     fn take(
         &self,
@@ -215,13 +228,19 @@ impl Suggest {
         Ok(())
     }
 
-    fn nothing_read(&self) -> CommandError {
+    fn nothing_read(&self, gathered: &LogEvidence) -> CommandError {
         let of = self
             .cluster
             .as_ref()
             .map(|cluster| format!(" of the cluster `{cluster}`"));
+        let unproven = match gathered.seen.unproven {
+            0 => String::new(),
+            left_out => {
+                format!(", but for {left_out} of callers with a path token, which `--with-path-token` counts")
+            }
+        };
         CommandError::Usage(format!(
-            "there is no decision{} in `{}`",
+            "there is no decision{} in `{}`{unproven}",
             of.unwrap_or_default(),
             policy_files::shown(&[self.logs.as_slice(), &self.usage].concat())
         ))
@@ -284,6 +303,9 @@ impl UsageReader for UsageEvidence<'_> {
 
     fn row(&mut self, row: UsageRow<'_>, place: RowPlace<'_>) -> Result<(), CommandError> {
         if !self.command.is_chosen(&row.cluster) {
+            return Ok(());
+        }
+        if !self.command.is_proven(&row.caller, row.count, self.gathered) {
             return Ok(());
         }
         *self.gathered.seen.decisions.get_or_insert(0) += row.count;

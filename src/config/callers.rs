@@ -19,6 +19,8 @@ pub struct CallerEntry {
     pub client_certificate: Option<ClientCertificate>,
     /// Signed tokens that are meant.
     pub jwt: Option<Jwt>,
+    /// The file of the tokens in the path of requests that are meant, as an absolute path.
+    pub path_token: Option<PathBuf>,
     /// What the caller may use.
     pub endpoints: Endpoints,
     /// The cluster that the caller speaks for.
@@ -100,6 +102,8 @@ impl Endpoints {
     pub const NONE: Self = Self(0);
     /// All that take reviews, which is what an entry that names none is given.
     pub const REVIEWS: Self = Self(7);
+    /// Those of admission: all that a token in the path may be given.
+    pub const ADMISSION: Self = Self(6);
     /// The console. Only an entry that names it is given it.
     pub const CONSOLE: Self = Self(8);
 
@@ -149,6 +153,7 @@ pub(crate) fn callers(root: &Section<'_>, server: Option<&Server>) -> Vec<Caller
         "kubeconfig",
         "clientCertificate",
         "jwt",
+        "pathToken",
         "endpoints",
         "cluster",
         "consoleClusters",
@@ -186,6 +191,7 @@ impl CallerEntry {
         self.kubeconfig == other.kubeconfig
             && self.client_certificate == other.client_certificate
             && self.jwt == other.jwt
+            && self.path_token == other.path_token
     }
 }
 
@@ -193,14 +199,15 @@ fn caller(section: &Section<'_>) -> Option<CallerEntry> {
     let kubeconfig = section.path("kubeconfig");
     let client_certificate = client_certificate(section);
     let jwt = jwt::jwt(section);
+    let path_token = path_token(section);
     let endpoints = endpoints(section);
     let cluster = section.text("cluster").unwrap_or(DEFAULT_CLUSTER).to_owned();
     let sees_all_clusters = console_clusters(section, endpoints);
-    if ["kubeconfig", "clientCertificate", "jwt"]
+    if ["kubeconfig", "clientCertificate", "jwt", "pathToken"]
         .iter()
         .all(|field| section.value(field).is_none())
     {
-        let message = "set `kubeconfig`, `clientCertificate` or `jwt`";
+        let message = "set `kubeconfig`, `clientCertificate`, `jwt` or `pathToken`";
         section.fault_here(FaultKind::Required, message);
         return None;
     }
@@ -210,6 +217,7 @@ fn caller(section: &Section<'_>) -> Option<CallerEntry> {
         kubeconfig,
         client_certificate,
         jwt,
+        path_token,
         endpoints,
         cluster,
         sees_all_clusters,
@@ -264,11 +272,33 @@ fn sans(section: &Section<'_>) -> Vec<SanPattern> {
     sans
 }
 
-/// Absent or empty: all that take reviews.
+/// The file of tokens, which stand alone in their entry: a request with one shows nothing else that
+/// counts.
+fn path_token(entry: &Section<'_>) -> Option<PathBuf> {
+    let section = entry.optional("pathToken", &["file"])?;
+    for other in ["kubeconfig", "clientCertificate", "jwt"] {
+        if entry.value(other).is_some() {
+            let message = "cannot stand beside `pathToken`: make an entry of its own for it";
+            entry.fault(other, FaultKind::Invalid, message);
+        }
+    }
+    section.required_path("file", "the file with the tokens, one in each line")
+}
+
+/// Absent or empty: all that take reviews; of `pathToken` those of admission.
 fn endpoints(section: &Section<'_>) -> Endpoints {
+    let is_path_token = section.value("pathToken").is_some();
     let mut endpoints = Endpoints::NONE;
     let texts = section.texts("endpoints");
     for (index, text) in &texts {
+        if is_path_token && [Endpoint::Authorize.as_str(), CONSOLE].contains(text) {
+            let message = format!(
+                "`{text}`: a caller with `pathToken` may use `validate` and `mutate` alone: users of the cluster can \
+                 learn its token"
+            );
+            section.fault_at("endpoints", *index, FaultKind::NotSupported, message);
+            continue;
+        }
         match Endpoint::ALL.iter().find(|endpoint| endpoint.as_str() == *text) {
             Some(endpoint) => endpoints = endpoints.union([*endpoint].into_iter().collect()),
             None if *text == CONSOLE => endpoints = endpoints.union(Endpoints::CONSOLE),
@@ -278,10 +308,10 @@ fn endpoints(section: &Section<'_>) -> Endpoints {
             }
         }
     }
-    if texts.is_empty() {
-        Endpoints::REVIEWS
-    } else {
-        endpoints
+    match (texts.is_empty(), is_path_token) {
+        (true, true) => Endpoints::ADMISSION,
+        (true, false) => Endpoints::REVIEWS,
+        (false, _) => endpoints,
     }
 }
 

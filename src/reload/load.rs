@@ -435,6 +435,7 @@ fn assemble(
         &config.file,
         config.admission.cel_version,
     ));
+    faults.append(authenticator.registrations_beside(&config.file));
     let of_source = source.check(&config);
     faults.append(of_source.faults);
     let mut read = of_source.files;

@@ -445,14 +445,17 @@ impl Job {
         let upstreams = &self.asked.received.snapshot.upstreams;
         let end = end_of_calls(self.asked.since, self.asked.received.deadline);
         let left = end.saturating_duration_since(Instant::now());
-        let cluster = &*self.asked.received.caller.cluster;
+        let caller = &self.asked.received.caller;
         let trace = &self.asked.received.trace;
         let mut span = trace.call(|| format!("webhook {}", question.webhook()));
         let terms = CallTerms {
-            cluster,
+            cluster: &caller.cluster,
             phase: self.asked.phase,
             timeout: left.min(question.timeout()),
-            requester: Some(Requester { cluster, user }),
+            requester: Some(Requester {
+                share: &caller.share,
+                user,
+            }),
             parent: trace.traceparent(&span),
             memory: Arc::new(self.asked.memory_of(user).clone()),
         };

@@ -149,7 +149,7 @@ fn follow_for_console(state: &ReloadState) -> Option<Arc<ConsoleState>> {
 fn follow_for_usage(state: &ReloadState, metrics: &Metrics) -> io::Result<Arc<UsageCounts>> {
     let usage = Arc::new(UsageCounts::new(metrics.usage_dropped(), metrics.usage_other()));
     let follow = |usage: &UsageCounts, snapshot: &Snapshot| {
-        let clusters = snapshot.authenticator.clusters().len();
+        let clusters = snapshot.authenticator.shares().len();
         usage.follow(snapshot.config.usage.as_ref(), clusters)
     };
     follow(&usage, &state.current())?;

@@ -7,6 +7,7 @@ use actix_web::dev::Url;
 use actix_web::http::Uri;
 
 use super::accept::Connection;
+use crate::config::kubeconfig::Secret;
 use crate::telemetry::metrics::Phase;
 
 /// The parts of a head that the routes look at, borrowed from it.
@@ -41,7 +42,16 @@ pub(crate) enum SingleField<'r> {
     Several,
 }
 
-/// What a path stands for.
+/// What a path says: where it leads, and by whose leave.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ReviewPath {
+    pub(crate) route: ReviewRoute,
+    /// That of `/t/TOKEN` before the route. It is nowhere else: what is logged, counted and recorded of a
+    /// request knows the route alone.
+    pub(crate) token: Option<Secret>,
+}
+
+/// Where a path leads.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReviewRoute {
     /// `/authorize`
@@ -111,10 +121,10 @@ impl<'r> SingleField<'r> {
     }
 }
 
-// === impl ReviewRoute ===
+// === impl ReviewPath ===
 
-impl ReviewRoute {
-    /// What `path`, as it stands in the request, stands for.
+impl ReviewPath {
+    /// What `path`, as it stands in the request, says.
     pub(crate) fn of(path: &str) -> Option<Self> {
         if path.contains('%') {
             let uri = Uri::try_from(path).ok()?;
@@ -124,6 +134,23 @@ impl ReviewRoute {
     }
 
     fn of_decoded(path: &str) -> Option<Self> {
+        let Some(rest) = path.strip_prefix("/t/") else {
+            let route = ReviewRoute::of(path)?;
+            return Some(Self { route, token: None });
+        };
+        let (token, path) = rest.split_at(rest.find('/')?);
+        let route = ReviewRoute::of(path)?;
+        (!token.is_empty()).then(|| Self {
+            route,
+            token: Some(Secret::new(token)),
+        })
+    }
+}
+
+// === impl ReviewRoute ===
+
+impl ReviewRoute {
+    fn of(path: &str) -> Option<Self> {
         let path = path.strip_prefix('/')?;
         let (endpoint, name) = match path.split_once('/') {
             None => (path, None),
@@ -171,8 +198,47 @@ mod tests {
             ),
             ("/validates", None),
         ] {
-            assert_eq!(ReviewRoute::of(path), expected, "{path}");
+            let found = ReviewPath::of(path);
+            let expected = expected.map(|route| ReviewPath { route, token: None });
+            assert_eq!(found, expected, "{path}");
         }
+    }
+
+    #[test]
+    fn a_token_stands_before_the_route() {
+        let admit = |phase| ReviewRoute::Admit(phase, None);
+        for (path, expected) in [
+            ("/t/abc/validate", Some(("abc", admit(Phase::Validate)))),
+            ("/t/abc/mutate", Some(("abc", admit(Phase::Mutate)))),
+            ("/t/%61bc/validate", Some(("abc", admit(Phase::Validate)))),
+            ("/t/ABC/validate", Some(("ABC", admit(Phase::Validate)))),
+            ("/t/abc/authorize", Some(("abc", ReviewRoute::Authorize))),
+            (
+                "/t/abc/validate/limits",
+                Some((
+                    "abc",
+                    ReviewRoute::Admit(Phase::Validate, Some("limits".to_owned())),
+                )),
+            ),
+            ("/t/abc", None),
+            ("/t/abc/", None),
+            ("/t//validate", None),
+            ("//t/abc/validate", None),
+            ("/t/abc//validate", None),
+            ("/t%2Fabc/validate", None),
+            ("/t/abc%2Fvalidate", None),
+            ("/T/abc/validate", None),
+            ("/t/abc/t/abc/validate", None),
+            ("/t/../validate", Some(("..", admit(Phase::Validate)))),
+        ] {
+            let expected = expected.map(|(token, route)| ReviewPath {
+                route,
+                token: Some(Secret::new(token)),
+            });
+            assert_eq!(ReviewPath::of(path), expected, "{path}");
+        }
+        let written = format!("{:?}", ReviewPath::of("/t/abc/validate"));
+        assert!(!written.contains("abc"), "{written}");
     }
 
     #[test]

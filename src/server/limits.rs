@@ -1,7 +1,8 @@
 //! In-flight limits: requests and bytes.
 //!
 //! Authorization and admission have a [`Limiter`] each, so that load on one does not
-//! affect the other; within each, every cluster has a share ([`shares`]). A request is
+//! affect the other; within each, every cluster has a share, and its callers with a token in the path
+//! another ([`shares`]). A request is
 //! admitted before its body is read, with the size that its `Content-Length` announces;
 //! bytes of unknown length are counted as they arrive. Everything is released when the
 //! request ends. Copies, such as requests to webhooks, are counted separately, with a limit of the
@@ -13,13 +14,13 @@ pub(crate) mod shares;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use actix_web::web::Bytes;
 use arc_swap::ArcSwap;
 
 use crate::telemetry::metrics::IntGauge;
-use shares::UserBytes;
-use shares::{ShareCounts, ShareUse, Shares};
+use shares::{Rate, ShareCounts, ShareUse, Shares, UserBytes};
 
 /// The requests of one sort that are being read or answered.
 #[derive(Debug, Default)]
@@ -47,6 +48,7 @@ struct InUse {
     made: AtomicUsize,
     /// Calls to webhooks.
     calls: AtomicUsize,
+    rate: Rate,
 }
 
 /// How much may be held at once.
@@ -65,10 +67,10 @@ pub(crate) struct Capacity {
 /// For whom a request is let in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ShareKey<'b> {
-    /// The cluster of its caller.
-    pub(crate) cluster: &'b Arc<str>,
-    /// The clusters of all callers.
-    pub(crate) clusters: &'b BTreeSet<Arc<str>>,
+    /// That of its caller.
+    pub(crate) share: &'b Arc<str>,
+    /// Those of all callers.
+    pub(crate) shares: &'b BTreeSet<Arc<str>>,
 }
 
 /// A request that was let in. It counts as long as this lives.
@@ -136,7 +138,7 @@ impl Limiter {
         bytes: usize,
         gauge: &IntGauge,
     ) -> Option<Permit> {
-        let clusters = key.map_or(1, |key| key.clusters.len());
+        let clusters = key.map_or(1, |key| key.shares.len());
         let own = key.and_then(|key| self.part_of(key));
         let counts = counts(own.as_deref(), &self.common, |in_use| &in_use.requests);
         let request = Shares::of(capacity.requests, clusters, 1).take(counts, 1)?;
@@ -157,29 +159,33 @@ impl Limiter {
         permit.hold(bytes).then_some(permit)
     }
 
+    /// Whether a request that came `now` is within the rate of a share that has one.
+    pub(crate) fn is_within_rate(&self, key: ShareKey<'_>, now: Instant) -> bool {
+        let own = self.part_of(key);
+        own.as_deref().unwrap_or(&self.common).rate.take(now)
+    }
+
     /// Whether no request is in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.requests.load(Ordering::Acquire) == 0
     }
 
-    /// What is held of the cluster's part; `None` if it has none.
+    /// What is held of the share's part; `None` if it has none.
     fn part_of(&self, key: ShareKey<'_>) -> Option<Arc<InUse>> {
-        let ShareKey { cluster, clusters } = key;
-        if clusters.len() <= 1 || !clusters.contains(cluster) {
+        let ShareKey { share, shares } = key;
+        if shares.len() <= 1 || !shares.contains(share) {
             return None;
         }
-        if let Some(part) = self.of_clusters.load().get(cluster) {
+        if let Some(part) = self.of_clusters.load().get(share) {
             return Some(Arc::clone(part));
         }
         let new = Arc::<InUse>::default();
         self.of_clusters.rcu(|parts| {
             let mut parts = HashMap::clone(parts);
-            parts
-                .entry(Arc::clone(cluster))
-                .or_insert_with(|| Arc::clone(&new));
+            parts.entry(Arc::clone(share)).or_insert_with(|| Arc::clone(&new));
             parts
         });
-        self.of_clusters.load().get(cluster).cloned()
+        self.of_clusters.load().get(share).cloned()
     }
 }
 
@@ -394,6 +400,22 @@ mod tests {
     }
 
     #[test]
+    fn each_share_has_a_rate_of_its_own() {
+        let limiter = Limiter::default();
+        let [east, west] = ["east", "west"].map(Arc::<str>::from);
+        let (both, now) = (
+            BTreeSet::from([Arc::clone(&east), Arc::clone(&west)]),
+            Instant::now(),
+        );
+        let is_within = |share, shares| limiter.is_within_rate(ShareKey { share, shares }, now);
+        let passed = (0..10_000).filter(|_| is_within(&east, &both)).count();
+        assert!((1..10_000).contains(&passed), "{passed}");
+        assert!(!is_within(&east, &both) && is_within(&west, &both));
+        let alone = BTreeSet::from([Arc::clone(&east)]);
+        assert!(is_within(&east, &alone), "what is common has one, too");
+    }
+
+    #[test]
     fn an_amount_beyond_counting_does_not_fit() {
         let limiter = Arc::new(Limiter::default());
         let capacity = Capacity {
@@ -420,8 +442,8 @@ mod tests {
         };
         let enter = |cluster: &Arc<str>, bytes| {
             let key = ShareKey {
-                cluster,
-                clusters: &clusters,
+                share: cluster,
+                shares: &clusters,
             };
             limiter.enter(capacity, Some(key), bytes, &gauge())
         };

@@ -233,7 +233,7 @@ mod tests {
     /// Whose it is, of somebody in this cluster.
     fn of(cluster: &str) -> JobOwner {
         JobOwner {
-            cluster: cluster.into(),
+            share: cluster.into(),
             user: "jane".into(),
         }
     }

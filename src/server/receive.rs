@@ -25,6 +25,7 @@ use super::pool::JobOwner;
 use super::refusals::RefusedClient;
 use super::respond::Rejection;
 use crate::authentication::{Caller, Credentials, Refusal};
+use crate::config::kubeconfig::Secret;
 use crate::config::{Config, Endpoint, parse_duration};
 use crate::descriptors::Descriptors;
 use crate::reload::{AwaitedAnswer, Snapshot};
@@ -65,6 +66,7 @@ pub(crate) struct RequestContext {
 /// Everything that the head of a request decides.
 pub(crate) fn receive(
     head: &RequestHead<'_>,
+    path_token: Option<&Secret>,
     shared: &GatewayState,
     endpoint: Endpoint,
 ) -> Result<RequestContext, Rejection> {
@@ -73,7 +75,7 @@ pub(crate) fn receive(
         return Err(Rejection::Starting);
     }
     let snapshot = Arc::clone(&shared.state.current());
-    let caller = authenticate(head, time, shared, &snapshot, endpoint)?;
+    let caller = authenticate(head, path_token, time, shared, &snapshot, endpoint)?;
     let trace = begin_trace(head, (arrived, time), shared, &snapshot, endpoint);
     check_origin(head, &snapshot.config)?;
     body::check_type(head)?;
@@ -168,7 +170,7 @@ impl ReviewRequest {
     /// Whose work it is, of `user`, empty while that is not known.
     pub(crate) fn owner(&self, user: &str) -> JobOwner {
         JobOwner {
-            cluster: Arc::clone(&self.caller.cluster),
+            share: Arc::clone(&self.caller.share),
             user: user.into(),
         }
     }
@@ -198,6 +200,7 @@ impl ReviewRequest {
 
 fn authenticate(
     head: &RequestHead<'_>,
+    path_token: Option<&Secret>,
     time: SystemTime,
     shared: &GatewayState,
     snapshot: &Snapshot,
@@ -206,6 +209,7 @@ fn authenticate(
     let credentials = Credentials {
         peer: head.connection.certificate.as_ref(),
         authorization: head.authorization.value(),
+        path_token: path_token.map(Secret::reveal),
     };
     let may_use = |caller: &Caller| caller.check(endpoint);
     identify(shared, snapshot, head.connection, &credentials, time, may_use).map_err(|refusal| {
@@ -249,10 +253,13 @@ fn enter(
         },
     };
     let key = ShareKey {
-        cluster: &caller.cluster,
-        clusters: snapshot.authenticator.clusters(),
+        share: &caller.share,
+        shares: snapshot.authenticator.shares(),
     };
     let (limiter, gauge) = limiter(endpoint, shared);
+    if caller.is_unproven() && !limiter.is_within_rate(key, Instant::now()) {
+        return None;
+    }
     limiter.enter(capacity, Some(key), bytes, gauge)
 }
 
@@ -324,7 +331,7 @@ pub(crate) fn identify(
     };
     shared.metrics.authentication(method, outcome);
     if let Ok(caller) = &known {
-        connection.prove(&caller.cluster);
+        connection.prove(&caller.share);
     }
     known
         .and_then(|caller| may_use(&caller).map(|()| caller))

@@ -5,6 +5,7 @@
 //! | `/authorize` | POST | a SubjectAccessReview: [`authorize`] |
 //! | `/validate`, `/validate/{name}` | POST | an AdmissionReview: [`admit`] |
 //! | `/mutate`, `/mutate/{name}` | POST | the same |
+//! | `/t/{token}` before the last two | POST | the same, for callers known by that token alone |
 //!
 //! Any other method is answered with 405, any other path with 404.
 //! [`receive`](super::receive) has the checks before a review is decoded.
@@ -16,7 +17,7 @@ use futures_util::Stream;
 
 use super::gateway::GatewayState;
 use super::gateway::LifecyclePhase;
-use super::head::{RequestHead, ReviewRoute};
+use super::head::{RequestHead, ReviewPath, ReviewRoute};
 use super::receive::{RequestContext, ReviewRequest, receive};
 use super::respond::{Rejection, Reply};
 use super::{admit, authorize, body};
@@ -32,9 +33,9 @@ pub(crate) fn answer<B, E>(
 where
     B: Stream<Item = Result<Bytes, E>> + Unpin,
 {
-    let route = ReviewRoute::of(head.path);
-    let endpoint = route.as_ref().map(ReviewRoute::endpoint);
-    let begun = begin(shared, head, route);
+    let path = ReviewPath::of(head.path);
+    let endpoint = path.as_ref().map(|path| path.route.endpoint());
+    let begun = begin(shared, head, path);
     let trace = begun.as_ref().map(|(_, awaited)| awaited.trace().clone());
     let trace = trace.unwrap_or_default();
     let shared = shared.clone();
@@ -66,13 +67,13 @@ where
 fn begin(
     shared: &GatewayState,
     head: &RequestHead<'_>,
-    route: Option<ReviewRoute>,
+    path: Option<ReviewPath>,
 ) -> Result<(ReviewRoute, RequestContext), Rejection> {
-    let route = route.ok_or(Rejection::NotFound)?;
+    let ReviewPath { route, token } = path.ok_or(Rejection::NotFound)?;
     if !head.is_post {
         return Err(Rejection::MethodNotAllowed);
     }
-    let awaited = receive(head, shared, route.endpoint())?;
+    let awaited = receive(head, token.as_ref(), shared, route.endpoint())?;
     Ok((route, awaited))
 }
 

@@ -13,11 +13,11 @@ use dashmap::mapref::entry::Entry;
 /// Which part of all calls may be one user's.
 const USER_PARTS: usize = 4;
 
-/// For whom a webhook is called: the user of the request, in a cluster.
+/// For whom a webhook is called: the user of the request, as the callers of one share say it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Requester<'a> {
-    /// The cluster whose API server asks.
-    pub cluster: &'a str,
+    /// [`Caller::share`](crate::authentication::Caller::share).
+    pub share: &'a str,
     /// `userInfo.username` of the review.
     pub user: &'a str,
 }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     const JANE: Option<Requester<'_>> = Some(Requester {
-        cluster: "default",
+        share: "default",
         user: "jane",
     });
 
@@ -192,7 +192,7 @@ mod tests {
         );
         let _other = calls.enter(user("joe")).unwrap();
         let east = JANE.map(|jane| Requester {
-            cluster: "east",
+            share: "east",
             ..jane
         });
         let _elsewhere = calls.enter(east).unwrap();

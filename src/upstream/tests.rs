@@ -20,7 +20,7 @@ use portcullis_policy::engine::admission::matching::Constraints;
 use portcullis_policy::engine::admission::webhook::{ClientConfig, WebhookTarget};
 
 const JANE: Option<Requester<'_>> = Some(Requester {
-    cluster: "default",
+    share: "default",
     user: "jane",
 });
 

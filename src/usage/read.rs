@@ -33,6 +33,9 @@ pub struct UsageRow<'l> {
     /// The cluster.
     #[serde(borrow)]
     pub cluster: Cow<'l, str>,
+    /// The caller, where it has a token in the path; else empty.
+    #[serde(borrow)]
+    pub caller: Cow<'l, str>,
     /// The user; empty where many users were counted together.
     #[serde(borrow)]
     pub user: Cow<'l, str>,
@@ -357,6 +360,7 @@ impl<'l> UsageRow<'l> {
         LoggedDecision {
             time: self.last,
             cluster: self.cluster,
+            caller: self.caller,
             endpoint: self.endpoint,
             user: self.user,
             attributes: self.attributes,

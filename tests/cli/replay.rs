@@ -308,3 +308,18 @@ fn check_says_what_serve_would_refuse_to_record_to() {
     let said = check("{folder: r, maxBytes: 2097152, maxAge: 1m, redact: ['configmaps:.data']}");
     assert!(!said.contains("recording"), "{said}");
 }
+
+#[test]
+fn what_callers_with_a_path_token_claim_is_decided_only_if_it_is_asked_for() {
+    let claimed = line(2, "update", "jane").replace(r#""caller":"api""#, r#""caller":"pathToken""#);
+    let portcullis = set_up(&format!("{HEADER}{}{claimed}", line(0, "get", "jane")));
+    let run = portcullis.run("replay -o json --config new.yaml recordings");
+    assert_eq!((run.code, &said(&run)["decided"]), (0, &json!(1)), "{run:?}");
+    assert!(
+        run.stderr
+            .contains("1 review of callers with a path token left out"),
+        "{run:?}"
+    );
+    let run = portcullis.run("replay -o json --config new.yaml recordings --with-path-token");
+    assert_eq!((run.code, &said(&run)["decided"]), (1, &json!(2)), "{run:?}");
+}

@@ -168,7 +168,7 @@ fn programs_get_the_objects_and_what_was_left_out() {
     );
     assert_eq!(
         report["seen"],
-        json!({"files": 1, "lines": 6, "broken": 0, "allowed": 5,
+        json!({"files": 1, "lines": 6, "broken": 0, "pathToken": 0, "allowed": 5,
             "from": "2026-11-21T08:00:00.000000Z", "to": "2026-11-21T08:05:00.000000Z"})
     );
     assert_eq!(
@@ -335,7 +335,7 @@ fn counts_suggest_what_the_log_suggests() {
     }
     assert_eq!(
         of_usage["seen"],
-        json!({"files": 3, "lines": 0, "decisions": 6 * 142, "broken": 0, "allowed": 5 * 142,
+        json!({"files": 3, "lines": 0, "decisions": 6 * 142, "broken": 0, "pathToken": 0, "allowed": 5 * 142,
             "from": "2026-11-21T08:00:00Z", "to": "2026-11-21T08:05:00Z"})
     );
     assert_eq!(of_usage["leftOut"][0]["lines"], 142);
@@ -393,4 +393,35 @@ fn what_is_no_folder_of_usage_is_refused() {
         assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
         assert!(run.stderr.contains(told), "{run:?}");
     }
+}
+
+#[test]
+fn what_callers_with_a_path_token_claim_counts_only_if_it_is_asked_for() {
+    let portcullis = Portcullis::new();
+    let claimed = log().replace("kube-apiserver", "pathToken");
+    portcullis.write("all.log", &format!("{}{claimed}", log()));
+    portcullis.write("claimed.log", &claimed);
+    let seen = |arguments: &str| {
+        let run = portcullis.run(&format!("suggest {arguments} -o json"));
+        let said: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run:?}"));
+        (said["seen"]["lines"].clone(), said["seen"]["pathToken"].clone())
+    };
+    assert_eq!(seen("all.log"), (json!(6), json!(6)));
+    assert_eq!(seen("all.log --with-path-token"), (json!(12), json!(0)));
+    let counted = usage(3).replace(r#""caller":"kube-apiserver""#, r#""caller":"pathToken""#);
+    portcullis.write("usage/usage-20261121T08Z-a.jsonl", &counted);
+    let of_usage =
+        |more: &str| json_of(&portcullis.run(&format!("suggest decisions.log --usage usage -o json{more}")));
+    portcullis.write("decisions.log", &log());
+    assert_eq!(of_usage("")["seen"]["pathToken"], json!(18));
+    assert_eq!(of_usage(" --with-path-token")["seen"]["decisions"], json!(18));
+    let run = portcullis.run("suggest claimed.log");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("`--with-path-token` counts"), "{run:?}");
+    let run = portcullis.run("suggest all.log");
+    assert!(
+        run.stdout
+            .contains("# Left out (6): decisions for callers with a path token"),
+        "{run:?}"
+    );
 }

@@ -28,6 +28,7 @@ mod hostile;
 mod invariants;
 mod limits;
 mod many_clusters;
+mod path_tokens;
 mod process;
 mod recording;
 mod refusals;

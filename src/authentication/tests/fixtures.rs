@@ -125,7 +125,14 @@ pub(crate) fn seen_at(
     authorization: Option<&str>,
 ) -> String {
     let authorization = authorization.map(str::as_bytes);
-    reported(&authenticator.authenticate(&Credentials { peer, authorization }, at(seconds)))
+    reported(&authenticator.authenticate(
+        &Credentials {
+            peer,
+            authorization,
+            path_token: None,
+        },
+        at(seconds),
+    ))
 }
 
 /// [`seen_at`] the start.

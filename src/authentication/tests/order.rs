@@ -106,8 +106,8 @@ fn an_endpoint_that_is_not_the_callers_is_forbidden() {
     let mut world = World::new(&ca, "- {kubeconfig: k, endpoints: [authorize]}\n");
     world.kubeconfig("k", &[("u", "token: t")]);
     let presented = Credentials {
-        peer: None,
         authorization: Some(b"Bearer t"),
+        ..Credentials::default()
     };
     let caller = world
         .build()
@@ -329,8 +329,8 @@ fn a_refusal_tells_the_caller_nothing_that_helps_to_guess() {
     let authenticator = world.build();
     for header in ["Bearer secret", "Basic c2VjcmV0", "secret x"] {
         let presented = Credentials {
-            peer: None,
             authorization: Some(header.as_bytes()),
+            ..Credentials::default()
         };
         let refusal = authenticator
             .authenticate(&presented, super::fixtures::at(0))

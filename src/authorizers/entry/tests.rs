@@ -88,7 +88,7 @@ fn one_of_two_authorizers_has_half_of_the_calls() {
     let calls = InFlight::new(usize::MAX);
     let users: Vec<String> = (0..2_000).map(|user| user.to_string()).collect();
     let call = |user| Requester {
-        cluster: "default",
+        share: "default",
         user,
     };
     let in_flight: Vec<_> = users

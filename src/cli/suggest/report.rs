@@ -45,6 +45,9 @@ pub(crate) struct LogTotals {
     pub(crate) decisions: Option<u64>,
     /// Lines that could not be read.
     pub(crate) broken: usize,
+    /// Decisions for callers with a token in the path, which were left out.
+    #[serde(rename = "pathToken")]
+    pub(crate) unproven: u64,
     /// Requests that were allowed, by whatever.
     pub(crate) allowed: u64,
     /// The first and the last time.
@@ -156,6 +159,12 @@ impl SuggestReport {
             ),
             format!("# {}.", seen.period()),
         ]);
+        if seen.unproven > 0 {
+            lines.line(format_args!(
+                "# Left out ({}): decisions for callers with a path token (`--with-path-token` counts them).",
+                seen.unproven
+            ));
+        }
         lines.each("", QUESTIONS);
         lines.each(
             "",

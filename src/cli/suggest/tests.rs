@@ -158,6 +158,7 @@ fn suggest(arguments: WideningOptions) -> Suggest {
         usage: Vec::new(),
         logs: Vec::new(),
         all: false,
+        with_path_token: false,
         with_sensitive: false,
         widening: arguments,
         cluster: None,

@@ -39,7 +39,7 @@ gateway.yaml:6: server.shutdownTimeout: Invalid type: must be a duration such as
 gateway.yaml:7: admin.address: Invalid type: must be a string: put it in quotes
 gateway.yaml:9: callers[0].kubeconfig: Invalid type: must be a string: put it in quotes
 gateway.yaml:10: callers[0].endpoints[0]: Unsupported value: `authorise`: supported values: `authorize`, `validate`, `mutate`, `console`
-gateway.yaml:11: callers[1]: Required value: set `kubeconfig`, `clientCertificate` or `jwt`
+gateway.yaml:11: callers[1]: Required value: set `kubeconfig`, `clientCertificate`, `jwt` or `pathToken`
 gateway.yaml:12: callers[2].clientCertificate.commonName: Unsupported value: unknown field `commonName`: did you mean `commonNames`?
 gateway.yaml:12: callers[2].clientCertificate: Required value: set `commonNames`, `organizations` or `sans`; otherwise every certificate of the CA would be accepted
 gateway.yaml:13: callers[3].jwt.jwks: Required value: the file with the issuer's public keys
@@ -71,6 +71,25 @@ gateway.yaml:18: reload.pollInterval: Invalid value: must be longer than 0s
 gateway.yaml:19: decisionLog.path: Required value: a file, or `-` for standard output
 gateway.yaml:20: sevrer: Unsupported value: unknown field `sevrer`: did you mean `server`?";
     assert_eq!(faults, expected);
+}
+
+#[test]
+fn a_path_token_stands_alone_and_for_admission_only() {
+    let (_, faults) = read(&format!(
+        "{HEAD}{SERVER}callers:\n\
+         - {{pathToken: {{file: t}}, kubeconfig: k, endpoints: [validate, authorize, console]}}\n\
+         - {{pathToken: {{}}, consoleClusters: ['*']}}\n"
+    ));
+    for expected in [
+        "callers[0].kubeconfig: Invalid value: cannot stand beside `pathToken`: make an entry of its own for it",
+        "callers[0].endpoints[1]: Unsupported value: `authorize`: a caller with `pathToken` may use `validate` and \
+         `mutate` alone: users of the cluster can learn its token",
+        "callers[0].endpoints[2]: Unsupported value: `console`: a caller with `pathToken` may use",
+        "callers[1].pathToken.file: Required value: the file with the tokens, one in each line",
+        "callers[1].consoleClusters: Invalid value: has no effect on a caller that may not see the console",
+    ] {
+        assert!(faults.contains(expected), "{expected}\n{faults}");
+    }
 }
 
 #[test]

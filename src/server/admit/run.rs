@@ -67,7 +67,7 @@ impl AdmissionRun {
     /// Memory for what is made of the review, which is of `user`.
     pub(crate) fn memory_of(&self, user: &str) -> &ReviewMemory {
         let ReviewRequest { permit, caller, .. } = &self.received;
-        self.memory.get_or_init(|| permit.memory(&caller.cluster, user))
+        self.memory.get_or_init(|| permit.memory(&caller.share, user))
     }
 
     /// Reads the review, the only time that it is decoded. Its bytes are gone from here then.

@@ -110,7 +110,7 @@ impl PendingShadows {
             let Ok((questions, still_left)) = encoding.await else {
                 return;
             };
-            let memory = permit.memory(&self.caller.cluster, &self.read.review().request.user.name);
+            let memory = permit.memory(&self.caller.share, &self.read.review().request.user.name);
             let put = questions.into_iter().map(|question| {
                 let terms = CallTerms {
                     cluster: &self.caller.cluster,
@@ -158,7 +158,7 @@ impl PendingShadows {
         work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
     ) -> Result<T, JobError> {
         let owner = JobOwner {
-            cluster: Arc::clone(&self.caller.cluster),
+            share: Arc::clone(&self.caller.share),
             user: (&*self.read.review().request.user.name).into(),
         };
         self.shared.pool.run(JobSize::Large, owner, soon(), work).await

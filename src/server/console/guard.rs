@@ -154,6 +154,7 @@ fn caller(
     let credentials = Credentials {
         peer: connection.certificate.as_ref(),
         authorization,
+        path_token: None,
     };
     let known = identify(
         shared,

@@ -153,8 +153,8 @@ mod tests {
     fn permit(limiter: &Arc<Limiter>, cluster: &str, clusters: &[&str]) -> Permit {
         let clusters: BTreeSet<Arc<str>> = clusters.iter().copied().map(Arc::from).collect();
         let key = ShareKey {
-            cluster: &Arc::from(cluster),
-            clusters: &clusters,
+            share: &Arc::from(cluster),
+            shares: &clusters,
         };
         let capacity = Capacity {
             requests: 100,

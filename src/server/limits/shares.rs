@@ -12,8 +12,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What may be held of a limit: of the part that is one cluster's, and in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,40 @@ pub(crate) struct ShareCounts<'c> {
     /// Of the one cluster; `None` where it has no part.
     pub(crate) own: Option<&'c AtomicUsize>,
     pub(crate) common: &'c AtomicUsize,
+}
+
+/// The time of each request at the highest rate of callers with a token in the path: 1,000 a second, which
+/// is more than a cluster of thousands of nodes writes.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(1);
+
+/// The time whose requests may come at once.
+const MAX_BURST_TIME: Duration = Duration::from_secs(2);
+
+/// Counts requests, so that there are not too many in any time.
+#[derive(Debug, Default)]
+pub(crate) struct Rate {
+    start: OnceLock<Instant>,
+    /// From when on there is time that no request has taken, in nanoseconds since [`MAX_BURST_TIME`]
+    /// before the start.
+    free: AtomicU64,
+}
+
+// === impl Rate ===
+
+impl Rate {
+    /// Takes the time of one request that came `now`, if there is some.
+    pub(crate) fn take(&self, now: Instant) -> bool {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let since = now.saturating_duration_since(*self.start.get_or_init(|| now));
+        let now = nanoseconds(since + MAX_BURST_TIME);
+        let oldest = now.saturating_sub(nanoseconds(MAX_BURST_TIME));
+        let next = |free: u64| {
+            let free = free.max(oldest);
+            (free < now).then(|| free.saturating_add(nanoseconds(REQUEST_INTERVAL)))
+        };
+        let taken = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        taken.is_ok()
+    }
 }
 
 // === impl Shares ===
@@ -144,6 +179,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_rate_lets_a_burst_through_and_then_one_after_another() {
+        let (rate, start) = (Rate::default(), Instant::now());
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let passed = |now| (0..5_000).filter(|_| rate.take(now)).count();
+        assert_eq!(passed(at(0)), 2_000, "at once");
+        assert_eq!(passed(at(0)), 0);
+        assert_eq!(passed(at(10)), 10);
+        assert_eq!(passed(at(1_010)), 1_000);
+        assert_eq!(passed(at(60_000)), 2_000, "no more than a burst is saved up");
+        assert_eq!(passed(at(0)), 0, "a clock that went back gives nothing");
+    }
 
     #[test]
     fn half_is_reserved_in_equal_parts() {

@@ -1,4 +1,5 @@
-//! Jobs that wait for threads, in turns by cluster and user.
+//! Jobs that wait for threads, in turns by cluster and user. Callers with a token in the path are a
+//! cluster of their own here.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -10,7 +11,8 @@ pub(crate) type PoolJob = Box<dyn FnOnce() + Send>;
 /// Whose a job is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct JobOwner {
-    pub(crate) cluster: Arc<str>,
+    /// [`Caller::share`](crate::authentication::Caller::share).
+    pub(crate) share: Arc<str>,
     /// Empty while it is not known.
     pub(crate) user: Arc<str>,
 }
@@ -109,13 +111,13 @@ impl JobQueue {
 
 impl QueuedJobs {
     fn push(&mut self, owner: JobOwner, job: PoolJob) {
-        let cluster = self.waiting.iter_mut().find(|(own, _)| *own == owner.cluster);
+        let cluster = self.waiting.iter_mut().find(|(own, _)| *own == owner.share);
         let new = UserJobs {
             jobs: [job].into(),
             owner,
         };
         let Some((_, users)) = cluster else {
-            let cluster = Arc::clone(&new.owner.cluster);
+            let cluster = Arc::clone(&new.owner.share);
             return self.waiting.push_back((cluster, [new].into()));
         };
         match users.iter_mut().find(|user| user.owner == new.owner) {
@@ -152,7 +154,7 @@ impl QueuedJobs {
     }
 
     fn end(&mut self, owner: &JobOwner) {
-        release(&mut self.running, &owner.cluster);
+        release(&mut self.running, &owner.share);
         release(&mut self.running_of_users, owner);
     }
 }
@@ -189,7 +191,7 @@ mod tests {
     fn push(queue: &JobQueue, cluster: &str, user: &str, jobs: usize) {
         for _ in 0..jobs {
             let owner = JobOwner {
-                cluster: cluster.into(),
+                share: cluster.into(),
                 user: user.into(),
             };
             queue.push(owner, Box::new(|| ()));
@@ -199,7 +201,7 @@ mod tests {
     /// The next job, with its cluster and user.
     fn take(queue: &JobQueue) -> (RunningJob<'_>, String) {
         let taken = queue.take().unwrap();
-        let of = format!("{}/{}", taken.owner.cluster, taken.owner.user);
+        let of = format!("{}/{}", taken.owner.share, taken.owner.user);
         (taken, of)
     }
 

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::time::UNIX_EPOCH;
 
-use super::super::metrics::Endpoint;
+use super::super::metrics::{AuthenticationMethod, Endpoint};
 use super::record::{Line, LoggedQuestion, Record, ShadowDecision};
 use portcullis_policy::engine::admission::Request;
 use portcullis_policy::engine::{Attributes, Target, User};
@@ -64,7 +64,8 @@ pub(crate) struct CountedQuestion {
 /// The parts of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QuestionParts<'t> {
-    /// The cluster, as a JSON string.
+    /// The cluster, as a JSON string, and the member `caller` after it where the caller has a token in the
+    /// path: what such a caller claims is counted apart, as if of another cluster.
     pub(crate) cluster: &'t str,
     /// The user, as a JSON string.
     pub(crate) user: &'t str,
@@ -91,6 +92,10 @@ impl CountedQuestion {
         let mut ends = [0; PARTS];
         let user = record.question.user();
         line.text(record.cluster);
+        let path_token = AuthenticationMethod::PathToken.as_str();
+        if record.caller == path_token {
+            line.members(&[("caller", path_token)]);
+        }
         ends[0] = line.out.len();
         line.text(&user.name);
         ends[1] = line.out.len();

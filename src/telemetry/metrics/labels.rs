@@ -85,6 +85,8 @@ label! {
         Basic => "basic",
         /// A bearer token that an issuer signed: a JSON Web Token.
         Jwt => "jwt",
+        /// A token in the path of the request.
+        PathToken => "pathToken",
         /// None was presented.
         None => "none",
     }

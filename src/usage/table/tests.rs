@@ -31,6 +31,17 @@ fn get(user: &str, namespace: &str, name: &str) -> Attributes<'static> {
 
 /// Counts `asked`, so many seconds after a moment.
 fn count(table: &mut UsageTable, cluster: &str, asked: &Attributes<'_>, seconds: u64) -> CountedAs {
+    count_of("kube-apiserver", table, cluster, asked, seconds)
+}
+
+/// The same for this caller.
+fn count_of(
+    caller: &str,
+    table: &mut UsageTable,
+    cluster: &str,
+    asked: &Attributes<'_>,
+    seconds: u64,
+) -> CountedAs {
     let cause = Cause {
         kind: CauseKind::RoleBinding,
         namespace: "shop".into(),
@@ -41,7 +52,7 @@ fn count(table: &mut UsageTable, cluster: &str, asked: &Attributes<'_>, seconds:
         time: UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds),
         revision: "each time another",
         cluster,
-        caller: "kube-apiserver",
+        caller,
         question: LoggedQuestion::Authorization(asked),
         decision: Decision::Allow,
         reason: "each time another",
@@ -259,4 +270,19 @@ fn texts_that_were_cut_say_so() {
     let [row] = rows(&table).try_into().unwrap();
     assert_eq!(row["truncated"], true);
     assert!(row.to_string().len() < 4096, "{row}");
+}
+
+#[test]
+fn what_callers_with_a_path_token_claim_takes_room_of_its_own() {
+    let (mut table, asked) = (UsageTable::new(MIB, 2), get("jane", "shop", "web"));
+    for number in 0..100_000 {
+        let claimed = get("jane", "shop", &format!("claimed-{number}"));
+        count_of("pathToken", &mut table, "east", &claimed, 1);
+    }
+    assert_eq!(count(&mut table, "east", &asked, 2), CountedAs::Question);
+    count_of("pathToken", &mut table, "east", &asked, 3);
+    let rows = rows(&table);
+    let (claimed, proven): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row["caller"] == "pathToken");
+    assert_eq!((proven.len(), &proven[0]["cluster"]), (1, &json!("east")));
+    assert!(claimed.len() > 1 && claimed.iter().all(|row| row["cluster"] == "east"));
 }

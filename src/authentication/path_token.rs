@@ -1,0 +1,173 @@
+//! Tokens in the path: `POST /t/TOKEN/validate`.
+//!
+//! A webhook configuration can hold no credential, and the API server takes one for webhooks only from
+//! a file on its own disk. Where nobody reaches that, the token in the URL keeps strangers on the network
+//! out, and no more: the API server prints the URL of a call that failed to whoever made the request. So
+//! its holder may be any user of the cluster, who may claim any user and object. What it asks about is
+//! answered, and changes nothing else.
+//!
+//! Tokens are kept and compared as all secrets are ([`rotation`](super::rotation)): by a keyed digest, in
+//! constant time.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::caller::{
+    self, AuthenticationMethod, CredentialFault, Fields, KnownCaller, NamedField, PATH_TOKEN_NAME, Proof,
+    Refusal,
+};
+use super::rotation::Purpose;
+use super::{Authenticator, Caller};
+use crate::config::kubeconfig::Secret;
+use crate::config::section::{ReadContext, Section};
+use crate::config::{Disk, Endpoint, Files};
+use portcullis_policy::document;
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
+
+/// The least characters of a token: 52 of 36 letters and digits are 268 bits, if they are random.
+const MIN_TOKEN_BYTES: usize = 52;
+
+/// The most, that a webhook configuration can name: its `service.path` must be of DNS subdomains.
+const MAX_TOKEN_BYTES: usize = 253;
+
+/// The most tokens of one file.
+const MAX_TOKENS: usize = 64;
+
+// === impl Authenticator ===
+
+impl Authenticator {
+    /// Who has this token in the path.
+    pub(crate) fn by_path_token(&self, token: &[u8], now: SystemTime) -> Result<Caller, Refusal> {
+        let digest = self.digester.digest(Purpose::PathToken, token);
+        let proofs = self.path_tokens.get(&digest).map_or(&[][..], Vec::as_slice);
+        match caller::name(&self.entries, proofs, &[], now) {
+            NamedField::Caller(outcome) => outcome,
+            NamedField::Incomplete | NamedField::Nobody => Err(Refusal::Unauthenticated {
+                method: AuthenticationMethod::PathToken,
+                cause: CredentialFault::UnknownPathToken,
+            }),
+        }
+    }
+}
+
+impl Authenticator {
+    /// Warnings about the webhook configurations in `webhooks.yaml` beside the configuration `file`, under
+    /// the name that `portcullis init` gives it, whose calls no caller of this can make; none where that
+    /// cannot be read: it is the API server's to judge.
+    pub(crate) fn registrations_beside(&self, file: &Path) -> Faults {
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let path = folder.join("webhooks.yaml");
+        let text = Disk
+            .read(&path)
+            .ok()
+            .and_then(|bytes| String::from_utf8(bytes).ok());
+        let documents = text.and_then(|text| document::parse(path.to_str(), &text).ok());
+        let mut faults = Faults::new();
+        for document in documents.iter().flatten() {
+            let reading = ReadContext::new(document, folder);
+            for webhook in reading.foreign_root().items("webhooks") {
+                self.check_registration(&webhook.foreign_section().foreign_section("clientConfig"));
+            }
+            faults.append(reading.into_faults());
+        }
+        faults
+    }
+
+    fn check_registration(&self, client: &Section<'_>) {
+        let (service, url) = (client.foreign_section("service"), client.text("url"));
+        let host_and_path = url.and_then(|url| url.strip_prefix("https://")?.split_once('/'));
+        let path = host_and_path.map(|(_, path)| path);
+        let Some(path) = path.or_else(|| service.text("path")?.strip_prefix('/')) else {
+            return;
+        };
+        let warn = |message| match url {
+            Some(_) => client.warn("url", FaultKind::Suspicious, message),
+            None => service.warn("path", FaultKind::Suspicious, message),
+        };
+        if let Some(token) = path.strip_prefix("t/").and_then(|path| path.split('/').next()) {
+            let digest = self.digester.digest(Purpose::PathToken, token.as_bytes());
+            if !self.path_tokens.contains_key(&digest) {
+                let message = "no file of `callers[].pathToken` has the token of this path: its calls are answered \
+                               with 401";
+                warn(message);
+            }
+            return;
+        }
+        let endpoint = path.split('/').next().unwrap_or_default();
+        let Some(endpoint) = Endpoint::ALL.into_iter().find(|known| known.as_str() == endpoint) else {
+            return;
+        };
+        let proves = |entry: &&KnownCaller| entry.endpoints.contains(endpoint) && !entry.has_path_token();
+        if self.entries.iter().find(proves).is_none() {
+            warn(
+                "no caller can call this: each that may has a token in the path. Write `/t/TOKEN` before it, or \
+                 add an entry of `callers` with a kubeconfig and give that to the API server \
+                 (`--admission-control-config-file`)",
+            );
+        }
+    }
+}
+
+/// That a token is one of the entry at this `position`.
+pub(crate) fn proof(position: usize) -> Proof {
+    Proof {
+        entry: position,
+        field: Fields::PATH_TOKEN,
+        name: PATH_TOKEN_NAME.into(),
+        method: AuthenticationMethod::PathToken,
+        until: None,
+    }
+}
+
+/// The tokens in the file at `path`, one in each line; empty lines do not count.
+pub(crate) fn read(files: &dyn Files, path: &Path) -> (Vec<Secret>, Faults) {
+    let mut faults = Faults::new();
+    let mut fault = |line: usize, kind, message: String| {
+        let place = Place {
+            line: u32::try_from(line).unwrap_or(0),
+            ..Place::of_file(path)
+        };
+        faults.push(Fault::error(place, kind, message));
+    };
+    let content = match files.read(path) {
+        Ok(content) => Secret::new(content),
+        Err(error) => {
+            fault(0, FaultKind::Unreadable, error.to_string());
+            return (Vec::new(), faults);
+        }
+    };
+    let lines = content.reveal().split(|byte| *byte == b'\n').enumerate();
+    let lines = lines.map(|(index, line)| (index + 1, line.trim_ascii()));
+    let mut tokens = Vec::new();
+    for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
+        if tokens.len() == MAX_TOKENS {
+            let message =
+                format!("more than {MAX_TOKENS} tokens: remove those that no webhook configuration has");
+            fault(number, FaultKind::Invalid, message);
+            break;
+        }
+        if is_token(line) {
+            tokens.push(Secret::new(line));
+        } else {
+            let message = format!(
+                "not a token: {MIN_TOKEN_BYTES} to {MAX_TOKEN_BYTES} random characters of a-z and 0-9, such as \
+                 `openssl rand -hex 32` makes"
+            );
+            fault(number, FaultKind::Invalid, message);
+        }
+    }
+    if tokens.is_empty() && faults.is_empty() {
+        let message = "contains no token: write the output of `openssl rand -hex 32` to it";
+        let place = Place::of_file(path);
+        faults.push(Fault::error(place, FaultKind::Required, message));
+    }
+    (tokens, faults)
+}
+
+/// Whether `text` can be a token: what a DNS subdomain can be, and long enough not to be guessed.
+pub(crate) fn is_token(text: &[u8]) -> bool {
+    (MIN_TOKEN_BYTES..=MAX_TOKEN_BYTES).contains(&text.len())
+        && text
+            .iter()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+}
