@@ -22,6 +22,7 @@ mod functions;
 mod jmespath;
 mod kinds;
 mod matching;
+mod mutate;
 mod operators;
 mod pattern;
 mod query;
@@ -39,8 +40,10 @@ use scope::Scope;
 use serde_json::{Value, json};
 
 use super::expression::{Condition, Judged, one_of};
+use super::mutating::fits;
 use crate::conversion::{self, Conversion, on_one_line};
 use portcullis_policy::document::Document;
+use portcullis_policy::engine::admission::GroupVersionKind;
 use portcullis_policy::field::FieldPath;
 
 /// The fields of a spec that are read, or have no effect on what is admitted.
@@ -61,7 +64,7 @@ const SPEC: [&str; 13] = [
 ];
 
 /// The fields of a rule that are read, or have no effect on what is admitted.
-const RULE: [&str; 9] = [
+const RULE: [&str; 10] = [
     "name",
     "context",
     "match",
@@ -69,6 +72,7 @@ const RULE: [&str; 9] = [
     "celPreconditions",
     "preconditions",
     "validate",
+    "mutate",
     "skipBackgroundRequests",
     "reportProperties",
 ];
@@ -164,6 +168,9 @@ impl ClusterPolicy {
         refuse_others(rule)?;
         refusal::unknown(rule, &RULE)?;
         let matching = Matching::read(rule)?;
+        if !rule["mutate"].is_null() {
+            return self.mutating(rule, &matching);
+        }
         let validate = &rule["validate"];
         let within = |refusal: Refusal| refusal.within("validate");
         let actions = self.actions(validate).map_err(within)?;
@@ -173,16 +180,7 @@ impl ClusterPolicy {
         } else {
             self.of_objects(rule, &matching, &applies, actions[0] == "Deny")?
         };
-        spec["matchConstraints"] = json!({"resourceRules": matching.resource_rules(&applies.operations)});
-        if self.namespace.is_some() {
-            for rule in spec["matchConstraints"]["resourceRules"]
-                .as_array_mut()
-                .into_iter()
-                .flatten()
-            {
-                rule["scope"] = "Namespaced".into();
-            }
-        }
+        spec["matchConstraints"] = self.constraints(&matching, &applies);
         if matching.asks_for_namespaces() {
             let subject = applies.subject();
             let matches = Condition::all([matching.condition(subject), matching.exclusion(subject).not()]);
@@ -222,6 +220,71 @@ impl ClusterPolicy {
         ))
     }
 
+    fn constraints(&self, matching: &Matching, applies: &Applies) -> Value {
+        let mut rules = matching.resource_rules(&applies.operations);
+        if self.namespace.is_some() {
+            for rule in &mut rules {
+                rule["scope"] = "Namespaced".into();
+            }
+        }
+        json!({"resourceRules": rules})
+    }
+
+    /// A rule that changes objects.
+    fn mutating(&self, rule: &Value, matching: &Matching) -> Result<[Value; 2], Refusal> {
+        let within = |refusal: Refusal| refusal.within("mutate");
+        if !self.has_ordered_names() {
+            return refusal::of(
+                "name",
+                "admission policies run in the order of their names: name the rules in their order",
+            );
+        }
+        let applies = Applies::read(rule, matching, &["CREATE", "UPDATE"])?;
+        let mut configuration = mutate::configuration(&rule["mutate"], &applies.scope).map_err(within)?;
+        for kind in matching.served_kinds() {
+            let kind = kind.map(|[group, version, kind]| GroupVersionKind {
+                group: group.into(),
+                version: version.into(),
+                kind: kind.into(),
+            });
+            fits(&configuration, &kind)
+                .map_err(|reason| within(Refusal::new("patchStrategicMerge", reason)))?;
+        }
+        if matching.asks_for_namespaces() {
+            let subject = applies.subject();
+            let matches = Condition::all([matching.condition(subject), matching.exclusion(subject).not()]);
+            let matches = Judged::sure(matches).and(applies.preconditions.clone()).condition;
+            configuration = format!("({matches}) ? {configuration} : Object{{}}");
+        }
+        let mut spec = mutate::spec(&configuration, self.failure_policy());
+        spec["matchConstraints"] = self.constraints(matching, &applies);
+        let conditions = self.match_conditions(rule, matching, &applies);
+        if !conditions.is_empty() {
+            spec["matchConditions"] = Value::Array(conditions);
+        }
+        let mut binding = json!({});
+        if let Some([kind, reference]) = context::parameter(rule, self.namespace.as_deref())? {
+            spec["paramKind"] = kind;
+            binding["paramRef"] = reference;
+        }
+        let name = self.name_of(rule);
+        Ok(conversion::policy_and_binding(
+            "MutatingAdmissionPolicy",
+            &name,
+            spec,
+            binding,
+        ))
+    }
+
+    /// Whether the rules that change objects run in the order of their names.
+    fn has_ordered_names(&self) -> bool {
+        let rules = self.spec["rules"].as_array().into_iter().flatten();
+        let names = rules
+            .filter(|rule| !rule["mutate"].is_null())
+            .map(|rule| as_name(rule["name"].as_str().unwrap_or_default()));
+        names.is_sorted()
+    }
+
     /// What is asked of objects by patterns, conditions and loops: one validation.
     fn of_objects(
         &self,
@@ -245,6 +308,7 @@ impl ClusterPolicy {
         let ignores_errors = self.failure_policy() == "Ignore";
         let excuses = is_enforced
             && validate["allowExistingViolations"] != false
+            && rule["preconditions"].is_null()
             && applies.operations.contains(&"UPDATE");
         let is_certain =
             validate::fails_without_error(validate) && (validate["foreach"].is_null() || !holds.may_fail);
@@ -414,7 +478,8 @@ impl Applies {
         }
     }
 
-    /// Whether the old object failed, as if it had been created: Kyverno lets it keep failing.
+    /// Whether the old object failed, as if it had been created by nobody that is known: Kyverno lets it keep
+    /// failing, unless the rule has preconditions, which it cannot read of the old object.
     fn failed_before(&self, rule: &Value, matching: &Matching) -> Result<Judged, Refusal> {
         let before = Subject {
             object: "oldObject",
@@ -430,8 +495,13 @@ impl Applies {
             ["UPDATE"] => Condition::constant(true),
             _ => one_of("request.operation", &["UPDATE"]),
         };
+        let is_whole = match matching.has_subresources() {
+            true => Condition::relation("request.?subResource.orValue('') == ''"),
+            false => Condition::constant(true),
+        };
         let matched = Condition::all([
             is_update,
+            is_whole,
             matching.condition(before),
             matching.exclusion(before).not(),
         ]);
@@ -512,10 +582,6 @@ fn refuse_others(rule: &Value) -> Result<(), Refusal> {
         (
             "verifyImages",
             "admission policies verify no images: keep a webhook that does",
-        ),
-        (
-            "mutate",
-            "`mutate` is not converted: write a MutatingAdmissionPolicy",
         ),
     ] {
         if !rule[field].is_null() {

@@ -273,7 +273,8 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-fn is_identifier(key: &str) -> bool {
+/// Whether it may be selected as a field.
+pub(crate) fn is_identifier(key: &str) -> bool {
     let mut characters = key.chars();
     // `namespace` may be selected all the same.
     characters
@@ -341,6 +342,30 @@ pub(crate) fn matches_wildcard(value: &str, pattern: &str) -> Condition {
     ))
 }
 
+/// Whether `text` matches the wildcard pattern.
+pub(crate) fn is_wildcard_match(pattern: &str, text: &str) -> bool {
+    let mut reached = vec![true];
+    reached.extend(text.chars().map(|_| false));
+    // `reached`: after which characters what was read of the pattern may end.
+    for part in pattern.chars() {
+        let mut next = Vec::with_capacity(reached.len());
+        let mut any_before = false;
+        let before = std::iter::once(None).chain(text.chars().map(Some));
+        let mut previous = false;
+        for (is_reached, character) in reached.iter().copied().zip(before) {
+            any_before |= is_reached;
+            next.push(match part {
+                '*' => any_before,
+                '?' => previous,
+                part => previous && character == Some(part),
+            });
+            previous = is_reached;
+        }
+        reached = next;
+    }
+    reached.last().copied().unwrap_or_default()
+}
+
 fn regular_expression(pattern: &str) -> String {
     let mut expression = "(?s)^".to_owned();
     for character in pattern.chars() {
@@ -400,6 +425,20 @@ mod tests {
         assert_eq!(optional_field("o.?a", "b.c"), "o.?a[?'b.c']");
         assert_eq!(has_field("o", "x").to_string(), "has(o.x)");
         assert_eq!(has_field("o", "x-y").to_string(), "'x-y' in o");
+    }
+
+    #[test]
+    fn texts_match_wildcards() {
+        for (pattern, text, expected) in [
+            ("*", "", true),
+            ("a*c?", "abbcd", true),
+            ("a*c?", "abbc", false),
+            ("?", "ä", true),
+            ("", "a", false),
+            ("*b", "abab", true),
+        ] {
+            assert_eq!(is_wildcard_match(pattern, text), expected, "{pattern} {text}");
+        }
     }
 
     #[test]

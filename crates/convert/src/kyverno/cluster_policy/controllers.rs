@@ -68,6 +68,10 @@ fn derive(rule: &Value, prefix: &str, kinds: &[&str], template: &[&str]) -> Valu
         *pattern = wrapped(pattern);
     }
     let is_cel = validate["cel"].is_object();
+    let mutate = &mut rule["mutate"];
+    if mutate["patchStrategicMerge"].is_object() {
+        mutate["patchStrategicMerge"] = wrapped(&mutate["patchStrategicMerge"]);
+    }
     let template = format!("spec.{}", template.join("."));
     renamed(&rule, is_cel, &template)
 }

@@ -105,6 +105,17 @@ impl KindSelector {
         self.resource.is_some()
     }
 
+    /// Its group, version and kind, if Kubernetes itself serves it.
+    pub(crate) fn served(&self) -> Option<[String; 3]> {
+        let groups: BTreeSet<&str> = manifest::built_in_resources().map(|(group, _)| group).collect();
+        let mut groups = groups
+            .into_iter()
+            .filter(|own| self.group == "*" || self.group == *own);
+        let group = groups.find(|own| manifest::built_in_resource(own, &self.kind, "").is_some())?;
+        let version = if self.version == "*" { "v1" } else { &self.version };
+        Some([group.to_owned(), version.to_owned(), self.kind.clone()])
+    }
+
     pub(crate) fn has_subresource(&self) -> bool {
         !self.subresource.is_empty()
     }

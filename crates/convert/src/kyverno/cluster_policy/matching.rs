@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::kinds::{KindSelector, Resource};
 use super::refusal::{self, Refusal};
 use crate::kyverno::expression::{
-    Condition, field, has_wildcard, literal, literals, matches_wildcard, one_of, optional_field,
+    Condition, field, has_wildcard, is_wildcard_match, literal, literals, matches_wildcard, one_of,
+    optional_field,
 };
 
 /// The namespace of the request; of a Namespace its name.
@@ -112,6 +113,12 @@ impl Matching {
             filter.operations.is_empty() || filter.operations.iter().any(|own| own == operation)
         };
         self.filters.iter().any(names)
+    }
+
+    /// Group, version and kind of what it is about; none among them where Kubernetes does not serve one itself.
+    pub(crate) fn served_kinds(&self) -> Vec<Option<[String; 3]>> {
+        let kinds = self.filters.iter().flat_map(|filter| &filter.kinds);
+        kinds.map(KindSelector::served).collect()
     }
 
     /// Whether all objects are of types that Kubernetes itself serves.
@@ -316,7 +323,10 @@ impl Filter {
             let labels = "(namespaceObject == null ? {} : namespaceObject.metadata.?labels.orValue({}))";
             parts.extend(selects(labels, &resources["namespaceSelector"]));
         }
-        parts.push(subjects(&self.subjects));
+        parts.push(match subject.operation {
+            None => subjects(&self.subjects),
+            Some(_) => Condition::constant(is_anyone(&self.subjects)),
+        });
         Condition::all(parts)
     }
 
@@ -410,6 +420,21 @@ fn selects(labels: &str, selector: &Value) -> Result<Condition, &'static str> {
 }
 
 // Subjects.
+
+/// Whether the subjects include whom Kyverno takes for the user of an old object.
+fn is_anyone(written: &Value) -> bool {
+    let matches = |subject: &Value| {
+        let name = subject["name"].as_str().unwrap_or_default();
+        match subject["kind"].as_str() {
+            Some("User") => is_wildcard_match(name, "kyverno:kyverno-invalid-controller"),
+            Some("Group") => is_wildcard_match(name, "kyverno:invalidgroup"),
+            _ => false,
+        }
+    };
+    written
+        .as_array()
+        .is_none_or(|written| written.is_empty() || written.iter().any(matches))
+}
 
 /// Whether the user is one of the subjects; anyone is, if there are none.
 fn subjects(written: &Value) -> Condition {

@@ -38,7 +38,7 @@ struct Spot {
 
 /// A key of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Anchor {
+pub(crate) enum Anchor {
     None,
     Condition,
     Global,
@@ -157,7 +157,7 @@ impl Spot {
     }
 }
 
-fn anchor(key: &str) -> (Anchor, &str) {
+pub(crate) fn anchor(key: &str) -> (Anchor, &str) {
     let none = (Anchor::None, key);
     let trimmed = key.trim();
     let Some(inner) = trimmed.strip_suffix(')') else {

@@ -22,6 +22,8 @@ struct Choices {
     texts: Vec<String>,
     /// Whether wildcards in the key count, too.
     is_mutual: bool,
+    /// The text of a list that is written as JSON, which a list of that text alone is in.
+    whole: Option<String>,
     /// Whether it is no set, so that only the text itself is in it, and nothing is out of it.
     is_invalid: bool,
 }
@@ -67,6 +69,7 @@ fn choices(set: Set, value: &Value, is_of_list: bool) -> Result<Choices, Refusal
     let mut choices = Choices {
         texts: Vec::new(),
         is_mutual: true,
+        whole: None,
         is_invalid: false,
     };
     match value {
@@ -90,6 +93,10 @@ fn choices(set: Set, value: &Value, is_of_list: bool) -> Result<Choices, Refusal
                 Ok(Value::Array(items)) => {
                     let items = items.iter().map(|item| item.as_str().map(str::to_owned));
                     match items.collect::<Option<Vec<_>>>() {
+                        Some(items) if is_of_list => {
+                            choices.texts = items;
+                            choices.whole = Some(text.clone());
+                        }
                         Some(items) => choices.texts.extend(items),
                         None => choices.is_invalid = true,
                     }
@@ -180,7 +187,15 @@ fn among(set: Set, key: &Term, shape: u8, choices: &Choices, scope: &Scope) -> C
         found.to_string()
     });
     let quantifier = if set.is_any { "exists" } else { "all" };
-    Condition::primary(format!("{}.{quantifier}({name}, {body})", key.value))
+    let among = Condition::primary(format!("{}.{quantifier}({name}, {body})", key.value));
+    let Some(whole) = &choices.whole else {
+        return among;
+    };
+    let is_whole = Condition::relation(format!("dyn({}) == {}", key.value, literals([whole.as_str()])));
+    match set.is_negated {
+        true => Condition::all([is_whole.not(), among]),
+        false => Condition::any([is_whole, among]),
+    }
 }
 
 /// Whether the text is one of the choices.

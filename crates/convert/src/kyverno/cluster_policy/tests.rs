@@ -1,6 +1,7 @@
 //! ClusterPolicies mean to Kubernetes what they mean to Kyverno, or are refused.
 
 mod conditions;
+mod mutate;
 mod patterns;
 mod reference;
 
@@ -202,6 +203,15 @@ fn what_failed_before_may_be_kept() {
     policy["spec"]["rules"][0]["validate"]["allowExistingViolations"] = false.into();
     let by = loaded(&converted(&policy));
     assert!(update(&without, &without).is_denied(&by));
+    // Kyverno cannot read preconditions of the old object, and takes nobody for its user.
+    let mut bound = policy.clone();
+    let rule = &mut bound["spec"]["rules"][0];
+    rule["validate"]["allowExistingViolations"] = true.into();
+    rule["match"]["any"][0]["subjects"] = json!([{"kind": "User", "name": "jane"}]);
+    assert!(update(&without, &without).is_denied(&loaded(&converted(&bound))));
+    bound["spec"]["rules"][0]["match"]["any"][0] = json!({"resources": {"kinds": ["ConfigMap"]}});
+    bound["spec"]["rules"][0]["preconditions"] = json!([{"key": "a", "operator": "Equals", "value": "a"}]);
+    assert!(update(&without, &without).is_denied(&loaded(&converted(&bound))));
     // An object that the rule was not about did not fail before.
     let rule = &mut policy["spec"]["rules"][0];
     rule["validate"]["allowExistingViolations"] = true.into();
