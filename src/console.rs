@@ -323,7 +323,9 @@ impl fmt::Debug for KeptChanges {
 pub(crate) fn together(revisions: &[RevisionInForce]) -> ObjectChanges {
     let mut all = ObjectChanges::default();
     for changes in revisions.iter().map(|revision| &revision.changes) {
-        all.left_out += changes.left_out;
+        for (cluster, left_out) in &changes.left_out {
+            *all.left_out.entry(cluster.clone()).or_default() += left_out;
+        }
         for (object, change) in &changes.objects {
             let first = all.objects.entry(object.clone()).or_insert_with(|| ObjectChange {
                 before: change.before.clone(),

@@ -43,8 +43,8 @@ pub struct ObjectChange {
 pub struct ObjectChanges {
     /// Each that says something else than before.
     pub objects: BTreeMap<ChangedObject, ObjectChange>,
-    /// How many more there are.
-    pub left_out: usize,
+    /// How many more there are, by the only cluster that they hold for.
+    pub left_out: BTreeMap<Option<String>, usize>,
 }
 
 impl Snapshot {
@@ -58,7 +58,8 @@ impl Snapshot {
 // === impl FileObjects ===
 
 impl FileObjects {
-    /// What became different from `earlier` to this: of very many objects the first by name.
+    /// What became different from `earlier` to this: of very many objects the first by name, of each
+    /// cluster as many as of any other.
     #[must_use]
     pub fn changes_since(&self, earlier: &Self) -> ObjectChanges {
         if Arc::ptr_eq(&self.0, &earlier.0) {
@@ -66,7 +67,7 @@ impl FileObjects {
         }
         let (now, before) = (&self.0.objects, &earlier.0.objects);
         let mut difference = now.since(before);
-        let left_out = keep_first_by_name(&mut difference);
+        let left_out = keep_first_of_each_cluster(&mut difference);
         let mut objects: BTreeMap<ChangedObject, ObjectChange> = BTreeMap::new();
         for (key, text) in texts(before, &difference.removed, now) {
             objects.entry(key).or_default().before = Some(text);
@@ -80,20 +81,45 @@ impl FileObjects {
     }
 }
 
-/// Leaves the objects with the first names of each side, and what the other side has of them.
-/// Returns how many names are left out.
-fn keep_first_by_name(difference: &mut SetDifference<'_>) -> usize {
-    let names = |objects: &[&Arc<ValidatedObject>]| -> BTreeSet<ObjectIdentity> {
-        objects.iter().map(|object| object.identity().clone()).collect()
+/// An object by its cluster and name.
+type ObjectKey = (Option<String>, ObjectIdentity);
+
+/// Leaves the objects with the first names of each cluster on each side, and what the other side has of
+/// them. Returns how many of each cluster are left out.
+fn keep_first_of_each_cluster(difference: &mut SetDifference<'_>) -> BTreeMap<Option<String>, usize> {
+    let key = |object: &Arc<ValidatedObject>| -> ObjectKey {
+        (object.cluster().map(str::to_owned), object.identity().clone())
     };
-    let (removed, added) = (names(&difference.removed), names(&difference.added));
-    let first =
-        |names: &BTreeSet<ObjectIdentity>| names.iter().take(MAX_OBJECTS).cloned().collect::<Vec<_>>();
-    let kept: BTreeSet<ObjectIdentity> = first(&removed).into_iter().chain(first(&added)).collect();
-    for side in [&mut difference.removed, &mut difference.added] {
-        side.retain(|object| kept.contains(object.identity()));
+    let keys = |objects: &[&Arc<ValidatedObject>]| -> BTreeSet<ObjectKey> {
+        objects.iter().map(|object| key(object)).collect()
+    };
+    let (removed, added) = (keys(&difference.removed), keys(&difference.added));
+    let mut kept = first_of_each_cluster(&removed);
+    kept.extend(first_of_each_cluster(&added));
+    let mut left_out = BTreeMap::new();
+    for (cluster, _) in removed.union(&added).filter(|key| !kept.contains(key)) {
+        *left_out.entry(cluster.clone()).or_default() += 1;
     }
-    removed.union(&added).count() - kept.len()
+    for side in [&mut difference.removed, &mut difference.added] {
+        side.retain(|object| kept.contains(&key(object)));
+    }
+    left_out
+}
+
+/// At most [`MAX_OBJECTS`]: the first of each cluster, then the second of each, and so on.
+fn first_of_each_cluster(keys: &BTreeSet<ObjectKey>) -> BTreeSet<ObjectKey> {
+    let mut places: BTreeMap<&Option<String>, usize> = BTreeMap::new();
+    let mut by_place: Vec<(usize, &ObjectKey)> = keys
+        .iter()
+        .map(|key| {
+            let place = places.entry(&key.0).or_default();
+            *place += 1;
+            (*place, key)
+        })
+        .collect();
+    by_place.sort_by_key(|(place, _)| *place);
+    let first = by_place.into_iter().take(MAX_OBJECTS);
+    first.map(|(_, key)| key.clone()).collect()
 }
 
 fn texts(

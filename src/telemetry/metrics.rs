@@ -87,11 +87,14 @@ impl Metrics {
             .build_info
             .with_label_values(&[env!("CARGO_PKG_VERSION")])
             .set(1);
+        // From 0 on, so that the first of each counts as an increase.
         for kind in [
-            CauseKind::AuthorizationPolicy,
-            CauseKind::ValidatingAdmissionPolicy,
+            CauseKind::AuthorizationPolicy.as_str(),
+            CauseKind::ValidatingAdmissionPolicy.as_str(),
+            "MutatingWebhookConfiguration",
+            "ValidatingWebhookConfiguration",
         ] {
-            families.restrictions_removed.with_label_values(&[kind.as_str()]);
+            families.restrictions_removed.with_label_values(&[kind]);
         }
         Ok(Self {
             http_requests: Endpoint::ALL.map(|endpoint| {

@@ -1,9 +1,10 @@
 //! What is held of each object: the version in force, and the last one received.
 //!
 //! Where the API server's schema lacks a field, the API server may have dropped it from
-//! what a user wrote, and with it a limit. That cannot be seen in what is left. So
+//! what a user wrote, and with it a restriction. That cannot be seen in what is left. So
 //! while a definition lacks a field, or is not known, no AuthorizationPolicy that
-//! allows and no AdmissionException is taken that was not in force before.
+//! allows and no AdmissionException is taken that was not in force before, and no other
+//! version of a Limit: its rules may cover more without that field.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -160,7 +161,11 @@ impl HeldObject {
             .good
             .as_ref()
             .is_some_and(|held| held.content.digest == good.content.digest);
-        if is_same || !good.object.lets_through() || *schema == SchemaState::Current {
+        let widens = match self.good {
+            Some(_) => good.object.may_widen(),
+            None => good.object.lets_through(),
+        };
+        if is_same || !widens || *schema == SchemaState::Current {
             (self.good, self.newest) = (Some(good), LatestVersion::Good);
             return !is_same;
         }

@@ -84,7 +84,7 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
         revisions: known.iter().rev().map(Into::into).collect(),
         from: revision(from).unwrap_or_default(),
         to: revision(to).unwrap_or_default(),
-        left_out: changes.left_out,
+        left_out: changes.left_out.values().sum(),
         objects: changes.objects.into_iter().map(ObjectRow::from).collect(),
     };
     let page = ChangesPage {
@@ -101,17 +101,21 @@ fn visible_revisions(context: &ViewContext<'_>) -> Vec<RevisionInForce> {
         return revisions;
     }
     for revision in &mut revisions {
-        let is_visible = |object: &ChangedObject| {
-            let cluster = object.cluster.as_deref();
+        let is_visible = |cluster: &Option<String>| {
+            let cluster = cluster.as_deref();
             cluster.is_none_or(|cluster| context.visible.contains(cluster))
         };
         let objects = revision.changes.objects.iter();
-        let objects = objects.filter(|(object, _)| is_visible(object));
+        let objects = objects.filter(|(object, _)| is_visible(&object.cluster));
+        let left_out = revision.changes.left_out.iter();
+        let left_out = left_out.filter(|(cluster, _)| is_visible(cluster));
         revision.changes = Arc::new(ObjectChanges {
             objects: objects
                 .map(|(object, change)| (object.clone(), change.clone()))
                 .collect(),
-            left_out: 0,
+            left_out: left_out
+                .map(|(cluster, count)| (cluster.clone(), *count))
+                .collect(),
         });
     }
     // That others changed something is theirs.
@@ -297,6 +301,19 @@ mod tests {
             !page.contains("west") && !view.to_string().contains("west"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn the_objects_of_others_push_none_of_one_cluster_out() {
+        let many = |prefix: &str| -> String {
+            let names = (0..300).map(|number| deny(&format!("{prefix}-{number:03}"), "get"));
+            names.collect()
+        };
+        let none = String::new;
+        let console = mk_console(&[[none(), none(), none()], [none(), many("a"), many("z")]]);
+        let console = console.seeing(VisibleClusters::One("west".into()));
+        let view = console.json("/changes").unwrap();
+        assert_eq!((objects(&view).len(), &view["leftOut"]), (100, &200.into()));
     }
 
     #[test]

@@ -205,8 +205,9 @@ impl ConsoleService {
     }
 }
 
-/// How long one waits for others that take long.
-const MAX_WAIT: Duration = Duration::from_secs(10);
+/// How long one waits for others that take long: for a view that is being made, and one of others who
+/// came before.
+const MAX_WAIT: Duration = Duration::from_secs(20);
 
 /// How many views of those who see the same clusters are made, or waited for, at once: others wait
 /// for so many at most.
@@ -219,11 +220,19 @@ const MAX_USUAL: usize = 64;
 #[derive(Debug)]
 pub(crate) struct CostlyViews {
     turn: Arc<Semaphore>,
-    counts: ViewCounts,
+    queues: ViewerQueues,
 }
 
-/// How many views are made for those who see the same.
-type ViewCounts = Arc<Mutex<HashMap<VisibleClusters, usize>>>;
+/// The views of those who see the same, for each.
+type ViewerQueues = Arc<Mutex<HashMap<VisibleClusters, ViewerQueue>>>;
+
+/// The views of those who see the same.
+#[derive(Debug)]
+struct ViewerQueue {
+    count: usize,
+    /// Held by the one of them that waits among all.
+    first: Arc<Semaphore>,
+}
 
 /// Who makes a view that does not take long.
 #[derive(Debug)]
@@ -231,14 +240,15 @@ pub(crate) struct UsualViews(Arc<Semaphore>);
 
 /// The turn of one view, until it is dropped.
 pub(crate) struct CostlyTurn {
-    _turn: OwnedSemaphorePermit,
+    _turns: [OwnedSemaphorePermit; 2],
     _place: CostlyPlace,
 }
 
 /// The place of one view among those of who sees the same.
 struct CostlyPlace {
     visible: VisibleClusters,
-    counts: ViewCounts,
+    first: Arc<Semaphore>,
+    queues: ViewerQueues,
 }
 
 // === impl UsualViews ===
@@ -263,34 +273,43 @@ impl CostlyViews {
     pub(crate) fn new() -> Self {
         Self {
             turn: Arc::new(Semaphore::new(1)),
-            counts: ViewCounts::default(),
+            queues: ViewerQueues::default(),
         }
     }
 
-    /// Waits for the turn of a view for who sees `visible`.
+    /// Waits for the turn of a view for who sees `visible`: of those who see the same one at a time
+    /// waits among all, so that nobody waits for more than one view of any others.
     ///
     /// # Errors
     ///
     /// Too many are made for them, or others take too long.
     pub(crate) async fn enter(&self, visible: &VisibleClusters) -> Result<CostlyTurn, ViewError> {
         let place = self.place(visible).ok_or(ViewError::Busy)?;
-        let turn = timeout(MAX_WAIT, Arc::clone(&self.turn).acquire_owned()).await;
+        let turns = async {
+            let first = Arc::clone(&place.first).acquire_owned().await.ok()?;
+            Some([first, Arc::clone(&self.turn).acquire_owned().await.ok()?])
+        };
+        let turns = timeout(MAX_WAIT, turns).await;
         Ok(CostlyTurn {
-            _turn: turn.ok().and_then(Result::ok).ok_or(ViewError::Busy)?,
+            _turns: turns.ok().flatten().ok_or(ViewError::Busy)?,
             _place: place,
         })
     }
 
     fn place(&self, visible: &VisibleClusters) -> Option<CostlyPlace> {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(visible.clone()).or_default();
-        if *count >= MAX_PER_VIEWER {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = queues.entry(visible.clone()).or_insert_with(|| ViewerQueue {
+            count: 0,
+            first: Arc::new(Semaphore::new(1)),
+        });
+        if queue.count >= MAX_PER_VIEWER {
             return None;
         }
-        *count += 1;
+        queue.count += 1;
         Some(CostlyPlace {
             visible: visible.clone(),
-            counts: Arc::clone(&self.counts),
+            first: Arc::clone(&queue.first),
+            queues: Arc::clone(&self.queues),
         })
     }
 }
@@ -299,11 +318,11 @@ impl CostlyViews {
 
 impl Drop for CostlyPlace {
     fn drop(&mut self) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.visible) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.visible);
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(queue) = queues.get_mut(&self.visible) {
+            queue.count -= 1;
+            if queue.count == 0 {
+                queues.remove(&self.visible);
             }
         }
     }
@@ -436,7 +455,29 @@ mod tests {
         assert!(views.place(&VisibleClusters::One("west".into())).is_some());
         drop(places);
         assert!(views.place(&one).is_some());
-        assert!(views.counts.lock().unwrap().is_empty());
+        assert!(views.queues.lock().unwrap().is_empty());
+    }
+
+    #[actix_web::test]
+    async fn who_comes_later_waits_for_one_view_of_those_before() {
+        let views = Rc::new(CostlyViews::new());
+        let order = Rc::new(Mutex::new(Vec::new()));
+        let enter = |cluster: &'static str| {
+            let (views, order) = (Rc::clone(&views), Rc::clone(&order));
+            actix_rt::spawn(async move {
+                let turn = views.enter(&VisibleClusters::One(cluster.into())).await;
+                order.lock().unwrap().push(cluster);
+                drop(turn.unwrap_or_else(|_| panic!("{cluster} had no turn")));
+            })
+        };
+        let made = views.enter(&VisibleClusters::All).await;
+        let waiting: Vec<_> = ["east", "east", "east", "west"].map(enter).into();
+        tokio::task::yield_now().await;
+        drop(made);
+        for view in waiting {
+            view.await.unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), ["east", "west", "east", "east"]);
     }
 
     fn mk_text(length: usize) -> String {

@@ -224,6 +224,14 @@ impl ValidatedObject {
         policy.is_some_and(|policy| policy.effect == Effect::Allow) || self.admission_exception().is_some()
     }
 
+    /// Whether more may be let through without one of its fields, and is of Portcullis' own kinds: what
+    /// lets through, and a Limit, which refuses less the more its rules cover.
+    #[must_use]
+    pub fn may_widen(&self) -> bool {
+        let policy = self.authorization_policy();
+        self.lets_through() || policy.is_some_and(|policy| policy.effect == Effect::Limit)
+    }
+
     /// Whether less would be refused without it: a policy that is not an Allow, a policy or webhook
     /// of admission.
     #[must_use]

@@ -83,6 +83,23 @@ fn an_older_definition_withholds_new_grants_and_takes_denies() {
     }
 }
 
+/// A Limit refuses less without a field of its rules, and more than none.
+#[test]
+fn an_older_definition_takes_new_limits_and_no_other_version_of_one() {
+    let limit = |verb: &str| {
+        let mut spec = policy_spec("Limit");
+        spec["resourceRules"][0]["verbs"] = json!([verb]);
+        received(&kind(POLICIES), json!({"metadata": {"name": "p"}, "spec": spec}))
+    };
+    for (definition, is_taken) in [(older(false), false), (current(), true)] {
+        let (store, _) = mk_without_definitions(Vec::new);
+        store.replace(&WatchedKind::definitions(), vec![definition]);
+        assert!(store.put(&kind(POLICIES), limit("get")));
+        assert_eq!(store.put(&kind(POLICIES), limit("list")), is_taken);
+        assert_eq!(fault(&store).contains("lacks `spec.notAfter`"), !is_taken);
+    }
+}
+
 #[test]
 fn what_was_in_force_before_an_older_definition_holds_on() {
     let store = mk_store();
