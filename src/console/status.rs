@@ -112,7 +112,7 @@ mod tests {
                 page.contains("Healthy") && page.contains("0 errors"),
                 "{url}: {page}"
             );
-            assert!(page.contains("in force since"), "{url}: {page}");
+            assert!(page.contains("put in force"), "{url}: {page}");
         }
         let part = console.html("/status").unwrap();
         assert!(part.starts_with("<p class=\"status\" id=\"status\""), "{part}");

@@ -554,3 +554,34 @@ fn conditions_that_compare_texts_with_constants_are_decided() {
         "no request is decided otherwise\n"
     );
 }
+
+/// What a Deny leaves out, and what RBAC allows there, falls into many boxes; a sentence says it.
+#[test]
+fn a_change_of_one_word_takes_a_few_sentences() {
+    let portcullis = Portcullis::new();
+    let deny = include_str!("../../config/policies/production-guard.yaml");
+    let developers = include_str!("../../src/cli/init/templates/development/policies/developers.yaml");
+    for (folder, deny) in [
+        ("old", deny.to_owned()),
+        ("new", deny.replace("prod-*", "prod-a*")),
+    ] {
+        portcullis.write(&format!("{folder}/deny.yaml"), &deny);
+        portcullis.write(&format!("{folder}/rbac.yaml"), developers);
+    }
+    let run = portcullis.run("diff old new");
+    assert_eq!(run.stdout.matches("such as: ").count(), 3, "{run:?}");
+    for told in [
+        "  Group dev without Group platform, Group system:serviceaccounts:kube-system, User \
+         kube-apiserver-kubelet-client, system:apiserver, system:kube-controller-manager, system:kube-scheduler: delete \
+         of deployments of the API group apps in the namespace prod-* but not prod-a*, except: Group system:nodes and \
+         User system:node:*\n",
+        ", except: Group system:nodes and User system:node:*; Group dev, delete of deployments with subresource \"\" of \
+         the API group apps\n",
+    ] {
+        assert!(run.stdout.contains(told), "{told}: {}", run.stdout);
+    }
+    // Programs read each box.
+    let run = portcullis.run("diff old new -o json");
+    let report: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert!(report["otherwise"].as_array().unwrap().len() > 3, "{run:?}");
+}

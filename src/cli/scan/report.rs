@@ -124,7 +124,7 @@ impl ScanReport {
     pub(crate) fn skipped(&mut self, findings: &[ScanFinding]) -> Result<(), CommandError> {
         let mut findings = findings.iter();
         findings
-            .try_for_each(|finding| self.finding(finding))
+            .try_for_each(|finding| self.finding(finding, Some(policy(finding))))
             .map_err(CommandError::Output)
     }
 
@@ -161,11 +161,13 @@ impl ScanReport {
         }
         findings
             .iter()
-            .try_for_each(|finding| self.finding(finding))
+            .enumerate()
+            .try_for_each(|(at, finding)| self.finding(finding, policies(findings, at)))
             .map_err(CommandError::Output)
     }
 
-    fn finding(&mut self, finding: &ScanFinding) -> io::Result<()> {
+    /// `policies` are told in text with the finding; `None` where they were told before.
+    fn finding(&mut self, finding: &ScanFinding, policies: Option<String>) -> io::Result<()> {
         self.summary.count(finding.result);
         match &mut self.form {
             ReportForm::Text(text) => match finding.result {
@@ -178,10 +180,10 @@ impl ScanReport {
                 }
                 // Printed with its object.
                 _ if text.table.is_some() => Ok(()),
-                _ => {
-                    self.out.write_all(one_line(&line(finding)).as_bytes())?;
-                    self.out.write_all(b"\n")
-                }
+                _ => match policies {
+                    Some(policies) => writeln!(self.out, "{}", one_line(&line(finding, &policies))),
+                    None => Ok(()),
+                },
             },
             ReportForm::Json(has_one) => {
                 let before = if *has_one { ",\n  " } else { "{\"results\": [\n  " };
@@ -314,7 +316,7 @@ impl ScanTable {
         let mut told = BTreeSet::new();
         let failing =
             |finding: &&ScanFinding| finding.result.refuses() || finding.result == ScanOutcome::Warn;
-        for finding in findings.iter().filter(failing) {
+        for (at, finding) in findings.iter().enumerate().filter(|(_, one)| failing(one)) {
             let total = (Arc::clone(&finding.policy), Arc::clone(&finding.namespace));
             self.totals.entry(total).or_default().count(finding.result);
             if told.is_empty() {
@@ -324,7 +326,10 @@ impl ScanTable {
                 0 => String::new(),
                 column => format!("{}:{column}: ", finding.line),
             };
-            let line = format!("{place}{}: {}", policy(finding), message(finding));
+            let Some(policies) = policies(findings, at) else {
+                continue;
+            };
+            let line = format!("{place}{policies}: {}", message(finding));
             if told.insert((finding.result, line.clone())) {
                 writeln!(out, "  {} {}", self.result(finding.result), one_line(&line))?;
             }
@@ -420,10 +425,10 @@ fn at_place(finding: &ScanFinding, place: (u32, u32)) -> String {
     }
 }
 
-fn line(finding: &ScanFinding) -> String {
+fn line(finding: &ScanFinding, policies: &str) -> String {
     let by = match &*finding.policy {
         "" => String::new(),
-        _ => format!(" ({})", policy(finding)),
+        _ => format!(" ({policies})"),
     };
     format!(
         "{}: {}: {}{by}",
@@ -431,6 +436,27 @@ fn line(finding: &ScanFinding) -> String {
         finding.result,
         message(finding)
     )
+}
+
+/// The policy of the finding `at` of one object. The same error of many policies, such as a Namespace that
+/// is not known, is told once, with the first of them and the number of others; `None` where it was told.
+fn policies(findings: &[ScanFinding], at: usize) -> Option<String> {
+    let finding = findings.get(at)?;
+    let named = policy(finding);
+    if finding.result != ScanOutcome::Error {
+        return Some(named);
+    }
+    let is_same = |other: &&ScanFinding| {
+        other.result == ScanOutcome::Error && other.message == finding.message && other.line == finding.line
+    };
+    let (before, from_here) = findings.split_at_checked(at)?;
+    if before.iter().any(|other| is_same(&other)) {
+        return None;
+    }
+    match from_here.iter().filter(is_same).count() {
+        0 | 1 => Some(named),
+        all => Some(format!("{named} and {} more", all - 1)),
+    }
 }
 
 /// The policy and its binding.

@@ -21,6 +21,7 @@ mod region;
 mod rules;
 mod selector_set;
 mod side;
+mod summary;
 mod text_set;
 mod witness;
 mod words;
@@ -33,6 +34,7 @@ pub use limit::{ProofLimitError, WorkLimit};
 pub use region::{Outcomes, Region};
 pub use selector_set::SelectorSet;
 pub use side::Side;
+pub use summary::RegionSummary;
 pub use text_set::{Patterns, TextSet};
 pub use words::request_in_words;
 

@@ -1,11 +1,13 @@
 //! What two sets of policies decide otherwise, for people and for programs.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Lines;
 use super::invariants::{ChangedInvariant, ReportedCause, subject_access_review};
-use crate::authorization::proof::{self, Answer, DecisionChange, Region, Side, TextSet};
+use crate::authorization::proof::{self, Answer, DecisionChange, Region, RegionSummary, Side, TextSet};
 use crate::engine::Decision;
 
 /// The answer of `portcullis diff`.
@@ -39,9 +41,18 @@ pub struct ReportedChange {
     after: ReportedAnswer,
     witness: Option<Value>,
     #[serde(skip)]
+    region: Region,
+    #[serde(skip)]
     sentence: String,
     #[serde(skip)]
     example: Option<String>,
+}
+
+/// One change, or several that differ in their requests alone, for people.
+struct ChangeInWords<'c> {
+    sentence: String,
+    decisions: String,
+    example: Option<&'c str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -161,9 +172,9 @@ impl DifferenceReport {
         }
         for (title, changes) in self.sections() {
             lines.line(format_args!("{title}:"));
-            for change in changes {
+            for change in in_words(changes) {
                 lines.line(format_args!("  {}", change.sentence));
-                lines.line(format_args!("    {}", change.decisions()));
+                lines.line(format_args!("    {}", change.decisions));
                 if let Some(example) = &change.example {
                     lines.line(format_args!("    such as: {example}"));
                 }
@@ -193,9 +204,9 @@ impl DifferenceReport {
             lines.line("");
             lines.line("| Requests | Decision | Such as |");
             lines.line("|---|---|---|");
-            for change in changes {
-                let example = change.example.as_deref().unwrap_or_default();
-                let cells = [change.sentence.as_str(), &change.decisions(), example].map(cell);
+            for change in in_words(changes) {
+                let example = change.example.unwrap_or_default();
+                let cells = [change.sentence.as_str(), &change.decisions, example].map(cell);
                 lines.line(format_args!("| {} |", cells.join(" | ")));
             }
             lines.line("");
@@ -224,6 +235,52 @@ impl DifferenceReport {
     }
 }
 
+/// Each change; those with the same decisions and causes as one, where one sentence says the same.
+fn in_words(changes: &[ReportedChange]) -> Vec<ChangeInWords<'_>> {
+    let mut groups: Vec<Vec<&ReportedChange>> = Vec::new();
+    let mut known: HashMap<(String, bool, bool), usize> = HashMap::new();
+    for change in changes {
+        let key = (
+            change.decisions(),
+            change.region.is_path,
+            change.region.is_service_account,
+        );
+        let place = *known.entry(key).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) if !change.undecided => group.push(change),
+            _ => groups.push(vec![change]),
+        }
+    }
+    groups
+        .into_iter()
+        .flat_map(|group| ChangeInWords::of(&group))
+        .collect()
+}
+
+// === impl ChangeInWords ===
+
+impl<'c> ChangeInWords<'c> {
+    fn of(group: &[&'c ReportedChange]) -> Vec<Self> {
+        let regions: Vec<&Region> = group.iter().map(|change| &change.region).collect();
+        let listed: usize = group.iter().map(|change| change.sentence.len()).sum();
+        let summary = RegionSummary::new(&regions).map(|summary| summary.to_string());
+        // Little is won by a sentence that is nearly as long as the list.
+        let summary = summary.filter(|summary| group.len() > 1 && summary.len() * 3 < listed * 2);
+        let one = |change: &&'c ReportedChange, sentence: String| Self {
+            sentence,
+            decisions: change.decisions(),
+            example: change.example.as_deref(),
+        };
+        match (summary, group.first()) {
+            (Some(summary), Some(first)) => vec![one(first, summary)],
+            _ => group
+                .iter()
+                .map(|change| one(change, change.sentence.clone()))
+                .collect(),
+        }
+    }
+}
+
 /// What would end a cell of a table, or begin an element, does not.
 fn cell(text: &str) -> String {
     let escaped = |c: char| match c {
@@ -246,6 +303,7 @@ impl ReportedChange {
             sentence += " (not decided: no request was found for which the conditions come to this)";
         }
         Self {
+            region: change.region.clone(),
             sentence,
             example: change
                 .witness

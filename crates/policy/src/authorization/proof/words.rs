@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use super::group_set::GroupSet;
 use super::invariant::Breach;
 use super::region::{Outcomes, Region};
 use super::selector_set::SelectorSet;
 use super::side::Side;
+use super::summary::RegionSummary;
 use super::text_set::{Patterns, TextSet};
 use crate::engine::{Attributes, Requirement, Target};
 
@@ -59,6 +61,81 @@ fn condition((expression, outcomes): (&str, Outcomes)) -> Option<String> {
         (false, false) => Some(format!("({expression}) has no result")),
         (true, true) => None,
     }
+}
+
+// === impl RegionSummary ===
+
+/// `Group dev: get of secrets everywhere, except: Group contractors; list of pods`.
+impl fmt::Display for RegionSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&sentence(&self.around))?;
+        let except = self.except.iter().map(|part| narrower(part, &self.around));
+        match self.except.is_empty() {
+            true => Ok(()),
+            false => write!(f, ", except: {}", except.collect::<Vec<_>>().join("; ")),
+        }
+    }
+}
+
+/// `part` by the sides on which it is narrower than the region around it.
+fn narrower(part: &Region, around: &Region) -> String {
+    let mut shown = part.clone();
+    for side in Side::ALL {
+        if part.side(side) == around.side(side) {
+            shown.set(side, TextSet::all());
+        }
+    }
+    let is_new = |patterns: &mut Patterns, known: &Patterns| {
+        patterns.exact.retain(|group| !known.exact.contains(group));
+        patterns
+            .prefixes
+            .retain(|prefix| !known.prefixes.contains(prefix));
+    };
+    is_new(&mut shown.groups.all, &around.groups.all);
+    is_new(&mut shown.groups.none, &around.groups.none);
+    let is_all = |sides: &[Side]| sides.iter().all(|side| shown.side(*side).is_all());
+    let mut said = Vec::new();
+    if !is_all(&[Side::User]) || shown.groups != GroupSet::default() {
+        said.push(callers(&shown));
+    }
+    let mut what = Vec::new();
+    if !is_all(&[Side::Verb]) {
+        what.push(words(shown.side(Side::Verb), "any verb"));
+    }
+    if !is_all(&[Side::ApiGroup, Side::Resource, Side::Subresource]) {
+        what.push(format!(
+            "of {}",
+            words(shown.side(Side::Resource), "any resource")
+        ));
+        if !is_all(&[Side::Subresource]) {
+            what.push(format!(
+                "with subresource {}",
+                words(shown.side(Side::Subresource), "any")
+            ));
+        }
+        if !is_all(&[Side::ApiGroup]) {
+            what.push(format!(
+                "of the API group {}",
+                words(shown.side(Side::ApiGroup), "of any name")
+            ));
+        }
+    }
+    if !is_all(&[Side::Path]) {
+        what.push(format!(
+            "of the paths {}",
+            words(shown.side(Side::Path), "of any name")
+        ));
+    }
+    if !is_all(&[Side::Namespace]) {
+        what.push(place(shown.side(Side::Namespace)).trim_start().to_owned());
+    }
+    if !is_all(&[Side::Name]) {
+        what.push(format!("named {}", words(shown.side(Side::Name), "anything")));
+    }
+    if !what.is_empty() {
+        said.push(what.join(" "));
+    }
+    said.join(", ")
 }
 
 // === impl SelectorSet ===
@@ -128,29 +205,52 @@ fn sentence(region: &Region) -> String {
 
 fn callers(region: &Region) -> String {
     let users = region.users_without_accounts();
+    let is_everybody = users.within().prefixes.contains("");
     let users = match (users.is_all(), region.is_service_account) {
         (true, _) => None,
         (false, true) => Some(words(&users, "any").replace(SERVICE_ACCOUNT, "service account ")),
+        (false, false) if is_everybody => return callers_but(region, &users),
         (false, false) => Some(format!("User {}", words(&users, "any"))),
     };
     let groups = region.groups();
-    let list = |patterns: &Patterns| {
-        let exact = patterns.exact.iter().map(|group| format!("Group {group}"));
-        let prefixes = patterns.prefixes.iter().map(|prefix| format!("Group {prefix}*"));
-        exact.chain(prefixes).collect::<Vec<_>>()
-    };
-    let mut all = list(&groups.all);
+    let mut all = membership(&groups.all);
     all.extend(users);
     let mut callers = if all.is_empty() {
         "everybody".to_owned()
     } else {
         all.join(" and ")
     };
-    let none = list(&groups.none);
+    let none = membership(&groups.none);
     if !none.is_empty() {
         callers += &format!(" without {}", none.join(", "));
     }
     callers
+}
+
+/// Callers of whom some users are left out, service accounts always: those are told by themselves.
+fn callers_but(region: &Region, users: &TextSet) -> String {
+    let mut but = users.except().clone();
+    but.prefixes.remove(SERVICE_ACCOUNT);
+    let groups = region.groups();
+    let mut callers = match membership(&groups.all) {
+        all if all.is_empty() => "all users".to_owned(),
+        all => all.join(" and "),
+    };
+    let mut without = membership(&groups.none);
+    if !but.is_empty() {
+        without.push(format!("User {}", words(&TextSet::of(but), "any")));
+    }
+    if !without.is_empty() {
+        callers += &format!(" without {}", without.join(", "));
+    }
+    callers
+}
+
+/// `Group a`, `Group b*`.
+fn membership(patterns: &Patterns) -> Vec<String> {
+    let exact = patterns.exact.iter().map(|group| format!("Group {group}"));
+    let prefixes = patterns.prefixes.iter().map(|prefix| format!("Group {prefix}*"));
+    exact.chain(prefixes).collect()
 }
 
 fn resources(region: &Region) -> String {
