@@ -10,6 +10,7 @@
 //! Adding the counts of equal rows merges files: of hours, restarts, replicas and clusters.
 
 mod files;
+mod object;
 mod read;
 mod table;
 
@@ -27,7 +28,10 @@ use crate::telemetry::{QueueSettings, SwitchedQueue, WriteQueue};
 use files::{UsageCounters, UsageWriter};
 use table::UsageBatch;
 
-pub use read::{RowPlace, UsageError, UsageReader, UsageRow, read_usage};
+pub(crate) use table::question_text;
+
+pub use object::{ObjectUsage, UsedObjectKey};
+pub use read::{RowPlace, UsageError, UsageReader, UsageRow, UsageWeight, UsageWeights, read_usage};
 
 /// Bytes that may wait for the writer: some ten thousand usual questions.
 const MAX_PENDING_BYTES: usize = 8 << 20;

@@ -10,6 +10,7 @@
 mod decide;
 mod files;
 mod report;
+mod weights;
 
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,7 @@ use decide::ReplayDecider;
 use files::{RecordingFile, recording_files};
 use regex_automata::hybrid::regex::Regex;
 use report::{ChangeExample, ReplayFormat, ReplayReport};
+use weights::ChangeWeights;
 
 use super::output::{self, CommandError, CommandResult, Output, ProgressLine};
 use super::policy_files;
@@ -54,6 +56,9 @@ pub(crate) struct Replay {
     /// `deny->allow AuthorizationPolicy/trial`.
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     allow_changes: Option<String>,
+    /// Say how often what changes was asked: folders of `usage.folder`, or files in them.
+    #[arg(long, value_name = "FOLDER", num_args = 1..)]
+    weigh: Vec<PathBuf>,
     /// Files of a recording, or folders of them; `-` for standard input.
     #[arg(value_name = "RECORDING", required = true)]
     recordings: Vec<PathBuf>,
@@ -64,6 +69,7 @@ pub(crate) struct Replay {
 const EXAMPLES: &str = "\
 Examples:
   portcullis replay --config new.yaml recordings
+  portcullis replay --config new.yaml recordings --weigh usage
   portcullis replay --config new.yaml recordings --allow-changes 'deny->allow AuthorizationPolicy/trial' -o junit";
 
 fn expression(text: &str) -> Result<Regex, CommandError> {
@@ -82,6 +88,7 @@ impl Replay {
         let allowed = self.allow_changes.as_deref().map(expression).transpose()?;
         let new = self.new_policies()?;
         let old = self.baseline.as_deref().map(configured).transpose()?;
+        let mut weights = ChangeWeights::read(&self.weigh)?;
         let (mut replayed, mut cut) = (ReplaySummary::default(), Vec::new());
         let (mut progress, mut count, mut unproven) = (ProgressLine::new(), 0_u64, 0_u64);
         for path in recording_files(&self.recordings)? {
@@ -98,6 +105,9 @@ impl Replay {
                     continue;
                 }
                 let compared = self.compare((&file, &recorded), &new, old.as_ref(), &replayed)?;
+                if let Some(weights) = &mut weights {
+                    weights.add(&recorded, &compared);
+                }
                 replayed.add(compared);
                 count += 1;
                 progress.show(|| format!("{} replayed", output::count(count, "review")));
@@ -113,7 +123,7 @@ impl Replay {
                 "{reviews} of callers with a path token left out: `--with-path-token` decides them"
             ));
         }
-        let report = ReplayReport::new(replayed, cut, allowed.as_ref());
+        let report = ReplayReport::new(replayed, cut, allowed.as_ref(), weights.as_ref());
         report.print(self.output.output)?;
         if report.is_empty() {
             let recordings = policy_files::shown(&self.recordings);

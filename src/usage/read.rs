@@ -23,6 +23,9 @@ const MAX_MERGED_BYTES: usize = 256 << 20;
 /// What a row takes there besides its text.
 const ROW_BYTES: usize = 128;
 
+/// Where the answer of a row begins.
+const ANSWER: &[u8] = b",\"decision\":\"";
+
 /// Where the counts of a row begin.
 const COUNTS: &[u8] = b",\"count\":";
 
@@ -107,6 +110,12 @@ pub enum UsageError {
     /// A file does not begin as one.
     #[error("`{}` is no file of usage: the first line does not say `portcullisUsage`", .0.display())]
     NoUsage(PathBuf),
+    /// A row cannot be read.
+    #[error("{0}")]
+    Broken(String),
+    /// There are too many different rows.
+    #[error("there are too many different questions: name fewer files of usage")]
+    TooMany,
     /// A later version wrote a file.
     #[error(
         "`{}` has format {found} of usage, which is newer than this program, which reads up to {FORMAT_VERSION}: use the version of portcullis that wrote it, or a later one",
@@ -141,6 +150,23 @@ pub trait UsageReader {
 #[serde(rename_all = "camelCase")]
 struct UsageHeader {
     portcullis_usage: u64,
+    #[serde(default)]
+    hour: String,
+}
+
+/// How often each question was asked, whatever was answered.
+#[derive(Debug)]
+pub struct UsageWeights(MergedRows);
+
+/// How often something was asked, and when.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UsageWeight {
+    /// How often it was.
+    pub count: u64,
+    /// The first time, RFC 3339.
+    pub first: String,
+    /// The last time.
+    pub last: String,
 }
 
 /// Rows that are equal but for their counts, by their text before these.
@@ -148,7 +174,12 @@ struct UsageHeader {
 struct MergedRows {
     by_text: HashMap<Box<[u8]>, MergedCounts>,
     bytes: usize,
+    /// Rows are equal whatever the answer is.
+    without_answer: bool,
 }
+
+/// Takes nothing but whole rows.
+struct BrokenRows(Vec<String>);
 
 #[derive(Debug, Clone, Copy)]
 struct MergedCounts {
@@ -178,7 +209,8 @@ pub fn read_usage<R: UsageReader>(paths: &[PathBuf], reader: &mut R) -> Result<u
     Ok(files.len())
 }
 
-fn usage_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, UsageError> {
+/// The files at `paths`, and those in the folders among them, the oldest first.
+pub(crate) fn usage_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, UsageError> {
     let mut files = Vec::new();
     for path in paths {
         if !path.is_dir() {
@@ -207,6 +239,80 @@ fn usage_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, UsageError> {
     Ok(files)
 }
 
+// === impl UsageWeights ===
+
+impl UsageWeights {
+    /// Reads the files at `paths`, and those in the folders among them.
+    ///
+    /// # Errors
+    ///
+    /// One cannot be read, is no file of usage, or has a row that cannot be read.
+    pub fn read(paths: &[PathBuf]) -> Result<Self, UsageError> {
+        let files = usage_files(paths)?;
+        let mut merged = MergedRows {
+            without_answer: true,
+            ..MergedRows::default()
+        };
+        let mut broken = BrokenRows(Vec::new());
+        for (index, path) in files.iter().enumerate() {
+            merged.add_file(&files, index, path, &mut broken)?;
+            if let Some(broken) = broken.0.pop() {
+                return Err(UsageError::Broken(broken));
+            }
+        }
+        Ok(Self(merged))
+    }
+
+    /// How often the question of this text ([`super::question_text`]) was asked; `None`: never, or
+    /// it is not known.
+    #[must_use]
+    pub fn of(&self, question: &str) -> Option<UsageWeight> {
+        let counts = self.0.by_text.get(question.as_bytes())?;
+        let text = |time: &Timestamp| String::from_utf8_lossy(time).into_owned();
+        Some(UsageWeight {
+            count: counts.count,
+            first: text(&counts.first),
+            last: text(&counts.last),
+        })
+    }
+}
+
+// === impl UsageWeight ===
+
+impl UsageWeight {
+    /// Adds what was asked besides.
+    pub fn add(&mut self, more: Self) {
+        self.count = self.count.saturating_add(more.count);
+        self.first = std::mem::take(&mut self.first).min(more.first);
+        self.last = std::mem::take(&mut self.last).max(more.last);
+    }
+
+    /// Adds it to a sum that may have nothing yet.
+    pub fn add_to(sum: &mut Option<Self>, more: Self) {
+        match sum {
+            Some(sum) => sum.add(more),
+            None => *sum = Some(more),
+        }
+    }
+}
+
+// === impl BrokenRows ===
+
+impl UsageReader for BrokenRows {
+    type Error = UsageError;
+
+    /// A row whose members stand in another order.
+    fn row(&mut self, _: UsageRow<'_>, place: RowPlace<'_>) -> Result<(), UsageError> {
+        self.broken(place, "not as the gateway writes it");
+        Ok(())
+    }
+
+    fn broken(&mut self, place: RowPlace<'_>, why: &str) {
+        self.0
+            .push(format!("{}:{}: {why}", place.file.display(), place.line));
+    }
+}
+
 // === impl MergedRows ===
 
 impl MergedRows {
@@ -217,34 +323,16 @@ impl MergedRows {
         path: &Path,
         reader: &mut R,
     ) -> Result<(), R::Error> {
-        let unreadable = |source: io::Error| UsageError::Unreadable {
-            path: path.to_owned(),
-            source: io::Error::new(source.kind(), files::describe(&source)),
-        };
-        let mut input = BufReader::with_capacity(1 << 16, files::open(path).map_err(unreadable)?);
-        let mut line = Vec::new();
-        for number in 1.. {
-            line.clear();
-            let read = (&mut input).take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
-            if read.map_err(unreadable)? == 0 && number > 1 {
-                break;
-            }
-            let place = RowPlace {
-                file: path,
-                line: number,
-            };
-            if number == 1 {
-                check_header(path, &line)?;
-            } else if !line.ends_with(b"\n") {
-                reader.broken(place, "cut off, or longer than any line of a file of usage");
-                break;
-            } else if !line.starts_with(b"{\"digest\":") {
-                self.add(index, place, &line, reader)?;
-                if self.bytes > MAX_MERGED_BYTES {
-                    self.hand_on(files, reader)?;
+        each_line(path, reader, |reader, place, line| {
+            self.add(index, place, line, reader)?;
+            if self.bytes > MAX_MERGED_BYTES {
+                if self.without_answer {
+                    return Err(UsageError::TooMany.into());
                 }
+                self.hand_on(files, reader)?;
             }
-        }
+            Ok(())
+        })?;
         Ok(())
     }
 
@@ -256,7 +344,7 @@ impl MergedRows {
         line: &[u8],
         reader: &mut R,
     ) -> Result<(), R::Error> {
-        let Some((text, counts)) = split(line) else {
+        let Some((mut text, counts)) = split(line) else {
             return match serde_json::from_slice(line) {
                 Ok(row) => reader.row(row, place),
                 Err(error) => {
@@ -265,6 +353,10 @@ impl MergedRows {
                 }
             };
         };
+        if self.without_answer {
+            // No text has these quotes unescaped.
+            text = memmem::find(text, ANSWER).map_or(text, |end| text.get(..end).unwrap_or(text));
+        }
         if let Some(known) = self.by_text.get_mut(text) {
             known.count = known.count.saturating_add(counts.count);
             known.first = known.first.min(counts.first);
@@ -307,14 +399,72 @@ impl MergedRows {
     }
 }
 
-fn check_header(path: &Path, line: &[u8]) -> Result<(), UsageError> {
+/// Reads those rows of the file at `path` that are `wanted`, as they are; the hour of the file.
+///
+/// # Errors
+///
+/// It cannot be read, is no file of usage, or `reader` takes no more.
+pub(crate) fn read_rows<R: UsageReader>(
+    path: &Path,
+    reader: &mut R,
+    wanted: &dyn Fn(&[u8]) -> bool,
+) -> Result<String, R::Error> {
+    each_line(path, reader, |reader, place, line| {
+        if !wanted(line) {
+            return Ok(());
+        }
+        match serde_json::from_slice(line) {
+            Ok(row) => reader.row(row, place),
+            Err(error) => {
+                reader.broken(place, &format!("not a row of usage: {error}"));
+                Ok(())
+            }
+        }
+    })
+}
+
+/// Calls `each` with each row of the file at `path`; the hour of the file.
+fn each_line<R: UsageReader>(
+    path: &Path,
+    reader: &mut R,
+    mut each: impl FnMut(&mut R, RowPlace<'_>, &[u8]) -> Result<(), R::Error>,
+) -> Result<String, R::Error> {
+    let unreadable = |source: io::Error| UsageError::Unreadable {
+        path: path.to_owned(),
+        source: io::Error::new(source.kind(), files::describe(&source)),
+    };
+    let mut input = BufReader::with_capacity(1 << 16, files::open(path).map_err(unreadable)?);
+    let (mut line, mut hour) = (Vec::new(), String::new());
+    for number in 1.. {
+        line.clear();
+        let read = (&mut input).take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
+        if read.map_err(unreadable)? == 0 && number > 1 {
+            break;
+        }
+        let place = RowPlace {
+            file: path,
+            line: number,
+        };
+        if number == 1 {
+            hour = header(path, &line)?.hour;
+        } else if !line.ends_with(b"\n") {
+            reader.broken(place, "cut off, or longer than any line of a file of usage");
+            break;
+        } else if !line.starts_with(b"{\"digest\":") {
+            each(reader, place, &line)?;
+        }
+    }
+    Ok(hour)
+}
+
+fn header(path: &Path, line: &[u8]) -> Result<UsageHeader, UsageError> {
     match serde_json::from_slice::<UsageHeader>(line) {
         Err(_) => Err(UsageError::NoUsage(path.to_owned())),
         Ok(header) if header.portcullis_usage > FORMAT_VERSION => Err(UsageError::Newer {
             path: path.to_owned(),
             found: header.portcullis_usage,
         }),
-        Ok(_) => Ok(()),
+        Ok(header) => Ok(header),
     }
 }
 

@@ -16,7 +16,7 @@ use openssl::sha::sha256;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::telemetry::decision_log::{CountedQuestion, QuestionParts};
+use crate::telemetry::decision_log::{CountedQuestion, LoggedQuestion, QuestionParts};
 
 /// The version of the format of what is written, and the newest that is read.
 pub(crate) const FORMAT_VERSION: u64 = 1;
@@ -265,6 +265,20 @@ impl UsageTable {
         }
         Ok(())
     }
+}
+
+/// The text of each row of `question` before its answer, of a cluster and its caller.
+pub(crate) fn question_text(cluster: [&str; 2], question: &LoggedQuestion<'_>) -> String {
+    let mut text = String::new();
+    let parts = CountedQuestion::write_question(cluster, question, &mut text);
+    let parts = parts.parts(&text);
+    let mut row = format!("{{\"cluster\":{},\"user\":{}", parts.cluster, parts.user);
+    for (name, text) in parts.shared() {
+        member(&mut row, name, &digest(text));
+    }
+    row.push(',');
+    row.push_str(parts.answer);
+    row
 }
 
 fn write_other(out: &mut impl Write, before: &str, rows: &OtherRows) -> io::Result<()> {

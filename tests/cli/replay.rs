@@ -323,3 +323,61 @@ fn what_callers_with_a_path_token_claim_is_decided_only_if_it_is_asked_for() {
     let run = portcullis.run("replay -o json --config new.yaml recordings --with-path-token");
     assert_eq!((run.code, &said(&run)["decided"]), (1, &json!(2)), "{run:?}");
 }
+
+/// A row of usage about what [`line`] asks.
+fn row(verb: &str, decision: &str, count: u64) -> String {
+    format!(
+        "{{\"cluster\":\"default\",\"user\":\"jane\",\"groupsDigest\":\"729c9acd4757964d2ea5deb7b9d0c206\",\
+         \"endpoint\":\"authorize\",\"attributes\":{{\"verb\":\"{verb}\",\"namespace\":\"shop\",\"group\":\"apps\",\
+         \"resource\":\"deployments\",\"name\":\"web\"}},\"decision\":\"{decision}\",\"count\":{count},\
+         \"first\":\"2026-11-{count:02}T08:00:00Z\",\"last\":\"2026-11-{count:02}T09:00:00Z\"}}\n"
+    )
+}
+
+#[test]
+fn usage_weighs_what_changes() {
+    let twice = recording() + &line(2, "update", "jane");
+    let portcullis = set_up(&twice);
+    let usage = "{\"portcullisUsage\":1}\n";
+    let files = [
+        ("east", [row("update", "allow", 20), row("get", "allow", 3)]),
+        ("west", [row("update", "noOpinion", 2), row("delete", "allow", 4)]),
+    ];
+    for (name, rows) in files {
+        let path = format!("usage/usage-20261121T08Z-{name}.jsonl");
+        portcullis.write(&path, &(usage.to_owned() + &rows.concat()));
+    }
+    let run = portcullis.run("replay --config new.yaml recordings --weigh usage");
+    let expected = "allow -> deny by AuthorizationPolicy/frozen: 2\n  \
+                    asked 22 times from 2026-11-02T08:00:00Z to 2026-11-20T09:00:00Z (1 different question)\n";
+    assert!(run.stdout.starts_with(expected), "{run:?}");
+    let run = portcullis.run("replay --config new.yaml recordings --weigh usage -o json");
+    assert_eq!(
+        said(&run)["changes"][0]["asked"],
+        json!({"count": 22, "questions": 1, "first": "2026-11-02T08:00:00Z", "last": "2026-11-20T09:00:00Z"})
+    );
+
+    portcullis.write(
+        "other/usage-20261121T08Z-a.jsonl",
+        &(usage.to_owned() + &row("get", "allow", 3)),
+    );
+    let run = portcullis.run("replay --config new.yaml recordings --weigh other");
+    assert!(
+        run.stdout
+            .contains("\n  never asked in the files of usage (1 different question)\n"),
+        "{run:?}"
+    );
+    portcullis.write(
+        "other/usage-20261121T08Z-a.jsonl",
+        &(usage.to_owned() + "no row\n"),
+    );
+    let run = portcullis.run("replay --config new.yaml recordings --weigh other");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(
+        run.stderr
+            .contains("usage-20261121T08Z-a.jsonl:2: not a row of usage"),
+        "{run:?}"
+    );
+    let run = portcullis.run("replay --config new.yaml recordings");
+    assert!(!run.stdout.contains("asked"), "{run:?}");
+}

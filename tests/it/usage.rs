@@ -114,6 +114,54 @@ fn decisions_are_counted_and_suggest_reads_the_counts() {
 }
 
 #[test]
+fn replay_weighs_what_changes_by_the_counts() {
+    let gateway = Builder::new()
+        .usage("{folder: usage}")
+        .recording("{folder: recordings}")
+        .start();
+    let mut connection = gateway.connect();
+    for _ in 0..3 {
+        connection.authorize(v1(JANE_GETS));
+    }
+    let review = creation_of_pod("ns", &json!({"metadata": {"name": "p"}}));
+    let head = "POST /validate HTTP/1.1\r\nContent-Type: application/json";
+    connection.request(head, review.to_string().as_bytes());
+    let gateway = end(gateway);
+    // Without what allowed her, and with what refuses each Pod.
+    fs::create_dir(gateway.file("new")).unwrap();
+    let policies = "apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: none}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [''], apiVersions: ['*'], operations: [CREATE], resources: [pods]}]
+  validations: [{expression: 'false'}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: none}
+spec: {policyName: none, validationActions: [Deny]}
+";
+    fs::write(gateway.file("new/all.yaml"), policies).unwrap();
+    let replayed = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+        .current_dir(gateway.file(""))
+        .args(["replay", "--manifests", "new", "--weigh", "usage", "-o", "json"])
+        .args(["--", "recordings"])
+        .output()
+        .unwrap();
+    let replayed: Value = serde_json::from_slice(&replayed.stdout).unwrap();
+    let changes = replayed["changes"].as_array().unwrap().iter();
+    let weights: Vec<_> = changes
+        .map(|change| (&change["to"], &change["asked"]["count"]))
+        .collect();
+    assert_eq!(
+        weights,
+        [(&json!("noOpinion"), &json!(3)), (&json!("deny"), &json!(1))],
+        "{replayed}"
+    );
+}
+
+#[test]
 fn who_asks_for_very_much_changes_nothing_of_what_is_counted_of_others() {
     let gateway = Builder::new().usage("{folder: usage, maxBytes: 64Mi}").start();
     let mut connection = gateway.connect();

@@ -4,6 +4,7 @@ use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
 use super::files::RecordingFile;
+use super::weights::{AskedBefore, ChangeWeights};
 use crate::cli::output::{self, CommandError};
 use crate::cli::test::escaped;
 use crate::config::Endpoint;
@@ -52,6 +53,9 @@ struct ChangeReport {
     #[serde(flatten)]
     group: ChangeGroup,
     count: u64,
+    /// How often that was asked, where it is weighed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked: Option<AskedBefore>,
     /// Whether `--allow-changes` allows them.
     allowed: bool,
     example: Option<Box<ChangeExample>>,
@@ -65,6 +69,7 @@ impl ReplayReport {
         replayed: ReplaySummary<Box<ChangeExample>>,
         cut: Vec<String>,
         allowed: Option<&Regex>,
+        weights: Option<&ChangeWeights>,
     ) -> Self {
         let unknown_because = replayed.unknown_reasons();
         let is_allowed = |group: &ChangeGroup| {
@@ -75,12 +80,16 @@ impl ReplayReport {
             .into_iter()
             .map(|(group, (count, example))| ChangeReport {
                 allowed: is_allowed(&group),
+                asked: weights.map(|weights| weights.of(&group)),
                 group,
                 count,
                 example,
             })
             .collect();
-        changes.sort_by_key(|change| std::cmp::Reverse(change.count));
+        changes.sort_by_key(|change| {
+            let asked = change.asked.as_ref().map(|asked| asked.count);
+            std::cmp::Reverse((asked, change.count))
+        });
         Self {
             decided: replayed.decided,
             unknown: replayed.unknown,
@@ -179,6 +188,9 @@ impl ReplayReport {
 impl ChangeReport {
     fn in_words(&self) -> Lines {
         let mut lines = Lines::from_iter([self.heading()]);
+        if let Some(asked) = &self.asked {
+            lines.line(format_args!("  {}", asked.in_words()));
+        }
         let Some(example) = &self.example else {
             return lines;
         };

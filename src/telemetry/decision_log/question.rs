@@ -84,16 +84,45 @@ pub(crate) struct QuestionParts<'t> {
 impl CountedQuestion {
     /// Writes the parts of `record` to `text`, which is empty.
     pub(crate) fn write(record: &Record<'_>, text: &mut String) -> Self {
+        let question = Self::write_parts(
+            [record.cluster, record.caller],
+            &record.question,
+            Some(record),
+            text,
+        );
+        let time = record.time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            time: time.as_secs(),
+            decision: record.decision.as_str(),
+            ..question
+        }
+    }
+
+    /// The same without an answer, of a cluster and the caller that speaks for it.
+    pub(crate) fn write_question(
+        cluster: [&str; 2],
+        question: &LoggedQuestion<'_>,
+        text: &mut String,
+    ) -> Self {
+        Self::write_parts(cluster, question, None, text)
+    }
+
+    fn write_parts(
+        [cluster, caller]: [&str; 2],
+        question: &LoggedQuestion<'_>,
+        answer: Option<&Record<'_>>,
+        text: &mut String,
+    ) -> Self {
         let mut line = Line {
             out: text,
             truncated: false,
             redaction: None,
         };
         let mut ends = [0; PARTS];
-        let user = record.question.user();
-        line.text(record.cluster);
+        let user = question.user();
+        line.text(cluster);
         let path_token = AuthenticationMethod::PathToken.as_str();
-        if record.caller == path_token {
+        if caller == path_token {
             line.members(&[("caller", path_token)]);
         }
         ends[0] = line.out.len();
@@ -104,18 +133,17 @@ impl CountedQuestion {
         ends[2] = line.out.len();
         line.extra_of(user);
         ends[3] = line.out.len();
-        line.selectors_of(&record.question);
+        line.selectors_of(question);
         ends[4] = line.out.len();
-        let verb = line.answer(record);
+        let verb = line.asked(question);
+        if let Some(record) = answer {
+            line.answer(record);
+        }
         ends[5] = line.out.len();
         Self {
-            time: record
-                .time
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default()
-                .as_secs(),
+            time: 0,
             verb,
-            decision: record.decision.as_str(),
+            decision: "",
             ends,
         }
     }
@@ -175,11 +203,11 @@ impl Line<'_> {
         self.raw("}");
     }
 
-    /// The rest of the question, and the answer; the verb.
-    fn answer(&mut self, record: &Record<'_>) -> &'static str {
+    /// The rest of the question; the verb.
+    fn asked(&mut self, question: &LoggedQuestion<'_>) -> &'static str {
         let known = |verb: &str| VERBS.into_iter().find(|known| *known == verb).unwrap_or("other");
         self.raw(r#""endpoint":""#);
-        let verb = match &record.question {
+        let verb = match question {
             LoggedQuestion::Authorization(attributes) => {
                 self.raw(r#"authorize","attributes":{"#);
                 match &attributes.target {
@@ -207,7 +235,12 @@ impl Line<'_> {
                 request.operation.as_str()
             }
         };
-        self.raw(r#"},"decision":""#);
+        self.raw("}");
+        verb
+    }
+
+    fn answer(&mut self, record: &Record<'_>) {
+        self.raw(r#","decision":""#);
         self.raw(record.decision.as_str());
         self.raw("\"");
         self.cause(record.cause);
@@ -216,7 +249,6 @@ impl Line<'_> {
         if self.truncated {
             self.raw(r#","truncated":true"#);
         }
-        verb
     }
 
     /// Without the object's name: each object that is created has another one.

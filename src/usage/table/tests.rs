@@ -3,7 +3,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::telemetry::decision_log::{LoggedQuestion, Record};
+use crate::telemetry::decision_log::Record;
 use portcullis_policy::engine::Operator;
 use portcullis_policy::engine::{
     Attributes, Cause, CauseKind, Decision, Requirement, ResourceAttributes, Selectors, Target, User,

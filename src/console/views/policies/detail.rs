@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use askama::Template;
 use serde::Serialize;
@@ -14,6 +15,7 @@ use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::views::parameters::ClusterChoice;
 use crate::console::{ViewContext, ViewRequest};
 use crate::reload::{Snapshot, read_manifest};
+use crate::usage::{ObjectUsage, UsedObjectKey};
 use portcullis_policy::authorization::{Binding, PolicySet, Role, RoleKind};
 use portcullis_policy::document::{self, Document};
 use portcullis_policy::engine::CauseKind;
@@ -24,6 +26,9 @@ use portcullis_policy::field::FieldPath;
 
 /// The annotation in which `kubectl apply` keeps the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The most users that are listed of those for whom an object decided.
+const MAX_USERS: usize = 50;
 
 /// What stands for no namespace in the path.
 const NO_NAMESPACE: &str = "-";
@@ -59,8 +64,35 @@ struct PolicyView<'a> {
     /// How many recent decisions each rule decided, those that decided none too where it is
     /// known how many rules there are.
     rules: Vec<RuleUse>,
+    /// By whom, how often and since when it decided, where decisions are counted.
+    usage: Option<UsageView>,
     /// The object and those that belong to it as they are written, where files have them.
     texts: Vec<ObjectText>,
+}
+
+/// What the files of usage say of an object.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct UsageView {
+    /// The first hour that was read; empty where there is none.
+    since: String,
+    /// Why the files cannot be read; empty where they can.
+    error: String,
+    decided: u64,
+    /// Those for whom it decided most often.
+    users: Vec<UserUse>,
+    /// How many others there are.
+    more_users: usize,
+}
+
+/// How often an object decided for a user.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct UserUse {
+    /// Empty for users that are counted together.
+    user: String,
+    decided: u64,
+    first: String,
+    last: String,
 }
 
 /// A rule or validation, and how many recent decisions it decided.
@@ -200,8 +232,51 @@ impl<'a> PolicyView<'a> {
             last_time,
             subjects: object.subjects,
             rules: rules(object.rules, &used.rules),
+            usage: UsageView::new(context, cluster, (kind, namespace, name)),
             texts: texts(context, cluster, (kind, namespace, name)),
         }
+    }
+}
+
+// === impl UsageView ===
+
+impl UsageView {
+    /// What the folder of `usage` says; `None` where nothing is counted.
+    fn new(context: &ViewContext<'_>, cluster: &str, (kind, namespace, name): ObjectKey<'_>) -> Option<Self> {
+        let folder = &context.snapshot.config.usage.as_ref()?.folder;
+        let key = UsedObjectKey {
+            cluster,
+            kind,
+            namespace,
+            name,
+        };
+        let is_over = || Instant::now() >= context.deadline;
+        let usage = match ObjectUsage::read(folder, key, &is_over) {
+            Ok(usage) => usage,
+            Err(error) => {
+                return Some(Self {
+                    error: error.to_string(),
+                    ..Self::default()
+                });
+            }
+        };
+        let users = usage.by_user.into_iter().map(|(user, weight)| UserUse {
+            user,
+            decided: weight.count,
+            first: weight.first,
+            last: weight.last,
+        });
+        let mut users: Vec<UserUse> = users.collect();
+        users.sort_by_key(|user| std::cmp::Reverse(user.decided));
+        let more_users = users.len().saturating_sub(MAX_USERS);
+        users.truncate(MAX_USERS);
+        Some(Self {
+            since: usage.since.unwrap_or_default(),
+            error: String::new(),
+            decided: usage.total.map_or(0, |total| total.count),
+            users,
+            more_users,
+        })
     }
 }
 

@@ -315,3 +315,86 @@ fn nothing_else_is_shown_than_policies() {
         assert_eq!(error.status(), 404, "{path}: {error}");
     }
 }
+
+/// A row of usage.
+fn row(cluster: &str, user: &str, cause: &str, count: u64) -> String {
+    format!(
+        "{{\"cluster\":\"{cluster}\",\"user\":\"{user}\",\"endpoint\":\"authorize\",\"attributes\":{{\"verb\":\"get\"}},\
+         \"decision\":\"allow\",\"cause\":{cause},\"count\":{count},\
+         \"first\":\"2026-11-21T08:00:{count:02}Z\",\"last\":\"2026-11-21T09:00:{count:02}Z\"}}\n"
+    )
+}
+
+#[test]
+fn an_object_shows_by_whom_how_often_and_since_when() {
+    const URL: &str = "/policies/RoleBinding/shop/readers";
+    assert_eq!(
+        mk_console().json(URL).unwrap()["usage"],
+        json!(null),
+        "nothing is counted"
+    );
+
+    let console = TestConsole::with(MANIFESTS, "usage: {folder: usage}\n");
+    let nothing = console.json(URL).unwrap();
+    assert_eq!(
+        nothing["usage"]["error"].as_str().unwrap(),
+        "there is no such file or folder: put it there, or correct the path"
+    );
+    let folder = console
+        .state
+        .current()
+        .config
+        .usage
+        .as_ref()
+        .unwrap()
+        .folder
+        .clone();
+    std::fs::create_dir(&folder).unwrap();
+    assert_eq!(console.json(URL).unwrap()["usage"]["since"], "");
+
+    let header = |hour: u32| format!("{{\"portcullisUsage\":1,\"hour\":\"2026-11-21T{hour:02}:00:00Z\"}}\n");
+    let readers = r#"{"kind":"RoleBinding","namespace":"shop","name":"readers","rule":1}"#;
+    let others = [
+        r#"{"kind":"RoleBinding","namespace":"shop","name":"readers-2","rule":1}"#,
+        r#"{"kind":"RoleBinding","namespace":"live","name":"readers","rule":1}"#,
+        r#"{"kind":"ClusterRoleBinding","name":"readers","rule":1}"#,
+    ];
+    let write = |hour: u32, rows: &[String]| {
+        let path = folder.join(format!("usage-20261121T{hour:02}Z-a.jsonl"));
+        std::fs::write(path, header(hour) + &rows.concat()).unwrap();
+    };
+    write(
+        8,
+        &[
+            row("default", "jane", readers, 5),
+            row("default", "<b>eve</b>", readers, 30),
+            row("other", "jane", readers, 7),
+            row("default\",\"caller\":\"pathToken", "jane", readers, 9),
+        ],
+    );
+    write(
+        9,
+        &[
+            row("default", "jane", readers, 2),
+            others.map(|other| row("default", "jane", other, 9)).concat(),
+        ],
+    );
+    let usage = &console.json(URL).unwrap()["usage"];
+    assert_eq!(
+        *usage,
+        json!({"since": "2026-11-21T08:00:00Z", "error": "", "decided": 37, "moreUsers": 0, "users": [
+            {"user": "<b>eve</b>", "decided": 30, "first": "2026-11-21T08:00:30Z", "last": "2026-11-21T09:00:30Z"},
+            {"user": "jane", "decided": 7, "first": "2026-11-21T08:00:02Z", "last": "2026-11-21T09:00:05Z"},
+        ]})
+    );
+    let html = console.html(URL).unwrap();
+    assert!(
+        html.contains("37 decisions since") && !html.contains("<b>eve"),
+        "{html}"
+    );
+    let never = console.json("/policies/AuthorizationPolicy/-/stop").unwrap();
+    assert_eq!(
+        (&never["usage"]["decided"], &never["usage"]["users"]),
+        (&json!(0), &json!([]))
+    );
+}
