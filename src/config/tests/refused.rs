@@ -38,7 +38,7 @@ gateway.yaml:5: server.tls.privateKey: Required value: the file with the certifi
 gateway.yaml:6: server.shutdownTimeout: Invalid type: must be a duration such as `25s` or `1m30s`
 gateway.yaml:7: admin.address: Invalid type: must be a string: put it in quotes
 gateway.yaml:9: callers[0].kubeconfig: Invalid type: must be a string: put it in quotes
-gateway.yaml:10: callers[0].endpoints[0]: Unsupported value: `authorise`: supported values: `authorize`, `validate`, `mutate`, `console`
+gateway.yaml:10: callers[0].endpoints[0]: Unsupported value: `authorise`: supported values: `authorize`, `validate`, `mutate`, `console`; did you mean `authorize`?
 gateway.yaml:11: callers[1]: Required value: set `kubeconfig`, `clientCertificate`, `jwt` or `pathToken`
 gateway.yaml:12: callers[2].clientCertificate.commonName: Unsupported value: unknown field `commonName`: did you mean `commonNames`?
 gateway.yaml:12: callers[2].clientCertificate: Required value: set `commonNames`, `organizations` or `sans`; otherwise every certificate of the CA would be accepted
@@ -61,8 +61,8 @@ gateway.yaml:15: authorization.neverDeny: warning: Suspicious: replaces the defa
 `system:kube-controller-manager`, `system:kube-scheduler`, `system:apiserver`, `kube-apiserver-kubelet-client`, \
 `kube-system/namespace-controller`, `kube-system/generic-garbage-collector`, `/healthz`, `/healthz/*`, `/livez`, `/livez/*`, \
 `/readyz`, `/readyz/*`, `/version`: add them here, or remove `neverDeny`
-gateway.yaml:16: admission.celVersion: Unsupported value: `1.33`: supported values: `1.34`, `1.35`, `1.36`, `1.37`
-gateway.yaml:16: admission.failurePolicy: Unsupported value: `fail`: supported values: `Fail`, `Ignore`
+gateway.yaml:16: admission.celVersion: Unsupported value: `1.33`: supported values: `1.34`, `1.35`, `1.36`, `1.37`; did you mean `1.34`?
+gateway.yaml:16: admission.failurePolicy: Unsupported value: `fail`: supported values: `Fail`, `Ignore`; did you mean `Fail`?
 gateway.yaml:16: admission.missingNamespace: Invalid type: must be a string: put it in quotes
 gateway.yaml:17: limits.bodyBytes: Invalid value: `0`: must be a whole number from 1
 gateway.yaml:17: limits.inFlight: Invalid value: `-1`: must be a whole number from 1
