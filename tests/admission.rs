@@ -23,6 +23,8 @@ mod invariants;
 mod judge;
 #[path = "admission/mutation.rs"]
 mod mutation;
+#[path = "admission/refusals.rs"]
+mod refusals;
 #[path = "harness/reviews.rs"]
 mod reviews;
 #[path = "admission/statics.rs"]

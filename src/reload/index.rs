@@ -388,6 +388,7 @@ impl<'o> Indexer<'o> {
         let AdmissionSettings {
             missing_namespace,
             failure_policy,
+            enforces_authorization,
             shadow_webhooks,
             // What was watched before was compiled for another.
             cel_version,
@@ -396,6 +397,7 @@ impl<'o> Indexer<'o> {
         } = &self.settings;
         *missing_namespace == before.missing_namespace
             && *failure_policy == before.failure_policy
+            && *enforces_authorization == before.enforces_authorization
             && *cel_version == before.cel_version
             && *shadow_webhooks == before.shadow_webhooks
     }
@@ -444,6 +446,7 @@ pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Opt
         never_deny: config.authorization.never_deny.clone(),
         missing_namespace: config.admission.missing_namespace,
         cel_version: config.admission.cel_version,
+        enforce_authorization: config.admission.enforce_authorization,
         api_server_webhooks: now.map_or_else(Vec::new, |_| {
             config::authorizers::beside(&config.file, config.admission.cel_version)
         }),
@@ -456,6 +459,7 @@ pub fn admission_settings(config: &Config) -> AdmissionSettings {
     AdmissionSettings {
         missing_namespace: config.admission.missing_namespace,
         failure_policy: config.admission.failure_policy,
+        enforces_authorization: config.admission.enforce_authorization,
         cel_version: config.admission.cel_version,
         shadow_webhooks: config.upstreams.shadow.clone(),
         ..AdmissionSettings::default()

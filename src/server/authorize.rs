@@ -334,16 +334,7 @@ impl AuthorizationResult<'_> {
 
     fn record(&self, recorder: &DecisionRecorder, received: &ReviewRequest, policies: &PolicySet) {
         let authorization = self.authorization;
-        let shadow: Vec<_> = authorization
-            .shadow
-            .iter()
-            .map(|shadow| ShadowDecision {
-                kind: shadow.kind.as_str(),
-                name: &shadow.name,
-                decision: shadow.decision,
-                reason: shadow.error.as_deref().unwrap_or_default(),
-            })
-            .collect();
+        let shadow: Vec<_> = authorization.shadow.iter().map(ShadowDecision::from).collect();
         let unmatched = match authorization.decision {
             Decision::NoOpinion if recorder.writes_lines() => {
                 Some(policies.unmatched(self.attributes, received.time.into()))

@@ -36,6 +36,7 @@ mod lease;
 mod legacy;
 mod limits;
 mod live;
+mod managed;
 mod never_deny;
 mod not_run;
 mod reload;
@@ -184,6 +185,7 @@ const TESTS: &[Test] = tests![
     live::the_files_of_the_gateway_and_the_cluster_answer_together,
     live::who_can_and_what_can_read_rbac_and_denies_of_the_cluster,
     live::who_lacks_a_permission_is_told_which,
+    managed::writes_are_denied_by_admission_where_the_api_server_asks_no_webhook,
     never_deny::a_deny_applies_to_users_that_only_resemble_the_control_plane,
     never_deny::no_deny_applies_to_the_control_plane,
     never_deny::no_deny_reaches_the_probes,

@@ -698,3 +698,73 @@ spec:
     assert!(!run.stdout.contains("this policy changes nothing"), "{run:?}");
     assert!(run.stdout.contains("valid, 4 warnings"), "{run:?}");
 }
+
+#[test]
+fn what_admission_does_not_enforce_of_denies_and_limits_is_named() {
+    let portcullis = Portcullis::new();
+    let policy = |name: &str, effect: &str, rules: &str| {
+        format!(
+            "---\napiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: {name}}}\n\
+             spec:\n  effect: {effect}\n  subjects: [{{kind: User, name: jane}}]\n  {rules}\n"
+        )
+    };
+    let rules = |verbs: &str, resource: &str| {
+        format!("resourceRules: [{{verbs: [{verbs}], apiGroups: [''], resources: [{resource}]}}]")
+    };
+    let writes = rules("create, update, patch, delete, deletecollection", "pods");
+    portcullis.write(
+        "policies/all.yaml",
+        &[
+            policy("writes", "Deny", &writes),
+            policy("exec", "Deny", &rules("get, create", "pods/exec")),
+            policy("reads", "Deny", &rules("get, delete", "pods")),
+            policy("update", "Deny", &rules("update", "pods")),
+            policy("half-exec", "Deny", &rules("create", "pods/exec")),
+            policy(
+                "paths",
+                "Deny",
+                "nonResourceRules: [{verbs: [get], paths: [/metrics]}]",
+            ),
+            policy("limit", "Limit", &rules("get, create", "pods")),
+            policy("allow", "Allow", &rules("get", "pods")),
+        ]
+        .concat(),
+    );
+    let warned = |admission: &str| {
+        portcullis.write(
+            "portcullis.yaml",
+            &format!(
+                "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n\
+                 server: {{address: '127.0.0.1:8443', tls: {{certificate: a.crt, privateKey: a.key}}}}\n\
+                 manifests: [policies]\n{admission}"
+            ),
+        );
+        let run = portcullis.run("check --config portcullis.yaml -o json");
+        let said: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run:?}"));
+        let faults = said["faults"].as_array().unwrap().iter();
+        let ours = faults.filter(|fault| {
+            fault["message"]
+                .to_string()
+                .contains("admission.enforceAuthorization")
+        });
+        ours.map(|fault| {
+            format!("{} {}: {}", fault["object"], fault["path"], fault["message"]).replace('"', "")
+        })
+        .collect::<Vec<_>>()
+    };
+    assert_eq!(warned(""), [""; 0]);
+    let expected = [
+        "reads spec.resourceRules[0].verbs: not enforced by `admission.enforceAuthorization`: requests with `get` pass",
+        "update spec.resourceRules[0].verbs: not enforced by `admission.enforceAuthorization`: a change does not tell \
+         `update` from `patch`: name both",
+        "half-exec spec.resourceRules[0].verbs: not enforced by `admission.enforceAuthorization`: a connection to \
+         `pods/exec` does not tell its verb",
+        "paths spec.nonResourceRules: not enforced by `admission.enforceAuthorization`: requests for paths",
+        "limit spec.effect: `admission.enforceAuthorization` refuses writes and connections beyond this limit, and not",
+    ];
+    let found = warned("admission: {enforceAuthorization: true}\n");
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.contains(expected), "{found}\n{expected}");
+    }
+}

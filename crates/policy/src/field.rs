@@ -133,6 +133,11 @@ impl FieldPath {
         &self.0
     }
 
+    /// Whether it is `other` or within it.
+    pub(crate) fn is_below(&self, other: &Self) -> bool {
+        self.0.starts_with(&other.0)
+    }
+
     /// Whether one of both leads to the other.
     pub(crate) fn is_related(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0) || other.0.starts_with(&self.0)

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use super::super::metrics::Endpoint;
 use portcullis_cel::json::write_string;
-use portcullis_policy::authorization::{Event, Finding};
+use portcullis_policy::authorization::{Event, Finding, Shadow};
 use portcullis_policy::engine::admission::exceptions::ExcusedDenials;
 use portcullis_policy::engine::admission::webhook::{Verdict, WebhookResult};
 use portcullis_policy::engine::admission::{Phase, Request};
@@ -79,6 +79,17 @@ pub struct ShadowDecision<'a> {
     /// Of a webhook, why it would have refused or has failed; of a policy, why a condition had no
     /// result. Empty is left out.
     pub reason: &'a str,
+}
+
+impl<'a> From<&'a Shadow> for ShadowDecision<'a> {
+    fn from(shadow: &'a Shadow) -> Self {
+        Self {
+            kind: shadow.kind.as_str(),
+            name: &shadow.name,
+            decision: shadow.decision,
+            reason: shadow.error.as_deref().unwrap_or_default(),
+        }
+    }
 }
 
 /// A line that was made, its line break included.

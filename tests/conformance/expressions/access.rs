@@ -1,5 +1,7 @@
 //! Who answers the questions of expressions.
 
+use portcullis_policy::authorization::Authorization;
+
 use super::*;
 
 /// Answers by the verb alone.
@@ -14,6 +16,10 @@ impl AccessChecker for ByVerb {
             reason: if asked == "allowme" { "because" } else { "" }.to_owned(),
             error: (asked == "errme").then(|| "the authorizer failed".to_owned()),
         }
+    }
+
+    fn refusal(&self, _: &Attributes<'_>, _: Time, _: Deadline<'_>) -> Authorization<'_> {
+        Authorization::no_opinion("")
     }
 }
 
@@ -47,6 +53,10 @@ impl AccessChecker for ByTable {
                 && (named["groups"].is_null() || named["groups"] == json!(attributes.user.groups));
             is_user && sar::is_target(named, &attributes.target)
         })
+    }
+
+    fn refusal(&self, _: &Attributes<'_>, _: Time, _: Deadline<'_>) -> Authorization<'_> {
+        Authorization::no_opinion("")
     }
 }
 

@@ -110,6 +110,18 @@ impl PolicySet {
         Walk::new(&request, ObserverRecorder(&mut ())).decide().0
     }
 
+    /// What Denies and Limits say, and those in Shadow: a Deny, or no opinion, whatever else would allow it.
+    #[must_use]
+    pub fn refuse<'s>(
+        &'s self,
+        attributes: &Attributes<'_>,
+        now: Time,
+        deadline: Deadline<'_>,
+    ) -> Authorization<'s> {
+        let request = WalkRequest::new(self, attributes, now, deadline);
+        Walk::new(&request, ObserverRecorder(&mut ())).refuse()
+    }
+
     /// Decides by the same walk, and says of everything considered why it did
     /// or did not apply. Linear in the policies and in the user's bindings.
     #[must_use]
@@ -252,6 +264,24 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
             visited,
         };
         (authorization, recorder)
+    }
+
+    /// Walks through Denies and Limits alone.
+    fn refuse(mut self) -> Authorization<'s> {
+        let policies = &self.request.set.policies;
+        self.first_deciding(&policies.shadow);
+        self.shadow.retain(|shadow| shadow.decision == Decision::Deny);
+        let nothing = (Decision::NoOpinion, AuthorizationReason::default(), None);
+        let (decision, reason, cause) = self
+            .first_deciding(&policies.deny)
+            .map_or(nothing, |deciding| Self::by_policy(Decision::Deny, &deciding));
+        Authorization {
+            decision,
+            reason,
+            cause,
+            shadow: self.shadow,
+            visited: self.visited,
+        }
     }
 
     fn by_policy(decision: Decision, deciding: &DecidingPolicy<'s>) -> DecisionParts<'s> {

@@ -135,6 +135,9 @@ impl LintContext<'_> {
         self.administrators.lint(policy, cluster, never_deny, lint);
         labels::lint_policy(policy, lint);
         self.denies.lint(policy, cluster, lint);
+        if self.options.enforce_authorization {
+            left_out::lint_refusals(policy, lint);
+        }
     }
 }
 

@@ -44,6 +44,8 @@ pub struct Options {
     pub missing_namespace: MissingNamespace,
     /// What expressions are compiled for.
     pub cel_version: Version,
+    /// Whether Denies and Limits are enforced by admission, to warn of those that it does not enforce.
+    pub enforce_authorization: bool,
     /// When it is read, to warn of what holds no more; `None`: of nothing.
     pub now: Option<Time>,
     /// The webhooks of the API server's own AuthorizationConfiguration, to warn of Denies that it

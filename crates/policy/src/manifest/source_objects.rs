@@ -288,7 +288,17 @@ fn read_mended(
         let mut found = Faults::new();
         let object = object::read(document.clone(), cluster.cloned(), version.into(), &mut found);
         if !mended.is_empty() {
-            let is_new = |fault: &&Fault| !mended.iter().any(|path| path.is_related(&fault.place.path));
+            // What is required may be so because what would have done instead was left out.
+            let is_about = |fault: &Fault| match fault.place.path.parent() {
+                Some(parent) if fault.kind == FaultKind::Required => parent,
+                _ => fault.place.path.clone(),
+            };
+            let is_new = |fault: &&Fault| {
+                let about = is_about(fault);
+                !mended
+                    .iter()
+                    .any(|path| path.is_related(&fault.place.path) || path.is_below(&about))
+            };
             hidden.extend(found.iter().filter(is_new).cloned());
         }
         if object.is_some() {

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Request;
-use crate::authorization::PolicySet;
+use crate::authorization::{Authorization, PolicySet};
 use crate::engine::{
     Attributes, Deadline, Decision, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, Time,
     User, is_label_key, is_label_value, selector,
@@ -19,6 +19,10 @@ use portcullis_cel::{AccessAnswer, AccessQuestion, AuthorizeAccess, LazyValue, V
 pub trait AccessChecker: fmt::Debug + Sync {
     /// The answer as at `now`, and why. Once the deadline has passed, it means nothing.
     fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessAnswer;
+
+    /// What Denies and Limits alone say: a Deny, or no opinion. Once the deadline has passed, it means
+    /// nothing.
+    fn refusal(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> Authorization<'_>;
 }
 
 /// The most answers that are cached for one request.
@@ -64,6 +68,10 @@ impl AccessChecker for PolicySet {
             reason: authorization.reason.to_string(),
             error: None,
         }
+    }
+
+    fn refusal(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> Authorization<'_> {
+        self.refuse(attributes, now, deadline)
     }
 }
 
@@ -213,6 +221,10 @@ mod tests {
         fn answer(&self, _: &Attributes<'_>, _: Time, _: Deadline<'_>) -> AccessAnswer {
             self.0.fetch_add(1, Ordering::Relaxed);
             AccessAnswer::default()
+        }
+
+        fn refusal(&self, _: &Attributes<'_>, _: Time, _: Deadline<'_>) -> Authorization<'_> {
+            Authorization::no_opinion("")
         }
     }
 

@@ -29,7 +29,7 @@ use super::{AdmissionSet, Outcome, Request, grants, outcome};
 
 pub use ask::{Comparison, compare};
 use mutating::MutatingPhase;
-use validating::{ValidatingPhase, judged};
+use validating::{ValidatingPhase, authorized, judged};
 
 /// One run. A copy of one that rests goes on from there, too.
 #[derive(Debug, Clone)]
@@ -101,15 +101,18 @@ impl Chain {
                 }
             }
             (ChainState::New, Phase::Validate) => {
-                let judged = judged(request, run);
-                if judged.denial.is_some() {
-                    return Progress::Done(Box::new(judged));
+                let mut begun = authorized(set, request, run);
+                if begun.denial.is_none() {
+                    judged(request, run, &mut begun);
+                }
+                if begun.denial.is_some() {
+                    return Progress::Done(Box::new(begun));
                 }
                 let reviewed = grants::review(set, context);
                 if reviewed.denial.is_some() {
                     return Progress::Done(Box::new(reviewed));
                 }
-                let mut validating = ValidatingPhase::new(set, context, &judged, reviewed);
+                let mut validating = ValidatingPhase::new(set, context, begun, reviewed);
                 let calls = validating.matched(set, context);
                 if !calls.is_empty() {
                     return self.rest(ChainState::Validating(Box::new(validating)), calls);

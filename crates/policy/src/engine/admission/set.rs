@@ -59,6 +59,9 @@ pub struct AdmissionSettings {
     pub missing_namespace: MissingNamespace,
     /// What an error outside any policy does, such as an initializer without policy.
     pub failure_policy: FailurePolicy,
+    /// Whether `/validate` refuses what Denies and Limits refuse: for clusters whose API server asks no
+    /// authorization webhook.
+    pub enforces_authorization: bool,
     /// Which resources are the same.
     pub equivalents: Arc<Equivalents>,
     /// What expressions are compiled for that are read with a set in force.
@@ -89,6 +92,7 @@ pub struct AdmissionSet {
     pub(crate) initializers: Arc<Initializers>,
     pub(crate) exceptions: Arc<Exceptions>,
     pub(crate) failure_policy: FailurePolicy,
+    pub(crate) enforces_authorization: bool,
     pub(crate) parameters: Parameters,
     pub(crate) namespaces: Arc<dyn Namespaces>,
     pub(crate) missing_namespace: MissingNamespace,
@@ -144,6 +148,7 @@ impl Default for AdmissionSettings {
         Self {
             missing_namespace: MissingNamespace::default(),
             failure_policy: FailurePolicy::default(),
+            enforces_authorization: false,
             equivalents: Arc::new(Equivalents::kubernetes()),
             cel_version: Version::default(),
             shadow_webhooks: BTreeSet::new(),
@@ -199,6 +204,7 @@ impl AdmissionSet {
             initializers: Arc::new(Initializers::new(objects.initializers, &objects.mutating)),
             exceptions: Arc::new(Exceptions::new(objects.exceptions)),
             failure_policy: settings.failure_policy,
+            enforces_authorization: settings.enforces_authorization,
             mutating: Arc::new(BoundPolicies::new(
                 objects.mutating,
                 objects.mutating_bindings,
@@ -233,6 +239,7 @@ impl AdmissionSet {
             initializers: Arc::clone(&self.initializers),
             exceptions: Arc::clone(&self.exceptions),
             failure_policy: self.failure_policy,
+            enforces_authorization: self.enforces_authorization,
             namespaces: Arc::new(namespaces(objects.namespaces, objects.unknown.as_ref())),
             parameters: Parameters::new(objects.parameters).beside(objects.unknown),
             missing_namespace: self.missing_namespace,

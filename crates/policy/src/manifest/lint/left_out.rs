@@ -3,8 +3,10 @@
 
 use super::warnings::Lint;
 use crate::authorization;
+use crate::authorization::matching::RequestedResource;
+use crate::authorization::{AuthorizationPolicy, Effect, ResourceRule};
 use crate::engine::admission::matching::{Constraints, MatchRule};
-use crate::engine::admission::{GroupVersionResource, STATIC_SUFFIX};
+use crate::engine::admission::{CONNECT_VERBS, GroupVersionResource, STATIC_SUFFIX};
 use crate::engine::{LabelSelector, groups};
 use crate::field::FieldPath;
 use crate::manifest::namespace::NAME_LABEL;
@@ -130,6 +132,89 @@ fn is_of_webhooks(resource: &GroupVersionResource<'_>) -> bool {
             resource.resource.as_ref(),
             "validatingwebhookconfigurations" | "mutatingwebhookconfigurations"
         )
+}
+
+// Denies and Limits where the API server asks no authorization webhook.
+
+/// The verbs of requests that pass admission, but for connections.
+const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
+
+/// Warns of what of a Deny or Limit `admission.enforceAuthorization` does not enforce, because no
+/// admission review tells of it.
+pub(crate) fn lint_refusals(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
+    let spec = FieldPath::root().field("spec");
+    match policy.effect {
+        Effect::Allow => return,
+        Effect::Limit => {
+            let message = "`admission.enforceAuthorization` refuses writes and connections beyond this limit, and not \
+                           reads: these pass no admission";
+            return lint.suspicious(&spec.field("effect"), message);
+        }
+        Effect::Deny => {}
+    }
+    for (index, rule) in policy.resource_rules.iter().enumerate() {
+        if let Some(message) = unenforced(rule) {
+            let message = format!("not enforced by `admission.enforceAuthorization`: {message}");
+            lint.suspicious(&spec.field("resourceRules").index(index).field("verbs"), message);
+        }
+    }
+    if !policy.non_resource_rules.is_empty() {
+        let message =
+            "not enforced by `admission.enforceAuthorization`: requests for paths pass no admission";
+        lint.suspicious(&spec.field("nonResourceRules"), message);
+    }
+}
+
+/// What of `rule` no admission review tells of.
+fn unenforced(rule: &ResourceRule) -> Option<String> {
+    let names = |resource: &str, subresource: &str| {
+        let requested = RequestedResource {
+            resource,
+            subresource: subresource.into(),
+        };
+        rule.api_groups.includes("") && rule.resources.iter().any(|pattern| pattern.includes(&requested))
+    };
+    let connects = CONNECT_VERBS
+        .iter()
+        .filter(|(resource, subresource, _)| names(resource, subresource));
+    let partly = connects.clone().find(|(_, _, verbs)| {
+        let named = verbs.iter().filter(|verb| rule.verbs.includes(verb)).count();
+        named > 0 && named < verbs.len()
+    });
+    if let Some((resource, subresource, verbs)) = partly {
+        return Some(format!(
+            "a connection to `{resource}/{subresource}` does not tell its verb: it is refused where all of `{}` are \
+             denied",
+            verbs.join("`, `")
+        ));
+    }
+    for (named, other) in [("update", "patch"), ("patch", "update")] {
+        if rule.verbs.includes(named) && !rule.verbs.includes(other) {
+            return Some(format!(
+                "a change does not tell `{named}` from `{other}`: name both"
+            ));
+        }
+    }
+    let connects: Vec<_> = connects.collect();
+    let is_told = |verb: &str| {
+        let connects_by = |(_, _, verbs): &&(&str, &str, &[&str])| verbs.contains(&verb);
+        WRITES.contains(&verb) || connects.iter().any(connects_by)
+    };
+    let untold: Vec<&str> = rule
+        .verbs
+        .as_slice()
+        .iter()
+        .map(String::as_str)
+        .filter(|verb| !is_told(verb))
+        .collect();
+    match untold.as_slice() {
+        [] => None,
+        _ if rule.verbs.is_all() => Some("`*` includes reads, which pass no admission".to_owned()),
+        untold => Some(format!(
+            "requests with `{}` pass no admission",
+            untold.join("`, `")
+        )),
+    }
 }
 
 #[cfg(test)]

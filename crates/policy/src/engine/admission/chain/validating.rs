@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::ask::{self, WebhookMatch};
 use super::objection::{self, Objection, add_warnings_and_annotations, cause};
+use crate::authorization::{Authorization, Shadow};
 use crate::engine::admission::exceptions::{self, ExceptionMatcher};
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
@@ -20,7 +21,7 @@ use crate::engine::admission::webhooks::ListedWebhook;
 use crate::engine::admission::{
     AdmissionSet, ChangeError, Denial, Outcome, Phase, Request, Run, StatusCause, StatusDetails, outcome,
 };
-use crate::engine::{Cause, StatusReason};
+use crate::engine::{Attributes, Cause, Decision, StatusReason};
 
 /// What is known between the two steps.
 #[derive(Debug, Clone)]
@@ -42,19 +43,20 @@ struct MatchedWebhook {
 // === impl ValidatingPhase ===
 
 impl ValidatingPhase {
-    /// Runs the policies, after what was `judged` and `reviewed` already.
+    /// Runs the policies, after what has `begun` the outcome and was `reviewed` already.
     pub(crate) fn new(
         set: &AdmissionSet,
         context: RunContext<'_>,
-        judged: &Outcome,
+        begun: Outcome,
         reviewed: Outcome,
     ) -> Self {
         let mut outcome = set.validate(context);
         outcome.evaluations.extend(reviewed.evaluations);
         outcome.policy_shadows = reviewed.policy_shadows;
-        for warning in judged.warnings.iter() {
+        for warning in begun.warnings.iter() {
             outcome.warnings.push(warning);
         }
+        outcome.policy_shadows.extend(begun.policy_shadows);
         Self {
             outcome,
             matched: Vec::new(),
@@ -205,15 +207,54 @@ impl ValidatingPhase {
     }
 }
 
+// Denies and Limits, where the API server asks nobody about them.
+
+/// What Denies and Limits say of a request, as the beginning of its outcome, where they are
+/// [enforced](AdmissionSet::enforces_authorization). It is refused where each
+/// [question](Request::authorization_questions) that the API server can have asked would have been. A run
+/// that is limited to one policy or webhook configuration asks none, nor does one of which nobody knows
+/// the user.
+pub(crate) fn authorized(set: &AdmissionSet, request: &Request<'_>, run: Run<'_>) -> Outcome {
+    let mut outcome = Outcome::default();
+    if !set.enforces_authorization || run.only.is_some() || run.nobody_asks {
+        return outcome;
+    }
+    let questions = request.authorization_questions();
+    if questions.iter().any(Attributes::skips_authorization_webhook) {
+        return outcome;
+    }
+    let answers = questions
+        .iter()
+        .map(|asked| run.access.refusal(asked, run.now, run.deadline));
+    let answers: Vec<Authorization<'_>> = answers.collect();
+    let is_in_all = |shadow: &Shadow| {
+        let mut others = answers.iter();
+        others.all(|answer| answer.shadow.iter().any(|other| other.name == shadow.name))
+    };
+    let Some(first) = answers.first() else {
+        return outcome;
+    };
+    outcome.policy_shadows = first
+        .shadow
+        .iter()
+        .filter(|shadow| is_in_all(shadow))
+        .cloned()
+        .collect();
+    if answers.iter().all(|answer| answer.decision == Decision::Deny) {
+        outcome.denial = Some(Denial::forbidden(first.reason.to_string()));
+        outcome.cause = first.cause.clone().map(Cause::into_owned);
+    }
+    outcome
+}
+
 // The validation of the gateway's own kinds, as part of a run.
 
-/// What the judge says of a request, as the beginning of its outcome. A run that is
-/// limited to one policy or webhook configuration asks no judge.
-pub(crate) fn judged(request: &Request<'_>, run: Run<'_>) -> Outcome {
-    let mut outcome = Outcome::default();
+/// Adds what the judge says of a request to its `outcome`. A run that is limited to one policy or
+/// webhook configuration asks no judge.
+pub(crate) fn judged(request: &Request<'_>, run: Run<'_>, outcome: &mut Outcome) {
     let judge = run.judge.filter(|_| run.only.is_none());
     let Some(judgement) = judge.and_then(|judge| judge.judge(request, run)) else {
-        return outcome;
+        return;
     };
     for warning in &judgement.warnings {
         outcome.warnings.push(warning);
@@ -226,7 +267,6 @@ pub(crate) fn judged(request: &Request<'_>, run: Run<'_>) -> Outcome {
     } else if !judgement.forbidden.is_empty() {
         outcome.denial = Some(Denial::forbidden(judgement.forbidden.join("; ")));
     }
-    outcome
 }
 
 /// `NewInvalid` of `apimachinery/pkg/api/errors`.
