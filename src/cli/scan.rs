@@ -107,7 +107,7 @@ impl Scan {
             };
             output::complain(format_args!(
                 "warning: {objects} judged by no policy{means}: every policy that applies was skipped, because it depends on \
-                 what a scan does not know; ask `portcullis admit --user USER` for them"
+                 what a scan does not know; name the user with `--user`, or ask `portcullis admit` for them"
             ));
         }
         Ok(match totals.is_sound && is_matched && is_judged {
@@ -214,7 +214,10 @@ impl Scan {
             cluster,
             now: self.at.time(),
             kinds: survey.kinds,
-            manifests: ManifestRequest::in_namespace(namespace),
+            manifests: ManifestRequest {
+                user: self.user.clone().map(|user| (user, self.groups.clone())),
+                ..ManifestRequest::in_namespace(namespace)
+            },
             phases: CREATED,
         })
     }

@@ -871,3 +871,38 @@ fn the_gateway_s_own_kinds_are_known_and_its_files_are_no_objects() {
     let run = portcullis.run("scan --manifests policies -f own/suite_test.yaml");
     assert_eq!(run.code, 2, "{run:?}");
 }
+
+#[test]
+fn what_depends_on_the_user_is_judged_for_the_one_who_is_named() {
+    let portcullis = Portcullis::new();
+    portcullis.write(
+        "policies.yaml",
+        "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {name: owner}\nspec:\n  \
+         matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: \
+         [pods]}]}\n  matchConditions: [{name: not-nodes, expression: \"!('system:nodes' in \
+         request.userInfo.groups)\"}]\n  validations: [{expression: \"has(object.metadata.labels)\"}]\n---\n\
+         apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {name: \
+         owner}\nspec: {policyName: owner, validationActions: [Deny]}\n",
+    );
+    portcullis.write(
+        "pod.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: a}\nspec: {containers: []}\n",
+    );
+    for (user, code, told) in [
+        ("", 0, "0 pass, 0 fail, 0 warn, 0 error, 1 skip"),
+        (
+            " --user jane --group dev",
+            1,
+            "0 pass, 1 fail, 0 warn, 0 error, 0 skip",
+        ),
+        (
+            " --user system:node:a --group system:nodes",
+            0,
+            "0 fail, 0 warn, 0 error, 0 skip",
+        ),
+    ] {
+        let run = portcullis.run(&format!("scan --manifests policies.yaml -f pod.yaml{user}"));
+        assert_eq!(run.code, code, "{user}: {run:?}");
+        assert!(run.stdout.contains(told), "{user}: {run:?}");
+    }
+}

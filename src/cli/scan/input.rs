@@ -36,7 +36,7 @@ use portcullis_policy::manifest;
 /// Judge existing objects, or the manifests of a change, by the admission policies.
 ///
 /// Each object is judged as if it were created now, by an unknown user. Results that depend on the
-/// user or on an earlier object are reported as skipped. Workloads are also judged as the Pods
+/// user, unless `--user` names one, or on an earlier object are reported as skipped. Workloads are also judged as the Pods
 /// that they would create. Webhooks are not called. Without `-f`, the objects are those of a cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -62,6 +62,12 @@ pub(crate) struct Scan {
     /// Fail if no policy applies to an object, or every policy that applies was skipped.
     #[arg(long)]
     pub(crate) require_match: bool,
+    /// The user who creates the objects [default: unknown, and what depends on it is skipped]
+    #[arg(long)]
+    pub(crate) user: Option<String>,
+    /// A group of the user; repeat for each.
+    #[arg(long = "group", value_name = "GROUP", requires = "user")]
+    pub(crate) groups: Vec<String>,
     /// Labels of a namespace, instead of those in its manifest; repeat for each namespace.
     #[arg(long, value_name = "NS:KEY=VALUE,…", value_parser = GivenNamespaceLabels::parse)]
     pub(crate) namespace_labels: Vec<GivenNamespaceLabels>,
