@@ -248,3 +248,29 @@ fn hostile_text_in_an_expression_keeps_its_meaning() {
         );
     }
 }
+
+#[test]
+fn what_is_converted_passes_the_strictest_check() {
+    let portcullis = Portcullis::new();
+    let policy = |name: &str, validate: &str| {
+        format!(
+            "apiVersion: kyverno.io/v1\nkind: ClusterPolicy\nmetadata: {{name: {name}}}\nspec:\n  validationFailureAction: \
+             Enforce\n  rules:\n  - name: r\n    match: {{any: [{{resources: {{kinds: [Pod]}}}}]}}\n    validate:\n      \
+             message: no\n      allowExistingViolations: false\n      {validate}\n---\n"
+        )
+    };
+    portcullis.write(
+        "kyverno.yaml",
+        &(policy("pattern", "pattern: {metadata: {labels: {owner: \"?*\"}}}")
+            + &policy(
+                "keys",
+                "foreach: [{list: request.object.spec.containers, deny: {conditions: {any: [{key: livenessProbe, \
+                 operator: AnyNotIn, value: \"{{ element.keys(@) }}\"}]}}}]",
+            )),
+    );
+    let converted = portcullis.run("convert kyverno.yaml");
+    assert_eq!(converted.code, 0, "{converted:?}");
+    portcullis.write("converted.yaml", &converted.stdout);
+    let run = portcullis.run("check --strict converted.yaml");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "valid\n"), "{run:?}");
+}

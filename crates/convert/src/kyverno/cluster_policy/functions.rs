@@ -146,9 +146,10 @@ impl Scope {
                 let of = |otherwise: &str| self.bound(&first.value, |map| {
                     let (key, body) = self.each(|key| match is_keys {
                         true => key.to_owned(),
-                        false => format!("{map}[{key}]"),
+                        false => format!("dyn({map})[{key}]"),
                     });
-                    let mapped = format!("{map}.map({key}, {body})");
+                    // An object of a known type is a map to JMESPath alone.
+                    let mapped = format!("dyn({map}).map({key}, {body})");
                     match first.is_only(MAP) {
                         true => mapped,
                         false => format!("(type({map}) == map ? dyn({mapped}) : {otherwise})"),

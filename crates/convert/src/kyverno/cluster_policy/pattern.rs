@@ -132,7 +132,7 @@ impl Verdict {
 impl Spot {
     fn child(&self, key: &str) -> Self {
         Self {
-            or_null: format!("{}.orValue(null)", optional_field(&self.value, key)),
+            or_null: format!("{}.orValue(dyn(null))", optional_field(&self.value, key)),
             value: field(&self.value, key),
             depth: self.depth + 1,
         }
