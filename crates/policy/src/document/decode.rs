@@ -166,28 +166,34 @@ struct Decoded<T> {
 /// the rest is read again.
 fn decode<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Decoded<T> {
     let mut attempt = decode_once(document, path);
-    let mut repairs = Repairs::new(document);
+    let mut repairs = None;
     for _ in 0..MAX_PASSES {
         let Err((at, failure)) = &attempt.decoded else {
             break;
         };
+        // A sound document is not copied.
+        let repairs = repairs.get_or_insert_with(|| Repairs::new(document));
         if !repairs.repair(at, failure) {
             break;
         }
         attempt = decode_once::<T>(&repairs.rest, path);
     }
-    let mut faults: Vec<Fault> = attempt
-        .unknown
-        .into_iter()
-        .map(|path| unknown(document, path, &attempt.structs))
-        .collect();
-    faults.append(&mut repairs.failures);
-    let filled = repairs.filled.into_iter().map(|(path, _)| path);
-    Decoded {
+    let unknown_fields = attempt.unknown.into_iter();
+    let mut decoded = Decoded {
         value: attempt.decoded.ok(),
-        faults,
-        repaired: repairs.left_out.into_iter().chain(filled).collect(),
+        faults: unknown_fields
+            .map(|path| unknown(document, path, &attempt.structs))
+            .collect(),
+        repaired: Vec::new(),
+    };
+    if let Some(repairs) = repairs {
+        decoded.faults.extend(repairs.failures);
+        decoded.repaired = repairs.left_out;
+        decoded
+            .repaired
+            .extend(repairs.filled.into_iter().map(|(path, _)| path));
     }
+    decoded
 }
 
 /// A document of which is left out, and filled in, what would end its reading.
