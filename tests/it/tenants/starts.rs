@@ -92,7 +92,9 @@ fn a_faulty_entry_in_a_folder_of_a_tenant_is_that_of_no_other() {
     let north = ("clusters.d/north/north.yaml", "name: [");
     let gateway = with_west()
         .file("north.kubeconfig", kubeconfig("north-token"))
-        .more_callers("- {kubeconfig: north.kubeconfig, cluster: north}\n")
+        .more_callers(
+            "- {kubeconfig: west.kubeconfig, cluster: west}\n- {kubeconfig: north.kubeconfig, cluster: north}\n",
+        )
         .file(north.0, north.1)
         .start();
     for (token, status) in [
