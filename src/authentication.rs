@@ -11,7 +11,7 @@
 //!               Caller  the first that names one decides
 //! ```
 //!
-//! A token in the path ([`path_token`]) is for API servers that can be given no credential. A request
+//! A token in the path (`path_token`) is for API servers that can be given no credential. A request
 //! with one is judged by it alone, whatever else it shows.
 //!
 //! An [`Authenticator`] is immutable. It is replaced when the configuration or one of its

@@ -263,7 +263,7 @@ impl UsageWeights {
         Ok(Self(merged))
     }
 
-    /// How often the question of this text ([`super::question_text`]) was asked; `None`: never, or
+    /// How often the question of this text (`question_text`) was asked; `None`: never, or
     /// it is not known.
     #[must_use]
     pub fn of(&self, question: &str) -> Option<UsageWeight> {
