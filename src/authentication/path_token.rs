@@ -2,7 +2,7 @@
 //!
 //! A webhook configuration can hold no credential, and the API server takes one for webhooks only from
 //! a file on its own disk. Where nobody reaches that, the token in the URL keeps strangers on the network
-//! out, and no more: the API server prints the URL of a call that failed to whoever made the request. So
+//! out, and no more: the API server shows the URL of a failed call to the user who made the request. So
 //! its holder may be any user of the cluster, who may claim any user and object. What it asks about is
 //! answered, and changes nothing else.
 //!

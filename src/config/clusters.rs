@@ -60,7 +60,7 @@ pub enum AdmissionKnowledge {
     /// It is not known: Allows with objectConditions grant nothing.
     #[default]
     None,
-    /// Whoever wrote the entry says so.
+    /// The entry's author vouches for it.
     Declared,
 }
 

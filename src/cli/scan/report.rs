@@ -124,7 +124,7 @@ impl ScanReport {
     pub(crate) fn skipped(&mut self, findings: &[ScanFinding]) -> Result<(), CommandError> {
         let mut findings = findings.iter();
         findings
-            .try_for_each(|finding| self.finding(finding, Some(policy(finding))))
+            .try_for_each(|finding| self.finding(finding, || Some(policy(finding))))
             .map_err(CommandError::Output)
     }
 
@@ -162,12 +162,16 @@ impl ScanReport {
         findings
             .iter()
             .enumerate()
-            .try_for_each(|(at, finding)| self.finding(finding, policies(findings, at)))
+            .try_for_each(|(at, finding)| self.finding(finding, || policies(findings, at)))
             .map_err(CommandError::Output)
     }
 
     /// `policies` are told in text with the finding; `None` where they were told before.
-    fn finding(&mut self, finding: &ScanFinding, policies: Option<String>) -> io::Result<()> {
+    fn finding(
+        &mut self,
+        finding: &ScanFinding,
+        policies: impl FnOnce() -> Option<String>,
+    ) -> io::Result<()> {
         self.summary.count(finding.result);
         match &mut self.form {
             ReportForm::Text(text) => match finding.result {
@@ -180,7 +184,7 @@ impl ScanReport {
                 }
                 // Printed with its object.
                 _ if text.table.is_some() => Ok(()),
-                _ => match policies {
+                _ => match policies() {
                     Some(policies) => writeln!(self.out, "{}", one_line(&line(finding, &policies))),
                     None => Ok(()),
                 },

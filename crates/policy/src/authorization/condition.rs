@@ -25,7 +25,7 @@ use portcullis_cel::{
 pub const MAX_NESTING: usize = 64;
 
 /// One condition, compiled. Cheap to clone.
-#[derive(Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     compiled: Arc<CompiledCondition>,
 }
@@ -76,10 +76,29 @@ pub(crate) enum ConditionsResult<'c> {
 
 /// One of `spec.objectConditions`: about the object of a request, which admission alone sees. Cheap to
 /// clone.
-#[derive(Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectCondition {
     compiled: Arc<CompiledCondition>,
 }
+
+// === impl CompiledCondition ===
+
+impl fmt::Debug for CompiledCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompiledCondition")
+            .field("name", &self.name)
+            .field("expression", &self.expression)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for CompiledCondition {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.expression == other.expression
+    }
+}
+
+impl Eq for CompiledCondition {}
 
 // === impl ObjectCondition ===
 
@@ -114,23 +133,6 @@ impl ObjectCondition {
         &self.compiled.program
     }
 }
-
-impl fmt::Debug for ObjectCondition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObjectCondition")
-            .field("name", &self.name())
-            .field("expression", &self.expression())
-            .finish_non_exhaustive()
-    }
-}
-
-impl PartialEq for ObjectCondition {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name() && self.expression() == other.expression()
-    }
-}
-
-impl Eq for ObjectCondition {}
 
 // === impl Condition ===
 
@@ -215,23 +217,6 @@ impl Condition {
         }
     }
 }
-
-impl fmt::Debug for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Condition")
-            .field("name", &self.name())
-            .field("expression", &self.expression())
-            .finish_non_exhaustive()
-    }
-}
-
-impl PartialEq for Condition {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name() && self.expression() == other.expression()
-    }
-}
-
-impl Eq for Condition {}
 
 fn nesting(expression: &str) -> usize {
     let mut deepest = 0;

@@ -12,7 +12,7 @@ use portcullis_policy::document;
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::admission::OfflineReview;
+use portcullis_policy::explain::admission::{OfflineReview, OfflineReviewResult};
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::manifest::{self, Options, Source};
 
@@ -84,18 +84,27 @@ impl Request {
         self
     }
 
+    fn is_denied(&self, by: &LoadedPolicies) -> bool {
+        self.answered(by, &[Phase::Validate])
+            .decided
+            .unwrap()
+            .outcome
+            .denial
+            .is_some()
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "the test is the caller, whose clock it is"
     )]
-    fn is_denied(&self, by: &LoadedPolicies) -> bool {
+    fn answered(&self, by: &LoadedPolicies, phases: &'static [Phase]) -> OfflineReviewResult {
         let review =
             json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": self.0});
         let answers = RecordedAnswers::default();
         let offline = OfflineReview {
             loaded: by,
             cluster: "default",
-            phases: &[Phase::Validate],
+            phases,
             only: None,
             now: Time::UNIX_EPOCH,
             clock: std::time::Instant::now,
@@ -104,8 +113,7 @@ impl Request {
             deadline: None,
             recorder: None,
         };
-        let answered = offline.answer(review.to_string().as_bytes()).unwrap();
-        answered.decided.unwrap().outcome.denial.is_some()
+        offline.answer(review.to_string().as_bytes()).unwrap()
     }
 }
 

@@ -3,11 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{Request, cluster_policy, converted, loaded, pod, refusals, request};
-use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::admission::OfflineReview;
-use portcullis_policy::explain::recorded::RecordedAnswers;
 
 fn patching(kinds: &[&str], patch: &Value) -> Value {
     let matched = json!({"any": [{"resources": {"kinds": kinds}}]});
@@ -15,27 +12,8 @@ fn patching(kinds: &[&str], patch: &Value) -> Value {
 }
 
 /// The object of the request as it is admitted.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the test is the caller, whose clock it is"
-)]
 fn patched(request: &Request, by: &LoadedPolicies) -> Value {
-    let review =
-        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request.0});
-    let answers = RecordedAnswers::default();
-    let offline = OfflineReview {
-        loaded: by,
-        cluster: "default",
-        phases: &[Phase::Mutate],
-        only: None,
-        now: Time::UNIX_EPOCH,
-        clock: std::time::Instant::now,
-        answers: &answers,
-        nobody_asks: false,
-        deadline: None,
-        recorder: None,
-    };
-    let answered = offline.answer(review.to_string().as_bytes()).unwrap();
+    let answered = request.answered(by, &[Phase::Mutate]);
     let decided = answered.decided.unwrap();
     assert_eq!(decided.outcome.denial, None);
     decided.object.map_or_else(
