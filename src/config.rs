@@ -61,7 +61,7 @@ pub use reload::Reload;
 pub use san::SanPattern;
 pub(crate) use section::parse_duration;
 pub use server::{Admin, ConnectionLimits, Server, Tls};
-pub use tracing::Tracing;
+pub use tracing::{SpoolBounds, Tracing};
 pub use upstreams::{BreakerLimits, UpstreamAccess, Upstreams};
 
 use clusters::ReadFolder;
@@ -308,7 +308,7 @@ fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder
     let decision_log = decision_log::decision_log(root);
     let usage = recording::usage(root, &manifests);
     let recording = recording::recording(root, &manifests);
-    let tracing = tracing::tracing(root);
+    let tracing = tracing::tracing(root, &manifests);
     Some(Config {
         file: file.to_owned(),
         text: text.into(),

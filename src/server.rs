@@ -275,6 +275,9 @@ fn flush(shared: &GatewayState) {
     if !shared.recorder.flush_log(MAX_FLUSH_TIME) {
         tracing::warn!("some lines of the decision log were not written");
     }
+    if !shared.recorder.flush_log_records(MAX_FLUSH_TIME) {
+        tracing::warn!("some log records were not sent to the collector");
+    }
     if !shared.recorder.flush_usage(MAX_FLUSH_TIME) {
         tracing::warn!("some decisions of the last minute are not counted in the files of usage");
     }

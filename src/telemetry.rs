@@ -6,6 +6,7 @@
 
 mod bounded_folder;
 pub mod decision_log;
+mod log_records;
 pub mod logging;
 pub mod metrics;
 pub mod traces;
@@ -13,6 +14,7 @@ mod write_queue;
 
 pub(crate) use bounded_folder::BoundedFolder;
 pub use decision_log::DecisionLog;
+pub use log_records::LogRecords;
 pub use metrics::Metrics;
 pub use traces::{ReviewTrace, Traces};
 pub(crate) use write_queue::{BatchWriter, QueueSettings, SwitchedQueue, WriteQueue};

@@ -87,22 +87,27 @@ pub(crate) fn usage(root: &Section<'_>, manifests: &[ManifestPath]) -> Option<Fo
     folder_bounds(&section, manifests, &USAGE_LIMITS)
 }
 
+/// `folder`, which is no folder of manifests.
+pub(crate) fn own_folder(section: &Section<'_>, manifests: &[ManifestPath]) -> Option<PathBuf> {
+    let folder = section.required_path("folder", "a folder for the files")?;
+    let overlaps =
+        |manifest: &&ManifestPath| folder.starts_with(&manifest.path) || manifest.path.starts_with(&folder);
+    if let Some(manifest) = manifests.iter().find(overlaps) {
+        let message = format!(
+            "these files do not go where manifests are read from, `{}`: use another folder",
+            manifest.path.display()
+        );
+        section.fault("folder", FaultKind::Invalid, message);
+    }
+    Some(folder)
+}
+
 fn folder_bounds(
     section: &Section<'_>,
     manifests: &[ManifestPath],
     limits: &BoundLimits,
 ) -> Option<FolderBounds> {
-    let folder = section.required_path("folder", "a folder for the files")?;
-    for manifest in manifests {
-        if folder.starts_with(&manifest.path) || manifest.path.starts_with(&folder) {
-            let message = format!(
-                "these files do not go where manifests are read from, `{}`: use another folder",
-                manifest.path.display()
-            );
-            section.fault("folder", FaultKind::Invalid, message);
-            break;
-        }
-    }
+    let folder = own_folder(section, manifests)?;
     let max_age = section.age("maxAge").unwrap_or(limits.default_age);
     if max_age < limits.least_age {
         let minutes = limits.least_age.as_secs() / 60;

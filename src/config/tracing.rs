@@ -1,7 +1,10 @@
-//! `tracing`: which requests are traced, and where their spans are sent.
+//! `tracing`: which requests are traced, and where their spans and the lines of decisions are sent.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::manifests::ManifestPath;
+use super::recording::own_folder;
 use super::section::Section;
 use portcullis_policy::field::FaultKind;
 
@@ -12,14 +15,38 @@ pub struct Tracing {
     pub endpoint: Arc<str>,
     /// The share of requests that are traced if the caller says nothing of it, from 0 to 1.
     pub sample_ratio: f64,
+    /// Whether each decision is sent as a log record too.
+    pub logs: bool,
+    /// Where log records wait for the collector; `None` for in memory.
+    pub spool: Option<SpoolBounds>,
 }
+
+/// A folder in which log records wait for the collector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpoolBounds {
+    /// The folder, as an absolute path.
+    pub folder: PathBuf,
+    /// How many bytes its files may take.
+    pub max_bytes: u64,
+}
+
+const DEFAULT_SPOOL_BYTES: u64 = 256 << 20;
+
+/// A few of the largest files that are written there.
+const MIN_SPOOL_BYTES: u64 = 32 << 20;
 
 const fn default_sample_ratio() -> f64 {
     0.01
 }
 
-pub(crate) fn tracing(root: &Section<'_>) -> Option<Tracing> {
-    let section = root.optional("tracing", &["endpoint", "sampleRatio"])?;
+pub(crate) fn tracing(root: &Section<'_>, manifests: &[ManifestPath]) -> Option<Tracing> {
+    let section = root.optional("tracing", &["endpoint", "sampleRatio", "logs", "spool"])?;
+    let logs = section.boolean("logs").unwrap_or(false);
+    let spool = spool(&section, manifests);
+    if spool.is_some() && !logs {
+        let message = "only log records wait there: add `logs: true`, or remove `spool`";
+        section.fault("spool", FaultKind::Invalid, message);
+    }
     let endpoint = section.required_text("endpoint", "the collector, such as `http://127.0.0.1:4317`");
     let ratio = section.ratio("sampleRatio");
     let endpoint = endpoint?;
@@ -34,6 +61,17 @@ pub(crate) fn tracing(root: &Section<'_>) -> Option<Tracing> {
     Some(Tracing {
         endpoint: endpoint.into(),
         sample_ratio: ratio.unwrap_or_else(default_sample_ratio),
+        logs,
+        spool,
+    })
+}
+
+fn spool(tracing: &Section<'_>, manifests: &[ManifestPath]) -> Option<SpoolBounds> {
+    let section = tracing.optional("spool", &["folder", "maxBytes"])?;
+    let max_bytes = section.bytes("maxBytes", MIN_SPOOL_BYTES);
+    Some(SpoolBounds {
+        folder: own_folder(&section, manifests)?,
+        max_bytes: max_bytes.unwrap_or(DEFAULT_SPOOL_BYTES),
     })
 }
 
@@ -68,6 +106,12 @@ mod tests {
             read(r#"{endpoint: "http://otel.infra:4317", sampleRatio: 1}"#).sample_ratio,
             1.0
         );
+        assert_eq!((tracing.logs, tracing.spool), (false, None));
+        let logs = read(r#"{endpoint: "http://a:1", logs: true, spool: {folder: s, maxBytes: 1Gi}}"#);
+        assert!(logs.logs);
+        let spool = logs.spool.unwrap();
+        assert!(spool.folder.is_absolute() && spool.folder.ends_with("s"));
+        assert_eq!(spool.max_bytes, 1 << 30);
         assert_eq!(config("").tracing, None);
     }
 
@@ -105,6 +149,18 @@ mod tests {
             (
                 "{endpoint: 'http://a:1', ratio: 1}",
                 "tracing.ratio: Unsupported value",
+            ),
+            (
+                "{endpoint: 'http://a:1', spool: {folder: s}}",
+                "add `logs: true`, or remove `spool`",
+            ),
+            (
+                "{endpoint: 'http://a:1', logs: true, spool: {maxBytes: 1Mi}}",
+                "tracing.spool.folder: Required value",
+            ),
+            (
+                "{endpoint: 'http://a:1', logs: true, spool: {folder: s, maxBytes: 1Mi}}",
+                "must be a whole number of bytes from `32Mi`",
             ),
         ] {
             let found = faults(&format!("tracing: {section}\n"));

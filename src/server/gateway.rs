@@ -22,7 +22,7 @@ use crate::recording::Recordings;
 use crate::reload::{ReloadState, Snapshot};
 use crate::telemetry::decision_log::Record;
 use crate::telemetry::metrics::{Endpoint, IntGauge};
-use crate::telemetry::{DecisionLog, Metrics, Traces};
+use crate::telemetry::{DecisionLog, LogRecords, Metrics, Traces};
 use crate::usage::UsageCounts;
 use portcullis_cel::MAX_EVALUATION_BYTES;
 use portcullis_policy::authorization::condition::RequestActivation;
@@ -96,6 +96,7 @@ impl GatewayState {
             log: decision_log,
             console: console.clone(),
             usage,
+            log_records: follow_for_log_records(&state, &metrics)?,
         };
         Ok(Self {
             console,
@@ -162,11 +163,25 @@ fn follow_for_usage(state: &ReloadState, metrics: &Metrics) -> io::Result<Arc<Us
     Ok(usage)
 }
 
+/// What sends the decisions by `state` to a collector, as its configuration says.
+fn follow_for_log_records(state: &ReloadState, metrics: &Metrics) -> io::Result<Arc<LogRecords>> {
+    let records = Arc::new(LogRecords::new(metrics.log_records_dropped()));
+    records.follow(state.current().config.tracing.as_ref())?;
+    let following = Arc::clone(&records);
+    state.observe(move |snapshot| {
+        if let Err(error) = following.follow(snapshot.config.tracing.as_ref()) {
+            tracing::error!(%error, "no decisions are sent to the collector until the next reload");
+        }
+    });
+    Ok(records)
+}
+
 /// Takes decisions. The line of each is made once, for all who want it.
 pub(crate) struct DecisionRecorder {
     log: Option<DecisionLog>,
     console: Option<Arc<ConsoleState>>,
     usage: Arc<UsageCounts>,
+    log_records: Arc<LogRecords>,
 }
 
 // === impl DecisionRecorder ===
@@ -178,8 +193,8 @@ impl DecisionRecorder {
     }
 
     /// Whether a line is made of each decision, with the reason.
-    pub(crate) const fn writes_lines(&self) -> bool {
-        self.log.is_some() || self.console.is_some()
+    pub(crate) fn writes_lines(&self) -> bool {
+        self.log.is_some() || self.console.is_some() || self.log_records.is_on()
     }
 
     /// Whether anybody wants to know which rules came nearest.
@@ -198,6 +213,7 @@ impl DecisionRecorder {
             if let Some(log) = &self.log {
                 log.write(line, logs_near_misses(snapshot));
             }
+            self.log_records.write(line, logs_near_misses(snapshot));
             if let Some(console) = &self.console {
                 console.push(record.decision, record.cluster, line.whole());
             }
@@ -207,6 +223,12 @@ impl DecisionRecorder {
     /// Waits until every line so far is written to the log, `limit` at most. Whether it is.
     pub(crate) fn flush_log(&self, limit: Duration) -> bool {
         self.log.as_ref().is_none_or(|log| log.flush(limit))
+    }
+
+    /// Waits until every line so far is sent to the collector or in the spool, `limit` at most. Whether
+    /// it is.
+    pub(crate) fn flush_log_records(&self, limit: Duration) -> bool {
+        self.log_records.flush(limit)
     }
 
     /// Waits until every decision so far is in a file of usage, `limit` at most. Whether it is.

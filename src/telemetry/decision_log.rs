@@ -80,12 +80,7 @@ impl DecisionLog {
 
     /// Queues a line that was made already, with the rules that came nearest or without.
     pub fn write(&self, line: &DecisionLine<'_>, with_near_misses: bool) {
-        let parts = if with_near_misses {
-            [line.whole(), &[]]
-        } else {
-            line.without_near_misses()
-        };
-        self.0.push(parts);
+        self.0.push(line.parts(with_near_misses));
     }
 
     /// Has a file opened again before the next line, after it was moved away.

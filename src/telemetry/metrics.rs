@@ -404,6 +404,12 @@ impl Metrics {
         self.families.trace_spans_dropped.clone()
     }
 
+    /// The count of decisions that no collector gets as log records.
+    #[must_use]
+    pub fn log_records_dropped(&self) -> IntCounter {
+        self.families.log_records_dropped.clone()
+    }
+
     /// When each certificate in use ends, by file, name and use. Series of others end.
     pub fn certificates<T: AsRef<str>>(&self, expiries: impl IntoIterator<Item = ([T; 3], SystemTime)>) {
         self.families.certificate_expiry.reset();

@@ -320,3 +320,82 @@ fn a_collector_that_is_away_is_an_entry_in_the_metrics() {
         gateway.metric("portcullis_trace_spans_dropped_total") >= 5.0
     });
 }
+
+fn with_logs(collector: &str, more: &str) -> String {
+    format!("{{endpoint: '{collector}', sampleRatio: 0, logs: true{more}}}")
+}
+
+#[test]
+fn each_decision_is_a_log_record_before_the_gateway_ends() {
+    let collector = Collector::start();
+    let mut gateway = Builder::new()
+        .tracing(with_logs(&collector.endpoint(), ""))
+        .start();
+    let mut connection = gateway.connect();
+    assert_eq!(connection.authorize(v1(JANE_GETS)).status, 200);
+    assert_eq!(
+        connection
+            .authorize(v1(
+                r#"{"user":"joe","nonResourceAttributes":{"path":"/x","verb":"get"}}"#
+            ))
+            .status,
+        200
+    );
+    gateway.stop();
+    gateway.join();
+    let records = collector.records();
+    assert_eq!(records.len(), 2, "{records:?}");
+    for (record, (user, decision)) in records.iter().zip([("jane", "allow"), ("joe", "noOpinion")]) {
+        assert_eq!(record.service, "portcullis");
+        assert_eq!(record.attribute("portcullis.decision").as_deref(), Some(decision));
+        let line: serde_json::Value = serde_json::from_str(record.body()).unwrap();
+        assert_eq!(line["user"], user);
+        assert_eq!(line["decision"], decision);
+    }
+    assert!(collector.spans().is_empty());
+}
+
+#[test]
+fn a_spool_keeps_decisions_over_a_restart_until_the_collector_is_back() {
+    let address = crate::harness::ports::free();
+    let spool = tempfile::tempdir().unwrap();
+    let folder = spool.path().join("records");
+    let more = format!(", spool: {{folder: '{}'}}", folder.display());
+    let start = || {
+        Builder::new()
+            .tracing(with_logs(&format!("http://{address}"), &more))
+            .start()
+    };
+    let mut gateway = start();
+    assert_eq!(gateway.connect().authorize(v1(JANE_GETS)).status, 200);
+    gateway.stop();
+    gateway.join();
+    let collector = Collector::start_at(address.to_string().parse().unwrap());
+    let gateway = start();
+    until("the record is sent", || !collector.records().is_empty());
+    assert!(collector.records()[0].body().contains("jane"));
+    assert_eq!(gateway.metric("portcullis_log_records_dropped_total"), 0.0);
+    until("its file is removed", || {
+        fs::read_dir(&folder)
+            .unwrap()
+            .all(|entry| entry.unwrap().file_name() == "lock")
+    });
+}
+
+#[test]
+fn log_records_that_a_collector_rejects_are_counted_and_those_after_them_sent() {
+    const INVALID_ARGUMENT: u8 = 3;
+    let collector = Collector::start();
+    collector.refuse_records(INVALID_ARGUMENT);
+    let gateway = Builder::new()
+        .tracing(with_logs(&collector.endpoint(), ""))
+        .start();
+    assert_eq!(gateway.connect().authorize(v1(JANE_GETS)).status, 200);
+    until("the record is dropped", || {
+        gateway.metric("portcullis_log_records_dropped_total") > 0.0
+    });
+    collector.refuse_records(0);
+    assert_eq!(gateway.connect().authorize(v1(JANE_GETS)).status, 200);
+    until("the next one is sent", || collector.records().len() == 1);
+    assert_eq!(gateway.metric("portcullis_log_records_dropped_total"), 1.0);
+}

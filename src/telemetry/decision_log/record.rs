@@ -188,9 +188,12 @@ impl<'l> DecisionLine<'l> {
         self.text
     }
 
-    /// What stands before the rules that came nearest, and after them.
+    /// The line in two parts, with the rules that came nearest or without.
     #[must_use]
-    pub fn without_near_misses(&self) -> [&'l [u8]; 2] {
+    pub fn parts(&self, with_near_misses: bool) -> [&'l [u8]; 2] {
+        if with_near_misses {
+            return [self.text, &[]];
+        }
         let before = self.text.get(..self.near_misses.start);
         let after = self.text.get(self.near_misses.end..);
         [before, after].map(Option::unwrap_or_default)

@@ -52,6 +52,7 @@ pub(crate) struct Families {
     pub(crate) usage_dropped: IntCounter,
     pub(crate) usage_other: IntCounter,
     pub(crate) trace_spans_dropped: IntCounter,
+    pub(crate) log_records_dropped: IntCounter,
     pub(crate) connections: IntGaugeVec,
     pub(crate) certificate_expiry: GaugeVec,
     pub(crate) cluster_synced: IntGaugeVec,
@@ -136,6 +137,9 @@ impl Families {
                  different questions.")?,
             trace_spans_dropped: make.counter("trace_spans_dropped_total",
                 "Spans of traces that were dropped, because the queue was full or sending failed.")?,
+            log_records_dropped: make.counter("log_records_dropped_total",
+                "Decisions that were not sent to the collector as log records, because the queue or the \
+                 spool was full, or the collector rejected them.")?,
             connections: make.gauges("connections", &["state"],
                 "Connections in their TLS handshake, unauthenticated, and authenticated.")?,
             certificate_expiry: make.register(GaugeVec::new(

@@ -12,6 +12,8 @@ fn traces() -> (Traces, IntCounter) {
 
 fn begin(traces: &Traces, ratio: f64, parent: Option<&[u8]>) -> ReviewTrace {
     let tracing = Tracing {
+        logs: false,
+        spool: None,
         // Nobody listens there.
         endpoint: "http://127.0.0.1:1".into(),
         sample_ratio: ratio,

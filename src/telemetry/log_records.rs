@@ -1,0 +1,629 @@
+//! Decisions as OpenTelemetry log records: the lines of the decision log, sent by OTLP over gRPC to the
+//! collector that spans are sent to.
+//!
+//! ```text
+//! worker ──line──▶ [queue, bounded] ──▶ writer thread ──segment──▶ backlog ──▶ sender thread ──▶ collector
+//!                      └── full: dropped and counted      memory, or files of a spool;
+//!                                                         full: dropped and counted
+//! ```
+//!
+//! No answer waits for the collector or for a disk. While the collector is away, segments stay in the
+//! backlog, and the oldest is tried again after a growing pause. Files of a spool are also sent after a
+//! restart. A record may arrive twice, if an answer of the collector is lost.
+
+mod spool;
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, SeverityNumber};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use serde::Deserialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::runtime::{self, Runtime};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use super::decision_log::DecisionLine;
+use super::metrics::IntCounter;
+use super::write_queue::{BatchWriter, QueueSettings, SwitchedQueue, WriteQueue};
+use crate::config::{SpoolBounds, Tracing};
+
+use spool::{Spool, SpoolError};
+
+/// Bytes of lines that may wait for the writer, and without a spool as many for the collector.
+const MAX_PENDING_BYTES: usize = 8 << 20;
+/// From so many bytes on, a segment is closed.
+const SEGMENT_BYTES: usize = 512 << 10;
+/// How long a segment waits for more lines.
+const MAX_SEGMENT_AGE: Duration = Duration::from_secs(1);
+/// The same while the collector is away, so that a spool gets few files.
+const MAX_SEGMENT_AGE_AWAY: Duration = Duration::from_secs(60);
+/// Bytes of lines in one request: collectors take 4 MiB.
+const MAX_REQUEST_BYTES: usize = 1 << 20;
+/// What is read of a collector's answer.
+const MAX_REPLY_BYTES: usize = 64 << 10;
+/// How long sending may take.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pauses between two attempts, doubled from the first to the last.
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
+/// How long a gateway that ends waits for the collector.
+const MAX_FLUSH_TIME: Duration = Duration::from_millis(1500);
+
+/// Where decisions are sent as log records at present, if anywhere.
+#[derive(Debug)]
+pub struct LogRecords {
+    queue: SwitchedQueue<Option<SpoolBounds>, Vec<u8>>,
+    endpoint: Arc<Mutex<Arc<str>>>,
+    dropped: IntCounter,
+}
+
+/// What the writer and the sender share.
+#[derive(Debug)]
+struct Backlog {
+    spool: Option<Spool>,
+    state: Mutex<BacklogState>,
+    changed: Condvar,
+    endpoint: Arc<Mutex<Arc<str>>>,
+    dropped: IntCounter,
+}
+
+#[derive(Debug, Default)]
+struct BacklogState {
+    /// Without a spool: the segments, and their bytes with those of the one that is being sent.
+    segments: VecDeque<Segment>,
+    bytes: usize,
+    /// With a spool: there may be files that the sender has not seen.
+    has_new_file: bool,
+    /// The last attempt to send failed.
+    is_away: bool,
+    /// The writer has ended.
+    is_closed: bool,
+}
+
+/// Lines that are sent together.
+#[derive(Debug)]
+struct Segment {
+    lines: Vec<u8>,
+    /// The file that has them, of a spool.
+    file: Option<PathBuf>,
+}
+
+/// Gathers lines into segments.
+struct SegmentWriter {
+    backlog: Arc<Backlog>,
+    lines: Vec<u8>,
+    count: u64,
+    /// When the first of them was added.
+    begun: Instant,
+    /// The last segment could not be written: logged once.
+    is_failing: bool,
+}
+
+/// Sends segments.
+struct Sender {
+    backlog: Arc<Backlog>,
+    runtime: Runtime,
+    /// The collector that was connected to last.
+    client: Option<(Arc<str>, LogsServiceClient<Channel>)>,
+}
+
+/// Why lines were not taken.
+enum SendError {
+    /// The collector may take them later.
+    Away(String),
+    /// It never will.
+    Rejected(String),
+}
+
+// === impl LogRecords ===
+
+impl LogRecords {
+    /// Nothing is sent yet. `dropped` counts decisions that no collector will get.
+    #[must_use]
+    pub fn new(dropped: IntCounter) -> Self {
+        Self {
+            queue: SwitchedQueue::new(),
+            endpoint: Arc::new(Mutex::new(Arc::from(""))),
+            dropped,
+        }
+    }
+
+    /// Sends as `tracing` says from now on, or no more. What waits in memory is still sent once, what
+    /// waits in a spool stays there.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be made or read, or no thread be started. Nothing is sent then.
+    pub fn follow(&self, tracing: Option<&Tracing>) -> io::Result<()> {
+        let tracing = tracing.filter(|tracing| tracing.logs);
+        if let Some(tracing) = tracing {
+            *lock(&self.endpoint) = Arc::clone(&tracing.endpoint);
+        }
+        self.queue
+            .follow(tracing.map(|tracing| &tracing.spool), |bounds| {
+                let backlog = Arc::new(Backlog {
+                    spool: bounds.as_ref().map(Spool::open).transpose()?,
+                    state: Mutex::default(),
+                    changed: Condvar::new(),
+                    endpoint: Arc::clone(&self.endpoint),
+                    dropped: self.dropped.clone(),
+                });
+                Sender::start(Arc::clone(&backlog))?;
+                let queue = QueueSettings {
+                    thread: "log-records",
+                    limit: MAX_PENDING_BYTES,
+                    dropped: self.dropped.clone(),
+                };
+                WriteQueue::start(SegmentWriter::new(backlog), queue)
+            })
+    }
+
+    /// Whether decisions are sent.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.queue.is_on()
+    }
+
+    /// Queues the line of a decision, or drops and counts it when the queue is full.
+    pub fn write(&self, line: &DecisionLine<'_>, with_near_misses: bool) {
+        self.queue.push(|queue| {
+            let [start, end] = line.parts(with_near_misses);
+            queue.push(start.len() + end.len(), |pending| {
+                pending.extend_from_slice(start);
+                pending.extend_from_slice(end);
+            });
+        });
+    }
+
+    /// Waits until every line so far is sent or in the spool, `limit` at most. Whether it is.
+    #[must_use]
+    pub fn flush(&self, limit: Duration) -> bool {
+        self.queue.flush(limit)
+    }
+}
+
+// === impl Backlog ===
+
+impl Backlog {
+    fn state(&self) -> MutexGuard<'_, BacklogState> {
+        lock(&self.state)
+    }
+
+    /// Adds a segment of so many lines, or drops and counts them.
+    fn add(&self, lines: Vec<u8>, count: u64) -> Result<(), SpoolError> {
+        let added = match &self.spool {
+            Some(spool) => spool.add(&lines),
+            None => Ok(()),
+        };
+        let mut state = self.state();
+        if added.is_err() || (self.spool.is_none() && state.bytes + lines.len() > MAX_PENDING_BYTES) {
+            drop(state);
+            self.dropped.inc_by(count);
+            return added;
+        }
+        if self.spool.is_some() {
+            state.has_new_file = true;
+        } else {
+            state.bytes += lines.len();
+            state.segments.push_back(Segment { lines, file: None });
+        }
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until no other gateway sends what is in the spool; whether that is before the writer ends.
+    fn wait_for_spool(&self) -> bool {
+        let mut is_told = false;
+        while self.spool.as_ref().is_some_and(|spool| !spool.lock()) {
+            if !is_told {
+                tracing::warn!("log records wait: another gateway uses the folder of `tracing.spool`");
+            }
+            is_told = true;
+            if self.pause(MIN_RETRY_DELAY) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits for the oldest segment; `None` when there will be no more.
+    fn next(&self) -> Option<Segment> {
+        loop {
+            if let Some(spool) = &self.spool {
+                self.state().has_new_file = false;
+                if let Some((file, lines)) = spool.oldest(&self.dropped) {
+                    let file = Some(file);
+                    return Some(Segment { lines, file });
+                }
+            }
+            let mut state = self.state();
+            while !state.has_new_file {
+                if let Some(segment) = state.segments.pop_front() {
+                    return Some(segment);
+                }
+                if state.is_closed {
+                    return None;
+                }
+                state = wait(&self.changed, state, MAX_SEGMENT_AGE_AWAY);
+            }
+        }
+    }
+
+    /// The segment was sent, or cannot be.
+    fn done(&self, segment: &Segment) {
+        match (&self.spool, &segment.file) {
+            (Some(spool), Some(file)) => spool.remove(file),
+            _ => self.state().bytes -= segment.lines.len(),
+        }
+        self.changed.notify_all();
+    }
+
+    /// Remembers whether the collector takes anything; whether that is new.
+    fn set_away(&self, is_away: bool) -> bool {
+        let mut state = self.state();
+        let was_away = std::mem::replace(&mut state.is_away, is_away);
+        drop(state);
+        self.changed.notify_all();
+        was_away != is_away
+    }
+
+    /// Waits so long, less if the writer ends; whether it has ended.
+    fn pause(&self, delay: Duration) -> bool {
+        let end = Instant::now() + delay;
+        let mut state = self.state();
+        while !state.is_closed {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = wait(&self.changed, state, left);
+        }
+        true
+    }
+
+    /// Without a spool: waits until everything is sent, unless the collector is away.
+    fn flush(&self) {
+        let end = Instant::now() + MAX_FLUSH_TIME;
+        let mut state = self.state();
+        while state.bytes > 0 && !state.is_away {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = wait(&self.changed, state, left);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait<'g, T>(changed: &Condvar, guard: MutexGuard<'g, T>, limit: Duration) -> MutexGuard<'g, T> {
+    match changed.wait_timeout(guard, limit) {
+        Ok((guard, _)) => guard,
+        Err(poisoned) => poisoned.into_inner().0,
+    }
+}
+
+// === impl SegmentWriter ===
+
+impl SegmentWriter {
+    fn new(backlog: Arc<Backlog>) -> Self {
+        Self {
+            backlog,
+            lines: Vec::new(),
+            count: 0,
+            begun: Instant::now(),
+            is_failing: false,
+        }
+    }
+
+    /// How long the segment may still wait for more lines.
+    fn time_left(&self) -> Duration {
+        let age = if self.backlog.state().is_away {
+            MAX_SEGMENT_AGE_AWAY
+        } else {
+            MAX_SEGMENT_AGE
+        };
+        age.saturating_sub(self.begun.elapsed())
+    }
+
+    fn close(&mut self) {
+        if self.lines.is_empty() {
+            return;
+        }
+        let (lines, count) = (std::mem::take(&mut self.lines), std::mem::take(&mut self.count));
+        match self.backlog.add(lines, count) {
+            Ok(()) => self.is_failing = false,
+            Err(error) => {
+                if !self.is_failing {
+                    tracing::error!(%error, "log records cannot wait in the spool and are dropped");
+                }
+                self.is_failing = true;
+            }
+        }
+    }
+}
+
+impl BatchWriter<Vec<u8>> for SegmentWriter {
+    /// What is lost later counts itself.
+    fn write(&mut self, batch: &mut Vec<u8>, items: u64) -> u64 {
+        if self.lines.is_empty() {
+            self.begun = Instant::now();
+        }
+        self.lines.append(batch);
+        self.count += items;
+        if self.lines.len() >= SEGMENT_BYTES || self.time_left().is_zero() {
+            self.close();
+        }
+        0
+    }
+
+    fn flush(&mut self) {
+        self.close();
+        self.backlog.flush();
+    }
+
+    fn rest(&mut self) -> Option<Duration> {
+        if !self.lines.is_empty() && self.time_left().is_zero() {
+            self.close();
+        }
+        (!self.lines.is_empty()).then(|| self.time_left().max(Duration::from_millis(1)))
+    }
+}
+
+impl Drop for SegmentWriter {
+    fn drop(&mut self) {
+        self.close();
+        self.backlog.state().is_closed = true;
+        self.backlog.changed.notify_all();
+    }
+}
+
+// === impl Sender ===
+
+impl Sender {
+    fn start(backlog: Arc<Backlog>) -> io::Result<()> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let sender = Self {
+            backlog,
+            runtime,
+            client: None,
+        };
+        let thread = thread::Builder::new().name("log-sender".to_owned());
+        thread.spawn(move || sender.run()).map(drop)
+    }
+
+    fn run(mut self) {
+        let backlog = Arc::clone(&self.backlog);
+        if !backlog.wait_for_spool() {
+            return;
+        }
+        while let Some(segment) = backlog.next() {
+            for lines in requests(&segment.lines) {
+                if !self.send_until_taken(lines) && segment.file.is_some() {
+                    return;
+                }
+            }
+            backlog.done(&segment);
+        }
+    }
+
+    /// Sends lines until the collector has taken or rejected them. Whether it has; without, the gateway
+    /// ends, and lines that are in no file are counted as dropped.
+    fn send_until_taken(&mut self, lines: &[u8]) -> bool {
+        let mut delay = MIN_RETRY_DELAY;
+        loop {
+            let endpoint = Arc::clone(&*lock(&self.backlog.endpoint));
+            match self.send(&endpoint, lines) {
+                Ok(rejected) => {
+                    self.backlog.dropped.inc_by(rejected);
+                    if self.backlog.set_away(false) {
+                        tracing::info!(%endpoint, "log records are sent again");
+                    }
+                    return true;
+                }
+                Err(SendError::Rejected(error)) => {
+                    tracing::warn!(%endpoint, error, "the collector rejects log records: they are dropped");
+                    self.backlog.dropped.inc_by(count(lines));
+                    return true;
+                }
+                Err(SendError::Away(error)) => {
+                    if self.backlog.set_away(true) {
+                        tracing::warn!(%endpoint, error, "log records cannot be sent and wait");
+                    }
+                }
+            }
+            if self.backlog.pause(delay) {
+                if self.backlog.spool.is_none() {
+                    self.backlog.dropped.inc_by(count(lines));
+                }
+                return false;
+            }
+            delay = (delay * 2).min(MAX_RETRY_DELAY);
+        }
+    }
+
+    /// How many records were rejected.
+    fn send(&mut self, endpoint: &Arc<str>, lines: &[u8]) -> Result<u64, SendError> {
+        let request = request(lines, SystemTime::now());
+        // Connecting begins when something is sent, on the runtime.
+        let _within = self.runtime.enter();
+        let mut client = match self.client.take() {
+            Some((of, client)) if of == *endpoint => client,
+            _ => connect(endpoint).map_err(|error| SendError::Away(error.to_string()))?,
+        };
+        let exported = async { tokio::time::timeout(EXPORT_TIMEOUT, client.export(request)).await };
+        let exported = self.runtime.block_on(exported);
+        self.client = Some((Arc::clone(endpoint), client));
+        match exported {
+            Err(_) => Err(SendError::Away(format!(
+                "no answer within {} s",
+                EXPORT_TIMEOUT.as_secs()
+            ))),
+            Ok(Err(status)) => Err(SendError::from(&status)),
+            Ok(Ok(reply)) => {
+                let partial = reply.into_inner().partial_success;
+                let rejected = partial.map_or(0, |partial| partial.rejected_log_records);
+                Ok(u64::try_from(rejected).unwrap_or_default().min(count(lines)))
+            }
+        }
+    }
+}
+
+fn connect(endpoint: &Arc<str>) -> Result<LogsServiceClient<Channel>, tonic::transport::Error> {
+    let channel = Endpoint::from_shared(endpoint.to_string())?
+        .connect_timeout(EXPORT_TIMEOUT)
+        .connect_lazy();
+    Ok(LogsServiceClient::new(channel).max_decoding_message_size(MAX_REPLY_BYTES))
+}
+
+// === impl SendError ===
+
+impl From<&Status> for SendError {
+    /// <https://opentelemetry.io/docs/specs/otlp/#failures>
+    fn from(status: &Status) -> Self {
+        let text = format!("{:?}: {}", status.code(), status.message());
+        match status.code() {
+            Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Unavailable
+            | Code::DataLoss
+            | Code::ResourceExhausted => Self::Away(text),
+            // What a proxy or a service that is no collector answers: it may be replaced by one.
+            Code::Unimplemented | Code::Unauthenticated | Code::PermissionDenied | Code::Unknown => {
+                Self::Away(text)
+            }
+            _ => Self::Rejected(text),
+        }
+    }
+}
+
+/// The lines of a segment, as many together as are sent at once.
+fn requests(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = lines;
+    std::iter::from_fn(move || {
+        let is_end = |byte: &u8| *byte == b'\n';
+        let most = rest.get(..MAX_REQUEST_BYTES.min(rest.len()))?;
+        let end = if most.len() == rest.len() {
+            rest.len()
+        } else {
+            // A line is far shorter than a request.
+            most.iter()
+                .rposition(is_end)
+                .map_or(most.len(), |position| position + 1)
+        };
+        let (these, others) = rest.split_at(end);
+        rest = others;
+        (!these.is_empty()).then_some(these)
+    })
+}
+
+fn count(lines: &[u8]) -> u64 {
+    lines
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .count() as u64
+}
+
+/// What of a line becomes attributes of its record.
+#[derive(Deserialize)]
+struct LineHead<'l> {
+    #[serde(borrow)]
+    time: &'l str,
+    cluster: String,
+    endpoint: &'l str,
+    decision: &'l str,
+}
+
+fn request(lines: &[u8], now: SystemTime) -> ExportLogsServiceRequest {
+    let observed = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let observed = u64::try_from(observed).unwrap_or(u64::MAX);
+    let log_records = lines
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| record(line, observed))
+        .collect();
+    let scope = InstrumentationScope {
+        name: "portcullis".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    };
+    let resource = Resource {
+        attributes: vec![
+            attribute("service.name", "portcullis"),
+            attribute("service.version", env!("CARGO_PKG_VERSION")),
+        ],
+        ..Resource::default()
+    };
+    ExportLogsServiceRequest {
+        resource_logs: vec![ResourceLogs {
+            resource: Some(resource),
+            scope_logs: vec![ScopeLogs {
+                scope: Some(scope),
+                log_records,
+                schema_url: String::new(),
+            }],
+            schema_url: String::new(),
+        }],
+    }
+}
+
+/// The record of a line, whose body is the line itself.
+fn record(line: &[u8], observed: u64) -> LogRecord {
+    let head = serde_json::from_slice::<LineHead<'_>>(line).ok();
+    let time = head.as_ref().and_then(|head| nanoseconds(head.time));
+    let attributes = head.map(|head| {
+        vec![
+            attribute("portcullis.cluster", &head.cluster),
+            attribute("portcullis.endpoint", head.endpoint),
+            attribute("portcullis.decision", head.decision),
+        ]
+    });
+    LogRecord {
+        time_unix_nano: time.unwrap_or(observed),
+        observed_time_unix_nano: observed,
+        severity_number: SeverityNumber::Info.into(),
+        severity_text: "INFO".to_owned(),
+        body: Some(text(&String::from_utf8_lossy(line))),
+        attributes: attributes.unwrap_or_default(),
+        event_name: "portcullis.decision".to_owned(),
+        ..LogRecord::default()
+    }
+}
+
+fn nanoseconds(time: &str) -> Option<u64> {
+    let time = OffsetDateTime::parse(time, &Rfc3339).ok()?;
+    u64::try_from(time.unix_timestamp_nanos()).ok()
+}
+
+fn attribute(key: &str, value: &str) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(text(value)),
+        ..KeyValue::default()
+    }
+}
+
+fn text(value: &str) -> AnyValue {
+    AnyValue {
+        value: Some(any_value::Value::StringValue(value.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests;
