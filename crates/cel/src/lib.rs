@@ -2,10 +2,8 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
-mod authorize;
 mod check;
 pub mod cost;
-mod declarations;
 mod environment;
 mod error;
 mod evaluate;
@@ -24,10 +22,9 @@ mod types;
 mod value;
 
 pub use crate::cost::{Budget, CompileBudget, MAX_COMPILE_STEPS, MAX_COMPILED_BYTES, MAX_EVALUATION_BYTES};
-pub use authorize::{AccessAnswer, AccessCheck, AccessQuestion, AuthorizeAccess};
-pub use declarations::AdmissionVariables;
-pub use environment::{Environment, PerVersion, Version};
+pub use environment::{AdmissionVariables, Environment, PerVersion, Version};
 pub use error::{CompileError, CompileErrorKind, EvalError};
+pub use library::authorizer::{AccessAnswer, AccessCheck, AccessQuestion, AuthorizeAccess};
 pub use program::{Activation, LazyValue, Program};
 pub use quote::{quote, write_quoted};
 pub use reads::{AttributeRead, ReadExtent, ReadStep};

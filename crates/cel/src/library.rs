@@ -3,7 +3,7 @@
 
 mod addresses;
 mod arithmetic;
-mod authorizer;
+pub(crate) mod authorizer;
 mod conversions;
 mod format;
 pub(crate) mod formats;

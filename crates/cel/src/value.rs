@@ -11,15 +11,14 @@ mod quantity;
 mod semver;
 mod time;
 mod url;
-mod zone;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::authorize::{AccessAnswer, AccessCheck};
 use crate::json;
+use crate::library::authorizer::{AccessAnswer, AccessCheck};
 use crate::library::formats::NamedFormat;
 use crate::types::Type;
 
@@ -31,8 +30,7 @@ pub use time::{Duration, Timestamp};
 pub use url::{UrlFault, UrlValue};
 
 pub(crate) use equal::{Work, compare, equal, exact_int, is_incomparable, steps_of_order};
-pub(crate) use time::Civil;
-pub(crate) use zone::{missing as missing_zone, offset as zone_offset};
+pub(crate) use time::{Civil, missing as missing_zone, offset as zone_offset};
 
 /// A value of CEL.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::{Duration, Opaque, Timestamp, Value};
-use crate::authorize::CheckStage;
+use crate::library::authorizer::CheckStage;
 
 /// How deep a value is printed: what is nested deeper, a message does not need.
 const MAX_LEVELS: usize = 16;

@@ -1,7 +1,6 @@
 //! From text to an amount.
 
-use super::Quantity;
-use super::decimal::{Decimal, SMALLEST};
+use super::{Decimal, Quantity, SMALLEST};
 
 /// Digits that a small amount may have.
 const SMALL_DIGITS: i32 = 18;
