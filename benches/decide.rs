@@ -333,7 +333,7 @@ fn select(criterion: &mut Criterion) {
 }
 
 /// Those of the teams alone read Secrets, which is so: all bindings to the role that reads them are
-/// looked at.
+/// compared.
 fn invariant() -> AuthorizationInvariant {
     let secrets = ResourceRule {
         verbs: texts(&["get"]).into(),

@@ -22,7 +22,6 @@
 mod build;
 mod caller;
 mod certificate;
-mod identity;
 mod jwks;
 mod jwt;
 mod path_token;
@@ -35,15 +34,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-pub use caller::{AuthenticationMethod, Caller, CredentialFault, PATH_TOKEN_NAME, Refusal, TokenFault};
-pub use certificate::PeerCertificate;
-pub use identity::ClaimedIdentity;
+use openssl::hash::MessageDigest;
+use openssl::x509::{X509NameRef, X509Ref};
 
 use crate::config::ClientCertificate;
 use caller::{Fields, KnownCaller, NamedField, Proof};
 use certificate::{CertificateJudgement, CertificateNames, ClientCa, ValidityWindow};
 use jwt::AuthorizationHeader;
 use rotation::{Digest, Digester, Purpose};
+
+pub use caller::{AuthenticationMethod, Caller, CredentialFault, PATH_TOKEN_NAME, Refusal, TokenFault};
+pub use certificate::PeerCertificate;
 
 /// Credentials and what they prove.
 type Table = HashMap<Digest, Vec<Proof>>;
@@ -84,6 +85,20 @@ pub struct Credentials<'r> {
 
 /// How long a certificate that was not trusted is taken to be so still.
 const UNTRUSTED_CACHE_TIME: Duration = Duration::from_secs(1);
+
+/// What credentials claim; what they do not say is absent.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ClaimedIdentity {
+    /// The subject of the certificate, else the `sub` of the token.
+    pub subject: Option<String>,
+    /// Who signed the certificate or the token, as it says.
+    pub issuer: Option<String>,
+    /// SHA-256 of the certificate, as `openssl x509 -fingerprint -sha256` prints it.
+    pub fingerprint: Option<String>,
+}
+
+/// Bytes of each text that are written.
+const MAX_TEXT_BYTES: usize = 256;
 
 // === impl Authenticator ===
 
@@ -339,6 +354,60 @@ fn refusal(
             cause
         },
     }
+}
+
+// === impl Credentials ===
+
+impl Credentials<'_> {
+    /// Whom the token of the header names, else the certificate: the one that was checked last.
+    #[must_use]
+    pub fn claimed(&self) -> ClaimedIdentity {
+        match (self.authorization.map(jwt::claimed), self.peer) {
+            (None | Some(None), Some(peer)) => of_certificate(&peer.leaf),
+            (Some(Some((issuer, subject))), _) => ClaimedIdentity {
+                subject: subject.map(cut),
+                issuer: Some(cut(issuer)),
+                fingerprint: None,
+            },
+            _ => ClaimedIdentity::default(),
+        }
+    }
+}
+
+fn of_certificate(certificate: &X509Ref) -> ClaimedIdentity {
+    let digest = certificate.digest(MessageDigest::sha256()).ok();
+    let hexadecimal = |digest: &[u8]| {
+        let bytes: Vec<_> = digest.iter().map(|byte| format!("{byte:02X}")).collect();
+        bytes.join(":")
+    };
+    ClaimedIdentity {
+        subject: Some(cut(name(certificate.subject_name()))),
+        issuer: Some(cut(name(certificate.issuer_name()))),
+        fingerprint: digest.map(|digest| hexadecimal(&digest)),
+    }
+}
+
+/// As `openssl x509 -subject` prints it: `O = apiservers, CN = kube-apiserver`.
+fn name(name: &X509NameRef) -> String {
+    let mut text = String::new();
+    for entry in name.entries() {
+        if text.len() > MAX_TEXT_BYTES {
+            break;
+        }
+        let field = entry.object().nid().short_name().unwrap_or("?");
+        let value = entry.data().to_string().unwrap_or_default();
+        let comma = if text.is_empty() { "" } else { ", " };
+        text.push_str(&format!("{comma}{field} = {value}"));
+    }
+    text
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > MAX_TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
+        text.push('…');
+    }
+    text
 }
 
 #[cfg(test)]

@@ -21,7 +21,6 @@ mod idle;
 mod init;
 mod invariants;
 mod live_policies;
-mod object_places;
 mod output;
 mod policy_files;
 mod replay;
@@ -40,7 +39,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use output::{CommandError, CommandResult};
-use portcullis_policy::explain::lines::one_line;
+use portcullis_policy::explain::one_line;
 
 /// Answers a Kubernetes API server's authorization and admission webhooks.
 #[derive(Debug, Parser)]

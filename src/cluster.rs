@@ -13,7 +13,6 @@
 mod bounded;
 mod client;
 mod condition;
-mod connections;
 mod contents;
 mod definition;
 mod evidence;
@@ -45,7 +44,7 @@ use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::task::AbortHandle;
 
 use crate::config::kubeconfig::client::{Context, of_context};
-use crate::config::memory::{LEAST_MEMORY, memory_of_process};
+use crate::config::limits::{LEAST_MEMORY, memory_of_process};
 use crate::config::{ClusterEntry, Config};
 use crate::reload::{
     AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects,

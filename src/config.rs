@@ -10,26 +10,21 @@
 //! numbers within bounds. The contents of the files that it names are checked by the
 //! modules that use them; [`kubeconfig`] reads one kind.
 
-mod admission;
-mod authorization;
 pub mod authorizers;
 mod beside;
 mod callers;
 mod clusters;
 mod console;
-mod decision_log;
+mod decisions;
 pub mod files;
-mod jwt;
 pub mod kubeconfig;
-mod limits;
+pub(crate) mod limits;
 mod manifests;
-pub(crate) mod memory;
 mod recording;
-mod reload;
 mod san;
 pub(crate) mod section;
 mod server;
-mod tracing;
+mod telemetry;
 mod upstreams;
 
 use std::collections::BTreeSet;
@@ -39,29 +34,25 @@ use std::sync::Arc;
 
 use openssl::sha::sha256;
 
-pub use admission::AdmissionDefaults;
-pub(crate) use admission::MISSING_NAMESPACE;
-pub use authorization::Authorization;
 pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
 pub use beside::{ConfigBeside, HeldBack, UnknownEntries, load_beside};
 pub(crate) use callers::one_cluster;
-pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
+pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints, Jwt};
 pub use clusters::{
     AdmissionKnowledge, CACHE_FILE_CHANGES, ClusterEntry, ClusterFile, ClusterFolder, Selector,
 };
 pub use console::Console;
-pub use decision_log::{DecisionLog, LogPath, LogTrace};
+pub(crate) use decisions::MISSING_NAMESPACE;
+pub use decisions::{AdmissionDefaults, Authorization};
 pub use files::{Disk, FileScope, Files};
-pub use jwt::Jwt;
 pub use kubeconfig::Secret;
 pub use limits::Limits;
-pub use manifests::ManifestPath;
+pub use manifests::{ManifestPath, Reload};
 pub use recording::{FolderBounds, PathStep, RecordingSettings, Redact};
-pub use reload::Reload;
 pub use san::SanPattern;
 pub(crate) use section::parse_duration;
 pub use server::{Admin, ConnectionLimits, Server, Tls};
-pub use tracing::{SpoolBounds, Tracing};
+pub use telemetry::{DecisionLog, LogPath, LogTrace, SpoolBounds, Tracing};
 pub use upstreams::{BreakerLimits, UpstreamAccess, Upstreams};
 
 use clusters::ReadFolder;
@@ -192,7 +183,7 @@ pub fn last_good(path: &Path) -> Result<Option<PathBuf>, Fault> {
         return Ok(None);
     };
     let reading = ReadContext::new(document, folder);
-    Ok(reload::reload(&reading.root(&FIELDS)).last_good)
+    Ok(manifests::reload(&reading.root(&FIELDS)).last_good)
 }
 
 /// Reads `text`, the content of `file`, whose relative paths start at `folder`. A folder that
@@ -300,15 +291,15 @@ fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder
     let console = console::console(root, server.as_ref(), &admin, &callers);
     let manifests = manifests::manifests(root);
     let (clusters, cluster_folder) = clusters::clusters(root, read_folder);
-    let admission = admission::admission(root);
-    let authorization = authorization::authorization(root, admission.cel_version);
+    let admission = decisions::admission(root);
+    let authorization = decisions::authorization(root, admission.cel_version);
     let upstreams = upstreams::upstreams(root);
     let limits = limits::limits(root);
-    let reload = reload::reload(root);
-    let decision_log = decision_log::decision_log(root);
+    let reload = manifests::reload(root);
+    let decision_log = telemetry::decision_log(root);
     let usage = recording::usage(root, &manifests);
     let recording = recording::recording(root, &manifests);
-    let tracing = tracing::tracing(root, &manifests);
+    let tracing = telemetry::tracing(root, &manifests);
     Some(Config {
         file: file.to_owned(),
         text: text.into(),

@@ -14,7 +14,6 @@ mod files;
 mod read;
 mod redaction;
 mod review;
-mod writer;
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -27,8 +26,8 @@ pub use files::{FORMAT_VERSION, PREFIX};
 pub use read::{CallLine, RecordLine, RecordingError, RecordingHeader};
 pub use review::{ObjectState, RecordedBody, RecordedCall, RecordedDecision, RecordedReview, object_state};
 
+use files::RecordingWriter;
 pub(crate) use redaction::QuotedSecrets;
-use writer::RecordingWriter;
 
 /// Bytes that may wait for the writer: those of the largest review that is received, and as many.
 const MAX_PENDING_BYTES: usize = 64 << 20;

@@ -23,7 +23,6 @@ mod last_good;
 mod load;
 mod snapshot;
 mod source;
-mod stand_ins;
 mod watch;
 mod watched;
 mod writable;

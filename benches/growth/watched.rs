@@ -114,7 +114,7 @@ pub(crate) fn row(size: &Size) {
     );
 }
 
-/// Loads, and follows the API servers. What it gives last is told of each set in force.
+/// Loads, and follows the API servers. What it returns last receives each set in force.
 fn begin(setup: &Setup, source: &Arc<Clusters>) -> (Arc<ReloadState>, Reloader, Receiver<()>) {
     let configuration = setup.configuration();
     let (snapshot, faults) = reload::load(&configuration, &**source, None, SystemTime::now());
@@ -193,7 +193,7 @@ pub(crate) fn serve(arguments: &[String]) {
         let entry = json!({
             "name": name,
             "kubeconfig": format!("{cluster}.kubeconfig"),
-            // Beside the entries, each save would have all of them looked at again.
+            // Beside the entries, each save would have all of them read again.
             "cacheFile": format!("../saved/{cluster}.saved"),
         });
         write(format!("{cluster}.json"), entry.to_string());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::object_places::ObjectPlaces;
+use super::policy_files::ObjectPlaces;
 use portcullis_policy::authorization::matching::subject_matches;
 use portcullis_policy::authorization::{AuthorizationPolicy, Effect, Mode};
 use portcullis_policy::document::Document;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::access::TimeLimit;
-use super::object_places::ObjectPlaces;
+use super::policy_files::ObjectPlaces;
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::authorization::proof::{IdlePart, WorkLimit, idle_parts};
 use portcullis_policy::document::Document;

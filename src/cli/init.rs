@@ -16,7 +16,6 @@
 //! that: there may be a cluster to lock out.
 
 mod files;
-mod host;
 mod pki;
 mod renew;
 mod set_up;
@@ -31,7 +30,7 @@ use serde::Serialize;
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use crate::cluster::LiveCluster;
 use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
-use host::{Host, Namespace};
+use pki::{Host, Namespace};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::rbac::bootstrap_policy;
 use portcullis_policy::explain::Lines;
@@ -273,7 +272,7 @@ pub(crate) fn write(directory: &Path, set_up: &SetUp<'_>) -> Result<Vec<&'static
     Ok(files.into_iter().map(|file| file.path).collect())
 }
 
-/// `path` without `.` and symbolic links as far as it exists: other programs,
+/// `path` with the part of it that exists without `.` and symbolic links: other programs,
 /// started elsewhere, are to find it.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
 //! AuthorizationInvariants in the reports of `check` and `diff`.
 
 use super::access::TimeLimit;
-use super::object_places::ObjectPlaces;
 use super::output::CommandError;
+use super::policy_files::ObjectPlaces;
 use crate::config::DEFAULT_CLUSTER;
 use portcullis_policy::authorization::proof::{InvariantStatus, WorkLimit};
 use portcullis_policy::authorization::{Enforcement, PolicySet};

@@ -11,8 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::config::files;
-use portcullis_policy::explain::Lines;
-use portcullis_policy::explain::lines::{is_escaped, one_line};
+use portcullis_policy::explain::{Lines, is_escaped, one_line};
 use portcullis_policy::field::Faults;
 
 /// The format of the results of most commands.

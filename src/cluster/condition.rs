@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use portcullis_policy::engine::text::cut;
+use portcullis_policy::engine::cut;
 
 /// `type` of the condition.
 const TYPE: &str = "InForce";

@@ -17,7 +17,7 @@ use super::memory::ContentCharge;
 use super::weight::{LeftOutReason, content_bytes, count_values};
 use portcullis_cel::Version;
 use portcullis_policy::document::{Document, Node, PackedDocument};
-use portcullis_policy::engine::text::cut;
+use portcullis_policy::engine::cut;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest::ValidatedObject;
 

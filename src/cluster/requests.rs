@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::split::{Envelope, Part, SplitError, Splitter};
 use crate::upstream::client::ClientHandshakeError;
-use portcullis_policy::engine::text::cut;
+use portcullis_policy::engine::cut;
 
 /// The most bytes of an answer that says why there is no other.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;

@@ -1,4 +1,8 @@
-//! `limits`: in-flight limits and body size.
+//! `limits`: in-flight limits and body size, by default in proportion to the memory that this process may
+//! use.
+
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use super::section::Section;
 use portcullis_policy::field::FaultKind;
@@ -15,6 +19,53 @@ pub struct Limits {
     /// Bytes of memory for the objects of all watched clusters; `None`: half of what the process
     /// may use.
     pub watched_bytes: Option<usize>,
+}
+
+/// The memory of a process of which nothing tells how much it may use.
+pub(crate) const LEAST_MEMORY: usize = 1 << 30;
+
+/// Where control groups are.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// The least that a control group of the process allows, of version 1 or 2, and no more than the
+/// machine has; `None` where nothing tells.
+pub(crate) fn memory_of_process() -> Option<usize> {
+    let read = |path: &Path| fs::read_to_string(path).ok();
+    least(&read)
+}
+
+fn least(read: &impl Fn(&Path) -> Option<String>) -> Option<usize> {
+    let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    let files = groups.lines().flat_map(limits_of);
+    let limits = files.filter_map(|file| read(&file)?.trim().parse::<usize>().ok());
+    limits.chain(of_machine(read)).min()
+}
+
+/// The files with the limits of a line such as `0::/a/b` (version 2) or `7:memory:/a/b`, and of
+/// the groups around it. Within a container the path may be that of the host, and the container's
+/// own group the root.
+fn limits_of(line: &str) -> Vec<PathBuf> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+        return Vec::new();
+    };
+    let (root, file) = match controllers {
+        "" => (PathBuf::from(CGROUPS), "memory.max"),
+        _ if controllers.split(',').any(|one| one == "memory") => {
+            (Path::new(CGROUPS).join("memory"), "memory.limit_in_bytes")
+        }
+        _ => return Vec::new(),
+    };
+    let own = path.trim_start_matches('/');
+    let groups = Path::new(own).ancestors();
+    groups.map(|group| root.join(group).join(file)).collect()
+}
+
+fn of_machine(read: &impl Fn(&Path) -> Option<String>) -> Option<usize> {
+    let text = read(Path::new("/proc/meminfo"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kilobytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kilobytes.checked_mul(1 << 10)
 }
 
 // === impl Limits ===
@@ -67,4 +118,70 @@ pub(crate) fn limits(root: &Section<'_>) -> Limits {
         section.fault("inFlightBytes", FaultKind::Invalid, message);
     }
     limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMINFO: (&str, &str) = ("/proc/meminfo", "MemTotal:        8000 kB\nMemFree: 1 kB\n");
+
+    fn least_of(files: &[(&str, &str)]) -> Option<usize> {
+        let read = |path: &Path| {
+            let file = files.iter().find(|(name, _)| Path::new(name) == path)?;
+            Some(file.1.to_owned())
+        };
+        least(&read)
+    }
+
+    #[test]
+    fn the_least_limit_counts() {
+        let cgroup = ("/proc/self/cgroup", "0::/kubepods/pod/main\n");
+        let table: [(&[(&str, &str)], _); 6] = [
+            (&[], None),
+            (&[MEMINFO, cgroup], Some(8_000 << 10)),
+            (
+                &[
+                    MEMINFO,
+                    cgroup,
+                    ("/sys/fs/cgroup/kubepods/pod/main/memory.max", "max\n"),
+                ],
+                Some(8_000 << 10),
+            ),
+            (
+                &[
+                    MEMINFO,
+                    cgroup,
+                    ("/sys/fs/cgroup/kubepods/memory.max", "1048576\n"),
+                ],
+                Some(1 << 20),
+            ),
+            (
+                &[
+                    MEMINFO,
+                    ("/proc/self/cgroup", "0::/\n"),
+                    ("/sys/fs/cgroup/memory.max", "2097152\n"),
+                ],
+                Some(2 << 20),
+            ),
+            (
+                &[
+                    MEMINFO,
+                    (
+                        "/proc/self/cgroup",
+                        "3:cpu,cpuacct:/docker/x\n2:memory:/docker/x\n",
+                    ),
+                    (
+                        "/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes",
+                        "9223372036854771712\n",
+                    ),
+                    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "3145728\n"),
+                ],
+                Some(3 << 20),
+            ),
+        ];
+        for (files, expected) in table {
+            assert_eq!(least_of(files), expected, "{files:?}");
+        }
+    }
 }

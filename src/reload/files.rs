@@ -25,7 +25,7 @@ use openssl::sha::{Sha256, sha256};
 
 use super::watched::WatchedObjects;
 use crate::config::files::{FolderRule, FolderWalk, MANIFEST_BYTES, describe, observed, read};
-use crate::config::memory::{LEAST_MEMORY, memory_of_process};
+use crate::config::limits::{LEAST_MEMORY, memory_of_process};
 use crate::config::{FileScope, HeldBack, ManifestPath};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest::{MemoryBudget, Source, SourceLimits};

@@ -10,13 +10,11 @@ use std::{io, thread};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::ReloadState;
 use super::files::{self, FileTimes, Fingerprint, SetFiles, SetNames};
 use super::index::{SnapshotIndex, options};
-use super::load;
 use super::snapshot::Snapshot;
-use super::stand_ins;
 use super::watch::schedule::{ChangedNames, Interest};
+use super::{ReloadState, held_back, load};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::config::{self, Config};
@@ -286,7 +284,7 @@ impl Snapshot {
     pub fn trial(&self, source: &Source, now: SystemTime, deadline: Deadline<'_>) -> (Option<Trial>, Faults) {
         let only = source.cluster.as_deref();
         let options = options_for(&self.config, only, now);
-        let options = stand_ins::options_without(&options, &self.unknown.faulty);
+        let options = held_back::options_without(&options, &self.unknown.faulty);
         let compilation = Compilation {
             version: options.cel_version,
             deadline,

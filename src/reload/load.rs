@@ -10,12 +10,11 @@ use std::time::{Duration, SystemTime};
 
 use super::changed_settings::FileContents;
 use super::files::{self, FaultsByCluster, FileTimes, ManifestFiles, Revision};
-use super::held_back::{self, UsableFiles};
+use super::held_back::{self, StandIns, UsableFiles};
 use super::index::{Service, SnapshotIndex, options};
 use super::last_good::{self, LastGoodSet, PendingSave};
 use super::snapshot::{Base, Snapshot, removal_faults};
 use super::source::ManifestSource;
-use super::stand_ins::{self, StandIns};
 use super::watched::UnknownClusters;
 use super::writable;
 use crate::authentication::Authenticator;
@@ -144,7 +143,7 @@ fn load_beside(
         unreadable,
         earlier: Some(earlier),
         unknown: earlier.unknown_clusters(&unknown, &config),
-        held_entries: stand_ins::by_cluster(&config, held_back),
+        held_entries: held_back::by_cluster(&config, held_back),
     };
     let mut refused = Faults::new();
     let found = (&mut faults, &mut held, &mut refused);

@@ -16,7 +16,7 @@ use super::limits::Limiter;
 use super::pool::Pool;
 use super::refusals::Refusals;
 use crate::config::LogTrace;
-use crate::config::memory::memory_of_process;
+use crate::config::limits::memory_of_process;
 use crate::console::ConsoleState;
 use crate::recording::Recordings;
 use crate::reload::{ReloadState, Snapshot};

@@ -22,7 +22,6 @@
 
 mod exchange;
 mod gate;
-mod message;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -36,15 +35,12 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::accept::Connection;
-use super::accept::ConnectionStage;
+use super::accept::{Connection, ConnectionStage};
 use super::head::RequestHead;
 use super::respond::Reply;
-pub(crate) use exchange::Timeouts;
-use exchange::{ExchangeOutcome, Exchanges, Keepalive, Link};
+use exchange::{ExchangeOutcome, Exchanges, Keepalive, Link, MAX_FIELDS};
+pub(crate) use exchange::{StreamBody, Timeouts};
 use gate::{FrameAllowance, Gate};
-use message::MAX_FIELDS;
-pub(crate) use message::StreamBody;
 
 /// The longest decoded header list.
 const MAX_HEADER_LIST: u32 = 64 << 10;
@@ -117,7 +113,7 @@ where
     let link = Rc::new(Link::new(timeouts));
     poll_fn(|context| {
         allowance.begin_turn();
-        message::refresh_date();
+        exchange::refresh_date();
         tally.follow(connection.stage(), &mut h2);
         loop {
             while let Poll::Ready(next) = poll_accept(&mut h2, context)? {
@@ -128,7 +124,7 @@ where
                     tally.end(&mut h2);
                 } else if let Some((parts, body, respond)) = accept(request, respond) {
                     exchanges.begin(|| {
-                        let answer = app(&message::request_head(&parts, &connection), body);
+                        let answer = app(&exchange::request_head(&parts, &connection), body);
                         let is_head = parts.method == Method::HEAD;
                         exchange::run(answer, respond, is_head, Rc::clone(&link))
                     });

@@ -4,20 +4,22 @@
 //! dropped and counted. Lines are bounded too: long values are cut, and the line then has
 //! `"truncated": true`.
 
-mod question;
 mod record;
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus::IntCounter;
 
-use crate::config::files;
-
+use super::metrics::{AuthenticationMethod, Endpoint};
 use super::write_queue::{LineQueue, LineQueueSettings, LogSink, WriteFailure};
+use crate::config::files;
+use portcullis_policy::engine::admission::Request;
+use portcullis_policy::engine::{Attributes, Target, User};
+use record::Line;
 
-pub(crate) use question::{CountedQuestion, QuestionParts};
 pub use record::{DecisionLine, LoggedQuestion, Record, ShadowDecision, TextRedaction};
 
 /// Bytes that may wait for the writer: some ten thousand usual lines.
@@ -38,6 +40,75 @@ pub enum Destination {
 /// A log that takes lines. Cheap to clone; the writer ends with the last clone.
 #[derive(Debug, Clone)]
 pub struct DecisionLog(LineQueue);
+
+/// How many parts a question has.
+const PARTS: usize = 6;
+
+/// Verbs that are counted by name where there is no room for the question. Others are `other`:
+/// `kubectl auth can-i` asks for any verb.
+const VERBS: [&str; 20] = [
+    "get",
+    "list",
+    "watch",
+    "create",
+    "update",
+    "patch",
+    "delete",
+    "deletecollection",
+    "post",
+    "put",
+    "head",
+    "options",
+    "connect",
+    "use",
+    "bind",
+    "escalate",
+    "impersonate",
+    "approve",
+    "sign",
+    "attest",
+];
+
+/// The entries of a user's `extra` that name one token, Pod or node: a question that is asked by
+/// the Pods of a Deployment is one question.
+const OF_ONE_TOKEN: [&str; 5] = [
+    "authentication.kubernetes.io/credential-id",
+    "authentication.kubernetes.io/node-name",
+    "authentication.kubernetes.io/node-uid",
+    "authentication.kubernetes.io/pod-name",
+    "authentication.kubernetes.io/pod-uid",
+];
+
+/// A question and its answer, whose text lies elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountedQuestion {
+    /// When it was decided, in seconds since 1970.
+    pub(crate) time: u64,
+    /// The verb, or the operation of an admission review; `other` of verbs that are not Kubernetes'.
+    pub(crate) verb: &'static str,
+    /// The answer.
+    pub(crate) decision: &'static str,
+    /// Where each part of the text ends.
+    ends: [usize; PARTS],
+}
+
+/// The parts of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QuestionParts<'t> {
+    /// The cluster, as a JSON string, and the member `caller` after it where the caller has a token in the
+    /// path: what such a caller claims is counted apart, as if of another cluster.
+    pub(crate) cluster: &'t str,
+    /// The user, as a JSON string.
+    pub(crate) user: &'t str,
+    /// `"groups":[…]`.
+    pub(crate) groups: &'t str,
+    /// `"extra":{…}`; empty without.
+    pub(crate) extra: &'t str,
+    /// `"selectors":{…}`; empty without.
+    pub(crate) selectors: &'t str,
+    /// `"endpoint":…` and the members after it: the rest of the question, and the answer.
+    pub(crate) answer: &'t str,
+}
 
 // === impl DecisionLog ===
 
@@ -103,6 +174,213 @@ impl Destination {
             Self::Stdout => Box::new(io::stdout()),
             Self::File(path) => Box::new(files::append(path, MODE)?),
         })
+    }
+}
+
+// === impl CountedQuestion ===
+
+impl CountedQuestion {
+    /// Writes the parts of `record` to `text`, which is empty.
+    pub(crate) fn write(record: &Record<'_>, text: &mut String) -> Self {
+        let question = Self::write_parts(
+            [record.cluster, record.caller],
+            &record.question,
+            Some(record),
+            text,
+        );
+        let time = record.time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            time: time.as_secs(),
+            decision: record.decision.as_str(),
+            ..question
+        }
+    }
+
+    /// The same without an answer, of a cluster and the caller that speaks for it.
+    pub(crate) fn write_question(
+        cluster: [&str; 2],
+        question: &LoggedQuestion<'_>,
+        text: &mut String,
+    ) -> Self {
+        Self::write_parts(cluster, question, None, text)
+    }
+
+    fn write_parts(
+        [cluster, caller]: [&str; 2],
+        question: &LoggedQuestion<'_>,
+        answer: Option<&Record<'_>>,
+        text: &mut String,
+    ) -> Self {
+        let mut line = Line {
+            out: text,
+            truncated: false,
+            redaction: None,
+        };
+        let mut ends = [0; PARTS];
+        let user = question.user();
+        line.text(cluster);
+        let path_token = AuthenticationMethod::PathToken.as_str();
+        if caller == path_token {
+            line.members(&[("caller", path_token)]);
+        }
+        ends[0] = line.out.len();
+        line.text(&user.name);
+        ends[1] = line.out.len();
+        line.raw(r#""groups":"#);
+        line.texts(&user.groups);
+        ends[2] = line.out.len();
+        line.extra_of(user);
+        ends[3] = line.out.len();
+        line.selectors_of(question);
+        ends[4] = line.out.len();
+        let verb = line.asked(question);
+        if let Some(record) = answer {
+            line.answer(record);
+        }
+        ends[5] = line.out.len();
+        Self {
+            time: 0,
+            verb,
+            decision: "",
+            ends,
+        }
+    }
+
+    /// The parts of what was written to `text`.
+    pub(crate) fn parts<'t>(&self, text: &'t str) -> QuestionParts<'t> {
+        let mut start = 0;
+        let [cluster, user, groups, extra, selectors, answer] = self.ends.map(|end| {
+            let part = text.get(start..end).unwrap_or_default();
+            start = end;
+            part
+        });
+        QuestionParts {
+            cluster,
+            user,
+            groups,
+            extra,
+            selectors,
+            answer,
+        }
+    }
+}
+
+// === impl Line ===
+
+impl Line<'_> {
+    fn extra_of(&mut self, user: &User<'_>) {
+        let is_kept = |(key, _): &&(Cow<'_, str>, Vec<Cow<'_, str>>)| !OF_ONE_TOKEN.contains(&key.as_ref());
+        let extra: Vec<_> = user.extra.iter().filter(is_kept).collect();
+        if extra.is_empty() {
+            return;
+        }
+        self.raw(r#""extra":{"#);
+        self.items(&extra, |line, (key, values)| {
+            line.text(key);
+            line.raw(":");
+            line.texts(values);
+        });
+        self.raw("}");
+    }
+
+    fn selectors_of(&mut self, question: &LoggedQuestion<'_>) {
+        let LoggedQuestion::Authorization(Attributes {
+            target: Target::Resource(resource),
+            ..
+        }) = question
+        else {
+            return;
+        };
+        let selectors = &resource.selectors;
+        if selectors.field.is_empty() && selectors.label.is_empty() {
+            return;
+        }
+        self.raw(r#""selectors":{"#);
+        self.selector("fieldSelector", &selectors.field);
+        self.selector("labelSelector", &selectors.label);
+        self.raw("}");
+    }
+
+    /// The rest of the question; the verb.
+    fn asked(&mut self, question: &LoggedQuestion<'_>) -> &'static str {
+        let known = |verb: &str| VERBS.into_iter().find(|known| *known == verb).unwrap_or("other");
+        self.raw(r#""endpoint":""#);
+        let verb = match question {
+            LoggedQuestion::Authorization(attributes) => {
+                self.raw(r#"authorize","attributes":{"#);
+                match &attributes.target {
+                    Target::NonResource { path, verb } => {
+                        self.members(&[("verb", verb), ("path", path)]);
+                        known(verb)
+                    }
+                    Target::Resource(resource) => {
+                        self.members(&[
+                            ("verb", &resource.verb),
+                            ("namespace", &resource.namespace),
+                            ("group", &resource.group),
+                            ("resource", &resource.resource),
+                            ("subresource", &resource.subresource),
+                            ("name", &resource.name),
+                        ]);
+                        known(&resource.verb)
+                    }
+                }
+            }
+            LoggedQuestion::Admission(phase, request) => {
+                self.raw(Endpoint::from(*phase).as_str());
+                self.raw(r#"","attributes":{"#);
+                self.operation(request);
+                request.operation.as_str()
+            }
+        };
+        self.raw("}");
+        verb
+    }
+
+    fn answer(&mut self, record: &Record<'_>) {
+        self.raw(r#","decision":""#);
+        self.raw(record.decision.as_str());
+        self.raw("\"");
+        self.cause(record.cause);
+        self.shadow_decisions(record.shadow);
+        self.exceptions(record.exceptions);
+        if self.truncated {
+            self.raw(r#","truncated":true"#);
+        }
+    }
+
+    /// Without the object's name: each object that is created has another one.
+    fn operation(&mut self, request: &Request<'_>) {
+        self.members(&[
+            ("operation", request.operation.as_str()),
+            ("namespace", &request.namespace),
+            ("group", &request.resource.group),
+            ("resource", &request.resource.resource),
+            ("subresource", &request.subresource),
+            ("kind", &request.kind.kind),
+        ]);
+        if request.dry_run {
+            self.key("dryRun");
+            self.raw("true");
+        }
+    }
+
+    /// Without reasons, which may quote what is each time another.
+    fn shadow_decisions(&mut self, shadow: &[ShadowDecision<'_>]) {
+        if shadow.is_empty() {
+            return;
+        }
+        self.raw(r#","shadow":["#);
+        self.items(shadow, |line, shadow| {
+            line.raw("{");
+            line.members(&[
+                ("kind", shadow.kind),
+                ("name", shadow.name),
+                ("decision", shadow.decision.as_str()),
+            ]);
+            line.raw("}");
+        });
+        self.raw("]");
     }
 }
 

@@ -13,7 +13,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::write_queue::{LineQueue, LineQueueSettings};
-use portcullis_policy::explain::lines::one_line;
+use portcullis_policy::explain::one_line;
 
 /// Which events are logged, as `tracing_subscriber::EnvFilter` reads it: `info`,
 /// `portcullis::reload=debug,warn`, …; absent, `info` of Portcullis and warnings of the rest.

@@ -6,7 +6,6 @@
 
 mod counts;
 mod families;
-mod labels;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -18,14 +17,13 @@ use prometheus::{Encoder, Histogram, IntCounterVec, IntGaugeVec, Registry, TextE
 pub use counts::{
     DurationCounts, EndpointSample, MetricsSample, PolicyCounts, WebhookCounts, histogram_quantile,
 };
-pub use families::{PolicyCounters, UpstreamRecorder};
-pub use labels::{
-    AuthenticationMethod, Code, ConnectionState, Endpoint, Label, Outcome, Phase, PolicyResult,
+pub use families::{
+    AuthenticationMethod, Code, ConnectionState, Endpoint, Label, Outcome, Phase, PolicyCounters,
+    PolicyResult, UpstreamRecorder,
 };
 pub use prometheus::{IntCounter, IntGauge};
 
-use families::Families;
-use labels::{ByLabel, ConfiguredNames, OTHER, SeriesLabels, label_pairs, label_values};
+use families::{ByLabel, ConfiguredNames, Families, OTHER, SeriesLabels, label_pairs, label_values};
 use portcullis_policy::engine::{CauseKind, Decision, Time};
 
 /// The decisions that admission makes.

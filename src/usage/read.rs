@@ -184,15 +184,15 @@ struct BrokenRows(Vec<String>);
 #[derive(Debug, Clone, Copy)]
 struct MergedCounts {
     count: u64,
-    first: Timestamp,
-    last: Timestamp,
+    first: WrittenTime,
+    last: WrittenTime,
     /// The place of the first.
     file: usize,
     line: u64,
 }
 
 /// `2026-01-01T00:00:00Z`: earlier ones are less.
-type Timestamp = [u8; 20];
+type WrittenTime = [u8; 20];
 
 /// Reads the files at `paths`, and those in the folders among them. How many those were.
 ///
@@ -268,7 +268,7 @@ impl UsageWeights {
     #[must_use]
     pub fn of(&self, question: &str) -> Option<UsageWeight> {
         let counts = self.0.by_text.get(question.as_bytes())?;
-        let text = |time: &Timestamp| String::from_utf8_lossy(time).into_owned();
+        let text = |time: &WrittenTime| String::from_utf8_lossy(time).into_owned();
         Some(UsageWeight {
             count: counts.count,
             first: text(&counts.first),
@@ -489,7 +489,7 @@ fn split(line: &[u8]) -> Option<(&[u8], MergedCounts)> {
 }
 
 /// `time`, if it is of the one form that can be compared as text.
-fn timestamp(time: &Timestamp) -> Option<Timestamp> {
+fn timestamp(time: &WrittenTime) -> Option<WrittenTime> {
     let form = b"0000-00-00T00:00:00Z";
     let fits = |(byte, form): (&u8, &u8)| match form {
         b'0' => byte.is_ascii_digit(),
@@ -501,7 +501,7 @@ fn timestamp(time: &Timestamp) -> Option<Timestamp> {
 // === impl UsageRow ===
 
 impl<'l> UsageRow<'l> {
-    /// The line that the decision log has of each of these decisions, as far as it is counted.
+    /// The counted part of the line that the decision log has of each of these decisions.
     #[must_use]
     pub fn into_logged(mut self) -> LoggedDecision<'l> {
         if !self.selectors_digest.is_empty() {

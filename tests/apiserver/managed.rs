@@ -132,7 +132,7 @@ pub(crate) fn writes_are_denied_by_admission_where_the_api_server_asks_no_webhoo
     );
     assert!(!gateway.log().contains(TOKEN));
 
-    // Why it keeps strangers out, and no more: the API server tells the URL to whoever asked.
+    // Why it keeps strangers out, and no more: the API server tells the URL to every client that asked.
     drop(gateway);
     let said = kubectl("dana", "create configmap b -n prod");
     assert!(

@@ -341,7 +341,7 @@ fn a_gateway_that_watches_its_cluster_has_everything_for_it() {
     assert_eq!(checked.code, 1, "{checked:?}");
     assert!(
         checked.stdout.ends_with("\n1 error, 0 warnings\n"),
-        "the file that is missing is told of once: {checked:?}"
+        "the missing file is reported once: {checked:?}"
     );
     let remedy = format!(
         "`portcullis init {} --credentials` writes this file",

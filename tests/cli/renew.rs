@@ -227,7 +227,7 @@ fn nobody_is_rejected_while_the_ca_is_renewed() {
     assert_eq!(
         gateway.ask(&old, &before),
         Some(200),
-        "whoever has read nothing yet"
+        "a client that has read nothing yet"
     );
 
     wait_a_while(&portcullis);

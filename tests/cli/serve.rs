@@ -1,4 +1,4 @@
-//! `portcullis` and `portcullis serve`, as far as a program outside sees them.
+//! `portcullis` and `portcullis serve`, as another program sees them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

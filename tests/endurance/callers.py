@@ -82,7 +82,7 @@ WITH_WEBHOOKS = [
 
 
 class Asker:
-    """One caller with one connection, which it makes anew when it breaks or has been used often."""
+    """One caller with one connection, which it replaces when it breaks or has been used often."""
 
     def __init__(self, gateway, questions, *, patient=False, fresh_after=500, token=lambda: DEFAULT_TOKEN):
         self.gateway, self.questions, self.patient, self.fresh_after = gateway, questions, patient, fresh_after

@@ -147,7 +147,7 @@ fn compare(server: &str, minor: u32, count: usize) {
     let all = found.len();
     found.retain(|found| !both.varies(&found.expression));
     println!(
-        "{} times: Kubernetes comes to another outcome each time",
+        "{} times: Kubernetes has another outcome each time",
         all - found.len()
     );
     report(found, count, version);

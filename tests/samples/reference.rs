@@ -207,7 +207,7 @@ fn every_field_of_custom_resources_has_words() {
     }
 }
 
-/// What an editor is told of a value: as a definition has it, but fields that are not known are
+/// What an editor shows of a value: as a definition has it, but fields that are not known are
 /// mistakes, which an API server keeps for the gateway to name.
 fn for_editors(schema: &Value) -> Value {
     let Value::Object(keywords) = schema else {

@@ -189,7 +189,7 @@ fn a_reply_to_another_question_ends_its_connection() {
         .iter()
         .fold(Webhooks::of(&authority, &[]), |webhooks, (name, answer)| {
             let answer = answer.clone();
-            // Right, wrong, right on one connection after the other, as far as they are kept.
+            // Right, wrong, right on one connection after the other, where they are kept.
             let calls = AtomicUsize::default();
             webhooks.on(&format!("/{name}"), move |_| {
                 match calls.fetch_add(1, Ordering::Relaxed) {

@@ -90,7 +90,7 @@ impl Program {
             needs_more: budget.needs_more,
             expired: budget.expired,
         };
-        // A defect of this crate must not take the answer from whoever asks: it is an error of the
+        // A defect of this crate must not take the answer from the caller: it is an error of the
         // expression, and what that means is the caller's to say.
         let evaluated = catch_unwind(AssertUnwindSafe(|| evaluation.value(&self.root)));
         let result = evaluated.unwrap_or_else(|_| Err(EvalError::internal("the evaluation panicked")));

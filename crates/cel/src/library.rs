@@ -19,12 +19,8 @@ mod strings;
 mod timestamps;
 mod urls;
 
-pub(crate) use authorizer::{AUTHORIZER, RESOURCE_CHECK};
-pub(crate) use format::{check as check_format, is_formattable};
-
 use std::cmp::Ordering;
-use std::fmt;
-use std::fmt::{Display, Write};
+use std::fmt::{self, Display, Write};
 use std::sync::Arc;
 
 use super::environment::{Functions, Version};
@@ -38,6 +34,9 @@ use crate::program::Call;
 use crate::types::Type::{Bool, Int};
 use crate::value::{Opaque, Text, Value};
 use standard::Computed;
+
+pub(crate) use authorizer::{AUTHORIZER, RESOURCE_CHECK};
+pub(crate) use format::{check as check_format, is_formattable};
 
 /// What can be worked out of the constant arguments of a call.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What an expression says about texts, as far as it compares them with constants.
+//! What an expression says about the texts that it compares with constants.
 //!
 //! ```text
 //! request.user == 'a' && !request.groups.exists(g, g.startsWith('x-'))

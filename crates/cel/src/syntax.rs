@@ -13,8 +13,9 @@ use crate::error::CompileError;
 use crate::quote::text_literal;
 use uses::children;
 
-pub(crate) use parser::parse;
 pub use uses::{PatchPath, VariableUse, made_objects, patch_paths, plain_or_values, variable_uses};
+
+pub(crate) use parser::parse;
 
 /// The longest expression, in characters, as upstream.
 pub const MAX_LENGTH: usize = 100_000;

@@ -16,8 +16,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use crate::engine::StatusReason;
-use crate::engine::text::truncate;
+use crate::engine::{StatusReason, truncate};
 
 pub use admission_review::{
     AdmissionReview, AdmissionReviewError, OwnedAdmissionReview, ReviewVersion, ask, verify, verify_decoded,

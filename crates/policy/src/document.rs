@@ -17,15 +17,16 @@ mod json;
 mod layout;
 mod node;
 mod packed;
+mod read;
 mod write;
 mod yaml;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use decode::{ParseLimits, parse, parse_each};
 pub use node::{DocumentSize, Entry, Node, Value};
 pub use packed::PackedDocument;
+pub use read::{ParseLimits, parse, parse_each};
 pub(crate) use write::{begins_command, is_before_command};
 pub use write::{is_escaped, to_yaml};
 

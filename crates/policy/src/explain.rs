@@ -13,7 +13,6 @@ pub mod authorization;
 pub mod difference;
 pub mod escalations;
 pub mod invariants;
-pub mod lines;
 pub mod logged;
 pub mod objects;
 pub mod recorded;
@@ -22,19 +21,22 @@ pub mod sentences;
 pub mod what_can;
 pub mod who_can;
 
+// All that decides.
+
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt::{self, Display, Write as _};
 use std::sync::Arc;
 
 use crate::authorization::authorizer::Authorizer;
 use crate::authorization::{Policies, PolicySet, RoleKind};
+use crate::document::{begins_command, is_before_command};
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
 use crate::manifest;
 use objects::CustomKinds;
 use portcullis_cel::Version;
 
-pub use lines::{Lines, TextTable};
-
-// All that decides.
+pub use crate::document::is_escaped;
 
 /// All that decides.
 pub struct LoadedPolicies {
@@ -127,5 +129,179 @@ impl LoadedPolicies {
     pub fn has_policy(&self, cluster: &str, phases: &[Phase], name: &str) -> bool {
         let policies = self.admission.for_cluster(cluster);
         phases.iter().any(|phase| policies.has(*phase, name))
+    }
+}
+
+/// Lines of text. What is put into one stays in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lines {
+    text: String,
+}
+
+// === impl Lines ===
+
+impl Lines {
+    /// No line yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { text: String::new() }
+    }
+
+    /// Adds one line; see [`one_line`].
+    pub fn line(&mut self, text: impl Display) {
+        self.text.push_str(&one_line(&text.to_string()));
+        self.text.push('\n');
+    }
+
+    /// Adds each line of `text`, behind `before`.
+    pub fn each(&mut self, before: &str, text: &str) {
+        text.lines()
+            .for_each(|line| self.line(format_args!("{before}{line}")));
+    }
+
+    /// Adds those of `other`.
+    pub fn append(&mut self, other: &Self) {
+        self.text.push_str(&other.text);
+    }
+
+    /// Adds what a renderer made of safe parts, with its styles.
+    pub fn rendered(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// All of them, each with its line break.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl<T: Display> FromIterator<T> for Lines {
+    fn from_iter<I: IntoIterator<Item = T>>(lines: I) -> Self {
+        let mut all = Self::new();
+        lines.into_iter().for_each(|line| all.line(line));
+        all
+    }
+}
+
+impl Display for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// `text` as one line: control characters, characters that change the direction of text, line
+/// breaks, and what CI services take for a command (`::error …` where a line begins, `##[…` and
+/// `##vso[…` anywhere) are written as escapes.
+#[must_use]
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    let command = begins_command(text);
+    let acts = |c: char| is_escaped(c) || c == '[';
+    if !command && !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let start = text.len() - text.trim_start().len();
+    let mut line = String::with_capacity(text.len());
+    for (position, c) in text.char_indices() {
+        let before = text.get(..position).unwrap_or_default();
+        match c {
+            '\n' => line.push_str("\\n"),
+            '\r' => line.push_str("\\r"),
+            '\t' => line.push_str("\\t"),
+            ':' if command && position == start => line.push_str("\\u{3a}"),
+            '[' if is_before_command(before) => line.push_str("\\u{5b}"),
+            c if is_escaped(c) => {
+                // Writing to text does not fail.
+                let _ = write!(line, "\\u{{{:x}}}", u32::from(c));
+            }
+            c => line.push(c),
+        }
+    }
+    Cow::Owned(line)
+}
+
+// Tables in text: columns as wide as they need to be, two blanks between them.
+
+/// Rows below a heading.
+pub struct TextTable {
+    rows: Vec<Vec<String>>,
+}
+
+impl TextTable {
+    pub fn new(heading: &[&str]) -> Self {
+        Self {
+            rows: vec![heading.iter().map(|&cell| cell.to_owned()).collect()],
+        }
+    }
+
+    /// Adds a row. Each cell is [one line](one_line).
+    pub fn row(&mut self, cells: Vec<String>) {
+        let cells = cells.iter().map(|cell| one_line(cell).into_owned());
+        self.rows.push(cells.collect());
+    }
+
+    /// The rows, one a line.
+    #[must_use]
+    pub fn in_words(&self) -> Lines {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let line = |row: &Vec<String>| {
+            let cells = row.iter().zip(&widths);
+            let line: String = cells.map(|(cell, width)| format!("{cell:width$}  ")).collect();
+            line.trim_end().to_owned()
+        };
+        self.rows.iter().map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_act_is_written_as_an_escape() {
+        for (text, line) in [
+            ("plain: text, é 🦀 [0] # x", "plain: text, é 🦀 [0] # x"),
+            ("a\nb\r\tc", "a\\nb\\r\\tc"),
+            ("\u{1b}[31mred\u{9b}m\u{7f}", "\\u{1b}[31mred\\u{9b}m\\u{7f}"),
+            (
+                "a\u{202e}b\u{2066}c\u{200f}\u{61c}",
+                "a\\u{202e}b\\u{2066}c\\u{200f}\\u{61c}",
+            ),
+            ("\u{85}\u{2028}\u{2029}", "\\u{85}\\u{2028}\\u{2029}"),
+            ("::error::x", "\\u{3a}:error::x"),
+            ("  ::stop-commands::x", "  \\u{3a}:stop-commands::x"),
+            ("a ::error::x, C::d", "a ::error::x, C::d"),
+            ("see ##[error]x", "see ##\\u{5b}error]x"),
+            ("##vso[task.setvariable]", "##vso\\u{5b}task.setvariable]"),
+            ("#[a] ## [b]", "#[a] ## [b]"),
+        ] {
+            assert_eq!(one_line(text), line);
+            // What is escaped is safe, and stays as it is.
+            assert_eq!(one_line(line), line);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_added_is_one() {
+        let mut lines = Lines::new();
+        lines.line("a\n::error::b");
+        lines.each("  ", "c\n::d\n");
+        assert_eq!(lines.as_str(), "a\\n::error::b\n  c\n  \\u{3a}:d\n");
+    }
+
+    #[test]
+    fn columns_are_aligned_and_lines_end_with_text() {
+        let mut table = TextTable::new(&["A", "LONG", "B"]);
+        table.row(vec!["wide".to_owned(), "-".to_owned(), String::new()]);
+        table.row(vec!["é".to_owned(), String::new(), "b".to_owned()]);
+        assert_eq!(
+            table.in_words().as_str(),
+            "A     LONG  B\nwide  -\né           b\n"
+        );
     }
 }

@@ -10,8 +10,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::host::Host;
-use super::pki::{Authority, Pair, Usage};
+use super::pki::{Authority, Host, Pair, Usage};
 use super::set_up::{
     ADMISSION, ADMISSION_NAME, AUTHORITY, AUTHORIZATION, AUTHORIZATION_NAME, CONFIGURATION, Examples, File,
     PORT, SERVER, SERVER_NAME, SetUp, TRUSTED, TemplateValues, quoted,

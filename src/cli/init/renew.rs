@@ -16,8 +16,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::host::Host;
-use super::pki::{Authority, Usage, hosts_of};
+use super::pki::{Authority, Host, Usage, hosts_of};
 use super::set_up::{
     ADMISSION, ADMISSION_NAME, AUTHORITY, AUTHORIZATION, AUTHORIZATION_NAME, File, KeyFiles, SERVER,
     SERVER_NAME, TRUSTED, replace,

@@ -5,8 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use super::host::{Host, Namespace};
-use super::pki::Pair;
+use super::pki::{Host, Namespace, Pair};
 use crate::cli::output::CommandError;
 
 /// The gateway's configuration, by whose presence a set-up is known.

@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use super::finding::{ScanFinding, ScanOutcome, ScanSummary};
 use crate::cli::output;
 use crate::cli::test::escaped;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::text::truncate;
+use portcullis_policy::engine::{Time, truncate};
 use portcullis_policy::explain::authorization::object;
 
 /// The API version of the reports.

@@ -13,7 +13,7 @@ use super::formats::{JunitReport, OpenReports, SarifReport};
 use super::judge::{JudgedObject, UnmatchedObject};
 use crate::cli::output::{self, CommandError};
 use portcullis_policy::explain::authorization::object;
-use portcullis_policy::explain::lines::one_line;
+use portcullis_policy::explain::one_line;
 
 /// The formats of `scan`.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]

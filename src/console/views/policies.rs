@@ -1,7 +1,8 @@
 //! `/policies`: every policy and exception, and what has become of it.
 
 mod detail;
-mod list;
+
+use std::collections::BTreeMap;
 
 use askama::Template;
 use serde::Serialize;
@@ -9,8 +10,16 @@ use serde::Serialize;
 use super::parameters::{ClusterChoice, Paging};
 use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::{ViewContext, ViewRequest};
+use crate::reload::Snapshot;
+use crate::telemetry::metrics::PolicyCounts;
+use portcullis_policy::authorization::{AuthorizationPolicy, Effect, Mode, PolicySet};
+use portcullis_policy::engine::PolicyResult;
+use portcullis_policy::engine::admission::{AdmissionSet, Applicability, Phase, PolicyBinding};
+use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
+use portcullis_policy::explain::what_can::limits_in_words;
+use portcullis_policy::field::FieldPath;
+
 pub(crate) use detail::view as detail;
-use list::{ListedKind, PolicyList, PolicyRow, RecentUse};
 
 /// The fields of its form.
 const FIELDS: [&str; 5] = ["filter", "kind", "unused", "cluster", "page"];
@@ -74,6 +83,63 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     Page::of(request.representation, &report, &page)
 }
 
+/// The kinds of policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum ListedKind {
+    AuthorizationPolicy,
+    ValidatingAdmissionPolicy,
+    MutatingAdmissionPolicy,
+    AdmissionException,
+}
+
+/// Every policy and exception that is in force for a cluster, by kind in the order in which they
+/// are asked.
+#[derive(Debug)]
+pub(crate) struct PolicyList(pub(crate) Vec<PolicyRow>);
+
+/// A policy or exception.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PolicyRow {
+    pub(crate) kind: ListedKind,
+    pub(crate) name: String,
+    /// What it does and to whom it is bound, in words.
+    pub(crate) about: String,
+    /// Where it stands: file and line, or the cluster; empty where neither is known.
+    pub(crate) place: String,
+    /// Counted since the start, for all clusters together: for who sees them all. Of an exception
+    /// nothing is.
+    pub(crate) counts: Option<RowCounts>,
+    /// How many of the recent decisions it decided.
+    pub(crate) recent: u64,
+    /// How many of these were denials.
+    pub(crate) recent_denials: u64,
+    /// The number of the last recent decision, by which it is shown.
+    pub(crate) last_sequence: Option<u64>,
+    /// When that was.
+    pub(crate) last_time: Option<String>,
+}
+
+/// How often a policy came to each result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RowCounts {
+    pub(crate) matched: u64,
+    pub(crate) not_matched: u64,
+    pub(crate) errors: u64,
+    pub(crate) shadow_allows: u64,
+    pub(crate) shadow_denies: u64,
+    /// What its expressions cost, in the units of Kubernetes' CEL cost model.
+    pub(crate) cost: u64,
+    /// The same for each time that it matched, failed or would have decided in Shadow; `None`
+    /// before the first.
+    pub(crate) mean_cost: Option<u64>,
+}
+
+/// Where objects stand, by kind and name.
+#[derive(Debug, Default)]
+pub(crate) struct PlacesByName(BTreeMap<(String, String), String>);
+
 // === impl PolicyFilter ===
 
 impl PolicyFilter {
@@ -89,6 +155,279 @@ impl PolicyFilter {
         ListedKind::ALL
             .into_iter()
             .map(|kind| (kind.as_str(), self.kind == Some(kind)))
+    }
+}
+
+// === impl ListedKind ===
+
+impl ListedKind {
+    pub(crate) const ALL: [Self; 4] = [
+        Self::AuthorizationPolicy,
+        Self::ValidatingAdmissionPolicy,
+        Self::MutatingAdmissionPolicy,
+        Self::AdmissionException,
+    ];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::AuthorizationPolicy => "AuthorizationPolicy",
+            Self::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
+            Self::MutatingAdmissionPolicy => "MutatingAdmissionPolicy",
+            Self::AdmissionException => "AdmissionException",
+        }
+    }
+
+    /// # Errors
+    ///
+    /// There is no such kind.
+    pub(crate) fn parse(text: &str) -> Result<Self, ViewError> {
+        let found = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
+        found.ok_or_else(|| {
+            let known = Self::ALL.map(|kind| format!("`{}`", kind.as_str())).join(", ");
+            ViewError::Invalid(format!("`kind` is `{text}`: there are {known}"))
+        })
+    }
+}
+
+// === impl PolicyList ===
+
+impl PolicyList {
+    pub(crate) fn new(context: &ViewContext<'_>, cluster: &str, recent: &RecentUse) -> Self {
+        let snapshot = context.snapshot;
+        Self::of(
+            snapshot.policies.for_cluster(cluster),
+            snapshot.admission.for_cluster(cluster),
+            context
+                .visible
+                .only()
+                .is_none()
+                .then(|| context.metrics.policy_counts())
+                .as_ref(),
+            &PlacesByName::new(snapshot, cluster),
+            recent,
+        )
+    }
+
+    pub(crate) fn of(
+        access: &PolicySet,
+        admission: &AdmissionSet,
+        counts: Option<&BTreeMap<(String, String), PolicyCounts>>,
+        places: &PlacesByName,
+        recent: &RecentUse,
+    ) -> Self {
+        let row = |kind: ListedKind, name: &str, about: String| {
+            let key = (kind.as_str().to_owned(), name.to_owned());
+            let ObjectUse {
+                decided,
+                denied,
+                last,
+                ..
+            } = recent.of(kind.as_str(), "", name);
+            let (last_sequence, last_time) = last.unzip();
+            PolicyRow {
+                kind,
+                name: name.to_owned(),
+                about,
+                place: places.0.get(&key).cloned().unwrap_or_default(),
+                counts: counts
+                    .filter(|_| kind != ListedKind::AdmissionException)
+                    .map(|counts| counts.get(&key).map(RowCounts::from).unwrap_or_default()),
+                recent: decided,
+                recent_denials: denied,
+                last_sequence,
+                last_time,
+            }
+        };
+        let mut rows: Vec<PolicyRow> = access
+            .authorization_policies()
+            .map(|policy| row(ListedKind::AuthorizationPolicy, &policy.name, of_policy(policy)))
+            .collect();
+        for (phase, kind) in [
+            (Phase::Mutate, ListedKind::MutatingAdmissionPolicy),
+            (Phase::Validate, ListedKind::ValidatingAdmissionPolicy),
+        ] {
+            let bound = admission.policies(phase).into_iter();
+            rows.extend(
+                bound.map(|(policy, bindings)| row(kind, &policy.name, of_bindings(policy, bindings))),
+            );
+            let unbound = admission.unbound_policies(phase);
+            rows.extend(unbound.map(|name| row(kind, name, "no binding, so it does nothing".to_owned())));
+        }
+        rows.extend(admission.exceptions().iter().map(|exception| {
+            let policies = exception.policies.join(", ");
+            let about = format!("excuses denials by {policies} until {}", exception.not_after);
+            row(ListedKind::AdmissionException, &exception.name, about)
+        }));
+        Self(rows)
+    }
+}
+
+fn of_policy(policy: &AuthorizationPolicy) -> String {
+    let effect = match policy.effect {
+        Effect::Allow => "allow",
+        Effect::Deny => "deny",
+        Effect::Limit => "limit",
+    };
+    let mode = match policy.mode {
+        Mode::Enforce => "",
+        Mode::Shadow => ", in Shadow",
+    };
+    let limits = limits_in_words(&policy.limits());
+    let separator = if limits.is_empty() { "" } else { ": " };
+    format!("{effect}{mode}{separator}{limits}")
+}
+
+fn of_bindings(policy: &Applicability, bindings: &[std::sync::Arc<PolicyBinding>]) -> String {
+    let binding = |binding: &std::sync::Arc<PolicyBinding>| {
+        let actions: Vec<&str> = binding.actions.iter().map(|action| action.as_str()).collect();
+        match actions.as_slice() {
+            [] => binding.name.clone(),
+            actions => format!("{} ({})", binding.name, actions.join(", ")),
+        }
+    };
+    let bindings: Vec<String> = bindings.iter().map(binding).collect();
+    let parameters = match &policy.param_kind {
+        None => String::new(),
+        Some(kind) => format!("; parameters of kind {}", kind.kind),
+    };
+    format!("bound by {}{parameters}", bindings.join(", "))
+}
+
+// === impl PolicyRow ===
+
+impl PolicyRow {
+    /// Whether nothing was decided by it, nor would have been in Shadow.
+    pub(crate) fn is_unused(&self) -> bool {
+        let is_counted = self.counts.is_some_and(|counts| {
+            counts.matched + counts.errors + counts.shadow_allows + counts.shadow_denies > 0
+        });
+        !is_counted && self.last_sequence.is_none()
+    }
+}
+
+// === impl RowCounts ===
+
+impl From<&PolicyCounts> for RowCounts {
+    fn from(counts: &PolicyCounts) -> Self {
+        // What does not match has mostly cost nothing, and would make all others look cheap.
+        let evaluated = PolicyResult::ALL
+            .into_iter()
+            .filter(|result| *result != PolicyResult::NoMatch)
+            .map(|result| counts.of(result))
+            .sum();
+        Self {
+            matched: counts.of(PolicyResult::Match),
+            not_matched: counts.of(PolicyResult::NoMatch),
+            errors: counts.of(PolicyResult::Error),
+            shadow_allows: counts.of(PolicyResult::ShadowAllow),
+            shadow_denies: counts.of(PolicyResult::ShadowDeny),
+            cost: counts.cost,
+            mean_cost: counts.cost.checked_div(evaluated),
+        }
+    }
+}
+
+// === impl PlacesByName ===
+
+impl PlacesByName {
+    /// Those of policies that hold for `cluster`: an object in files is not taken from the cluster.
+    pub(crate) fn new(snapshot: &Snapshot, cluster: &str) -> Self {
+        let mut places = BTreeMap::new();
+        for object in snapshot.objects_in_force() {
+            if object.has_expressions() && object.cluster() == Some(cluster) {
+                let identity = object.identity();
+                let key = (identity.kind().to_owned(), identity.name().to_owned());
+                places.insert(key, format!("cluster {cluster}"));
+            }
+        }
+        for (object, document) in snapshot.documents_of_policies() {
+            if object.cluster().is_none_or(|of| of == cluster) {
+                let identity = object.identity();
+                let place = document.place(FieldPath::root());
+                let file = place.file.as_deref().unwrap_or_default();
+                let key = (identity.kind().to_owned(), identity.name().to_owned());
+                places.insert(key, format!("{file}:{}", place.line));
+            }
+        }
+        Self(places)
+    }
+}
+
+/// The objects that recent decisions name, each by kind, namespace and name.
+#[derive(Debug, Default)]
+pub(crate) struct RecentUse(BTreeMap<(String, String, String), ObjectUse>);
+
+/// What an object had to do with recent decisions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ObjectUse {
+    /// How many it decided.
+    pub(crate) decided: u64,
+    /// How many of these were denials.
+    pub(crate) denied: u64,
+    /// The last that it decided, or would have in Shadow: its number and time.
+    pub(crate) last: Option<(u64, String)>,
+    /// How many by each of its rules.
+    pub(crate) rules: BTreeMap<usize, u64>,
+}
+
+// === impl RecentUse ===
+
+impl RecentUse {
+    /// Those of `cluster` among the decisions that the console remembers.
+    pub(crate) fn new(context: &ViewContext<'_>, cluster: &str) -> Self {
+        let mut recent = Self::default();
+        for kept in context.decisions.since(0).iter() {
+            recent.add(cluster, kept.sequence, kept.line);
+        }
+        recent
+    }
+
+    /// Adds a line of the decision log; lines come in the order of their numbers.
+    fn add(&mut self, cluster: &str, sequence: u64, line: &[u8]) {
+        let Some(logged) = LoggedDecision::read(line) else {
+            return;
+        };
+        if logged.cluster != cluster {
+            return;
+        }
+        if let Some(cause) = &logged.cause {
+            let used = self.used(&cause.kind, cause, (sequence, &logged.time));
+            used.decided += 1;
+            used.denied += u64::from(logged.decision == "deny");
+            if let Some(rule) = cause.rule {
+                *used.rules.entry(rule).or_default() += 1;
+            }
+        }
+        for shadow in &logged.shadow {
+            self.used(&shadow.kind, shadow, (sequence, &logged.time));
+        }
+        for exception in &logged.exceptions {
+            self.used("AdmissionException", exception, (sequence, &logged.time))
+                .decided += 1;
+        }
+    }
+
+    fn used(
+        &mut self,
+        kind: &str,
+        object: &LoggedObject<'_>,
+        (sequence, time): (u64, &str),
+    ) -> &mut ObjectUse {
+        let key = (
+            kind.to_owned(),
+            object.namespace.to_string(),
+            object.name.to_string(),
+        );
+        let used = self.0.entry(key).or_default();
+        used.last = Some((sequence, time.to_owned()));
+        used
+    }
+
+    /// What the object of this kind, namespace and name was used for.
+    pub(crate) fn of(&self, kind: &str, namespace: &str, name: &str) -> ObjectUse {
+        let key = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+        let used = self.0.get(&key);
+        used.cloned().unwrap_or_default()
     }
 }
 

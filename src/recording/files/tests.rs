@@ -1,3 +1,4 @@
+mod writer;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;

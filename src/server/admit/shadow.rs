@@ -25,11 +25,10 @@ use crate::server::pool::{JobError, JobOwner, JobSize};
 use crate::server::receive::MAX_REQUEST_TIME;
 use crate::telemetry::decision_log::ShadowDecision;
 use portcullis_policy::api::OwnedAdmissionReview;
-use portcullis_policy::engine::Decision;
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::engine::admission::chain::compare;
 use portcullis_policy::engine::admission::webhook::{Call, CallFailure};
-use portcullis_policy::engine::text::truncate_with_mark;
+use portcullis_policy::engine::{Decision, truncate_with_mark};
 
 /// How many reviews wait for webhooks in shadow at once, and the bytes that they hold.
 fn capacity() -> Capacity {

@@ -14,8 +14,9 @@ use portcullis_policy::authorization::{Event, Finding, Shadow};
 use portcullis_policy::engine::admission::exceptions::ExcusedDenials;
 use portcullis_policy::engine::admission::webhook::{Verdict, WebhookResult};
 use portcullis_policy::engine::admission::{Phase, Request};
-use portcullis_policy::engine::text::truncate_with_mark;
-use portcullis_policy::engine::{Attributes, Cause, Decision, Operator, Requirement, Target, User};
+use portcullis_policy::engine::{
+    Attributes, Cause, Decision, Operator, Requirement, Target, User, truncate_with_mark,
+};
 
 /// A decision to be logged.
 #[derive(Debug, Clone, Copy)]

@@ -45,7 +45,7 @@ fn response_under(case: &Case<'_>, failure_policy: &str, expected: &Value) -> Re
         )?;
     }
     if expected["nonStatusError"] == true {
-        // No Status was made of it; the user is told of an internal error.
+        // No Status was made of it; the user gets an internal error.
         return case.same("code", &outcome.denial.map(|denial| denial.code), &Some(500));
     }
     same_annotations(case, &outcome, &expected["auditAnnotations"])?;

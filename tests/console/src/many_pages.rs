@@ -1,4 +1,4 @@
-//! Fifty open pages beside reviews: no review is lost, every page comes to the newest decision,
+//! Fifty open pages beside reviews: no review is lost, every page shows the newest decision,
 //! and what the pages cost is printed.
 //!
 //! Half of the pages are Live, which is sent what is new; half are Now, which asks for its figures
@@ -32,7 +32,7 @@ const PACE: Duration = Duration::from_millis(10);
 /// How often Now asks, as `src/console/assets/charts.js` has it.
 const NOW: Duration = Duration::from_secs(10);
 
-/// A page that is open, as far as the gateway can tell.
+/// A page that the gateway takes for open.
 struct OpenPage {
     thread: JoinHandle<()>,
     /// The last decision that it heard of, for Live; answers, for Now.

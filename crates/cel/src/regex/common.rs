@@ -1,7 +1,7 @@
 //! Whether there is a text that some patterns match and others do not, and the shortest one.
 //!
 //! The automata of all patterns go through the same bytes together; each combination of their states
-//! is looked at once.
+//! is visited once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{LazyLock, Mutex, PoisonError};

@@ -86,7 +86,7 @@ impl<'l, 'r> ComparedPair<'l, 'r> {
     }
 }
 
-/// Whether two values are equal, as far as is known before their contents are
+/// What is known of whether two values are equal before their contents are
 /// compared, which is then `open`.
 fn alike<'l, 'r>(
     left: &Value<'l>,

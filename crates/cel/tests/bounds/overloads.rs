@@ -72,7 +72,7 @@ fn texts() -> Vec<Value<'static>> {
     ]
 }
 
-/// What `expression` comes to with all variables so far, for as long as the tests run.
+/// The value of `expression` with all variables so far, for as long as the tests run.
 fn made(expression: &str, variables: &[Variable]) -> Value<'static> {
     let environment = environment(variables);
     let program = Box::leak(Box::new(environment.compile(expression, &[]).unwrap()));

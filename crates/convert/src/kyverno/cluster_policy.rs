@@ -16,20 +16,17 @@
 
 mod conditions;
 mod context;
-mod controllers;
 mod equality;
 mod functions;
 mod jmespath;
 mod kinds;
-mod matching;
+pub(crate) mod matching;
 mod mutate;
-mod operators;
 mod pattern;
 mod query;
 mod refusal;
 mod scalar;
 mod scope;
-mod sets;
 mod validate;
 
 use std::cell::Cell;
@@ -39,6 +36,7 @@ use refusal::Refusal;
 use scope::Scope;
 use serde_json::{Value, json};
 
+use super::autogen;
 use super::expression::{Condition, Judged, one_of};
 use super::mutating::fits;
 use crate::conversion::{self, Conversion, on_one_line};
@@ -107,7 +105,7 @@ pub(crate) fn convert(document: &Document) -> Conversion {
         let mut of_rule = policy.convert_rule(document, rule, &path);
         // What is derived from a rule that is refused is refused for the same reason.
         if of_rule.refusals.is_empty() {
-            for derived in controllers::derived(&root, rule) {
+            for derived in autogen::derived(&root, rule) {
                 of_rule.append(policy.convert_rule(document, &derived, &path));
             }
         }

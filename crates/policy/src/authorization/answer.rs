@@ -9,8 +9,7 @@ use serde::Serialize;
 
 use super::rule_match::Criterion;
 use super::{AuthorizationPolicy, Binding, Effect, Mode, RoleKind, Subject, SubjectKind};
-use crate::engine::text::cut;
-use crate::engine::{Cause, CauseKind, Decision, PolicyResult};
+use crate::engine::{Cause, CauseKind, Decision, PolicyResult, cut};
 use portcullis_cel::write_quoted;
 
 /// The answer to one question, and what it rests on: it points to objects of the set that

@@ -17,8 +17,7 @@ use std::borrow::Cow;
 
 use super::condition::{Condition, ConditionsResult, RequestActivation};
 use super::{Authorization, FailurePolicy};
-use crate::engine::text::cut;
-use crate::engine::{Attributes, Cause, CauseKind, Deadline, Decision};
+use crate::engine::{Attributes, Cause, CauseKind, Deadline, Decision, cut};
 use portcullis_cel::quote;
 
 /// The versions of `authorization.k8s.io` in which SubjectAccessReviews

@@ -7,13 +7,18 @@
 //! reach: what each subject is allowed of these questions, Deny policies included
 //!   │
 //!   ▼
-//! graph: actor ──step──▶ targets ──▶ actors, to a fixpoint; shortest paths
+//! graph: actor ──step──▶ targets ──▶ actors, to a fixpoint
+//!   │
+//!   ▼
+//! paths: the shortest, and what each step of them needs
 //! ```
 //!
 //! A step is taken where the engine allows what it needs. One that only a Deny policy prevents is
 //! kept apart, with the policy's name.
 
+mod actors;
 mod graph;
+mod paths;
 mod query;
 mod reach;
 mod steps;

@@ -11,7 +11,6 @@
 
 mod condition;
 mod difference;
-mod group_set;
 mod idle;
 mod invariant;
 mod limit;
@@ -19,24 +18,19 @@ mod pieces;
 mod predicates;
 mod region;
 mod rules;
-mod selector_set;
+mod sets;
 mod side;
-mod summary;
-mod text_set;
 mod witness;
 mod words;
 
 pub use difference::{Answer, DecisionChange, changed_reasons, difference};
-pub use group_set::GroupSet;
 pub use idle::{IdlePart, idle_parts};
 pub use invariant::{Breach, InvariantProof, InvariantStatus, MAX_BREACHES, UnknownRoles};
 pub use limit::{ProofLimitError, WorkLimit};
 pub use region::{Outcomes, Region};
-pub use selector_set::SelectorSet;
+pub use sets::{GroupSet, Patterns, SelectorSet, TextSet};
 pub use side::Side;
-pub use summary::RegionSummary;
-pub use text_set::{Patterns, TextSet};
-pub use words::request_in_words;
+pub use words::{RegionSummary, request_in_words};
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,6 @@
 mod aggregation;
 mod path;
 mod rule;
-mod rule_table;
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -22,10 +21,9 @@ use portcullis_cel::Version;
 
 pub use aggregation::{aggregate, aggregated_rules};
 pub use path::{AlwaysAllowPaths, InvalidPath, PathPattern, WildcardSet};
-pub use rule::{Rule, compare_rule, rule_allows};
-pub use rule_table::RuleList;
+pub use rule::{Rule, RuleList, compare_rule, rule_allows};
 
-pub(crate) use rule_table::RuleTable;
+pub(crate) use rule::RuleTable;
 
 // Resolves bindings to the rules that they grant (`VisitRulesFor` of
 // `pkg/registry/rbac/validation/rule.go`).

@@ -20,7 +20,6 @@
 
 mod builder;
 mod collection;
-mod cursor;
 mod parser;
 mod property;
 mod resolve;
@@ -44,7 +43,7 @@ pub(crate) fn parse(text: &str, line: u32, max_values: usize) -> Result<Option<N
         let error = Unreadable::new(0, 1, Reason::Syntax, message);
         return Err(error.moved_down(line - 1));
     }
-    let read = match cursor::forbidden(text) {
+    let read = match scanner::forbidden(text) {
         None => read(text, max_values),
         Some((at, error)) => match read(text.get(..at).unwrap_or_default(), max_values) {
             Err(earlier) if earlier.reason == Reason::Trailing => Err(earlier),

@@ -12,9 +12,8 @@
 //! ```
 
 pub mod apply;
-mod authorization_questions;
 mod authorizer;
-mod bound;
+mod candidates;
 pub mod chain;
 mod changes;
 mod denial;
@@ -35,9 +34,7 @@ pub mod trace;
 pub mod validating;
 mod variables;
 pub mod webhook;
-mod webhooks;
 
-pub use authorization_questions::CONNECT_VERBS;
 pub use authorizer::AccessChecker;
 pub use chain::{Chain, Progress};
 pub use changes::{ChangeError, ChangedObject, MAX_OBJECT, ObjectMemory, TakenMemory};
@@ -50,7 +47,7 @@ pub use parameters::{NotFound, ParamFault, ParamKind, ParamRef, ParamTarget, Par
 pub use policy::{
     Applicability, CompiledMatchCondition, FailurePolicy, PolicyBinding, STATIC_SUFFIX, ValidationAction,
 };
-pub use request::{GroupVersionKind, GroupVersionResource, Operation, Request};
+pub use request::{CONNECT_VERBS, GroupVersionKind, GroupVersionResource, Operation, Request};
 pub use run::{GrantReview, Judgement, OwnKindValidator, Phase, Run};
 pub use set::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};
 pub use validating::ValidatingPolicy;

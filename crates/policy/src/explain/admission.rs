@@ -1,22 +1,22 @@
 //! Answers about admission: what becomes of a review, step by step.
 
 mod review;
-mod trace;
 
 use std::fmt;
 use std::fmt::Write as _;
 
+use review::TracedMatch;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use trace::TracedMatch;
 
 use super::Lines;
 use super::authorization::object;
 use super::objects::ReviewOfManifest;
 use crate::engine::admission::{self, Phase};
 
-pub use review::{OfflineDecision, OfflineReview, OfflineReviewResult};
-pub use trace::{StepRecorder, TracedStep, TracedValue};
+pub use review::{
+    OfflineDecision, OfflineReview, OfflineReviewResult, StepRecorder, TracedStep, TracedValue,
+};
 
 /// The phases, in the order in which an API server asks.
 pub const PHASES: [Phase; 2] = [Phase::Mutate, Phase::Validate];

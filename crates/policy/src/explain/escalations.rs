@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 
 use serde::{Serialize, Serializer};
 
-use super::Lines;
 use super::authorization::object;
-use super::lines::one_line;
 use super::who_can::{OddQuestion, WhoCanQuestion};
+use super::{Lines, one_line};
 use crate::authorization::{
     EscalationPath, EscalationStep, EscalationTarget, Escalations, Identity, ObjectName, Subject, Within,
 };

@@ -3,12 +3,10 @@
 
 mod binding;
 mod legacy;
-mod mutating;
 mod policy;
 mod rules;
 #[cfg(test)]
 mod tests;
-mod validating;
 mod webhooks;
 
 use std::sync::Arc;
@@ -21,8 +19,7 @@ pub use legacy::{MigratedObject, migrate};
 pub(crate) use policy::conditions;
 pub(crate) use rules::{compile_match_resources, default_match_resources, validate_match_resources};
 
-use super::report::ObjectCompilation;
-use super::report::Report;
+use super::report::{ObjectCompilation, Report};
 use crate::document::Document;
 use crate::engine::admission::webhook::WebhookConfiguration;
 use crate::engine::admission::{
@@ -95,7 +92,7 @@ pub(crate) fn read(
         "ValidatingAdmissionPolicy" => {
             let policy = document.in_version(V1).decode(faults)?;
             let mut report = Report::new(document, faults).compiling(compilation);
-            let mut policy = validating::read(policy, &mut report)?;
+            let mut policy = policy::read_validating(policy, &mut report)?;
             policy.applicability.is_static = is_static;
             Some(AdmissionObject::ValidatingPolicy(Arc::new(policy)))
         }
@@ -109,7 +106,7 @@ pub(crate) fn read(
         "MutatingAdmissionPolicy" => {
             let policy = document.in_version(V1).decode(faults)?;
             let mut report = Report::new(document, faults).compiling(compilation);
-            let mut policy = mutating::read(policy, &mut report)?;
+            let mut policy = policy::read_mutating(policy, &mut report)?;
             policy.applicability.is_static = is_static;
             Some(AdmissionObject::MutatingPolicy(Arc::new(policy)))
         }

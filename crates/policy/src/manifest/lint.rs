@@ -14,24 +14,16 @@
 
 mod admission;
 mod binding;
-mod builtin;
 mod impersonation;
 pub(crate) mod known;
 mod labels;
 mod left_out;
-mod limit;
 pub(crate) mod lockout;
-mod object_conditions;
 mod policy;
 mod types;
 mod unreachable;
 mod warnings;
 mod webhook;
-
-pub(crate) use binding::BindingLint;
-pub use known::{built_in_resource, built_in_resources, kind_of};
-pub use labels::odd_request;
-pub use lockout::is_never_asked_about;
 
 use std::sync::Arc;
 
@@ -46,6 +38,12 @@ use crate::engine::admission::{AdmissionSet, Applicability};
 use crate::field::{Fault, Faults, FieldPath};
 use left_out::RuleOwner;
 use warnings::Lint;
+
+pub use known::{built_in_resource, built_in_resources, kind_of};
+pub use labels::odd_request;
+pub use lockout::is_never_asked_about;
+
+pub(crate) use binding::BindingLint;
 
 /// Looks at all objects of `sources`, each of which is valid.
 pub(crate) fn lint(
@@ -127,7 +125,7 @@ impl LintContext<'_> {
         policy::lint(policy, never_deny, lint);
         let reviewed = &self.options.reviewed;
         let is_reviewed = cluster.map_or(!reviewed.is_empty(), |cluster| reviewed.contains_key(cluster));
-        object_conditions::lint(policy, is_reviewed, lint);
+        left_out::lint_object_conditions(policy, is_reviewed, lint);
         labels::lint(policy, cluster, &self.labellers, lint);
         policy::lint_validity(&policy.validity, self.options.now, &spec, lint);
         lockout::lint(policy, never_deny, lint);
@@ -165,7 +163,7 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
         admission::lint_static(admission, &mut lint);
     }
     match &object.content {
-        Content::Role(role) if builtin::is_builtin(role) => {}
+        Content::Role(role) if known::is_builtin(role) => {}
         Content::Role(role) => {
             binding::lint_role(role, &mut lint);
             labels::lint_role(role, &mut lint);
@@ -193,7 +191,7 @@ pub(crate) fn policy_alone(
 ) {
     let mut lint = Lint::new(&object.document, faults);
     policy::lint(written, set.never_deny(), &mut lint);
-    object_conditions::lint(written, set.reviewed().is_some(), &mut lint);
+    left_out::lint_object_conditions(written, set.reviewed().is_some(), &mut lint);
     lockout::lint(written, set.never_deny(), &mut lint);
     labels::lint_policy(written, &mut lint);
     labels::lint(written, None, &labels::Labellers::of_set(set), &mut lint);

@@ -3,8 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::document::Document;
-use crate::engine::Deadline;
-use crate::engine::text::truncate_with_mark;
+use crate::engine::{Deadline, truncate_with_mark};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place, unsupported_value};
 use portcullis_cel::{CompileBudget, CompileError, MAX_COMPILED_BYTES, Version};
 

@@ -10,7 +10,7 @@ use askama::Template;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::list::{ListedKind, ObjectUse, PolicyList, RecentUse, RowCounts};
+use super::{ListedKind, ObjectUse, PolicyList, RecentUse, RowCounts};
 use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::views::parameters::ClusterChoice;
 use crate::console::{ViewContext, ViewRequest};
@@ -242,7 +242,11 @@ impl<'a> PolicyView<'a> {
 
 impl UsageView {
     /// What the folder of `usage` says; `None` where nothing is counted.
-    fn new(context: &ViewContext<'_>, cluster: &str, (kind, namespace, name): ObjectKey<'_>) -> Option<Self> {
+    fn new(
+        context: &ViewContext<'_>,
+        cluster: &str,
+        (kind, namespace, name): ShownObject<'_>,
+    ) -> Option<Self> {
         let folder = &context.snapshot.config.usage.as_ref()?.folder;
         let key = UsedObjectKey {
             cluster,
@@ -372,14 +376,14 @@ fn shown(mut object: Value) -> Value {
 const MAX_SUBJECTS: usize = 20;
 
 /// A kind, namespace and name.
-type ObjectKey<'k> = (&'k str, &'k str, &'k str);
+type ShownObject<'k> = (&'k str, &'k str, &'k str);
 
 /// What the object does, and its rules, in words; `None` where there is none such in
 /// force for `cluster`.
 pub(crate) fn about(
     snapshot: &Snapshot,
     cluster: &str,
-    (kind, namespace, name): ObjectKey<'_>,
+    (kind, namespace, name): ShownObject<'_>,
 ) -> Option<(String, Vec<String>)> {
     let phase = match kind {
         "RoleBinding" | "ClusterRoleBinding" => {
@@ -416,7 +420,7 @@ pub(crate) fn about(
 fn with_role(
     snapshot: &Snapshot,
     cluster: &str,
-    (kind, namespace, name): ObjectKey<'_>,
+    (kind, namespace, name): ShownObject<'_>,
 ) -> Vec<(String, String, String)> {
     let set = snapshot.policies.for_cluster(cluster);
     let Some(binding) = binding(set, (kind, namespace, name)) else {
@@ -434,7 +438,7 @@ fn with_role(
     ]
 }
 
-fn binding<'s>(set: &'s PolicySet, (kind, namespace, name): ObjectKey<'_>) -> Option<&'s Binding> {
+fn binding<'s>(set: &'s PolicySet, (kind, namespace, name): ShownObject<'_>) -> Option<&'s Binding> {
     let is_kind = match kind {
         "RoleBinding" => !namespace.is_empty(),
         "ClusterRoleBinding" => namespace.is_empty(),

@@ -1,8 +1,8 @@
-use serde_json::json;
-
+use super::*;
 use crate::console::page::Representation;
 use crate::console::tests::fixtures::TestConsole;
 use portcullis_policy::engine::{CauseKind, Decision, PolicyResult};
+use serde_json::json;
 
 const MANIFESTS: &str = "# first
 apiVersion: portcullis.dev/v1alpha1
@@ -397,4 +397,38 @@ fn an_object_shows_by_whom_how_often_and_since_when() {
         (&never["usage"]["decided"], &never["usage"]["users"]),
         (&json!(0), &json!([]))
     );
+}
+
+#[test]
+fn decisions_are_counted_for_the_objects_that_they_name() {
+    let mut recent = RecentUse::default();
+    for (sequence, line) in [
+        (
+            7,
+            r#"{"time":"t7","cluster":"c","decision":"deny","cause":{"kind":"AuthorizationPolicy","name":"a","rule":1}}"#,
+        ),
+        (
+            8,
+            r#"{"time":"t8","cluster":"c","cause":{"kind":"AuthorizationPolicy","name":"a","rule":1},"shadow":[{"kind":"AuthorizationPolicy","name":"s","decision":"deny"}]}"#,
+        ),
+        (
+            9,
+            r#"{"time":"t9","cluster":"other","cause":{"kind":"AuthorizationPolicy","name":"a","rule":0}}"#,
+        ),
+        (
+            10,
+            r#"{"time":"t10","cluster":"c","exceptions":[{"name":"e","policy":"p"}]}"#,
+        ),
+        (11, "no line"),
+    ] {
+        recent.add("c", sequence, line.as_bytes());
+    }
+    let used = recent.of("AuthorizationPolicy", "", "a");
+    assert_eq!((used.decided, used.denied), (2, 1));
+    assert_eq!(used.last, Some((8, "t8".to_owned())));
+    assert_eq!(used.rules, [(1, 2)].into());
+    let shadow = recent.of("AuthorizationPolicy", "", "s");
+    assert_eq!((shadow.decided, shadow.last), (0, Some((8, "t8".to_owned()))));
+    assert_eq!(recent.of("AdmissionException", "", "e").decided, 1);
+    assert_eq!(recent.of("AuthorizationPolicy", "", "none"), ObjectUse::default());
 }

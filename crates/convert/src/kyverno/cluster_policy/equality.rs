@@ -1,11 +1,12 @@
-//! When values are equal to Kyverno: as durations, as quantities, as wildcard patterns.
+//! When values are equal to Kyverno, as durations, as quantities, as wildcard patterns; and the operators
+//! of conditions that ask whether keys are in a set.
 
 use serde_json::Value;
 
 use super::refusal::Refusal;
-use super::scalar::{DURATION, NUMBER, is_duration};
+use super::scalar::{DURATION, NUMBER, is_duration, range};
 use super::scope::{BOOL, LIST, MAP, NULL, NUMBERS, Scope, TEXT, Term, is_number};
-use crate::kyverno::expression::{Condition, has_wildcard, literal, matches_wildcard};
+use crate::kyverno::expression::{Condition, has_wildcard, literal, literals, matches_wildcard, one_of};
 use portcullis_cel::Quantity;
 
 pub(crate) fn equals(key: &Term, value: &Term, scope: &Scope) -> Result<Condition, Refusal> {
@@ -199,4 +200,264 @@ pub(crate) fn matches_text(text: &str, pattern: &str) -> Condition {
         Condition::primary(format!("{pattern}.matches('[*?]')")),
         Condition::primary(format!("{text}.matches({expression})")),
     ])
+}
+
+/// How many of the keys must be in the set, or must not be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Set {
+    pub(crate) is_any: bool,
+    pub(crate) is_negated: bool,
+    /// Whether it is one of the old operators, which know no wildcards in lists.
+    pub(crate) is_old: bool,
+}
+
+/// What a key is compared with by a set operator.
+struct Choices {
+    texts: Vec<String>,
+    /// Whether wildcards in the key count, too.
+    is_mutual: bool,
+    /// The text of a list that is written as JSON, which a list of that text alone is in.
+    whole: Option<String>,
+    /// Whether it is no set, so that only the text itself is in it, and nothing is out of it.
+    is_invalid: bool,
+}
+
+pub(crate) fn is_in(set: Set, key: &Term, value: &Term, scope: &Scope) -> Result<Condition, Refusal> {
+    if set.is_old && key.may_be(LIST) && !(key.is_only(LIST | NULL) && key.has_texts) {
+        return Err(Refusal::here(
+            "`In` and `NotIn` of what may be a list have no counterpart: write `AllIn` or `AnyIn`",
+        ));
+    }
+    let of = |shape: u8| -> Result<Condition, Refusal> {
+        if !key.may_be(shape) {
+            return Ok(Condition::constant(false));
+        }
+        match &value.constant {
+            Some(constant) => Ok(among(
+                set,
+                key,
+                shape,
+                &choices(set, constant, shape == LIST)?,
+                scope,
+            )),
+            None => among_values(set, key, shape, value, scope),
+        }
+    };
+    let list = guarded(key, LIST, of(LIST)?);
+    let scalar = of(TEXT | NUMBERS | BOOL)?;
+    if !key.may_be(NULL | LIST | MAP) || scalar.is(false) {
+        return Ok(Condition::any([scalar, list]));
+    }
+    let is_scalar = match key.is_only(TEXT | NUMBERS | BOOL | NULL) {
+        true => Condition::relation(format!("{} != null", key.value)),
+        false => Condition::all([
+            Condition::relation(format!("{} != null", key.value)),
+            Condition::relation(format!("type({}) != list", key.value)),
+            Condition::relation(format!("type({}) != map", key.value)),
+        ]),
+    };
+    Ok(Condition::any([Condition::all([is_scalar, scalar]), list]))
+}
+
+fn choices(set: Set, value: &Value, is_of_list: bool) -> Result<Choices, Refusal> {
+    let mut choices = Choices {
+        texts: Vec::new(),
+        is_mutual: true,
+        whole: None,
+        is_invalid: false,
+    };
+    match value {
+        Value::Array(items) => {
+            choices.texts = items.iter().map(printed).collect::<Result<_, _>>()?;
+        }
+        Value::String(text) if range(text).is_some() => {
+            return Err(Refusal::here(
+                "a range has no counterpart here: compare with `GreaterThan` and `LessThan`",
+            ));
+        }
+        Value::String(_) if set.is_old && is_of_list => {
+            return Err(Refusal::here(
+                "`In` and `NotIn` a text have no counterpart here: write a list",
+            ));
+        }
+        Value::String(text) => {
+            choices.is_mutual = is_of_list;
+            choices.texts.push(text.clone());
+            match serde_json::from_str::<Value>(text) {
+                Ok(Value::Array(items)) => {
+                    let items = items.iter().map(|item| item.as_str().map(str::to_owned));
+                    match items.collect::<Option<Vec<_>>>() {
+                        Some(items) if is_of_list => {
+                            choices.texts = items;
+                            choices.whole = Some(text.clone());
+                        }
+                        Some(items) => choices.texts.extend(items),
+                        None => choices.is_invalid = true,
+                    }
+                }
+                Ok(Value::Null) => {}
+                Ok(_) => choices.is_invalid = true,
+                Err(_) => choices.is_invalid = set.is_old,
+            }
+        }
+        Value::Number(_) | Value::Bool(_) if is_of_list && set.is_any && !set.is_old => {
+            choices.texts.push(printed(value)?);
+        }
+        _ => choices.is_invalid = true,
+    }
+    Ok(choices)
+}
+
+/// A value as Go prints it.
+fn printed(value: &Value) -> Result<String, Refusal> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Bool(value) => Ok(value.to_string()),
+        Value::Number(number) => match number.as_f64() {
+            Some(number) if number.abs() < 1e6 && (number == 0.0 || number.abs() >= 1e-4) => {
+                Ok(number.to_string())
+            }
+            _ => Err(Refusal::here(
+                "Kyverno writes such a number with an exponent: put it in quotes",
+            )),
+        },
+        _ => Err(Refusal::here(
+            "a list of texts, numbers and booleans is meant here",
+        )),
+    }
+}
+
+/// A value of the object as Go prints it, where Kyverno compares texts. Of maps and lists it is only known
+/// how the text begins, which is enough where they match nothing.
+fn text_of(name: &str, shape: u8, scope: &Scope) -> String {
+    let number = if scope.has_integers {
+        name.to_owned()
+    } else {
+        format!("double({name})")
+    };
+    match shape {
+        TEXT => return name.to_owned(),
+        BOOL => return format!("string({name})"),
+        NUMBERS => return format!("string({number})"),
+        _ => {}
+    }
+    let mut text = format!("string({name})");
+    if shape & NUMBERS != 0 {
+        text = format!("type({name}) == int ? string({number}) : {text}");
+    }
+    if shape & (MAP | LIST) != 0 && !scope.is_typed {
+        text = format!("type({name}) == map || type({name}) == list ? 'map[' : {text}");
+    }
+    if shape & NULL != 0 {
+        text = format!("{name} == null ? '<nil>' : {text}");
+    }
+    format!("({text})")
+}
+
+/// What the elements of a list may be.
+const ELEMENTS: u8 = TEXT | NUMBERS | BOOL | NULL | MAP | LIST;
+
+/// What a set operator says of `key`, of which only the types `shape` count.
+fn among(set: Set, key: &Term, shape: u8, choices: &Choices, scope: &Scope) -> Condition {
+    if choices.is_invalid {
+        let Some(text) = choices.texts.first().filter(|_| !set.is_negated) else {
+            return Condition::constant(false);
+        };
+        return match shape {
+            LIST => Condition::relation(format!("{} == {}", key.value, literals([text.as_str()]))),
+            _ => matches_wildcard(&text_of(&key.value, key.shape & shape, scope), text),
+        };
+    }
+    if shape != LIST {
+        let text = text_of(&key.value, key.shape & shape, scope);
+        let found = is_one_of(&text, choices, key.is_plain, false);
+        return if set.is_negated { found.not() } else { found };
+    }
+    let (name, body) = scope.each(|name| {
+        let text = text_of(name, ELEMENTS, scope);
+        let text = if key.has_texts { name.to_owned() } else { text };
+        let found = is_one_of(&text, choices, false, set.is_old);
+        let found = if set.is_negated { found.not() } else { found };
+        found.to_string()
+    });
+    let quantifier = if set.is_any { "exists" } else { "all" };
+    let among = Condition::primary(format!("{}.{quantifier}({name}, {body})", key.value));
+    let Some(whole) = &choices.whole else {
+        return among;
+    };
+    let is_whole = Condition::relation(format!("dyn({}) == {}", key.value, literals([whole.as_str()])));
+    match set.is_negated {
+        true => Condition::all([is_whole.not(), among]),
+        false => Condition::any([is_whole, among]),
+    }
+}
+
+/// Whether the text is one of the choices.
+fn is_one_of(text: &str, choices: &Choices, is_plain: bool, is_exact: bool) -> Condition {
+    let texts: Vec<&str> = choices.texts.iter().map(String::as_str).collect();
+    if is_exact {
+        return one_of(text, &texts);
+    }
+    let (wild, plain): (Vec<&str>, Vec<&str>) = texts.iter().partition(|text| has_wildcard(text));
+    let mut any = vec![one_of(text, &plain)];
+    any.extend(wild.iter().map(|pattern| matches_wildcard(text, pattern)));
+    if choices.is_mutual && !is_plain && !texts.is_empty() {
+        let choice = matches_text("c", text);
+        any.push(Condition::primary(format!(
+            "{}.exists(c, {choice})",
+            literals(texts)
+        )));
+    }
+    Condition::any(any)
+}
+
+/// The same where the set is a value of the object.
+fn among_values(set: Set, key: &Term, shape: u8, value: &Term, scope: &Scope) -> Result<Condition, Refusal> {
+    if set.is_old {
+        return Err(Refusal::here(
+            "`In` and `NotIn` a variable have no counterpart: write `AnyIn` or `AnyNotIn`",
+        ));
+    }
+    if value.may_be(TEXT) || value.may_be(NUMBERS) && shape == LIST {
+        return Err(Refusal::here(
+            "the value may be a text, which Kyverno may read as JSON or as a range: end its query with `[]`",
+        ));
+    }
+    if !value.may_be(LIST) {
+        return Ok(Condition::constant(false));
+    }
+    let texts = |name: &str| text_of(name, ELEMENTS, scope);
+    let found = |key: &str| {
+        let (name, body) = scope.each(|name| {
+            let own = if value.has_texts {
+                name.to_owned()
+            } else {
+                texts(name)
+            };
+            Condition::any([
+                Condition::relation(format!("{own} == {key}")),
+                matches_text(&own, key),
+                matches_text(key, &own),
+            ])
+            .to_string()
+        });
+        let found = Condition::primary(format!("{}.exists({name}, {body})", value.value));
+        if set.is_negated { found.not() } else { found }
+    };
+    let condition = match shape {
+        LIST => {
+            let (name, body) = scope.each(|name| {
+                let own = if key.has_texts {
+                    name.to_owned()
+                } else {
+                    texts(name)
+                };
+                found(&own).to_string()
+            });
+            let quantifier = if set.is_any { "exists" } else { "all" };
+            Condition::primary(format!("{}.{quantifier}({name}, {body})", key.value))
+        }
+        _ => found(&text_of(&key.value, key.shape & shape, scope)),
+    };
+    Ok(guarded(value, LIST, condition))
 }

@@ -10,31 +10,31 @@ const MAX_DEPTH: usize = 30;
 
 /// An expression.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Node {
+pub(crate) enum QueryNode {
     /// `@`
     Current,
     Literal(Value),
     Field(String),
     /// `left.right`, and `left[0]`
-    Sub(Box<Node>, Box<Node>),
+    Sub(Box<QueryNode>, Box<QueryNode>),
     /// `[0]`
     Index(i64),
     /// `left[]`, before what is taken of each element
-    Flatten(Box<Node>),
+    Flatten(Box<QueryNode>),
     /// What is taken of each element of a list.
-    Projection(Box<Node>, Box<Node>),
+    Projection(Box<QueryNode>, Box<QueryNode>),
     /// What is taken of each value of a map.
-    ValueProjection(Box<Node>, Box<Node>),
+    ValueProjection(Box<QueryNode>, Box<QueryNode>),
     /// What is taken of each element for which the last holds.
-    Filter(Box<Node>, Box<Node>, Box<Node>),
-    List(Vec<Node>),
-    Hash(Vec<(String, Node)>),
-    Compare(Comparator, Box<Node>, Box<Node>),
-    And(Box<Node>, Box<Node>),
-    Or(Box<Node>, Box<Node>),
-    Not(Box<Node>),
-    Pipe(Box<Node>, Box<Node>),
-    Call(String, Vec<Node>),
+    Filter(Box<QueryNode>, Box<QueryNode>, Box<QueryNode>),
+    List(Vec<QueryNode>),
+    Hash(Vec<(String, QueryNode)>),
+    Compare(Comparator, Box<QueryNode>, Box<QueryNode>),
+    And(Box<QueryNode>, Box<QueryNode>),
+    Or(Box<QueryNode>, Box<QueryNode>),
+    Not(Box<QueryNode>),
+    Pipe(Box<QueryNode>, Box<QueryNode>),
+    Call(String, Vec<QueryNode>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(crate) enum Comparator {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Token {
+enum QueryToken {
     Name(String),
     Quoted(String),
     Literal(Value),
@@ -69,33 +69,33 @@ const SIGNS: [&str; 23] = [
 /// # Errors
 ///
 /// What is no JMESPath, or is too long or deep.
-pub(crate) fn parse(text: &str) -> Result<Node, String> {
+pub(crate) fn parse(text: &str) -> Result<QueryNode, String> {
     if text.len() > MAX_EXPRESSION_BYTES {
         return Err(format!("an expression has at most {MAX_EXPRESSION_BYTES} bytes"));
     }
-    let mut parser = Parser {
+    let mut parser = QueryParser {
         tokens: tokens(text)?,
         at: 0,
         depth: 0,
     };
     let node = parser.expression(0)?;
     match parser.peek() {
-        Token::End => Ok(node),
+        QueryToken::End => Ok(node),
         token => Err(unexpected(token)),
     }
 }
 
-fn unexpected(token: &Token) -> String {
+fn unexpected(token: &QueryToken) -> String {
     match token {
-        Token::End => "the expression ends too early".to_owned(),
-        Token::Sign(sign) => format!("`{sign}` is not expected here"),
-        Token::Name(name) | Token::Quoted(name) => format!("`{name}` is not expected here"),
-        Token::Number(number) => format!("`{number}` is not expected here"),
-        Token::Literal(literal) => format!("`{literal}` is not expected here"),
+        QueryToken::End => "the expression ends too early".to_owned(),
+        QueryToken::Sign(sign) => format!("`{sign}` is not expected here"),
+        QueryToken::Name(name) | QueryToken::Quoted(name) => format!("`{name}` is not expected here"),
+        QueryToken::Number(number) => format!("`{number}` is not expected here"),
+        QueryToken::Literal(literal) => format!("`{literal}` is not expected here"),
     }
 }
 
-fn tokens(text: &str) -> Result<Vec<Token>, String> {
+fn tokens(text: &str) -> Result<Vec<QueryToken>, String> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
@@ -103,11 +103,11 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
         tokens.push(token);
         rest = after.trim_start();
     }
-    tokens.push(Token::End);
+    tokens.push(QueryToken::End);
     Ok(tokens)
 }
 
-fn token(first: char, rest: &str) -> Result<(Token, &str), String> {
+fn token(first: char, rest: &str) -> Result<(QueryToken, &str), String> {
     let while_it = |is_part: fn(char) -> bool, from: usize| {
         let length = rest.get(from..).unwrap_or_default().find(|part| !is_part(part));
         rest.split_at(length.map_or(rest.len(), |length| length + from))
@@ -115,32 +115,32 @@ fn token(first: char, rest: &str) -> Result<(Token, &str), String> {
     match first {
         'a'..='z' | 'A'..='Z' | '_' => {
             let (name, after) = while_it(|part| part.is_ascii_alphanumeric() || part == '_', 0);
-            Ok((Token::Name(name.to_owned()), after))
+            Ok((QueryToken::Name(name.to_owned()), after))
         }
         '0'..='9' | '-' => {
             let (number, after) = while_it(|part| part.is_ascii_digit(), 1);
             let number = number.parse().map_err(|_| format!("`{number}` is no number"))?;
-            Ok((Token::Number(number), after))
+            Ok((QueryToken::Number(number), after))
         }
         '\'' => {
             let (written, after) = quoted(rest, '\'')?;
-            Ok((Token::Literal(written.replace("\\'", "'").into()), after))
+            Ok((QueryToken::Literal(written.replace("\\'", "'").into()), after))
         }
         '`' => {
             let (written, after) = quoted(rest, '`')?;
             let json = written.replace("\\`", "`");
             let value = serde_json::from_str(json.trim()).map_err(|_| format!("`{json}` is no JSON"))?;
-            Ok((Token::Literal(value), after))
+            Ok((QueryToken::Literal(value), after))
         }
         '"' => {
             let (written, after) = quoted(rest, '"')?;
             let name = serde_json::from_str(&format!("\"{written}\""))
                 .map_err(|_| format!("`{written}` is no name"))?;
-            Ok((Token::Quoted(name), after))
+            Ok((QueryToken::Quoted(name), after))
         }
         _ => SIGNS
             .iter()
-            .find_map(|sign| Some((Token::Sign(sign), rest.strip_prefix(sign)?)))
+            .find_map(|sign| Some((QueryToken::Sign(sign), rest.strip_prefix(sign)?)))
             .ok_or_else(|| format!("`{first}` is not expected here")),
     }
 }
@@ -159,16 +159,16 @@ fn quoted(text: &str, sign: char) -> Result<(&str, &str), String> {
     Err(format!("a `{sign}` is missing"))
 }
 
-struct Parser {
-    tokens: Vec<Token>,
+struct QueryParser {
+    tokens: Vec<QueryToken>,
     at: usize,
     depth: usize,
 }
 
 /// How tightly what follows an expression binds to it.
-fn power(token: &Token) -> u8 {
+fn power(token: &QueryToken) -> u8 {
     match token {
-        Token::Sign(sign) => match *sign {
+        QueryToken::Sign(sign) => match *sign {
             "|" => 1,
             "||" => 2,
             "&&" => 3,
@@ -198,23 +198,23 @@ fn comparator(sign: &str) -> Option<Comparator> {
     })
 }
 
-type Parsed = Result<Node, String>;
+type ParsedQuery = Result<QueryNode, String>;
 
-// === impl Parser ===
+// === impl QueryParser ===
 
-impl Parser {
-    fn peek(&self) -> &Token {
-        self.tokens.get(self.at).unwrap_or(&Token::End)
+impl QueryParser {
+    fn peek(&self) -> &QueryToken {
+        self.tokens.get(self.at).unwrap_or(&QueryToken::End)
     }
 
-    fn advance(&mut self) -> Token {
+    fn advance(&mut self) -> QueryToken {
         let token = self.peek().clone();
         self.at += 1;
         token
     }
 
     fn takes(&mut self, sign: &str) -> bool {
-        let is_next = matches!(self.peek(), Token::Sign(next) if *next == sign);
+        let is_next = matches!(self.peek(), QueryToken::Sign(next) if *next == sign);
         self.at += usize::from(is_next);
         is_next
     }
@@ -226,7 +226,7 @@ impl Parser {
         }
     }
 
-    fn expression(&mut self, least: u8) -> Parsed {
+    fn expression(&mut self, least: u8) -> ParsedQuery {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(format!("an expression nests at most {MAX_DEPTH} deep"));
@@ -240,59 +240,59 @@ impl Parser {
     }
 
     /// What begins an expression.
-    fn first(&mut self) -> Parsed {
+    fn first(&mut self) -> ParsedQuery {
         match self.advance() {
-            Token::Literal(value) => Ok(Node::Literal(value)),
-            Token::Name(name) | Token::Quoted(name) => Ok(Node::Field(name)),
-            Token::Sign(sign) => match sign {
-                "@" => Ok(Node::Current),
-                "!" => Ok(Node::Not(Box::new(self.expression(45)?))),
+            QueryToken::Literal(value) => Ok(QueryNode::Literal(value)),
+            QueryToken::Name(name) | QueryToken::Quoted(name) => Ok(QueryNode::Field(name)),
+            QueryToken::Sign(sign) => match sign {
+                "@" => Ok(QueryNode::Current),
+                "!" => Ok(QueryNode::Not(Box::new(self.expression(45)?))),
                 "(" => {
                     let inner = self.expression(0)?;
                     self.expect(")")?;
                     Ok(inner)
                 }
-                "*" => self.values(Node::Current, 20),
-                "[]" => self.flattened(Node::Current),
-                "[?" => self.filter(Node::Current),
+                "*" => self.values(QueryNode::Current, 20),
+                "[]" => self.flattened(QueryNode::Current),
+                "[?" => self.filter(QueryNode::Current),
                 "{" => self.hash(),
                 "[" => match self.peek() {
-                    Token::Number(_) => self.index(Node::Current),
-                    Token::Sign(":") => Err(SLICE.to_owned()),
-                    Token::Sign("*") if self.tokens.get(self.at + 1) == Some(&Token::Sign("]")) => {
+                    QueryToken::Number(_) => self.index(QueryNode::Current),
+                    QueryToken::Sign(":") => Err(SLICE.to_owned()),
+                    QueryToken::Sign("*") if self.tokens.get(self.at + 1) == Some(&QueryToken::Sign("]")) => {
                         self.at += 2;
-                        self.each(Node::Current)
+                        self.each(QueryNode::Current)
                     }
                     _ => self.list(),
                 },
-                _ => Err(unexpected(&Token::Sign(sign))),
+                _ => Err(unexpected(&QueryToken::Sign(sign))),
             },
             token => Err(unexpected(&token)),
         }
     }
 
     /// What follows `left`.
-    fn follow(&mut self, left: Node) -> Parsed {
+    fn follow(&mut self, left: QueryNode) -> ParsedQuery {
         let token = self.advance();
-        let Token::Sign(sign) = token else {
+        let QueryToken::Sign(sign) = token else {
             return Err(unexpected(&token));
         };
         let boxed = |node| Box::new(node);
         match sign {
             "." if self.takes("*") => self.values(left, 40),
-            "." => Ok(Node::Sub(boxed(left), boxed(self.after_dot(40)?))),
-            "|" => Ok(Node::Pipe(boxed(left), boxed(self.expression(1)?))),
-            "||" => Ok(Node::Or(boxed(left), boxed(self.expression(2)?))),
-            "&&" => Ok(Node::And(boxed(left), boxed(self.expression(3)?))),
+            "." => Ok(QueryNode::Sub(boxed(left), boxed(self.after_dot(40)?))),
+            "|" => Ok(QueryNode::Pipe(boxed(left), boxed(self.expression(1)?))),
+            "||" => Ok(QueryNode::Or(boxed(left), boxed(self.expression(2)?))),
+            "&&" => Ok(QueryNode::And(boxed(left), boxed(self.expression(3)?))),
             "(" => match left {
-                Node::Field(name) => self.call(name),
-                _ => Err(unexpected(&Token::Sign("("))),
+                QueryNode::Field(name) => self.call(name),
+                _ => Err(unexpected(&QueryToken::Sign("("))),
             },
             "[]" => self.flattened(left),
             "[?" => self.filter(left),
             "[" => match self.peek() {
-                Token::Number(_) => self.index(left),
-                Token::Sign("*") => {
+                QueryToken::Number(_) => self.index(left),
+                QueryToken::Sign("*") => {
                     self.at += 1;
                     self.expect("]")?;
                     self.each(left)
@@ -300,20 +300,24 @@ impl Parser {
                 _ => Err(SLICE.to_owned()),
             },
             sign => match comparator(sign) {
-                Some(comparator) => Ok(Node::Compare(comparator, boxed(left), boxed(self.expression(5)?))),
-                None => Err(unexpected(&Token::Sign(sign))),
+                Some(comparator) => Ok(QueryNode::Compare(
+                    comparator,
+                    boxed(left),
+                    boxed(self.expression(5)?),
+                )),
+                None => Err(unexpected(&QueryToken::Sign(sign))),
             },
         }
     }
 
-    fn after_dot(&mut self, least: u8) -> Parsed {
+    fn after_dot(&mut self, least: u8) -> ParsedQuery {
         match self.peek() {
-            Token::Name(_) | Token::Quoted(_) | Token::Sign("*") => self.expression(least),
-            Token::Sign("[") => {
+            QueryToken::Name(_) | QueryToken::Quoted(_) | QueryToken::Sign("*") => self.expression(least),
+            QueryToken::Sign("[") => {
                 self.at += 1;
                 self.list()
             }
-            Token::Sign("{") => {
+            QueryToken::Sign("{") => {
                 self.at += 1;
                 self.hash()
             }
@@ -321,22 +325,22 @@ impl Parser {
         }
     }
 
-    fn index(&mut self, left: Node) -> Parsed {
-        let Token::Number(index) = self.advance() else {
+    fn index(&mut self, left: QueryNode) -> ParsedQuery {
+        let QueryToken::Number(index) = self.advance() else {
             return Err(SLICE.to_owned());
         };
         if !self.takes("]") {
             return Err(SLICE.to_owned());
         }
-        Ok(Node::Sub(Box::new(left), Box::new(Node::Index(index))))
+        Ok(QueryNode::Sub(Box::new(left), Box::new(QueryNode::Index(index))))
     }
 
     /// What a projection takes of each element.
-    fn taken(&mut self, least: u8) -> Result<Box<Node>, String> {
+    fn taken(&mut self, least: u8) -> Result<Box<QueryNode>, String> {
         let taken = match self.peek() {
-            token if power(token) < 10 => Node::Current,
-            Token::Sign("[" | "[?") => self.expression(least)?,
-            Token::Sign(".") => {
+            token if power(token) < 10 => QueryNode::Current,
+            QueryToken::Sign("[" | "[?") => self.expression(least)?,
+            QueryToken::Sign(".") => {
                 self.at += 1;
                 self.after_dot(least)?
             }
@@ -345,41 +349,41 @@ impl Parser {
         Ok(Box::new(taken))
     }
 
-    fn each(&mut self, left: Node) -> Parsed {
-        Ok(Node::Projection(Box::new(left), self.taken(20)?))
+    fn each(&mut self, left: QueryNode) -> ParsedQuery {
+        Ok(QueryNode::Projection(Box::new(left), self.taken(20)?))
     }
 
-    fn flattened(&mut self, left: Node) -> Parsed {
-        let flattened = Box::new(Node::Flatten(Box::new(left)));
-        Ok(Node::Projection(flattened, self.taken(9)?))
+    fn flattened(&mut self, left: QueryNode) -> ParsedQuery {
+        let flattened = Box::new(QueryNode::Flatten(Box::new(left)));
+        Ok(QueryNode::Projection(flattened, self.taken(9)?))
     }
 
-    fn values(&mut self, left: Node, least: u8) -> Parsed {
-        Ok(Node::ValueProjection(Box::new(left), self.taken(least)?))
+    fn values(&mut self, left: QueryNode, least: u8) -> ParsedQuery {
+        Ok(QueryNode::ValueProjection(Box::new(left), self.taken(least)?))
     }
 
-    fn filter(&mut self, left: Node) -> Parsed {
+    fn filter(&mut self, left: QueryNode) -> ParsedQuery {
         let condition = Box::new(self.expression(0)?);
         self.expect("]")?;
         let taken = match self.peek() {
-            Token::Sign("[]") => Box::new(Node::Current),
+            QueryToken::Sign("[]") => Box::new(QueryNode::Current),
             _ => self.taken(21)?,
         };
-        Ok(Node::Filter(Box::new(left), taken, condition))
+        Ok(QueryNode::Filter(Box::new(left), taken, condition))
     }
 
-    fn list(&mut self) -> Parsed {
-        Ok(Node::List(self.listed("]")?))
+    fn list(&mut self) -> ParsedQuery {
+        Ok(QueryNode::List(self.listed("]")?))
     }
 
-    fn call(&mut self, name: String) -> Parsed {
+    fn call(&mut self, name: String) -> ParsedQuery {
         if self.takes(")") {
-            return Ok(Node::Call(name, Vec::new()));
+            return Ok(QueryNode::Call(name, Vec::new()));
         }
-        Ok(Node::Call(name, self.listed(")")?))
+        Ok(QueryNode::Call(name, self.listed(")")?))
     }
 
-    fn listed(&mut self, end: &str) -> Result<Vec<Node>, String> {
+    fn listed(&mut self, end: &str) -> Result<Vec<QueryNode>, String> {
         let mut nodes = vec![self.expression(0)?];
         while self.takes(",") {
             nodes.push(self.expression(0)?);
@@ -388,11 +392,11 @@ impl Parser {
         Ok(nodes)
     }
 
-    fn hash(&mut self) -> Parsed {
+    fn hash(&mut self) -> ParsedQuery {
         let mut entries = Vec::new();
         loop {
             match self.advance() {
-                Token::Name(name) | Token::Quoted(name) => {
+                QueryToken::Name(name) | QueryToken::Quoted(name) => {
                     self.expect(":")?;
                     entries.push((name, self.expression(0)?));
                 }
@@ -400,7 +404,7 @@ impl Parser {
             }
             if !self.takes(",") {
                 self.expect("}")?;
-                return Ok(Node::Hash(entries));
+                return Ok(QueryNode::Hash(entries));
             }
         }
     }
@@ -413,73 +417,77 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn field(name: &str) -> Box<Node> {
-        Box::new(Node::Field(name.to_owned()))
+    fn field(name: &str) -> Box<QueryNode> {
+        Box::new(QueryNode::Field(name.to_owned()))
     }
 
-    fn literal(value: Value) -> Box<Node> {
-        Box::new(Node::Literal(value))
+    fn literal(value: Value) -> Box<QueryNode> {
+        Box::new(QueryNode::Literal(value))
     }
 
     #[test]
     fn operators_bind_as_in_go_jmespath() {
         let cases = [
-            ("a.\"b-c\"", Node::Sub(field("a"), field("b-c"))),
+            ("a.\"b-c\"", QueryNode::Sub(field("a"), field("b-c"))),
             (
                 "a || 'it\\'s' | @",
-                Node::Pipe(
-                    Box::new(Node::Or(field("a"), literal("it's".into()))),
-                    Box::new(Node::Current),
+                QueryNode::Pipe(
+                    Box::new(QueryNode::Or(field("a"), literal("it's".into()))),
+                    Box::new(QueryNode::Current),
                 ),
             ),
             (
                 "a && !b == `1`",
-                Node::And(
+                QueryNode::And(
                     field("a"),
-                    Box::new(Node::Compare(
+                    Box::new(QueryNode::Compare(
                         Comparator::Equal,
-                        Box::new(Node::Not(field("b"))),
+                        Box::new(QueryNode::Not(field("b"))),
                         literal(json!(1)),
                     )),
                 ),
             ),
             (
                 "a[].b[0]",
-                Node::Projection(
-                    Box::new(Node::Flatten(field("a"))),
-                    Box::new(Node::Sub(field("b"), Box::new(Node::Index(0)))),
+                QueryNode::Projection(
+                    Box::new(QueryNode::Flatten(field("a"))),
+                    Box::new(QueryNode::Sub(field("b"), Box::new(QueryNode::Index(0)))),
                 ),
             ),
             (
                 "a.keys(@)[]",
-                Node::Projection(
-                    Box::new(Node::Flatten(Box::new(Node::Sub(
+                QueryNode::Projection(
+                    Box::new(QueryNode::Flatten(Box::new(QueryNode::Sub(
                         field("a"),
-                        Box::new(Node::Call("keys".to_owned(), vec![Node::Current])),
+                        Box::new(QueryNode::Call("keys".to_owned(), vec![QueryNode::Current])),
                     )))),
-                    Box::new(Node::Current),
+                    Box::new(QueryNode::Current),
                 ),
             ),
             (
                 "a[?b > `2`].c",
-                Node::Filter(
+                QueryNode::Filter(
                     field("a"),
                     field("c"),
-                    Box::new(Node::Compare(Comparator::More, field("b"), literal(json!(2)))),
+                    Box::new(QueryNode::Compare(
+                        Comparator::More,
+                        field("b"),
+                        literal(json!(2)),
+                    )),
                 ),
             ),
             (
                 "[a, b][]",
-                Node::Projection(
-                    Box::new(Node::Flatten(Box::new(Node::List(vec![
+                QueryNode::Projection(
+                    Box::new(QueryNode::Flatten(Box::new(QueryNode::List(vec![
                         *field("a"),
                         *field("b"),
                     ])))),
-                    Box::new(Node::Current),
+                    Box::new(QueryNode::Current),
                 ),
             ),
-            ("a.*.b", Node::ValueProjection(field("a"), field("b"))),
-            ("{x: a}", Node::Hash(vec![("x".to_owned(), *field("a"))])),
+            ("a.*.b", QueryNode::ValueProjection(field("a"), field("b"))),
+            ("{x: a}", QueryNode::Hash(vec![("x".to_owned(), *field("a"))])),
         ];
         for (text, expected) in cases {
             assert_eq!(parse(text), Ok(expected), "{text}");

@@ -37,7 +37,7 @@ const FIELDS: [&str; 8] = [
 pub(crate) struct Subject {
     /// The CEL of the object.
     pub(crate) object: &'static str,
-    /// As which operation it is looked at, if not as that of the request.
+    /// The operation that it is taken for, if it is not that of the request.
     pub(crate) operation: Option<&'static str>,
 }
 

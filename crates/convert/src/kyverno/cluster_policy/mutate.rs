@@ -31,7 +31,7 @@ const MAPS: [&str; 11] = [
 
 /// A part of the object that is patched.
 #[derive(Debug, Clone)]
-struct Part {
+struct PatchPart {
     /// Its type in CEL.
     kind: String,
     /// Its value as an optional one, below the object.
@@ -68,7 +68,7 @@ pub(crate) fn configuration(mutate: &Value, scope: &Scope) -> Result<String, Ref
     let Value::Object(entries) = &mutate["patchStrategicMerge"] else {
         return refusal::of("patchStrategicMerge", "it is no map");
     };
-    let object = Part {
+    let object = PatchPart {
         kind: "Object".to_owned(),
         optional: scope.object.clone(),
         is_map: false,
@@ -77,7 +77,7 @@ pub(crate) fn configuration(mutate: &Value, scope: &Scope) -> Result<String, Ref
     of_map(entries, &object, scope).map_err(|refusal| refusal.within("patchStrategicMerge"))
 }
 
-fn of_map(entries: &Map<String, Value>, at: &Part, scope: &Scope) -> Result<String, Refusal> {
+fn of_map(entries: &Map<String, Value>, at: &PatchPart, scope: &Scope) -> Result<String, Refusal> {
     if at.depth > MAX_DEPTH {
         return Err(Refusal::here(format!("a patch nests at most {MAX_DEPTH} deep")));
     }
@@ -91,7 +91,7 @@ fn of_map(entries: &Map<String, Value>, at: &Part, scope: &Scope) -> Result<Stri
     })
 }
 
-fn of_entry(key: &str, value: &Value, at: &Part, scope: &Scope) -> Result<String, Refusal> {
+fn of_entry(key: &str, value: &Value, at: &PatchPart, scope: &Scope) -> Result<String, Refusal> {
     let (anchor, name) = anchor(key);
     if name.contains("{{") {
         return Err(Refusal::here(
@@ -101,7 +101,7 @@ fn of_entry(key: &str, value: &Value, at: &Part, scope: &Scope) -> Result<String
     if !at.is_map && !is_identifier(name) {
         return Err(Refusal::here("it is no name of a field"));
     }
-    let part = Part {
+    let part = PatchPart {
         kind: format!("{}.{name}", at.kind),
         optional: optional_field(&at.optional, name),
         is_map: at.is_map || MAPS.contains(&name),
@@ -126,7 +126,7 @@ fn of_entry(key: &str, value: &Value, at: &Part, scope: &Scope) -> Result<String
     }
 }
 
-fn of_value(value: &Value, at: &Part, scope: &Scope) -> Result<String, Refusal> {
+fn of_value(value: &Value, at: &PatchPart, scope: &Scope) -> Result<String, Refusal> {
     match value {
         Value::Object(entries) => of_map(entries, at, scope),
         Value::Array(_) => Err(Refusal::here(

@@ -2,7 +2,7 @@
 //!
 //! A pattern has three outcomes: the object passes, it fails, or the rule does not apply to it,
 //! which is as good as passing to those who asked (`pkg/engine/validate/validate.go` and
-//! `pkg/engine/anchor` of Kyverno). What is made here has no errors: each field is looked at only
+//! `pkg/engine/anchor` of Kyverno). What is made here has no errors: each field is read only
 //! where its type is known.
 
 use serde_json::{Map, Value};
@@ -102,7 +102,7 @@ impl Verdict {
         self.passes == self.does_not_fail
     }
 
-    /// Both, while only what holds of `guard` is looked at; what does not, fails.
+    /// Evaluated only where `guard` holds; fails where it does not.
     fn guarded(self, guard: &Condition) -> Self {
         let with = |condition| Condition::all([guard.clone(), condition]);
         Self {

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use super::functions::is_false;
-use super::jmespath::Node;
+use super::jmespath::QueryNode;
 use super::refusal::Refusal;
 use super::scope::{ANY, BOOL, Known, LIST, MAP, NULL, Scope, Shape, TEXT, Term, listed};
 use crate::kyverno::expression::{field, literal, optional_field};
@@ -27,7 +27,7 @@ impl Scope {
     /// # Errors
     ///
     /// What has no counterpart.
-    pub(crate) fn of_term(&self, node: &Node, base: &Term) -> Result<Term, Refusal> {
+    pub(crate) fn of_term(&self, node: &QueryNode, base: &Term) -> Result<Term, Refusal> {
         self.value(node, &Place::Value(Box::new(base.clone())))
     }
 
@@ -36,7 +36,7 @@ impl Scope {
     /// # Errors
     ///
     /// What has no counterpart.
-    pub(crate) fn term(&self, node: &Node) -> Result<Term, Refusal> {
+    pub(crate) fn term(&self, node: &QueryNode) -> Result<Term, Refusal> {
         match self.place(node, &Place::Context)? {
             Place::Value(term) => Ok(*term),
             Place::Context | Place::Request => {
@@ -45,7 +45,7 @@ impl Scope {
         }
     }
 
-    fn value(&self, node: &Node, current: &Place) -> Result<Term, Refusal> {
+    fn value(&self, node: &QueryNode, current: &Place) -> Result<Term, Refusal> {
         match self.place(node, current)? {
             Place::Value(term) if term.value.len() > MAX_QUERY_BYTES => Err(Refusal::here(
                 "it becomes too long an expression: split it into several conditions",
@@ -57,23 +57,23 @@ impl Scope {
         }
     }
 
-    fn place(&self, node: &Node, current: &Place) -> Result<Place, Refusal> {
+    fn place(&self, node: &QueryNode, current: &Place) -> Result<Place, Refusal> {
         let term = match node {
-            Node::Current => {
+            QueryNode::Current => {
                 return Ok(match current {
                     Place::Context => Place::Context,
                     Place::Request => Place::Request,
                     Place::Value(term) => Place::Value(term.clone()),
                 });
             }
-            Node::Field(name) => match current {
+            QueryNode::Field(name) => match current {
                 Place::Context => return self.variable(name),
                 Place::Request => self.of_request(name)?,
                 Place::Value(base) => self.member(base, name),
             },
-            Node::Sub(left, right) => {
+            QueryNode::Sub(left, right) => {
                 let left = self.place(left, current)?;
-                if let Node::Index(index) = **right {
+                if let QueryNode::Index(index) = **right {
                     let Place::Value(base) = left else {
                         return Err(Refusal::here("the request is no list"));
                     };
@@ -81,29 +81,29 @@ impl Scope {
                 }
                 // What is made of what is not there is an error, which most operators take for null.
                 match (&left, &**right) {
-                    (_, Node::Field(_)) => self.value(right, &left)?,
+                    (_, QueryNode::Field(_)) => self.value(right, &left)?,
                     (Place::Value(base), _) if base.strict.is_some() => self.of_found(base, right)?,
                     _ => self.value(right, &left)?,
                 }
             }
-            Node::Index(index) => match current {
+            QueryNode::Index(index) => match current {
                 Place::Value(base) => self.item(base, *index),
                 _ => return Err(Refusal::here("the request is no list")),
             },
-            Node::Literal(value) => Term::constant(value),
-            Node::Flatten(left) => {
+            QueryNode::Literal(value) => Term::constant(value),
+            QueryNode::Flatten(left) => {
                 let left = self.value(left, current)?.without_error()?;
                 self.flattened(&left)
             }
-            Node::Projection(left, right) => {
+            QueryNode::Projection(left, right) => {
                 let left = self.value(left, current)?;
                 self.projected(&left, right, None)?
             }
-            Node::Filter(left, right, condition) => {
+            QueryNode::Filter(left, right, condition) => {
                 let left = self.value(left, current)?.without_error()?;
                 self.projected(&left, right, Some(condition))?
             }
-            Node::ValueProjection(left, right) => {
+            QueryNode::ValueProjection(left, right) => {
                 let left = self.value(left, current)?.without_error()?;
                 let values = Term::new(
                     self.bound(&left.value, |map| {
@@ -114,19 +114,19 @@ impl Scope {
                 );
                 self.projected(&values, right, None)?
             }
-            Node::List(nodes) => self.list(nodes, current)?,
-            Node::Hash(entries) => self.hash(entries, current)?,
-            Node::Compare(comparator, left, right) => {
+            QueryNode::List(nodes) => self.list(nodes, current)?,
+            QueryNode::Hash(entries) => self.hash(entries, current)?,
+            QueryNode::Compare(comparator, left, right) => {
                 let left = self.value(left, current)?;
                 let right = self.value(right, current)?;
                 self.compared(*comparator, &left, &right)?
             }
-            Node::Or(left, right) => {
+            QueryNode::Or(left, right) => {
                 let left = self.value(left, current)?;
                 let right = self.value(right, current)?;
                 self.either(&left, &right)
             }
-            Node::And(left, right) => {
+            QueryNode::And(left, right) => {
                 let left = self.value(left, current)?;
                 let right = self.value(right, current)?;
                 let whole = |right: &str| {
@@ -142,13 +142,13 @@ impl Scope {
                 term.is_fallible = left.is_fallible || right.is_fallible;
                 term
             }
-            Node::Not(inner) => {
+            QueryNode::Not(inner) => {
                 let inner = self.value(inner, current)?;
                 let mut term = Term::new(format!("!{}", self.truth(&inner)), BOOL);
                 term.is_fallible = inner.is_fallible;
                 term
             }
-            Node::Pipe(left, right) => {
+            QueryNode::Pipe(left, right) => {
                 let mut left = self.value(left, current)?;
                 left.strict = None;
                 left.path = None;
@@ -158,7 +158,7 @@ impl Scope {
                 term.is_fallible |= fallible;
                 term
             }
-            Node::Call(name, arguments) => {
+            QueryNode::Call(name, arguments) => {
                 let arguments: Vec<Term> = arguments
                     .iter()
                     .map(|argument| self.value(argument, current))
@@ -311,7 +311,7 @@ impl Scope {
     }
 
     /// What `node` makes of `base`, where it is there.
-    fn of_found(&self, base: &Term, node: &Node) -> Result<Term, Refusal> {
+    fn of_found(&self, base: &Term, node: &QueryNode) -> Result<Term, Refusal> {
         let mut found = base.clone();
         found.value = base.whole().to_owned();
         found.strict = None;
@@ -365,7 +365,12 @@ impl Scope {
     }
 
     /// What is taken of each element of a list, of those for which the condition holds.
-    fn projected(&self, left: &Term, right: &Node, condition: Option<&Node>) -> Result<Term, Refusal> {
+    fn projected(
+        &self,
+        left: &Term,
+        right: &QueryNode,
+        condition: Option<&QueryNode>,
+    ) -> Result<Term, Refusal> {
         let element = self.fresh("e");
         let mut current = Term::named(&element);
         current.is_nested = left.is_nested;
@@ -415,7 +420,7 @@ impl Scope {
         Ok(term)
     }
 
-    fn list(&self, nodes: &[Node], current: &Place) -> Result<Term, Refusal> {
+    fn list(&self, nodes: &[QueryNode], current: &Place) -> Result<Term, Refusal> {
         let terms: Vec<Term> = nodes
             .iter()
             .map(|node| self.value(node, current))
@@ -426,7 +431,7 @@ impl Scope {
         Ok(term)
     }
 
-    fn hash(&self, entries: &[(String, Node)], current: &Place) -> Result<Term, Refusal> {
+    fn hash(&self, entries: &[(String, QueryNode)], current: &Place) -> Result<Term, Refusal> {
         let mut written = Vec::new();
         let mut is_fallible = false;
         for (key, node) in entries {

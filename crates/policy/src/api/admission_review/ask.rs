@@ -243,7 +243,7 @@ fn annotation_key(key: &str) -> String {
     if key.len() <= KEY_BYTES {
         return key;
     }
-    let beginning = crate::engine::text::truncate(&key, KEY_BYTES - 9);
+    let beginning = crate::engine::truncate(&key, KEY_BYTES - 9);
     format!("{beginning}-{:08x}", fnv1a(key.as_bytes()))
 }
 

@@ -19,10 +19,9 @@ use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
 use super::{AdmissionReviewError, ReviewVersion, excerpt, flag, map, text};
 use crate::api::utf8;
-use crate::engine::StatusReason;
 use crate::engine::admission::webhook::{Call, CallFailure, WebhookReply};
 use crate::engine::admission::{Denial, Phase, StatusCause, StatusDetails};
-use crate::engine::text::truncate_with_mark;
+use crate::engine::{StatusReason, truncate_with_mark};
 use portcullis_cel::json::{self, Document, Kind, Node};
 
 /// The only kind of a reply.

@@ -1,44 +1,44 @@
-//! Actors and the steps between them, and the shortest paths along these.
+//! Actors and the steps between them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::query::{
-    BOOTSTRAPPERS, EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity,
-    NODES, ObjectName, Universe, all_questions, policies,
-};
-use super::reach::{Actor, Area, HeldRole, Names, Questions, Reach};
-use super::steps::{AskedName, Gives, NODE_CREDENTIALS, Question, STEP_KINDS, StepKind};
+use super::actors::{Actor, Area, HeldRole, Names, Reach};
+use super::query::{BOOTSTRAPPERS, NODES, Universe, all_questions};
+use super::reach::Questions;
+use super::steps::{Gives, Question, STEP_KINDS, StepKind};
 use crate::authorization::access::SubjectScope;
 use crate::authorization::access::denies::ApplicableDenies;
-use crate::authorization::{Binding, PolicySet, RoleKind, Subject, SubjectKind};
+use crate::authorization::{Binding, PolicySet, RoleKind, SubjectKind};
 use crate::engine::Deadline;
+
+const KUBE_SYSTEM: &str = "kube-system";
 
 /// All actors and steps.
 pub(crate) struct Graph<'s> {
     set: &'s PolicySet,
-    namespaces: &'s [String],
-    questions: Questions<'s>,
+    pub(crate) namespaces: &'s [String],
+    pub(crate) questions: Questions<'s>,
     /// The place of each question of the steps.
-    places: HashMap<Question, usize>,
+    pub(crate) places: HashMap<Question, usize>,
     /// The bindings of each subject.
     bindings: HashMap<SubjectScope, Vec<&'s Binding>>,
     /// The first is who may everything.
-    actors: Vec<Actor>,
-    numbers: HashMap<Actor, usize>,
+    pub(crate) actors: Vec<Actor>,
+    pub(crate) numbers: HashMap<Actor, usize>,
     /// Service accounts by the number of their namespace.
     accounts: BTreeMap<usize, Vec<usize>>,
-    targets: Vec<Vec<usize>>,
+    pub(crate) targets: Vec<Vec<usize>>,
     target_numbers: HashMap<Targets, usize>,
-    edges: Vec<Edge>,
+    pub(crate) edges: Vec<Edge>,
     /// Who may everything.
-    admins: BTreeSet<usize>,
+    pub(crate) admins: BTreeSet<usize>,
     /// Who may do what was asked for.
-    allowed: BTreeSet<usize>,
+    pub(crate) allowed: BTreeSet<usize>,
 }
 
 /// Whom a step reaches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Targets {
+pub(crate) enum Targets {
     Accounts(Area, Names),
     Users(Names),
     Groups(Names),
@@ -50,19 +50,21 @@ enum Targets {
 
 /// A step that an actor can take, or could but for Deny policies.
 #[derive(Debug, Clone, Copy)]
-struct Edge {
-    from: usize,
-    kind: usize,
-    targets: usize,
-    is_limited: bool,
-    is_refuted: bool,
+pub(crate) struct Edge {
+    pub(crate) from: usize,
+    pub(crate) kind: usize,
+    pub(crate) targets: usize,
+    pub(crate) is_limited: bool,
+    pub(crate) is_refuted: bool,
 }
 
-/// How an actor goes on: by which edge, to whom. `None` where it ends.
-type Next = Option<(usize, usize)>;
-
-/// With fewer steps that a policy prevents, and then with fewer limits.
-type Weight = (usize, usize);
+/// A role that a binding gives.
+pub(crate) struct BoundTo<'a> {
+    pub(crate) kind: RoleKind,
+    pub(crate) name: &'a str,
+    /// `None`: everywhere.
+    within: Option<Area>,
+}
 
 // === impl Graph ===
 
@@ -127,7 +129,7 @@ impl<'s> Graph<'s> {
         number
     }
 
-    fn namespace_of_account(&self, actor: &Actor) -> Option<usize> {
+    pub(crate) fn namespace_of_account(&self, actor: &Actor) -> Option<usize> {
         let Actor::Subject(scope) = actor else {
             return None;
         };
@@ -244,7 +246,7 @@ impl<'s> Graph<'s> {
     }
 
     /// The roles that bindings give to `actor`.
-    fn roles_of<'a>(&'a self, actor: &'a Actor) -> Vec<BoundTo<'a>> {
+    pub(crate) fn roles_of<'a>(&'a self, actor: &'a Actor) -> Vec<BoundTo<'a>> {
         match actor {
             Actor::Subject(scope) => {
                 let groups = scope.implied_groups().into_iter().map(SubjectScope::Group);
@@ -341,369 +343,6 @@ impl<'s> Graph<'s> {
         });
         roles.map(|held| self.number(Actor::Holder(held))).collect()
     }
-
-    // Paths.
-
-    /// The paths that answer `query`.
-    pub(crate) fn answer(&mut self, query: &EscalationQuery) -> Escalations {
-        let from = query.from.as_ref().and_then(|subject| self.find(subject));
-        if query.to == EscalationTarget::Everybody {
-            return self.all_reached(from);
-        }
-        let goals = match &query.to {
-            EscalationTarget::Request(_) => self.allowed.clone(),
-            EscalationTarget::Subject(subject) => self.find(subject).into_iter().collect(),
-            EscalationTarget::ClusterAdmin | EscalationTarget::Everybody => self.admins.clone(),
-        };
-        let is_admin = query.to == EscalationTarget::ClusterAdmin;
-        let (taken, refuted) = (self.towards(&goals, false), self.towards(&goals, true));
-        let mut found = Escalations::default();
-        for number in 0..self.actors.len() {
-            let is_asked = from.map_or_else(|| self.is_subject(number), |from| from == number);
-            let is_there = goals.contains(&number);
-            if !is_asked || is_there {
-                continue;
-            }
-            if taken.contains_key(&number) {
-                let hops = self.hops(number, &taken);
-                found.paths.extend(self.path(number, &hops, is_admin));
-            } else if refuted.contains_key(&number) {
-                let hops = self.hops(number, &refuted);
-                found.refuted.extend(self.path(number, &hops, is_admin));
-            }
-        }
-        found.sort();
-        found
-    }
-
-    fn find(&self, subject: &Subject) -> Option<usize> {
-        let scope = SubjectScope::of_binding(subject, "")?;
-        self.numbers.get(&Actor::Subject(scope)).copied()
-    }
-
-    fn is_subject(&self, number: usize) -> bool {
-        matches!(self.actors.get(number), Some(Actor::Subject(_)))
-    }
-
-    /// How each actor who can goes on to one of `goals` by the fewest steps.
-    fn towards(&self, goals: &BTreeSet<usize>, with_refuted: bool) -> HashMap<usize, Next> {
-        let mut into: Vec<Vec<usize>> = vec![Vec::new(); self.targets.len()];
-        for (number, edge) in self.edges.iter().enumerate() {
-            if let Some(into) = into
-                .get_mut(edge.targets)
-                .filter(|_| with_refuted || !edge.is_refuted)
-            {
-                into.push(number);
-            }
-        }
-        let mut within: Vec<Vec<usize>> = vec![Vec::new(); self.actors.len()];
-        for (number, members) in self.targets.iter().enumerate() {
-            for member in members {
-                if let Some(within) = within.get_mut(*member) {
-                    within.push(number);
-                }
-            }
-        }
-        let mut found: HashMap<usize, (Weight, Next)> =
-            goals.iter().map(|goal| (*goal, ((0, 0), None))).collect();
-        let mut done = vec![false; self.targets.len()];
-        let mut reached: Vec<usize> = goals.iter().copied().collect();
-        while !reached.is_empty() {
-            let mut next: BTreeMap<usize, (Weight, usize, usize, usize)> = BTreeMap::new();
-            let mut best: BTreeMap<usize, (Weight, usize)> = BTreeMap::new();
-            for actor in &reached {
-                let weight = found.get(actor).map_or((0, 0), |(weight, _)| *weight);
-                for targets in within.get(*actor).into_iter().flatten() {
-                    if !done.get(*targets).copied().unwrap_or(true) {
-                        let candidate = (weight, *actor);
-                        best.entry(*targets)
-                            .and_modify(|known| *known = candidate.min(*known))
-                            .or_insert(candidate);
-                    }
-                }
-            }
-            for (targets, (weight, actor)) in best {
-                if let Some(done) = done.get_mut(targets) {
-                    *done = true;
-                }
-                for &number in into.get(targets).into_iter().flatten() {
-                    let Some(edge) = self.edges.get(number) else {
-                        continue;
-                    };
-                    if found.contains_key(&edge.from) {
-                        continue;
-                    }
-                    let candidate = (edge.added_to(weight), edge.kind, number, actor);
-                    next.entry(edge.from)
-                        .and_modify(|known| *known = candidate.min(*known))
-                        .or_insert(candidate);
-                }
-            }
-            reached = next.keys().copied().collect();
-            for (from, (weight, _, edge, to)) in next {
-                found.insert(from, (weight, Some((edge, to))));
-            }
-        }
-        found
-            .into_iter()
-            .map(|(actor, (_, next))| (actor, next))
-            .collect()
-    }
-
-    fn hops(&self, from: usize, next: &HashMap<usize, Next>) -> Vec<(usize, usize)> {
-        let mut hops = Vec::new();
-        let mut at = from;
-        while let Some(Some((edge, to))) = next.get(&at) {
-            hops.push((*edge, *to));
-            at = *to;
-        }
-        hops
-    }
-
-    /// The subjects that `from` can reach.
-    fn all_reached(&mut self, from: Option<usize>) -> Escalations {
-        let Some(from) = from else {
-            return Escalations::default();
-        };
-        let (taken, refuted) = (self.reached_from(from, false), self.reached_from(from, true));
-        let mut found = Escalations::default();
-        for number in (0..self.actors.len()).filter(|number| *number != from) {
-            if taken.contains_key(&number) {
-                let hops = hops_back(from, number, &taken, &self.edges);
-                found.paths.extend(self.path(from, &hops, false));
-            } else if refuted.contains_key(&number) {
-                let hops = hops_back(from, number, &refuted, &self.edges);
-                found.refuted.extend(self.path(from, &hops, false));
-            }
-        }
-        found.sort();
-        found
-    }
-
-    /// The edge by which each actor who can be reached is, with the fewest steps.
-    fn reached_from(&self, from: usize, with_refuted: bool) -> HashMap<usize, usize> {
-        let mut of_actor: Vec<Vec<usize>> = vec![Vec::new(); self.actors.len()];
-        for (number, edge) in self.edges.iter().enumerate() {
-            if let Some(of_actor) = of_actor
-                .get_mut(edge.from)
-                .filter(|_| with_refuted || !edge.is_refuted)
-            {
-                of_actor.push(number);
-            }
-        }
-        let mut found: HashMap<usize, (Weight, usize)> = HashMap::new();
-        let mut done = vec![false; self.targets.len()];
-        let mut reached = vec![(from, (0, 0))];
-        while !reached.is_empty() {
-            let mut best: BTreeMap<usize, (Weight, usize, usize)> = BTreeMap::new();
-            for (actor, weight) in reached {
-                for &number in of_actor.get(actor).into_iter().flatten() {
-                    if let Some(edge) = self
-                        .edges
-                        .get(number)
-                        .filter(|edge| done.get(edge.targets) == Some(&false))
-                    {
-                        let candidate = (edge.added_to(weight), edge.kind, number);
-                        best.entry(edge.targets)
-                            .and_modify(|known| *known = candidate.min(*known))
-                            .or_insert(candidate);
-                    }
-                }
-            }
-            let mut next: BTreeMap<usize, (Weight, usize)> = BTreeMap::new();
-            for (targets, (weight, _, edge)) in best {
-                if let Some(done) = done.get_mut(targets) {
-                    *done = true;
-                }
-                let members = self.targets.get(targets).into_iter().flatten();
-                for &member in members.filter(|member| **member != from && !found.contains_key(*member)) {
-                    let candidate = (weight, edge);
-                    next.entry(member)
-                        .and_modify(|known| *known = candidate.min(*known))
-                        .or_insert(candidate);
-                }
-            }
-            reached = next
-                .iter()
-                .map(|(actor, (weight, _))| (*actor, *weight))
-                .collect();
-            found.extend(next);
-        }
-        found
-            .into_iter()
-            .map(|(actor, (_, edge))| (actor, edge))
-            .collect()
-    }
-
-    /// `hops` in words; to who may everything by that name, whoever it is.
-    fn path(&mut self, from: usize, hops: &[(usize, usize)], is_admin: bool) -> Option<EscalationPath> {
-        let mut steps = Vec::new();
-        for &(edge, to) in hops {
-            let edge = *self.edges.get(edge)?;
-            steps.push(self.step(edge, to)?);
-        }
-        let last = steps.last()?;
-        Some(EscalationPath {
-            from: self.identity(from)?,
-            to: match is_admin {
-                true => self.identity(0)?,
-                false => last.becomes.clone(),
-            },
-            steps,
-        })
-    }
-
-    fn step(&mut self, edge: Edge, to: usize) -> Option<EscalationStep> {
-        let (actor, target) = (self.actors.get(edge.from)?.clone(), self.actors.get(to)?.clone());
-        let becomes = self.identity(to)?;
-        let kind = STEP_KINDS.get(edge.kind)?;
-        let denies = self.questions.denies_for(&actor);
-        let place = self.place_of(&target);
-        let name = self.name_asked(&actor, kind.gives, &target);
-        let mut step = EscalationStep {
-            by: NODE_CREDENTIALS.to_owned(),
-            via: Vec::new(),
-            becomes,
-            limits: Some(kind.limit.to_owned())
-                .filter(|limit| !limit.is_empty())
-                .into_iter()
-                .collect(),
-            refuted_by: Vec::new(),
-        };
-        for (number, need) in kind.needs.iter().enumerate() {
-            let mut best = None;
-            for question in *need {
-                let name = name.as_deref().filter(|_| question.name == AskedName::Target);
-                let asked = self.places.get(question).copied()?;
-                let found = self.questions.allowance(&actor, asked, (place, name), &denies);
-                let Some(found) = found else { continue };
-                let worth = (found.refuted_by.len(), found.limits.len());
-                if best.as_ref().is_none_or(|(known, _, _)| worth < *known) {
-                    best = Some((worth, question, found));
-                }
-            }
-            let (_, question, found) = best?;
-            if number == 0 {
-                step.by = self.in_words(question, name.as_deref(), place);
-            }
-            step.via.extend(found.source.map(|source| {
-                let (namespace, name) = source.names();
-                ObjectName {
-                    kind: source.kind().as_str(),
-                    namespace: namespace.to_owned(),
-                    name: name.to_owned(),
-                }
-            }));
-            step.limits.extend(found.limits);
-            step.refuted_by.extend(policies(found.refuted_by));
-        }
-        let mut seen = BTreeSet::new();
-        step.via.retain(|object| seen.insert(object.clone()));
-        let mut seen = BTreeSet::new();
-        step.limits.retain(|limit| seen.insert(limit.clone()));
-        step.refuted_by.sort();
-        step.refuted_by.dedup();
-        Some(step)
-    }
-
-    /// The namespace in which `target` is reached.
-    fn place_of(&self, target: &Actor) -> Option<usize> {
-        match target {
-            Actor::Holder(HeldRole {
-                within: Some(Area::In(area)),
-                ..
-            }) => area.first().copied(),
-            Actor::Holder(_) => None,
-            Actor::Subject(_) => self.namespace_of_account(target),
-        }
-    }
-
-    /// The name that a step to `target` asks about.
-    fn name_asked(&self, actor: &Actor, gives: Gives, target: &Actor) -> Option<String> {
-        match (gives, target) {
-            (Gives::WidenedClusterRole | Gives::WidenedRole, _) => {
-                let kind = match gives {
-                    Gives::WidenedRole => RoleKind::Role,
-                    _ => RoleKind::ClusterRole,
-                };
-                let mut held = self.roles_of(actor).into_iter();
-                let held = held.find(|held| {
-                    held.kind == kind
-                        && held
-                            .widened(&Area::Everywhere)
-                            .is_some_and(|targets| targets == Targets::Actor(target.clone()))
-                });
-                held.map(|held| held.name.to_owned())
-            }
-            (_, Actor::Holder(held)) => Some(held.name.clone()),
-            (_, Actor::Subject(scope)) if gives.is_named() => Some(scope.subject().0.name),
-            _ => None,
-        }
-    }
-
-    fn in_words(&self, question: &Question, name: Option<&str>, place: Option<usize>) -> String {
-        let mut words = question.words();
-        let name = match question.name {
-            AskedName::Target => name,
-            AskedName::Is(name) => Some(name),
-            AskedName::None | AskedName::Any => None,
-        };
-        if let Some(name) = name {
-            words.push(' ');
-            words.push_str(name);
-        }
-        let namespace = place.and_then(|place| self.namespaces.get(place));
-        if let Some(namespace) = namespace.filter(|_| question.is_namespaced) {
-            words.push_str(" in ");
-            words.push_str(namespace);
-        }
-        words
-    }
-
-    fn identity(&self, number: usize) -> Option<Identity> {
-        Some(match self.actors.get(number)? {
-            Actor::Subject(scope) => {
-                let (subject, _) = scope.subject();
-                Identity {
-                    kind: subject.kind.as_str(),
-                    namespace: subject.namespace,
-                    name: subject.name,
-                }
-            }
-            Actor::Holder(held) => Identity {
-                kind: match held.kind() {
-                    RoleKind::Role => "Role",
-                    RoleKind::ClusterRole => "ClusterRole",
-                },
-                namespace: match &held.within {
-                    None => String::new(),
-                    Some(Area::In(area)) if area.len() == 1 => {
-                        let namespace = area.first().and_then(|number| self.namespaces.get(*number));
-                        namespace.cloned().unwrap_or_default()
-                    }
-                    Some(_) => "*".to_owned(),
-                },
-                name: held.name.clone(),
-            },
-        })
-    }
-}
-
-fn hops_back(from: usize, to: usize, by: &HashMap<usize, usize>, edges: &[Edge]) -> Vec<(usize, usize)> {
-    let mut hops = Vec::new();
-    let mut at = to;
-    while at != from {
-        let Some((number, edge)) = by
-            .get(&at)
-            .and_then(|number| Some((*number, edges.get(*number)?)))
-        else {
-            return Vec::new();
-        };
-        hops.push((number, at));
-        at = edge.from;
-    }
-    hops.reverse();
-    hops
 }
 
 fn is_node(actor: &Actor) -> bool {
@@ -720,63 +359,16 @@ fn group(name: &str) -> Actor {
     Actor::Subject(SubjectScope::Group(name.to_owned()))
 }
 
-const KUBE_SYSTEM: &str = "kube-system";
-
-/// A role that a binding gives.
-struct BoundTo<'a> {
-    kind: RoleKind,
-    name: &'a str,
-    /// `None`: everywhere.
-    within: Option<Area>,
-}
-
 // === impl BoundTo ===
 
 impl BoundTo<'_> {
     /// Who has it once it allows everything, if it can be changed in `area`.
-    fn widened(&self, area: &Area) -> Option<Targets> {
+    pub(crate) fn widened(&self, area: &Area) -> Option<Targets> {
         let within = match &self.within {
             Some(within) if self.kind == RoleKind::Role => Some(within.and(area)?),
             within => within.clone(),
         };
         let everything = HeldRole::cluster_admin();
         Some(Targets::Actor(Actor::Holder(HeldRole { within, ..everything })))
-    }
-}
-
-// === impl Edge ===
-
-impl Edge {
-    fn added_to(&self, (refuted, limited): Weight) -> Weight {
-        (
-            refuted + usize::from(self.is_refuted),
-            limited + usize::from(self.is_limited),
-        )
-    }
-}
-
-// === impl Reach ===
-
-impl Reach {
-    /// What both allow.
-    fn and(&self, other: &Self) -> Option<Self> {
-        Some(Self {
-            is_refuted: self.is_refuted || other.is_refuted,
-            is_limited: self.is_limited || other.is_limited,
-            names: self.names.and(&other.names)?,
-            area: self.area.and(&other.area)?,
-        })
-    }
-}
-
-// === impl Escalations ===
-
-impl Escalations {
-    fn sort(&mut self) {
-        let by_names = |one: &EscalationPath, other: &EscalationPath| {
-            (&one.from, &one.to).cmp(&(&other.from, &other.to))
-        };
-        self.paths.sort_by(by_names);
-        self.refuted.sort_by(by_names);
     }
 }

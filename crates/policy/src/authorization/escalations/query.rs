@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::reach::Actor;
+use super::actors::Actor;
 use super::steps::{AskedName, Question, STEP_KINDS};
 use crate::authorization::access::SubjectScope;
 use crate::authorization::matching::NamespacePattern;
@@ -80,7 +80,7 @@ pub struct ObjectName {
     pub name: String,
 }
 
-/// A subject, or whoever has a role.
+/// A subject, or the holder of a role.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     /// `User`, `Group`, `ServiceAccount`, `ClusterRole` or `Role`.

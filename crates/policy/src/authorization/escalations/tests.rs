@@ -680,7 +680,7 @@ fn paths_are_those_of_asking_all_questions_one_by_one() {
                 "round {round}, from {subject:?}: {objects:?}"
             );
             refuted += without_denies.len();
-            // Who reaches whoever may everything.
+            // Who reaches a subject that may do everything.
             let nearest = expected
                 .iter()
                 .filter(|(one, _)| brute.is_admin(one))

@@ -12,9 +12,8 @@ use crate::authorization::{
 };
 use crate::engine::{LabelSelector, Time, Validity};
 
-use super::namespaces::NamespaceSelectors;
 use super::rule_fields::{FieldMatch, RuleFields};
-use super::{PolicyQuery, PolicyTerms};
+use super::{NamespaceSelectors, PolicyQuery, PolicyTerms};
 
 /// The AuthorizationPolicies of a set. Since it follows from them alone, sets with the same
 /// policies share it.

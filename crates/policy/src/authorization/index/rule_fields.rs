@@ -14,8 +14,7 @@ use crate::authorization::matching::{ResourcePattern, Wildcard};
 use crate::authorization::rbac::WildcardSet;
 use crate::authorization::{AuthorizationPolicy, Effect, NonResourceRule, ResourceRule};
 
-use super::namespaces::InNamespace;
-use super::{NonResourceQuery, PolicyQuery, PolicyTerms, ResourceQuery, SubjectTerm, TermIds};
+use super::{InNamespace, NonResourceQuery, PolicyQuery, PolicyTerms, ResourceQuery, SubjectTerm, TermIds};
 
 /// The fields of all rules of some policies. Rules have numbers in the order of the policies.
 #[derive(Debug, Default)]

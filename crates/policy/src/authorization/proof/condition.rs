@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::sets::{Patterns, TextSet};
 use super::side::Field;
-use super::text_set::{Patterns, TextSet};
 use portcullis_cel::predicate::{TextTest, literal_pattern};
 use portcullis_cel::regex::{self, StoppedError};
 

@@ -5,11 +5,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::condition::RegionCondition;
-use super::group_set::GroupSet;
 use super::limit::{ProofLimitError, WorkLimit};
 use super::region::{Outcomes, Region};
+use super::sets::{GroupSet, Patterns, TextSet};
 use super::side::{Field, Side};
-use super::text_set::{Patterns, TextSet};
 use portcullis_cel::predicate::{Predicate, TextTest, predicate};
 
 /// The most parts into which one expression splits a region. One that would make more is an unknown.

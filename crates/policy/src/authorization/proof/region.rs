@@ -4,11 +4,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::condition::{RegionCondition, common_text};
-use super::group_set::{GroupSet, SERVICE_ACCOUNT};
 use super::limit::{ProofLimitError, WorkLimit};
-use super::selector_set::SelectorSet;
+use super::sets::{GroupSet, Patterns, SERVICE_ACCOUNT, SelectorSet, TextSet};
 use super::side::{Field, Side};
-use super::text_set::{Patterns, TextSet};
 use crate::engine::Validity;
 use portcullis_cel::predicate::TextTest;
 use portcullis_cel::regex::StoppedError;

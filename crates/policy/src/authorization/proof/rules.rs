@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::group_set::GroupSet;
 use super::limit::{ProofLimitError, RegionRoom, WorkLimit};
 use super::predicates::RegionExpression;
 use super::region::{Outcomes, Region};
-use super::selector_set::SelectorSet;
+use super::sets::{GroupSet, Patterns, SelectorSet, TextSet};
 use super::side::Side;
-use super::text_set::{Patterns, TextSet};
 use crate::authorization::matching::{ClusterScoped, NamespacePattern, ResourcePattern, Wildcard};
 use crate::authorization::never_deny::{NODE_PREFIX, NODES};
 use crate::authorization::rbac::{PathPattern, WildcardSet};

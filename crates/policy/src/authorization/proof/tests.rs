@@ -82,7 +82,7 @@ fn users() -> Vec<User<'static>> {
         }
     }
     for name in ["system:serviceaccount:a:s", "system:serviceaccount:c:s"] {
-        let groups = super::group_set::groups_of_account(name).unwrap();
+        let groups = super::sets::groups_of_account(name).unwrap();
         users.push(User {
             name: name.into(),
             groups: groups.map(Into::into).into(),

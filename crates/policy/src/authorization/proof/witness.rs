@@ -1,7 +1,7 @@
 //! Requests that stand for a region.
 
-use super::group_set::groups_of_account;
 use super::region::Region;
+use super::sets::groups_of_account;
 use super::side::{Field, Side};
 use crate::engine::{Attributes, ResourceAttributes, Target, User};
 

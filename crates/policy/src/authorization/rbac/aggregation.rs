@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::authorization::{Role, Rule};
 
-use super::rule_table::RuleList;
+use super::rule::RuleList;
 
 /// The rules that one pass of the controller gives `role`: for each selector
 /// in order, those of every other matching ClusterRole by name, each rule once.

@@ -1,10 +1,19 @@
-//! Rules, and whether one allows a request (`RuleAllows` of
-//! `plugin/pkg/auth/authorizer/rbac/rbac.go`).
+//! The rules of RBAC: whether one allows a request (`RuleAllows` of
+//! `plugin/pkg/auth/authorizer/rbac/rbac.go`), and rules by verb, group, resource and name.
+//!
+//! A rule is a product: each of its verbs with each of its groups, resources and names. The
+//! table has the first rule of every such combination. A request asks for at most 24 of them:
+//! its verb or `*`, its group or `*`, its resource, `*` or `*/subresource`, its name or any.
 
-use crate::authorization::{Criterion, RuleMatch};
-use crate::engine::{Attributes, ResourceAttributes, Target};
+use std::ops::Deref;
+use std::slice;
+
+use smallvec::SmallVec;
 
 use super::path::{PathPattern, WildcardSet};
+use crate::authorization::interner::{FastMap, Interner, PrefixInterner};
+use crate::authorization::{Criterion, RuleMatch};
+use crate::engine::{Attributes, ResourceAttributes, Target};
 
 /// `PolicyRule` of `rbac.authorization.k8s.io/v1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -84,6 +93,278 @@ fn resource_matches(rules: &WildcardSet, resource: &str, subresource: &str) -> b
     };
     rules.is_all() || rules.as_slice().iter().any(of_subresource)
 }
+
+/// Finds the first of many rules that allows a request. Each rule has an owner, by whose number
+/// it is found: itself among the rules of a role, or the binding that grants it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RuleTable {
+    texts: Interner,
+    path_prefixes: PrefixInterner,
+    count: u32,
+    /// The first owner, by verb, group, resource, and name or [`ANY_NAME`].
+    resources: FastMap<[u32; 4], u32>,
+    /// The first owner, by verb, and path or prefix.
+    paths: FastMap<[u32; 2], u32>,
+    /// The owners of rules that take more memory than there is room for, ascending.
+    large: Vec<u32>,
+    has_names: bool,
+    /// How many bytes more it may take.
+    room: usize,
+}
+
+/// Stands for any name; no text has this number.
+const ANY_NAME: u32 = u32::MAX;
+
+/// Rules with more combinations than this are compared one by one.
+const MAX_COMBINATIONS: usize = 1024;
+
+/// What a combination, and a text besides its own bytes, takes in maps that are half full.
+const COMBINATION_BYTES: usize = 48;
+const TEXT_BYTES: usize = 80;
+
+impl RuleTable {
+    /// A table that takes at most some `room` bytes. A rule is a product, and a rule of a role is
+    /// in the table of each subject that is bound to it: without a bound, few objects that a user
+    /// may write take all memory.
+    pub(crate) fn within(room: usize) -> Self {
+        Self {
+            room,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a rule; owners must ascend.
+    pub(crate) fn add(&mut self, rule: &Rule, owner: u32) {
+        let combinations = combinations(rule);
+        let bytes = combinations.saturating_mul(COMBINATION_BYTES) + text_bytes(rule);
+        if combinations > MAX_COMBINATIONS || bytes > self.room {
+            if self.large.last() != Some(&owner) {
+                self.large.push(owner);
+            }
+            return;
+        }
+        self.room -= bytes;
+        let verbs = self.intern(rule.verbs.as_slice());
+        let groups = self.intern(rule.api_groups.as_slice());
+        let resources = self.intern(rule.resources.as_slice());
+        let mut names = self.intern(&rule.resource_names);
+        if names.is_empty() {
+            names.push(ANY_NAME);
+        } else {
+            self.has_names = true;
+        }
+        for &verb in &verbs {
+            for &group in &groups {
+                for &resource in &resources {
+                    for &name in &names {
+                        let combination = [verb, group, resource, name];
+                        self.resources.entry(combination).or_insert(owner);
+                    }
+                }
+            }
+        }
+        for url in &rule.non_resource_urls {
+            let path = match url.prefix() {
+                Some(prefix) => self.path_prefixes.intern(prefix, &mut self.count),
+                None => self.texts.intern(url.text(), &mut self.count),
+            };
+            for &verb in &verbs {
+                self.paths.entry([verb, path]).or_insert(owner);
+            }
+        }
+    }
+
+    fn intern(&mut self, texts: &[String]) -> Vec<u32> {
+        let texts = texts.iter();
+        texts
+            .map(|text| self.texts.intern(text, &mut self.count))
+            .collect()
+    }
+
+    /// The first owner of a rule that allows what `attributes` ask. `compare` says whether an
+    /// owner has such a rule; `visited` counts the rules found.
+    pub(crate) fn first_allowing(
+        &self,
+        attributes: &Attributes<'_>,
+        compare: impl Fn(u32, &mut usize) -> bool,
+        visited: &mut usize,
+    ) -> Option<u32> {
+        let mut first = match &attributes.target {
+            Target::Resource(request) => self.first_for_resource(request, visited),
+            Target::NonResource { path, verb } => self.first_for_path(path, verb, visited),
+        };
+        for &owner in &self.large {
+            if first.is_some_and(|first| first <= owner) {
+                break;
+            }
+            if compare(owner, visited) {
+                first = Some(owner);
+            }
+        }
+        first
+    }
+
+    fn first_for_resource(&self, request: &ResourceAttributes<'_>, visited: &mut usize) -> Option<u32> {
+        let verbs = self.or_star(&request.verb);
+        let groups = self.or_star(&request.group);
+        let resources = self.resources_of(request);
+        let mut names = SmallVec::<[u32; 2]>::from_slice(&[ANY_NAME]);
+        if self.has_names {
+            names.extend(self.texts.get(&request.name));
+        }
+        let mut first = None;
+        for &verb in &verbs {
+            for &group in &groups {
+                for &resource in &resources {
+                    for &name in &names {
+                        let found = self.resources.get(&[verb, group, resource, name]);
+                        earliest(&mut first, found, visited);
+                    }
+                }
+            }
+        }
+        first
+    }
+
+    fn first_for_path(&self, path: &str, verb: &str, visited: &mut usize) -> Option<u32> {
+        let verbs = self.or_star(verb);
+        let exact = self.texts.get(path).into_iter();
+        let mut first = None;
+        for path in exact.chain(self.path_prefixes.prefixes_of(path)) {
+            for &verb in &verbs {
+                earliest(&mut first, self.paths.get(&[verb, path]), visited);
+            }
+        }
+        first
+    }
+
+    /// The numbers of `text` and `*`, if rules have them.
+    fn or_star(&self, text: &str) -> SmallVec<[u32; 2]> {
+        let text = Some(text).filter(|text| *text != WildcardSet::ALL);
+        let texts = text.into_iter().chain([WildcardSet::ALL]);
+        texts.filter_map(|text| self.texts.get(text)).collect()
+    }
+
+    /// The numbers of `*`, `pods/log` and `*/log`, if rules have them.
+    fn resources_of(&self, request: &ResourceAttributes<'_>) -> SmallVec<[u32; 3]> {
+        if request.subresource.is_empty() {
+            return self.or_star(&request.resource).into_iter().collect();
+        }
+        let all = self.texts.get(WildcardSet::ALL);
+        let own = self.subresource(&request.resource, &request.subresource);
+        let any = self.subresource(WildcardSet::ALL, &request.subresource);
+        [all, own, any].into_iter().flatten().collect()
+    }
+
+    fn subresource(&self, resource: &str, subresource: &str) -> Option<u32> {
+        // Most are so short that they are joined without an allocation.
+        let mut joined = SmallVec::<[u8; 96]>::from_slice(resource.as_bytes());
+        joined.push(b'/');
+        joined.extend_from_slice(subresource.as_bytes());
+        self.texts.get(std::str::from_utf8(&joined).ok()?)
+    }
+}
+
+fn combinations(rule: &Rule) -> usize {
+    let [verbs, groups, resources] =
+        [&rule.verbs, &rule.api_groups, &rule.resources].map(|set| set.as_slice().len());
+    let factors = [groups, resources, rule.resource_names.len().max(1)];
+    let of_resources = factors.into_iter().fold(1, usize::saturating_mul);
+    verbs.saturating_mul(of_resources.saturating_add(rule.non_resource_urls.len()))
+}
+
+/// What the texts of a rule take, as if it alone had them.
+fn text_bytes(rule: &Rule) -> usize {
+    let sets = [&rule.verbs, &rule.api_groups, &rule.resources].map(WildcardSet::as_slice);
+    let words = sets.into_iter().flatten().chain(&rule.resource_names);
+    let paths = rule.non_resource_urls.iter().map(PathPattern::text);
+    let texts = words.map(String::as_str).chain(paths);
+    texts.map(|text| text.len() + TEXT_BYTES).sum()
+}
+
+fn earliest(first: &mut Option<u32>, found: Option<&u32>, visited: &mut usize) {
+    if let Some(&owner) = found {
+        *visited += 1;
+        *first = Some(first.map_or(owner, |first| first.min(owner)));
+    }
+}
+
+// The rules of a role, and the first that allows a request.
+
+/// The rules of a role. Where there is much to compare they have a table, which sets that share
+/// the role share, too.
+#[derive(Debug, Clone, Default)]
+pub struct RuleList {
+    rules: Vec<Rule>,
+    table: Option<Box<RuleTable>>,
+}
+
+/// Rules with more words than this have a table: to compare fewer takes no longer than look-ups.
+/// Random roles of tests have some more and some less.
+const MAX_WORDS_TO_COMPARE: usize = if cfg!(test) { 16 } else { 64 };
+
+/// How many bytes a table has for each word. Rules that are larger products are compared.
+const BYTES_OF_WORD: usize = 320;
+
+impl RuleList {
+    /// The first rule that allows what `attributes` ask, by its index. `visited` counts the
+    /// rules that are compared.
+    #[must_use]
+    pub fn first_allowing(&self, attributes: &Attributes<'_>, visited: &mut usize) -> Option<usize> {
+        let allows = |rule: &Rule, visited: &mut usize| {
+            *visited += 1;
+            rule_allows(rule, attributes)
+        };
+        let Some(table) = &self.table else {
+            return self.rules.iter().position(|rule| allows(rule, visited));
+        };
+        let compare = |rule: u32, visited: &mut usize| {
+            let rule = self.rules.get(rule as usize);
+            rule.is_some_and(|rule| allows(rule, visited))
+        };
+        table
+            .first_allowing(attributes, compare, visited)
+            .map(|rule| rule as usize)
+    }
+}
+
+impl From<Vec<Rule>> for RuleList {
+    fn from(rules: Vec<Rule>) -> Self {
+        let words: usize = rules.iter().map(Rule::words).sum();
+        let table = (words > MAX_WORDS_TO_COMPARE).then(|| {
+            let mut table = RuleTable::within(words * BYTES_OF_WORD);
+            (0..).zip(&rules).for_each(|(at, rule)| table.add(rule, at));
+            Box::new(table)
+        });
+        Self { rules, table }
+    }
+}
+
+impl Deref for RuleList {
+    type Target = [Rule];
+
+    fn deref(&self) -> &[Rule] {
+        &self.rules
+    }
+}
+
+impl<'r> IntoIterator for &'r RuleList {
+    type Item = &'r Rule;
+    type IntoIter = slice::Iter<'r, Rule>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.rules.iter()
+    }
+}
+
+/// The table follows from the rules.
+impl PartialEq for RuleList {
+    fn eq(&self, other: &Self) -> bool {
+        self.rules == other.rules
+    }
+}
+
+impl Eq for RuleList {}
 
 #[cfg(test)]
 mod tests {

@@ -2,9 +2,8 @@
 //! collection.
 
 use super::super::MAX_DEPTH;
-use super::cursor::Mark;
 use super::parser::{CollectionState, CollectionStyle, EventParser, NodeKind, OpenCollection};
-use super::scanner::YamlToken;
+use super::scanner::{Mark, YamlToken};
 use crate::document::layout::Unreadable;
 
 type Result<T> = std::result::Result<T, Unreadable>;

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::cursor::Mark;
-use super::scanner::{LocatedToken, YamlScanner, YamlToken};
+use super::scanner::{LocatedToken, Mark, YamlScanner, YamlToken};
 use crate::document::layout::{Layout, Unreadable, too_many_values};
 
 type Result<T> = std::result::Result<T, Unreadable>;

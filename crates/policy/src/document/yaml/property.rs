@@ -1,7 +1,6 @@
 //! Anchors, aliases, tags and directives.
 
-use super::cursor::Mark;
-use super::scanner::{MAX_LEVELS, SimpleKey, YamlScanner, YamlToken};
+use super::scanner::{MAX_LEVELS, Mark, SimpleKey, YamlScanner, YamlToken};
 use crate::document::layout::Unreadable;
 
 /// What a tag may contain beside letters, digits, `_`, `-` and escapes.

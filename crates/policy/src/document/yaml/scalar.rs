@@ -1,7 +1,6 @@
 //! Plain and quoted scalars. Both may span several lines, which are joined by spaces.
 
-use super::cursor::Mark;
-use super::scanner::{YamlScanner, YamlToken};
+use super::scanner::{Mark, YamlScanner, YamlToken};
 use crate::document::layout::{LayoutRecorder, Unreadable};
 
 type Result<T> = std::result::Result<T, Unreadable>;

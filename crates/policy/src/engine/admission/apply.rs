@@ -20,12 +20,15 @@ mod check;
 mod configuration;
 mod decode;
 mod error;
-mod merge;
 mod schema;
 
+use std::collections::{HashMap, VecDeque};
+
 use super::GroupVersionKind;
+use check::{is_type_meta, misfit};
 use portcullis_cel::Value;
-use portcullis_cel::json::{Document, Node, Tree};
+use portcullis_cel::json::{Document, Kind, Node, Tree, TreeList};
+use schema::{Lists, Maps, SchemaType};
 
 pub use check::check_type_meta;
 pub use configuration::{configuration, type_names};
@@ -78,7 +81,202 @@ pub fn merge<'d>(
     let of = schemas.of(kind)?;
     check::fits(schemas, of, patch)?;
     check::has_no_atomics(schemas, of, patch)?;
-    merge::merge(schemas, of, object, patch)
+    merge_checked(schemas, of, object, patch)
+}
+
+/// `object` with what `patch` says; the patch has been checked.
+fn merge_checked<'d>(
+    schemas: &Schemas<'_>,
+    of: &SchemaType<'_>,
+    object: Node<'d>,
+    patch: Node<'d>,
+) -> Result<Tree<'d>, ApplyError> {
+    let mut walk = Merge {
+        schemas,
+        path: String::new(),
+    };
+    walk.value(of, Some(object), patch)
+}
+
+struct Merge<'w, 's> {
+    schemas: &'w Schemas<'s>,
+    path: String,
+}
+
+/// The items of a patch's list, with their names.
+type NewItems<'d> = Vec<(String, Node<'d>)>;
+
+/// The items of the object's list that those of the patch name.
+#[derive(Default)]
+struct NamedItems<'d> {
+    /// Each one's place, and which item of the patch it is.
+    places: Vec<(usize, usize)>,
+    /// By the item of the patch: how many they are, and the last of them.
+    of: HashMap<usize, (usize, Node<'d>)>,
+}
+
+// === impl Merge ===
+
+impl<'w, 's> Merge<'w, 's> {
+    fn value<'d>(
+        &mut self,
+        of: &'w SchemaType<'s>,
+        old: Option<Node<'d>>,
+        new: Node<'d>,
+    ) -> Result<Tree<'d>, ApplyError> {
+        let Some(old) = old.filter(|old| !old.is_null()) else {
+            return Ok(Tree::Node(new));
+        };
+        if let Some(message) = misfit(self.schemas, of, old) {
+            return Err(self.error(message));
+        }
+        let maps = self.schemas.maps(of).filter(|maps| !maps.atomic);
+        let lists = of.lists().filter(|(_, lists)| **lists != Lists::Atomic);
+        match (old.kind(), new.kind(), maps, lists) {
+            // Empty and absent stay apart only where there is nothing to merge.
+            (_, Kind::Object | Kind::Array, ..) if old.is_empty() => Ok(Tree::Node(new)),
+            (Kind::Object, Kind::Object, Some(maps), _) => self.map(maps, old, new),
+            (Kind::Array, Kind::Array, _, Some((item, lists))) => self.list(item, lists, old, new),
+            // `null` is an empty map or list, and so adds nothing to one.
+            (Kind::Object, Kind::Null, Some(_), _) | (Kind::Array, Kind::Null, None, Some(_))
+                if !old.is_empty() =>
+            {
+                Ok(Tree::Node(old))
+            }
+            _ => Ok(Tree::Node(new)),
+        }
+    }
+
+    fn map<'d>(&mut self, maps: Maps<'w, 's>, old: Node<'d>, new: Node<'d>) -> Result<Tree<'d>, ApplyError> {
+        let is_root = self.path.is_empty();
+        let mut tree = Tree::Node(old);
+        for (name, value) in new.entries() {
+            if is_root && is_type_meta(&name) {
+                continue;
+            }
+            let Some(of) = maps.key(&name) else { continue };
+            let back = self.path.len();
+            self.path.push('.');
+            self.path.push_str(&name);
+            let merged = self.value(of, old.get(&name), value)?;
+            self.path.truncate(back);
+            if let Tree::Object(map) = tree.open() {
+                map.insert(name, merged);
+            }
+        }
+        Ok(tree)
+    }
+
+    /// The new items in their order, and among them the old ones that they do
+    /// not name, each where that order leaves its place.
+    fn list<'d>(
+        &mut self,
+        of: &'w SchemaType<'s>,
+        lists: &Lists<'_>,
+        old: Node<'d>,
+        new: Node<'d>,
+    ) -> Result<Tree<'d>, ApplyError> {
+        // An object may have far more items than the patch names: only of those is anything kept.
+        let new = self.new_items(lists, new)?;
+        let names = new.iter().map(|(name, _)| name.as_str()).zip(0..).collect();
+        let named = self.named_items(lists, old, &names)?;
+        // The items of both sides that are yet to come, in the new order.
+        let mut shared: VecDeque<usize> = (0..new.len())
+            .filter(|place| named.of.contains_key(place))
+            .collect();
+        let mut items = TreeList::new();
+        let (mut left, mut right) = (named.places.iter().peekable(), new.iter().enumerate().peekable());
+        let mut passed = 0;
+        loop {
+            let next = left.peek().map_or(old.len(), |(place, _)| *place);
+            items.push_run(old, passed, next - passed);
+            passed = next;
+            let (passes, comes) = match (left.peek(), right.peek()) {
+                (None, None) => break,
+                (None, Some(_)) => (false, true),
+                (Some(_), None) => (true, false),
+                (Some((_, name)), Some((next, _))) if name == next => (true, true),
+                (Some((_, name)), Some(_)) => match shared.front() {
+                    // The old item was merged before: only its place is left.
+                    None => (true, true),
+                    Some(first) => (first != name, first == name),
+                },
+            };
+            if passes {
+                left.next();
+                passed += 1;
+            }
+            if let Some((place, (name, node))) = right.next_if(|_| comes) {
+                items.push(self.item(of, name, named.only(place), *node)?);
+                shared.pop_front_if(|first| *first == place);
+            }
+        }
+        Ok(Tree::Array(Box::new(items)))
+    }
+
+    fn item<'d>(
+        &mut self,
+        of: &'w SchemaType<'s>,
+        name: &str,
+        old: Option<Node<'d>>,
+        new: Node<'d>,
+    ) -> Result<Tree<'d>, ApplyError> {
+        let back = self.path.len();
+        self.path.push_str(name);
+        let merged = self.value(of, old, new)?;
+        self.path.truncate(back);
+        Ok(merged)
+    }
+
+    fn new_items<'d>(&self, lists: &Lists<'_>, list: Node<'d>) -> Result<NewItems<'d>, ApplyError> {
+        let items = list.items().enumerate();
+        items
+            .map(|(place, node)| Ok((self.name(lists, place, node)?, node)))
+            .collect()
+    }
+
+    /// The items of `list` that `names` names.
+    fn named_items<'d>(
+        &self,
+        lists: &Lists<'_>,
+        list: Node<'d>,
+        names: &HashMap<&str, usize>,
+    ) -> Result<NamedItems<'d>, ApplyError> {
+        let mut named = NamedItems::default();
+        for (place, node) in list.items().enumerate() {
+            if let Some(new) = names.get(self.name(lists, place, node)?.as_str()) {
+                named.places.push((place, *new));
+                let (count, last) = named.of.entry(*new).or_insert((0, node));
+                (*count, *last) = (*count + 1, node);
+            }
+        }
+        Ok(named)
+    }
+
+    fn name(&self, lists: &Lists<'_>, place: usize, node: Node<'_>) -> Result<String, ApplyError> {
+        match check::name(lists, node) {
+            Ok(name) => Ok(name.unwrap_or_default()),
+            Err(unnamed) => Err(self.error(format!("element {place}: {unnamed}"))),
+        }
+    }
+
+    /// The patch was checked, so what does not fit is the object's.
+    fn error(&self, message: String) -> ApplyError {
+        let mut found = FieldMismatches::default();
+        found.push(&self.path, message);
+        ApplyError::Object(found)
+    }
+}
+
+// === impl NamedItems ===
+
+impl<'d> NamedItems<'d> {
+    /// The only item that the one at `new` of the patch names. Of several with one name none is
+    /// merged with the new item, which replaces them all.
+    fn only(&self, new: usize) -> Option<Node<'d>> {
+        let (count, node) = self.of.get(&new)?;
+        (*count == 1).then_some(*node)
+    }
 }
 
 #[cfg(test)]

@@ -18,8 +18,7 @@
 
 mod ask;
 mod mutating;
-mod objection;
-mod patch;
+mod reply;
 mod validating;
 
 use super::authorizer::{AuthorizerVariables, RequestAuthorizer};

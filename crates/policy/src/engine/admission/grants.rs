@@ -74,7 +74,7 @@ pub(crate) fn review(set: &AdmissionSet, context: RunContext<'_>) -> Outcome {
     };
     let ways = ways(context.request);
     let mut attributes = ways.iter().flatten();
-    // An API server that asks about one of them is told of this one.
+    // An API server that asks about one of them gets the answer for this one.
     if attributes.all(|one| review.policies.is_never_refused(one, run.deadline)) {
         return outcome;
     }

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::bound::BoundPolicy;
+use super::candidates::BoundPolicy;
 use super::policy::{FailurePolicy, PolicyBinding};
 use super::{GroupVersionResource, MutatingPolicy, Operation, Request};
 use portcullis_cel::json::Node;

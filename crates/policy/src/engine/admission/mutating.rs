@@ -4,7 +4,6 @@
 //! `smd.go` in [`super::apply`].
 
 mod dispatcher;
-mod initialize;
 
 use std::sync::Arc;
 

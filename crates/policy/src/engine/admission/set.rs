@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::bound::BoundPolicies;
+use super::candidates::{BoundPolicies, Webhooks};
 use super::exceptions::{Exception, ExceptionObjects, Exceptions};
 use super::initializers::{InitializerConfiguration, Initializers};
 use super::matching::{
@@ -15,7 +15,6 @@ use super::policy::{Applicability, FailurePolicy, PolicyBinding};
 use super::validating::Validation;
 use super::variables::NamespaceObject;
 use super::webhook::{Webhook, WebhookConfiguration};
-use super::webhooks::Webhooks;
 use super::{ExpressionEnvironment, MutatingPolicy, Operation, Parameters, Phase, Request, ValidatingPolicy};
 use crate::engine::{CauseKind, Time};
 use portcullis_cel::Version;

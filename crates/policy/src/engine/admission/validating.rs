@@ -12,8 +12,7 @@ use super::policy::{Applicability, FailurePolicy, PolicyBinding};
 use super::trace::PolicyExpression;
 use super::variables::{ExpressionResult, Inputs, MatchConditions, NamespaceObject, RequestView};
 use super::webhook::WebhookReply;
-use crate::engine::text::truncate;
-use crate::engine::{Deadline, StatusReason};
+use crate::engine::{Deadline, StatusReason, truncate};
 use portcullis_cel::json::{ObjectWriter, write_string};
 use portcullis_cel::{Budget, EvalError, Value, cost};
 

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::builtin::{danger, is_everybody};
 use super::impersonation::{Impersonation, impersonations};
+use super::known::{danger, is_everybody};
 use super::warnings::Lint;
-use super::{builtin, labels};
+use super::{known, labels};
 use crate::authorization::rbac::{RoleResolver, aggregate};
 use crate::authorization::{Binding, MASTERS, NeverDeny, Role, RoleKind, Subject, SubjectKind};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
@@ -144,7 +144,7 @@ pub(crate) fn lint_binding<'r>(
     let Some(grant) = grants.of(binding, cluster) else {
         let path = FieldPath::root().field("roleRef").field("name");
         let role = &binding.role;
-        if role.kind == RoleKind::ClusterRole && builtin::has_cluster_role(grants.version, &role.name) {
+        if role.kind == RoleKind::ClusterRole && known::has_cluster_role(grants.version, &role.name) {
             return Some(BuiltinRef {
                 role: role.name.clone(),
                 place: lint.place(path),

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::hash::Hasher as _;
 
-use super::builtin::is_everybody;
+use super::known::is_everybody;
 use super::warnings::Lint;
 use crate::authorization::authorizer::{Authorizer, Relevance};
 use crate::authorization::{

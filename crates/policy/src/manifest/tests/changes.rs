@@ -165,7 +165,7 @@ fn says(set: &ObjectSet) -> Vec<(String, Option<String>, u64)> {
     set.objects().map(object).collect()
 }
 
-/// What decides requests in each cluster, as far as requests tell.
+/// What decides requests in each cluster, as requests show it.
 fn decides(policies: &Policies) -> Vec<String> {
     let mut told: Vec<String> = policies.clusters.keys().cloned().collect();
     told.sort();

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::super::jmespath::{self, Comparator, Node};
+use super::super::jmespath::{self, Comparator, QueryNode};
 use super::{Request, cluster_policy, converted, loaded, pod, policy, refusals, request};
 
 fn denied_if(conditions: &Value) -> Value {
@@ -367,9 +367,9 @@ fn is_true(value: &Value) -> bool {
     ![json!(null), json!(false), json!(""), json!([]), json!({})].contains(value)
 }
 
-fn eval(node: &Node, at: &Value) -> Found {
-    let value = |node: &Node, at: &Value| eval(node, at).or_null();
-    let each = |items: Vec<Value>, right: &Node| {
+fn eval(node: &QueryNode, at: &Value) -> Found {
+    let value = |node: &QueryNode, at: &Value| eval(node, at).or_null();
+    let each = |items: Vec<Value>, right: &QueryNode| {
         let taken: Option<Vec<Value>> = items.iter().map(|item| value(right, item)).collect();
         taken.map_or(Error, |taken| {
             Found::Value(taken.into_iter().filter(|item| !item.is_null()).collect())
@@ -377,24 +377,24 @@ fn eval(node: &Node, at: &Value) -> Found {
     };
     let from = |made: Option<Value>| made.map_or(Error, Found::Value);
     match node {
-        Node::Current => Found::Value(at.clone()),
-        Node::Literal(literal) => Found::Value(literal.clone()),
-        Node::Field(name) => match at {
+        QueryNode::Current => Found::Value(at.clone()),
+        QueryNode::Literal(literal) => Found::Value(literal.clone()),
+        QueryNode::Field(name) => match at {
             Value::Object(fields) => fields
                 .get(name)
                 .map_or(Absent, |field| Found::Value(field.clone())),
             _ => Found::Value(Value::Null),
         },
-        Node::Sub(left, right) => match eval(left, at) {
+        QueryNode::Sub(left, right) => match eval(left, at) {
             Found::Value(left) => eval(right, &left),
             other => other,
         },
-        Node::Index(index) => Found::Value(
+        QueryNode::Index(index) => Found::Value(
             at.get(usize::try_from(*index).unwrap())
                 .cloned()
                 .unwrap_or_default(),
         ),
-        Node::Flatten(left) => match eval(left, at) {
+        QueryNode::Flatten(left) => match eval(left, at) {
             Found::Value(Value::Array(items)) => Found::Value(
                 items
                     .into_iter()
@@ -406,12 +406,12 @@ fn eval(node: &Node, at: &Value) -> Found {
             ),
             _ => Found::Value(Value::Null),
         },
-        Node::Projection(left, right) => match value(left, at) {
+        QueryNode::Projection(left, right) => match value(left, at) {
             Some(Value::Array(items)) => each(items, right),
             Some(_) => Found::Value(Value::Null),
             None => Error,
         },
-        Node::Filter(left, right, condition) => match eval(left, at) {
+        QueryNode::Filter(left, right, condition) => match eval(left, at) {
             Found::Value(Value::Array(items)) => {
                 let kept: Option<Vec<Option<Value>>> = items
                     .into_iter()
@@ -421,7 +421,7 @@ fn eval(node: &Node, at: &Value) -> Found {
             }
             _ => Found::Value(Value::Null),
         },
-        Node::Compare(comparator, left, right) => from((|| {
+        QueryNode::Compare(comparator, left, right) => from((|| {
             let (left, right) = (value(left, at)?, value(right, at)?);
             Some(match comparator {
                 Comparator::Equal => (left == right).into(),
@@ -429,7 +429,7 @@ fn eval(node: &Node, at: &Value) -> Found {
                 _ => return Some(Value::Null),
             })
         })()),
-        Node::Or(left, right) => from((|| {
+        QueryNode::Or(left, right) => from((|| {
             let left = value(left, at)?;
             if is_true(&left) {
                 Some(left)
@@ -437,8 +437,8 @@ fn eval(node: &Node, at: &Value) -> Found {
                 value(right, at)
             }
         })()),
-        Node::Not(inner) => from(value(inner, at).map(|inner| (!is_true(&inner)).into())),
-        Node::Call(name, arguments) => from((|| {
+        QueryNode::Not(inner) => from(value(inner, at).map(|inner| (!is_true(&inner)).into())),
+        QueryNode::Call(name, arguments) => from((|| {
             let given = value(&arguments[0], at)?;
             match (name.as_str(), given) {
                 ("length", Value::String(text)) => Some(text.chars().count().into()),

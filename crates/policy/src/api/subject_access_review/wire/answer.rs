@@ -5,14 +5,13 @@
 
 use std::borrow::Cow;
 
-use super::object::{self, Extra, JsonFields, ListItems};
+use super::super::wire;
 use super::reader::Reader;
-use super::{MAX_ITEMS, RawResource, RawSelector, RawSpec};
+use super::{Extra, JsonFields, ListItems, MAX_ITEMS, RawResource, RawSelector, RawSpec};
 use crate::api::{excerpt, utf8};
 use crate::authorization::SubjectAccessReviewVersion;
 use crate::authorization::authorizer::Opinion;
-use crate::engine::Decision;
-use crate::engine::text::truncate;
+use crate::engine::{Decision, truncate};
 use portcullis_cel::json::JsonError;
 
 /// Longest reason that is kept, in bytes.
@@ -114,7 +113,7 @@ impl<'a> RawReply<'a> {
             spec: RawSpec::of_version(version),
             ..Self::default()
         };
-        object::read(body, &mut reply, &ListItems::new(MAX_ITEMS))?;
+        wire::read(body, &mut reply, &ListItems::new(MAX_ITEMS))?;
         reply.spec.keep_last_extra();
         let is_kind = reply.kind.is_empty() || reply.kind == "SubjectAccessReview";
         if !is_kind || !(reply.api_version.is_empty() || reply.api_version == version.as_str()) {

@@ -183,7 +183,7 @@ fn conditions_decide_whether_it_applies_and_its_failure_policy_what_an_error_doe
             failure_policy,
             ..limit("l", vec![rule(&["get"], &["pods"])])
         }]);
-        // What a rule holds is not refused, whatever the condition comes to.
+        // What a rule holds is not refused, whatever the result of the condition.
         assert_eq!(decides(&set, &asks(agent(), "get pods ns p")).0, Decision::Allow);
         decides(&set, &asks(agent(), "get secrets ns s"))
     };

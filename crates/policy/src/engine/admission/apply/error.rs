@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::engine::text::truncate_with_mark;
+use crate::engine::truncate_with_mark;
 
 /// The most bytes that a configuration may have as JSON, as the API server
 /// bounds a request; an expression can make far more out of few values.

@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::objection::Objection;
-use super::patch;
+use super::reply::{self, Objection};
+use crate::engine::admission::candidates::ListedWebhook;
 use crate::engine::admission::changes::{ChangeLimits, ObjectMemory};
 use crate::engine::admission::invocation::finding;
 use crate::engine::admission::matching::{MatchError, MatchedResource};
@@ -20,7 +20,6 @@ use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::variables::{Inputs, MatchConditions, NamespaceObject, RequestView};
 use crate::engine::admission::webhook::{Call, SideEffects, Verdict, Webhook, WebhookAnswer};
-use crate::engine::admission::webhooks::ListedWebhook;
 use crate::engine::admission::{AdmissionSet, Denial, Request, outcome};
 use portcullis_cel::json::Node;
 use portcullis_cel::json::patch::PatchBudget;
@@ -185,14 +184,14 @@ pub fn compare(
     let limits = ChangeLimits::of(request, memory);
     let judged = Objection::to(Some(answer.result)).and_then(|reply| match &reply.denial {
         Some(denial) => Err(Objection::Denial(Box::new(denial.clone()))),
-        None => patch::patched(call, &reply, object, limits, &mut PatchBudget::new()),
+        None => reply::patched(call, &reply, object, limits, &mut PatchBudget::new()),
     });
     let (verdict, changed) = match judged {
         Err(objection) => (objection.verdict(&webhook), Vec::new()),
         Ok(patched) => {
             let paths = object
                 .zip(patched.as_ref())
-                .map(|(object, patched)| patch::paths(object, patched.object.root()));
+                .map(|(object, patched)| reply::changed_paths(object, patched.object.root()));
             (Verdict::Allowed, paths.unwrap_or_default())
         }
     };

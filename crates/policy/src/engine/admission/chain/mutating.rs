@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::{self, WebhookMatch};
-use super::objection::{self, Objection, add_warnings_and_annotations, cause};
-use super::patch::{self, PatchedObject};
+use super::reply::{self, Objection, PatchedObject, add_warnings_and_annotations, cause};
 use crate::engine::Cause;
+use crate::engine::admission::candidates::ListedWebhook;
 use crate::engine::admission::changes::ChangedObject;
 use crate::engine::admission::mutating::MutationState;
 use crate::engine::admission::run::RunContext;
@@ -26,7 +26,6 @@ use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::webhook::{
     Call, Reinvocable, Reinvocation, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult,
 };
-use crate::engine::admission::webhooks::ListedWebhook;
 use crate::engine::admission::{AdmissionSet, Denial, Outcome, Phase, outcome};
 use portcullis_cel::json::{diff, patch as json_patch};
 
@@ -264,10 +263,10 @@ impl MutatingPhase {
             .as_ref()
             .map(|object| object.root())
             .or(context.request.object);
-        let mut patched = patch::patched(call, reply, object, context.limits(), &mut self.policies.budget)?;
+        let mut patched = reply::patched(call, reply, object, context.limits(), &mut self.policies.budget)?;
         if let Some(patched) = &mut patched {
             let is_first = !std::mem::replace(&mut self.policies.is_decoded, true);
-            patched.is_changed |= is_first && patch::are_new(context.request);
+            patched.is_changed |= is_first && reply::are_new(context.request);
         }
         Ok(patched)
     }
@@ -297,8 +296,8 @@ impl MutatingPhase {
         };
         context.run.record(|| TraceStep::Answered(&result));
         let is_changed = patched.as_ref().is_some_and(|patched| patched.is_changed);
-        objection::mutation(&mut self.outcome.audit_annotations, at, webhook, is_changed);
-        objection::paths(&mut self.outcome.audit_annotations, at, webhook, &result.changed);
+        reply::mutation(&mut self.outcome.audit_annotations, at, webhook, is_changed);
+        reply::paths(&mut self.outcome.audit_annotations, at, webhook, &result.changed);
         self.outcome.webhooks.push(result);
         if let Some(PatchedObject { object, .. }) = patched {
             self.policies.record_change(context, &object);
@@ -307,7 +306,7 @@ impl MutatingPhase {
         self.count(place, webhook, is_changed);
         let Some(objection) = objection else { return };
         if objection.is_ignored(webhook) {
-            objection::failed_open(&mut self.outcome.audit_annotations, at, webhook);
+            reply::failed_open(&mut self.outcome.audit_annotations, at, webhook);
         }
         if let Some(denial) = objection.refusal(webhook) {
             self.refuse(denial, Some(cause));
@@ -317,7 +316,7 @@ impl MutatingPhase {
     fn paths(&self, context: RunContext<'_>, patched: Option<&PatchedObject>) -> Vec<String> {
         let before = self.policies.object_of(context.request);
         match (before, patched) {
-            (Some(before), Some(patched)) => patch::paths(before, patched.object.root()),
+            (Some(before), Some(patched)) => reply::changed_paths(before, patched.object.root()),
             _ => Vec::new(),
         }
     }

@@ -11,13 +11,13 @@
 use std::sync::Arc;
 
 use super::ask::{self, WebhookMatch};
-use super::objection::{self, Objection, add_warnings_and_annotations, cause};
+use super::reply::{self, Objection, add_warnings_and_annotations, cause};
 use crate::authorization::{Authorization, Shadow};
+use crate::engine::admission::candidates::ListedWebhook;
 use crate::engine::admission::exceptions::{self, ExceptionMatcher};
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
-use crate::engine::admission::webhooks::ListedWebhook;
 use crate::engine::admission::{
     AdmissionSet, ChangeError, Denial, Outcome, Phase, Request, Run, StatusCause, StatusDetails, outcome,
 };
@@ -190,7 +190,7 @@ impl ValidatingPhase {
             return exceptions::note(&mut self.outcome.exceptions, excused);
         }
         if objection.is_ignored(&webhook) {
-            objection::validation_failed_open(&mut self.outcome.audit_annotations, index, &webhook);
+            reply::validation_failed_open(&mut self.outcome.audit_annotations, index, &webhook);
         }
         if let (None, Some(denial)) = (&self.outcome.denial, objection.refusal(&webhook)) {
             self.outcome.denial = Some(denial);

@@ -13,8 +13,7 @@ use crate::engine::admission::set::AdmissionSet;
 use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::variables::{Inputs, MatchConditions, NamespaceObject, RequestView};
 use crate::engine::admission::{Operation, Request};
-use crate::engine::text::truncate;
-use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL, groups};
+use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL, groups, truncate};
 use portcullis_cel::json::{Node, ObjectWriter};
 
 /// Under which an answer says what was excused.

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::equivalence::Equivalents;
-use super::namespace::{MissingNamespace, Namespaces, selects_namespace, selects_object};
-use super::{MatchError, MatchRule, Mismatch, Operations, RuleTarget};
+use super::{
+    MatchError, MatchRule, Mismatch, MissingNamespace, Namespaces, Operations, RuleTarget, selects_namespace,
+    selects_object,
+};
 use crate::engine::LabelSelector;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Request};
 use portcullis_cel::json::Node;

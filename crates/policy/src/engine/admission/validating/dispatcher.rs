@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::{
     AnnotationRoom, Failures, PolicyAnnotations, ValidatingPolicy, ValidationDecision, ValidationResult,
 };
-use crate::engine::admission::bound::BoundPolicy;
+use crate::engine::admission::candidates::BoundPolicy;
 use crate::engine::admission::exceptions::{self, Exception, ExceptionMatcher};
 use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
 use crate::engine::admission::matching::MatchedResource;

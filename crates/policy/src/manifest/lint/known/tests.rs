@@ -100,3 +100,30 @@ fn kinds_are_found_by_resource_and_version() {
     assert_eq!(kind_of("", "v1", "pods"), Some("Pod"));
     assert_eq!(kind_of("apps", "v2", "deployments"), None);
 }
+
+#[test]
+fn every_role_of_the_files_is_read() {
+    for (version, roles) in [(Version::new(36), &OF_1_36), (Version::NEWEST, &OF_NEWEST)] {
+        let text = bootstrap_policy(version);
+        let written: usize = ["\nkind: ClusterRole\n", "\nkind: Role\n"]
+            .map(|kind| text.matches(kind).count())
+            .iter()
+            .sum();
+        assert_eq!(roles.len(), written, "{version}");
+        for name in ["view", "edit", "admin", "cluster-admin", "system:node"] {
+            assert!(has_cluster_role(version, name), "{version}: {name}");
+        }
+        assert!(!has_cluster_role(version, "viewer"));
+    }
+    assert_ne!(OF_1_36.len(), OF_NEWEST.len());
+}
+
+#[test]
+fn a_role_that_says_something_else_is_another() {
+    let mut role = OF_NEWEST[&(String::new(), "cluster-admin".to_owned())].clone();
+    assert!(is_builtin(&role));
+    role.rules = OF_NEWEST[&(String::new(), "system:node".to_owned())]
+        .rules
+        .clone();
+    assert!(!is_builtin(&role));
+}

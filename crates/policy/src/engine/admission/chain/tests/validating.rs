@@ -118,7 +118,7 @@ fn who_matches_is_settled_before_anybody_is_asked() {
 fn annotations_of_many_webhooks_come_to_no_more_than_one_reply_should_hold() {
     let names = ["a", "b", "c", "d"];
     let set = mk_set(names.iter().map(|name| mk_webhook(name)).collect());
-    let value = "x".repeat(objection::ALL_BYTES / 3);
+    let value = "x".repeat(reply::ALL_BYTES / 3);
     let reply = WebhookReply {
         audit_annotations: [("large".to_owned(), value), ("small".to_owned(), "y".to_owned())].into(),
         ..WebhookReply::default()

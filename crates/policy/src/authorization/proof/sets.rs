@@ -1,7 +1,11 @@
-//! Sets of texts: those named, those that begin with a prefix, or all, less such.
+//! Sets of texts: those named, those that begin with a prefix, or all, less such. Sets of groups, and
+//! what they say of service accounts. Requests by their selectors.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use crate::authorization::matching::Narrowness;
+use crate::engine::Selectors;
 
 /// A set of texts that a rule can tell apart.
 ///
@@ -19,6 +23,31 @@ pub struct Patterns {
     pub exact: BTreeSet<Arc<str>>,
     /// All that begin with one of these; none begins with another.
     pub prefixes: BTreeSet<Arc<str>>,
+}
+
+/// What the user name of a service account begins with.
+pub(crate) const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+/// The groups of a service account, besides that of its namespace.
+const SERVICE_ACCOUNT_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:authenticated"];
+/// What the group of all service accounts of a namespace begins with.
+const NAMESPACE_GROUP: &str = "system:serviceaccounts:";
+
+/// Sets of groups: those that hold some, and not others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupSet {
+    /// Each of these texts is a group, and a group begins with each of these prefixes.
+    pub all: Patterns,
+    /// None of the groups is one of these.
+    pub none: Patterns,
+}
+
+/// Requests by their selectors: those at least as narrow as each of some, and as none of others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SelectorSet {
+    /// At least as narrow as each of these.
+    pub within: Vec<Arc<Selectors<'static>>>,
+    /// Not as narrow as any of these.
+    pub not_within: Vec<Arc<Selectors<'static>>>,
 }
 
 // === impl Patterns ===
@@ -279,6 +308,187 @@ impl TextSet {
             .map(|letter| format!("{prefix}{}{stem}", char::from(letter)));
         let mut candidates = numbered.take(most).chain(letters);
         candidates.find(|text| self.contains(text))
+    }
+}
+
+// === impl GroupSet ===
+
+/// A group, or what the names of groups begin with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum MemberGroup<'g> {
+    Exact(&'g Arc<str>),
+    Prefix(&'g Arc<str>),
+}
+
+impl GroupSet {
+    pub(crate) fn of(group: MemberGroup<'_>, is_member: bool) -> Self {
+        let patterns = match group {
+            MemberGroup::Exact(name) => Patterns::exact([Arc::clone(name)]),
+            MemberGroup::Prefix(prefix) => Patterns::prefixes([Arc::clone(prefix)]),
+        };
+        let none = Patterns::default();
+        let (all, none) = if is_member {
+            (patterns, none)
+        } else {
+            (none, patterns)
+        };
+        Self { all, none }
+    }
+
+    /// Each group by itself, and whether it is to be there.
+    pub(crate) fn literals(&self) -> impl Iterator<Item = (MemberGroup<'_>, bool)> {
+        fn of(patterns: &Patterns) -> impl Iterator<Item = MemberGroup<'_>> {
+            let exact = patterns.exact.iter().map(MemberGroup::Exact);
+            exact.chain(patterns.prefixes.iter().map(MemberGroup::Prefix))
+        }
+        of(&self.all)
+            .map(|group| (group, true))
+            .chain(of(&self.none).map(|group| (group, false)))
+    }
+
+    /// `None` where no set of groups is in both.
+    pub(crate) fn intersection(&self, other: &Self) -> Option<Self> {
+        let both = Self {
+            all: self.all.clone().or(other.all.clone()),
+            none: self.none.clone().or(other.none.clone()),
+        };
+        let is_possible = both.all.exact.iter().all(|group| !both.none.contains(group))
+            // Of those that begin so, there is always another than those named.
+            && both.all.prefixes.iter().all(|prefix| !both.none.contains_prefix(prefix));
+        is_possible.then_some(both)
+    }
+
+    /// Whether `other`, which is possible, holds nothing else.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let begins = |prefix: &Arc<str>| {
+            let mut groups = other.all.exact.iter().chain(&other.all.prefixes);
+            groups.any(|group| group.starts_with(&**prefix))
+        };
+        self.all.exact.iter().all(|group| other.all.exact.contains(group))
+            && self.all.prefixes.iter().all(begins)
+            && self.none.exact.iter().all(|group| other.none.contains(group))
+            && self
+                .none
+                .prefixes
+                .iter()
+                .all(|prefix| other.none.contains_prefix(prefix))
+    }
+
+    /// The names of the service accounts with such groups.
+    pub(crate) fn service_accounts(&self) -> TextSet {
+        let mut accounts = TextSet::all();
+        for (group, is_member) in self.literals() {
+            let of_group = match group {
+                MemberGroup::Exact(name) => accounts_of_group(name, true),
+                MemberGroup::Prefix(prefix) => accounts_of_group(prefix, false),
+            };
+            let with = match is_member {
+                true => TextSet::of(of_group),
+                false => TextSet::all_but(of_group),
+            };
+            accounts = accounts.intersection(&with);
+        }
+        accounts
+    }
+}
+
+/// The names of the service accounts with this group, or with one that begins so.
+fn accounts_of_group(group: &str, is_whole: bool) -> Patterns {
+    let is_one = |one: &str| {
+        if is_whole {
+            one == group
+        } else {
+            one.starts_with(group)
+        }
+    };
+    if SERVICE_ACCOUNT_GROUPS.into_iter().any(is_one) {
+        return Patterns::prefixes([SERVICE_ACCOUNT]);
+    }
+    match group.strip_prefix(NAMESPACE_GROUP) {
+        Some(namespace) if namespace.contains(':') || is_whole && namespace.is_empty() => Patterns::default(),
+        Some(namespace) => {
+            let end = if is_whole { ":" } else { "" };
+            Patterns::prefixes([format!("{SERVICE_ACCOUNT}{namespace}{end}")])
+        }
+        None => Patterns::default(),
+    }
+}
+
+/// The groups that the name of a service account implies.
+pub(crate) fn groups_of_account(user: &str) -> Option<[String; 3]> {
+    let (namespace, _) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    let [accounts, authenticated] = SERVICE_ACCOUNT_GROUPS.map(str::to_owned);
+    Some([accounts, format!("{NAMESPACE_GROUP}{namespace}"), authenticated])
+}
+
+// === impl SelectorSet ===
+
+impl SelectorSet {
+    pub(crate) fn of(selectors: &Arc<Selectors<'static>>, is_within: bool) -> Self {
+        let (mut within, mut not_within) = (Vec::new(), Vec::new());
+        let list = if is_within { &mut within } else { &mut not_within };
+        list.push(Arc::clone(selectors));
+        Self { within, not_within }
+    }
+
+    pub(crate) fn literals(&self) -> impl Iterator<Item = (&Arc<Selectors<'static>>, bool)> {
+        let within = self.within.iter().map(|selectors| (selectors, true));
+        within.chain(self.not_within.iter().map(|selectors| (selectors, false)))
+    }
+
+    /// The widest request that is within all: what it does not imply, others need not either.
+    pub(crate) fn widest(&self) -> Selectors<'static> {
+        let mut widest = Selectors::default();
+        for selectors in &self.within {
+            widest.field.extend(selectors.field.iter().cloned());
+            widest.label.extend(selectors.label.iter().cloned());
+        }
+        widest
+    }
+
+    /// `None` where no selectors are in both.
+    pub(crate) fn intersection(&self, other: &Self) -> Option<Self> {
+        if other.within.is_empty() && other.not_within.is_empty() {
+            return Some(self.clone());
+        }
+        let mut both = self.clone();
+        for (selectors, is_within) in other.literals() {
+            let list = if is_within {
+                &mut both.within
+            } else {
+                &mut both.not_within
+            };
+            if !list.contains(selectors) {
+                list.push(Arc::clone(selectors));
+            }
+        }
+        let widest = both.widest();
+        let narrowness = Narrowness::new(&widest);
+        let is_possible = both.within.iter().all(|selectors| narrowness.implies(selectors))
+            && !both
+                .not_within
+                .iter()
+                .any(|selectors| narrowness.implies(selectors));
+        is_possible.then_some(both)
+    }
+
+    /// Whether `other`, which is possible, surely holds nothing else.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        if self.within.is_empty() && self.not_within.is_empty() {
+            return true;
+        }
+        let widest = other.widest();
+        let narrowness = Narrowness::new(&widest);
+        let is_not = |selectors: &Arc<Selectors<'static>>| {
+            // What is as narrow as this is as narrow as one that the other does not hold.
+            let narrowness = Narrowness::new(selectors);
+            other
+                .not_within
+                .iter()
+                .any(|not| not == selectors || narrowness.implies(not))
+        };
+        self.within.iter().all(|selectors| narrowness.implies(selectors))
+            && self.not_within.iter().all(is_not)
     }
 }
 

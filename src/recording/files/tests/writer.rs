@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::*;
+use super::super::*;
 use crate::config::Endpoint;
 use crate::recording::{RecordedBody, RecordedDecision};
 use portcullis_policy::engine::Decision;
