@@ -68,12 +68,8 @@ pub fn misfits(config: &Config, files: &dyn Files) -> Faults {
         .read(&config.server.tls.certificate)
         .ok()
         .and_then(|pem| X509::stack_from_pem(&pem).ok());
-    let Some((certificate, intermediates)) = chain.as_deref().and_then(<[X509]>::split_first) else {
+    let Some(served) = chain.as_deref().and_then(ServedCertificate::new) else {
         return faults;
-    };
-    let served = ServedCertificate {
-        certificate,
-        intermediates,
     };
     for path in config.caller_kubeconfigs() {
         let (kubeconfig, _) = kubeconfig::read(files, path);
@@ -83,7 +79,7 @@ pub fn misfits(config: &Config, files: &dyn Files) -> Faults {
 }
 
 /// What the gateway shows.
-struct ServedCertificate<'s> {
+pub(crate) struct ServedCertificate<'s> {
     certificate: &'s X509,
     intermediates: &'s [X509],
 }
@@ -358,7 +354,16 @@ pub(crate) fn days(left: Duration) -> String {
 
 // === impl ServedCertificate ===
 
-impl ServedCertificate<'_> {
+impl<'s> ServedCertificate<'s> {
+    /// The first of a chain, and what it is signed by.
+    pub(crate) fn new(chain: &'s [X509]) -> Option<Self> {
+        let (certificate, intermediates) = chain.split_first()?;
+        Some(Self {
+            certificate,
+            intermediates,
+        })
+    }
+
     fn misfits(&self, kubeconfig: &Kubeconfig) -> Vec<Fault> {
         let mut faults = Vec::new();
         for called in &kubeconfig.clusters {
@@ -408,7 +413,7 @@ impl ServedCertificate<'_> {
     }
 
     /// As Go judges: by alternative names alone, a `*` for one whole label.
-    fn is_for(&self, host: &str) -> bool {
+    pub(crate) fn is_for(&self, host: &str) -> bool {
         self.verifies(std::slice::from_ref(self.certificate), |rules| {
             rules.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS | X509CheckFlags::NEVER_CHECK_SUBJECT);
             match host.parse::<IpAddr>() {
@@ -418,7 +423,8 @@ impl ServedCertificate<'_> {
         })
     }
 
-    fn is_signed_by(&self, authorities: &[u8]) -> bool {
+    /// Whether one of these authorities in PEM signed it; when it ends does not count.
+    pub(crate) fn is_signed_by(&self, authorities: &[u8]) -> bool {
         X509::stack_from_pem(authorities).is_ok_and(|authorities| {
             self.verifies(&authorities, |rules| rules.set_purpose(X509PurposeId::SSL_SERVER))
         })
@@ -454,7 +460,8 @@ impl ServedCertificate<'_> {
         })
     }
 
-    fn names(&self) -> String {
+    /// The hosts that it is for.
+    pub(crate) fn names(&self) -> String {
         let names = self.certificate.subject_alt_names();
         let names: Vec<String> = names
             .iter()
@@ -479,7 +486,7 @@ fn address(bytes: &[u8]) -> Option<String> {
 }
 
 /// The host of `https://host:port/path`, an address without its brackets.
-fn host_of_url(url: &str) -> Option<&str> {
+pub(crate) fn host_of_url(url: &str) -> Option<&str> {
     let rest = url.split_once("://").map(|(_, rest)| rest)?;
     let authority = rest.split(['/', '?', '#']).next()?;
     host(authority)

@@ -45,7 +45,7 @@ use tokio::task::AbortHandle;
 
 use crate::config::kubeconfig::client::{Context, of_context};
 use crate::config::limits::{LEAST_MEMORY, memory_of_process};
-use crate::config::{ClusterEntry, Config};
+use crate::config::{AdmissionKnowledge, ClusterEntry, Config};
 use crate::reload::{
     AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects,
 };
@@ -383,6 +383,7 @@ impl FollowedCluster {
             context: Arc::clone(&context),
             accept_exceptions: entry.accept_exceptions,
             writes_status: entry.writes_status,
+            watches_registrations: entry.admission == AdmissionKnowledge::Watched,
             labels: entry.selector.as_ref().map(|selector| selector.text.clone()),
             cache_file: entry.cache_file.clone().map(|path| (path, entry.scope.clone())),
             store: Arc::clone(&self.store),
@@ -424,6 +425,8 @@ impl WatchTask {
             && self.entry.cache_file == entry.cache_file
             && self.entry.accept_exceptions == entry.accept_exceptions
             && self.entry.writes_status == entry.writes_status
+            && (self.entry.admission == AdmissionKnowledge::Watched)
+                == (entry.admission == AdmissionKnowledge::Watched)
     }
 }
 

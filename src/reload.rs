@@ -21,6 +21,7 @@ mod inventory;
 mod job;
 mod last_good;
 mod load;
+mod registrations;
 mod snapshot;
 mod source;
 mod watch;
@@ -46,10 +47,13 @@ pub use inventory::{Change, LoadedObjects, Restriction};
 pub use job::Trial;
 pub use last_good::LastGoodError;
 pub use load::{check, last_good, load, policies};
+pub use registrations::ClusterRegistrations;
 pub use snapshot::Snapshot;
 pub use source::{FilesAlone, LeftOutCounts, ManifestSource, Origin, SourceFiles, SourceStatus};
 pub use watch::{RELOAD_TIMEOUT, ReloadAttempt, ReloadObserver, Reloader, Trigger, log};
-pub use watched::{AwaitedAnswer, AwaitedCluster, WatchedObjects, WatchedPart};
+pub use watched::{
+    AwaitedAnswer, AwaitedCluster, WatchedObjects, WatchedPart, WatchedRegistration, WatchedRegistrations,
+};
 
 /// The snapshot in force, and how the last attempt to replace it went.
 pub struct ReloadState {

@@ -18,6 +18,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use openssl::error::ErrorStack;
 use openssl::pkey::{PKey, Private};
@@ -45,6 +46,7 @@ enum Protocols {
 pub struct TlsContext {
     context: SslContext,
     verify: SslVerifyMode,
+    chain: Arc<[X509]>,
 }
 
 /// What a handshake goes by.
@@ -80,7 +82,18 @@ impl TlsContext {
     fn build_for(listener: &'static str, tls: &Tls, protocols: Protocols) -> Result<Self, Faults> {
         let material = load(listener, tls)?;
         let (context, verify) = material.context(protocols)?;
-        Ok(Self { context, verify })
+        let chain = std::iter::once(material.certificate).chain(material.intermediates);
+        Ok(Self {
+            context,
+            verify,
+            chain: chain.collect(),
+        })
+    }
+
+    /// The certificate that it shows, and what that is signed by.
+    #[must_use]
+    pub(crate) fn chain(&self) -> &[X509] {
+        &self.chain
     }
 
     /// An acceptor that asks `current` what each handshake goes by.

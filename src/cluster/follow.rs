@@ -32,7 +32,8 @@ const REST: u32 = 40;
 /// The longest such rest.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 
-/// How long to wait for a credential that cannot be read just now.
+/// How long to wait for a credential that cannot be read just now, and until it is looked again whether
+/// what is watched is stale.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// What is followed of one API server.
@@ -44,6 +45,8 @@ pub(crate) struct FollowedKinds {
     pub(crate) accept_exceptions: bool,
     /// Whether the status of objects is written.
     pub(crate) writes_status: bool,
+    /// Whether the webhook configurations that the API server runs are watched.
+    pub(crate) watches_registrations: bool,
     pub(crate) cache_file: Option<(PathBuf, FileScope)>,
     pub(crate) store: Arc<Store>,
     pub(crate) reporter: Reporter,
@@ -66,6 +69,12 @@ impl FollowedKinds {
             Arc::clone(&self.store),
             self.reporter.clone(),
         ));
+        if self.watches_registrations {
+            tasks.spawn(note_stale_registrations(
+                Arc::clone(&self.store),
+                self.reporter.clone(),
+            ));
+        }
         if self.writes_status {
             tasks.spawn(self.status_writer(server).run());
         }
@@ -96,7 +105,9 @@ impl FollowedKinds {
         let fixed = WatchedKind::fixed(self.labels.is_some(), self.accept_exceptions);
         let is_told = self.writes_status && !self.accept_exceptions;
         let reported_only = is_told.then(WatchedKind::reported_only);
-        fixed.into_iter().chain(reported_only).collect()
+        let registrations = self.watches_registrations.then(WatchedKind::registrations);
+        let all = fixed.into_iter().chain(reported_only);
+        all.chain(registrations.into_iter().flatten()).collect()
     }
 
     fn status_writer(&self, server: ApiServer) -> StatusWriter {
@@ -133,6 +144,17 @@ impl FollowedKinds {
             reporter: self.reporter.clone(),
             max_list_time: MAX_LIST_TIME,
             left_out_period: LEFT_OUT,
+        }
+    }
+}
+
+/// Has it noticed when the webhook configurations of the cluster are known no more, or again: that no news
+/// of them comes is none itself.
+async fn note_stale_registrations(store: Arc<Store>, reporter: Reporter) {
+    loop {
+        tokio::time::sleep(AGAIN).await;
+        if store.registrations_changed(Instant::now()) {
+            reporter.changed();
         }
     }
 }

@@ -38,6 +38,9 @@ pub(crate) enum WatchPurpose {
     Invariant,
     /// CustomResourceDefinitions, which have the scopes of resources and the fields that are kept.
     Definition,
+    /// Webhook configurations that the API server runs, of which none runs here: whether they have it ask
+    /// this gateway.
+    Registration,
     /// Policies take its objects as parameters.
     Parameter,
 }
@@ -69,9 +72,20 @@ impl WatchedKind {
         Self::new(group, kind, &["v1"], WatchPurpose::Definition)
     }
 
+    /// The configurations of webhooks, each that there is.
+    pub(crate) fn registrations() -> [Self; 2] {
+        ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"]
+            .map(|kind| Self::new(ADMISSION, kind, &["v1"], WatchPurpose::Registration))
+    }
+
     /// Whether it is one of Portcullis' own, whose objects have a status.
     pub(crate) fn is_own(&self) -> bool {
         self.group == PORTCULLIS
+    }
+
+    /// Whether it decides requests that nothing is known of its objects.
+    pub(crate) fn counts_when_unknown(&self) -> bool {
+        matches!(self.role, WatchPurpose::Parameter | WatchPurpose::Registration)
     }
 
     /// Whether its objects have expressions that are compiled.
@@ -83,7 +97,10 @@ impl WatchedKind {
     pub(crate) fn is_optional(&self) -> bool {
         matches!(
             self.role,
-            WatchPurpose::Definition | WatchPurpose::Invariant | WatchPurpose::ReportedOnly
+            WatchPurpose::Definition
+                | WatchPurpose::Invariant
+                | WatchPurpose::ReportedOnly
+                | WatchPurpose::Registration
         )
     }
 

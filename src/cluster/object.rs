@@ -17,7 +17,7 @@ use super::memory::ContentCharge;
 use super::weight::{LeftOutReason, content_bytes, count_values};
 use portcullis_cel::Version;
 use portcullis_policy::document::{Document, Node, PackedDocument};
-use portcullis_policy::engine::cut;
+use portcullis_policy::engine::{Time, cut};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest::ValidatedObject;
 
@@ -40,19 +40,21 @@ pub(crate) struct ReceivedObject {
     text: Result<Box<str>, String>,
     /// Names the content.
     pub(crate) digest: [u8; 32],
-    /// Of Portcullis' own kinds only.
+    /// Of Portcullis' own kinds and of registrations only.
     pub(crate) noted: ServerMetadata,
     /// How many bytes of memory its content takes.
     pub(crate) bytes: usize,
 }
 
-/// What an API server notes of an object besides what it says. It decides nothing.
+/// What an API server notes of an object besides what it says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ServerMetadata {
     pub(crate) uid: String,
     pub(crate) generation: i64,
     /// The condition that its status has.
     pub(crate) condition: Option<NotedCondition>,
+    /// Of a registration, since when it says what it says, where that is known.
+    pub(crate) since: Option<Time>,
 }
 
 /// What an object without fault says.
@@ -123,10 +125,10 @@ impl ReceivedObject {
         let text = read
             .map(|value| value.to_string())
             .map_err(|error| error.to_string());
-        let noted = if kind.is_own() {
-            ServerMetadata::of(written)
-        } else {
-            ServerMetadata::default()
+        let noted = match kind.role {
+            WatchPurpose::Registration => ServerMetadata::of_registration(written),
+            _ if kind.is_own() => ServerMetadata::of(written),
+            _ => ServerMetadata::default(),
         };
         Ok(Self {
             noted,
@@ -220,6 +222,7 @@ impl ServerMetadata {
         uid: String::new(),
         generation: 0,
         condition: None,
+        since: None,
     };
 
     /// Of an object as it was received.
@@ -229,6 +232,28 @@ impl ServerMetadata {
             uid: cut(written.metadata.uid, MAX_UID_BYTES),
             generation: written.metadata.generation,
             condition: written.status.and_then(NotedCondition::of),
+            since: None,
+        }
+    }
+
+    /// Of a webhook configuration. Who may be shown an object before it was as it is now is not known: its
+    /// fields are as old as the last write of one of them, or as it is where it was never changed.
+    fn of_registration(text: &str) -> Self {
+        let metadata = serde_json::from_str::<WrittenObject>(text)
+            .unwrap_or_default()
+            .metadata;
+        let time = |text: Option<String>| Time::parse(&text?);
+        let created = time(metadata.creation_timestamp);
+        let writes = metadata
+            .managed_fields
+            .into_iter()
+            .filter_map(|entry| time(entry.time));
+        let written = writes.max().or(created.filter(|_| metadata.generation <= 1));
+        Self {
+            since: created
+                .zip(written)
+                .map(|(created, written)| created.max(written)),
+            ..Self::NOTHING
         }
     }
 
@@ -251,6 +276,17 @@ struct WrittenObject {
 struct WrittenMetadata {
     uid: String,
     generation: i64,
+    #[serde(rename = "creationTimestamp")]
+    creation_timestamp: Option<String>,
+    #[serde(rename = "managedFields")]
+    managed_fields: Vec<WrittenFieldsEntry>,
+}
+
+/// One of `managedFields`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WrittenFieldsEntry {
+    time: Option<String>,
 }
 
 /// A status of another form is none.

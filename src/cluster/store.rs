@@ -282,7 +282,9 @@ impl Store {
             .kinds
             .get_mut(kind)
             .and_then(|kind| kind.objects.peek_mut(&received.name));
-        let Some(held) = held.filter(|held| held.is_of(received)) else {
+        let is_same =
+            |held: &&mut HeldObject| held.is_of(received) && held.noted().since == received.noted.since;
+        let Some(held) = held.filter(is_same) else {
             return false;
         };
         held.note(received.noted.clone());
@@ -355,7 +357,7 @@ impl StoredKinds {
     fn is_listed(&self) -> bool {
         let mut kinds = self.kinds.iter();
         kinds.all(|(kind, objects)| match (kind.role, objects.progress) {
-            (WatchPurpose::Parameter | WatchPurpose::ReportedOnly, _) => true,
+            (WatchPurpose::Parameter | WatchPurpose::ReportedOnly | WatchPurpose::Registration, _) => true,
             (WatchPurpose::Definition | WatchPurpose::Invariant, progress) => {
                 progress != SyncProgress::Awaited
             }
@@ -364,8 +366,12 @@ impl StoredKinds {
     }
 
     fn is_complete(&self) -> bool {
-        let awaited = |objects: &KindObjects| objects.progress == SyncProgress::Awaited;
-        self.is_listed() && !self.kinds.values().any(awaited)
+        let saved = self
+            .kinds
+            .iter()
+            .filter(|(kind, _)| kind.role != WatchPurpose::Registration);
+        let mut awaited = saved.filter(|(_, objects)| objects.progress == SyncProgress::Awaited);
+        self.is_listed() && awaited.next().is_none()
     }
 
     /// What is known of the schema of `kind`.
@@ -461,6 +467,7 @@ impl KindObjects {
     ) -> bool {
         let was_left_out = self.left_out.remove(&name);
         let held = self.objects.entry(name);
+        let is_of_other_time = held.noted().since != read.noted.since;
         held.note(read.noted);
         let changed = match read.outcome {
             Ok(good) => held.take(cluster, kind, good, schema),
@@ -469,7 +476,7 @@ impl KindObjects {
                 false
             }
         };
-        was_left_out | changed
+        was_left_out | changed | is_of_other_time
     }
 }
 

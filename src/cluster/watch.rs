@@ -123,8 +123,7 @@ impl Watch {
             Ok(changed) => self.changed(changed),
             Err(doubt) => {
                 self.doubted(&doubt.to_string());
-                // What is not known of parameters decides too.
-                self.changed(self.kind.role == WatchPurpose::Parameter);
+                self.changed(self.kind.counts_when_unknown());
             }
         }
         self.reporter.listed();
@@ -175,7 +174,7 @@ impl Watch {
                 self.doubted(&doubt.to_string());
                 self.store
                     .is_not_followed(&self.kind, &doubt.to_string(), Instant::now());
-                self.changed(self.kind.role == WatchPurpose::Parameter);
+                self.changed(self.kind.counts_when_unknown());
                 None
             }
         })
@@ -354,7 +353,8 @@ impl Watch {
 
     /// The API server does not let the kind be listed or watched.
     async fn refused(&self, error: &ApiError, failures: &mut RecentFailures) {
-        self.changed(self.store.refused(&self.kind));
+        let is_registration = self.kind.role == WatchPurpose::Registration;
+        self.changed(self.store.refused(&self.kind) | is_registration);
         if !self.kind.is_optional() {
             return self.failed(error, failures).await;
         }
@@ -366,6 +366,9 @@ impl Watch {
                     "without them no new AuthorizationPolicy with effect Allow and no new AdmissionException is \
                      taken, and Denies with `namespaces` apply to lists of every custom resource: apply \
                      config/cluster/gateway.yaml"
+                }
+                WatchPurpose::Registration => {
+                    "Allows with objectConditions grant nothing: apply config/cluster/admission.yaml"
                 }
                 WatchPurpose::Invariant => "none of them is checked: apply config/cluster/gateway.yaml",
                 _ => "their status is not written",

@@ -60,6 +60,8 @@ pub enum AdmissionKnowledge {
     /// It is not known: Allows with objectConditions grant nothing.
     #[default]
     None,
+    /// The webhook configurations of the cluster are watched.
+    Watched,
     /// The entry's author vouches for it.
     Declared,
 }
@@ -161,14 +163,9 @@ fn admission(section: &Section<'_>) -> AdmissionKnowledge {
     match section.text("admission") {
         None | Some("None") => AdmissionKnowledge::None,
         Some("Declared") => AdmissionKnowledge::Declared,
-        Some("Watched") => {
-            let message = "`Watched` is not supported yet: write `Declared` once the registrations of \
-                           `portcullis init` are applied to the cluster, or leave it out";
-            section.fault("admission", FaultKind::NotSupported, message);
-            AdmissionKnowledge::None
-        }
+        Some("Watched") => AdmissionKnowledge::Watched,
         Some(other) => {
-            let message = unsupported_value(other, &["None", "Declared"]);
+            let message = unsupported_value(other, &["None", "Watched", "Declared"]);
             section.fault("admission", FaultKind::NotSupported, message);
             AdmissionKnowledge::None
         }

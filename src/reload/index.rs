@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::registrations::{self, GatewayIdentity, RegistrationsByCluster};
 use super::watched::{AwaitedCluster, WatchedObjects};
 use crate::config::{self, AdmissionKnowledge, ClusterEntry, Config};
 use crate::upstream::ConfiguredWebhook;
@@ -27,6 +28,8 @@ pub(crate) struct SnapshotIndex {
 pub(crate) struct IndexBasis {
     webhooks: WebhooksByCluster,
     pub(crate) watched: Vec<Arc<WatchedObjects>>,
+    /// What is known of the registrations of clusters that are watched for it.
+    pub(crate) registrations: RegistrationsByCluster,
     /// The clusters of which something is not known.
     pub(crate) awaited: HashMap<String, AwaitedCluster>,
     settings: AdmissionSettings,
@@ -45,17 +48,17 @@ pub(crate) struct EarlierIndex<'o> {
 #[derive(Clone, Copy)]
 pub(crate) struct Service<'s> {
     own_user: &'s dyn Fn(&str) -> Option<String>,
-    now: Time,
+    identity: GatewayIdentity<'s>,
 }
 
 impl<'s> Service<'s> {
-    /// One that puts an index in force at `now`; `own_user` says what the API server of a cluster calls
-    /// the gateway, where that is known.
-    pub(crate) fn new(own_user: &'s dyn Fn(&str) -> Option<String>, now: SystemTime) -> Self {
-        Self {
-            own_user,
-            now: now.into(),
-        }
+    /// One that puts an index in force now; `own_user` says what the API server of a cluster calls the
+    /// gateway, where that is known.
+    pub(crate) const fn new(
+        own_user: &'s dyn Fn(&str) -> Option<String>,
+        identity: GatewayIdentity<'s>,
+    ) -> Self {
+        Self { own_user, identity }
     }
 }
 
@@ -80,10 +83,15 @@ impl SnapshotIndex {
         let cluster_scoped = watched
             .iter()
             .map(|watched| (watched.cluster.clone(), watched.cluster_scoped.clone()));
+        let before = earlier.map(|earlier| &earlier.basis.registrations);
+        let registrations = match service {
+            Some(service) => registrations::known(config, &watched, service.identity, before),
+            None => before.cloned().unwrap_or_default(),
+        };
         let indexing = Indexer {
             options: manifest::Options {
                 cluster_scoped: cluster_scoped.collect(),
-                reviewed: reviewed(config, &watched, service),
+                reviewed: reviewed(config, &watched, service, &registrations),
                 ..options(config, None)
             },
             settings: admission_settings(config),
@@ -98,7 +106,7 @@ impl SnapshotIndex {
             follow(
                 &mut policies,
                 earlier.map(|earlier| earlier.policies),
-                service.now,
+                service.identity.now.into(),
             );
         }
         let settings = indexing.settings;
@@ -110,6 +118,7 @@ impl SnapshotIndex {
             basis: IndexBasis {
                 webhooks,
                 awaited: awaited.collect(),
+                registrations,
                 watched,
                 settings,
             },
@@ -140,13 +149,13 @@ fn reviewed(
     config: &Config,
     watched: &[Arc<WatchedObjects>],
     service: Option<Service<'_>>,
+    registrations: &RegistrationsByCluster,
 ) -> BTreeMap<String, ReviewedResources> {
-    let mut declared = config
-        .clusters
-        .iter()
-        .filter(|entry| entry.admission == AdmissionKnowledge::Declared)
+    let entries = config.clusters.iter();
+    let mut reviewed = entries
+        .filter(|entry| entry.admission != AdmissionKnowledge::None)
         .peekable();
-    let asked: Arc<[_]> = match declared.peek() {
+    let asked: Arc<[_]> = match reviewed.peek() {
         Some(_) => config::authorizers::beside(&config.file, config.admission.cel_version).into(),
         None => Arc::default(),
     };
@@ -160,13 +169,15 @@ fn reviewed(
         let custom = known.into_iter().flat_map(|one| one.custom_resources.iter());
         let custom = custom.map(|one| (one.group.clone(), one.resource.clone()));
         let reviewed = ReviewedResources {
+            // Offline it is as if those of `init` were applied.
+            knowledge: registrations.get(&entry.name).map(Into::into).unwrap_or_default(),
             custom: Arc::new(custom.collect()),
             own_namespace: own_user(&entry.name).as_deref().and_then(namespace_of),
             asked: Arc::clone(&asked),
         };
         Some((entry.name.clone(), reviewed))
     };
-    declared.filter_map(of_entry).collect()
+    reviewed.filter_map(of_entry).collect()
 }
 
 impl IndexBasis {
@@ -442,7 +453,7 @@ pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Opt
             .collect(),
         watched: config.clusters.iter().map(|entry| entry.name.clone()).collect(),
         cluster_scoped: BTreeMap::new(),
-        reviewed: reviewed(config, &[], None),
+        reviewed: reviewed(config, &[], None, &BTreeMap::new()),
         never_deny: config.authorization.never_deny.clone(),
         missing_namespace: config.admission.missing_namespace,
         cel_version: config.admission.cel_version,

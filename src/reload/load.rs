@@ -13,6 +13,7 @@ use super::files::{self, FaultsByCluster, FileTimes, ManifestFiles, Revision};
 use super::held_back::{self, StandIns, UsableFiles};
 use super::index::{Service, SnapshotIndex, options};
 use super::last_good::{self, LastGoodSet, PendingSave};
+use super::registrations::GatewayIdentity;
 use super::snapshot::{Base, Snapshot, removal_faults};
 use super::source::ManifestSource;
 use super::watched::UnknownClusters;
@@ -348,7 +349,12 @@ fn with_base(current: &Snapshot, base: Arc<Base>, source: &dyn ManifestSource, n
     let watched = source.objects(&current.config);
     let revision = base.revision.clone().with(&watched).name();
     let own_user = |cluster: &str| source.own_user(cluster);
-    let service = Some(Service::new(&own_user, now));
+    let identity = GatewayIdentity {
+        tls: &current.tls,
+        authenticator: &current.authenticator,
+        now,
+    };
+    let service = Some(Service::new(&own_user, identity));
     let earlier = Some(current.into());
     let mut indexed = SnapshotIndex::new(&current.config, &base.objects, watched, service, earlier);
     current
@@ -471,7 +477,12 @@ fn assemble(
     };
     let revision = base.revision.clone().with(&watched).name();
     let own_user = |cluster: &str| source.own_user(cluster);
-    let service = Some(Service::new(&own_user, now));
+    let identity = GatewayIdentity {
+        tls: &tls,
+        authenticator: &authenticator,
+        now,
+    };
+    let service = Some(Service::new(&own_user, identity));
     let earlier = previous.map(Into::into);
     let mut indexed = SnapshotIndex::new(&config, &base.objects, watched, service, earlier);
     unknown.hold_up(&mut indexed.basis.awaited, |cluster| source.own_user(cluster));

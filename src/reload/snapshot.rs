@@ -8,6 +8,7 @@ use super::files::{FaultsByCluster, ManifestFiles, Revision};
 use super::index::{EarlierIndex, IndexBasis};
 use super::inventory::{self, Change, Restriction};
 use super::last_good::PendingSave;
+use super::registrations::ClusterRegistrations;
 use super::watched::{AwaitedCluster, UnknownClusters};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
@@ -118,6 +119,12 @@ impl Snapshot {
     #[must_use]
     pub fn unknown_clusters(&self) -> &BTreeSet<String> {
         &self.unknown.faulty
+    }
+
+    /// What is known of the registrations of each cluster with `admission: Watched`.
+    pub fn registrations(&self) -> impl Iterator<Item = (&str, &ClusterRegistrations)> {
+        let all = self.basis.registrations.iter();
+        all.map(|(cluster, known)| (cluster.as_str(), known))
     }
 
     /// `cluster`, where something of it is not known.

@@ -1,11 +1,13 @@
 //! What is known of the objects of watched clusters at one moment.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::config::Config;
 use portcullis_policy::authorization::matching::ClusterScoped;
+use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::UnknownObjects;
 use portcullis_policy::engine::admission::matching::CustomResources;
 use portcullis_policy::manifest::ValidatedObject;
@@ -24,10 +26,32 @@ pub struct WatchedObjects {
     pub cluster_scoped: ClusterScoped,
     /// What its CustomResourceDefinitions say.
     pub custom_resources: CustomResources,
+    /// The webhook configurations that the API server runs, where they say what `/validate` sees.
+    pub registrations: Option<Arc<WatchedRegistrations>>,
     /// Names their content: equal objects, equal digest.
     pub digest: [u8; 32],
     /// That nothing is known of the cluster yet; `None` where its objects are.
     pub awaited: Option<AwaitedCluster>,
+}
+
+/// The webhook configurations that an API server runs.
+#[derive(Debug, PartialEq, Eq)]
+pub enum WatchedRegistrations {
+    /// Each of them.
+    Known(Vec<WatchedRegistration>),
+    /// They are not known, for this reason.
+    Unproven(Arc<str>),
+}
+
+/// A webhook configuration that an API server runs.
+#[derive(Debug)]
+pub struct WatchedRegistration {
+    /// It.
+    pub configuration: Arc<ValidatedObject>,
+    /// Names its content.
+    pub digest: [u8; 32],
+    /// Since when it is as it is, where that is known.
+    pub since: Option<Time>,
 }
 
 /// A cluster of which nothing is known since the gateway follows it, or of whose own files something
@@ -102,6 +126,28 @@ fn without<'o, T>(some: &[&'o Arc<T>], others: &[&Arc<T>]) -> Vec<&'o Arc<T>> {
     let others = |one: &&&'o Arc<T>| !others.contains(&Arc::as_ptr(one));
     some.iter().filter(others).copied().collect()
 }
+
+// === impl WatchedRegistrations ===
+
+/// What names its content.
+impl fmt::Display for WatchedRegistrations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(all) => all
+                .iter()
+                .try_for_each(|one| writeln!(f, "{:x?} {:?}", one.digest, one.since)),
+            Self::Unproven(why) => f.write_str(why),
+        }
+    }
+}
+
+impl PartialEq for WatchedRegistration {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.configuration, &other.configuration) && self.since == other.since
+    }
+}
+
+impl Eq for WatchedRegistration {}
 
 // === impl AwaitedCluster ===
 

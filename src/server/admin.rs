@@ -39,9 +39,10 @@ use super::gateway::GatewayState;
 use super::gateway::LifecyclePhase;
 use super::http1;
 use crate::config::{ConnectionLimits, HeldBack};
-use crate::reload::{Change, LeftOutCounts, Origin, SourceStatus};
+use crate::reload::{Change, ClusterRegistrations, LeftOutCounts, Origin, SourceStatus};
 use crate::telemetry::metrics::ClusterState;
 use crate::upstream;
+use portcullis_policy::engine::admission::webhook::Webhook;
 use portcullis_policy::field::{Faults, Severity};
 
 /// How long a cluster of which nothing is known keeps the gateway unready.
@@ -156,6 +157,30 @@ fn describe(status: &SourceStatus, named: bool) -> String {
     text
 }
 
+/// What is known of the registrations of `cluster` and, `named`, why some do not count.
+fn describe_registrations(cluster: &str, known: &ClusterRegistrations, named: bool) -> String {
+    let known = match known {
+        ClusterRegistrations::Known(known) => known,
+        ClusterRegistrations::Unproven(why) => {
+            return format!(
+                "cluster {cluster}: Allows with objectConditions grant nothing, because its webhook configurations are \
+                 not known: {why}\n"
+            );
+        }
+    };
+    let mut text = format!(
+        "cluster {cluster}: {} of its webhooks call this gateway in a way that counts\n",
+        known.fit().count()
+    );
+    for (webhook, why) in known.unfit().filter(|_| named) {
+        let Webhook {
+            configuration, name, ..
+        } = webhook;
+        text.push_str(&format!("  {configuration}/{name} does not count: {why}\n"));
+    }
+    text
+}
+
 /// How many objects are not taken, and what that means.
 fn describe_left_out(counts: LeftOutCounts) -> String {
     let LeftOutCounts {
@@ -197,6 +222,9 @@ fn in_force(shared: &GatewayState, named: bool) -> String {
     }
     text.push_str(&describe_held_back(&current.held_back, named));
     text.push_str(&describe_refused(&current.refused, named));
+    for (cluster, known) in current.registrations() {
+        text.push_str(&describe_registrations(cluster, known, named));
+    }
     for (cluster, left_out) in current.upstreams.left_out() {
         text.push_str(&format!(
             "cluster {cluster}: {}\n",

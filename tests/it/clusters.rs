@@ -5,15 +5,18 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use openssl::ssl::{SslAcceptor, SslMethod};
+use portcullis::cluster::Clusters;
 use portcullis::config::Config;
 use portcullis::reload::{
     AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects,
 };
+use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User};
 use serde_json::{Value, json};
 
+use crate::harness::api_servers::{ApiServers, Behaviour};
 use crate::harness::pki::Authority;
 use crate::support::{Builder, Gateway, JANE_GETS, get, until, v1};
 
@@ -228,4 +231,168 @@ fn a_cluster_that_stays_unknown_is_decided_by_the_files() {
     let (status, _, said) = answer(&gateway, "jane");
     assert_eq!((status, &said["allowed"]), (200, &json!(true)));
     assert_eq!(admits(&gateway, "jane"), Ok(true));
+}
+
+/// An Allow whose object must carry a label, and two callers: one of another cluster.
+const CONDITIONAL: &str = "
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: labelled}
+spec:
+  effect: Allow
+  subjects: [{kind: User, name: dora}]
+  resourceRules: [{verbs: [create], apiGroups: [''], resources: [pods]}]
+  objectConditions: [{name: is, expression: 'has(object.metadata.labels.team)'}]
+";
+
+const CALLERS: &str = "
+- {clientCertificate: {commonNames: [kube-apiserver]}}
+- {pathToken: {file: own-tokens}}
+- {pathToken: {file: other-tokens}, cluster: other}
+";
+
+const OWN_TOKEN: &str = "2b7e151628aed2a6abf7158809cf4f3c762e7160f38b4da56a784d9045190cfe";
+const OTHER_TOKEN: &str = "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4";
+
+/// A gateway that watches the webhook configurations of one API server.
+struct WatchedRegistrations {
+    servers: ApiServers,
+    gateway: Gateway,
+}
+
+impl WatchedRegistrations {
+    fn start() -> Self {
+        let servers = ApiServers::start(&Authority::new("clusters"), 1, |_| Vec::new());
+        let gateway = Builder::new()
+            .manifests(CONDITIONAL)
+            .callers(CALLERS)
+            .file("own-tokens", OWN_TOKEN)
+            .file("other-tokens", OTHER_TOKEN)
+            .file("own.kubeconfig", servers.kubeconfig(0))
+            .clusters("[{name: default, kubeconfig: own.kubeconfig, admission: Watched}]")
+            .source(Arc::new(Clusters::new()))
+            .start();
+        gateway.state.follow(gateway.reloader.trigger()).unwrap();
+        Self { servers, gateway }
+    }
+
+    /// A configuration that counts, but for what `change` changes of its webhook.
+    fn put(&self, change: impl FnOnce(&mut Value)) {
+        let bundle = openssl::base64::encode_block(&self.gateway.authority.pem());
+        let mut webhook = json!({
+            "name": "validate.portcullis.dev",
+            "clientConfig": {"url": "https://localhost:8443/validate", "caBundle": bundle},
+            "rules": [{
+                "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"], "scope": "*",
+            }],
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        });
+        change(&mut webhook);
+        self.servers.put(
+            0,
+            &json!({
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": "ValidatingWebhookConfiguration",
+                "metadata": {"name": "portcullis", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "webhooks": [webhook],
+            }),
+        );
+    }
+
+    /// Why dora's pod is not granted, long after everything was read; `None` where it is.
+    fn why_not(&self) -> Option<String> {
+        let asked = Attributes {
+            user: User {
+                name: "dora".into(),
+                ..User::default()
+            },
+            target: Target::Resource(Box::new(ResourceAttributes {
+                verb: "create".into(),
+                version: "v1".into(),
+                resource: "pods".into(),
+                namespace: "team".into(),
+                ..ResourceAttributes::default()
+            })),
+        };
+        let later = Time::from(SystemTime::now() + Duration::from_secs(3_600));
+        let snapshot = self.gateway.state.current();
+        let set = snapshot.policies.for_cluster("default");
+        let is_granted = set.authorize(&asked, later).decision == Decision::Allow;
+        (!is_granted).then(|| set.unmatched(&asked, later).to_string())
+    }
+
+    #[track_caller]
+    fn becomes(&self, expected: Option<&str>) {
+        let is_so = || match (self.why_not(), expected) {
+            (None, None) => true,
+            (Some(why), Some(expected)) => why.contains(expected),
+            _ => false,
+        };
+        until(&format!("{expected:?} holds, not {:?}", self.why_not()), is_so);
+    }
+}
+
+#[test]
+fn what_webhook_configurations_send_is_granted_as_long_as_they_do() {
+    let watched = WatchedRegistrations::start();
+    watched.becomes(Some("no ValidatingWebhookConfiguration calls its `/validate`"));
+    watched.put(|_| ());
+    watched.becomes(None);
+    let url = |path: &str| format!("https://localhost:8443{path}").into();
+    let with_url = |path: &str| {
+        let url = url(path);
+        watched.put(|webhook| webhook["clientConfig"]["url"] = url);
+    };
+    with_url("/validate/name");
+    watched.becomes(Some("no ValidatingWebhookConfiguration calls its `/validate`"));
+    with_url(&format!("/t/{OWN_TOKEN}/validate"));
+    watched.becomes(None);
+    for token in [OTHER_TOKEN, "unknown"] {
+        with_url(&format!("/t/{token}/validate"));
+        watched.becomes(Some("no entry of `callers` accepts the token"));
+        watched.put(|_| ());
+        watched.becomes(None);
+    }
+    watched.put(|webhook| webhook["failurePolicy"] = "Ignore".into());
+    watched.becomes(Some(
+        "portcullis/validate.portcullis.dev: its failurePolicy is not Fail",
+    ));
+    let detail = get(watched.gateway.addresses.admin, "/readyz?verbose").1;
+    assert!(
+        detail.contains("portcullis/validate.portcullis.dev does not count: its failurePolicy is not Fail"),
+        "{detail}"
+    );
+    watched.put(|webhook| webhook["clientConfig"]["url"] = "https://elsewhere.example.com/validate".into());
+    watched.becomes(Some("it calls `elsewhere.example.com`"));
+    let other = openssl::base64::encode_block(&Authority::new("ca").pem());
+    watched.put(|webhook| webhook["clientConfig"]["caBundle"] = other.into());
+    watched.becomes(Some("its caBundle does not verify the gateway's certificate"));
+    watched.put(|webhook| {
+        webhook["matchConditions"] = json!([{"name": "one", "expression": "object.metadata.name != ''"}])
+    });
+    watched.becomes(Some("its matchCondition `one`"));
+    watched.put(|_| ());
+    watched.becomes(None);
+    watched
+        .servers
+        .delete(0, "validatingwebhookconfigurations", "", "portcullis");
+    watched.becomes(Some("no ValidatingWebhookConfiguration calls its `/validate`"));
+}
+
+#[test]
+fn while_it_is_not_certain_which_webhook_configurations_there_are_nothing_is_granted() {
+    let watched = WatchedRegistrations::start();
+    watched.put(|_| ());
+    watched.becomes(None);
+    let unsure = Some("no webhook configuration of the cluster is sure to send the request");
+    for behaviour in [Behaviour::NotFound, Behaviour::EmptyListsWithoutGroups] {
+        watched.servers.behave(0, behaviour);
+        watched.becomes(unsure);
+        watched.servers.behave(0, Behaviour::Serves);
+        watched.becomes(None);
+    }
+    watched.servers.behave(0, Behaviour::EmptyLists);
+    watched.becomes(unsure);
 }

@@ -39,7 +39,9 @@ pub use escalations::{
 pub(crate) use never_deny::MASTERS;
 pub use never_deny::{CONTROL_PLANE, NeverDeny};
 pub(crate) use object_conditions::is_left_out;
-pub use object_conditions::{GRANT_DELAY_SECONDS, GRANT_LAG_SECONDS, NotGranted, ReviewedResources};
+pub use object_conditions::{
+    AdmissionCoverage, GRANT_DELAY_SECONDS, GRANT_LAG_SECONDS, NotGranted, ReviewKnowledge, ReviewedResources,
+};
 pub use objects::{
     AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Enforcement, FailurePolicy, Mode,
     NamespaceLabels, NonResourceRule, Objects, ResourceRule, Role, RoleKind, RoleRef, ServiceAccount,

@@ -6,13 +6,16 @@
 //! revoked grants come back. So absence needs evidence, or an administrator who confirms it
 //! (`portcullis serve --accept-absence`). Until then what was known stays in force.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::held::LatestVersion;
 use super::listing::{ListEvidence, Listing};
-use super::state::{Doubt, StaleSince, Store, StoredKinds, SyncProgress};
+use super::state::{Doubt, KindObjects, StaleSince, Store, StoredKinds, SyncProgress};
 use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
 use crate::cluster::weight::LeftOutObjects;
+use crate::reload::{WatchedRegistration, WatchedRegistrations};
 
 /// When more objects than this, and more than half of their kind, are gone from one list to the
 /// next, the removal needs further evidence.
@@ -175,7 +178,10 @@ impl StoredKinds {
 impl WatchedKind {
     /// Whether every API server serves it, in each version of Kubernetes.
     fn is_always_served(&self) -> bool {
-        let is_watched = matches!(self.role, WatchPurpose::Base | WatchPurpose::Definition);
+        let is_watched = matches!(
+            self.role,
+            WatchPurpose::Base | WatchPurpose::Definition | WatchPurpose::Registration
+        );
         is_watched && self.is_of_kubernetes()
     }
 
@@ -231,5 +237,94 @@ impl StoredKinds {
             (age >= OUTDATED_AFTER).then(|| format!("{kind}: for {seconds} s: {why}"))
         });
         outdated.collect()
+    }
+}
+
+// The webhook configurations that an API server runs, where they say what `/validate` sees. Of everything
+// else the last good version holds while nothing newer is known. Here that would let requests pass which
+// nobody reviews any more: what is not certain now is not known.
+
+// === impl Store ===
+
+impl Store {
+    /// Whether it is otherwise at `now` than when they were asked for last whether they are known.
+    pub(crate) fn registrations_changed(&self, now: Instant) -> bool {
+        let mut known = self.known();
+        let before = known.last.as_ref().map(|last| last.watched.registrations.clone());
+        let has_changed = before.is_some_and(|before| before != known.registrations(now));
+        known.version += u64::from(has_changed);
+        has_changed
+    }
+}
+
+// === impl StoredKinds ===
+
+impl StoredKinds {
+    /// What is known of them at `now`; `None` where they are not watched. As long as it is the same, it is
+    /// that of the last that asked.
+    pub(crate) fn registrations(&self, now: Instant) -> Option<Arc<WatchedRegistrations>> {
+        let mut all = Vec::new();
+        let mut unproven = None;
+        let mut is_watched = false;
+        for kind in WatchedKind::registrations() {
+            let Some(objects) = self.kinds.get(&kind) else {
+                continue;
+            };
+            is_watched = true;
+            unproven = unproven.or(objects.why_unproven(&kind, now));
+            all.extend(objects.registrations());
+        }
+        let found = match unproven {
+            _ if !is_watched => return None,
+            Some(why) => WatchedRegistrations::Unproven(why.into()),
+            None => WatchedRegistrations::Known(all),
+        };
+        let last = self
+            .last
+            .as_ref()
+            .and_then(|last| last.watched.registrations.as_ref());
+        let same = last.filter(|last| ***last == found).cloned();
+        Some(same.unwrap_or_else(|| Arc::new(found)))
+    }
+}
+
+// === impl KindObjects ===
+
+impl KindObjects {
+    /// Why it is not known at `now` which configurations of `kind` the API server runs.
+    fn why_unproven(&self, kind: &WatchedKind, now: Instant) -> Option<String> {
+        let stale = self.outdated.as_ref();
+        let stale = stale.filter(|stale| now.saturating_duration_since(stale.since) >= OUTDATED_AFTER);
+        let kind = &kind.kind;
+        match (self.progress, &self.doubt, stale) {
+            (SyncProgress::Awaited, ..) => Some(format!(
+                "no {kind} was listed since the gateway follows the cluster"
+            )),
+            (SyncProgress::Refused, ..) => Some(format!(
+                "the gateway may not list {kind}: apply config/cluster/admission.yaml"
+            )),
+            (_, Some(doubt), _) => Some(format!("{kind}: {doubt}")),
+            (.., Some(stale)) => Some(format!(
+                "{kind} has not been followed for a minute: {}",
+                stale.why
+            )),
+            (SyncProgress::Listed, None, None) => None,
+        }
+    }
+
+    /// Those whose last version can be read.
+    fn registrations(&self) -> impl Iterator<Item = WatchedRegistration> {
+        let all = self.objects.by_name();
+        all.filter_map(|(name, held)| {
+            let good = held
+                .good
+                .as_ref()
+                .filter(|_| matches!(held.newest, LatestVersion::Good))?;
+            (!self.left_out.has(name)).then(|| WatchedRegistration {
+                configuration: Arc::clone(&good.object),
+                digest: good.content.digest,
+                since: held.noted().since,
+            })
+        })
     }
 }

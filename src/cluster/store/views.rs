@@ -72,6 +72,9 @@ impl Store {
         });
         let mut digest = Sha256::new();
         for (kind, objects) in &mut known.kinds {
+            if kind.role == WatchPurpose::Registration {
+                continue;
+            }
             if !is_asked_as_before {
                 objects.objects.forget_given();
             }
@@ -80,7 +83,7 @@ impl Store {
             let is_wanted = |good: &ValidObject| match kind.role {
                 WatchPurpose::Selected => selects(selector, good),
                 WatchPurpose::Exception => accept_exceptions,
-                WatchPurpose::ReportedOnly | WatchPurpose::Definition => false,
+                WatchPurpose::ReportedOnly | WatchPurpose::Definition | WatchPurpose::Registration => false,
                 WatchPurpose::Base | WatchPurpose::Invariant | WatchPurpose::Parameter => true,
             };
             for part in objects.objects.give(is_wanted) {
@@ -96,6 +99,10 @@ impl Store {
         watched.custom_resources = known.definitions.custom_resources();
         for resource in watched.custom_resources.iter() {
             digest.update(format!("{resource:?}\n").as_bytes());
+        }
+        watched.registrations = known.registrations(Instant::now());
+        if let Some(registrations) = &watched.registrations {
+            digest.update(registrations.to_string().as_bytes());
         }
         watched.digest = digest.finish();
         watched

@@ -140,6 +140,7 @@ impl IndexWorld {
             custom_resources = std::iter::once(Arc::new(resource)).collect();
         }
         WatchedObjects {
+            registrations: None,
             cluster: CLUSTERS[cluster].to_owned(),
             parts: vec![Arc::new(WatchedPart { objects, digest })],
             unknown: UnknownObjects {

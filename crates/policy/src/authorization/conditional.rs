@@ -100,8 +100,10 @@ impl PolicySet {
         let (Some(reviewed), Target::Resource(request)) = (&self.reviewed, &attributes.target) else {
             return Some(NotGranted::NotReviewed);
         };
-        if !reviewed.sees(request) {
-            return Some(NotGranted::LeftOut);
+        let is_cluster_scoped = self.cluster_scoped.contains(&request.group, &request.resource);
+        let unseen = reviewed.why_not_seen((attributes, request), is_cluster_scoped, (now, deadline));
+        if unseen.is_some() {
+            return unseen;
         }
         if self.is_never_refused(attributes, deadline) {
             return Some(NotGranted::NeverRefused);

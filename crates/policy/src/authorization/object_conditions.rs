@@ -10,11 +10,12 @@ use super::authorizer::{Authorizer, Relevance};
 use super::never_deny::{MASTERS, NODE_PREFIX, NODES};
 use crate::engine::{Attributes, Deadline, ResourceAttributes, Target, Time, groups};
 
-/// What `/validate` is known to see of a cluster: everything but what the registrations of `portcullis
-/// init` leave out, and custom resources only where a definition tells of them. What an aggregated API
-/// server serves passes no admission that is known.
+/// What `/validate` is known to see of a cluster; custom resources only where a definition tells of them.
+/// What an aggregated API server serves passes no admission that is known.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReviewedResources {
+    /// How that is known.
+    pub knowledge: ReviewKnowledge,
     /// The custom resources that are defined, by group and resource.
     pub custom: Arc<BTreeSet<(String, String)>>,
     /// The namespace of a gateway that runs in the cluster: its registrations leave that out, too.
@@ -22,6 +23,34 @@ pub struct ReviewedResources {
     /// The API server's own authorization webhooks. Whoever none of them is asked about is allowed by
     /// somebody else.
     pub asked: Arc<[Authorizer]>,
+}
+
+/// How it is known what `/validate` sees of a cluster.
+#[derive(Debug, Clone, Default)]
+pub enum ReviewKnowledge {
+    /// Somebody says that it sees everything but what the registrations of `portcullis init` leave out.
+    #[default]
+    Declared,
+    /// By the webhook configurations that the cluster has.
+    Watched(Arc<dyn AdmissionCoverage>),
+    /// These are not known, for this reason: nothing is known to be seen.
+    Unproven(Arc<str>),
+}
+
+/// What the webhook configurations of a cluster are sure to have reviewed.
+pub trait AdmissionCoverage: fmt::Debug + Send + Sync {
+    /// Why `/validate` is not sure to be called at `now` about the request of the `attributes`, before its
+    /// object is known; `None` where it is.
+    fn why_not_covered(
+        &self,
+        attributes: &Attributes<'_>,
+        is_cluster_scoped: bool,
+        now: (Time, Deadline<'_>),
+    ) -> Option<String>;
+
+    /// Since when both `/mutate` and `/validate` have been called about every object of the resource that is
+    /// created or updated, and every update of its status: only for webhooks without matchConditions.
+    fn covered_since(&self, group: &str, resource: &str) -> Option<Time>;
 }
 
 /// Since when each Allow with objectConditions is there, and those that were taken away or changed a
@@ -36,7 +65,7 @@ pub(crate) struct GrantHistory {
 }
 
 /// Why a policy with objectConditions that applies to a request decides nothing at `/authorize`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotGranted {
     /// `/validate` decides, once the object is known.
     AtValidate,
@@ -44,6 +73,8 @@ pub enum NotGranted {
     NotReviewed,
     /// The registrations of `portcullis init` leave it out, or no definition tells of it.
     LeftOut,
+    /// No webhook configuration of the cluster is sure to send it, for this reason.
+    NotCovered(String),
     /// `/validate` never refuses the user, or is not told of what is allowed to them.
     NeverRefused,
     /// Other gateways may not have the policy yet.
@@ -129,18 +160,49 @@ const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 // === impl ReviewedResources ===
 
 impl ReviewedResources {
-    pub(crate) fn sees(&self, request: &ResourceAttributes<'_>) -> bool {
+    /// Why `/validate` is not known to see the request of the `attributes` at `now`; `None` where it is.
+    pub(crate) fn why_not_seen(
+        &self,
+        (attributes, request): (&Attributes<'_>, &ResourceAttributes<'_>),
+        is_cluster_scoped: bool,
+        now: (Time, Deadline<'_>),
+    ) -> Option<NotGranted> {
         let (group, resource) = (request.group.as_ref(), request.resource.as_ref());
         let is_defined = || self.custom.contains(&(group.to_owned(), resource.to_owned()));
+        if LEFT_OUT_GROUPS.contains(&group) || !is_served(group, resource) && !is_defined() {
+            return Some(NotGranted::LeftOut);
+        }
+        match &self.knowledge {
+            ReviewKnowledge::Declared => self.leaves_out(request).then_some(NotGranted::LeftOut),
+            ReviewKnowledge::Watched(coverage) => coverage
+                .why_not_covered(attributes, is_cluster_scoped, now)
+                .map(NotGranted::NotCovered),
+            ReviewKnowledge::Unproven(why) => Some(NotGranted::NotCovered(why.to_string())),
+        }
+    }
+
+    /// Since when both `/mutate` and `/validate` are known to see each object of the resource that is created
+    /// or updated, and each update of its status; `None` where they are not known to. Where somebody declares
+    /// it, that is always.
+    #[must_use]
+    pub fn reviewed_since(&self, group: &str, resource: &str) -> Option<Time> {
+        match &self.knowledge {
+            ReviewKnowledge::Declared => Some(Time::UNIX_EPOCH),
+            ReviewKnowledge::Watched(coverage) => coverage.covered_since(group, resource),
+            ReviewKnowledge::Unproven(_) => None,
+        }
+    }
+
+    /// Whether the registrations of `portcullis init` leave the request out.
+    fn leaves_out(&self, request: &ResourceAttributes<'_>) -> bool {
+        let (group, resource) = (request.group.as_ref(), request.resource.as_ref());
         let is_left_out = match request.subresource.as_ref() {
             "" => is_left_out(group, resource),
             subresource => is_left_out(group, &format!("{resource}/{subresource}")),
         };
-        !is_left_out
-            && !LEFT_OUT_GROUPS.contains(&group)
-            && request.namespace != LEFT_OUT_NAMESPACE
-            && self.own_namespace.as_deref() != Some(request.namespace.as_ref())
-            && (is_served(group, resource) || is_defined())
+        is_left_out
+            || request.namespace == LEFT_OUT_NAMESPACE
+            || self.own_namespace.as_deref() == Some(request.namespace.as_ref())
     }
 
     /// Whether none of the API server's own webhooks is asked about the request: where it is not known
@@ -153,6 +215,20 @@ impl ReviewedResources {
         match self.asked.is_empty() {
             true => attributes.skips_authorization_webhook(),
             false => self.asked.iter().all(is_skipped),
+        }
+    }
+}
+
+// === impl ReviewKnowledge ===
+
+impl PartialEq for ReviewKnowledge {
+    /// Whether both are known from the same configurations.
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Declared, Self::Declared) => true,
+            (Self::Watched(one), Self::Watched(other)) => Arc::ptr_eq(one, other),
+            (Self::Unproven(one), Self::Unproven(other)) => one == other,
+            _ => false,
         }
     }
 }
@@ -265,7 +341,7 @@ impl Attributes<'_> {
 /// Why, and what to do.
 impl fmt::Display for NotGranted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        let why = match self {
             Self::AtValidate => "/validate decides, where the object is known",
             Self::NotReviewed => {
                 "it is not known that /validate sees what is written to this cluster: set `admission` in the \
@@ -275,8 +351,15 @@ impl fmt::Display for NotGranted {
                 "the registrations of `portcullis init` leave this resource or namespace out, or no \
                  CustomResourceDefinition that is watched defines it, so /validate would not see it"
             }
+            Self::NotCovered(why) => {
+                return write!(
+                    f,
+                    "no webhook configuration of the cluster is sure to send the request to /validate: {why}"
+                );
+            }
             Self::NeverRefused => "/validate never refuses this user",
             Self::New => "it is new, and other gateways may not have it yet: it grants after 10 seconds",
-        })
+        };
+        f.write_str(why)
     }
 }

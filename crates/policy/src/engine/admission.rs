@@ -27,6 +27,7 @@ pub mod mutating;
 mod outcome;
 mod parameters;
 mod policy;
+mod registrations;
 mod request;
 mod run;
 mod set;
@@ -47,6 +48,7 @@ pub use parameters::{NotFound, ParamFault, ParamKind, ParamRef, ParamTarget, Par
 pub use policy::{
     Applicability, CompiledMatchCondition, FailurePolicy, PolicyBinding, STATIC_SUFFIX, ValidationAction,
 };
+pub use registrations::{Registration, Registrations};
 pub use request::{CONNECT_VERBS, GroupVersionKind, GroupVersionResource, Operation, Request};
 pub use run::{GrantReview, Judgement, OwnKindValidator, Phase, Run};
 pub use set::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};

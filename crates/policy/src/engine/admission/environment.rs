@@ -16,7 +16,10 @@ pub(crate) const OBJECT: usize = 0;
 pub(crate) const OLD_OBJECT: usize = 1;
 /// The question: `request`.
 pub(crate) const REQUEST: usize = 2;
-// Then come `namespaceObject` and `params`.
+/// The namespace that the object lives in: `namespaceObject`.
+pub(crate) const NAMESPACE_OBJECT: usize = 3;
+/// The parameter: `params`.
+pub(crate) const PARAMS: usize = 4;
 /// Who answers questions about access: `authorizer`.
 pub(crate) const AUTHORIZER: usize = 5;
 /// The question whether the user may do this to the request's resource:

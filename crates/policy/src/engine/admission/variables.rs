@@ -34,8 +34,9 @@ pub(crate) struct RequestView<'r> {
     nobody_asks: bool,
 }
 
+/// `request.userInfo`.
 #[derive(Debug)]
-struct UserView<'r> {
+pub(crate) struct UserView<'r> {
     user: &'r User<'r>,
     extra: ExtraView<'r>,
 }
@@ -146,10 +147,7 @@ impl<'r> RequestView<'r> {
             request,
             kind,
             resource,
-            user: UserView {
-                user: &request.user,
-                extra: ExtraView(&request.user),
-            },
+            user: UserView::of(&request.user),
             nobody_asks: false,
         }
     }
@@ -230,6 +228,15 @@ impl Object for GroupVersionResource<'_> {
     }
 }
 
+impl<'r> UserView<'r> {
+    pub(crate) const fn of(user: &'r User<'r>) -> Self {
+        Self {
+            user,
+            extra: ExtraView(user),
+        }
+    }
+}
+
 impl Object for UserView<'_> {
     fn field(&self, field: &str) -> Option<Value<'_>> {
         match field {
@@ -261,7 +268,8 @@ impl Object for ExtraView<'_> {
     }
 }
 
-fn optional(text: &str) -> Option<Value<'_>> {
+/// The text, unless it is empty, which is absent.
+pub(crate) fn optional(text: &str) -> Option<Value<'_>> {
     (!text.is_empty()).then(|| Value::str(text))
 }
 

@@ -226,7 +226,7 @@ pub(crate) fn lint_object_conditions(policy: &AuthorizationPolicy, is_reviewed: 
     let spec = FieldPath::root().field("spec");
     if policy.effect == Effect::Allow && !is_reviewed {
         let message = "grants nothing, because it is not known that /validate sees what is written: apply the \
-                       registrations of `portcullis init`, and set `admission: Declared` in the cluster's entry \
+                       registrations of `portcullis init`, and set `admission: Watched` in the cluster's entry \
                        of `clusters`";
         lint.suspicious(&spec.field("objectConditions"), message);
     }

@@ -91,6 +91,12 @@ impl Equivalents {
         Some(same.map(|one| (one.resource.clone(), one.kind.clone())).collect())
     }
 
+    /// Whether the resource with its subresource is known in the version that it names.
+    pub(crate) fn has(&self, resource: &GroupVersionResource<'_>, subresource: &str) -> bool {
+        let of = self.of(resource, subresource);
+        of.is_some_and(|all| all.iter().any(|(one, _)| one == resource) || is_single(resource))
+    }
+
     /// Every group and version under which a resource of `group` is known, or, for `*`, each of
     /// its resources by itself; none of one that has one name alone, or is not known.
     pub fn names(

@@ -15,7 +15,7 @@ fn conditional(effect: &str, resources: &str) -> String {
 
 #[test]
 fn an_allow_where_nobody_says_that_validate_sees_requests() {
-    let words = "set `admission: Declared` in the cluster's entry of `clusters`";
+    let words = "set `admission: Watched` in the cluster's entry of `clusters`";
     warns(&conditional("Allow", "pods"), "spec.objectConditions", words);
     silent(&conditional("Deny", "pods"));
 }
