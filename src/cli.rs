@@ -11,15 +11,12 @@
 
 mod access;
 mod admit;
-mod asker;
 mod authorize;
 mod check;
 mod convert;
 mod diff;
 mod help;
-mod idle;
 mod init;
-mod invariants;
 mod live_policies;
 mod output;
 mod policy_files;
@@ -27,6 +24,7 @@ mod replay;
 mod revision;
 mod scan;
 mod serve;
+mod set_checks;
 mod suggest;
 mod test;
 #[cfg(test)]

@@ -21,7 +21,6 @@ mod query;
 mod recent_decisions;
 mod status;
 pub mod views;
-mod visible;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;

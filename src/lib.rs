@@ -8,7 +8,6 @@ pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod console;
-mod descriptors;
 pub mod recording;
 pub mod reload;
 pub mod server;

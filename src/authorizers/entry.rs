@@ -11,8 +11,8 @@ use futures_util::future::BoxFuture;
 
 use super::answers::{AnswerCache, AuthorizerCallError, CacheKey, Lifetimes, OpinionResult, SharedDeadline};
 use crate::config::kubeconfig::client::{self, Context};
+use crate::config::limits::Descriptors;
 use crate::config::{AuthorizerEntry, Config, FileScope, Files, Secret};
-use crate::descriptors::Descriptors;
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::client::{

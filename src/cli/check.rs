@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::access::TimeLimit;
 use super::live_policies::LiveArguments;
 use super::output::{CommandError, CommandResult, Format, Output};
-use super::{asker, idle, invariants, output, policy_files};
+use super::{output, policy_files, set_checks};
 use crate::config::files;
 use crate::{config, reload};
 use portcullis_policy::authorization::PolicySet;
@@ -141,13 +141,13 @@ impl Check {
             && let Some((mut loaded, documents)) = decided_by(config.as_deref(), &paths)
         {
             if let Some(asker) = self.asker()? {
-                faults.append(asker::faults(&loaded, &documents, &asker));
+                faults.append(set_checks::asker_faults(&loaded, &documents, &asker));
             }
             let sets: Vec<&PolicySet> = loaded.sets().map(|(_, set)| set).collect();
-            let idle = idle::faults(&sets, &documents, &faults, &TimeLimit::new());
+            let idle = set_checks::idle_faults(&sets, &documents, &faults, &TimeLimit::new());
             faults.append(idle);
             loaded.add_default_roles();
-            let (held, found) = invariants::faults(&loaded, &documents)?;
+            let (held, found) = set_checks::invariant_faults(&loaded, &documents)?;
             faults.append(found);
             holding = held;
         }
@@ -167,10 +167,10 @@ impl Check {
             context: self.context.clone(),
         };
         Ok(match &self.asker {
-            Some(text) => Some(asker::named(text)),
+            Some(text) => Some(set_checks::asker_named(text)),
             None if live.is_named() => {
                 let (name, groups) = live.connect()?.user()?;
-                Some(asker::user(name, groups))
+                Some(set_checks::asker_user(name, groups))
             }
             None => None,
         })

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::access::TimeLimit;
-use super::invariants;
 use super::live_policies::LiveArguments;
 use super::output::{self, CommandError, CommandResult, Output};
 use super::policy_files::{
     At, ObjectPlaces, PolicyFiles, PolicyPurpose, applied_documents, refuse_unknown_cluster,
 };
 use super::revision::GitRevision;
+use super::set_checks;
 use crate::config::{self, DEFAULT_CLUSTER, files};
 use portcullis_policy::authorization::proof;
 use portcullis_policy::document::Document;
@@ -280,8 +280,8 @@ impl Diff {
             true => proof::changed_reasons(old, new, self.at.time(), limit).map_err(failed)?,
             false => Vec::new(),
         };
-        let before = invariants::checked(old, cluster, self.at.time(), time)?;
-        let after = invariants::checked(new, cluster, self.at.time(), time)?;
+        let before = set_checks::check_invariants(old, cluster, self.at.time(), time)?;
+        let after = set_checks::check_invariants(new, cluster, self.at.time(), time)?;
         Ok(DifferenceReport::new(
             &changes,
             &reasons,

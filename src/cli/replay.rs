@@ -10,15 +10,13 @@
 mod decide;
 mod files;
 mod report;
-mod weights;
 
 use std::path::{Path, PathBuf};
 
 use decide::ReplayDecider;
 use files::{RecordingFile, recording_files};
 use regex_automata::hybrid::regex::Regex;
-use report::{ChangeExample, ReplayFormat, ReplayReport};
-use weights::ChangeWeights;
+use report::{ChangeExample, ChangeWeights, ReplayFormat, ReplayReport};
 
 use super::output::{self, CommandError, CommandResult, Output, ProgressLine};
 use super::policy_files;

@@ -17,7 +17,6 @@ mod absence;
 mod held;
 mod in_force;
 mod listing;
-mod schema;
 mod state;
 mod views;
 
@@ -25,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::contents::{SharedContents, ValidObject};
+use super::definition::{Definitions, HeldDefinition, MAX_DEFINITIONS, ReadDefinition, SchemaState};
 use super::kind::{Name, WatchPurpose, WatchedKind};
 use super::memory::{Charge, ClusterMemory, ClusterRoom};
 use super::object::{ReceivedObject, RefusedObject};
@@ -34,7 +34,6 @@ use crate::reload::Origin;
 use held::{HeldObject, ReadObject, log_faults};
 use portcullis_cel::Version;
 use portcullis_policy::engine::groups::PORTCULLIS;
-use schema::{Definitions, HeldDefinition, MAX_DEFINITIONS, ReadDefinition, SchemaState};
 use state::{Doubt, InForceVersions, KindObjects, StoredKinds, SyncProgress};
 
 pub(crate) use absence::AbsenceEvidence;

@@ -34,7 +34,7 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::authentication::PeerCertificate;
-use crate::descriptors::Descriptors;
+use crate::config::limits::Descriptors;
 use crate::telemetry::metrics::{ConnectionState, IntGauge};
 
 pub(crate) use table::{AcceptLimits, ConnectionStage, ConnectionStatus};

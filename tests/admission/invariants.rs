@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use portcullis_policy::engine::admission::{AdmissionSettings, Outcome, Phase, Run};
 use portcullis_policy::engine::{Deadline, Time};
-use portcullis_policy::manifest::Surroundings;
+use portcullis_policy::manifest::ValidationContext;
 
 use crate::inner::{manifests, outcome};
 use crate::reviews;
@@ -108,9 +108,9 @@ fn told_until(around: &str, object: &Value, request: &Value, deadline: Deadline<
     let review = reviews::admission(&reviews::with(all, request));
     let policies = manifests.policies.for_cluster("default");
     let set = admission.for_cluster("default");
-    let surroundings = Surroundings::new(policies, set);
+    let validation = ValidationContext::new(policies, set);
     let run = Run {
-        judge: Some(&surroundings),
+        judge: Some(&validation),
         deadline,
         ..Run::new(&**policies, Time::parse("2026-12-01T00:00:00Z").unwrap())
     };

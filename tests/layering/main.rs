@@ -18,8 +18,7 @@ use circles::Files;
 use source::{Source, sources};
 
 /// The modules of the service: each uses only those before it.
-const ORDER: [&str; 17] = [
-    "descriptors",
+const ORDER: [&str; 16] = [
     "config",
     "certificates",
     "telemetry",

@@ -6,7 +6,7 @@ use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::authorization::proof::{InvariantProof, InvariantStatus, UnknownRoles, WorkLimit};
 use portcullis_policy::engine::admission::{AdmissionSettings, OwnKindValidator, Run};
 use portcullis_policy::engine::{Deadline, Time};
-use portcullis_policy::manifest::Surroundings;
+use portcullis_policy::manifest::ValidationContext;
 use serde_json::{Value, json};
 
 use crate::inner::manifests;
@@ -178,7 +178,7 @@ fn a_write_is_judged_in_memory_in_proportion_to_it() {
     let now = Time::parse("2026-12-01T00:00:00Z").unwrap();
     let manifests = manifests(&invariant().to_string());
     let admission = manifests.admission(&AdmissionSettings::default());
-    let surroundings = Surroundings::new(
+    let validation = ValidationContext::new(
         manifests.policies.for_cluster("default"),
         admission.for_cluster("default"),
     );
@@ -186,6 +186,6 @@ fn a_write_is_judged_in_memory_in_proportion_to_it() {
         let document = Document::parse(text.clone()).unwrap();
         let review = AdmissionReview::decode(&document).unwrap();
         let run = Run::new(&**manifests.policies.for_cluster("default"), now);
-        surroundings.judge(&review.request, run).unwrap();
+        validation.judge(&review.request, run).unwrap();
     });
 }

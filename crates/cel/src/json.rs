@@ -25,7 +25,6 @@ mod document;
 mod node;
 pub mod patch;
 mod replace;
-mod same;
 mod scan;
 mod text;
 mod tree;
@@ -34,9 +33,8 @@ use std::borrow::Cow;
 
 pub use diff::diff;
 pub use document::{Document, Kind};
-pub use node::{Node, NodeEntries, NodeItems};
+pub use node::{Children, Descendants, Node, NodeEntries, NodeItems};
 pub use replace::replaced;
-pub use same::{Children, Descendants};
 pub use text::{ObjectWriter, StringWriter, plain_end, write_list, write_string};
 pub use tree::{Tree, TreeList, TreeMap};
 

@@ -12,8 +12,6 @@ pub mod authorizer;
 pub mod condition;
 mod conditional;
 mod escalations;
-#[cfg(test)]
-mod fixtures;
 mod index;
 mod interner;
 pub mod matching;
@@ -50,3 +48,11 @@ pub use objects::{
 pub use policy_set::{ChangedPolicies, ObjectWrite, Policies, PolicySet, PolicySetChange};
 pub use rbac::Rule;
 pub use rule_match::{Criterion, RuleMatch};
+
+#[cfg(test)]
+use tests::fixtures;
+
+#[cfg(test)]
+mod tests {
+    pub(crate) mod fixtures;
+}

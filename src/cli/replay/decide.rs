@@ -18,7 +18,7 @@ use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{StepRecorder, StepsInWords};
 use portcullis_policy::explain::authorization::{self, InWords, OpinionResult, Opinions};
 use portcullis_policy::explain::recorded::{KnownDecision, ReplayDecision};
-use portcullis_policy::manifest::Surroundings;
+use portcullis_policy::manifest::ValidationContext;
 
 /// The group of the gateway's own kinds, which are judged as a whole.
 const OWN_GROUP: &str = "portcullis.dev";
@@ -183,7 +183,7 @@ impl AdmissionReplay<'_> {
         let cluster = self.recorded.text("cluster");
         let access = deciding.policies.policies.for_cluster(&cluster);
         let set = deciding.policies.admission.for_cluster(&cluster);
-        let surroundings = Surroundings::new(access, set);
+        let validation = ValidationContext::new(access, set);
         let (mut chain, mut answers) = (Chain::new(phase), Vec::new());
         let outcome = loop {
             let run = Run {
@@ -192,7 +192,7 @@ impl AdmissionReplay<'_> {
                     policies: access,
                     is_allowed_elsewhere: false,
                 }),
-                judge: Some(&surroundings),
+                judge: Some(&validation),
                 recorder: steps.or_else(|| self.watch.is_any().then_some(&self.watch as &dyn Recorder)),
                 ..Run::new(&**access, deciding.now)
             };

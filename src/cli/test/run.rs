@@ -7,7 +7,7 @@ use super::admission::{AdmissionCase, Difference};
 use super::coverage::Coverage;
 use super::suite::{AccessCase, Case, CaseQuestion, Expectation, InvariantCase, PoliciesFrom, Suite};
 use crate::cli::access::TimeLimit;
-use crate::cli::{invariants, output, policy_files};
+use crate::cli::{output, policy_files, set_checks};
 use crate::{config, reload};
 use portcullis_policy::authorization::{Authorization, Trace};
 use portcullis_policy::engine::Time;
@@ -172,7 +172,7 @@ fn invariant(loaded: &LoadedPolicies, cluster: &str, case: &InvariantCase, now: 
         let difference = Difference::new(what.to_owned(), case.expect.clone(), actual);
         (vec![difference], String::new(), CaseDecision::Nothing)
     };
-    let checked = match invariants::checked(&set, cluster, now, &TimeLimit::new()) {
+    let checked = match set_checks::check_invariants(&set, cluster, now, &TimeLimit::new()) {
         Ok(checked) => checked,
         Err(error) => return nothing("invariant", error.to_string()),
     };

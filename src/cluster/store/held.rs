@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use openssl::sha::Sha256;
 
-use super::schema::SchemaState;
+use super::super::definition::SchemaState;
 use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{Name, WatchedKind};
 use crate::cluster::log_rate;

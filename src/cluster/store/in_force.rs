@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::super::definition::SchemaState;
 use super::held::{HeldObject, LatestVersion};
-use super::schema::SchemaState;
 use super::state::{Store, StoredKinds};
 use crate::cluster::condition::{InForceCondition, NotedCondition};
 use crate::cluster::contents::ValidObject;

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::definition::{MAX_DEFINITIONS, ReadDefinition};
 use super::held::ReadObject;
-use super::schema::{MAX_DEFINITIONS, ReadDefinition};
 use super::state::{Doubt, Store, StoredKinds, SyncProgress};
 use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
 use crate::cluster::object::ReceivedObject;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use super::super::definition::Definitions;
 use super::held::HeldObjects;
-use super::schema::Definitions;
 use crate::cluster::contents::{SharedContents, ValidObject};
 use crate::cluster::kind::{Name, WatchedKind};
 use crate::cluster::memory::{Charge, ClusterMemory};

@@ -24,7 +24,7 @@ use portcullis_policy::engine::admission::{
     TakenMemory,
 };
 use portcullis_policy::engine::{Deadline, Decision};
-use portcullis_policy::manifest::Surroundings;
+use portcullis_policy::manifest::ValidationContext;
 
 /// How long a binding waits for its role, which the same user may have written just before: until
 /// the watch of the cluster has told of it.
@@ -205,7 +205,7 @@ impl AdmissionRun {
             is_over
         };
         let policies = in_force.policies.for_cluster(&self.received.caller.cluster);
-        let surroundings = Surroundings::new(policies, self.policies());
+        let validation = ValidationContext::new(policies, self.policies());
         let run = Run {
             only: self.only.as_deref(),
             deadline: Deadline {
@@ -218,7 +218,7 @@ impl AdmissionRun {
                 policies: self.access(),
                 is_allowed_elsewhere: self.allowed_elsewhere.get() == Some(&true),
             }),
-            judge: Some(&surroundings),
+            judge: Some(&validation),
             nobody_asks: false,
             memory: Some(&MemoryOf {
                 asked: self,

@@ -15,7 +15,7 @@ use futures_util::future::try_join_all;
 use super::calls::{CallQuestion, CallResult, CallTerms, questions};
 use super::run::{AdmissionRun, DecisionContext, DeferredLogLine, DeferredRecording};
 use crate::authentication::Caller;
-use crate::descriptors::Descriptors;
+use crate::config::limits::Descriptors;
 use crate::recording::RecordedCall;
 use crate::reload::Snapshot;
 use crate::server::gateway::{DecisionRecorder, GatewayState};

@@ -29,10 +29,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout, timeout_at};
 
-use super::connect::Connector;
-use super::connect::{IdleConnections, SWEEP_INTERVAL};
+use super::connect::{Connector, IdleConnections, SWEEP_INTERVAL};
 use super::reply::CallError;
-use crate::descriptors::Descriptors;
+use crate::config::limits::Descriptors;
 
 /// Silence after which an HTTP/2 connection is probed, and how long it may take
 /// to answer; as `apimachinery/pkg/util/net/http.go` has them.

@@ -19,17 +19,16 @@ mod predicates;
 mod region;
 mod rules;
 mod sets;
-mod side;
 mod witness;
 mod words;
 
+pub use condition::{Outcomes, Side};
 pub use difference::{Answer, DecisionChange, changed_reasons, difference};
 pub use idle::{IdlePart, idle_parts};
 pub use invariant::{Breach, InvariantProof, InvariantStatus, MAX_BREACHES, UnknownRoles};
 pub use limit::{ProofLimitError, WorkLimit};
-pub use region::{Outcomes, Region};
+pub use region::Region;
 pub use sets::{GroupSet, Patterns, SelectorSet, TextSet};
-pub use side::Side;
 pub use words::{RegionSummary, request_in_words};
 
 #[cfg(test)]

@@ -19,7 +19,6 @@
 //! aliases is limited.
 
 mod builder;
-mod collection;
 mod parser;
 mod property;
 mod resolve;

@@ -32,7 +32,7 @@ const RESOURCES: [&str; 3] = [
 
 /// What is in force where an object is to hold, by which it is judged.
 #[derive(Debug, Clone, Copy)]
-pub struct Surroundings<'s> {
+pub struct ValidationContext<'s> {
     policies: &'s PolicySet,
     admission: &'s AdmissionSet,
 }
@@ -227,9 +227,9 @@ fn says(invariant: &AuthorizationInvariant, status: &InvariantStatus) -> Option<
     ))
 }
 
-// === impl Surroundings ===
+// === impl ValidationContext ===
 
-impl<'s> Surroundings<'s> {
+impl<'s> ValidationContext<'s> {
     /// Those of a cluster that is decided for by these.
     #[must_use]
     pub const fn new(policies: &'s PolicySet, admission: &'s AdmissionSet) -> Self {
@@ -279,7 +279,7 @@ impl<'s> Surroundings<'s> {
     }
 }
 
-impl OwnKindValidator for Surroundings<'_> {
+impl OwnKindValidator for ValidationContext<'_> {
     fn judge(&self, request: &Request<'_>, run: Run<'_>) -> Option<Judgement> {
         let (now, deadline) = (run.now, run.deadline);
         let is_own = is_judged(request);

@@ -1,11 +1,43 @@
-//! Conditions of regions: expressions of CEL, and which text they compare with constants.
+//! What regions tell apart: the fields of requests, and conditions, which are expressions of CEL; which text
+//! these compare with constants.
 
 use std::sync::Arc;
 
 use super::sets::{Patterns, TextSet};
-use super::side::Field;
 use portcullis_cel::predicate::{TextTest, literal_pattern};
 use portcullis_cel::regex::{self, StoppedError};
+
+/// A side of a region that is a set of texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// The API group.
+    ApiGroup,
+    /// The resource, without subresource.
+    Resource,
+    /// The subresource; `""` for none.
+    Subresource,
+    /// The verb.
+    Verb,
+    /// The namespace; `""` for none.
+    Namespace,
+    /// The name; `""` for none.
+    Name,
+    /// The path of a request that is for no resource.
+    Path,
+    /// The user name.
+    User,
+}
+
+/// A text of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Field {
+    /// One that is a side of regions.
+    Side(Side),
+    /// The user's uid, of which conditions alone may ask.
+    Uid,
+    /// The version of the resource, of which conditions alone may ask.
+    Version,
+}
 
 /// An expression on which it depends whether a request is one of a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +50,33 @@ pub(crate) struct RegionCondition {
 
 /// What the user name of a service account looks like.
 const ACCOUNT_NAME: &str = r"\Asystem:serviceaccount:[^:]+:[^:]+\z";
+
+/// The results that an expression may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcomes {
+    /// It is true.
+    pub holds: bool,
+    /// It is false.
+    pub fails: bool,
+    /// It has no result.
+    pub errors: bool,
+}
+
+// === impl Side ===
+
+impl Side {
+    pub(crate) const COUNT: usize = 8;
+    pub(crate) const ALL: [Self; Self::COUNT] = [
+        Self::ApiGroup,
+        Self::Resource,
+        Self::Subresource,
+        Self::Verb,
+        Self::Namespace,
+        Self::Name,
+        Self::Path,
+        Self::User,
+    ];
+}
 
 // === impl RegionCondition ===
 
@@ -78,4 +137,72 @@ fn pattern(patterns: &Patterns) -> String {
     let prefixes = patterns.prefixes.iter().map(|prefix| literal_pattern(prefix));
     let all: Vec<String> = exact.chain(prefixes).collect();
     format!(r"\A(?:{})", all.join("|"))
+}
+
+// === impl Outcomes ===
+
+impl Outcomes {
+    pub(crate) const ANY: Self = Self {
+        holds: true,
+        fails: true,
+        errors: true,
+    };
+    pub(crate) const HOLDS: Self = Self {
+        holds: true,
+        fails: false,
+        errors: false,
+    };
+    pub(crate) const FAILS: Self = Self {
+        holds: false,
+        fails: true,
+        errors: false,
+    };
+    pub(crate) const ERRORS: Self = Self {
+        holds: false,
+        fails: false,
+        errors: true,
+    };
+    pub(crate) const DECIDED: Self = Self {
+        holds: true,
+        fails: true,
+        errors: false,
+    };
+    pub(crate) const DOES_NOT_FAIL: Self = Self {
+        holds: true,
+        fails: false,
+        errors: true,
+    };
+
+    pub(crate) const fn is_empty(self) -> bool {
+        !self.holds && !self.fails && !self.errors
+    }
+
+    /// The outcome of the negated expression.
+    pub(crate) const fn of_opposite(self) -> Self {
+        Self {
+            holds: self.fails,
+            fails: self.holds,
+            errors: self.errors,
+        }
+    }
+
+    pub(crate) const fn others(self) -> Self {
+        Self {
+            holds: !self.holds,
+            fails: !self.fails,
+            errors: !self.errors,
+        }
+    }
+
+    pub(crate) const fn intersection(self, other: Self) -> Self {
+        Self {
+            holds: self.holds && other.holds,
+            fails: self.fails && other.fails,
+            errors: self.errors && other.errors,
+        }
+    }
+
+    pub(crate) const fn cover(self, other: Self) -> bool {
+        self.others().intersection(other).is_empty()
+    }
 }

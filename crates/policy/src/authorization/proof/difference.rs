@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::condition::RegionCondition;
+use super::condition::{Outcomes, RegionCondition};
 use super::limit::{ProofLimitError, WorkLimit};
 use super::pieces::{DecidingRule, Pieces, granted};
-use super::region::{Outcomes, Region};
+use super::region::Region;
 use crate::authorization::index::BoundRole;
 use crate::authorization::{Binding, Effect, PolicySet};
 use crate::engine::{Attributes, Cause, Decision, Time, Validity};

@@ -6,11 +6,11 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::condition::Side;
 use super::limit::{ProofLimitError, RegionRoom, WorkLimit};
 use super::region::Region;
 use super::rules::{PolicyRegions, RuleRegion, has_word, never_denied, never_denied_callers, of_role};
 use super::sets::{GroupSet, Patterns, TextSet};
-use super::side::Side;
 use crate::authorization::index::BoundRole;
 use crate::authorization::matching::{ResourcePattern, Wildcard};
 use crate::authorization::never_deny::MASTERS;

@@ -4,11 +4,10 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::condition::RegionCondition;
+use super::condition::{Field, Outcomes, RegionCondition, Side};
 use super::limit::{ProofLimitError, WorkLimit};
-use super::region::{Outcomes, Region};
+use super::region::Region;
 use super::sets::{GroupSet, Patterns, TextSet};
-use super::side::{Field, Side};
 use portcullis_cel::predicate::{Predicate, TextTest, predicate};
 
 /// The most parts into which one expression splits a region. One that would make more is an unknown.

@@ -3,10 +3,9 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::condition::{RegionCondition, common_text};
+use super::condition::{Field, Outcomes, RegionCondition, Side, common_text};
 use super::limit::{ProofLimitError, WorkLimit};
 use super::sets::{GroupSet, Patterns, SERVICE_ACCOUNT, SelectorSet, TextSet};
-use super::side::{Field, Side};
 use crate::engine::Validity;
 use portcullis_cel::predicate::TextTest;
 use portcullis_cel::regex::StoppedError;
@@ -33,17 +32,6 @@ pub struct Region {
     pub(crate) selectors: SelectorSet,
     pub(crate) conditions: Vec<(RegionCondition, Outcomes)>,
     pub(crate) period: Validity,
-}
-
-/// What an expression may come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outcomes {
-    /// It is true.
-    pub holds: bool,
-    /// It is false.
-    pub fails: bool,
-    /// It has no result.
-    pub errors: bool,
 }
 
 // === impl Region ===
@@ -598,72 +586,4 @@ fn intersection(one: Validity, other: Validity) -> Option<Validity> {
     };
     let is_empty = matches!((both.not_before, both.not_after), (Some(start), Some(end)) if end <= start);
     (!is_empty).then_some(both)
-}
-
-// === impl Outcomes ===
-
-impl Outcomes {
-    pub(crate) const ANY: Self = Self {
-        holds: true,
-        fails: true,
-        errors: true,
-    };
-    pub(crate) const HOLDS: Self = Self {
-        holds: true,
-        fails: false,
-        errors: false,
-    };
-    pub(crate) const FAILS: Self = Self {
-        holds: false,
-        fails: true,
-        errors: false,
-    };
-    pub(crate) const ERRORS: Self = Self {
-        holds: false,
-        fails: false,
-        errors: true,
-    };
-    pub(crate) const DECIDED: Self = Self {
-        holds: true,
-        fails: true,
-        errors: false,
-    };
-    pub(crate) const DOES_NOT_FAIL: Self = Self {
-        holds: true,
-        fails: false,
-        errors: true,
-    };
-
-    pub(crate) const fn is_empty(self) -> bool {
-        !self.holds && !self.fails && !self.errors
-    }
-
-    /// The outcome of the negated expression.
-    pub(crate) const fn of_opposite(self) -> Self {
-        Self {
-            holds: self.fails,
-            fails: self.holds,
-            errors: self.errors,
-        }
-    }
-
-    pub(crate) const fn others(self) -> Self {
-        Self {
-            holds: !self.holds,
-            fails: !self.fails,
-            errors: !self.errors,
-        }
-    }
-
-    pub(crate) const fn intersection(self, other: Self) -> Self {
-        Self {
-            holds: self.holds && other.holds,
-            fails: self.fails && other.fails,
-            errors: self.errors && other.errors,
-        }
-    }
-
-    const fn cover(self, other: Self) -> bool {
-        self.others().intersection(other).is_empty()
-    }
 }

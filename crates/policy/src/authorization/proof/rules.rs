@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::condition::{Outcomes, Side};
 use super::limit::{ProofLimitError, RegionRoom, WorkLimit};
 use super::predicates::RegionExpression;
-use super::region::{Outcomes, Region};
+use super::region::Region;
 use super::sets::{GroupSet, Patterns, SelectorSet, TextSet};
-use super::side::Side;
 use crate::authorization::matching::{ClusterScoped, NamespacePattern, ResourcePattern, Wildcard};
 use crate::authorization::never_deny::{NODE_PREFIX, NODES};
 use crate::authorization::rbac::{PathPattern, WildcardSet};

@@ -1,8 +1,8 @@
 //! Requests that stand for a region.
 
+use super::condition::{Field, Side};
 use super::region::Region;
 use super::sets::groups_of_account;
-use super::side::{Field, Side};
 use crate::engine::{Attributes, ResourceAttributes, Target, User};
 
 /// What a request that may have anything has first.

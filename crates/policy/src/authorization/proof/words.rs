@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use super::condition::{Outcomes, Side};
 use super::invariant::Breach;
 use super::limit::WorkLimit;
-use super::region::{Outcomes, Region};
+use super::region::Region;
 use super::sets::{GroupSet, Patterns, SelectorSet, TextSet};
-use super::side::Side;
 use crate::engine::{Attributes, Deadline, Requirement, Target};
 
 /// The most parts that a sentence leaves out; more are no easier to read than the regions.

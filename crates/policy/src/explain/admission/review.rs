@@ -25,7 +25,7 @@ use crate::engine::admission::{
 use crate::engine::{CauseKind, Deadline, Time};
 use crate::explain::LoadedPolicies;
 use crate::explain::recorded::{AnswerSequence, RecordedAnswers};
-use crate::manifest::Surroundings;
+use crate::manifest::ValidationContext;
 use portcullis_cel::json::{Document, ObjectWriter, patch, write_list};
 use portcullis_cel::{EvalError, Value};
 
@@ -272,7 +272,7 @@ impl OfflineRun<'_> {
             ..
         } = self.asked;
         let tape = StepRecorder::new(phase, clock);
-        let surroundings = Surroundings::new(
+        let validation = ValidationContext::new(
             loaded.policies.for_cluster(cluster),
             loaded.admission.for_cluster(cluster),
         );
@@ -286,7 +286,7 @@ impl OfflineRun<'_> {
                 policies: loaded.policies.for_cluster(cluster),
                 is_allowed_elsewhere: false,
             }),
-            judge: Some(&surroundings),
+            judge: Some(&validation),
             ..unlimited
         };
         let policies = loaded.admission.for_cluster(cluster);

@@ -1,7 +1,7 @@
 //! Test fixtures: builders of roles, bindings, policies and attributes.
 
-use super::rbac::WildcardSet;
-use super::{
+use crate::authorization::rbac::WildcardSet;
+use crate::authorization::{
     AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule,
     Objects, PolicySet, ResourceRule, Role, RoleKind, RoleRef, Rule, Subject,
 };

@@ -1,0 +1,278 @@
+//! Checks of whole policy sets, in the reports of `check`, `diff` and `test`: Denies on the person who asks,
+//! parts of AuthorizationPolicies that change no decision, and AuthorizationInvariants.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::access::TimeLimit;
+use super::output::CommandError;
+use super::policy_files::ObjectPlaces;
+use crate::config::DEFAULT_CLUSTER;
+use portcullis_policy::authorization::matching::subject_matches;
+use portcullis_policy::authorization::proof::{IdlePart, InvariantStatus, WorkLimit, idle_parts};
+use portcullis_policy::authorization::{AuthorizationPolicy, Effect, Enforcement, Mode, PolicySet};
+use portcullis_policy::document::Document;
+use portcullis_policy::engine::{Deadline, Time, User};
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::invariants::{CheckedInvariant, checked_invariants};
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
+
+/// The most parts into which the requests of one rule fall.
+const MAX_IDLE_PARTS: usize = 10_000;
+
+/// Warnings of what the policies of `sets`, each that of a cluster, say in vain: of a policy of several
+/// clusters, what is in vain in all of them. None where that takes too long to tell,
+/// and of no Deny twice of which `known` warns already.
+pub(crate) fn idle_faults(
+    sets: &[&PolicySet],
+    documents: &[Document],
+    known: &Faults,
+    time: &TimeLimit,
+) -> Faults {
+    let now = std::time::SystemTime::now().into();
+    let expired = || time.has_passed();
+    let limit = WorkLimit {
+        parts: MAX_IDLE_PARTS,
+        deadline: Deadline::new(&expired),
+    };
+    let mut found: BTreeMap<(String, FieldKey), (usize, IdlePart)> = BTreeMap::new();
+    for set in sets {
+        let Ok(parts) = idle_parts(set, now, limit) else {
+            return Faults::new();
+        };
+        for (name, part) in parts {
+            let known = found.entry((name, FieldKey::of(&part))).or_insert((0, part));
+            known.0 += 1;
+        }
+    }
+    let places = ObjectPlaces::new(documents);
+    let mut faults = Faults::new();
+    for ((name, _), (times, part)) in found {
+        let policies = sets.iter().filter_map(|set| {
+            let mut policies = set.authorization_policies();
+            policies.find(|policy| policy.name == name)
+        });
+        let rules: Vec<usize> = policies.map(|policy| policy.resource_rules.len()).collect();
+        let path = idle_path(&part, rules.first().copied().unwrap_or_default());
+        let place = places.place(["AuthorizationPolicy", "", &name], path);
+        let is_known =
+            |fault: &Fault| (&fault.place.object, &fault.place.path) == (&place.object, &place.path);
+        if rules.len() == times && !known.iter().any(is_known) {
+            faults.push(Fault::warning(place, FaultKind::Suspicious, idle_words(&part)));
+        }
+    }
+    faults
+}
+
+/// Which part of a policy it is, whatever makes it idle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum FieldKey {
+    Policy,
+    Rule(usize),
+    Condition(usize, bool),
+    Exclusion(usize),
+}
+
+impl FieldKey {
+    const fn of(part: &IdlePart) -> Self {
+        match part {
+            IdlePart::Rule(rule) => Self::Rule(*rule),
+            IdlePart::Deny(_) | IdlePart::Allow(_) => Self::Policy,
+            IdlePart::Condition(condition, holds) => Self::Condition(*condition, *holds),
+            IdlePart::Exclusion(subject) => Self::Exclusion(*subject),
+        }
+    }
+}
+
+/// Rules count on from resource rules to those of paths.
+fn idle_path(part: &IdlePart, resource_rules: usize) -> FieldPath {
+    let spec = FieldPath::root().field("spec");
+    match part {
+        IdlePart::Rule(rule) if *rule < resource_rules => spec.field("resourceRules").index(*rule),
+        IdlePart::Rule(rule) => spec.field("nonResourceRules").index(rule - resource_rules),
+        IdlePart::Condition(condition, _) => spec.field("conditions").index(*condition),
+        IdlePart::Exclusion(subject) => spec.field("excludeSubjects").index(*subject),
+        IdlePart::Deny(_) | IdlePart::Allow(_) => FieldPath::root().field("metadata").field("name"),
+    }
+}
+
+fn idle_words(part: &IdlePart) -> String {
+    let list = |names: &[String]| {
+        let quoted: Vec<String> = names.iter().take(3).map(|name| format!("`{name}`")).collect();
+        let more = if names.len() > 3 { " and others" } else { "" };
+        format!("{}{more}", quoted.join(", "))
+    };
+    match part {
+        IdlePart::Rule(_) => "this rule never applies: no request fits it, the policy's subjects and its \
+                              conditions; mend or remove it"
+            .to_owned(),
+        IdlePart::Deny(others) => format!(
+            "this policy changes nothing: all that it denies is denied by {}; remove it, or one of them",
+            list(others)
+        ),
+        IdlePart::Allow(bindings) => format!(
+            "this Allow changes nothing: all that it allows is granted by {}; remove it",
+            list(bindings)
+        ),
+        IdlePart::Condition(_, true) => {
+            "this condition makes no difference: it lets the policy apply to every request that its rules are \
+             about; remove it"
+                .to_owned()
+        }
+        IdlePart::Condition(_, false) => {
+            "with this condition the policy never applies: no request that its rules are about fulfils it".to_owned()
+        }
+        IdlePart::Exclusion(_) => {
+            "this excludes nobody: none of `subjects` can be it; remove it, or correct its name".to_owned()
+        }
+    }
+}
+
+/// Whom the API server allows everything before it asks anybody.
+const MASTERS: &str = "system:masters";
+
+/// Who `text` is, as `USER` or `USER,GROUP…`; with the groups that everybody and service accounts have.
+pub(crate) fn asker_named(text: &str) -> User<'static> {
+    let mut names = text.split(',').map(str::to_owned);
+    let name = names.next().unwrap_or_default();
+    let mut groups: Vec<String> = names.collect();
+    groups.push("system:authenticated".to_owned());
+    if let Some((namespace, _)) = name
+        .strip_prefix("system:serviceaccount:")
+        .and_then(|account| account.split_once(':'))
+    {
+        groups.push("system:serviceaccounts".to_owned());
+        groups.push(format!("system:serviceaccounts:{namespace}"));
+    }
+    asker_user(name, groups)
+}
+
+/// Who has this name and exactly these groups.
+pub(crate) fn asker_user(name: String, groups: Vec<String>) -> User<'static> {
+    User {
+        name: name.into(),
+        groups: groups.into_iter().map(Into::into).collect(),
+        ..User::default()
+    }
+}
+
+/// Warns of each policy of `loaded`, which `documents` say, that denies something to `asker`.
+pub(crate) fn asker_faults(loaded: &LoadedPolicies, documents: &[Document], asker: &User<'_>) -> Faults {
+    let mut faults = Faults::new();
+    if asker.groups.iter().any(|group| group == MASTERS) {
+        return faults;
+    }
+    let places = ObjectPlaces::new(documents);
+    let mut told = BTreeSet::new();
+    for (_, set) in loaded.sets().filter(|(_, set)| !set.protects(asker)) {
+        for policy in set.authorization_policies() {
+            let Some(subject) = subject_of(policy, asker) else {
+                continue;
+            };
+            if told.insert((policy.name.clone(), subject)) {
+                let path = FieldPath::root().field("spec").field("subjects").index(subject);
+                let place = places.place(["AuthorizationPolicy", "", &policy.name], path);
+                faults.push(warning(policy, asker, place));
+            }
+        }
+    }
+    faults
+}
+
+/// Which subject of an enforced Deny is `asker`, unless the policy leaves `asker` out.
+fn subject_of(policy: &AuthorizationPolicy, asker: &User<'_>) -> Option<usize> {
+    let is_asker = |subject| subject_matches(subject, asker);
+    let is_enforced_deny = policy.effect == Effect::Deny && policy.mode == Mode::Enforce;
+    if !is_enforced_deny || policy.exclude_subjects.iter().any(is_asker) {
+        return None;
+    }
+    policy.subjects.iter().position(is_asker)
+}
+
+fn warning(policy: &AuthorizationPolicy, asker: &User<'_>, place: Place) -> Fault {
+    let under = match policy.is_unconditional() {
+        true => "",
+        false => " where its conditions hold",
+    };
+    let message = format!(
+        "this Deny refuses you, `{}`{under}: if you are to keep what its rules cover, exclude yourself or a \
+         group of yours with `excludeSubjects`",
+        asker.name
+    );
+    Fault::warning(place, FaultKind::Suspicious, message)
+}
+
+/// The kind, as manifests spell it.
+const KIND: &str = "AuthorizationInvariant";
+
+/// The most parts into which the requests fall that an invariant forbids.
+const MAX_INVARIANT_PARTS: usize = 100_000;
+
+/// How the invariants of `set` stand, which decides the requests of `cluster`.
+///
+/// # Errors
+///
+/// There is no time left.
+pub(crate) fn check_invariants(
+    set: &PolicySet,
+    cluster: &str,
+    now: Time,
+    time: &TimeLimit,
+) -> Result<Vec<CheckedInvariant>, CommandError> {
+    let expired = || time.has_passed();
+    let limit = WorkLimit {
+        parts: MAX_INVARIANT_PARTS,
+        deadline: Deadline::new(&expired),
+    };
+    checked_invariants(set, cluster, now, limit).map_err(|error| CommandError::Usage(error.to_string()))
+}
+
+/// What is wrong with the invariants of `loaded`, which `documents` say, and how many hold.
+///
+/// # Errors
+///
+/// There is no time left.
+pub(crate) fn invariant_faults(
+    loaded: &LoadedPolicies,
+    documents: &[Document],
+) -> Result<(usize, Faults), CommandError> {
+    let (now, time) = (std::time::SystemTime::now().into(), TimeLimit::new());
+    let mut found = Vec::new();
+    let mut holding = 0;
+    for (cluster, set) in loaded.sets() {
+        for invariant in check_invariants(set, cluster.unwrap_or(DEFAULT_CLUSTER), now, &time)? {
+            let sentences = invariant.sentences();
+            holding += usize::from(sentences.is_empty());
+            for sentence in sentences {
+                found.push((cluster, invariant.name.clone(), severity(&invariant), sentence));
+            }
+        }
+    }
+    let places = ObjectPlaces::new(documents);
+    let mut faults = Faults::new();
+    let of_all: Vec<(String, String)> = found
+        .iter()
+        .filter(|(cluster, ..)| cluster.is_none())
+        .map(|(_, name, _, sentence)| (name.clone(), sentence.clone()))
+        .collect();
+    for (cluster, name, is_error, sentence) in found {
+        let message = match cluster {
+            Some(_) if of_all.contains(&(name.clone(), sentence.clone())) => continue,
+            Some(cluster) => format!("{sentence} (in the cluster `{cluster}`)"),
+            None => sentence,
+        };
+        let place = places.place([KIND, "", &name], FieldPath::root());
+        faults.push(match is_error {
+            true => Fault::error(place, FaultKind::Forbidden, message),
+            false => Fault::warning(place, FaultKind::Suspicious, message),
+        });
+    }
+    Ok((holding, faults))
+}
+
+/// Whether what is said of `invariant` is an error.
+const fn severity(invariant: &CheckedInvariant) -> bool {
+    matches!(
+        (invariant.enforcement, &invariant.status),
+        (Enforcement::Refuse, InvariantStatus::Broken(_))
+    )
+}
