@@ -40,12 +40,13 @@ pub fn convert(documents: &[Document], never_deny: &NeverDeny) -> Conversion {
             Conversion::default()
         });
     }
+    let exceptions = kyverno::Exceptions::read(documents);
     let mut all = Conversion::default();
     for (document, of_template) in documents.iter().zip(made) {
         all.append(of_template);
         all.append(conversion::checked(
             document,
-            of_one(document, &templates, never_deny),
+            of_one(document, &templates, never_deny, &exceptions),
         ));
     }
     all
@@ -61,13 +62,20 @@ fn group(document: &Document) -> Option<&str> {
 }
 
 /// What becomes of one object but a template; nothing of one that is of no kind to convert.
-fn of_one(document: &Document, templates: &Templates, never_deny: &NeverDeny) -> Conversion {
+fn of_one(
+    document: &Document,
+    templates: &Templates,
+    never_deny: &NeverDeny,
+    exceptions: &kyverno::Exceptions,
+) -> Conversion {
     match (group(document), document.text("kind")) {
         (Some(gatekeeper::CONSTRAINTS), Some(kind)) => templates.constraint(document, kind),
         (Some("portcullis.dev"), Some("AuthorizationPolicy")) => deny::convert(document, never_deny),
         (Some("policies.kyverno.io"), Some(kind)) => kyverno::convert(document, kind),
-        (Some("kyverno.io"), Some("ClusterPolicy" | "Policy")) => kyverno::convert_cluster_policy(document),
-        (Some("kyverno.io"), Some(kind @ "PolicyException")) => kyverno::refused(document, kind),
+        (Some("kyverno.io"), Some("ClusterPolicy" | "Policy")) => {
+            kyverno::convert_cluster_policy(document, exceptions)
+        }
+        (Some("kyverno.io"), Some("PolicyException")) => exceptions.convert(document),
         _ => Conversion::default(),
     }
 }

@@ -42,7 +42,9 @@ pub use assemble::{ChangedManifests, Manifests, Scope, assemble, assemble_change
 pub use default_roles::default_roles;
 pub use judge::{ValidationContext, is_judged};
 pub use kind::{KINDS, KnownKind};
-pub use lint::{built_in_resource, built_in_resources, is_never_asked_about, kind_of, odd_request};
+pub use lint::{
+    built_in_resource, built_in_resources, is_namespaced, is_never_asked_about, kind_of, odd_request,
+};
 pub use object_set::{ObjectSet, SetDifference, hidden_faults};
 pub use report::Compilation;
 pub use source::{Options, Source, documents, each_object};

@@ -14,26 +14,30 @@
     reason = "what a JSON value has not is null when it is read, and only objects are written to"
 )]
 
+mod applies;
 mod conditions;
 mod context;
 mod equality;
+mod exceptions;
+mod failure;
 mod functions;
 mod jmespath;
 mod kinds;
 pub(crate) mod matching;
 mod mutate;
 mod pattern;
+mod pod_security;
 mod query;
 mod refusal;
 mod scalar;
 mod scope;
 mod validate;
 
-use std::cell::Cell;
-
-use matching::{Matching, NAMESPACE, Subject};
+use applies::{Applies, VARIABLE, object_of, with_variables};
+pub(crate) use exceptions::Exceptions;
+use failure::Failure;
+use matching::{Matching, NAMESPACE};
 use refusal::Refusal;
-use scope::Scope;
 use serde_json::{Value, json};
 
 use super::autogen;
@@ -45,11 +49,12 @@ use portcullis_policy::engine::admission::GroupVersionKind;
 use portcullis_policy::field::FieldPath;
 
 /// The fields of a spec that are read, or have no effect on what is admitted.
-const SPEC: [&str; 13] = [
+const SPEC: [&str; 14] = [
     "rules",
     "applyRules",
     "failurePolicy",
     "validationFailureAction",
+    "validationFailureActionOverrides",
     "emitWarning",
     "admission",
     "background",
@@ -76,17 +81,19 @@ const RULE: [&str; 10] = [
 ];
 
 /// The policy that a rule belongs to.
-struct ClusterPolicy {
+struct ClusterPolicy<'e> {
     name: String,
+    exceptions: &'e Exceptions,
     /// The namespace of a Policy.
     namespace: Option<String>,
     spec: Value,
 }
 
 /// Converts the ClusterPolicy or Policy that `document` is.
-pub(crate) fn convert(document: &Document) -> Conversion {
+pub(crate) fn convert(document: &Document, exceptions: &Exceptions) -> Conversion {
     let root = document.root().to_json();
     let policy = ClusterPolicy {
+        exceptions,
         name: root["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
         namespace: (root["kind"] == "Policy").then(|| {
             let namespace = root["metadata"]["namespace"].as_str();
@@ -116,7 +123,7 @@ pub(crate) fn convert(document: &Document) -> Conversion {
 
 // === impl ClusterPolicy ===
 
-impl ClusterPolicy {
+impl ClusterPolicy<'_> {
     fn check(&self) -> Result<(), Refusal> {
         let spec = &self.spec;
         refusal::unknown(spec, &SPEC)?;
@@ -133,6 +140,7 @@ impl ClusterPolicy {
         if spec["admission"] == false {
             return refusal::of("admission", "it decides nothing at admission");
         }
+        failure::check(spec)?;
         refusal::unknown(
             &spec["webhookConfiguration"],
             &["failurePolicy", "timeoutSeconds", "matchConditions"],
@@ -162,26 +170,29 @@ impl ClusterPolicy {
         conversion::checked(document, made)
     }
 
-    fn objects(&self, rule: &Value) -> Result<[Value; 2], Refusal> {
+    fn objects(&self, rule: &Value) -> Result<Vec<Value>, Refusal> {
         refuse_others(rule)?;
         refusal::unknown(rule, &RULE)?;
-        let matching = Matching::read(rule)?;
+        let mut matching = Matching::read(rule)?;
+        matching.exceptions = self
+            .exceptions
+            .of(&self.key(), rule["name"].as_str().unwrap_or_default());
         if !rule["mutate"].is_null() {
-            return self.mutating(rule, &matching);
+            return Ok(self.mutating(rule, &matching)?.to_vec());
         }
         let validate = &rule["validate"];
         let within = |refusal: Refusal| refusal.within("validate");
-        let actions = self.actions(validate).map_err(within)?;
+        let failure = Failure::of(&self.spec, validate, &matching).map_err(within)?;
         let applies = Applies::read(rule, &matching, &validate::operations(validate, &matching))?;
         let mut spec = if validate["cel"].is_object() {
             validate::of_cel(validate).map_err(within)?
         } else {
-            self.of_objects(rule, &matching, &applies, actions[0] == "Deny")?
+            self.of_objects(rule, &matching, &applies, failure.is_enforced)?
         };
         spec["matchConstraints"] = self.constraints(&matching, &applies);
         if matching.asks_for_namespaces() {
             let subject = applies.subject();
-            let matches = Condition::all([matching.condition(subject), matching.exclusion(subject).not()]);
+            let matches = matching.applies(subject);
             let applies = Judged::sure(matches).and(applies.preconditions.clone()).condition;
             for validation in spec["validations"].as_array_mut().into_iter().flatten() {
                 let own = validation["expression"].as_str().unwrap_or_default();
@@ -195,7 +206,7 @@ impl ClusterPolicy {
         if !conditions.is_empty() {
             spec["matchConditions"] = Value::Array(conditions);
         }
-        let mut binding = json!({"validationActions": actions});
+        let mut binding = json!({});
         if let Some([kind, reference]) = context::parameter(rule, self.namespace.as_deref())? {
             if !spec["paramKind"].is_null() {
                 return refusal::of(
@@ -209,13 +220,15 @@ impl ClusterPolicy {
         if validate["cel"]["paramRef"].is_object() {
             binding["paramRef"] = validate["cel"]["paramRef"].clone();
         }
-        let name = self.name_of(rule);
-        Ok(conversion::policy_and_binding(
-            "ValidatingAdmissionPolicy",
-            &name,
-            spec,
-            binding,
-        ))
+        Ok(failure.objects(&self.name_of(rule), spec, &binding))
+    }
+
+    /// Its name, as PolicyExceptions have it.
+    fn key(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{namespace}/{}", self.name),
+            None => self.name.clone(),
+        }
     }
 
     fn constraints(&self, matching: &Matching, applies: &Applies) -> Value {
@@ -250,7 +263,7 @@ impl ClusterPolicy {
         }
         if matching.asks_for_namespaces() {
             let subject = applies.subject();
-            let matches = Condition::all([matching.condition(subject), matching.exclusion(subject).not()]);
+            let matches = matching.applies(subject);
             let matches = Judged::sure(matches).and(applies.preconditions.clone()).condition;
             configuration = format!("({matches}) ? {configuration} : Object{{}}");
         }
@@ -317,8 +330,8 @@ impl ClusterPolicy {
                  `allowExistingViolations: false` and `failurePolicy: Fail`",
             )));
         }
-        let expression = match excuses {
-            false => holds,
+        let failed_before = match excuses {
+            false => Judged::sure(Condition::constant(false)),
             true => {
                 let failed_before = applies.failed_before(rule, matching)?;
                 if ignores_errors && failed_before.may_fail {
@@ -327,16 +340,35 @@ impl ClusterPolicy {
                          `allowExistingViolations: false`",
                     )));
                 }
-                holds.or(failed_before)
+                failed_before
             }
         };
-        let mut spec = json!({
-            "failurePolicy": self.failure_policy(),
-            "validations": [validation(&expression.condition, validate)],
-        });
-        if applies.scope.object == VARIABLE {
-            let object = object_of(&applies.operations).trim_matches(['(', ')']);
-            spec["variables"] = json!([{"name": "object", "expression": object}]);
+        let mut spec = json!({"failurePolicy": self.failure_policy()});
+        if validate["podSecurity"].is_object() {
+            let checks = pod_security::checks(&validate["podSecurity"], &scope.object, &scope);
+            let within = |refusal: Refusal| within(refusal.within("podSecurity"));
+            spec["variables"] = Value::Array(pod_security::variables(&scope.object, &scope).map_err(within)?);
+            let mut excuse = failed_before.condition;
+            if let Some(variables) = spec["variables"].as_array_mut().filter(|_| excuses) {
+                variables.extend(pod_security::variables("oldObject", &scope).map_err(within)?);
+                variables.push(json!({"name": "failedBefore", "expression": excuse.to_string()}));
+                excuse = Condition::primary("variables.failedBefore");
+            }
+            if passes_deletes {
+                excuse = Condition::any([one_of("request.operation", &["DELETE"]), excuse]);
+            }
+            let validations = checks.map_err(within)?.into_iter().map(|(passes, message)| {
+                let expression = Condition::any([passes, excuse.clone()]);
+                json!({"expression": expression.to_string(), "message": message})
+            });
+            spec["validations"] = validations.collect();
+        } else {
+            let expression = holds.or(failed_before);
+            spec["validations"] = json!([validation(&expression.condition, validate)]);
+            if applies.scope.object == VARIABLE {
+                let object = object_of(&applies.operations).trim_matches(['(', ')']);
+                spec["variables"] = json!([{"name": "object", "expression": object}]);
+            }
         }
         Ok(spec)
     }
@@ -351,29 +383,6 @@ impl ClusterPolicy {
             (true, true) if own.starts_with("autogen-cronjob-") => format!("{}-autogen-cronjob", self.name),
             (true, true) => format!("{}-autogen", self.name),
             (false, _) => format!("{}-{}", self.name, as_name(own)),
-        }
-    }
-
-    /// What a failure of the rule does.
-    fn actions(&self, validate: &Value) -> Result<Value, Refusal> {
-        let overrides = &validate["failureActionOverrides"];
-        if overrides
-            .as_array()
-            .is_some_and(|overrides| !overrides.is_empty())
-        {
-            return refusal::of(
-                "failureActionOverrides",
-                "write a binding for each of these namespaces",
-            );
-        }
-        let own = validate["failureAction"].as_str();
-        let action = own
-            .or_else(|| self.spec["validationFailureAction"].as_str())
-            .unwrap_or("Audit");
-        match action {
-            "Enforce" | "enforce" => Ok(json!(["Deny"])),
-            _ if self.spec["emitWarning"] == true => Ok(json!(["Warn", "Audit"])),
-            _ => Ok(json!(["Audit"])),
         }
     }
 
@@ -400,6 +409,7 @@ impl ClusterPolicy {
         if !matching.asks_for_namespaces() {
             add("kyverno-match", &matching.condition(subject));
             add("kyverno-exclude", &matching.exclusion(subject).not());
+            add("kyverno-exceptions", &matching.excepted(subject).not());
             add("kyverno-preconditions", &applies.preconditions.condition);
         }
         let written = [
@@ -415,130 +425,6 @@ impl ClusterPolicy {
     }
 }
 
-/// The variable that is the object, or the old one of a DELETE.
-const VARIABLE: &str = "variables.object";
-
-/// When a rule applies.
-struct Applies {
-    /// For which operations; for others its preconditions never hold.
-    operations: Vec<&'static str>,
-    scope: Scope,
-    preconditions: Judged,
-}
-
-// === impl Applies ===
-
-impl Applies {
-    fn read(rule: &Value, matching: &Matching, operations: &[&'static str]) -> Result<Self, Refusal> {
-        let mut left = Vec::new();
-        let mut known: Option<Judged> = None;
-        let mut is_same = true;
-        for operation in operations.iter().filter(|operation| matching.runs_for(operation)) {
-            let scope = names(rule, matching, &[operation])?;
-            let of_operation = preconditions(rule, &scope)?;
-            // A DELETE passes a pattern, unless its preconditions have an error.
-            let passes = *operation == "DELETE" && validate::passes_deletes(&rule["validate"]);
-            if of_operation.condition.is(false) || passes && !of_operation.may_fail {
-                continue;
-            }
-            is_same &= known.as_ref().is_none_or(|known| *known == of_operation);
-            known = Some(of_operation);
-            left.push(*operation);
-        }
-        let scope = names(rule, matching, &left)?;
-        let Some(known) = known else {
-            return refusal::of(
-                "preconditions",
-                "they hold for no operation, so that the rule has no effect",
-            );
-        };
-        // An object of a single operation is named otherwise than one of several.
-        let preconditions = match is_same && (known.condition.is(true) || !left.contains(&"DELETE")) {
-            true => known,
-            false => preconditions(rule, &scope)?,
-        };
-        let mut scope = scope;
-        if object_of(&left).starts_with('(') && !validate::passes_deletes(&rule["validate"]) {
-            scope.object = VARIABLE.to_owned();
-            scope = with_variables(scope, rule)?;
-        }
-        Ok(Self {
-            operations: left,
-            scope,
-            preconditions,
-        })
-    }
-
-    fn subject(&self) -> Subject {
-        Subject {
-            object: object_of(&self.operations),
-            operation: None,
-        }
-    }
-
-    /// Whether the old object failed, as if it had been created by nobody that is known: Kyverno lets it keep
-    /// failing, unless the rule has preconditions, which it cannot read of the old object.
-    fn failed_before(&self, rule: &Value, matching: &Matching) -> Result<Judged, Refusal> {
-        let before = Subject {
-            object: "oldObject",
-            operation: Some("CREATE"),
-        };
-        let mut scope = self.scope.clone();
-        scope.object = "oldObject".to_owned();
-        scope.old_object = "{}".to_owned();
-        scope.operation = Some("CREATE".to_owned());
-        scope.has_integers = true;
-        let scope = with_variables(scope, rule)?;
-        let is_update = match self.operations.as_slice() {
-            ["UPDATE"] => Condition::constant(true),
-            _ => one_of("request.operation", &["UPDATE"]),
-        };
-        let is_whole = match matching.has_subresources() {
-            true => Condition::relation("request.?subResource.orValue('') == ''"),
-            false => Condition::constant(true),
-        };
-        let matched = Condition::all([
-            is_update,
-            is_whole,
-            matching.condition(before),
-            matching.exclusion(before).not(),
-        ]);
-        let failed = validate::holds(&rule["validate"], &scope)
-            .map_err(|refusal| refusal.within("validate"))?
-            .not();
-        Ok(Judged::sure(matched)
-            .and(preconditions(rule, &scope)?)
-            .and(failed))
-    }
-}
-
-fn preconditions(rule: &Value, scope: &Scope) -> Result<Judged, Refusal> {
-    conditions::judged(&rule["preconditions"], scope).map_err(|refusal| refusal.within("preconditions"))
-}
-
-/// Where the names in a rule for these operations lead.
-fn names(rule: &Value, matching: &Matching, operations: &[&str]) -> Result<Scope, Refusal> {
-    let scope = Scope {
-        object: object_of(operations).to_owned(),
-        old_object: "oldObject".to_owned(),
-        operation: match operations {
-            [operation] => Some((*operation).to_owned()),
-            _ => None,
-        },
-        is_typed: matching.is_typed(),
-        has_integers: false,
-        names: Vec::new(),
-        made: Cell::new(0),
-    };
-    with_variables(scope, rule)
-}
-
-fn with_variables(mut scope: Scope, rule: &Value) -> Result<Scope, Refusal> {
-    scope.names.clear();
-    context::add_variables(&rule["context"], &mut scope)?;
-    Ok(scope)
-}
-
 fn validation(expression: &Condition, validate: &Value) -> Value {
     let mut validation = json!({"expression": expression.to_string()});
     let message = on_one_line(validate["message"].as_str().unwrap_or_default());
@@ -546,15 +432,6 @@ fn validation(expression: &Condition, validate: &Value) -> Value {
         validation["message"] = message.into();
     }
     validation
-}
-
-/// The object that a rule looks at: before a DELETE there is the old one alone.
-fn object_of(operations: &[&str]) -> &'static str {
-    match operations {
-        ["DELETE"] => "oldObject",
-        operations if operations.contains(&"DELETE") => "(object == null ? oldObject : object)",
-        _ => "object",
-    }
 }
 
 /// The name of a rule as the part of a name of an object.

@@ -39,7 +39,7 @@ use crate::field::{Fault, Faults, FieldPath};
 use left_out::RuleOwner;
 use warnings::Lint;
 
-pub use known::{built_in_resource, built_in_resources, kind_of};
+pub use known::{built_in_resource, built_in_resources, is_namespaced, kind_of};
 pub use labels::odd_request;
 pub use lockout::is_never_asked_about;
 

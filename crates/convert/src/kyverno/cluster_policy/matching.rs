@@ -49,10 +49,19 @@ pub(crate) struct Matching {
     is_any: bool,
     excluded: Vec<Filter>,
     is_any_excluded: bool,
+    /// What PolicyExceptions take out.
+    pub(crate) exceptions: Vec<Filters>,
+}
+
+/// Filters of which all must hold, or any.
+#[derive(Debug, Clone)]
+pub(crate) struct Filters {
+    all: Vec<Filter>,
+    is_any: bool,
 }
 
 /// One of `any` or `all`, or what stands beside them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Filter {
     kinds: Vec<KindSelector>,
     operations: Vec<String>,
@@ -85,6 +94,7 @@ impl Matching {
             is_any,
             excluded,
             is_any_excluded,
+            exceptions: Vec::new(),
         })
     }
 
@@ -163,16 +173,39 @@ impl Matching {
         }
     }
 
+    /// Whether the rule applies to `subject`, beside the resource rules.
+    pub(crate) fn applies(&self, subject: Subject) -> Condition {
+        Condition::all([
+            self.condition(subject),
+            self.exclusion(subject).not(),
+            self.excepted(subject).not(),
+        ])
+    }
+
+    /// Whether an exception takes `subject` out.
+    pub(crate) fn excepted(&self, subject: Subject) -> Condition {
+        Condition::any(self.exceptions.iter().map(|exception| {
+            let conditions = exception.all.iter().map(|filter| self.without(filter, subject));
+            match exception.is_any {
+                true => Condition::any(conditions),
+                false => Condition::all(conditions),
+            }
+        }))
+    }
+
     /// What must not hold of `subject`.
     pub(crate) fn exclusion(&self, subject: Subject) -> Condition {
-        let conditions = self.excluded.iter().map(|filter| {
-            let kinds = filter.kinds(false, self.has_subresources());
-            filter.holds(subject, kinds, filter.operation(subject))
-        });
+        let conditions = self.excluded.iter().map(|filter| self.without(filter, subject));
         match self.is_any_excluded || self.excluded.is_empty() {
             true => Condition::any(conditions),
             false => Condition::all(conditions),
         }
+    }
+
+    /// Whether a filter that resource rules do not state holds of `subject`.
+    fn without(&self, filter: &Filter, subject: Subject) -> Condition {
+        let kinds = filter.kinds(false, self.has_subresources());
+        filter.holds(subject, kinds, filter.operation(subject))
     }
 }
 
@@ -228,6 +261,27 @@ fn filters(block: &Value) -> Result<(Vec<Filter>, bool), Refusal> {
         }
     }
     Ok((vec![Filter::read(block)?], false))
+}
+
+// === impl Filters ===
+
+impl Filters {
+    /// Reads `match` of a PolicyException, which has neither operations nor labels of namespaces.
+    pub(crate) fn of_exception(written: &Value) -> Result<Self, Refusal> {
+        let (all, is_any) = filters(written)?;
+        for filter in &all {
+            let fields = ["operations", "namespaceSelector"];
+            if let Some(field) = fields
+                .into_iter()
+                .find(|field| !is_nothing(&filter.resources[*field]))
+            {
+                let reason =
+                    "Kyverno looks at it in no exception as it does in policies: name objects or namespaces";
+                return Err(Refusal::new(field, reason).within("resources"));
+            }
+        }
+        Ok(Self { all, is_any })
+    }
 }
 
 // === impl Filter ===
@@ -363,7 +417,8 @@ fn name(subject: Subject) -> String {
     )
 }
 
-fn any_wildcard(value: &str, patterns: &[&str]) -> Condition {
+/// Whether the value matches one of the wildcard patterns.
+pub(crate) fn any_wildcard(value: &str, patterns: &[&str]) -> Condition {
     let (with, without): (Vec<&str>, Vec<&str>) = patterns.iter().partition(|pattern| has_wildcard(pattern));
     let mut conditions = vec![one_of(value, &without)];
     conditions.extend(with.iter().map(|pattern| matches_wildcard(value, pattern)));

@@ -73,6 +73,8 @@ pub(crate) struct Scope {
     pub(crate) operation: Option<String>,
     /// Whether all objects are of types that Kubernetes itself serves.
     pub(crate) is_typed: bool,
+    /// Group, version and kind of the objects; none: one that Kubernetes itself does not serve.
+    pub(crate) kinds: Vec<Option<[String; 3]>>,
     /// Whether Kyverno keeps integers apart from other numbers, as it does in old objects.
     pub(crate) has_integers: bool,
     /// The variables of the rule, and the elements of loops.

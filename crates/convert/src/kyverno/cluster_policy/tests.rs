@@ -4,6 +4,7 @@ mod conditions;
 mod mutate;
 mod patterns;
 mod reference;
+mod rules;
 
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ fn converted(policy: &Value) -> Conversion {
     let document = document::parse(Some("p.yaml"), &policy.to_string())
         .unwrap()
         .remove(0);
-    convert(&document)
+    convert(&document, &Exceptions::default())
 }
 
 fn cluster_policy(rules: &Value) -> Value {
@@ -471,7 +472,7 @@ fn what_has_no_counterpart_is_refused_with_its_place() {
         ),
         (
             rule("validate", json!({"podSecurity": {}})),
-            "spec.rules[0].validate.podSecurity",
+            "spec.rules[0].validate.podSecurity.level",
         ),
         (
             rule(

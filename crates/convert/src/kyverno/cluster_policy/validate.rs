@@ -12,6 +12,7 @@ use super::context;
 use super::jmespath;
 use super::matching::Matching;
 use super::pattern;
+use super::pod_security;
 use super::refusal::{self, Refusal};
 use super::scope::{Scope, Term};
 use crate::conversion::on_one_line;
@@ -160,6 +161,13 @@ fn asked(validate: &Value, scope: &Scope, object: &str) -> Result<Judged, Refusa
     if validate["pattern"].is_object() || validate["anyPattern"].is_array() {
         return Ok(Judged::sure(of_patterns(validate, object)?));
     }
+    if validate["podSecurity"].is_object() {
+        let checks = pod_security::checks(&validate["podSecurity"], object, scope)
+            .map_err(|refusal| refusal.within("podSecurity"))?;
+        return Ok(Judged::sure(Condition::all(
+            checks.into_iter().map(|(passes, _)| passes),
+        )));
+    }
     Err(not_converted(validate))
 }
 
@@ -265,10 +273,6 @@ fn refuse_plain_or_values(cel: &Value) -> Result<(), Refusal> {
 
 fn not_converted(validate: &Value) -> Refusal {
     for (field, reason) in [
-        (
-            "podSecurity",
-            "it is not converted: bind the shipped Pod Security Standards",
-        ),
         (
             "manifests",
             "admission policies verify no signatures: keep a webhook that does",

@@ -228,7 +228,8 @@ pub fn kind_of(group: &str, version: &str, resource: &str) -> Option<&'static st
 }
 
 /// Whether objects of a kind of Kubernetes itself are in namespaces.
-pub(crate) fn is_namespaced(api_version: &str, kind: &str) -> bool {
+#[must_use]
+pub fn is_namespaced(api_version: &str, kind: &str) -> bool {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     // A set of `'static` keys is asked by range, since the words at hand are not.
     let mut found = CATALOG

@@ -1,0 +1,167 @@
+//! When a rule applies: for which operations, to which object, and whether that object failed before.
+
+#![expect(
+    clippy::indexing_slicing,
+    reason = "what a JSON value has not is null when it is read, and only objects are written to"
+)]
+
+use std::cell::Cell;
+
+use serde_json::Value;
+
+use super::conditions;
+use super::context;
+use super::matching::{Matching, Subject};
+use super::refusal::{self, Refusal};
+use super::scope::Scope;
+use super::validate;
+use crate::kyverno::expression::{Condition, Judged, one_of};
+
+/// The variable that is the object, or the old one of a DELETE.
+pub(crate) const VARIABLE: &str = "variables.object";
+
+/// When a rule applies.
+pub(crate) struct Applies {
+    /// For which operations; for others its preconditions never hold.
+    pub(crate) operations: Vec<&'static str>,
+    pub(crate) scope: Scope,
+    pub(crate) preconditions: Judged,
+}
+
+// === impl Applies ===
+
+impl Applies {
+    pub(crate) fn read(
+        rule: &Value,
+        matching: &Matching,
+        operations: &[&'static str],
+    ) -> Result<Self, Refusal> {
+        let mut left = Vec::new();
+        let mut known: Option<Judged> = None;
+        let mut is_same = true;
+        for operation in operations.iter().filter(|operation| matching.runs_for(operation)) {
+            let scope = names(rule, matching, &[operation])?;
+            let of_operation = preconditions(rule, &scope)?;
+            // A DELETE passes a pattern, unless its preconditions have an error.
+            let passes = *operation == "DELETE" && validate::passes_deletes(&rule["validate"]);
+            if of_operation.condition.is(false) || passes && !of_operation.may_fail {
+                continue;
+            }
+            is_same &= known.as_ref().is_none_or(|known| *known == of_operation);
+            known = Some(of_operation);
+            left.push(*operation);
+        }
+        let scope = names(rule, matching, &left)?;
+        let Some(known) = known else {
+            return refusal::of(
+                "preconditions",
+                "they hold for no operation, so that the rule has no effect",
+            );
+        };
+        // An object of a single operation is named otherwise than one of several.
+        let preconditions = match is_same && (known.condition.is(true) || !left.contains(&"DELETE")) {
+            true => known,
+            false => preconditions(rule, &scope)?,
+        };
+        let mut scope = scope;
+        if object_of(&left).starts_with('(') && !validate::passes_deletes(&rule["validate"]) {
+            scope.object = VARIABLE.to_owned();
+            scope = with_variables(scope, rule)?;
+        }
+        Ok(Self {
+            operations: left,
+            scope,
+            preconditions,
+        })
+    }
+
+    pub(crate) fn subject(&self) -> Subject {
+        Subject {
+            object: object_of(&self.operations),
+            operation: None,
+        }
+    }
+
+    /// Whether the old object failed, as if it had been created by nobody that is known: Kyverno lets it keep
+    /// failing, unless the rule has preconditions, which it cannot read of the old object.
+    pub(crate) fn failed_before(&self, rule: &Value, matching: &Matching) -> Result<Judged, Refusal> {
+        let before = Subject {
+            object: "oldObject",
+            operation: Some("CREATE"),
+        };
+        let mut scope = self.scope.clone();
+        scope.object = "oldObject".to_owned();
+        scope.old_object = "{}".to_owned();
+        scope.operation = Some("CREATE".to_owned());
+        scope.has_integers = true;
+        let scope = with_variables(scope, rule)?;
+        let is_update = match self.operations.as_slice() {
+            ["UPDATE"] => Condition::constant(true),
+            _ => one_of("request.operation", &["UPDATE"]),
+        };
+        let is_whole = match matching.has_subresources() {
+            true => Condition::relation("request.?subResource.orValue('') == ''"),
+            false => Condition::constant(true),
+        };
+        let matched = Condition::all([
+            is_update,
+            is_whole,
+            matching.condition(before),
+            matching.exclusion(before).not(),
+            // Of the old object Kyverno asks for exceptions to Pod Security alone.
+            match rule["validate"]["podSecurity"].is_object() {
+                true => matching
+                    .excepted(Subject {
+                        operation: None,
+                        ..before
+                    })
+                    .not(),
+                false => Condition::constant(true),
+            },
+        ]);
+        let failed = validate::holds(&rule["validate"], &scope)
+            .map_err(|refusal| refusal.within("validate"))?
+            .not();
+        Ok(Judged::sure(matched)
+            .and(preconditions(rule, &scope)?)
+            .and(failed))
+    }
+}
+
+fn preconditions(rule: &Value, scope: &Scope) -> Result<Judged, Refusal> {
+    conditions::judged(&rule["preconditions"], scope).map_err(|refusal| refusal.within("preconditions"))
+}
+
+/// Where the names in a rule for these operations lead.
+fn names(rule: &Value, matching: &Matching, operations: &[&str]) -> Result<Scope, Refusal> {
+    let scope = Scope {
+        object: object_of(operations).to_owned(),
+        old_object: "oldObject".to_owned(),
+        operation: match operations {
+            [operation] => Some((*operation).to_owned()),
+            _ => None,
+        },
+        is_typed: matching.is_typed(),
+        kinds: matching.served_kinds(),
+        has_integers: false,
+        names: Vec::new(),
+        made: Cell::new(0),
+    };
+    with_variables(scope, rule)
+}
+
+/// The same with the variables of `context`.
+pub(crate) fn with_variables(mut scope: Scope, rule: &Value) -> Result<Scope, Refusal> {
+    scope.names.clear();
+    context::add_variables(&rule["context"], &mut scope)?;
+    Ok(scope)
+}
+
+/// The object that a rule looks at: before a DELETE there is the old one alone.
+pub(crate) fn object_of(operations: &[&str]) -> &'static str {
+    match operations {
+        ["DELETE"] => "oldObject",
+        operations if operations.contains(&"DELETE") => "(object == null ? oldObject : object)",
+        _ => "object",
+    }
+}

@@ -1,0 +1,142 @@
+//! PolicyExceptions (`kyverno.io`): what rules of ClusterPolicies leave out.
+
+#![expect(
+    clippy::indexing_slicing,
+    reason = "what a JSON value has not is null when it is read, and only objects are written to"
+)]
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::matching::{Filters, texts};
+use super::refusal::{self, Refusal};
+use crate::conversion::Conversion;
+use crate::kyverno::expression::is_wildcard_match;
+use portcullis_policy::document::Document;
+use portcullis_policy::field::FieldPath;
+
+/// Objects that PolicyExceptions take out.
+#[derive(Debug, Clone)]
+struct Exception {
+    /// Policies, and patterns of the names of their rules.
+    rules: Vec<(String, Vec<String>)>,
+    filters: Filters,
+}
+
+/// The PolicyExceptions beside the policies.
+#[derive(Debug, Default)]
+pub(crate) struct Exceptions {
+    all: Vec<Exception>,
+    /// The names of all policies.
+    policies: BTreeSet<String>,
+}
+
+// === impl Exceptions ===
+
+impl Exceptions {
+    /// Those among the documents that can be read; `refusals` says why another cannot.
+    pub(crate) fn read(documents: &[Document]) -> Self {
+        let mut exceptions = Self::default();
+        for document in documents {
+            if !is_of_kyverno(document) {
+                continue;
+            }
+            let root = document.root().to_json();
+            let metadata = |name: &str| root["metadata"][name].as_str().unwrap_or_default().to_owned();
+            match document.text("kind") {
+                Some("ClusterPolicy") => {
+                    exceptions.policies.insert(metadata("name"));
+                }
+                Some("Policy") => {
+                    let namespace = Some(metadata("namespace")).filter(|namespace| !namespace.is_empty());
+                    let namespace = namespace.unwrap_or_else(|| "default".to_owned());
+                    exceptions
+                        .policies
+                        .insert(format!("{namespace}/{}", metadata("name")));
+                }
+                Some("PolicyException") => {
+                    exceptions.all.extend(Exception::read(&root["spec"]));
+                }
+                _ => {}
+            }
+        }
+        exceptions
+    }
+
+    /// Those that name the rule.
+    pub(crate) fn of(&self, policy: &str, rule: &str) -> Vec<Filters> {
+        let names = |exception: &&Exception| {
+            exception.rules.iter().any(|(own, rules)| {
+                own == policy && rules.iter().any(|pattern| is_wildcard_match(pattern, rule))
+            })
+        };
+        let found = self.all.iter().filter(names);
+        found.map(|exception| exception.filters.clone()).collect()
+    }
+
+    /// What becomes of the PolicyException that `document` is: a condition of the policies that it names.
+    pub(crate) fn convert(&self, document: &Document) -> Conversion {
+        let mut made = Conversion::default();
+        let path = FieldPath::root().field("spec");
+        match Exception::read(&document.root().to_json()["spec"]) {
+            Err(refusal) => made.refuse(document, &refusal.path(&path), refusal.reason),
+            Ok(exception) => {
+                let unknown = exception
+                    .rules
+                    .iter()
+                    .find(|(policy, _)| !self.policies.contains(policy));
+                match unknown {
+                    Some((policy, _)) => made.refuse(
+                        document,
+                        &path.field("exceptions"),
+                        format!("no ClusterPolicy here is `{policy}`: convert both together"),
+                    ),
+                    None => made.note(
+                        document,
+                        &path,
+                        "it is a condition of the policies that it names, whether or not Kyverno had \
+                         `enablePolicyException` set and reads the namespace",
+                    ),
+                }
+            }
+        }
+        made
+    }
+}
+
+fn is_of_kyverno(document: &Document) -> bool {
+    let version = document.text("apiVersion");
+    version.is_some_and(|version| version.starts_with("kyverno.io/"))
+}
+
+// === impl Exception ===
+
+impl Exception {
+    fn read(spec: &Value) -> Result<Self, Refusal> {
+        for (field, reason) in [
+            (
+                "conditions",
+                "a condition of an exception is not converted: ask for it in `match`",
+            ),
+            (
+                "podSecurity",
+                "controls are excluded in the policy: write them into `validate.podSecurity.exclude`",
+            ),
+        ] {
+            if !spec[field].is_null() {
+                return refusal::of(field, reason);
+            }
+        }
+        refusal::unknown(spec, &["background", "match", "exceptions"])?;
+        let filters = Filters::of_exception(&spec["match"]).map_err(|refusal| refusal.within("match"))?;
+        let rules = spec["exceptions"].as_array().into_iter().flatten().map(|one| {
+            let names = texts(&one["ruleNames"]).map(str::to_owned).collect();
+            (one["policyName"].as_str().unwrap_or_default().to_owned(), names)
+        });
+        Ok(Self {
+            rules: rules.collect(),
+            filters,
+        })
+    }
+}
