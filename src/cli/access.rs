@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{At, PolicyFiles};
-use portcullis_policy::authorization::{EscalationQuery, EscalationTarget, OpenTarget, PolicySet, Within};
+use portcullis_policy::authorization::{
+    EscalationQuery, EscalationTarget, OpenTarget, PolicySet, ServiceAccount, Within,
+};
 use portcullis_policy::engine::{Deadline, User};
-use portcullis_policy::explain::escalations::{self, EscalationAnswer, EscalationQuestionError};
+use portcullis_policy::explain::escalation_admission::PodReview;
+use portcullis_policy::explain::escalations::{self, EscalationAnswer, EscalationQuestionError, RunningPods};
 use portcullis_policy::explain::what_can::WhatCanQuestion;
 use portcullis_policy::explain::who_can::{OddQuestion, WhoCanQuestion};
 
@@ -257,8 +260,8 @@ impl WhatCan {
 ///
 /// Without options, lists who can get what the ClusterRole `cluster-admin` allows and does not have it
 /// yet. Each step takes RBAC and AuthorizationPolicies into account; a path that only a Deny prevents
-/// is listed separately. `portcullis` does not know workloads: the other conditions of a step are
-/// listed with it.
+/// is listed separately. The other conditions of a step are listed with it: the admission policies that
+/// would refuse its Pod and, with `--kubeconfig`, the Pod that runs as a service account.
 #[derive(Debug, clap::Args)]
 #[command(after_help = ESCALATIONS_EXAMPLES)]
 pub(crate) struct EscalationsOf {
@@ -302,10 +305,16 @@ enum EscalationFormat {
 impl EscalationsOf {
     pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let mut query = self.query("default").map_err(usage)?;
-        let loaded = self.files.load_with_default_roles()?;
+        let loaded = self.files.load_with_admission()?;
         if let Some(namespace) = &loaded.namespace {
             query = self.query(namespace).map_err(usage)?;
         }
+        let running = self.files.running_pods()?;
+        query.accounts = running
+            .iter()
+            .flat_map(RunningPods::keys)
+            .map(service_account)
+            .collect();
         let format = self.output.output;
         if format != EscalationFormat::Json {
             self.files.warn_of_unknown_rbac(&loaded);
@@ -314,7 +323,17 @@ impl EscalationsOf {
         let time = TimeLimit::new();
         let expired = || time.has_passed();
         let found = set.escalations(&query, self.at.time(), Deadline::new(&expired));
-        let answer = EscalationAnswer(found.ok_or_else(|| time.error())?);
+        let mut answer = EscalationAnswer(found.ok_or_else(|| time.error())?);
+        if let Some(running) = &running {
+            answer.name_running(running);
+        }
+        let review = PodReview {
+            cluster: &self.files.cluster,
+            now: self.at.time(),
+            clock: std::time::Instant::now,
+            deadline: &expired,
+        };
+        answer.ask_admission(&loaded, review);
         match format {
             EscalationFormat::Text => output::write(answer.in_words().as_str())?,
             EscalationFormat::Json => output::print_json(&answer.report())?,
@@ -335,6 +354,13 @@ impl EscalationsOf {
             to,
             accounts: Vec::new(),
         })
+    }
+}
+
+fn service_account((namespace, name): &(String, String)) -> ServiceAccount {
+    ServiceAccount {
+        namespace: namespace.clone(),
+        name: name.clone(),
     }
 }
 

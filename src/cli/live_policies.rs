@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use serde_json::Value;
+
 use super::output::{self, CommandError};
-use crate::cluster::{LiveCluster, LivePolicies, LivePurpose};
+use crate::cluster::{ListedPlace, LiveCluster, LivePolicies, LivePurpose};
 use crate::config::{ClusterEntry, Config};
 use crate::reload::{
     self, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects, WatchedPart,
@@ -17,6 +19,7 @@ use portcullis_policy::document::{self, Document};
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::groups::RBAC;
 use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::escalations::RunningPods;
 use portcullis_policy::explain::objects::{CustomKinds, ServedAs};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath};
 use portcullis_policy::manifest::{self, ObjectIdentity, Options, ValidatedObject};
@@ -259,6 +262,37 @@ impl ManifestSource for LiveObjects {
     fn status(&self) -> Vec<SourceStatus> {
         Vec::new()
     }
+}
+
+/// A Pod of each service account as which one runs.
+///
+/// # Errors
+///
+/// They cannot be listed.
+pub(crate) fn running_pods(cluster: &LiveCluster) -> Result<RunningPods, CommandError> {
+    let mut running = RunningPods::new();
+    let mut resources = cluster.resources().iter();
+    let Some(pods) = resources.find(|resource| resource.group.is_empty() && resource.resource == "pods")
+    else {
+        return Ok(running);
+    };
+    cluster.list(pods, ListedPlace::Everywhere, |page| {
+        for pod in page {
+            let text = |pointer: &str| {
+                pod.pointer(pointer)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            let has_ended = ["Succeeded", "Failed"].contains(&text("/status/phase").as_str());
+            let account = (text("/metadata/namespace"), text("/spec/serviceAccountName"));
+            if !has_ended && !account.1.is_empty() {
+                running.entry(account).or_insert_with(|| text("/metadata/name"));
+            }
+        }
+        Ok::<(), CommandError>(())
+    })?;
+    Ok(running)
 }
 
 /// What `cluster` serves its kinds as.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::live_policies::{LiveArguments, LiveState};
+use super::live_policies::{LiveArguments, LiveState, running_pods};
 use super::output::{self, CommandError};
 use crate::cluster::{Clusters, LiveCluster, LivePurpose};
 use crate::config::{self, Config, DEFAULT_CLUSTER, ManifestPath, files};
@@ -14,6 +14,7 @@ use crate::reload::{self, ManifestSource, Origin};
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::groups::RBAC;
+use portcullis_policy::explain::escalations::RunningPods;
 use portcullis_policy::explain::objects::{self, CustomKinds};
 use portcullis_policy::explain::{LoadedPolicies, unknown_rbac};
 use portcullis_policy::field::{Faults, FieldPath, Place};
@@ -45,6 +46,8 @@ struct GatewayFiles {
 pub(crate) enum PolicyPurpose {
     /// Who may do what.
     Authorization,
+    /// Who may do what, and whether the objects of that are admitted.
+    AuthorizationAndAdmission,
     /// Whether objects are admitted, for which expressions may ask who may do what.
     Admission,
 }
@@ -105,7 +108,7 @@ impl PolicyFiles {
         if let Some(GatewayFiles { config, .. }) = config {
             return LiveState::read_as_watched(cluster, &self.cluster, config);
         }
-        if purpose == PolicyPurpose::Authorization {
+        if purpose != PolicyPurpose::Admission {
             output::complain(
                 "note: these are the policies of the cluster alone; to add those in the gateway's files, its \
                  `neverDeny` and its other authorizers, name its configuration with `--config`",
@@ -113,7 +116,7 @@ impl PolicyFiles {
         }
         let purpose = match purpose {
             PolicyPurpose::Authorization => LivePurpose::Authorization,
-            PolicyPurpose::Admission => LivePurpose::Both,
+            PolicyPurpose::AuthorizationAndAdmission | PolicyPurpose::Admission => LivePurpose::Both,
         };
         LiveState::read(cluster, &self.cluster, purpose)
     }
@@ -144,7 +147,46 @@ impl PolicyFiles {
     /// # Errors
     /// As [`Self::load`].
     pub(crate) fn load_with_default_roles(&self) -> Result<LoadedPolicies, CommandError> {
-        let mut loaded = self.load(PolicyPurpose::Authorization)?;
+        let loaded = self.load(PolicyPurpose::Authorization)?;
+        Ok(self.with_default_roles(loaded))
+    }
+
+    /// The same with what decides about admission, where that can be read.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub(crate) fn load_with_admission(&self) -> Result<LoadedPolicies, CommandError> {
+        let loaded = match self.load(PolicyPurpose::AuthorizationAndAdmission) {
+            Err(CommandError::Cluster(error)) => {
+                output::complain(format_args!(
+                    "warning: {error}: whether Pods would be admitted is not known"
+                ));
+                self.load(PolicyPurpose::Authorization)?
+            }
+            loaded => loaded?,
+        };
+        Ok(self.with_default_roles(loaded))
+    }
+
+    /// The Pods of the cluster, where it is one that is asked now.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub(crate) fn running_pods(&self) -> Result<Option<RunningPods>, CommandError> {
+        if !self.is_live() {
+            return Ok(None);
+        }
+        let (cluster, _) = self.connect()?;
+        match running_pods(&cluster) {
+            Ok(running) => Ok(Some(running)),
+            Err(error) => {
+                output::complain(format_args!("warning: {error}: which Pods run is not known"));
+                Ok(None)
+            }
+        }
+    }
+
+    fn with_default_roles(&self, mut loaded: LoadedPolicies) -> LoadedPolicies {
         if let Some(lacking) = self.lacking_default_roles(&loaded) {
             output::complain(format_args!(
                 "note: {lacking}, so Kubernetes' default of them counts{}",
@@ -152,7 +194,7 @@ impl PolicyFiles {
             ));
             loaded.add_default_roles();
         }
-        Ok(loaded)
+        loaded
     }
 
     /// That files lack ClusterRoles which their bindings name and an API server makes by itself, with the

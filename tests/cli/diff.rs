@@ -585,3 +585,50 @@ fn a_change_of_one_word_takes_a_few_sentences() {
     let report: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     assert!(report["otherwise"].as_array().unwrap().len() > 3, "{run:?}");
 }
+
+/// A namespace that is not known may have any labels.
+#[test]
+fn a_namespace_selector_grants_in_namespaces_that_will_have_its_labels() {
+    let portcullis = Portcullis::new();
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {team: b}}\n";
+    let allow = |name: &str, selector: &str| {
+        format!(
+            "---\napiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: {name}}}\nspec:\n  \
+             effect: Allow\n  subjects: [{{kind: Group, name: {name}}}]\n  resourceRules: [{{verbs: [get], \
+             apiGroups: [\"\"], resources: [pods], namespaceSelector: {selector}}}]\n"
+        )
+    };
+    portcullis.write("old/all.yaml", namespace);
+    let of_team = allow(
+        "team-a",
+        "{matchLabels: {team: a}, matchExpressions: [{key: frozen, operator: DoesNotExist}]}",
+    );
+    portcullis.write("new/all.yaml", &format!("{namespace}{of_team}"));
+    let run = portcullis.run("diff old new");
+    assert_eq!(
+        run.stdout,
+        "Gains:\n  Group team-a: get of pods in the namespace of any name but not \"\", shop, in a namespace whose labels \
+         match team in (a),!frozen\n    no opinion -> allow by AuthorizationPolicy/team-a, rule 0\n    such as: somebody \
+         (team-a): get pods in default (a namespace with the labels team=a)\n",
+        "{run:?}"
+    );
+    let found = report(&portcullis.run("diff old new -o json"));
+    let gain = &found["gains"][0];
+    assert_eq!(
+        (&gain["box"]["namespaceLabels"], &gain["where"]),
+        (
+            &json!({"within": ["team in (a),!frozen"], "known": true}),
+            &json!([])
+        )
+    );
+    // Labels that no namespace can have grant nothing.
+    let never = allow(
+        "never",
+        "{matchLabels: {team: a}, matchExpressions: [{key: team, operator: NotIn, values: [a]}]}",
+    );
+    portcullis.write("never/all.yaml", &format!("{namespace}{never}"));
+    assert_eq!(
+        portcullis.run("diff old never").stdout,
+        "no request is decided otherwise\n"
+    );
+}

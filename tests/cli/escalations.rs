@@ -147,3 +147,53 @@ fn the_page_lists_each_kind_of_step() {
         assert!(names.contains(&listed), "{listed}");
     }
 }
+
+/// Of a cluster's Pods, or of policies that refuse the Pod, a step says what is known.
+#[test]
+fn a_step_says_whether_admission_policies_refuse_its_pod() {
+    let portcullis = Portcullis::new();
+    let policy = |expression: &str| {
+        format!(
+            "{POLICIES}---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {{name: \
+             accounts}}\nspec:\n  matchConstraints: {{resourceRules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: \
+             [CREATE], resources: [pods]}}]}}\n  validations: [{{expression: \"{expression}\", message: not as this \
+             account}}]\n---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: \
+             {{name: accounts}}\nspec: {{policyName: accounts, validationActions: [Deny]}}\n"
+        )
+    };
+    portcullis.write(
+        "strict/policies.yaml",
+        &policy("object.spec.serviceAccountName != 'deployer' || !('dev' in request.userInfo.groups)"),
+    );
+    portcullis.write("lax/policies.yaml", &policy("object.spec.containers.size() == 1"));
+    let ask = |folder: &str, output: &str| {
+        let arguments = [
+            "escalations",
+            "--from",
+            "Group dev",
+            "--to",
+            "ServiceAccount ci/deployer",
+            "-o",
+            output,
+            "--manifests",
+            folder,
+        ];
+        portcullis.run_with(&arguments, "")
+    };
+    let refused = "    the plainest such Pod is refused by ValidatingAdmissionPolicy/accounts: ";
+    let run = ask("strict", "text");
+    assert!(run.stdout.contains(refused), "{run:?}");
+    let found: Value = serde_json::from_str(&ask("strict", "json").stdout).unwrap();
+    let step = &found["paths"][0]["steps"][0];
+    assert_eq!(step["admission"]["allowed"], false, "{found}");
+    assert_eq!(step["admission"]["refusedBy"][0]["name"], "accounts");
+    let run = ask("lax", "text");
+    assert!(
+        run.stdout
+            .contains("    no admission policy forbids such a Pod\n"),
+        "{run:?}"
+    );
+    // Of no policies, nothing is said.
+    let plain = self::ask(&["--from", "Group dev", "--to", "ServiceAccount ci/deployer"]);
+    assert!(!plain.stdout.contains("such"), "{plain:?}");
+}

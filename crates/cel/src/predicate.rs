@@ -36,8 +36,24 @@ pub enum Predicate {
     Other(String),
 }
 
-/// A variable and the fields selected from it: `request.user`.
+/// A variable and the fields and keys selected from it: `request.user`, `request.extra['scopes']`.
 pub type SelectedPath = Vec<String>;
+
+/// The expression that selects `path`.
+#[must_use]
+pub fn path_expression(path: &[String]) -> String {
+    let mut written = String::new();
+    for name in path {
+        let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            && name.starts_with(|c: char| !c.is_ascii_digit());
+        match (written.is_empty(), is_plain) {
+            (true, _) => written += name,
+            (false, true) => written += &format!(".{name}"),
+            (false, false) => written += &format!("[{}]", text_literal(name)),
+        }
+    }
+    written
+}
 
 /// A question about one text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -222,9 +238,25 @@ fn number(expr: &Expr) -> Option<i64> {
     }
 }
 
+/// Depth is bounded by the parser.
 fn path(expr: &Expr) -> Option<SelectedPath> {
-    let name = expr.qualified_name()?;
-    Some(name.split('.').map(str::to_owned).collect())
+    let (operand, name) = match &expr.kind {
+        ExprKind::Ident(name) => return Some(vec![name.clone()]),
+        ExprKind::Select {
+            operand,
+            field,
+            optional: false,
+        } => (operand, field.as_str()),
+        ExprKind::Index {
+            operand,
+            index,
+            optional: false,
+        } => (operand, text(index)?),
+        _ => return None,
+    };
+    let mut names = path(operand)?;
+    names.push(name.to_owned());
+    Some(names)
 }
 
 fn text(expr: &Expr) -> Option<&str> {
@@ -379,6 +411,10 @@ mod tests {
                     Predicate::Element(path("r.groups"), is(&["x"])),
                     Predicate::Element(path("r.groups"), TextTest::EndsWith("y".into())),
                 ]),
+            ),
+            (
+                "r.extra['a/b'].exists(x, x == 'y')",
+                Predicate::Element(vec!["r".into(), "extra".into(), "a/b".into()], is(&["y"])),
             ),
             (
                 "r.groups.all(g, g != 'x')",

@@ -30,9 +30,10 @@ pub use answer::{Event, Finding, Observer, Trace};
 pub use authorizer::SubjectAccessReviewVersion;
 pub use condition::{Condition, ConditionError, ObjectCondition};
 pub(crate) use conditional::{ConditionalPolicy, conditions_of};
+pub(crate) use escalations::RUNS;
 pub use escalations::{
-    EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, ObjectName,
-    STEP_KINDS, StepKind,
+    EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, NeededWorkload,
+    ObjectName, STEP_KINDS, StepKind, WorkloadAdmission,
 };
 pub(crate) use never_deny::MASTERS;
 pub use never_deny::{CONTROL_PLANE, NeverDeny};

@@ -19,7 +19,9 @@ pub use label_selector::{
 };
 pub use time::{Deadline, Time, Validity};
 
-pub(crate) use label_selector::{is_label_key, is_label_value, label_key_faults, label_value_faults};
+pub(crate) use label_selector::{
+    LabelStepsError, common_labels, is_label_key, is_label_value, label_key_faults, label_value_faults,
+};
 
 /// The API groups whose objects decide, by name.
 pub mod groups {

@@ -11,6 +11,7 @@
 pub mod admission;
 pub mod authorization;
 pub mod difference;
+pub mod escalation_admission;
 pub mod escalations;
 pub mod invariants;
 pub mod logged;

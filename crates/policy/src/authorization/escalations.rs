@@ -33,8 +33,10 @@ use super::PolicySet;
 use crate::engine::{Deadline, Time};
 
 pub use query::{
-    EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, ObjectName,
+    EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, NeededWorkload,
+    ObjectName, WorkloadAdmission,
 };
+pub(crate) use steps::RUNS;
 pub use steps::{STEP_KINDS, StepKind};
 
 // === impl PolicySet ===

@@ -24,7 +24,9 @@ use super::matching::{
 };
 use super::rbac::{PathPattern, WildcardSet};
 use super::{Effect, NamespaceLabels, ResourceRule, RuleMatch, Subject, SubjectKind};
-use crate::engine::{Attributes, LabelSelector, ResourceAttributes, SelectorMatch, Target, User};
+use crate::engine::{
+    Attributes, LabelSelector, NAMESPACE_NAME_LABEL, ResourceAttributes, SelectorMatch, Target, User,
+};
 
 pub(crate) use bindings::{BindingIndex, BoundRole, Grant};
 pub(crate) use policies::{IndexedPolicy, IndexedRule, PolicyGroup, PolicyIndex, PolicyRule, UserRules};
@@ -365,6 +367,18 @@ impl NamespaceSelectors {
 // === impl NamespaceIndex ===
 
 impl NamespaceIndex {
+    /// The index of one namespace.
+    pub(crate) fn of_one(name: &str, labels: &BTreeMap<String, String>) -> Self {
+        let mut known = FastMap::default();
+        let mut labels = labels.clone();
+        labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
+        known.insert(name.into(), KnownNamespace::Labelled(Arc::new(labels)));
+        Self {
+            is_asked: true,
+            known,
+        }
+    }
+
     /// The namespaces of which labels are known, if a selector asks for labels.
     pub(crate) fn known(&self) -> impl Iterator<Item = &str> {
         self.known.keys().map(AsRef::as_ref)

@@ -10,7 +10,7 @@
 //!
 //! Policies in mode Shadow are evaluated first, separately: they never affect the answer.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -332,6 +332,16 @@ impl PolicySet {
     #[must_use]
     pub const fn cluster_scoped(&self) -> &ClusterScoped {
         &self.cluster_scoped
+    }
+
+    /// This set as it decides about the namespace `name`, and about no other, if that had `labels`; where
+    /// its labels are known, those stay.
+    pub(crate) fn with_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> Self {
+        let mut set = self.clone();
+        if !self.labels.contains_key(name) {
+            set.namespaces = Arc::new(NamespaceIndex::of_one(name, labels));
+        }
+        set
     }
 
     /// Whether the labels of any namespace are known.

@@ -22,13 +22,15 @@ mod sets;
 mod witness;
 mod words;
 
-pub use condition::{Outcomes, Side};
+pub use condition::{AskedNamespaceLabels, Outcomes, Side};
 pub use difference::{Answer, DecisionChange, changed_reasons, difference};
 pub use idle::{IdlePart, idle_parts};
 pub use invariant::{Breach, InvariantProof, InvariantStatus, MAX_BREACHES, UnknownRoles};
 pub use limit::{ProofLimitError, WorkLimit};
 pub use region::Region;
+pub(crate) use sets::groups_of_account;
 pub use sets::{GroupSet, Patterns, SelectorSet, TextSet};
+pub use witness::Witness;
 pub use words::{RegionSummary, request_in_words};
 
 #[cfg(test)]

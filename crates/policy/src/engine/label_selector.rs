@@ -129,6 +129,15 @@ impl LabelSelector {
         self.keys().all(|key| key == NAMESPACE_NAME_LABEL)
     }
 
+    /// The same without what it asks of the label `key`.
+    #[must_use]
+    pub(crate) fn without(&self, key: &str) -> Self {
+        let others = self.terms.iter().filter(|term| term.key != key);
+        Self {
+            terms: others.cloned().collect(),
+        }
+    }
+
     /// A label that it requires: an object without it, with one of these values, is not selected.
     #[must_use]
     pub fn required_label(&self) -> Option<(&str, &[String])> {
@@ -156,11 +165,7 @@ impl LabelSelector {
     /// The values that it lists for the label `key`, to require one of them or to rule them out.
     pub fn listed_values(&self, key: &str) -> impl Iterator<Item = &str> {
         let terms = self.terms.iter().filter(move |term| term.key == key);
-        let values = terms.flat_map(|term| match &term.test {
-            LabelTest::In(values) | LabelTest::NotIn(values) => values.as_slice(),
-            LabelTest::Exists | LabelTest::DoesNotExist => &[],
-        });
-        values.map(String::as_str)
+        terms.flat_map(|term| term.test.values()).map(String::as_str)
     }
 
     /// Whether labels match, each found by `value_of`, which gives `None` for a label that is absent.
@@ -184,6 +189,102 @@ impl fmt::Display for LabelSelector {
             }
         }
         Ok(())
+    }
+}
+
+/// The most steps in which labels are looked for that several selectors ask for.
+const MAX_LABEL_STEPS: usize = 10_000;
+
+/// Whether there are labels for some selectors was not found out in the steps that this may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("too many label selectors to find labels for")]
+pub(crate) struct LabelStepsError;
+
+/// Labels that each of `selectors` selects, or does not where that is to be so; `None` where there are none.
+///
+/// # Errors
+/// It takes more than [`MAX_LABEL_STEPS`].
+pub(crate) fn common_labels(
+    selectors: &[(&LabelSelector, bool)],
+) -> Result<Option<BTreeMap<String, String>>, LabelStepsError> {
+    let mut asked = AskedLabels::default();
+    for (selector, _) in selectors.iter().filter(|(_, selects)| *selects) {
+        for term in &selector.terms {
+            asked.add(&term.key, term.test.clone());
+        }
+    }
+    let others: Vec<&LabelSelector> = selectors
+        .iter()
+        .filter(|(_, selects)| !selects)
+        .map(|(selector, _)| *selector)
+        .collect();
+    match asked.labels() {
+        None => Ok(None),
+        Some(labels) => asked.outside(labels, &others, &mut MAX_LABEL_STEPS.clone()),
+    }
+}
+
+/// What is asked of the value of each label.
+#[derive(Clone, Default)]
+struct AskedLabels<'s>(BTreeMap<&'s str, Vec<LabelTest>>);
+
+impl<'s> AskedLabels<'s> {
+    fn add(&mut self, key: &'s str, test: LabelTest) {
+        self.0.entry(key).or_default().push(test);
+    }
+
+    /// Labels that none of `others` selects: of each, one term does not hold. `labels` are as this asks.
+    fn outside(
+        &self,
+        labels: BTreeMap<String, String>,
+        others: &[&'s LabelSelector],
+        steps: &mut usize,
+    ) -> Result<Option<BTreeMap<String, String>>, LabelStepsError> {
+        let selecting = others
+            .iter()
+            .enumerate()
+            .find(|(_, other)| other.matches(|key| labels.get(key)));
+        let Some((place, selecting)) = selecting else {
+            return Ok(Some(labels));
+        };
+        let later = others.get(place + 1..).unwrap_or_default();
+        let earlier = others.get(..place).unwrap_or_default();
+        let rest: Vec<&LabelSelector> = earlier.iter().chain(later).copied().collect();
+        for term in &selecting.terms {
+            *steps = steps.checked_sub(1).ok_or(LabelStepsError)?;
+            let mut asked = self.clone();
+            asked.add(&term.key, term.test.opposite());
+            if let Some(labels) = asked.labels()
+                && let Some(found) = asked.outside(labels, &rest, steps)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Labels of which each is as all of its tests ask; `None` where there is none for one of them.
+    fn labels(&self) -> Option<BTreeMap<String, String>> {
+        let mut labels = BTreeMap::new();
+        for (key, tests) in &self.0 {
+            let listed = tests.iter().flat_map(LabelTest::values);
+            let other = (0..=tests.iter().flat_map(LabelTest::values).count())
+                .map(|number| format!("other{number}"))
+                .find(|other| {
+                    !tests
+                        .iter()
+                        .flat_map(LabelTest::values)
+                        .any(|value| value == other)
+                });
+            let values = std::iter::once(None)
+                .chain(listed.map(|value| Some(value.as_str())))
+                .chain(other.as_deref().map(Some));
+            let mut passing = values.filter(|value| tests.iter().all(|test| test.holds(*value)));
+            if let Some(value) = passing.next()? {
+                labels.insert((*key).to_owned(), value.to_owned());
+            }
+        }
+        Some(labels)
     }
 }
 
@@ -224,6 +325,23 @@ impl LabelTest {
             ("In" | "NotIn", true) => Err(LabelSelectorFault::NoValues { key, operator }),
             ("Exists" | "DoesNotExist", false) => Err(LabelSelectorFault::UnexpectedValues { key, operator }),
             _ => Err(LabelSelectorFault::UnknownOperator(operator)),
+        }
+    }
+
+    /// What holds where this does not.
+    fn opposite(&self) -> Self {
+        match self {
+            Self::In(values) => Self::NotIn(values.clone()),
+            Self::NotIn(values) => Self::In(values.clone()),
+            Self::Exists => Self::DoesNotExist,
+            Self::DoesNotExist => Self::Exists,
+        }
+    }
+
+    fn values(&self) -> &[String] {
+        match self {
+            Self::In(values) | Self::NotIn(values) => values,
+            Self::Exists | Self::DoesNotExist => &[],
         }
     }
 

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::Lines;
 use super::invariants::{ChangedInvariant, ReportedCause, subject_access_review};
-use crate::authorization::proof::{self, Answer, DecisionChange, Region, RegionSummary, Side, TextSet};
-use crate::engine::Decision;
+use crate::authorization::proof::{Answer, DecisionChange, Region, RegionSummary, Side, TextSet};
+use crate::engine::{Decision, LabelSelector};
 
 /// The answer of `portcullis diff`.
 #[derive(Debug, Serialize)]
@@ -88,6 +88,8 @@ struct RequestBox {
     #[serde(skip_serializing_if = "Option::is_none")]
     selectors: Option<SelectorTexts>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    namespace_labels: Option<LabelTexts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<String>,
@@ -126,6 +128,19 @@ struct SelectorTexts {
     within: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_within: Vec<String>,
+}
+
+/// What is asked of the labels of the namespace.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LabelTexts {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    within: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_within: Vec<String>,
+    /// `true` where the gateway has to know them, `false` where it must not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    known: Option<bool>,
 }
 
 // === impl DifferenceReport ===
@@ -297,7 +312,7 @@ impl ReportedChange {
         let requests = RequestBox::new(&change.region);
         let conditions = change.region.conditions_in_words();
         let witness = change.witness.as_ref();
-        let witness = witness.and_then(|(attributes, _)| subject_access_review(attributes));
+        let witness = witness.and_then(|witness| subject_access_review(&witness.attributes));
         let mut sentence = change.region.to_string();
         if change.witness.is_none() {
             sentence += " (not decided: no request was found for which the conditions come to this)";
@@ -305,10 +320,7 @@ impl ReportedChange {
         Self {
             region: change.region.clone(),
             sentence,
-            example: change
-                .witness
-                .as_ref()
-                .map(|(attributes, _)| proof::request_in_words(attributes)),
+            example: change.witness.as_ref().map(ToString::to_string),
             undecided: change.witness.is_none(),
             before: ReportedAnswer::new(&change.before),
             after: ReportedAnswer::new(&change.after),
@@ -388,9 +400,23 @@ impl RequestBox {
                 .then(|| side(Side::Path).unwrap_or_else(Texts::all_paths)),
             selectors: (!selectors.within.is_empty() || !selectors.not_within.is_empty())
                 .then_some(selectors),
+            namespace_labels: LabelTexts::new(region),
             from: period.not_before.map(|time| time.to_string()),
             until: period.not_after.map(|time| time.to_string()),
         }
+    }
+}
+
+impl LabelTexts {
+    /// `None` where nothing is asked.
+    fn new(region: &Region) -> Option<Self> {
+        let asked = region.namespace_labels();
+        let texts = |selectors: &[&LabelSelector]| selectors.iter().map(ToString::to_string).collect();
+        (!asked.is_empty()).then(|| Self {
+            within: texts(&asked.within),
+            not_within: texts(&asked.not_within),
+            known: (asked.may_be_known != asked.may_be_unknown).then_some(asked.may_be_known),
+        })
     }
 }
 

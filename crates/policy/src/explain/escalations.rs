@@ -9,7 +9,8 @@ use super::authorization::object;
 use super::who_can::{OddQuestion, WhoCanQuestion};
 use super::{Lines, one_line};
 use crate::authorization::{
-    EscalationPath, EscalationStep, EscalationTarget, Escalations, Identity, ObjectName, Subject, Within,
+    EscalationPath, EscalationStep, EscalationTarget, Escalations, Identity, ObjectName, RUNS, Subject,
+    Within, WorkloadAdmission,
 };
 
 /// What a question on the command line lacks.
@@ -56,6 +57,20 @@ struct StepReport<'a> {
     limits: &'a [String],
     #[serde(serialize_with = "objects", skip_serializing_if = "<[ObjectName]>::is_empty")]
     refuted_by: &'a [ObjectName],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admission: Option<AdmissionReport<'a>>,
+}
+
+/// What admission policies say of the Pod that a step needs.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AdmissionReport<'a> {
+    /// `null` where it is not known.
+    allowed: Option<bool>,
+    #[serde(serialize_with = "objects", skip_serializing_if = "<[ObjectName]>::is_empty")]
+    refused_by: &'a [ObjectName],
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: &'a str,
 }
 
 #[derive(Debug, Serialize)]
@@ -229,10 +244,30 @@ fn describe(path: &EscalationPath, lines: &mut Lines) {
                 limit.split_whitespace().collect::<Vec<_>>().join(" ")
             ));
         }
+        if let Some(admission) = admission_of(step) {
+            lines.line(format_args!("    {}", admission_in_words(admission)));
+        }
         for policy in &step.refuted_by {
             let policy = object(policy.kind, &policy.namespace, &policy.name);
             lines.line(format_args!("    prevented by {policy}"));
         }
+    }
+}
+
+fn admission_of(step: &EscalationStep) -> Option<&WorkloadAdmission> {
+    step.workload.as_ref()?.admission.as_ref()
+}
+
+fn admission_in_words(admission: &WorkloadAdmission) -> String {
+    let message = one_line(&admission.message);
+    match (admission.is_admitted, &admission.refused_by) {
+        (Some(true), _) => "no admission policy forbids such a Pod".to_owned(),
+        (Some(false), Some(policy)) => {
+            let policy = object(policy.kind, &policy.namespace, &policy.name);
+            format!("the plainest such Pod is refused by {policy}: {message}")
+        }
+        (Some(false), None) => format!("the plainest such Pod is refused: {message}"),
+        (None, _) => format!("whether such a Pod is admitted is not known: {message}"),
     }
 }
 
@@ -320,6 +355,25 @@ impl DrawnEdge {
     }
 }
 
+/// The Pods that run, by namespace and name of the service account.
+pub type RunningPods = BTreeMap<(String, String), String>;
+
+impl EscalationAnswer {
+    /// Says of each step that needs a running Pod which one there is, if `running` has all.
+    pub fn name_running(&mut self, running: &RunningPods) {
+        let paths = self.0.paths.iter_mut().chain(&mut self.0.refuted);
+        for step in paths.flat_map(|path| &mut path.steps) {
+            let Identity { namespace, name, .. } = &step.becomes;
+            for limit in step.limits.iter_mut().filter(|limit| *limit == RUNS) {
+                *limit = match running.get(&(namespace.clone(), name.clone())) {
+                    Some(pod) => format!("Pod {namespace}/{pod} runs as it"),
+                    None => "where a Pod runs as it, which none does now".to_owned(),
+                };
+            }
+        }
+    }
+}
+
 // === impl PathReport ===
 
 impl<'a> From<&'a EscalationPath> for PathReport<'a> {
@@ -340,6 +394,11 @@ impl<'a> From<&'a EscalationStep> for StepReport<'a> {
             becomes: (&step.becomes).into(),
             limits: &step.limits,
             refuted_by: &step.refuted_by,
+            admission: admission_of(step).map(|admission| AdmissionReport {
+                allowed: admission.is_admitted,
+                refused_by: admission.refused_by.as_slice(),
+                message: &admission.message,
+            }),
         }
     }
 }

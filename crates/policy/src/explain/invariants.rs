@@ -106,8 +106,8 @@ pub fn changed_invariants(before: &[CheckedInvariant], after: &[CheckedInvariant
             before: before.map(|one| one.status.as_str()),
             after: after.map(|one| one.status.as_str()),
             witness: breaches.iter().find_map(|breach| {
-                let (attributes, _) = breach.witness.as_ref()?;
-                subject_access_review(attributes)
+                let witness = breach.witness.as_ref()?;
+                subject_access_review(&witness.attributes)
             }),
             objects: breaches
                 .iter()

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::actors::{Actor, Area, HeldRole};
 use super::graph::{Edge, Graph, Targets};
 use super::query::{
-    EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, ObjectName,
-    policies,
+    EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, NeededWorkload,
+    ObjectName, policies,
 };
 use super::steps::{AskedName, Gives, NODE_CREDENTIALS, Question, STEP_KINDS};
 use crate::authorization::access::SubjectScope;
@@ -244,6 +244,7 @@ impl Graph<'_> {
                 .into_iter()
                 .collect(),
             refuted_by: Vec::new(),
+            workload: None,
         };
         for (number, need) in kind.needs.iter().enumerate() {
             let mut best = None;
@@ -260,6 +261,10 @@ impl Graph<'_> {
             let (_, question, found) = best?;
             if number == 0 {
                 step.by = self.in_words(question, name.as_deref(), place);
+                step.workload = question.workload().map(|resource| NeededWorkload {
+                    resource,
+                    admission: None,
+                });
             }
             step.via.extend(found.source.map(|source| {
                 let (namespace, name) = source.names();

@@ -67,6 +67,28 @@ pub struct EscalationStep {
     pub limits: Vec<String>,
     /// The policies that prevent it.
     pub refuted_by: Vec<ObjectName>,
+    /// The workload that is written to have a Pod made.
+    pub workload: Option<NeededWorkload>,
+}
+
+/// A workload that a step needs, of which it takes admission to say whether it may be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeededWorkload {
+    /// Its resource, such as `deployments`.
+    pub resource: &'static str,
+    /// What admission policies say of the plainest one, where they were asked.
+    pub admission: Option<WorkloadAdmission>,
+}
+
+/// What admission policies say of a workload and its Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadAdmission {
+    /// `None` where it is not known.
+    pub is_admitted: Option<bool>,
+    /// The policy that refuses it.
+    pub refused_by: Option<ObjectName>,
+    /// Why it is refused, or not known.
+    pub message: String,
 }
 
 /// An object by which something is allowed or prevented.

@@ -82,8 +82,20 @@ const REGISTRATION: &str = "admissionregistration.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const PORTCULLIS: &str = "portcullis.dev";
 
+/// Of which controllers make Pods.
+const WORKLOAD_RESOURCES: [&str; 7] = [
+    "replicationcontrollers",
+    "deployments",
+    "daemonsets",
+    "statefulsets",
+    "replicasets",
+    "jobs",
+    "cronjobs",
+];
+
 const EXISTS: &str = "where there is one that can be changed";
-const RUNS: &str = "where a Pod runs as it";
+/// A limit that is known for certain where the Pods are.
+pub(crate) const RUNS: &str = "where a Pod runs as it";
 const NODE_RUNS: &str = "where a Pod runs as it on a node that can be reached";
 const HAS_TOKEN: &str = "where a Secret holds its token";
 const TOKEN_CONTROLLER: &str = "where kube-controller-manager issues tokens for Secrets";
@@ -143,6 +155,16 @@ impl Question {
             is_namespaced: false,
             ..self
         }
+    }
+
+    /// The resource, where a new Pod is made of what is written.
+    pub(crate) fn workload(&self) -> Option<&'static str> {
+        let is_written = matches!(self.verb, "create" | "update" | "patch") && self.subresource.is_empty();
+        let makes_pods = match self.resource {
+            "pods" => self.verb == "create",
+            resource => WORKLOAD_RESOURCES.contains(&resource),
+        };
+        (is_written && makes_pods).then_some(self.resource)
     }
 
     /// `create pods/exec`.

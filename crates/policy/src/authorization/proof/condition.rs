@@ -1,9 +1,11 @@
-//! What regions tell apart: the fields of requests, and conditions, which are expressions of CEL; which text
-//! these compare with constants.
+//! What regions tell apart: the fields of requests, and conditions, which are expressions of CEL and what they
+//! compare with constants, and selectors of labels that are not known.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::sets::{Patterns, TextSet};
+use crate::engine::{LabelSelector, LabelStepsError, common_labels};
 use portcullis_cel::predicate::{TextTest, literal_pattern};
 use portcullis_cel::regex::{self, StoppedError};
 
@@ -39,13 +41,27 @@ pub(crate) enum Field {
     Version,
 }
 
-/// An expression on which it depends whether a request is one of a region.
+/// An expression or selector on which it depends whether a request is one of a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RegionCondition {
     /// As it would be written: equal texts are one condition.
     pub(crate) text: Arc<str>,
-    /// The text of a request that it compares with constants, and how; of others, nothing is known.
-    pub(crate) test: Option<(Field, Arc<TextTest>)>,
+    /// What it asks; of others, nothing is known.
+    pub(crate) test: Option<ConditionTest>,
+}
+
+/// What is known of a condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ConditionTest {
+    /// It compares this text of a request with constants.
+    Text(Field, Arc<TextTest>),
+    /// It holds where the labels of a namespace match this that the policy set does not know, and has no
+    /// result where nobody knows them.
+    Labels(Arc<LabelSelector>),
+    /// It holds where the user's `extra` has this key.
+    ExtraKey(Arc<str>),
+    /// It holds where one of the values of this key passes, and has no result where there is no such key.
+    ExtraValue(Arc<str>, Arc<TextTest>),
 }
 
 /// What the user name of a service account looks like.
@@ -89,6 +105,37 @@ impl RegionCondition {
         }
     }
 
+    /// One that asks for this.
+    pub(crate) fn of(text: &str, test: ConditionTest) -> Self {
+        Self {
+            text: text.into(),
+            test: Some(test),
+        }
+    }
+
+    /// Whether the labels of the namespace that a request is about match.
+    pub(crate) fn labels(selector: LabelSelector) -> Self {
+        let text = selector.to_string();
+        Self::of(&text, ConditionTest::Labels(Arc::new(selector)))
+    }
+
+    /// The selector that it asks about.
+    pub(crate) fn selector(&self) -> Option<&LabelSelector> {
+        match &self.test {
+            Some(ConditionTest::Labels(selector)) => Some(selector),
+            _ => None,
+        }
+    }
+
+    /// The key of `extra` that it asks about, and the test that one of its values is to pass.
+    pub(crate) fn extra(&self) -> Option<(&str, Option<&TextTest>)> {
+        match &self.test {
+            Some(ConditionTest::ExtraKey(key)) => Some((key, None)),
+            Some(ConditionTest::ExtraValue(key, test)) => Some((key, Some(test))),
+            _ => None,
+        }
+    }
+
     /// About how many bytes it takes: its text, and the constants in it once more.
     pub(crate) fn bytes(&self) -> usize {
         let copies = if self.test.is_some() { 2 } else { 1 };
@@ -97,7 +144,78 @@ impl RegionCondition {
 
     /// Whether it compares this field.
     pub(crate) fn is_of(&self, field: Field) -> bool {
-        matches!(self.test, Some((of, _)) if of == field)
+        matches!(self.test, Some(ConditionTest::Text(of, _)) if of == field)
+    }
+}
+
+/// What is asked of the labels of the namespace that a request is about.
+#[derive(Debug)]
+pub struct AskedNamespaceLabels<'r> {
+    /// Selectors that select it.
+    pub within: Vec<&'r LabelSelector>,
+    /// Those that do not.
+    pub not_within: Vec<&'r LabelSelector>,
+    /// Whether it may be one whose labels the gateway knows.
+    pub may_be_known: bool,
+    /// Whether it may be one whose labels the gateway does not know, whatever selectors say.
+    pub may_be_unknown: bool,
+}
+
+/// The labels of a namespace, `None` where they are not known.
+pub(crate) type NamespaceLabelsExample = Option<BTreeMap<String, String>>;
+
+// === impl AskedNamespaceLabels ===
+
+impl AskedNamespaceLabels<'_> {
+    /// Whether nothing is asked.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.within.is_empty() && self.not_within.is_empty() && self.may_be_known && self.may_be_unknown
+    }
+
+    /// Labels that the namespace may have: `Some(None)` where it may be one whose labels are not known, `None`
+    /// where no namespace is as it is asked for.
+    ///
+    /// # Errors
+    /// That takes too long to tell.
+    pub(crate) fn possible(&self) -> Result<Option<NamespaceLabelsExample>, LabelStepsError> {
+        if self.may_be_unknown || !self.may_be_known {
+            return Ok(self.may_be_unknown.then_some(None));
+        }
+        let within = self.within.iter().map(|selector| (*selector, true));
+        let not_within = self.not_within.iter().map(|selector| (*selector, false));
+        let selectors: Vec<_> = within.chain(not_within).collect();
+        Ok(common_labels(&selectors)?.map(Some))
+    }
+}
+
+/// What is asked of the values of a key of a user's `extra`.
+pub(crate) struct AskedExtra<'r> {
+    /// What one of them passes, or none of them does.
+    pub(crate) values: Vec<(&'r TextTest, bool)>,
+    pub(crate) may_be_there: bool,
+    pub(crate) may_be_absent: bool,
+}
+
+impl AskedExtra<'_> {
+    /// Values that it may have: `Some(None)` where the key may be absent, `None` where nothing is as it is asked for.
+    ///
+    /// # Errors
+    /// That takes too long to tell.
+    pub(crate) fn possible(&self) -> Result<Option<Option<Vec<String>>>, StoppedError> {
+        if self.may_be_absent || !self.may_be_there {
+            return Ok(self.may_be_absent.then_some(None));
+        }
+        let none = || self.values.iter().filter(|(_, passes)| !passes);
+        let mut values = Vec::new();
+        for one in self.values.iter().filter(|(_, passes)| *passes) {
+            let tests = std::iter::once(one).chain(none()).copied();
+            let Some(value) = common_text(&TextSet::all(), tests, false)? else {
+                return Ok(None);
+            };
+            values.push(value);
+        }
+        Ok(Some(Some(values)))
     }
 }
 

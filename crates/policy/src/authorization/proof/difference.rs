@@ -7,6 +7,7 @@ use super::condition::{Outcomes, RegionCondition};
 use super::limit::{ProofLimitError, WorkLimit};
 use super::pieces::{DecidingRule, Pieces, granted};
 use super::region::Region;
+use super::witness::Witness;
 use crate::authorization::index::BoundRole;
 use crate::authorization::{Binding, Effect, PolicySet};
 use crate::engine::{Attributes, Cause, Decision, Time, Validity};
@@ -23,9 +24,9 @@ pub struct DecisionChange {
     pub before: Answer,
     /// What the later one does.
     pub after: Answer,
-    /// A request of them, and when, on which both were asked and differ; `None` where none was
-    /// found, because expressions decide.
-    pub witness: Option<(Attributes<'static>, Time)>,
+    /// A request of them, on which both were asked and differ; `None` where none was found, because
+    /// expressions decide.
+    pub witness: Option<Witness>,
 }
 
 /// A decision, and what decided, if anything did.
@@ -161,12 +162,12 @@ impl AskedSets<'_> {
         let at = region.period.not_before.unwrap_or(self.now);
         // From now on goes without saying.
         region.period.not_before = region.period.not_before.filter(|start| *start > self.now);
-        let found = region.candidates().into_iter().find_map(|attributes| {
-            let answers = [self.old, self.new].map(|set| Answer::of(set, &attributes, at));
-            is_so(&answers).then_some((attributes, answers))
+        let found = Witness::find(&region, at, [self.old, self.new], |attributes, sets| {
+            let answers = sets.map(|set| Answer::of(set, attributes, at));
+            is_so(&answers).then_some(answers)
         });
         let (witness, [before, after]) = match found {
-            Some((attributes, answers)) => (Some((attributes, at)), answers),
+            Some((witness, answers)) => (Some(witness), answers),
             None => (None, expected),
         };
         DecisionChange {

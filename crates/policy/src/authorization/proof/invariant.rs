@@ -4,9 +4,10 @@ use super::difference::{Changed, changed_bindings};
 use super::limit::{ProofLimitError, WorkLimit};
 use super::pieces::{Pieces, granted};
 use super::region::Region;
+use super::witness::Witness;
 use crate::authorization::index::BoundRole;
 use crate::authorization::{AuthorizationInvariant, PolicySet};
-use crate::engine::{Attributes, Cause, Decision, Time, Validity};
+use crate::engine::{Cause, Decision, Time, Validity};
 
 /// The most breaches of one invariant that are listed, each by another object.
 pub const MAX_BREACHES: usize = 10;
@@ -16,9 +17,8 @@ pub const MAX_BREACHES: usize = 10;
 pub struct Breach {
     /// The requests. Its conditions are to hold as it says.
     pub region: Region,
-    /// One of them that is allowed, and when; `None` where none was found, because expressions
-    /// decide.
-    pub witness: Option<(Attributes<'static>, Time)>,
+    /// One of them that is allowed; `None` where none was found, because expressions decide.
+    pub witness: Option<Witness>,
     /// The object that allows the witness.
     pub cause: Option<Cause<'static>>,
 }
@@ -220,20 +220,21 @@ impl<'s> InvariantProof<'s> {
     fn breach(&self, mut region: Region) -> Breach {
         let at = region.period.not_before.unwrap_or(self.now);
         region.period.not_before = region.period.not_before.filter(|start| *start > self.now);
-        let found = region.candidates().into_iter().find_map(|attributes| {
-            let decide =
-                |set: &'s PolicySet| set.authorize_observed(&attributes, at, self.limit.deadline, &mut ());
-            let old = self.old.as_ref().map(|old| decide(old.set()).decision);
-            let was_allowed = old == Some(Decision::Allow);
-            let authorization = decide(self.new.set());
-            let is_allowed = authorization.decision == Decision::Allow && !was_allowed;
-            let cause = authorization.cause.map(Cause::into_owned);
-            is_allowed.then_some((attributes, cause))
+        let new = self.new.set();
+        let old = self.old.as_ref().map_or(new, Pieces::set);
+        let found = Witness::find(&region, at, [old, new], |attributes, [old, new]| {
+            let decide = |set: &PolicySet| {
+                let answer = set.authorize_observed(attributes, at, self.limit.deadline, &mut ());
+                (answer.decision, answer.cause.map(Cause::into_owned))
+            };
+            let was_allowed = self.old.is_some() && decide(old).0 == Decision::Allow;
+            let (decision, cause) = decide(new);
+            (decision == Decision::Allow && !was_allowed).then_some(cause)
         });
         match found {
-            Some((attributes, cause)) => Breach {
+            Some((witness, cause)) => Breach {
                 region,
-                witness: Some((attributes, at)),
+                witness: Some(witness),
                 cause,
             },
             None => Breach {

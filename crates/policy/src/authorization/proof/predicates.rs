@@ -4,11 +4,11 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::condition::{Field, Outcomes, RegionCondition, Side};
+use super::condition::{ConditionTest, Field, Outcomes, RegionCondition, Side};
 use super::limit::{ProofLimitError, WorkLimit};
 use super::region::Region;
 use super::sets::{GroupSet, Patterns, TextSet};
-use portcullis_cel::predicate::{Predicate, TextTest, predicate};
+use portcullis_cel::predicate::{Predicate, TextTest, path_expression, predicate};
 
 /// The most parts into which one expression splits a region. One that would make more is an unknown.
 const MAX_PARTS: usize = 64;
@@ -189,7 +189,7 @@ fn constant(region: &Region, holds: bool, outcomes: Outcomes) -> Vec<Region> {
 }
 
 fn text(region: &Region, path: &[String], test: &TextTest, outcomes: Outcomes) -> Vec<Region> {
-    let expression = || test.expression(&path.join("."));
+    let expression = || test.expression(&path_expression(path));
     let field = match selected(region, path) {
         Selected::Field(field) => field,
         Selected::Absent => return outcomes.errors.then(|| region.clone()).into_iter().collect(),
@@ -204,10 +204,8 @@ fn text(region: &Region, path: &[String], test: &TextTest, outcomes: Outcomes) -
         let sets = passing.into_iter().chain(others);
         return sets.filter_map(|set| region.with(side, &set)).collect();
     }
-    let condition = RegionCondition {
-        text: expression().into(),
-        test: Some((field, Arc::new(test.clone()))),
-    };
+    let test = ConditionTest::Text(field, Arc::new(test.clone()));
+    let condition = RegionCondition::of(&expression(), test);
     region.with_condition(&condition, outcomes).into_iter().collect()
 }
 
@@ -220,14 +218,37 @@ fn patterns(test: &TextTest) -> Option<Patterns> {
     }
 }
 
-/// Whether one of the user's groups passes.
+/// Whether one of the user's groups passes, or one of the values of a key of `extra`.
 fn element(region: &Region, path: &[String], test: &TextTest, outcomes: Outcomes) -> Vec<Region> {
-    let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    let Some(groups) = patterns(test).filter(|_| path == ["request", "groups"]) else {
-        let expression = format!("{}.exists(x, {})", path.join("."), test.expression("x"));
-        let unknown = RegionCondition::unknown(&expression);
-        return region.with_condition(&unknown, outcomes).into_iter().collect();
+    let names: Vec<&str> = path.iter().map(String::as_str).collect();
+    let condition = match (names.as_slice(), patterns(test), test) {
+        (["request", "groups"], Some(groups), _) => return of_groups(region, groups, outcomes),
+        (["request", "extra"], _, TextTest::Is(keys)) if keys.len() == 1 => {
+            return has_extra(region, &keys.concat(), outcomes);
+        }
+        (["request", "extra", key], ..) => {
+            let expression = format!("{}.exists(x, {})", path_expression(path), test.expression("x"));
+            let test = ConditionTest::ExtraValue((*key).into(), Arc::new(test.clone()));
+            RegionCondition::of(&expression, test)
+        }
+        _ => {
+            let expression = format!("{}.exists(x, {})", path_expression(path), test.expression("x"));
+            RegionCondition::unknown(&expression)
+        }
     };
+    region.with_condition(&condition, outcomes).into_iter().collect()
+}
+
+/// Whether the user's `extra` has a key.
+fn has_extra(region: &Region, key: &str, outcomes: Outcomes) -> Vec<Region> {
+    let test = TextTest::Is(vec![key.to_owned()]);
+    let expression = test.expression("x");
+    let expression = format!("request.extra.exists(x, {expression})");
+    let condition = RegionCondition::of(&expression, ConditionTest::ExtraKey(key.into()));
+    region.with_condition(&condition, outcomes).into_iter().collect()
+}
+
+fn of_groups(region: &Region, groups: Patterns, outcomes: Outcomes) -> Vec<Region> {
     let exact = groups.exact.into_iter().map(|group| Patterns::exact([group]));
     let prefixes = groups
         .prefixes
@@ -254,6 +275,7 @@ fn element(region: &Region, path: &[String], test: &TextTest, outcomes: Outcomes
 fn present(region: &Region, path: &[String], outcomes: Outcomes) -> Vec<Region> {
     let path_of: Vec<&str> = path.iter().map(String::as_str).collect();
     let is_there = match path_of.as_slice() {
+        ["request", "extra", key] => return has_extra(region, key, outcomes),
         ["request", "user" | "uid" | "groups" | "extra"] => true,
         ["request", "resourceAttributes"] => !region.is_path,
         ["request", "nonResourceAttributes"] => region.is_path,
@@ -261,7 +283,7 @@ fn present(region: &Region, path: &[String], outcomes: Outcomes) -> Vec<Region> 
             Selected::Field(_) => true,
             Selected::Absent => return outcomes.errors.then(|| region.clone()).into_iter().collect(),
             Selected::Other => {
-                let unknown = RegionCondition::unknown(&format!("has({})", path.join(".")));
+                let unknown = RegionCondition::unknown(&format!("has({})", path_expression(path)));
                 return region.with_condition(&unknown, outcomes).into_iter().collect();
             }
         },

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::condition::{Field, Outcomes, RegionCondition, Side, common_text};
+use super::condition::{ConditionTest, Field, Outcomes, RegionCondition, Side, common_text};
 use super::limit::{ProofLimitError, WorkLimit};
 use super::sets::{GroupSet, Patterns, SERVICE_ACCOUNT, SelectorSet, TextSet};
 use crate::engine::Validity;
@@ -106,6 +106,7 @@ impl Region {
     pub fn conditions(&self) -> impl Iterator<Item = (&str, Outcomes)> {
         self.conditions
             .iter()
+            .filter(|(condition, _)| condition.selector().is_none())
             .map(|(condition, outcomes)| (&*condition.text, *outcomes))
     }
 
@@ -187,9 +188,9 @@ impl Region {
     /// What conditions ask of a field, and whether it is to be so.
     fn tests(&self, field: Field) -> impl Iterator<Item = (&TextTest, bool)> {
         let conditions = self.conditions.iter();
-        conditions.filter_map(move |(condition, outcomes)| {
-            let (_, test) = condition.test.as_ref().filter(|(of, _)| *of == field)?;
-            Some((&**test, outcomes.holds))
+        conditions.filter_map(move |(condition, outcomes)| match &condition.test {
+            Some(ConditionTest::Text(of, test)) if *of == field => Some((&**test, outcomes.holds)),
+            _ => None,
         })
     }
 
@@ -251,8 +252,10 @@ impl Region {
 
     /// The part of it for which `condition` has one of `outcomes`.
     pub(crate) fn with_condition(&self, condition: &RegionCondition, outcomes: Outcomes) -> Option<Self> {
-        let Some((field, test)) = &condition.test else {
-            return self.with_outcomes(condition, outcomes);
+        let (field, test) = match &condition.test {
+            None => return self.with_outcomes(condition, outcomes),
+            Some(ConditionTest::Text(field, test)) => (field, test),
+            Some(_) => return self.with_possible(condition, outcomes),
         };
         // To compare a text has a result.
         let outcomes = outcomes.intersection(Outcomes::DECIDED);
@@ -279,6 +282,24 @@ impl Region {
             true => Some(region),
             // It is so for all of them.
             false => Some(self.clone()),
+        }
+    }
+
+    /// The same of a condition on the labels of the namespace, or on the user's `extra`.
+    fn with_possible(&self, condition: &RegionCondition, outcomes: Outcomes) -> Option<Self> {
+        let may_be = |outcomes: Outcomes| {
+            let region = self.with_outcomes(condition, outcomes)?;
+            let is_impossible = match condition.extra() {
+                Some((key, _)) => matches!(region.extra(key).possible(), Ok(None)),
+                None => matches!(region.namespace_labels().possible(), Ok(None)),
+            };
+            (!is_impossible).then_some(region)
+        };
+        let region = may_be(outcomes)?;
+        match may_be(outcomes.others()) {
+            Some(_) => Some(region),
+            // It is so for all of them.
+            None => Some(self.clone()),
         }
     }
 
@@ -395,7 +416,13 @@ impl Region {
     /// fewer words say the same. Parts that were widened may overlap.
     pub(crate) fn widened(&self, all: &Self, others: &[&Self]) -> Self {
         let mut widened = self.clone();
-        for split in Split::all() {
+        // Labels are asked of the namespaces alone of which they are not known.
+        let asks_for_labels = self
+            .conditions
+            .iter()
+            .any(|(condition, _)| condition.selector().is_some());
+        let is_place = |split: &Split| matches!(split, Split::Text(Side::Namespace | Side::Name));
+        for split in Split::all().filter(|split| !(asks_for_labels && is_place(split))) {
             let mut wider = widened.clone();
             match split {
                 Split::Period => wider.period = all.period,
@@ -427,9 +454,9 @@ impl Region {
             Split::Conditions => other
                 .conditions
                 .iter()
-                .all(|(condition, outcomes)| match condition.test {
-                    None => outcomes.cover(self.outcomes(condition)),
-                    Some(_) => self.with_condition(condition, outcomes.others()).is_none(),
+                .all(|(condition, outcomes)| match condition {
+                    RegionCondition { test: None, .. } => outcomes.cover(self.outcomes(condition)),
+                    _ => self.with_condition(condition, outcomes.others()).is_none(),
                 }),
             Split::Groups => other.groups.covers(&self.groups),
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::condition::{Outcomes, Side};
+use super::condition::{Outcomes, RegionCondition, Side};
 use super::limit::{ProofLimitError, RegionRoom, WorkLimit};
 use super::predicates::RegionExpression;
 use super::region::Region;
@@ -458,18 +458,34 @@ fn with_namespaces(set: &PolicySet, rest: &Region, effect: Effect, rule: &Resour
     };
     let others = other_namespaces(&rule.exclude_namespaces);
     let within = within.intersection(&others);
-    let selected = rule
-        .namespace_selector
-        .as_ref()
-        .map(|selector| selected(set, effect, selector));
-    let mut about = selected.unwrap_or_else(TextSet::all);
-    if effect != Effect::Deny {
-        about = about.intersection(&others);
+    let selected = match &rule.namespace_selector {
+        Some(selector) => selected(set, selector),
+        None => SelectedNamespaces {
+            by_name: TextSet::all(),
+            by_labels: None,
+        },
+    };
+    let about = |names: &TextSet| match effect {
+        Effect::Deny => names.clone(),
+        Effect::Allow | Effect::Limit => names.intersection(&others),
+    };
+    let within = rest.with(Side::Namespace, &within);
+    let mut regions: Vec<Region> = within
+        .iter()
+        .flat_map(|rest| about_namespaces(rest, &about(&selected.by_name)))
+        .collect();
+    if let Some((names, condition)) = &selected.by_labels {
+        // What is not known may be so for a Deny, and proves nothing for an Allow.
+        let outcomes = match effect {
+            Effect::Deny => Outcomes::DOES_NOT_FAIL,
+            Effect::Allow | Effect::Limit => Outcomes::HOLDS,
+        };
+        let by_labels = within
+            .iter()
+            .flat_map(|rest| about_namespaces(rest, &about(names)));
+        regions.extend(by_labels.filter_map(|region| region.with_condition(condition, outcomes)));
     }
-    let regions = rest
-        .with(Side::Namespace, &within)
-        .into_iter()
-        .flat_map(|rest| about_namespaces(&rest, &about));
+    let regions = regions.into_iter();
     match effect {
         Effect::Deny => regions.chain(all_namespaces).collect(),
         Effect::Allow | Effect::Limit if rule.exclude_namespaces.is_empty() => regions.collect(),
@@ -552,34 +568,40 @@ fn for_all_namespaces(rest: &Region, scoped: &ClusterScoped) -> Vec<Region> {
     rest.less(&cluster_scoped)
 }
 
-/// The namespaces that `selector` selects: of those whose labels are known by these, of others as
-/// far as the name tells. What it does not tell may be so for a Deny, and proves nothing for an
-/// Allow.
-fn selected(set: &PolicySet, effect: Effect, selector: &LabelSelector) -> TextSet {
-    let by_name = |name: &str| match selector.selects_by_name(name) {
-        SelectorMatch::Yes => true,
-        SelectorMatch::Unknown => effect == Effect::Deny,
-        SelectorMatch::No => false,
-    };
+/// The namespaces that a selector selects.
+struct SelectedNamespaces {
+    by_name: TextSet,
+    /// Those whose labels are not known: they are selected where these match.
+    by_labels: Option<(TextSet, RegionCondition)>,
+}
+
+/// The namespaces that `selector` selects: those whose labels are known by these, others by their names and
+/// by the labels that they may have.
+fn selected(set: &PolicySet, selector: &LabelSelector) -> SelectedNamespaces {
     let number = set.policies.selectors.number(selector);
     let known: HashMap<&str, bool> = set.namespaces.selected(number, selector).collect();
-    let is_known = |name: &&str| known.contains_key(name);
     let named: Vec<&str> = selector
         .listed_values(NAMESPACE_NAME_LABEL)
-        .filter(|name| !is_known(name))
+        .filter(|name| !known.contains_key(name))
         .collect();
-    let of = |is_in: bool| {
-        let named = named.iter().copied().filter(move |name| by_name(name) == is_in);
-        named.chain(
-            known
-                .iter()
-                .filter(move |(_, selected)| **selected == is_in)
-                .map(|(name, _)| *name),
-        )
-    };
     // No namespace is called so.
-    match by_name("\0") {
-        true => TextSet::all_but(Patterns::exact(of(false).chain([""]))),
-        false => TextSet::exact(of(true)),
+    let of_others = selector.selects_by_name("\0");
+    let of = |wanted: SelectorMatch| {
+        let is_one = |name: &&str| match known.get(name) {
+            Some(true) => wanted == SelectorMatch::Yes,
+            Some(false) => wanted == SelectorMatch::No,
+            None => selector.selects_by_name(name) == wanted,
+        };
+        let told = || known.keys().copied().chain(named.iter().copied());
+        match of_others == wanted {
+            true => TextSet::all_but(Patterns::exact(told().filter(|name| !is_one(name)).chain([""]))),
+            false => TextSet::exact(told().filter(is_one)),
+        }
+    };
+    let by_labels = of(SelectorMatch::Unknown);
+    let condition = || RegionCondition::labels(selector.without(NAMESPACE_NAME_LABEL));
+    SelectedNamespaces {
+        by_name: of(SelectorMatch::Yes),
+        by_labels: (!by_labels.is_empty()).then(|| (by_labels, condition())),
     }
 }

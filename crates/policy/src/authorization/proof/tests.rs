@@ -4,9 +4,12 @@ mod conditions;
 mod idle;
 mod invariants;
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::authorization::matching::namespace_of;
 use crate::authorization::policy_set::tests::reference::{bindings, namespaces, policies, roles};
 use crate::authorization::{
     AuthorizationPolicy, Binding, NeverDeny, Objects, PolicySet, RoleKind, RoleRef, Rule, Subject, fixtures,
@@ -141,6 +144,37 @@ fn targets() -> impl Strategy<Value = Vec<Target<'static>>> {
         .prop_map(move |resources| resources.into_iter().chain(paths.clone()).collect())
 }
 
+/// Labels that the namespace of a request may have, where they are not known to a set.
+fn labellings() -> Vec<Option<BTreeMap<String, String>>> {
+    let values = [None, Some("x"), Some("y")];
+    let pairs = values
+        .iter()
+        .flat_map(|k| values.iter().map(move |l| [("k", *k), ("l", *l)]));
+    let labels = pairs.map(|pair| {
+        let written = pair
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+        Some(written.collect())
+    });
+    std::iter::once(None).chain(labels).collect()
+}
+
+/// The sets as they decide where the namespace that `attributes` are about has these labels.
+fn labelled<const N: usize>(
+    sets: [&PolicySet; N],
+    attributes: &Attributes<'_>,
+    labels: Option<&BTreeMap<String, String>>,
+) -> [PolicySet; N] {
+    let name = match &attributes.target {
+        Target::Resource(request) => namespace_of(request),
+        Target::NonResource { .. } => "",
+    };
+    sets.map(|set| match labels.filter(|_| !name.is_empty()) {
+        Some(labels) => set.with_namespace(name, labels),
+        None => set.clone(),
+    })
+}
+
 fn instants() -> [Time; 5] {
     [0, 1, 2, 3, 9].map(|second| Time::parse(&format!("2026-12-01T08:00:0{second}Z")).unwrap())
 }
@@ -156,12 +190,16 @@ proptest! {
             let witnessed = change.witness.is_some() || !change.region.conditions.is_empty();
             prop_assert!(witnessed, "{:?}", change.region);
         }
+        let mut labellings = labellings().into_iter().cycle();
         for user in users() {
             for target in &targets {
                 let attributes = Attributes { user: user.clone(), target: target.clone() };
+                let labels = labellings.next().unwrap();
+                let sets = labelled([&old, &new], &attributes, labels.as_ref());
                 for at in instants().into_iter().skip(1) {
-                    let [before, after] = [&old, &new].map(|set| set.authorize(&attributes, at).decision);
-                    let holding = changes.iter().filter(|change| change.region.contains(&attributes, at));
+                    let [before, after] = sets.each_ref().map(|set| set.authorize(&attributes, at).decision);
+                    let holding =
+                        changes.iter().filter(|change| change.region.contains(&attributes, at, labels.as_ref()));
                     let found: Vec<[Decision; 2]> =
                         holding.map(|change| [change.before.decision, change.after.decision]).collect();
                     let is_right = match before == after {
@@ -186,14 +224,18 @@ proptest! {
             let witnessed = change.witness.is_some() || !change.region.conditions.is_empty();
             prop_assert!(witnessed, "{:?}", change.region);
         }
+        let mut labellings = labellings().into_iter().cycle();
         for user in users() {
             for target in &targets {
                 let attributes = Attributes { user: user.clone(), target: target.clone() };
+                let labels = labellings.next().unwrap();
+                let sets = labelled([&old, &new], &attributes, labels.as_ref());
                 for at in instants().into_iter().skip(1) {
-                    let answers = [&old, &new].map(|set| Answer::of(set, &attributes, at));
+                    let answers = sets.each_ref().map(|set| Answer::of(set, &attributes, at));
                     let [before, after] = answers.each_ref().map(|answer| answer.decision);
                     let is_changed = before == after && answers[0].cause != answers[1].cause;
-                    let mut holding = changes.iter().filter(|change| change.region.contains(&attributes, at));
+                    let mut holding =
+                        changes.iter().filter(|change| change.region.contains(&attributes, at, labels.as_ref()));
                     let is_right = match is_changed {
                         false => holding.next().is_none(),
                         true => holding.clone().next().is_some()

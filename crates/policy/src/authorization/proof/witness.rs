@@ -1,15 +1,124 @@
 //! Requests that stand for a region.
 
-use super::condition::{Field, Side};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::condition::{AskedExtra, AskedNamespaceLabels, Field, Side};
 use super::region::Region;
 use super::sets::groups_of_account;
-use crate::engine::{Attributes, ResourceAttributes, Target, User};
+use crate::authorization::PolicySet;
+use crate::authorization::matching::namespace_of;
+use crate::engine::{Attributes, ResourceAttributes, Target, Time, User};
 
 /// What a request that may have anything has first.
 const VERBS: [&str; 6] = ["get", "list", "create", "update", "delete", "watch"];
 const RESOURCES: [&str; 3] = ["pods", "configmaps", "secrets"];
 /// The most requests that are tried where expressions decide.
 const MAX_CANDIDATES: usize = 300;
+
+/// A request that shows what is so for a region.
+#[derive(Debug, Clone)]
+pub struct Witness {
+    /// The request.
+    pub attributes: Attributes<'static>,
+    /// When it is made.
+    pub at: Time,
+    /// The labels of the namespace that it is about, where it depends on labels that are not known.
+    pub namespace_labels: Option<BTreeMap<String, String>>,
+}
+
+impl Witness {
+    /// The first request of `region` about which `shown` finds something in `sets`, each asked where the
+    /// namespace has the labels of the region.
+    pub(crate) fn find<T, const N: usize>(
+        region: &Region,
+        at: Time,
+        sets: [&PolicySet; N],
+        shown: impl Fn(&Attributes<'static>, [&PolicySet; N]) -> Option<T>,
+    ) -> Option<(Self, T)> {
+        let labels = region.namespace_labels().possible().ok()??;
+        region.candidates().into_iter().find_map(|attributes| {
+            let name = match &attributes.target {
+                Target::Resource(request) => namespace_of(request),
+                Target::NonResource { .. } => "",
+            };
+            let labelled = labels.as_ref().filter(|_| !name.is_empty());
+            let labelled = labelled.map(|labels| sets.map(|set| set.with_namespace(name, labels)));
+            let found = match &labelled {
+                Some(sets) => shown(&attributes, sets.each_ref()),
+                None => shown(&attributes, sets),
+            };
+            let namespace_labels = labelled.and(labels.clone());
+            found.map(|found| {
+                let witness = Self {
+                    attributes,
+                    at,
+                    namespace_labels,
+                };
+                (witness, found)
+            })
+        })
+    }
+}
+
+impl Region {
+    /// What its conditions ask of the labels of a namespace that no policy set knows.
+    #[must_use]
+    pub fn namespace_labels(&self) -> AskedNamespaceLabels<'_> {
+        let mut asked = AskedNamespaceLabels {
+            within: Vec::new(),
+            not_within: Vec::new(),
+            may_be_known: true,
+            may_be_unknown: true,
+        };
+        for (condition, outcomes) in &self.conditions {
+            let Some(selector) = condition.selector() else {
+                continue;
+            };
+            match (outcomes.holds, outcomes.fails) {
+                (true, false) => asked.within.push(selector),
+                (false, true) => asked.not_within.push(selector),
+                (true, true) => {}
+                (false, false) => asked.may_be_known = false,
+            }
+            asked.may_be_unknown &= outcomes.errors;
+        }
+        asked
+    }
+
+    /// The keys of `extra` that its conditions ask about.
+    pub(crate) fn extra_keys(&self) -> BTreeSet<&str> {
+        let conditions = self.conditions.iter();
+        let keys = conditions.filter_map(|(condition, _)| Some(condition.extra()?.0));
+        keys.collect()
+    }
+
+    /// What its conditions ask of a key of the user's `extra`.
+    pub(crate) fn extra(&self, key: &str) -> AskedExtra<'_> {
+        let mut asked = AskedExtra {
+            values: Vec::new(),
+            may_be_there: true,
+            may_be_absent: true,
+        };
+        for (condition, outcomes) in &self.conditions {
+            let Some((_, test)) = condition.extra().filter(|(of, _)| *of == key) else {
+                continue;
+            };
+            match (test, outcomes.holds, outcomes.fails) {
+                (None, holds, fails) => {
+                    asked.may_be_there &= holds;
+                    asked.may_be_absent &= fails;
+                    continue;
+                }
+                (Some(_), false, false) => asked.may_be_there = false,
+                (Some(_), true, true) => {}
+                (Some(test), holds, _) => asked.values.push((test, holds)),
+            }
+            asked.may_be_absent &= outcomes.errors;
+        }
+        asked
+    }
+}
 
 impl Region {
     /// A request of it; conditions aside, every other is decided as this is. `None` where it has
@@ -121,10 +230,8 @@ impl Region {
                 .unwrap_or_default()
                 .map(Into::into)
                 .into_iter();
-            return Some(User {
-                groups: groups
-                    .filter(|group: &std::borrow::Cow<'_, str>| !group.is_empty())
-                    .collect(),
+            return self.with_extra(User {
+                groups: groups.filter(|group: &Cow<'_, str>| !group.is_empty()).collect(),
                 name: name.into(),
                 uid: self.untold(Field::Uid)?.into(),
                 ..User::default()
@@ -138,12 +245,23 @@ impl Region {
                 groups.push(begin.example(&[], "other")?);
             }
         }
-        Some(User {
+        self.with_extra(User {
             name: self.text(Side::User, &[], "somebody")?.into(),
             groups: groups.into_iter().map(Into::into).collect(),
             uid: self.untold(Field::Uid)?.into(),
             ..User::default()
         })
+    }
+
+    /// `user` with values for each key of `extra` that has to be there.
+    fn with_extra(&self, mut user: User<'static>) -> Option<User<'static>> {
+        for key in self.extra_keys() {
+            if let Some(values) = self.extra(key).possible().ok()?? {
+                let values = values.into_iter().map(Cow::Owned).collect();
+                user.extra.push((Cow::Owned(key.to_owned()), values));
+            }
+        }
+        Some(user)
     }
 }
 
@@ -157,8 +275,14 @@ thread_local! {
 
 #[cfg(test)]
 impl Region {
-    /// Whether it holds a request, its conditions being compiled once more.
-    pub(crate) fn contains(&self, attributes: &Attributes<'_>, at: crate::engine::Time) -> bool {
+    /// Whether it holds a request, its conditions being compiled once more, about a namespace with these
+    /// labels.
+    pub(crate) fn contains(
+        &self,
+        attributes: &Attributes<'_>,
+        at: Time,
+        labels: Option<&BTreeMap<String, String>>,
+    ) -> bool {
         use crate::authorization::condition::{Condition, RequestActivation};
         use crate::authorization::matching::Narrowness;
 
@@ -193,6 +317,13 @@ impl Region {
         let activation = RequestActivation::new(attributes);
         let condition_holds =
             |(condition, outcomes): &(super::condition::RegionCondition, super::Outcomes)| {
+                if let Some(selector) = condition.selector() {
+                    return match labels.map(|labels| selector.matches(|key| labels.get(key))) {
+                        Some(true) => outcomes.holds,
+                        Some(false) => outcomes.fails,
+                        None => outcomes.errors,
+                    };
+                }
                 // Of a role that is not there; what it allows is nothing.
                 let Ok(condition) = Condition::compile(portcullis_cel::Version::NEWEST, "c", &condition.text)
                 else {

@@ -10,7 +10,8 @@ use super::invariant::Breach;
 use super::limit::WorkLimit;
 use super::region::Region;
 use super::sets::{GroupSet, Patterns, SelectorSet, TextSet};
-use crate::engine::{Attributes, Deadline, Requirement, Target};
+use super::witness::Witness;
+use crate::engine::{Attributes, Deadline, LabelSelector, Requirement, Target};
 
 /// The most parts that a sentence leaves out; more are no easier to read than the regions.
 const MAX_EXCEPTIONS: usize = 8;
@@ -171,6 +172,36 @@ impl Region {
     pub fn conditions_in_words(&self) -> Vec<String> {
         self.conditions().filter_map(condition).collect()
     }
+
+    /// `a namespace whose labels match team in (a)`, if it depends on labels that are not known.
+    fn labels_in_words(&self) -> Option<String> {
+        let asked = self.namespace_labels();
+        if asked.is_empty() {
+            return None;
+        }
+        if !asked.may_be_known {
+            return Some("in a namespace whose labels are not known".to_owned());
+        }
+        let listed = |how: &str, selectors: &[&LabelSelector]| {
+            let each = selectors.iter().map(|one| format!("{how} {one}"));
+            each.collect::<Vec<_>>()
+        };
+        let said = [
+            listed("match", &asked.within),
+            listed("do not match", &asked.not_within),
+        ]
+        .concat();
+        let known = match said.is_empty() {
+            true => "are known".to_owned(),
+            false => said.join(" and "),
+        };
+        let or_not = if asked.may_be_unknown {
+            ", or are not known"
+        } else {
+            ""
+        };
+        Some(format!("in a namespace whose labels {known}{or_not}"))
+    }
 }
 
 /// `Group dev: get, list of secrets in the namespace prod where CONDITION`.
@@ -294,14 +325,34 @@ fn requirements(field: &[Requirement<'_>], label: &[Requirement<'_>]) -> String 
 /// `broken by RoleBinding/prod/dev, rule 1, such as: alice (dev): get secrets in prod`.
 impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Some((attributes, at)), Some(cause)) = (&self.witness, &self.cause) else {
+        let (Some(witness), Some(cause)) = (&self.witness, &self.cause) else {
             return write!(f, "broken, unless it is proven otherwise: {}", self.region);
         };
         write!(f, "broken by {cause}")?;
         if self.region.period().not_before.is_some() {
-            write!(f, " from {at} on")?;
+            write!(f, " from {} on", witness.at)?;
         }
-        write!(f, ", such as: {}", request_in_words(attributes))
+        write!(f, ", such as: {witness}")
+    }
+}
+
+// === impl Witness ===
+
+/// `somebody (dev): get secrets in prod (a namespace with the labels team=a)`.
+impl fmt::Display for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&request_in_words(&self.attributes))?;
+        let Some(labels) = &self.namespace_labels else {
+            return Ok(());
+        };
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        match labels.as_slice() {
+            [] => f.write_str(" (a namespace without labels)"),
+            labels => write!(f, " (a namespace with the labels {})", labels.join(",")),
+        }
     }
 }
 
@@ -324,6 +375,9 @@ fn sentence(region: &Region) -> String {
         for selector in selectors {
             sentence += &format!(", {how}by the selector {selector}");
         }
+    }
+    if let Some(labels) = region.labels_in_words() {
+        sentence += &format!(", {labels}");
     }
     let period = region.period();
     for (word, time) in [("from", period.not_before), ("until", period.not_after)] {

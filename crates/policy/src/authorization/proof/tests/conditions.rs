@@ -8,7 +8,7 @@ use crate::authorization::proof::predicates::RegionExpression;
 use crate::authorization::proof::rules::PolicyRegions;
 use crate::authorization::proof::{Outcomes, ProofLimitError, Region, WorkLimit};
 use crate::authorization::{Effect, PolicySet, fixtures};
-use crate::engine::{Attributes, Deadline};
+use crate::engine::{Attributes, Deadline, User};
 
 fn parts_where(region: &Region, expression: &str, outcomes: Outcomes) -> Vec<Region> {
     RegionExpression::new(expression)
@@ -45,6 +45,12 @@ fn expressions() -> impl Strategy<Value = String> {
         "request.nonResourceAttributes.path.endsWith('b')",
         "request.nonResourceAttributes.path == '/a'",
         "request.extra['x'][0] == 'y'",
+        "'x' in request.extra",
+        "has(request.extra.x)",
+        "request.extra['x'].exists(v, v == 'y')",
+        "request.extra.x.exists(v, v.startsWith('y') || v.endsWith('z'))",
+        "request.extra['x'].all(v, v != 'y')",
+        "'z' in request.extra['a/b']",
     ];
     let atom = proptest::sample::select(atoms).prop_map(str::to_owned);
     atom.prop_recursive(3, 8, 3, |inner| {
@@ -73,9 +79,14 @@ proptest! {
         for part in parts.iter().flat_map(|(_, parts)| parts) {
             let example = part.example().expect("a part that is not empty");
             let is_told = part.conditions.iter().all(|(condition, _)| condition.test.is_some());
-            prop_assert!(!is_told || part.contains(&example, instants()[0]), "{example:?} of {part:?}");
+            prop_assert!(!is_told || part.contains(&example, instants()[0], None), "{example:?} of {part:?}");
         }
-        for user in users() {
+        let extras = [&[][..], &[("x", &[][..])], &[("x", &["y"]), ("a/b", &["z"])], &[("x", &["yz", "a"])], &[("a/b", &["a"])]];
+        for (user, extra) in users().into_iter().zip(extras.iter().cycle()) {
+            let extra = extra.iter().map(|(key, values)| {
+                ((*key).into(), values.iter().map(|value| (*value).into()).collect())
+            });
+            let user = User { extra: extra.collect(), ..user };
             for target in &targets {
                 let attributes = Attributes { user: user.clone(), target: target.clone() };
                 let result = match condition.evaluate(&RequestActivation::new(&attributes)) {
@@ -84,7 +95,7 @@ proptest! {
                     Err(_) => Outcomes::ERRORS,
                 };
                 for (outcomes, parts) in &parts {
-                    let holding = parts.iter().filter(|part| part.contains(&attributes, instants()[0]));
+                    let holding = parts.iter().filter(|part| part.contains(&attributes, instants()[0], None));
                     prop_assert_eq!(holding.count(), usize::from(*outcomes == result), "{:?}", attributes);
                 }
             }

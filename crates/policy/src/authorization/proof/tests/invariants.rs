@@ -1,10 +1,12 @@
 //! AuthorizationInvariants, by every request of small worlds.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
-use super::{UNLIMITED, cases, instants, pairs, targets, users, with_secrets};
+use super::{UNLIMITED, cases, instants, labelled, labellings, pairs, targets, users, with_secrets};
 use crate::authorization::policy_set::tests::reference::policies;
-use crate::authorization::proof::InvariantProof;
+use crate::authorization::proof::{InvariantProof, Witness};
 use crate::authorization::rbac::AlwaysAllowPaths;
 use crate::authorization::{
     AuthorizationInvariant, AuthorizationPolicy, Effect, Enforcement, Mode, NeverDeny, Objects, PolicySet,
@@ -57,26 +59,34 @@ proptest! {
             let of_set = of_set.breaches(&invariant).unwrap();
             let change = InvariantProof::of_change(&old, &new, now, UNLIMITED).unwrap();
             let of_change = change.breaches(&invariant).unwrap();
-            let is_breach = |attributes: &Attributes<'_>, at, is_change: bool| {
-                concerned.authorize(attributes, at).decision == Decision::Deny
-                    && new.authorize(attributes, at).decision == Decision::Allow
-                    && !(is_change && old.authorize(attributes, at).decision == Decision::Allow)
+            let is_breach = |attributes: &Attributes<'_>, labels: Option<&BTreeMap<String, String>>, at, is_change: bool| {
+                let sets = labelled([&concerned, &new, &old], attributes, labels);
+                let [concerned, new, old] = sets.each_ref().map(|set| set.authorize(attributes, at).decision);
+                concerned == Decision::Deny
+                    && new == Decision::Allow
+                    && !(is_change && old == Decision::Allow)
             };
             for (found, is_change) in [(&of_set, false), (&of_change, true)] {
                 for breach in found {
                     match &breach.witness {
-                        Some((attributes, at)) => prop_assert!(is_breach(attributes, *at, is_change), "{breach:?}"),
+                        Some(Witness { attributes, at, namespace_labels }) => prop_assert!(
+                            is_breach(attributes, namespace_labels.as_ref(), *at, is_change),
+                            "{breach:?}"
+                        ),
                         None => prop_assert!(!breach.region.conditions.is_empty(), "{breach:?}"),
                     }
                 }
                 if !found.is_empty() {
                     continue;
                 }
+                let mut labellings = labellings().into_iter().cycle();
                 for user in users() {
                     for target in &targets {
                         let attributes = Attributes { user: user.clone(), target: target.clone() };
+                        let labels = labellings.next().unwrap();
                         for at in instants().into_iter().skip(1) {
-                            prop_assert!(!is_breach(&attributes, at, is_change), "{attributes:?} at {at}");
+                            let is_breach = is_breach(&attributes, labels.as_ref(), at, is_change);
+                            prop_assert!(!is_breach, "{attributes:?} at {at}, {labels:?}");
                         }
                     }
                 }
@@ -117,7 +127,7 @@ fn only_those_named_masters_and_those_never_denied_stand_outside() {
     others.push(Subject::user("alice"));
     let found = breaches_by(others.clone(), Vec::new());
     assert_eq!(found.len(), 1);
-    let (witness, _) = found[0].witness.clone().unwrap();
+    let witness = found[0].witness.clone().unwrap().attributes;
     assert_eq!(witness.user.name, "alice");
     assert_eq!(found[0].cause.as_ref().unwrap().name, "b");
     // A Deny that is enforced makes it hold.
