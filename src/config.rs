@@ -220,7 +220,10 @@ fn parse_with(
         ..Place::default()
     };
     match documents.as_slice() {
-        [document] => resolve(file, text, document, folder, read_folder),
+        [document] => match other_kind(document) {
+            Some(fault) => (None, one(fault)),
+            None => resolve(file, text, document, folder, read_folder),
+        },
         [] => (
             None,
             one(Fault::error(
@@ -229,18 +232,25 @@ fn parse_with(
                 format!("the file holds no {KIND}"),
             )),
         ),
-        [_, second, ..] => {
+        [first, second, ..] => {
             let place = second.place(FieldPath::root());
-            (
-                None,
-                one(Fault::error(
-                    place,
-                    FaultKind::TooMany,
-                    format!("one {KIND} to a file"),
-                )),
-            )
+            let too_many = || Fault::error(place, FaultKind::TooMany, format!("one {KIND} to a file"));
+            (None, one(other_kind(first).unwrap_or_else(too_many)))
         }
     }
+}
+
+/// That `document` is an object of another group, of which nothing more is to be said.
+fn other_kind(document: &Document) -> Option<Fault> {
+    let (api_version, kind) = (document.text("apiVersion")?, document.text("kind")?);
+    let is_own = kind == KIND || api_version.starts_with("config.portcullis.dev/");
+    (!is_own).then(|| {
+        let place = document.place(FieldPath::root().field("kind"));
+        let message = format!(
+            "a {kind} of {api_version} is no {KIND}: name manifests with `--manifests`, or for `check` without an option"
+        );
+        Fault::error(place, FaultKind::NotSupported, message)
+    })
 }
 
 fn one(fault: Fault) -> Faults {

@@ -82,6 +82,9 @@ struct Flags {
     /// The namespace; without it, the request is cluster-scoped or for all namespaces.
     #[arg(short, long)]
     namespace: Option<String>,
+    /// All namespaces: the same as no `--namespace`.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
     /// The object's name.
     #[arg(long)]
     name: Option<String>,

@@ -350,8 +350,12 @@ pub(crate) fn configuration(named: Option<&Path>) -> Result<PathBuf, CommandErro
 pub(crate) fn regular(path: &Path) -> Result<(), CommandError> {
     readable(path)?;
     if path.is_dir() {
-        let folder = std::io::Error::from(std::io::ErrorKind::IsADirectory);
-        return Err(CommandError::file("read", path, folder));
+        let message = format!(
+            "`{}` is a folder, where one file belongs: name folders of manifests with `--manifests`, or for `check` without \
+             an option",
+            path.display()
+        );
+        return Err(CommandError::Usage(message));
     }
     Ok(())
 }

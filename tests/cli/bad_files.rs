@@ -390,3 +390,41 @@ fn a_configuration_that_is_no_yaml_says_why_there_is_no_last_good_set() {
         assert!(said.contains(wanted), "`{wanted}`: {said}");
     }
 }
+
+/// Files that stand elsewhere on the command line, and words that YAML takes for others.
+#[test]
+fn what_is_no_configuration_is_said_once_with_the_option_for_it() {
+    let portcullis = Portcullis::new();
+    let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: dev, namespace: y}\n\
+                   roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\n";
+    portcullis.write("policies/dev.yaml", binding);
+    let run = portcullis.run("check --config policies/dev.yaml");
+    assert_eq!(
+        run.stdout,
+        "policies/dev.yaml:2: kind: Unsupported value: a RoleBinding of rbac.authorization.k8s.io/v1 is no \
+         GatewayConfiguration: name manifests with `--manifests`, or for `check` without an option\n1 error, 0 warnings\n"
+    );
+    let run = portcullis.run("check --config policies");
+    assert_eq!(run.code, 2);
+    assert!(
+        run.stderr
+            .contains("`policies` is a folder, where one file belongs: name folders of manifests"),
+        "{run:?}"
+    );
+    let run = portcullis.run("check policies");
+    assert!(
+        run.stdout
+            .contains("put it in quotes, for YAML also reads `y`, `yes` and `on` as `true`"),
+        "{run:?}"
+    );
+    let run = portcullis.run("who-can get pods --kubeconfig nope");
+    assert_eq!(run.code, 2);
+    assert!(
+        run.stderr
+            .contains("cannot connect to the cluster: `nope`: there is no such file or folder"),
+        "{run:?}"
+    );
+    let everywhere = "authorize --user jane --verb list --resource pods -A --manifests policies";
+    assert!(portcullis.run(everywhere).stderr.contains("put it in quotes"));
+    assert_eq!(portcullis.run(&everywhere.replace("-A", "-A -n shop")).code, 2);
+}

@@ -197,3 +197,51 @@ fn a_step_says_whether_admission_policies_refuse_its_pod() {
     let plain = self::ask(&["--from", "Group dev", "--to", "ServiceAccount ci/deployer"]);
     assert!(!plain.stdout.contains("such"), "{plain:?}");
 }
+
+/// An API server binds its controllers to roles by which most can become anybody.
+#[test]
+fn components_of_kubernetes_are_named_in_one_line() {
+    let portcullis = Portcullis::new();
+    let binding = |name: &str, account: &str| {
+        format!(
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: \"{name}\"}}\n\
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: deploy}}\n\
+             subjects: [{{kind: ServiceAccount, name: {account}, namespace: kube-system}}]\n"
+        )
+    };
+    let policies = [
+        POLICIES.to_owned(),
+        binding("system:controller:job", "job"),
+        binding("system:controller:deployment", "deployment"),
+        binding("by-hand", "by-hand"),
+    ];
+    portcullis.write("policies/policies.yaml", &policies.concat());
+    let run = portcullis.run("escalations --manifests policies");
+    assert!(
+        run.stdout.contains(
+            "2 subjects of Kubernetes itself can, by its own bindings (`--from SUBJECT` shows how): ServiceAccount \
+             kube-system/deployment, ServiceAccount kube-system/job\n"
+        ),
+        "{run:?}"
+    );
+    let shown = |name: &str| {
+        format!("ServiceAccount kube-system/{name} can become ClusterRole cluster-admin\n  create pods")
+    };
+    assert!(run.stdout.contains(&shown("by-hand")), "{run:?}");
+    assert!(!run.stdout.contains(&shown("job")), "{run:?}");
+    let arguments = [
+        "escalations",
+        "--from",
+        "ServiceAccount kube-system/job",
+        "--to",
+        "ServiceAccount ci/deployer",
+        "--manifests",
+        "policies",
+    ];
+    let run = portcullis.run_with(&arguments, "");
+    assert!(
+        run.stdout
+            .contains("create pods in ci -> ServiceAccount ci/deployer"),
+        "{run:?}"
+    );
+}

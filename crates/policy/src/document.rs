@@ -484,7 +484,8 @@ mod tests {
         assert_eq!(read, None);
         assert_eq!(
             faults.to_string(),
-            "f.yaml:1: a: Invalid type: the boolean `true`, where text belongs: put it in quotes\n\
+            "f.yaml:1: a: Invalid type: the boolean `true`, where text belongs: put it in quotes, for YAML also \
+             reads `y`, `yes` and `on` as `true`\n\
              f.yaml:2: b: Invalid type: the number `1`, where text belongs: put it in quotes"
         );
     }

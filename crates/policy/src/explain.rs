@@ -241,6 +241,23 @@ impl TextTable {
         self.rows.push(cells.collect());
     }
 
+    /// The same with lists of more than [`MAX_CELL_CHARS`] in as many lines as they need, each broken after a
+    /// comma or semicolon.
+    #[must_use]
+    pub fn folded(self) -> Self {
+        let mut rows = Vec::new();
+        for row in self.rows {
+            let cells: Vec<Vec<String>> = row.iter().map(|cell| folded(cell)).collect();
+            let height = cells.iter().map(Vec::len).max().unwrap_or(1);
+            let line = |at: usize| {
+                let cells = cells.iter().map(|cell| cell.get(at).cloned());
+                cells.map(Option::unwrap_or_default).collect()
+            };
+            rows.extend((0..height).map(line));
+        }
+        Self { rows }
+    }
+
     /// The rows, one a line.
     #[must_use]
     pub fn in_words(&self) -> Lines {
@@ -257,6 +274,24 @@ impl TextTable {
         };
         self.rows.iter().map(line).collect()
     }
+}
+
+/// The most characters in a line of a cell, where it can be broken.
+const MAX_CELL_CHARS: usize = 70;
+
+fn folded(cell: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for part in cell.split_inclusive([',', ';']) {
+        let last = lines.last_mut();
+        let has_room = |line: &&mut String| {
+            line.is_empty() || line.chars().count() + part.trim_end().chars().count() <= MAX_CELL_CHARS
+        };
+        match last.filter(has_room) {
+            Some(line) => line.push_str(part),
+            None => lines.push(part.trim_start().to_owned()),
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -293,6 +328,25 @@ mod tests {
         lines.line("a\n::error::b");
         lines.each("  ", "c\n::d\n");
         assert_eq!(lines.as_str(), "a\\n::error::b\n  c\n  \\u{3a}:d\n");
+    }
+
+    #[test]
+    fn a_long_list_takes_several_lines_of_its_column() {
+        let mut table = TextTable::new(&["A", "B"]);
+        let names: Vec<String> = (10..40).map(|number| format!("resource-{number}")).collect();
+        table.row(vec![names.join(","), "b".to_owned()]);
+        table.row(vec!["x".repeat(100), "c, d".to_owned()]);
+        let words = table.folded().in_words();
+        let lines: Vec<&str> = words.as_str().lines().collect();
+        let list: String = lines[1..7]
+            .iter()
+            .map(|line| line.trim_end_matches(" b").trim_end())
+            .collect();
+        assert_eq!((lines.len(), list), (8, names.join(",")), "{words:?}");
+        assert!(
+            lines[1].ends_with(" b") && lines[7].ends_with("  c, d"),
+            "{words:?}"
+        );
     }
 
     #[test]

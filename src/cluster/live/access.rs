@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::cluster::client;
 use crate::cluster::requests::{ApiError, ApiRequest, ApiServer, ErrorResponse, in_words};
 use crate::cluster::served::{ACCEPT, DiscoveredGroup, DiscoveredGroups};
+use crate::config::files;
 
 /// A connection may be silent for this long.
 const SILENCE: Duration = Duration::from_secs(75);
@@ -250,6 +251,11 @@ async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Conf
         context: context.map(str::to_owned),
         ..KubeConfigOptions::default()
     };
+    if let Some(path) = kubeconfig {
+        std::fs::File::open(path).map_err(|error| {
+            LiveError::Kubeconfig(format!("`{}`: {}", path.display(), files::describe(&error)))
+        })?;
+    }
     let of_file = match kubeconfig {
         Some(path) => match Kubeconfig::read_from(path) {
             Ok(read) => Config::from_custom_kubeconfig(read, &options).await,

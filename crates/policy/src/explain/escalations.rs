@@ -169,8 +169,24 @@ impl EscalationAnswer {
     /// For people.
     pub fn in_words(&self) -> Lines {
         let mut lines = Lines::new();
-        for path in &self.0.paths {
+        let (own, others): (Vec<_>, Vec<_>) = self.0.paths.iter().partition(|path| is_of_kubernetes(path));
+        let mut subjects: Vec<String> = own.iter().map(|path| in_words(&path.from)).collect();
+        subjects.dedup();
+        let are_grouped = subjects.len() > 1;
+        let shown = if are_grouped {
+            others
+        } else {
+            self.0.paths.iter().collect()
+        };
+        for path in shown {
             describe(path, &mut lines);
+        }
+        if are_grouped {
+            lines.line(format_args!(
+                "{} subjects of Kubernetes itself can, by its own bindings (`--from SUBJECT` shows how): {}",
+                subjects.len(),
+                subjects.join(", ")
+            ));
         }
         if self.0.paths.is_empty() {
             lines.line("No path was found.");
@@ -219,6 +235,25 @@ impl EscalationAnswer {
         }
         text
     }
+}
+
+/// Whether a component of Kubernetes takes the path by what an API server grants it: nobody is to mend that.
+fn is_of_kubernetes(path: &EscalationPath) -> bool {
+    let Identity {
+        kind,
+        namespace,
+        name,
+    } = &path.from;
+    let is_component = match *kind {
+        "ServiceAccount" => namespace == "kube-system",
+        _ => name.starts_with("system:"),
+    };
+    let via = path
+        .steps
+        .first()
+        .map(|step| step.via.as_slice())
+        .unwrap_or_default();
+    is_component && via.iter().all(|object| object.name.starts_with("system:"))
 }
 
 fn describe(path: &EscalationPath, lines: &mut Lines) {

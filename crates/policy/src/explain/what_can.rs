@@ -236,7 +236,7 @@ fn in_words(found: &[Permission], set: &PolicySet) -> Lines {
         ]);
     }
     let denied = found.iter().flat_map(|permission| &permission.denied_by);
-    let mut lines = table.in_words();
+    let mut lines = table.folded().in_words();
     lines.append(&deny_lines(denied, set));
     lines
 }

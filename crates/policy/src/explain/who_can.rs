@@ -197,7 +197,7 @@ fn in_words(found: &[Grantee], set: &PolicySet) -> Lines {
         }
     }
     let denied = found.iter().flat_map(|grantee| &grantee.denied_by);
-    let mut lines = table.in_words();
+    let mut lines = table.folded().in_words();
     lines.append(&deny_lines(denied, set));
     lines
 }

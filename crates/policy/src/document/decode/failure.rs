@@ -52,6 +52,11 @@ impl Error for Failure {
         // Few know every word that YAML 1.1 takes for a boolean or a number.
         if scalar && wanted == TEXT {
             message.push_str(": put it in quotes");
+            message.push_str(match found {
+                Unexpected::Bool(true) => ", for YAML also reads `y`, `yes` and `on` as `true`",
+                Unexpected::Bool(false) => ", for YAML also reads `n`, `no` and `off` as `false`",
+                _ => "",
+            });
         }
         Self::new(FaultKind::TypeInvalid, message)
     }
@@ -177,7 +182,7 @@ mod tests {
             ),
             (
                 "text: on",
-                "Invalid type: the boolean `true`, where text belongs: put it in quotes",
+                "Invalid type: the boolean `true`, where text belongs: put it in quotes, for YAML also reads `y`, `yes` and `on` as `true`",
             ),
             ("list: a", "Invalid type: the text `a`, where a list belongs"),
             ("map: []", "Invalid type: a list, where a mapping belongs"),
