@@ -33,6 +33,7 @@ use crate::authentication::Caller;
 use crate::config::Config;
 use crate::reload::{FileObjects, ObjectChange, ObjectChanges, ReloadState, Snapshot};
 use crate::telemetry::Metrics;
+use portcullis_policy::authorization::Policies;
 use portcullis_policy::engine::Decision;
 
 pub use history::{MetricsHistory, SAMPLE_INTERVAL};
@@ -257,6 +258,9 @@ impl ViewRequest {
 /// The most sets that can be compared.
 const MAX_REVISIONS: usize = 20;
 
+/// The most of them of which it can be said what they decide: each may hold objects that no other does.
+const MAX_DECIDING_REVISIONS: usize = 5;
+
 /// The last sets that were in force.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeHistory(Mutex<KeptChanges>);
@@ -277,6 +281,8 @@ pub(crate) struct RevisionInForce {
     pub(crate) since: SystemTime,
     /// Since the one before; of the first nothing is known.
     pub(crate) changes: Arc<ObjectChanges>,
+    /// What decided then, watched objects included; kept of the newest alone.
+    pub(crate) policies: Option<Policies>,
 }
 
 // === impl ChangeHistory ===
@@ -299,7 +305,12 @@ impl ChangeHistory {
             revision: Arc::clone(&snapshot.revision),
             since: now,
             changes: Arc::new(changes.unwrap_or_default()),
+            policies: Some(snapshot.policies.clone()),
         });
+        let deciding = kept.revisions.iter_mut().rev();
+        deciding
+            .skip(MAX_DECIDING_REVISIONS)
+            .for_each(|earlier| earlier.policies = None);
     }
 
     /// The sets that are known, the oldest first.

@@ -1,8 +1,8 @@
-//! `/changes`: the last sets that were in force, and what became of the objects in files from one
-//! of them to another.
+//! `/changes`: the last sets that were in force, what became of the objects in files from one of them to
+//! another, and which requests are decided otherwise.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use askama::Template;
 use serde::Serialize;
@@ -10,9 +10,14 @@ use similar::{Algorithm, ChangeTag, TextDiff};
 
 use crate::certificates::rfc3339;
 use crate::console::page::{Page, PageFrame, ViewError};
+use crate::console::views::parameters::ClusterChoice;
 use crate::console::{RevisionInForce, together};
 use crate::console::{ViewContext, ViewRequest};
 use crate::reload::{ChangedObject, ObjectChange, ObjectChanges};
+use portcullis_policy::authorization::PolicySet;
+use portcullis_policy::authorization::proof::{self, ProofLimitError, WorkLimit};
+use portcullis_policy::engine::Deadline;
+use portcullis_policy::explain::difference::DifferenceReport;
 
 /// What was in force, and what changed between two of them.
 #[derive(Debug, Serialize)]
@@ -25,6 +30,10 @@ struct ChangesView {
     /// Objects that changed too, and are not kept.
     #[serde(rename = "leftOut")]
     left_out: usize,
+    /// What requests of the chosen cluster are decided otherwise, as `portcullis diff` says it.
+    decisions: Option<DifferenceReport>,
+    /// Why it does not say so.
+    undecided: &'static str,
 }
 
 /// A set that was in force.
@@ -61,10 +70,17 @@ struct DiffLine {
 struct ChangesPage<'a> {
     frame: PageFrame,
     view: &'a ChangesView,
+    clusters: &'a ClusterChoice,
+    /// The decisions in words.
+    decisions: String,
 }
 
+/// The most parts of a difference that a page shows.
+const MAX_PARTS: usize = 500;
+
 pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
-    request.query.only(&["from", "to"])?;
+    request.query.only(&["from", "to", "cluster"])?;
+    let clusters = ClusterChoice::new(context, &request.query)?;
     let known = visible_revisions(context);
     let place = |name: &str, or: usize| match request.query.one(name)? {
         None => Ok(or),
@@ -80,7 +96,25 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     }
     let changes = together(known.get(from + 1..=to).unwrap_or_default());
     let revision = |place: usize| known.get(place).map(|known| known.revision.to_string());
+    let sides = [from, to].map(|place| known.get(place).and_then(|known| known.policies.as_ref()));
+    let (decisions, undecided) = match sides {
+        [Some(old), Some(new)] => {
+            match decisions(context, [old, new].map(|side| side.for_cluster(&clusters.chosen))) {
+                Ok(decisions) => (Some(decisions), ""),
+                Err(_) => (
+                    None,
+                    "the difference is too large for a page: `portcullis diff` compares both",
+                ),
+            }
+        }
+        _ => (
+            None,
+            "only the last sets are kept as a whole: of an earlier one, the objects alone are known",
+        ),
+    };
     let view = ChangesView {
+        decisions,
+        undecided,
         revisions: known.iter().rev().map(Into::into).collect(),
         from: revision(from).unwrap_or_default(),
         to: revision(to).unwrap_or_default(),
@@ -90,8 +124,28 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     let page = ChangesPage {
         frame: context.frame("Changes", request),
         view: &view,
+        clusters: &clusters,
+        decisions: view
+            .decisions
+            .as_ref()
+            .map(|decisions| decisions.in_words().as_str().to_owned())
+            .unwrap_or_default(),
     };
     Page::of(request.representation, &view, &page)
+}
+
+/// What the newer of two sets decides otherwise, from now on.
+fn decisions(
+    context: &ViewContext<'_>,
+    [old, new]: [&Arc<PolicySet>; 2],
+) -> Result<DifferenceReport, ProofLimitError> {
+    let expired = || Instant::now() >= context.deadline;
+    let limit = WorkLimit {
+        parts: MAX_PARTS,
+        deadline: Deadline::new(&expired),
+    };
+    let changes = proof::difference(old, new, context.now.into(), limit)?;
+    Ok(DifferenceReport::new(&changes, &[], Vec::new()))
 }
 
 /// Who sees one cluster sees its objects, and those that hold for all.
@@ -266,6 +320,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_change_grants_is_said_of_each_cluster() {
+        let allow = |verb: &str| deny("a", verb).replace("effect: Deny", "effect: Allow");
+        let none = String::new;
+        let console = mk_console(&[[none(), allow("get"), none()], [none(), allow("list"), none()]]);
+        let view = console.json("/changes?cluster=east").unwrap();
+        let verbs = |side: &str| view["decisions"][side][0]["box"]["verbs"].clone();
+        assert_eq!(
+            (verbs("gains"), verbs("losses")),
+            (
+                serde_json::json!({"in": ["list"]}),
+                serde_json::json!({"in": ["get"]})
+            ),
+            "{view}"
+        );
+        let page = console.html("/changes?cluster=east").unwrap();
+        assert!(page.contains("such as: joe: list pods"), "{page}");
+        let west = console.json("/changes?cluster=west").unwrap();
+        assert_eq!(west["decisions"]["same"], true, "{west}");
+        let east = console.seeing(VisibleClusters::One("west".into()));
+        assert_eq!(east.html("/changes?cluster=east").unwrap_err().status(), 400);
+    }
+
+    #[test]
     fn a_parameter_is_named_and_not_shown() {
         let none = String::new;
         let console = mk_console(&[
@@ -342,7 +419,12 @@ mod tests {
             .map(|at| [deny(&format!("x{at}"), "get"), none(), none()])
             .collect();
         files.push([many("get"), none(), none()]);
-        let view = mk_console(&files).json("/changes").unwrap();
+        let console = mk_console(&files);
+        let view = console.json("/changes").unwrap();
+        let oldest = view["revisions"][19]["revision"].as_str().unwrap();
+        let earlier = console.json(&format!("/changes?from={oldest}")).unwrap();
+        let undecided = earlier["undecided"].as_str().unwrap();
+        assert!(undecided.starts_with("only the last sets"), "{earlier}");
         assert_eq!(view["revisions"].as_array().unwrap().len(), 20);
         assert_eq!(view["leftOut"], 100);
         assert_eq!(view["objects"].as_array().unwrap().len(), 201);
