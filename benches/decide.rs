@@ -4,7 +4,8 @@
 //! roles that clusters have, and 500 AuthorizationPolicies. What counts is that
 //! the times of one request do not grow with the bindings.
 //!
-//! An AuthorizationInvariant is proven of all bindings, and of one that is written.
+//! An AuthorizationInvariant is proven of all bindings, and of one that is written; five changed bindings are
+//! compared with those of before, and escalations are looked for.
 //!
 //! Then such policies in a cluster of 10,000 namespaces, each second one for a hundred of
 //! them, by a `namespaceSelector` or by name: labels are matched when the set is built.
@@ -15,11 +16,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis_policy::authorization::proof::{InvariantProof, InvariantStatus, UnknownRoles, WorkLimit};
+use portcullis_policy::authorization::proof::{
+    InvariantProof, InvariantStatus, UnknownRoles, WorkLimit, difference,
+};
 use portcullis_policy::authorization::{
-    AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Enforcement, FailurePolicy, Mode,
-    NamespaceLabels, NeverDeny, NonResourceRule, ObjectWrite, Objects, PolicySet, ResourceRule, Role,
-    RoleKind, RoleRef, Rule, Subject,
+    AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Enforcement, EscalationQuery,
+    EscalationTarget, FailurePolicy, Mode, NamespaceLabels, NeverDeny, NonResourceRule, ObjectWrite, Objects,
+    PolicySet, ResourceRule, Role, RoleKind, RoleRef, Rule, Subject,
 };
 use portcullis_policy::engine::{
     Attributes, Deadline, LabelSelector, Operator, Requirement, ResourceAttributes, Selectors, Target, Time,
@@ -392,6 +395,31 @@ fn prove(criterion: &mut Criterion) {
                 assert!(matches!(status(&proof), InvariantStatus::Broken(_)));
             });
         });
+        let mut changed = set.clone();
+        for mut binding in bindings(6).into_iter().skip(1) {
+            binding.subjects = vec![Subject::group("contractors")];
+            let write = ObjectWrite::Binding(Arc::new(binding));
+            changed = changed.after_write(&write).unwrap();
+        }
+        group.bench_function("difference of five", |bench| {
+            bench.iter(|| {
+                let changes = difference(&set, &changed, Time::UNIX_EPOCH, limit).unwrap();
+                assert!(changes.len() >= 5);
+            });
+        });
+        if count == 10_000 {
+            let query = EscalationQuery {
+                from: None,
+                to: EscalationTarget::ClusterAdmin,
+                accounts: Vec::new(),
+            };
+            group.bench_function("escalations", |bench| {
+                bench.iter(|| {
+                    set.escalations(&query, Time::UNIX_EPOCH, Deadline::NEVER)
+                        .unwrap()
+                });
+            });
+        }
         group.finish();
     }
 }
