@@ -313,3 +313,37 @@ fn nothing_is_said_to_be_covered_by_a_suite_that_could_not_be_run() {
     let json = portcullis.run("test --coverage suite_test.yaml -o json");
     assert!(!json.stdout.contains("\"coverage\""), "{json:?}");
 }
+
+/// What an aggregated ClusterRole grants stands in others.
+#[test]
+fn a_rule_that_an_aggregated_role_has_is_covered_where_it_is_written() {
+    let portcullis = Portcullis::new();
+    let role = |name: &str, rest: &str| {
+        format!(
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: {name}{rest}\n"
+        )
+    };
+    let rules = |resource: &str| {
+        format!(
+            ", labels: {{to: \"view\"}}}}\nrules: [{{verbs: [get], apiGroups: [\"\"], resources: [{resource}]}}]"
+        )
+    };
+    let manifests = [
+        role("all", "}\naggregationRule: {clusterRoleSelectors: [{matchLabels: {to: view}}]}\nrules: []"),
+        role("pods", &rules("pods")),
+        role("secrets", &rules("secrets")),
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: all}\nroleRef: {apiGroup: \
+         rbac.authorization.k8s.io, kind: ClusterRole, name: all}\nsubjects: [{kind: Group, apiGroup: \
+         rbac.authorization.k8s.io, name: dev}]\n"
+            .to_owned(),
+    ];
+    portcullis.write("all.yaml", &manifests.concat());
+    portcullis.write(
+        "all_test.yaml",
+        "apiVersion: portcullis.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: x}\nmanifests: [all.yaml]\ncases:\n\
+         - name: pods\n  request: {user: jane, groups: [dev], verb: get, resource: pods, namespace: a}\n  expect: {decision: allow}\n",
+    );
+    let run = portcullis.run("test --coverage all_test.yaml");
+    assert!(run.stdout.contains("secrets"), "{run:?}");
+    assert!(!run.stdout.contains("ClusterRole/pods"), "{run:?}");
+}

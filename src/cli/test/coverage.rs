@@ -10,11 +10,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Serialize;
 
-use portcullis_policy::authorization::{Finding, Trace};
+use portcullis_policy::authorization::{Finding, PolicySet, Role, Trace};
 use portcullis_policy::document::{Document, Node, Value};
+use portcullis_policy::engine::LabelSelector;
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::admission::{TracedStep, TracedValue};
 use portcullis_policy::field::FieldPath;
@@ -114,8 +116,8 @@ impl Coverage {
         }
     }
 
-    /// Notes what a decision about access reached.
-    pub(crate) fn note_access(&mut self, trace: &Trace) {
+    /// Notes what a decision of `set` about access reached.
+    pub(crate) fn note_access(&mut self, trace: &Trace, set: &PolicySet) {
         for event in &trace.events {
             let rule = match &event.finding {
                 Finding::Match { rule, .. } | Finding::WithinLimit { rule } => Some(*rule),
@@ -141,8 +143,17 @@ impl Coverage {
                     item.namespace.clone_from(&event.namespace);
                 }
             }
-            if rule.is_some() {
+            if let Some(rule) = rule {
                 self.reach(&item, None);
+                for (source, rule) in aggregated_from(set, &item, rule) {
+                    let of_source = |part| ItemName {
+                        name: source.to_owned(),
+                        part,
+                        ..item.clone()
+                    };
+                    self.reach(&of_source(ItemPart::Rule(rule)), None);
+                    self.reach(&of_source(ItemPart::Policy), None);
+                }
             }
             self.reach(
                 &ItemName {
@@ -251,6 +262,28 @@ impl Coverage {
         report.percent = percent(covered, total);
         report
     }
+}
+
+/// The ClusterRoles of which an aggregated one has a rule, and the place of the rule in each.
+fn aggregated_from<'s>(
+    set: &'s PolicySet,
+    item: &ItemName,
+    rule: usize,
+) -> impl Iterator<Item = (&'s str, usize)> {
+    let cluster_roles = || set.roles().iter().filter(|role| role.namespace.is_empty());
+    let mut roles = cluster_roles().filter(|_| item.kind == "ClusterRole");
+    let role = roles.find(|role| role.name == item.name && role.aggregation.is_some());
+    let found = role.and_then(|role| Some((role, role.aggregation.as_ref()?, role.rules.get(rule)?)));
+    found.into_iter().flat_map(move |(role, selectors, rule)| {
+        let is_selected = |other: &&Arc<Role>| {
+            let selects = |selector: &LabelSelector| selector.matches(|key| other.labels.get(key));
+            other.name != role.name && selectors.iter().any(selects)
+        };
+        cluster_roles().filter(is_selected).filter_map(move |other| {
+            let place = other.rules.iter().position(|own| own == rule)?;
+            Some((other.name.as_str(), place))
+        })
+    })
 }
 
 /// What an expression came to, if it came to true or false.

@@ -76,7 +76,9 @@ impl TestRun {
             let (outcome, reached) = decided(&loaded, &suite.file, case, case.at.unwrap_or(self.now));
             if let Some(coverage) = &mut coverage {
                 match reached {
-                    CaseDecision::Access(trace) => coverage.note_access(&trace),
+                    CaseDecision::Access(trace) => {
+                        coverage.note_access(&trace, loaded.policies.for_cluster(&case.cluster));
+                    }
                     CaseDecision::Admission(trace) => coverage.note_admission(&trace),
                     CaseDecision::Nothing => {}
                 }
