@@ -401,7 +401,7 @@ fn what_is_no_configuration_is_said_once_with_the_option_for_it() {
     let run = portcullis.run("check --config policies/dev.yaml");
     assert_eq!(
         run.stdout,
-        "policies/dev.yaml:2: kind: Unsupported value: a RoleBinding of rbac.authorization.k8s.io/v1 is no \
+        "policies/dev.yaml:2: RoleBinding/dev: kind: Unsupported value: a RoleBinding of rbac.authorization.k8s.io/v1 is no \
          GatewayConfiguration: name manifests with `--manifests`, or for `check` without an option\n1 error, 0 warnings\n"
     );
     let run = portcullis.run("check --config policies");

@@ -556,4 +556,39 @@ mod tests {
             assert_eq!(label_value_faults(value).count(), 1, "{value}");
         }
     }
+
+    #[test]
+    fn labels_for_selectors_are_found_or_there_are_none() {
+        let selector = |terms: &[(&str, &str, &[&str])]| {
+            let terms = terms.iter().map(|(key, operator, values)| LabelExpression {
+                key: (*key).to_owned(),
+                operator: (*operator).to_owned(),
+                values: values.iter().map(ToString::to_string).collect(),
+            });
+            LabelSelector::compile(&BTreeMap::new(), &terms.collect::<Vec<_>>()).unwrap()
+        };
+        let team = selector(&[("team", "In", &["a", "b"])]);
+        let frozen = selector(&[("team", "In", &["a"]), ("frozen", "Exists", &[])]);
+        let never = selector(&[("team", "NotIn", &["a", "b"])]);
+        let found = common_labels(&[(&team, true), (&frozen, false)])
+            .unwrap()
+            .unwrap();
+        assert!(
+            team.matches(|key| found.get(key)) && !frozen.matches(|key| found.get(key)),
+            "{found:?}"
+        );
+        assert_eq!(common_labels(&[(&team, true), (&never, true)]), Ok(None));
+        assert_eq!(common_labels(&[(&team, false), (&never, false)]), Ok(None));
+        // Each may be avoided in many ways, and all of them together in none.
+        let keys: Vec<String> = (0..12).map(|number| format!("k{number}")).collect();
+        let mut hard: Vec<LabelSelector> = (0..12)
+            .map(|_| {
+                let terms: Vec<_> = keys.iter().map(|key| (key.as_str(), "Exists", &[][..])).collect();
+                selector(&terms)
+            })
+            .collect();
+        hard.extend(keys.iter().map(|key| selector(&[(key, "DoesNotExist", &[])])));
+        let hard: Vec<_> = hard.iter().map(|one| (one, false)).collect();
+        assert_eq!(common_labels(&hard), Ok(None));
+    }
 }

@@ -253,7 +253,7 @@ fn is_of_kubernetes(path: &EscalationPath) -> bool {
         .first()
         .map(|step| step.via.as_slice())
         .unwrap_or_default();
-    is_component && via.iter().all(|object| object.name.starts_with("system:"))
+    is_component && !via.is_empty() && via.iter().all(|object| object.name.starts_with("system:"))
 }
 
 fn describe(path: &EscalationPath, lines: &mut Lines) {
