@@ -20,6 +20,7 @@ mod init;
 mod live_policies;
 mod output;
 mod policy_files;
+mod register;
 mod replay;
 mod revision;
 mod scan;
@@ -56,6 +57,7 @@ Exit codes: 0 allowed or valid; 1 not allowed, a failed test case or a fault; \
 enum Command {
     Serve(serve::Serve),
     Init(init::Init),
+    Register(register::Register),
     Check(check::Check),
     Authorize(Box<authorize::Authorize>),
     Admit(admit::Admit),
@@ -124,6 +126,7 @@ pub fn main() -> ExitCode {
     let verdict = match command {
         Command::Serve(serve) => serve.run(),
         Command::Init(init) => init.run(),
+        Command::Register(register) => register.run(),
         Command::Check(check) => check.run(),
         Command::Authorize(authorize) => authorize.run(),
         Command::Admit(admit) => admit.run(),

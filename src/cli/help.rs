@@ -12,7 +12,7 @@ use super::output::{self, CommandError, CommandResult, Format, Output};
 
 /// The groups, by what somebody wants to do.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Serve", &["serve", "init"]),
+    ("Serve", &["serve", "init", "register"]),
     ("Policies", &["check", "test", "scan", "convert"]),
     (
         "Questions",

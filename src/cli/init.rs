@@ -30,13 +30,14 @@ use serde::Serialize;
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use crate::cluster::LiveCluster;
 use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
-use pki::{Host, Namespace};
+use pki::Namespace;
 use portcullis_cel::Version;
 use portcullis_policy::authorization::rbac::bootstrap_policy;
 use portcullis_policy::explain::Lines;
 
+pub(crate) use pki::{Authority, Host, Pair, Usage, hosts_of};
 use set_up::{AUTHORITY, File, SERVER, create};
-pub(crate) use set_up::{CONFIGURATION, Examples, SetUp};
+pub(crate) use set_up::{CONFIGURATION, Examples, SERVER_NAME, SetUp};
 
 /// Write keys, certificates and configuration files for a gateway and its API servers.
 #[derive(Debug, clap::Args)]

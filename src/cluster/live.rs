@@ -195,12 +195,30 @@ impl LiveCluster {
     }
 
     /// Writes `object`, which says what it is, as it is to be; who wrote it otherwise is
-    /// overruled.
+    /// overruled. The answer is the object as it is now.
     ///
     /// # Errors
     ///
     /// Its kind is not served, or the API server refuses it.
-    pub fn apply(&self, object: &Value) -> Result<(), LiveError> {
+    pub fn apply(&self, object: &Value) -> Result<Value, LiveError> {
+        let (served, path) = self.place_of(object)?;
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
+        let written = self.runtime.block_on(self.access.apply(&path, object));
+        written.map_err(|error| error.writing(served))
+    }
+
+    /// The object that has the type and the name of `object`, as it is now; `None`: there is none.
+    ///
+    /// # Errors
+    ///
+    /// Its kind is not served, or it cannot be read.
+    pub fn find(&self, object: &Value) -> Result<Option<Value>, LiveError> {
+        let (_, path) = self.place_of(object)?;
+        self.runtime.block_on(self.access.object(&path))
+    }
+
+    /// What an object is, and its path.
+    fn place_of(&self, object: &Value) -> Result<(&ServedResource, String), LiveError> {
         let text = |pointer: &str| {
             object
                 .pointer(pointer)
@@ -217,13 +235,10 @@ impl LiveCluster {
             "" => ListedPlace::Everywhere,
             namespace => ListedPlace::Namespace(namespace),
         };
-        let path = format!(
-            "{}/{}?fieldManager={FIELD_MANAGER}&force=true",
-            served.path(place),
-            text("/metadata/name")
-        );
-        let written = self.runtime.block_on(self.access.apply(&path, object));
-        written.map_err(|error| error.writing(served))
+        Ok((
+            served,
+            format!("{}/{}", served.path(place), text("/metadata/name")),
+        ))
     }
 
     /// Deletes the object; that there is none is no error.

@@ -1,6 +1,7 @@
 //! The manifests of `deploy/`, as kubectl and helm render them: an API server takes each,
 //! and all of them run the gateway in the same way as `init --in-cluster`.
 
+pub(crate) mod chart;
 pub(crate) mod helm;
 
 use crate::control_plane::servers::{OWN_NAMESPACE, SetUp};

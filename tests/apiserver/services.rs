@@ -33,7 +33,7 @@ spec: {policyName: refused, validationActions: [Deny]}
 ";
 
 /// An address of this machine that endpoints may have: none of loopback.
-fn routable() -> Option<IpAddr> {
+pub(crate) fn routable() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     // Nothing is sent.
     socket.connect("198.51.100.1:9").ok()?;

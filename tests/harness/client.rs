@@ -12,6 +12,8 @@ use std::time::Duration;
 #[derive(Clone)]
 pub(crate) struct Client {
     address: SocketAddr,
+    /// The name in the server's certificate, if it is not the address.
+    name: Option<String>,
     tls: Option<SslConnector>,
     headers: Vec<(String, String)>,
 }
@@ -25,20 +27,20 @@ pub(crate) struct Response {
 }
 
 impl Client {
-    /// A client of a server whose certificate the authority signed.
+    /// A client of a server whose certificate one of the authorities signed.
     pub(crate) fn https(address: SocketAddr, authority: &[u8], identity: Option<&Identity>) -> Self {
         let mut builder = SslConnector::builder(SslMethod::tls_client()).unwrap();
         builder.set_verify(SslVerifyMode::PEER);
-        builder
-            .cert_store_mut()
-            .add_cert(X509::from_pem(authority).unwrap())
-            .unwrap();
+        for authority in X509::stack_from_pem(authority).unwrap() {
+            builder.cert_store_mut().add_cert(authority).unwrap();
+        }
         if let Some(identity) = identity {
             builder.set_certificate(&identity.certificate).unwrap();
             builder.set_private_key(&identity.key).unwrap();
         }
         Self {
             address,
+            name: None,
             tls: Some(builder.build()),
             headers: Vec::new(),
         }
@@ -48,9 +50,16 @@ impl Client {
     pub(crate) fn http(address: SocketAddr) -> Self {
         Self {
             address,
+            name: None,
             tls: None,
             headers: Vec::new(),
         }
+    }
+
+    /// The same client, of a server whose certificate has this name.
+    pub(crate) fn for_name(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
     }
 
     /// The same client, sending one header more with each request.
@@ -92,8 +101,13 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(super::PATIENCE))?;
         let connector = self.tls.as_ref().ok_or(io::ErrorKind::Unsupported)?;
-        let address = self.address.ip().to_string();
-        connector.connect(&address, stream).map_err(io::Error::other)
+        connector
+            .connect(&self.server_name(), stream)
+            .map_err(io::Error::other)
+    }
+
+    fn server_name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.address.ip().to_string())
     }
 
     /// One request on a connection of its own.
@@ -103,8 +117,9 @@ impl Client {
         stream.set_read_timeout(Some(super::PATIENCE))?;
         match &self.tls {
             Some(connector) => {
-                let address = self.address.ip().to_string();
-                let stream = connector.connect(&address, stream).map_err(io::Error::other)?;
+                let stream = connector
+                    .connect(&self.server_name(), stream)
+                    .map_err(io::Error::other)?;
                 self.exchange(stream, method, target, body)
             }
             None => self.exchange(stream, method, target, body),

@@ -119,6 +119,7 @@ const LEAF_DAYS: i64 = 365;
 const BACKDATE: i64 = 60 * 60;
 
 /// A certificate and its private key, both PEM.
+#[derive(Clone)]
 pub(crate) struct Pair {
     /// The certificate.
     pub(crate) certificate: Vec<u8>,

@@ -155,12 +155,10 @@ impl ApiAccess {
         self.request(Method::POST, path, content, body).await
     }
 
-    pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<(), ApiFailure> {
+    pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<Value, ApiFailure> {
         let content = ("Content-Type", "application/apply-patch+yaml");
         let body = object.to_string().into_bytes();
-        self.request::<Value>(Method::PATCH, path, content, body)
-            .await
-            .map(drop)
+        self.request(Method::PATCH, path, content, body).await
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Result<(), ApiFailure> {

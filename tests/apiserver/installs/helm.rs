@@ -3,11 +3,17 @@
 
 use super::*;
 
-const CHART: &str = "deploy/helm/portcullis";
+pub(crate) const CHART: &str = "deploy/helm/portcullis";
+
+/// The values for API servers that ask for authorization, too.
+const AUTHORIZATION: &str = "ci/authorization-values.yaml";
 
 /// The values of each way to install it, beside the defaults.
-const WAYS: [&str; 7] = [
+const WAYS: [&str; 10] = [
     "",
+    "ci/enforce-values.yaml",
+    "ci/host-network-values.yaml",
+    AUTHORIZATION,
     "ci/deployment-values.yaml",
     "ci/service-values.yaml",
     "ci/cert-manager-values.yaml",
@@ -16,10 +22,10 @@ const WAYS: [&str; 7] = [
     "ci/files-values.yaml",
 ];
 
-struct Helm(PathBuf);
+pub(crate) struct Helm(PathBuf);
 
 impl Helm {
-    fn find() -> Option<Self> {
+    pub(crate) fn find() -> Option<Self> {
         let built = project("target/helm/helm");
         let program = if built.is_file() { built } else { "helm".into() };
         if Command::new(&program).arg("version").output().is_ok() {
@@ -32,12 +38,16 @@ impl Helm {
         None
     }
 
-    fn run(&self, arguments: &[&str]) -> Result<String, String> {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new(&self.0).args(arguments).output().unwrap();
         if output.status.success() {
             return Ok(String::from_utf8(output.stdout).unwrap());
         }
         Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    pub(crate) fn program(&self) -> PathBuf {
+        self.0.clone()
     }
 
     fn template(&self, more: &[&str]) -> Result<String, String> {
@@ -74,6 +84,25 @@ pub(crate) fn helm_finds_no_fault_in_the_chart() {
         if let Err(error) = helm.run(&arguments) {
             panic!("{way}: {error}");
         }
+    }
+    // As it is released, helm has nothing to say about it.
+    let folder = Folder::new("package");
+    let destination = folder.path().to_str().unwrap();
+    let source = project(CHART);
+    helm.run(&["package", source.to_str().unwrap(), "--destination", destination])
+        .unwrap();
+    let package = folder
+        .path()
+        .join(concat!("portcullis-", env!("CARGO_PKG_VERSION"), ".tgz"));
+    for command in [&["lint", "--strict"][..], &["template"]] {
+        let output = Command::new(&helm.0)
+            .args(command)
+            .arg(&package)
+            .output()
+            .unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(!said.contains("[INFO]") && !said.contains("[WARNING]"), "{said}");
     }
 }
 
@@ -120,7 +149,7 @@ pub(crate) fn the_chart_runs_what_init_and_the_overlay_run() {
     let base = overlay(&servers, "base");
     let in_cluster = overlay(&servers, "overlays/in-cluster");
     for (way, kind, other) in [
-        ("", "DaemonSet", &in_cluster),
+        (AUTHORIZATION, "DaemonSet", &in_cluster),
         ("ci/deployment-values.yaml", "Deployment", &in_cluster),
         ("ci/service-values.yaml", "Deployment", &base),
     ] {
@@ -165,7 +194,7 @@ pub(crate) fn the_chart_configures_the_gateway_as_init_does() {
     assert!(output.status.success(), "{output:?}");
     let of_init = documents(&std::fs::read_to_string(set_up.join("portcullis.yaml")).unwrap());
     let configuration = |way: &str| configuration(&documents(&helm.way(way)));
-    assert_eq!(configuration(""), of_init[0]);
+    assert_eq!(configuration(AUTHORIZATION), of_init[0]);
     // `portcullis check` reads each as the gateway would, with the files of `init`.
     for way in WAYS {
         std::fs::write(set_up.join("portcullis.yaml"), configuration(way).to_string()).unwrap();
@@ -198,7 +227,12 @@ pub(crate) fn the_chart_registers_as_init_does() {
     let of_init = documents(&std::fs::read_to_string(set_up.join("webhooks.yaml")).unwrap());
     let ca = format!("registrations.caBundle={}", set_up.join("pki/ca.crt").display());
     let text = helm
-        .template(&["--set", "registrations.enabled=true", "--set-file", &ca])
+        .template(&[
+            "--set",
+            "authorization.enabled=true,enforce=true,registrations.enabled=true",
+            "--set-file",
+            &ca,
+        ])
         .unwrap();
     applies(&servers, "with registrations", &text);
     let of_chart = documents(&text);
@@ -214,6 +248,110 @@ pub(crate) fn the_chart_registers_as_init_does() {
         "portcullis/portcullis-server"
     );
     assert!(injected["webhooks"][0]["clientConfig"].get("caBundle").is_none());
+
+    // What `portcullis register` puts into the objects is the same, but for where the gateway is.
+    let of_chart = documents(&helm.way("ci/enforce-values.yaml"));
+    let data = &find(&of_chart, "ConfigMap", "portcullis-webhooks")["data"];
+    for (object, file) in of_init.iter().zip(["mutating.yaml", "validating.yaml"]) {
+        let mut object = object.clone();
+        for webhook in object["webhooks"].as_array_mut().unwrap() {
+            let url = webhook["clientConfig"]["url"].as_str().unwrap();
+            let (_, path) = url.rsplit_once('/').unwrap();
+            let path = format!("/{path}");
+            webhook["clientConfig"] =
+                json!({"service": {"namespace": NAMESPACE, "name": NAMESPACE, "port": 8443, "path": path}});
+            let excluded = "/namespaceSelector/matchExpressions/0/values";
+            if let Some(excluded) = webhook.pointer_mut(excluded) {
+                *excluded = json!(["kube-system", "gke-managed-system", NAMESPACE]);
+            }
+        }
+        assert_eq!(documents(data[file].as_str().unwrap()), [object]);
+        let warning = documents(&helm.way(""));
+        let text = find(&warning, "ConfigMap", "portcullis-webhooks")["data"][file].to_string();
+        assert!(text.contains("failurePolicy: Ignore") && !text.contains("Fail\\n"));
+    }
+}
+
+/// The chart's level is for namespaces without a label; the others have those of their label.
+pub(crate) fn the_level_of_the_chart_is_for_namespaces_without_a_label() {
+    let Some(helm) = Helm::find() else { return };
+    let bindings = |texts: &[String]| -> Vec<Value> {
+        let objects = texts.iter().flat_map(|text| documents(text));
+        objects
+            .filter(|object| object["kind"] == "ValidatingAdmissionPolicyBinding")
+            .collect()
+    };
+    let folders = ["baseline", "restricted"].map(|level| project("config/policies/pod-security").join(level));
+    let files = folders
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let files: Vec<String> = files
+        .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    let of_label = bindings(&files);
+    for (level, enforce) in [("baseline", false), ("restricted", true)] {
+        let values = format!("podSecurity.level={level},enforce={enforce}");
+        let rendered = documents(&helm.template(&["--set", &values]).unwrap());
+        let data = &find(&rendered, "ConfigMap", "portcullis-pod-security")["data"];
+        let texts = data.as_object().unwrap().values();
+        let texts: Vec<String> = texts.map(|text| text.as_str().unwrap().to_owned()).collect();
+        let of_chart = bindings(&texts);
+        assert_eq!(of_chart.len(), of_label.len());
+        for label in ["privileged", "baseline", "restricted"] {
+            assert_eq!(
+                applied(&of_chart, Some(label)),
+                applied(&of_label, Some(label)),
+                "{level}: {label}"
+            );
+        }
+        assert_eq!(
+            applied(&of_chart, None),
+            applied(&of_label, Some(level)),
+            "{level}"
+        );
+        let actions = if enforce {
+            json!(["Deny"])
+        } else {
+            json!(["Warn", "Audit"])
+        };
+        assert!(
+            of_chart
+                .iter()
+                .all(|binding| binding["spec"]["validationActions"] == actions)
+        );
+    }
+    let none = documents(&helm.way(AUTHORIZATION));
+    assert!(
+        !none
+            .iter()
+            .any(|object| object["metadata"]["name"] == "portcullis-pod-security")
+    );
+}
+
+/// The controls that are bound to a namespace with this label.
+fn applied(bindings: &[Value], label: Option<&str>) -> Vec<String> {
+    let holds = |expression: &Value| {
+        assert_eq!(expression["key"], "pod-security.kubernetes.io/enforce");
+        let values = expression["values"].as_array();
+        let has = values.is_some_and(|values| values.iter().any(|value| value.as_str() == label));
+        match expression["operator"].as_str().unwrap() {
+            "Exists" => label.is_some(),
+            "In" => has,
+            "NotIn" => !has,
+            other => panic!("{other}"),
+        }
+    };
+    let selects = |binding: &&Value| {
+        let expressions = &binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"];
+        expressions.as_array().unwrap().iter().all(holds)
+    };
+    let names = bindings
+        .iter()
+        .filter(selects)
+        .map(|binding| binding["metadata"]["name"].to_string());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
 }
 
 pub(crate) fn the_chart_brings_the_definitions_and_roles_of_the_project() {
@@ -252,7 +390,15 @@ pub(crate) fn the_console_is_on_loopback_unless_callers_may_see_it() {
             .any(|object| object["kind"] != "ConfigMap" && object.to_string().contains("console"))
     };
     let rendered = documents(&helm.template(&[]).unwrap());
-    assert_eq!(configuration(&rendered).get("console"), None);
+    assert_eq!(
+        configuration(&rendered)["console"],
+        json!({"address": "127.0.0.1:9091"})
+    );
+    assert!(!open_ports(&rendered));
+    for values in ["authorization.enabled=true", "hostNetwork=true"] {
+        let rendered = documents(&helm.template(&["--set", values]).unwrap());
+        assert_eq!(configuration(&rendered).get("console"), None, "{values}");
+    }
 
     for more in ["hostNetwork=true", "hostNetwork=false"] {
         let values = ["--set", "console.enabled=true,console.port=9191", "--set", more];
@@ -301,9 +447,28 @@ pub(crate) fn the_console_is_on_loopback_unless_callers_may_see_it() {
 pub(crate) fn values_that_cannot_work_are_refused_with_the_remedy() {
     let Some(helm) = Helm::find() else { return };
     for (values, said) in [
-        ("serviceMonitor.enabled=true", "set admin.address to 0.0.0.0"),
-        ("registrations.enabled=true", "--set-file registrations.caBundle="),
+        (
+            "hostNetwork=true,serviceMonitor.enabled=true",
+            "set admin.address to 0.0.0.0",
+        ),
+        (
+            "authorization.enabled=true,registrations.enabled=true",
+            "--set-file registrations.caBundle=",
+        ),
         ("certificates.source=certManager", "name the Issuer"),
+        ("certificates.source=init", "set authorization.enabled"),
+        (
+            "authorization.enabled=true,certificates.source=register",
+            "made by init or certManager",
+        ),
+        ("watch.admission=Declared", "set enforce too"),
+        (
+            "console.callers[0].clientCertificate.organizations[0]=a",
+            "there is no CA for them",
+        ),
+        ("podSecurity.level=high", "podSecurity"),
+        ("excludedNamespaces[0]=Kube", "excludedNamespaces"),
+        ("register.renewBefore=tomorrow", "renewBefore"),
         ("replicas=0", "replicas"),
         ("replica=3", "replica"),
         ("kind=StatefulSet", "kind"),

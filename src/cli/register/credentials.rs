@@ -1,0 +1,352 @@
+//! The Secret of a gateway that is installed without the API server's flags: the certificate that API
+//! servers verify, and the token in the path by which the gateway knows them.
+//!
+//! ```text
+//!             ca.crt      server.crt   path-token   next.crt, next.key
+//! Settled     A           of A         a
+//! Prepared    A, B        of A         a, b         of B                 everybody learns of B and b
+//! Switched    A, B        of B         b, a                              B and b are in use
+//! Settled     B           of B         b
+//! ```
+//!
+//! Gateways accept every token of the file, and API servers trust every certificate of `ca.crt`; the first
+//! token is the one that webhook configurations have. So no request is lost, in whatever order pods and API
+//! servers read what is new, as long as each has read a phase before the next begins.
+//!
+//! The key of an authority signs one certificate and is then forgotten: who reads the Secret can be the
+//! gateway until the next rotation, and can issue nothing.
+
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use openssl::error::ErrorStack;
+use openssl::pkey::PKey;
+use openssl::rand::rand_bytes;
+use openssl::x509::X509;
+use serde_json::{Map, Value, json};
+
+use crate::certificates::system_time;
+use crate::cli::init::{Authority, Host, Pair, SERVER_NAME, Usage, hosts_of};
+use portcullis_policy::engine::Time;
+
+const AUTHORITIES: &str = "ca.crt";
+const CERTIFICATE: &str = "server.crt";
+const KEY: &str = "server.key";
+const TOKENS: &str = "path-token";
+const NEXT_CERTIFICATE: &str = "next.crt";
+const NEXT_KEY: &str = "next.key";
+
+/// The annotations that say which phase it is, and since when.
+const PHASE: &str = "portcullis.dev/rotation";
+const CHANGED: &str = "portcullis.dev/changed";
+
+/// Two thirds of the life of a certificate.
+const RENEW_AFTER: Duration = Duration::from_secs(243 * 24 * 60 * 60);
+
+const TOKEN_BYTES: usize = 32;
+
+/// How far a rotation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RotationPhase {
+    /// One certificate and one token are in use.
+    Settled,
+    /// The next ones are trusted and accepted.
+    Prepared,
+    /// They are in use; the ones before are still trusted and accepted.
+    Switched,
+}
+
+/// What is in the Secret.
+#[derive(Clone)]
+pub(crate) struct WebhookCredentials {
+    phase: RotationPhase,
+    changed: Option<Time>,
+    /// That of the webhook configurations first.
+    tokens: Vec<String>,
+    /// `None` where another program makes them.
+    certificates: Option<ServingCertificates>,
+}
+
+#[derive(Clone)]
+struct ServingCertificates {
+    /// The authorities, PEM.
+    trusted: Vec<u8>,
+    server: Pair,
+    next: Option<Pair>,
+}
+
+/// What a rotation goes by.
+pub(crate) struct RotationRules<'a> {
+    /// The names by which API servers reach the gateway; none: the certificate is not ours to make.
+    pub(crate) hosts: &'a [Host],
+    pub(crate) now: SystemTime,
+    /// How long a phase lasts at least: everybody has read the Secret and the webhook configurations by then.
+    pub(crate) propagation: Duration,
+    /// What is older is replaced.
+    pub(crate) renew_before: Option<Time>,
+}
+
+// === impl RotationPhase ===
+
+impl RotationPhase {
+    const ALL: [Self; 3] = [Self::Settled, Self::Prepared, Self::Switched];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Settled => "Settled",
+            Self::Prepared => "Prepared",
+            Self::Switched => "Switched",
+        }
+    }
+}
+
+// === impl WebhookCredentials ===
+
+impl WebhookCredentials {
+    /// What `secret` has. What cannot be read counts as missing.
+    pub(crate) fn read(secret: &Value) -> Self {
+        let annotation = |name: &str| secret.pointer("/metadata/annotations")?.get(name)?.as_str();
+        let data = |name: &str| STANDARD.decode(secret.get("data")?.get(name)?.as_str()?).ok();
+        let pair = |certificate: &str, key: &str| {
+            Some(Pair {
+                certificate: data(certificate)?,
+                key: data(key)?,
+            })
+        };
+        let certificates = || {
+            Some(ServingCertificates {
+                trusted: data(AUTHORITIES)?,
+                server: pair(CERTIFICATE, KEY)?,
+                next: pair(NEXT_CERTIFICATE, NEXT_KEY),
+            })
+        };
+        let tokens = data(TOKENS).unwrap_or_default();
+        let tokens = String::from_utf8_lossy(&tokens);
+        let phase = RotationPhase::ALL
+            .into_iter()
+            .find(|phase| annotation(PHASE) == Some(phase.as_str()));
+        Self {
+            phase: phase.unwrap_or(RotationPhase::Settled),
+            changed: annotation(CHANGED).and_then(Time::parse),
+            tokens: tokens
+                .lines()
+                .map(str::trim)
+                .filter(|line| is_token(line))
+                .map(str::to_owned)
+                .collect(),
+            certificates: certificates(),
+        }
+    }
+
+    /// The same as an object to be applied over `secret`, as long as nobody else has changed that.
+    pub(crate) fn object(&self, secret: &Value) -> Value {
+        let mut data = Map::new();
+        let mut put = |name: &str, bytes: &[u8]| {
+            data.insert(name.to_owned(), json!(STANDARD.encode(bytes)));
+        };
+        put(TOKENS, format!("{}\n", self.tokens.join("\n")).as_bytes());
+        if let Some(certificates) = &self.certificates {
+            put(AUTHORITIES, &certificates.trusted);
+            put(CERTIFICATE, &certificates.server.certificate);
+            put(KEY, &certificates.server.key);
+            if let Some(next) = &certificates.next {
+                put(NEXT_CERTIFICATE, &next.certificate);
+                put(NEXT_KEY, &next.key);
+            }
+        }
+        let metadata = |name: &str| {
+            secret
+                .pointer("/metadata")
+                .and_then(|metadata| metadata.get(name))
+        };
+        let changed = self.changed.map(|changed| changed.to_string());
+        json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": metadata("name"),
+                "namespace": metadata("namespace"),
+                "resourceVersion": metadata("resourceVersion"),
+                "annotations": {PHASE: self.phase.as_str(), CHANGED: changed},
+            },
+            "data": data,
+        })
+    }
+
+    pub(crate) const fn phase(&self) -> RotationPhase {
+        self.phase
+    }
+
+    /// The token that webhook configurations are to have.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.tokens.first().map(String::as_str)
+    }
+
+    /// The authorities that webhook configurations are to have.
+    pub(crate) fn authorities(&self) -> Option<&[u8]> {
+        self.certificates
+            .as_ref()
+            .map(|certificates| certificates.trusted.as_slice())
+    }
+
+    /// The same with what nobody could use replaced at once; `None` where all can be used.
+    ///
+    /// # Errors
+    ///
+    /// OpenSSL makes no key, signature or random number.
+    pub(crate) fn repaired(&self, rules: &RotationRules<'_>) -> Result<Option<Self>, ErrorStack> {
+        let mut repaired = self.clone();
+        if rules.hosts.is_empty() {
+            repaired.certificates = None;
+        } else if !self
+            .certificates
+            .as_ref()
+            .is_some_and(|known| known.are_usable(rules))
+        {
+            let (trusted, server) = issue(rules)?;
+            repaired.certificates = Some(ServingCertificates {
+                trusted,
+                server,
+                next: None,
+            });
+            repaired.phase = RotationPhase::Settled;
+        }
+        if self.tokens.is_empty() {
+            repaired.tokens = vec![new_token()?];
+        }
+        let is_same =
+            repaired.tokens.len() == self.tokens.len() && repaired.authorities() == self.authorities();
+        Ok((!is_same).then(|| repaired.since(rules)))
+    }
+
+    /// The next phase, if its time has come.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::repaired`].
+    pub(crate) fn advanced(&self, rules: &RotationRules<'_>) -> Result<Option<Self>, ErrorStack> {
+        let mut next = self.clone();
+        match self.phase {
+            RotationPhase::Settled if self.is_due(rules) => next.prepare(rules)?,
+            RotationPhase::Prepared if self.is_older_than(rules.propagation, rules) => next.switch(),
+            RotationPhase::Switched if self.is_older_than(rules.propagation, rules) => next.settle(),
+            _ => return Ok(None),
+        }
+        Ok(Some(next.since(rules)))
+    }
+
+    fn prepare(&mut self, rules: &RotationRules<'_>) -> Result<(), ErrorStack> {
+        self.phase = RotationPhase::Prepared;
+        self.tokens.truncate(1);
+        self.tokens.push(new_token()?);
+        if let Some(certificates) = &mut self.certificates {
+            let (authority, server) = issue(rules)?;
+            certificates.trusted.extend(authority);
+            certificates.next = Some(server);
+        }
+        Ok(())
+    }
+
+    fn switch(&mut self) {
+        self.phase = RotationPhase::Switched;
+        self.tokens.reverse();
+        if let Some(certificates) = &mut self.certificates
+            && let Some(next) = certificates.next.take()
+        {
+            certificates.server = next;
+        }
+    }
+
+    fn settle(&mut self) {
+        self.phase = RotationPhase::Settled;
+        self.tokens.truncate(1);
+        if let Some(certificates) = &mut self.certificates {
+            certificates.trust_issuer_alone();
+        }
+    }
+
+    fn since(mut self, rules: &RotationRules<'_>) -> Self {
+        self.changed = Some(rules.now.into());
+        self
+    }
+
+    fn is_due(&self, rules: &RotationRules<'_>) -> bool {
+        let is_to_be_renewed = |before| self.changed.is_none_or(|changed| changed < before);
+        rules.renew_before.is_some_and(is_to_be_renewed) || self.is_older_than(RENEW_AFTER, rules)
+    }
+
+    fn is_older_than(&self, age: Duration, rules: &RotationRules<'_>) -> bool {
+        let Some(latest) = rules.now.checked_sub(age).map(Time::from) else {
+            return false;
+        };
+        self.changed.is_none_or(|changed| changed <= latest)
+    }
+}
+
+// === impl ServingCertificates ===
+
+impl ServingCertificates {
+    /// Whether a client that trusts these authorities would now take the certificate for each host.
+    fn are_usable(&self, rules: &RotationRules<'_>) -> bool {
+        let Ok(certificate) = X509::from_pem(&self.server.certificate) else {
+            return false;
+        };
+        let hosts = hosts_of(&self.server.certificate).unwrap_or_default();
+        let key = PKey::private_key_from_pem(&self.server.key);
+        let is_its_key = |key: PKey<_>| {
+            certificate
+                .public_key()
+                .is_ok_and(|public| public.public_eq(&key))
+        };
+        let ends = system_time(certificate.not_after());
+        key.is_ok_and(is_its_key)
+            && rules.hosts.iter().all(|host| hosts.contains(host))
+            && ends.is_ok_and(|end| end > rules.now)
+            && self.issuer(&certificate).is_some()
+    }
+
+    /// Who signed it, among the authorities.
+    fn issuer(&self, certificate: &X509) -> Option<X509> {
+        let signed = |authority: &X509| {
+            let key = authority.public_key();
+            key.is_ok_and(|key| certificate.verify(&key).unwrap_or(false))
+        };
+        X509::stack_from_pem(&self.trusted).ok()?.into_iter().find(signed)
+    }
+
+    fn trust_issuer_alone(&mut self) {
+        let certificate = X509::from_pem(&self.server.certificate).ok();
+        let issuer = certificate.and_then(|certificate| self.issuer(&certificate));
+        if let Some(Ok(issuer)) = issuer.map(|issuer| issuer.to_pem()) {
+            self.trusted = issuer;
+        }
+    }
+}
+
+/// A new authority, and a certificate for the hosts that it signed; its key is gone.
+fn issue(rules: &RotationRules<'_>) -> Result<(Vec<u8>, Pair), ErrorStack> {
+    let now = rules
+        .now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    let authority = Authority::new(&format!("portcullis-ca-{now}"), now)?;
+    let server = authority.issue(SERVER_NAME, &Usage::Server(rules.hosts))?;
+    Ok((authority.pair()?.certificate, server))
+}
+
+fn new_token() -> Result<String, ErrorStack> {
+    let mut bytes = [0; TOKEN_BYTES];
+    rand_bytes(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Whether it is one of [`new_token`].
+fn is_token(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.len() == 2 * TOKEN_BYTES && text.bytes().all(is_digit)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+use std::collections::BTreeSet;
+
+use openssl::stack::Stack;
+use openssl::x509::X509StoreContext;
+use openssl::x509::store::X509StoreBuilder;
+use openssl::x509::verify::X509VerifyParam;
+
+use super::*;
+
+const START: u64 = 1_790_000_000;
+const HOUR: u64 = 60 * 60;
+const DAY: u64 = 24 * HOUR;
+
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+fn hosts() -> Vec<Host> {
+    vec!["portcullis.portcullis.svc".parse().unwrap()]
+}
+
+fn rules(hosts: &[Host], seconds: u64) -> RotationRules<'_> {
+    RotationRules {
+        hosts,
+        now: at(seconds),
+        propagation: Duration::from_secs(600),
+        renew_before: None,
+    }
+}
+
+fn empty() -> Value {
+    json!({"metadata": {"name": "portcullis-webhook", "namespace": "portcullis", "resourceVersion": "7"}})
+}
+
+fn made(hosts: &[Host]) -> WebhookCredentials {
+    WebhookCredentials::read(&empty())
+        .repaired(&rules(hosts, START))
+        .unwrap()
+        .unwrap()
+}
+
+/// As the next run finds it.
+fn stored(credentials: &WebhookCredentials) -> WebhookCredentials {
+    WebhookCredentials::read(&credentials.object(&empty()))
+}
+
+/// Whether an API server that trusts `authorities` takes the certificate.
+fn is_trusted(server: &[u8], authorities: &[u8], now: u64) -> bool {
+    let mut param = X509VerifyParam::new().unwrap();
+    param.set_time(i64::try_from(now).unwrap());
+    param.set_host("portcullis.portcullis.svc").unwrap();
+    let mut store = X509StoreBuilder::new().unwrap();
+    for authority in X509::stack_from_pem(authorities).unwrap() {
+        store.add_cert(authority).unwrap();
+    }
+    store.set_param(&param).unwrap();
+    let certificate = X509::from_pem(server).unwrap();
+    let mut context = X509StoreContext::new().unwrap();
+    let none = Stack::new().unwrap();
+    context
+        .init(&store.build(), &certificate, &none, |context| {
+            context.verify_cert()
+        })
+        .unwrap()
+}
+
+fn server(credentials: &WebhookCredentials) -> &[u8] {
+    &credentials.certificates.as_ref().unwrap().server.certificate
+}
+
+#[test]
+fn an_empty_secret_is_filled_and_then_left_alone() {
+    let hosts = hosts();
+    let made = made(&hosts);
+    assert!(is_trusted(server(&made), made.authorities().unwrap(), START));
+    let object = made.object(&empty());
+    assert_eq!(object["metadata"]["resourceVersion"], "7");
+    let keys: BTreeSet<&String> = object["data"].as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys.into_iter().collect::<Vec<_>>(),
+        ["ca.crt", "path-token", "server.crt", "server.key"]
+    );
+    let found = stored(&made);
+    for later in [0, DAY, 242 * DAY] {
+        let rules = rules(&hosts, START + later);
+        assert!(found.repaired(&rules).unwrap().is_none());
+        assert!(found.advanced(&rules).unwrap().is_none());
+    }
+}
+
+/// Pods and API servers each read the Secret and the webhook configurations in their own time: whatever
+/// pair of neighbouring phases two of them have, one can call the other.
+#[test]
+fn in_a_rotation_each_phase_can_call_and_serve_its_neighbours() {
+    let hosts = hosts();
+    let first = made(&hosts);
+    let mut phases = vec![stored(&first)];
+    let mut now = START + 244 * DAY;
+    for expected in [
+        RotationPhase::Prepared,
+        RotationPhase::Switched,
+        RotationPhase::Settled,
+    ] {
+        let next = phases
+            .last()
+            .unwrap()
+            .advanced(&rules(&hosts, now))
+            .unwrap()
+            .unwrap();
+        assert_eq!(next.phase(), expected);
+        let next = stored(&next);
+        assert!(next.repaired(&rules(&hosts, now)).unwrap().is_none());
+        if expected != RotationPhase::Settled {
+            // Not before everybody can have read it.
+            assert!(next.advanced(&rules(&hosts, now + 599)).unwrap().is_none());
+        }
+        phases.push(next);
+        now += 600;
+    }
+    for pair in phases.windows(2) {
+        for (caller, gateway) in [(&pair[0], &pair[1]), (&pair[1], &pair[0])] {
+            assert!(
+                gateway
+                    .tokens
+                    .iter()
+                    .any(|token| Some(token.as_str()) == caller.token())
+            );
+            assert!(is_trusted(server(gateway), caller.authorities().unwrap(), now));
+        }
+    }
+    let last = phases.last().unwrap();
+    assert!(last.advanced(&rules(&hosts, now)).unwrap().is_none());
+    assert!(!first.tokens.contains(&last.tokens[0]) && last.tokens.len() == 1);
+    assert!(!is_trusted(server(&first), last.authorities().unwrap(), START));
+    assert_eq!(
+        X509::stack_from_pem(last.authorities().unwrap()).unwrap().len(),
+        1
+    );
+}
+
+#[test]
+fn a_rotation_can_be_asked_for_once() {
+    let hosts = hosts();
+    let found = stored(&made(&hosts));
+    let asked = |now, before: u64| RotationRules {
+        renew_before: Some(at(before).into()),
+        ..rules(&hosts, now)
+    };
+    assert!(found.advanced(&asked(START + DAY, START)).unwrap().is_none());
+    let mut state = found
+        .advanced(&asked(START + DAY, START + HOUR))
+        .unwrap()
+        .unwrap();
+    for step in 1..=2 {
+        state = state
+            .advanced(&asked(START + DAY + step * HOUR, START + HOUR))
+            .unwrap()
+            .unwrap();
+    }
+    assert_eq!(state.phase(), RotationPhase::Settled);
+    assert!(
+        state
+            .advanced(&asked(START + 2 * DAY, START + HOUR))
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[test]
+fn what_nobody_could_use_is_replaced_at_once() {
+    let hosts = hosts();
+    let whole = made(&hosts).object(&empty());
+    let other = made(&hosts).object(&empty());
+    let elsewhere = vec!["gate.elsewhere.svc".parse().unwrap()];
+    let damaged: [(&str, Value, &[Host], u64); 6] = [
+        (
+            "server.crt",
+            json!(STANDARD.encode("no certificate")),
+            &hosts,
+            START,
+        ),
+        ("server.key", other["data"]["server.key"].clone(), &hosts, START),
+        ("ca.crt", other["data"]["ca.crt"].clone(), &hosts, START),
+        ("server.key", Value::Null, &hosts, START),
+        ("other", json!("AAAA"), &elsewhere, START),
+        ("other", json!("AAAA"), &hosts, START + 366 * DAY),
+    ];
+    for (key, value, hosts, now) in damaged {
+        let mut secret = whole.clone();
+        secret["data"][key] = value;
+        let found = WebhookCredentials::read(&secret);
+        let repaired = found
+            .repaired(&rules(hosts, now))
+            .unwrap()
+            .unwrap_or_else(|| panic!("{key}"));
+        assert!(
+            repaired
+                .certificates
+                .as_ref()
+                .unwrap()
+                .are_usable(&rules(hosts, now)),
+            "{key}"
+        );
+        assert_eq!(repaired.tokens, found.tokens, "{key}");
+    }
+}
+
+#[test]
+fn a_token_that_could_be_guessed_is_replaced() {
+    let hosts = hosts();
+    for token in ["", "secret\n", "00\n", &"G".repeat(64), &"../".repeat(22)] {
+        let mut secret = made(&hosts).object(&empty());
+        secret["data"]["path-token"] = json!(STANDARD.encode(token));
+        let repaired = WebhookCredentials::read(&secret)
+            .repaired(&rules(&hosts, START))
+            .unwrap();
+        assert_eq!(repaired.unwrap().token().unwrap().len(), 64, "{token}");
+    }
+}
+
+#[test]
+fn where_another_program_makes_the_certificate_the_token_alone_is_rotated() {
+    let found = stored(&made(&[]));
+    assert!(found.authorities().is_none());
+    let token = found.token().unwrap().to_owned();
+    let mut state = found;
+    for step in 0..3 {
+        state = stored(
+            &state
+                .advanced(&rules(&[], START + (244 + step) * DAY))
+                .unwrap()
+                .unwrap(),
+        );
+    }
+    assert_eq!((state.phase(), state.tokens.len()), (RotationPhase::Settled, 1));
+    assert_ne!(state.token(), Some(token.as_str()));
+    // And it can be made here again.
+    assert!(
+        state
+            .repaired(&rules(&hosts(), START + 247 * DAY))
+            .unwrap()
+            .unwrap()
+            .authorities()
+            .is_some()
+    );
+}
