@@ -386,7 +386,7 @@ pub(crate) fn source_accepting_absence(clusters: BTreeSet<String>) -> Arc<dyn Ma
 
 /// Warns of a `--cluster` that the configuration at `path` says nothing of: a misspelt name
 /// would be answered by the manifests for all clusters alone.
-pub(crate) fn warn_of_unknown_cluster(path: &Path, cluster: &str) {
+fn warn_of_unknown_cluster(path: &Path, cluster: &str) {
     if let Some(unknown) = unknown_cluster(path, cluster, ": only manifests for all clusters are used") {
         output::complain(unknown);
     }

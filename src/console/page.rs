@@ -311,7 +311,7 @@ macro_rules! asset {
 }
 
 /// All of them.
-pub(crate) const ASSETS: [Asset; 9] = [
+const ASSETS: [Asset; 9] = [
     asset!("style.css", CSS),
     asset!("console.js", SCRIPT),
     asset!("live.js", SCRIPT),

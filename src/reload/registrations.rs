@@ -1,7 +1,7 @@
 //! The webhook configurations of watched clusters: which of their webhooks call this gateway.
 //!
 //! One does if its path is `/validate` or `/mutate`, or `/t/TOKEN/validate` with a token of a caller of that
-//! cluster, and the API server would take whoever has this gateway's certificate for the host that it calls.
+//! cluster, and the API server would take any server with this gateway's certificate for the host that it calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

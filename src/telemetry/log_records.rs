@@ -11,12 +11,10 @@
 //! backlog, and the oldest is tried again after a growing pause. Files of a spool are also sent after a
 //! restart. A record may arrive twice, if an answer of the collector is lost.
 
-mod spool;
+mod backlog;
 
-use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -36,28 +34,20 @@ use super::decision_log::DecisionLine;
 use super::metrics::IntCounter;
 use super::write_queue::{BatchWriter, QueueSettings, SwitchedQueue, WriteQueue};
 use crate::config::{SpoolBounds, Tracing};
+use backlog::{Backlog, MAX_PENDING_BYTES, MAX_SEGMENT_AGE_AWAY, MIN_RETRY_DELAY, Spool, lock};
 
-use spool::{Spool, SpoolError};
-
-/// Bytes of lines that may wait for the writer, and without a spool as many for the collector.
-const MAX_PENDING_BYTES: usize = 8 << 20;
 /// From so many bytes on, a segment is closed.
 const SEGMENT_BYTES: usize = 512 << 10;
 /// How long a segment waits for more lines.
 const MAX_SEGMENT_AGE: Duration = Duration::from_secs(1);
-/// The same while the collector is away, so that a spool gets few files.
-const MAX_SEGMENT_AGE_AWAY: Duration = Duration::from_secs(60);
 /// Bytes of lines in one request: collectors take 4 MiB.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
 /// What is read of a collector's answer.
 const MAX_REPLY_BYTES: usize = 64 << 10;
 /// How long sending may take.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pauses between two attempts, doubled from the first to the last.
-const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// The longest pause between two attempts, which are doubled until then.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// How long a gateway that ends waits for the collector.
-const MAX_FLUSH_TIME: Duration = Duration::from_millis(1500);
 
 /// Where decisions are sent as log records at present, if anywhere.
 #[derive(Debug)]
@@ -65,37 +55,6 @@ pub struct LogRecords {
     queue: SwitchedQueue<Option<SpoolBounds>, Vec<u8>>,
     endpoint: Arc<Mutex<Arc<str>>>,
     dropped: IntCounter,
-}
-
-/// What the writer and the sender share.
-#[derive(Debug)]
-struct Backlog {
-    spool: Option<Spool>,
-    state: Mutex<BacklogState>,
-    changed: Condvar,
-    endpoint: Arc<Mutex<Arc<str>>>,
-    dropped: IntCounter,
-}
-
-#[derive(Debug, Default)]
-struct BacklogState {
-    /// Without a spool: the segments, and their bytes with those of the one that is being sent.
-    segments: VecDeque<Segment>,
-    bytes: usize,
-    /// With a spool: there may be files that the sender has not seen.
-    has_new_file: bool,
-    /// The last attempt to send failed.
-    is_away: bool,
-    /// The writer has ended.
-    is_closed: bool,
-}
-
-/// Lines that are sent together.
-#[derive(Debug)]
-struct Segment {
-    lines: Vec<u8>,
-    /// The file that has them, of a spool.
-    file: Option<PathBuf>,
 }
 
 /// Gathers lines into segments.
@@ -189,131 +148,6 @@ impl LogRecords {
     #[must_use]
     pub fn flush(&self, limit: Duration) -> bool {
         self.queue.flush(limit)
-    }
-}
-
-// === impl Backlog ===
-
-impl Backlog {
-    fn state(&self) -> MutexGuard<'_, BacklogState> {
-        lock(&self.state)
-    }
-
-    /// Adds a segment of so many lines, or drops and counts them.
-    fn add(&self, lines: Vec<u8>, count: u64) -> Result<(), SpoolError> {
-        let added = match &self.spool {
-            Some(spool) => spool.add(&lines),
-            None => Ok(()),
-        };
-        let mut state = self.state();
-        if added.is_err() || (self.spool.is_none() && state.bytes + lines.len() > MAX_PENDING_BYTES) {
-            drop(state);
-            self.dropped.inc_by(count);
-            return added;
-        }
-        if self.spool.is_some() {
-            state.has_new_file = true;
-        } else {
-            state.bytes += lines.len();
-            state.segments.push_back(Segment { lines, file: None });
-        }
-        drop(state);
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    /// Waits until no other gateway sends what is in the spool; whether that is before the writer ends.
-    fn wait_for_spool(&self) -> bool {
-        let mut is_told = false;
-        while self.spool.as_ref().is_some_and(|spool| !spool.lock()) {
-            if !is_told {
-                tracing::warn!("log records wait: another gateway uses the folder of `tracing.spool`");
-            }
-            is_told = true;
-            if self.pause(MIN_RETRY_DELAY) {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Waits for the oldest segment; `None` when there will be no more.
-    fn next(&self) -> Option<Segment> {
-        loop {
-            if let Some(spool) = &self.spool {
-                self.state().has_new_file = false;
-                if let Some((file, lines)) = spool.oldest(&self.dropped) {
-                    let file = Some(file);
-                    return Some(Segment { lines, file });
-                }
-            }
-            let mut state = self.state();
-            while !state.has_new_file {
-                if let Some(segment) = state.segments.pop_front() {
-                    return Some(segment);
-                }
-                if state.is_closed {
-                    return None;
-                }
-                state = wait(&self.changed, state, MAX_SEGMENT_AGE_AWAY);
-            }
-        }
-    }
-
-    /// The segment was sent, or cannot be.
-    fn done(&self, segment: &Segment) {
-        match (&self.spool, &segment.file) {
-            (Some(spool), Some(file)) => spool.remove(file),
-            _ => self.state().bytes -= segment.lines.len(),
-        }
-        self.changed.notify_all();
-    }
-
-    /// Remembers whether the collector takes anything; whether that is new.
-    fn set_away(&self, is_away: bool) -> bool {
-        let mut state = self.state();
-        let was_away = std::mem::replace(&mut state.is_away, is_away);
-        drop(state);
-        self.changed.notify_all();
-        was_away != is_away
-    }
-
-    /// Waits so long, less if the writer ends; whether it has ended.
-    fn pause(&self, delay: Duration) -> bool {
-        let end = Instant::now() + delay;
-        let mut state = self.state();
-        while !state.is_closed {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            state = wait(&self.changed, state, left);
-        }
-        true
-    }
-
-    /// Without a spool: waits until everything is sent, unless the collector is away.
-    fn flush(&self) {
-        let end = Instant::now() + MAX_FLUSH_TIME;
-        let mut state = self.state();
-        while state.bytes > 0 && !state.is_away {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            state = wait(&self.changed, state, left);
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn wait<'g, T>(changed: &Condvar, guard: MutexGuard<'g, T>, limit: Duration) -> MutexGuard<'g, T> {
-    match changed.wait_timeout(guard, limit) {
-        Ok((guard, _)) => guard,
-        Err(poisoned) => poisoned.into_inner().0,
     }
 }
 

@@ -20,7 +20,7 @@ use unify::Bindings;
 
 /// How deep an expression may be together with the variables that it names, and those that they
 /// name.
-pub(crate) const MAX_COMPOSED_DEPTH: u32 = 5 * MAX_DEPTH;
+const MAX_COMPOSED_DEPTH: u32 = 5 * MAX_DEPTH;
 
 /// The steps that a character takes to be read.
 const STEPS_PER_CHARACTER: u64 = 8;

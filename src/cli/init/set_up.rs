@@ -177,7 +177,7 @@ pub(crate) fn create(path: &Path, file: &File) -> std::io::Result<()> {
 }
 
 /// Makes what is missing of the folders down to `path`, the last with `mode`, whatever the umask.
-pub(crate) fn make_folder(path: &Path, mode: u32) -> std::io::Result<()> {
+fn make_folder(path: &Path, mode: u32) -> std::io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }

@@ -372,7 +372,7 @@ pub(crate) fn request_head<'r>(parts: &'r Parts, connection: &'r Connection) -> 
 }
 
 /// The head of the response that `reply` is.
-pub(crate) fn response_head(reply: &Reply) -> Response<()> {
+fn response_head(reply: &Reply) -> Response<()> {
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(reply.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     *response.version_mut() = Version::HTTP_2;

@@ -1,3 +1,4 @@
+use super::backlog::SpoolError;
 use super::*;
 
 const LINE: &[u8] = br#"{"time":"2023-11-14T22:13:20.001234Z","revision":"abc","cluster":"e\"ast","caller":"k","endpoint":"authorize","decision":"noOpinion"}

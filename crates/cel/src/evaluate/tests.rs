@@ -102,7 +102,7 @@ fn small(of: &Type) -> Value<'static> {
         .unwrap()
 }
 
-/// What a call did: its outcome, its steps, and how often it looked at the deadline.
+/// What a call did: its outcome, its steps, and how often it checked the deadline.
 struct Measured {
     result: Result<(), EvalError>,
     steps: u64,

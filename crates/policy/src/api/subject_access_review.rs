@@ -73,12 +73,12 @@ pub(crate) fn refused(raw: &Raw<'_>) -> Faults {
 
 /// The requirements that the API server would accept, and the raw selector; beside
 /// one, requirements do not count.
-pub(crate) fn field_requirements<'a>(selector: RawSelector<'a>) -> (Vec<Requirement<'a>>, Cow<'a, str>) {
+fn field_requirements<'a>(selector: RawSelector<'a>) -> (Vec<Requirement<'a>>, Cow<'a, str>) {
     accepted(selector, |requirement| !requirement.key.is_empty())
 }
 
 /// As [`field_requirements`], with the syntax of label keys and values.
-pub(crate) fn label_requirements<'a>(selector: RawSelector<'a>) -> (Vec<Requirement<'a>>, Cow<'a, str>) {
+fn label_requirements<'a>(selector: RawSelector<'a>) -> (Vec<Requirement<'a>>, Cow<'a, str>) {
     accepted(selector, |requirement| {
         is_label_key(&requirement.key) && requirement.values.iter().all(|value| is_label_value(value))
     })

@@ -58,7 +58,7 @@ const MAX_PARTS: usize = 10_000;
 const NOT_SAID: &str = "an AuthorizationInvariant is in force, and this review does not say what is written";
 
 /// Whether `request` may break an invariant of `set`.
-pub(super) fn are_concerned(set: &PolicySet, request: &Request<'_>) -> bool {
+fn are_concerned(set: &PolicySet, request: &Request<'_>) -> bool {
     set.invariants().len() > 0
         && (is_rbac_write(request) || is_policy_write(request))
         && !is_exempt(set, request)
@@ -66,7 +66,7 @@ pub(super) fn are_concerned(set: &PolicySet, request: &Request<'_>) -> bool {
 
 /// A Role, ClusterRole, RoleBinding or ClusterRoleBinding that is created or changed. Nobody is allowed
 /// more once one is deleted.
-pub(super) fn is_rbac_write(request: &Request<'_>) -> bool {
+fn is_rbac_write(request: &Request<'_>) -> bool {
     let resource = &request.resource;
     resource.group == groups::RBAC
         && RBAC_RESOURCES.contains(&resource.resource.as_ref())
@@ -114,7 +114,7 @@ fn deleted_name<'r>(request: &Request<'r>) -> Option<Cow<'r, str>> {
 }
 
 /// What is written with `content`, or deleted. `None` where the review does not say it.
-pub(super) fn write(request: &Request<'_>, content: Option<&Content>) -> Option<ObjectWrite> {
+fn write(request: &Request<'_>, content: Option<&Content>) -> Option<ObjectWrite> {
     if takes_policy_away(request) {
         return deleted_name(request).map(|name| ObjectWrite::DeletedPolicy(name.into_owned()));
     }
@@ -128,7 +128,7 @@ pub(super) fn write(request: &Request<'_>, content: Option<&Content>) -> Option<
 
 /// Adds what `write` newly breaks of the invariants of `set`; there is none where the review does not
 /// say what is written.
-pub(super) fn judge(
+fn judge(
     set: &PolicySet,
     write: Option<&ObjectWrite>,
     (now, deadline): (Time, Deadline<'_>),
@@ -170,7 +170,7 @@ pub(super) fn judge(
 }
 
 /// Whether an invariant of `set` refuses anything.
-pub(super) fn refuse(set: &PolicySet) -> bool {
+fn refuse(set: &PolicySet) -> bool {
     let mut invariants = set.invariants();
     invariants.any(|one| one.enforcement == Enforcement::Refuse)
 }
@@ -189,7 +189,7 @@ fn with_default_roles<'s>(set: &'s PolicySet, write: &ObjectWrite) -> Cow<'s, Po
 }
 
 /// Warns where `invariant`, which is being written, is broken already: it is stored all the same.
-pub(super) fn judge_new(
+fn judge_new(
     set: &PolicySet,
     invariant: &Arc<AuthorizationInvariant>,
     (now, deadline): (Time, Deadline<'_>),

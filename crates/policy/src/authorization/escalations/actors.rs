@@ -42,7 +42,7 @@ pub(crate) struct Reach {
 pub(crate) enum Actor {
     /// A subject of a binding or policy.
     Subject(SubjectScope),
-    /// Whoever has a role by a binding of their own making; with no name, one that allows everything.
+    /// The holder of a role by a binding of their own making; with no name, one that allows everything.
     Holder(HeldRole),
 }
 

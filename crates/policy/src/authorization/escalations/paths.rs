@@ -210,7 +210,7 @@ impl Graph<'_> {
             .collect()
     }
 
-    /// `hops` in words; to who may everything by that name, whoever it is.
+    /// `hops` in words; with `is_admin`, the last subject is named as the one that may do everything.
     fn path(&mut self, from: usize, hops: &[(usize, usize)], is_admin: bool) -> Option<EscalationPath> {
         let mut steps = Vec::new();
         for &(edge, to) in hops {

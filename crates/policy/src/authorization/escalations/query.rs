@@ -26,7 +26,7 @@ pub struct EscalationQuery {
 pub enum EscalationTarget {
     /// Who may `*` on `*/*` everywhere.
     ClusterAdmin,
-    /// Whoever can be reached, each.
+    /// Each subject that can be reached.
     Everybody,
     /// This subject.
     Subject(Subject),

@@ -427,7 +427,7 @@ pub fn selects_object(
 }
 
 /// Whether the object is one that can have labels.
-pub(crate) fn can_bear_labels(object: Node<'_>) -> bool {
+fn can_bear_labels(object: Node<'_>) -> bool {
     object
         .get("metadata")
         .is_some_and(|metadata| metadata.kind() == Kind::Object)

@@ -321,7 +321,7 @@ impl Registration {
     }
 }
 
-/// Why a webhook counts for no request, whoever it calls.
+/// Why a webhook counts for no request, whichever server it calls.
 fn unfit(webhook: &Webhook) -> Option<String> {
     let constraints = &webhook.constraints;
     let opaque = webhook

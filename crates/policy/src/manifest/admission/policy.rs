@@ -37,7 +37,7 @@ pub(crate) struct Common {
 }
 
 /// When the policy `name` applies, and what its expressions may name.
-pub(crate) fn read_common(
+fn read_common(
     name: &str,
     common: Common,
     path: &FieldPath,

@@ -422,10 +422,7 @@ const MODES: [&str; 4] = ["associated-node", "arbitrary-node", "serviceaccount",
 
 /// What is odd about `verb`, where it is one of constrained impersonation, and `None` otherwise;
 /// `of_request` says what is odd about the verb of a request.
-pub(crate) fn odd_impersonation_verb(
-    verb: &str,
-    of_request: impl Fn(&str) -> Option<String>,
-) -> Option<Option<String>> {
+fn odd_impersonation_verb(verb: &str, of_request: impl Fn(&str) -> Option<String>) -> Option<Option<String>> {
     if let Some(mode) = verb.strip_prefix(CONSTRAINED) {
         return Some(odd_mode(verb, mode));
     }

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::reply::{self, Objection};
+use super::reply::{self, WebhookFailure};
 use crate::engine::admission::candidates::ListedWebhook;
 use crate::engine::admission::changes::{ChangeLimits, ObjectMemory};
 use crate::engine::admission::invocation::finding;
@@ -31,7 +31,7 @@ pub(crate) enum WebhookMatch {
     /// Yes, about the object as this resource.
     As(MatchedResource<'static>),
     /// Yes, but it cannot be.
-    Fails(Objection),
+    Fails(WebhookFailure),
 }
 
 impl AdmissionSet {
@@ -59,7 +59,7 @@ impl AdmissionSet {
             Err(fault) => return Err(Box::new(refusal(&fault))),
         };
         if let Err(fault) = matched.as_sent(context.request) {
-            return Ok(WebhookMatch::Fails(Objection::Call(unconverted(&fault))));
+            return Ok(WebhookMatch::Fails(WebhookFailure::Call(unconverted(&fault))));
         }
         match self.conditions(webhook, context, &matched, object) {
             MatchConditions::Match => Ok(WebhookMatch::As(matched.into_owned())),
@@ -107,21 +107,21 @@ pub(crate) fn call(
     listed: &ListedWebhook,
     request: &Request<'_>,
     matched: MatchedResource<'static>,
-) -> Result<Call, Objection> {
+) -> Result<Call, WebhookFailure> {
     let webhook = &listed.webhook;
     if request.dry_run {
         match webhook.side_effects {
-            None => return Err(Objection::Call("Webhook SideEffects is nil".to_owned())),
+            None => return Err(WebhookFailure::Call("Webhook SideEffects is nil".to_owned())),
             Some(SideEffects::None | SideEffects::NoneOnDryRun) => {}
             Some(SideEffects::Some | SideEffects::Unknown) => {
-                return Err(Objection::Fatal(Box::new(outcome::no_dry_run(webhook))));
+                return Err(WebhookFailure::Fatal(Box::new(outcome::no_dry_run(webhook))));
             }
         }
     }
     let Some(version) = webhook.version else {
         let why = "could not create admission objects: webhook does not accept known AdmissionReview \
                    versions (v1, v1beta1)";
-        return Err(Objection::Call(why.to_owned()));
+        return Err(WebhookFailure::Call(why.to_owned()));
     };
     let (resource, kind) = matched.into_parts();
     Ok(Call {
@@ -182,12 +182,12 @@ pub fn compare(
         .map(|object| object.root())
         .or(request.object);
     let limits = ChangeLimits::of(request, memory);
-    let judged = Objection::to(Some(answer.result)).and_then(|reply| match &reply.denial {
-        Some(denial) => Err(Objection::Denial(Box::new(denial.clone()))),
+    let judged = WebhookFailure::to(Some(answer.result)).and_then(|reply| match &reply.denial {
+        Some(denial) => Err(WebhookFailure::Denial(Box::new(denial.clone()))),
         None => reply::patched(call, &reply, object, limits, &mut PatchBudget::new()),
     });
     let (verdict, changed) = match judged {
-        Err(objection) => (objection.verdict(&webhook), Vec::new()),
+        Err(failure) => (failure.verdict(&webhook), Vec::new()),
         Ok(patched) => {
             let paths = object
                 .zip(patched.as_ref())

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::{self, WebhookMatch};
-use super::reply::{self, Objection, PatchedObject, add_warnings_and_annotations, cause};
+use super::reply::{self, PatchedObject, WebhookFailure, add_warnings_and_annotations, cause};
 use crate::engine::Cause;
 use crate::engine::admission::candidates::ListedWebhook;
 use crate::engine::admission::changes::ChangedObject;
@@ -155,7 +155,7 @@ impl MutatingPhase {
         let matched = match set.matches(listed, recorded, self.policies.object_of(request)) {
             Ok(WebhookMatch::Not) => return None,
             Ok(WebhookMatch::As(matched)) => Ok(matched),
-            Ok(WebhookMatch::Fails(objection)) => Err(objection),
+            Ok(WebhookMatch::Fails(failure)) => Err(failure),
             Err(_) if listed.is_shadow => return None,
             // Conditions without time fail; the next step says of what.
             Err(_) if run.deadline.has_passed() => return None,
@@ -175,7 +175,7 @@ impl MutatingPhase {
         &mut self,
         place: usize,
         listed: &ListedWebhook,
-        call: Result<Call, Objection>,
+        call: Result<Call, WebhookFailure>,
         context: RunContext<'_>,
     ) -> Option<Call> {
         let is_shadow = listed.is_shadow;
@@ -201,9 +201,9 @@ impl MutatingPhase {
                 Some(call)
             }
             Err(_) if is_shadow => None,
-            Err(objection) => {
+            Err(failure) => {
                 let cause = cause(Phase::Mutate, listed);
-                self.settle(context, (place, cause), &listed.webhook, Err(objection), None);
+                self.settle(context, (place, cause), &listed.webhook, Err(failure), None);
                 None
             }
         }
@@ -243,7 +243,7 @@ impl MutatingPhase {
             Some(WebhookAnswer { result, took }) => (Some(result), Some(took)),
             None => (None, None),
         };
-        let result = Objection::to(result).and_then(|reply| self.take_reply(&call, &reply, context));
+        let result = WebhookFailure::to(result).and_then(|reply| self.take_reply(&call, &reply, context));
         self.settle(context, (place, cause), &call.webhook, result, took);
     }
 
@@ -253,10 +253,10 @@ impl MutatingPhase {
         call: &Call,
         reply: &WebhookReply,
         context: RunContext<'_>,
-    ) -> Result<Option<PatchedObject>, Objection> {
+    ) -> Result<Option<PatchedObject>, WebhookFailure> {
         add_warnings_and_annotations(&mut self.outcome, &call.webhook, reply);
         if let Some(denial) = &reply.denial {
-            return Err(Objection::Denial(Box::new(denial.clone())));
+            return Err(WebhookFailure::Denial(Box::new(denial.clone())));
         }
         let object = self.policies.object.clone();
         let object = object
@@ -276,21 +276,21 @@ impl MutatingPhase {
         context: RunContext<'_>,
         (place, cause): (usize, Cause<'static>),
         webhook: &Arc<Webhook>,
-        result: Result<Option<PatchedObject>, Objection>,
+        result: Result<Option<PatchedObject>, WebhookFailure>,
         took: Option<Duration>,
     ) {
         let at = (self.round, place);
-        let (patched, objection) = match result {
+        let (patched, failure) = match result {
             Ok(patched) => (patched, None),
-            Err(objection) => (None, Some(objection)),
+            Err(failure) => (None, Some(failure)),
         };
         let result = WebhookResult {
             webhook: Arc::clone(webhook),
             round: self.round,
             index: place,
-            verdict: objection
+            verdict: failure
                 .as_ref()
-                .map_or(Verdict::Allowed, |objection| objection.verdict(webhook)),
+                .map_or(Verdict::Allowed, |failure| failure.verdict(webhook)),
             changed: self.paths(context, patched.as_ref()),
             took,
         };
@@ -304,11 +304,11 @@ impl MutatingPhase {
             self.policies.object = Some(object);
         }
         self.count(place, webhook, is_changed);
-        let Some(objection) = objection else { return };
-        if objection.is_ignored(webhook) {
+        let Some(failure) = failure else { return };
+        if failure.is_ignored(webhook) {
             reply::failed_open(&mut self.outcome.audit_annotations, at, webhook);
         }
-        if let Some(denial) = objection.refusal(webhook) {
+        if let Some(denial) = failure.refusal(webhook) {
             self.refuse(denial, Some(cause));
         }
     }

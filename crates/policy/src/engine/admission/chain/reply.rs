@@ -22,7 +22,7 @@ use portcullis_cel::json::{Document, Kind, Node, ObjectWriter, diff, write_strin
 
 /// Why a webhook does not simply allow a request.
 #[derive(Debug, Clone)]
-pub(crate) enum Objection {
+pub(crate) enum WebhookFailure {
     /// It refuses.
     Denial(Box<Denial>),
     /// It could not be asked or not be believed: under its failurePolicy.
@@ -60,7 +60,7 @@ pub(crate) fn patched(
     object: Option<Node<'_>>,
     limits: ChangeLimits<'_>,
     budget: &mut PatchBudget,
-) -> Result<Option<PatchedObject>, Objection> {
+) -> Result<Option<PatchedObject>, WebhookFailure> {
     let Some(bytes) = reply
         .patch
         .as_deref()
@@ -70,7 +70,7 @@ pub(crate) fn patched(
     };
     let unchanged = |error: ChangeError| unchanged(call, &error);
     let _memory = limits.memory_of_patch(bytes).map_err(unchanged)?;
-    let document = read(bytes).map_err(Objection::Call)?;
+    let document = read(bytes).map_err(WebhookFailure::Call)?;
     if document.root().is_empty() {
         return Ok(None);
     }
@@ -84,7 +84,7 @@ pub(crate) fn patched(
     // v1beta1 has one type of patch and no word for it.
     if call.version == ReviewVersion::V1 && reply.patch_type != JSON_PATCH {
         let why = format!("unsupported patch type {:?}", reply.patch_type);
-        return Err(Objection::Call(why));
+        return Err(WebhookFailure::Call(why));
     }
     let patched = applied(&document, object, budget).map_err(|error| internal(error.to_string()))?;
     let patched = limits.object(patched).map_err(unchanged)?;
@@ -134,14 +134,14 @@ fn applied(
     Ok(tree.to_text())
 }
 
-fn internal(why: String) -> Objection {
-    Objection::Fatal(Box::new(outcome::internal(why)))
+fn internal(why: String) -> WebhookFailure {
+    WebhookFailure::Fatal(Box::new(outcome::internal(why)))
 }
 
 /// The patch would take more than it may.
-fn unchanged(call: &Call, error: &ChangeError) -> Objection {
+fn unchanged(call: &Call, error: &ChangeError) -> WebhookFailure {
     let by = format!("admission webhook \"{}\"", call.webhook.name);
-    Objection::Fatal(Box::new(outcome::unchanged(&by, error)))
+    WebhookFailure::Fatal(Box::new(outcome::unchanged(&by, error)))
 }
 
 // Whether reading an object from JSON changes it.
@@ -191,9 +191,9 @@ fn writes(old: Node<'_>, object: Node<'_>) -> bool {
     })
 }
 
-// === impl Objection ===
+// === impl WebhookFailure ===
 
-impl Objection {
+impl WebhookFailure {
     /// What a call came to, if there was an answer at all.
     pub(crate) fn to(result: Option<Result<WebhookReply, CallFailure>>) -> Result<WebhookReply, Self> {
         match result {

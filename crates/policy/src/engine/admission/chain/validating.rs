@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::ask::{self, WebhookMatch};
-use super::reply::{self, Objection, add_warnings_and_annotations, cause};
+use super::reply::{self, WebhookFailure, add_warnings_and_annotations, cause};
 use crate::authorization::{Authorization, Shadow};
 use crate::engine::admission::candidates::ListedWebhook;
 use crate::engine::admission::exceptions::{self, ExceptionMatcher};
@@ -37,7 +37,7 @@ struct MatchedWebhook {
     webhook: Arc<Webhook>,
     cause: Cause<'static>,
     /// Why it is not asked.
-    objection: Option<Objection>,
+    failure: Option<WebhookFailure>,
 }
 
 // === impl ValidatingPhase ===
@@ -79,7 +79,7 @@ impl ValidatingPhase {
             let call = match set.matches(listed, context, request.object) {
                 Ok(WebhookMatch::Not) => continue,
                 Ok(WebhookMatch::As(matched)) => ask::call(listed, request, matched),
-                Ok(WebhookMatch::Fails(objection)) => Err(objection),
+                Ok(WebhookMatch::Fails(failure)) => Err(failure),
                 Err(_) if listed.is_shadow => continue,
                 Err(denial) => {
                     self.outcome.denial = Some(*denial);
@@ -103,12 +103,12 @@ impl ValidatingPhase {
     fn ask(
         &mut self,
         listed: &ListedWebhook,
-        call: Result<Call, Objection>,
+        call: Result<Call, WebhookFailure>,
         context: RunContext<'_>,
     ) -> Option<Call> {
-        let (call, objection) = match call {
+        let (call, failure) = match call {
             Ok(call) => (Some(call), None),
-            Err(objection) => (None, Some(objection)),
+            Err(failure) => (None, Some(failure)),
         };
         if let Some(call) = &call {
             context.run.record(|| TraceStep::Asked {
@@ -123,7 +123,7 @@ impl ValidatingPhase {
         self.matched.push(MatchedWebhook {
             webhook: Arc::clone(&listed.webhook),
             cause: cause(Phase::Validate, listed),
-            objection,
+            failure,
         });
         call
     }
@@ -137,7 +137,7 @@ impl ValidatingPhase {
     ) -> Outcome {
         let mut answers = answers.into_iter();
         for (index, matched) in std::mem::take(&mut self.matched).into_iter().enumerate() {
-            let answer = match matched.objection {
+            let answer = match matched.failure {
                 None => answers.next(),
                 Some(_) => None,
             };
@@ -162,12 +162,12 @@ impl ValidatingPhase {
         let MatchedWebhook {
             webhook,
             cause,
-            objection,
+            failure,
         } = matched;
         let took = answer.as_ref().map(|answer| answer.took);
-        let objection = match objection {
-            Some(objection) => Some(objection),
-            None => Objection::to(answer.map(|answer| answer.result))
+        let failure = match failure {
+            Some(failure) => Some(failure),
+            None => WebhookFailure::to(answer.map(|answer| answer.result))
                 .and_then(|reply| self.take_reply(&webhook, &reply))
                 .err(),
         };
@@ -175,34 +175,34 @@ impl ValidatingPhase {
             webhook: Arc::clone(&webhook),
             round: 0,
             index,
-            verdict: objection
+            verdict: failure
                 .as_ref()
-                .map_or(Verdict::Allowed, |objection| objection.verdict(&webhook)),
+                .map_or(Verdict::Allowed, |failure| failure.verdict(&webhook)),
             changed: Vec::new(),
             took,
         };
         context.run.record(|| TraceStep::Answered(&result));
         self.outcome.webhooks.push(result);
-        let Some(objection) = objection else { return };
-        if matches!(objection, Objection::Denial(_))
+        let Some(failure) = failure else { return };
+        if matches!(failure, WebhookFailure::Denial(_))
             && let Some(excused) = ExceptionMatcher::default().find(&webhook.id(), set, context)
         {
             return exceptions::note(&mut self.outcome.exceptions, excused);
         }
-        if objection.is_ignored(&webhook) {
+        if failure.is_ignored(&webhook) {
             reply::validation_failed_open(&mut self.outcome.audit_annotations, index, &webhook);
         }
-        if let (None, Some(denial)) = (&self.outcome.denial, objection.refusal(&webhook)) {
+        if let (None, Some(denial)) = (&self.outcome.denial, failure.refusal(&webhook)) {
             self.outcome.denial = Some(denial);
             self.outcome.cause = Some(cause);
         }
     }
 
-    fn take_reply(&mut self, webhook: &Webhook, reply: &WebhookReply) -> Result<(), Objection> {
+    fn take_reply(&mut self, webhook: &Webhook, reply: &WebhookReply) -> Result<(), WebhookFailure> {
         add_warnings_and_annotations(&mut self.outcome, webhook, reply);
         match &reply.denial {
             None => Ok(()),
-            Some(denial) => Err(Objection::Denial(Box::new(denial.clone()))),
+            Some(denial) => Err(WebhookFailure::Denial(Box::new(denial.clone()))),
         }
     }
 }

@@ -1,0 +1,307 @@
+//! Lines that wait for the collector: in memory, or in the files of a spool, a folder in which each
+//! segment of lines is a file, the oldest first. Files outlast the process; of two gateways with one
+//! folder, one sends.
+
+use std::collections::VecDeque;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::config::{SpoolBounds, files};
+use crate::telemetry::metrics::IntCounter;
+
+/// Bytes of lines that may wait for the writer, and without a spool as many for the collector.
+pub(crate) const MAX_PENDING_BYTES: usize = 8 << 20;
+
+/// How long a segment waits for more lines while the collector is away, so that a spool gets few files.
+pub(crate) const MAX_SEGMENT_AGE_AWAY: Duration = Duration::from_secs(60);
+
+/// The first pause between two attempts.
+pub(crate) const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// How long a gateway that ends waits for the collector.
+const MAX_FLUSH_TIME: Duration = Duration::from_millis(1500);
+
+/// The end of the names of segments.
+const ENDING: &str = ".jsonl";
+
+/// What a file takes at least: a folder of very small files is bounded too.
+const MIN_FILE_BYTES: u64 = 4096;
+
+/// The most that is read of a file: the largest segments have half of it.
+const MAX_FILE_BYTES: usize = 16 << 20;
+
+/// The folder.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    bounds: SpoolBounds,
+    /// Who has it locked sends what is in the folder.
+    lock: File,
+}
+
+/// Why a segment was not written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpoolError {
+    /// The bound is reached.
+    #[error(
+        "the spool is full: raise `tracing.spool.maxBytes`, or see why the collector takes no log records"
+    )]
+    Full,
+    /// The file cannot be written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// What the writer and the sender share.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    pub(crate) spool: Option<Spool>,
+    pub(crate) state: Mutex<BacklogState>,
+    pub(crate) changed: Condvar,
+    pub(crate) endpoint: Arc<Mutex<Arc<str>>>,
+    pub(crate) dropped: IntCounter,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct BacklogState {
+    /// Without a spool: the segments, and their bytes with those of the one that is being sent.
+    segments: VecDeque<Segment>,
+    bytes: usize,
+    /// With a spool: there may be files that the sender has not seen.
+    has_new_file: bool,
+    /// The last attempt to send failed.
+    pub(crate) is_away: bool,
+    /// The writer has ended.
+    pub(crate) is_closed: bool,
+}
+
+/// Lines that are sent together.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) lines: Vec<u8>,
+    /// The file that has them, of a spool.
+    pub(crate) file: Option<PathBuf>,
+}
+
+// === impl Backlog ===
+
+impl Backlog {
+    pub(crate) fn state(&self) -> MutexGuard<'_, BacklogState> {
+        lock(&self.state)
+    }
+
+    /// Adds a segment of so many lines, or drops and counts them.
+    pub(crate) fn add(&self, lines: Vec<u8>, count: u64) -> Result<(), SpoolError> {
+        let added = match &self.spool {
+            Some(spool) => spool.add(&lines),
+            None => Ok(()),
+        };
+        let mut state = self.state();
+        if added.is_err() || (self.spool.is_none() && state.bytes + lines.len() > MAX_PENDING_BYTES) {
+            drop(state);
+            self.dropped.inc_by(count);
+            return added;
+        }
+        if self.spool.is_some() {
+            state.has_new_file = true;
+        } else {
+            state.bytes += lines.len();
+            state.segments.push_back(Segment { lines, file: None });
+        }
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until no other gateway sends what is in the spool; whether that is before the writer ends.
+    pub(crate) fn wait_for_spool(&self) -> bool {
+        let mut is_told = false;
+        while self.spool.as_ref().is_some_and(|spool| !spool.lock()) {
+            if !is_told {
+                tracing::warn!("log records wait: another gateway uses the folder of `tracing.spool`");
+            }
+            is_told = true;
+            if self.pause(MIN_RETRY_DELAY) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits for the oldest segment; `None` when there will be no more.
+    pub(crate) fn next(&self) -> Option<Segment> {
+        loop {
+            if let Some(spool) = &self.spool {
+                self.state().has_new_file = false;
+                if let Some((file, lines)) = spool.oldest(&self.dropped) {
+                    let file = Some(file);
+                    return Some(Segment { lines, file });
+                }
+            }
+            let mut state = self.state();
+            while !state.has_new_file {
+                if let Some(segment) = state.segments.pop_front() {
+                    return Some(segment);
+                }
+                if state.is_closed {
+                    return None;
+                }
+                state = wait(&self.changed, state, MAX_SEGMENT_AGE_AWAY);
+            }
+        }
+    }
+
+    /// The segment was sent, or cannot be.
+    pub(crate) fn done(&self, segment: &Segment) {
+        match (&self.spool, &segment.file) {
+            (Some(spool), Some(file)) => spool.remove(file),
+            _ => self.state().bytes -= segment.lines.len(),
+        }
+        self.changed.notify_all();
+    }
+
+    /// Remembers whether the collector takes anything; whether that is new.
+    pub(crate) fn set_away(&self, is_away: bool) -> bool {
+        let mut state = self.state();
+        let was_away = std::mem::replace(&mut state.is_away, is_away);
+        drop(state);
+        self.changed.notify_all();
+        was_away != is_away
+    }
+
+    /// Waits so long, less if the writer ends; whether it has ended.
+    pub(crate) fn pause(&self, delay: Duration) -> bool {
+        let end = Instant::now() + delay;
+        let mut state = self.state();
+        while !state.is_closed {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = wait(&self.changed, state, left);
+        }
+        true
+    }
+
+    /// Without a spool: waits until everything is sent, unless the collector is away.
+    pub(crate) fn flush(&self) {
+        let end = Instant::now() + MAX_FLUSH_TIME;
+        let mut state = self.state();
+        while state.bytes > 0 && !state.is_away {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = wait(&self.changed, state, left);
+        }
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait<'g, T>(changed: &Condvar, guard: MutexGuard<'g, T>, limit: Duration) -> MutexGuard<'g, T> {
+    match changed.wait_timeout(guard, limit) {
+        Ok((guard, _)) => guard,
+        Err(poisoned) => poisoned.into_inner().0,
+    }
+}
+
+// === impl Spool ===
+
+impl Spool {
+    /// Makes the folder where it is missing, for its owner alone, and removes what a process that ended
+    /// has begun to write.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be made, read or written to.
+    pub(crate) fn open(bounds: &SpoolBounds) -> io::Result<Self> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&bounds.folder)?;
+        let lock = files::append(&bounds.folder.join("lock"), 0o600)?;
+        let spool = Self {
+            bounds: bounds.clone(),
+            lock,
+        };
+        for (path, _) in spool.files(files::NEW_FILE_ENDING)? {
+            fs::remove_file(path)?;
+        }
+        Ok(spool)
+    }
+
+    /// Locks the folder for this process, unless another one has; whether it is locked.
+    pub(crate) fn lock(&self) -> bool {
+        flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+    }
+
+    /// Writes a segment to a file.
+    ///
+    /// # Errors
+    ///
+    /// There is no room, or it cannot be written.
+    pub(crate) fn add(&self, lines: &[u8]) -> Result<(), SpoolError> {
+        let taken: u64 = self.segments()?.iter().map(|(_, length)| length).sum();
+        if taken + (lines.len() as u64).max(MIN_FILE_BYTES) > self.bounds.max_bytes {
+            return Err(SpoolError::Full);
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let path = self.bounds.folder.join(format!("{:020}{ENDING}", now.as_nanos()));
+        Ok(files::replace(&path, |file| file.write_all(lines))?)
+    }
+
+    /// The oldest segment and its file. One that cannot be read is removed, and counts as one dropped
+    /// line.
+    pub(crate) fn oldest(&self, dropped: &IntCounter) -> Option<(PathBuf, Vec<u8>)> {
+        let mut segments = self.segments().unwrap_or_default();
+        segments.sort();
+        for (path, _) in segments {
+            match files::read(&path, MAX_FILE_BYTES) {
+                Ok(lines) => return Some((path, lines)),
+                Err(error) => {
+                    tracing::error!(%error, file = %path.display(), "log records of the spool cannot be read and are dropped");
+                    dropped.inc();
+                    self.remove(&path);
+                }
+            }
+        }
+        None
+    }
+
+    /// Removes a segment.
+    pub(crate) fn remove(&self, path: &Path) {
+        if let Err(error) = fs::remove_file(path) {
+            tracing::error!(%error, file = %path.display(), "log records that were sent cannot be removed");
+        }
+    }
+
+    /// The files of segments, and what each takes.
+    fn segments(&self) -> io::Result<Vec<(PathBuf, u64)>> {
+        self.files(ENDING)
+    }
+
+    fn files(&self, ending: &str) -> io::Result<Vec<(PathBuf, u64)>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.bounds.folder)? {
+            let entry = entry?;
+            if !entry.file_name().to_string_lossy().ends_with(ending) {
+                continue;
+            }
+            // One that is removed meanwhile takes no place.
+            if let Ok(found) = entry.metadata()
+                && found.is_file()
+            {
+                files.push((entry.path(), found.len().max(MIN_FILE_BYTES)));
+            }
+        }
+        Ok(files)
+    }
+}
