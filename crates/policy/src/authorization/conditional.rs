@@ -53,7 +53,7 @@ impl PolicySet {
         let has_former = !objects.policies.is_empty();
         let former = has_former.then(|| Self::new(objects, &NeverDeny::nobody()));
         Self {
-            history: (!history.is_empty()).then(|| Arc::new(history)),
+            history: (self.reviewed.is_some() || !history.is_empty()).then(|| Arc::new(history)),
             former: former.map(Arc::new),
             ..self.clone()
         }
@@ -63,7 +63,7 @@ impl PolicySet {
     #[must_use]
     pub fn has_grant_history(&self, before: Option<&Self>) -> bool {
         let had = before.is_some_and(|before| before.history.is_some());
-        had || self.reviewed.is_some() && self.policies.has_object_conditions
+        had || self.reviewed.is_some()
     }
 
     /// This set, where it is known what `/validate` sees of its cluster.
@@ -78,10 +78,18 @@ impl PolicySet {
         self.reviewed.as_ref()
     }
 
-    /// Whether a policy with objectConditions may be about requests.
+    /// Whether a policy with objectConditions may be about requests at `now`, or may have been a short
+    /// while ago.
     #[must_use]
-    pub fn has_object_conditions(&self) -> bool {
-        self.policies.has_object_conditions || self.history.is_some()
+    pub fn has_object_conditions(&self, now: Time) -> bool {
+        self.policies.has_object_conditions || self.former.is_some() || self.may_lack_former(now)
+    }
+
+    /// Whether an Allow may have granted something a short while before `now` that is not known, because
+    /// changes are not followed for so long.
+    pub(crate) fn may_lack_former(&self, now: Time) -> bool {
+        let history = self.history.as_ref().filter(|_| self.reviewed.is_some());
+        history.is_some_and(|history| history.is_short(now))
     }
 
     /// Whether an Allow may grant at all: one with objectConditions only where `/validate` is known to

@@ -55,8 +55,10 @@ pub trait AdmissionCoverage: fmt::Debug + Send + Sync {
 
 /// Since when each Allow with objectConditions is there, and those that were taken away or changed a
 /// short while ago.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct GrantHistory {
+    /// Since when changes are followed: what was taken away before is not known.
+    began: Time,
     /// By the address of the policy, which `kept` keeps.
     since: HashMap<usize, Time>,
     kept: Vec<Arc<AuthorizationPolicy>>,
@@ -242,7 +244,12 @@ impl GrantHistory {
         policies: Vec<Arc<AuthorizationPolicy>>,
         now: Time,
     ) -> Self {
-        let mut history = Self::default();
+        let mut history = Self {
+            began: before.map_or(now, |before| before.began),
+            since: HashMap::new(),
+            kept: Vec::new(),
+            former: Vec::new(),
+        };
         let known = before.map_or(&[][..], |before| before.kept.as_slice());
         let by_name = |all: &[Arc<AuthorizationPolicy>]| -> HashMap<String, Arc<AuthorizationPolicy>> {
             all.iter()
@@ -272,6 +279,11 @@ impl GrantHistory {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.kept.is_empty() && self.former.is_empty()
+    }
+
+    /// Whether something that an API server still has cached at `now` may have been taken away before.
+    pub(crate) fn is_short(&self, now: Time) -> bool {
+        now < self.began.plus_seconds(GRANT_LAG_SECONDS)
     }
 
     /// Whether `policy` is so new at `now` that others may not have it. Of one that is not known nothing

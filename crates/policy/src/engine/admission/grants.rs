@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! AdmissionRequest ─▶ the reviews by which it may have been allowed
-//!                       │ no Allow with objectConditions is about any ─────────▶ passes
+//!                       │ no Allow with objectConditions is about any ─────────▶ passes, but soon after a
+//!                       │                                    start only what is known to be allowed otherwise
 //!                       │ RBAC or another Allow allows it ─────────────────────▶ passes
 //!                       │ the objectConditions of one that is about it hold ───▶ passes
 //!                       └ else: other authorizers are asked, then it is refused
@@ -31,6 +32,10 @@ use crate::authorization::{
 };
 use crate::engine::{Attributes, Cause, CauseKind, Decision, PolicyResult, Target};
 use portcullis_cel::cost;
+
+/// Why something is refused that no policy is about.
+const UNKNOWN_BEFORE: &str = "nothing that the gateway knows allows it, and it has followed this cluster's policies for less than 10 \
+     minutes: one with objectConditions that was removed before may have allowed it";
 
 /// The most policies that a refusal names.
 const MAX_NAMED: usize = 5;
@@ -63,7 +68,7 @@ pub(crate) fn review(set: &AdmissionSet, context: RunContext<'_>) -> Outcome {
     let run = context.run;
     let review = run.grants.filter(|_| run.only.is_none() && !run.nobody_asks);
     let mut outcome = Outcome::default();
-    let Some(review) = review.filter(|review| review.policies.has_object_conditions()) else {
+    let Some(review) = review.filter(|review| review.policies.has_object_conditions(run.now)) else {
         return outcome;
     };
     let reviewer = Reviewer {
@@ -166,10 +171,13 @@ impl<'r> Reviewer<'r> {
             .iter()
             .map(|reviews| reviews.iter().map(touching).collect())
             .collect();
+        let is_connect = self.context.request.operation == Operation::Connect;
         if touched.iter().flatten().all(Vec::is_empty) {
+            if policies.may_lack_former(now) {
+                self.allow_known(ways, outcome);
+            }
             return;
         }
-        let is_connect = self.context.request.operation == Operation::Connect;
         let (mut refused, mut missing) = (Vec::new(), MissingGrants::new());
         for (reviews, touched) in ways.iter().zip(touched) {
             let results: Vec<ReviewResult<'_>> = reviews
@@ -205,17 +213,42 @@ impl<'r> Reviewer<'r> {
         }
     }
 
+    /// Refuses what no policy is about and nothing that is known allows: an Allow may have that was removed
+    /// before the gateway followed changes.
+    fn allow_known(&self, ways: &[Reviews<'r>], outcome: &mut Outcome) {
+        let request = self.context.request;
+        // Of the verbs that connect, one was used.
+        let ways: Vec<Reviews<'r>> = match request.operation {
+            Operation::Connect => ways.iter().flatten().map(|one| vec![one.clone()]).collect(),
+            _ => ways.to_vec(),
+        };
+        let is_allowed =
+            |reviews: &Reviews<'r>| reviews.iter().all(|one| self.is_allowed_unconditionally(one));
+        if ways.iter().any(is_allowed) {
+            return;
+        }
+        outcome.denial = Some(outcome::forbidden(request, UNKNOWN_BEFORE));
+        let owned = ways
+            .into_iter()
+            .map(|reviews| reviews.into_iter().map(Attributes::into_owned).collect());
+        outcome.missing_grants = owned.collect();
+    }
+
+    fn is_allowed_unconditionally(&self, attributes: &Attributes<'_>) -> bool {
+        let run = self.context.run;
+        let answer = self
+            .review
+            .policies
+            .authorize_unconditionally(attributes, run.now, run.deadline);
+        answer.decision == Decision::Allow
+    }
+
     fn result<'s>(
         &'s self,
         attributes: &Attributes<'_>,
         touching: Vec<ConditionalPolicy<'s>>,
     ) -> ReviewResult<'s> {
-        let run = self.context.run;
-        let policies = self.review.policies;
-        let decision = policies
-            .authorize_unconditionally(attributes, run.now, run.deadline)
-            .decision;
-        if decision == Decision::Allow {
+        if self.is_allowed_unconditionally(attributes) {
             return ReviewResult::Allowed;
         }
         let mut refused = Vec::new();

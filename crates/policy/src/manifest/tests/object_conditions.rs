@@ -533,6 +533,58 @@ fn what_was_removed_narrowed_or_ended_is_judged_a_while_longer() {
 }
 
 #[test]
+fn soon_after_the_start_only_what_is_known_to_be_allowed_passes() {
+    let reads = policy(
+        "all",
+        "Allow",
+        r#"verbs: [create], apiGroups: [""], resources: [pods/exec, services]"#,
+        "",
+    );
+    let set = policies_of(&reads).following(None, at(100));
+    let later = policies_of(&reads).following(Some(&set), at(400));
+    let refused = |set: &PolicySet, operation, resource: &str, now| {
+        let shown = Shown {
+            now: at(now),
+            ..shown(operation, resource, "p", "bad")
+        };
+        refusal(set, &shown)
+    };
+    for set in [&set, &later] {
+        let why = refused(set, Operation::Create, "pods", 99 + GRANT_LAG_SECONDS);
+        assert!(
+            why.ends_with("that was removed before may have allowed it"),
+            "{why}"
+        );
+        assert_eq!(
+            refused(set, Operation::Create, "pods", 100 + GRANT_LAG_SECONDS),
+            ""
+        );
+        assert_eq!(refused(set, Operation::Create, "services", 400), "");
+        assert_eq!(refused(set, Operation::Connect, "pods/exec", 400), "");
+        assert_ne!(refused(set, Operation::Connect, "pods/attach", 400), "");
+        let elsewhere = Shown {
+            now: at(400),
+            ..shown(Operation::Create, "pods", "p", "bad")
+        };
+        let outcome = validate_with(set, &elsewhere, true);
+        assert!(outcome.denial.is_none(), "other authorizers allow it");
+        let outcome = validate_with(set, &elsewhere, false);
+        assert!(!outcome.missing_grants.is_empty(), "they are asked");
+        let master = Shown {
+            user: user("root", &["system:masters"]),
+            ..elsewhere
+        };
+        assert_eq!(refusal(set, &master), "");
+    }
+    // Where nothing is ever granted on condition, and offline, nothing of the kind can have been.
+    let unwatched = PolicySet::clone(&policies_of(&reads))
+        .reviewing(None)
+        .following(None, at(100));
+    assert_eq!(refused(&unwatched, Operation::Create, "pods", 101), "");
+    assert_eq!(refused(&policies_of(&reads), Operation::Create, "pods", 101), "");
+}
+
+#[test]
 fn a_new_allow_grants_once_other_gateways_have_it() {
     let asked = review(user("ann", &["dev"]), "create pods");
     let allow = policy("a", "Allow", PODS, GOOD);
