@@ -17,8 +17,8 @@ use portcullis_policy::explain::who_can::{OddQuestion, WhoCanQuestion};
 /// Why there is no answer to who may do something, or what somebody may do.
 const TOO_LONG: &str = "the answer is too long to be read: name a namespace, or ask for one object";
 
-/// How long an answer may take: policies from a change that is to be judged do not hold up CI.
-const MAX_TIME: Duration = Duration::from_secs(60);
+/// How long an answer may take, or a conversion: policies from a change that is to be judged do not hold up CI.
+pub(crate) const MAX_TIME: Duration = Duration::from_secs(60);
 
 /// The time for one answer.
 pub(crate) struct TimeLimit {

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::access::{MAX_TIME, TimeLimit};
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files;
 use crate::{config, reload};
 use portcullis_convert::{Conversion, Remark};
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document::{self, Document};
+use portcullis_policy::engine::Deadline;
 use portcullis_policy::explain::Lines;
 use portcullis_policy::manifest;
 
@@ -59,7 +61,16 @@ impl Convert {
             let path = policy_files::shown(&self.files);
             return Err(CommandError::Faulty { path, faults });
         }
-        report(&portcullis_convert::convert(&documents, &never_deny), format)
+        let time = TimeLimit::new();
+        let expired = || time.has_passed();
+        let converted = portcullis_convert::convert(&documents, &never_deny, Deadline::new(&expired));
+        match converted {
+            Some(converted) => report(&converted, format),
+            None => Err(CommandError::Usage(format!(
+                "the conversion takes longer than {} s: convert fewer policies at once",
+                MAX_TIME.as_secs()
+            ))),
+        }
     }
 
     fn never_deny(&self) -> Result<NeverDeny, CommandError> {

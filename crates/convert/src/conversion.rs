@@ -1,11 +1,14 @@
 //! What came of a conversion: objects, or why there are none.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
+use portcullis_policy::document;
 use portcullis_policy::document::Document;
+use portcullis_policy::engine::Deadline;
 use portcullis_policy::field::{FieldPath, PathSegment, Place, Severity};
-use portcullis_policy::manifest::{Options, Source};
-use portcullis_policy::{document, manifest};
+use portcullis_policy::manifest::{Compilation, ObjectSet, Options, Source, SourceObjects};
 
 /// The objects that a policy becomes, or why it becomes none.
 #[derive(Debug, Default)]
@@ -120,21 +123,27 @@ impl Remark {
 // Whether what was made loads: an API server would refuse what does not.
 
 /// The same, refused where the objects have a fault. `document` is what they come from, whose
-/// fields have the same paths, or else the fault is reported for the object as a whole.
-pub(crate) fn checked(document: &Document, mut made: Conversion) -> Conversion {
+/// fields have the same paths, or else the fault is reported for the object as a whole. After the deadline
+/// nothing is compiled, and everything that has expressions is refused.
+pub(crate) fn checked(document: &Document, mut made: Conversion, deadline: Deadline<'_>) -> Conversion {
     if made.objects.is_empty() {
         return made.whole();
     }
-    let sources: Vec<Source> = made
-        .objects
-        .iter()
-        .map(|object| Source {
+    let options = Options::default();
+    let version = options.cel_version;
+    let read = |object| {
+        let source = Source {
             file: String::new(),
             text: document::to_yaml(object),
             cluster: None,
-        })
-        .collect();
-    let (_, faults) = manifest::load(&sources, &Options::default());
+        };
+        Arc::new(SourceObjects::read(
+            &source,
+            Compilation { version, deadline },
+            None,
+        ))
+    };
+    let (_, faults) = ObjectSet::new(made.objects.iter().map(read).collect(), &options, None);
     for fault in faults.iter().filter(|fault| fault.severity == Severity::Error) {
         let path = rebased(&fault.place.path, made.base.as_ref());
         made.refuse(document, &path, reason(&fault.message));

@@ -20,18 +20,22 @@ pub use conversion::{Conversion, Remark};
 use gatekeeper::Templates;
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document::Document;
+use portcullis_policy::engine::Deadline;
 
 /// What becomes of all objects, in their order: of an object either policies that an API server
 /// accepts, or the reasons why there are none. Objects of other kinds are left alone.
 ///
-/// `never_deny` is whom a converted AuthorizationPolicy excludes.
-pub fn convert(documents: &[Document], never_deny: &NeverDeny) -> Conversion {
+/// `never_deny` is whom a converted AuthorizationPolicy excludes. `None` where the deadline passed before
+/// everything was converted.
+pub fn convert(documents: &[Document], never_deny: &NeverDeny, deadline: Deadline<'_>) -> Option<Conversion> {
+    let in_time = || (!(deadline.expired)()).then_some(());
     // Constraints need to know of their templates.
     let mut templates = Templates::default();
     let mut made: Vec<Conversion> = Vec::new();
     for document in documents {
         made.push(if is_template(document) {
-            let of_template = conversion::checked(document, templates.convert(document));
+            in_time()?;
+            let of_template = conversion::checked(document, templates.convert(document), deadline);
             if !of_template.refusals.is_empty() {
                 templates.refused(document);
             }
@@ -44,12 +48,13 @@ pub fn convert(documents: &[Document], never_deny: &NeverDeny) -> Conversion {
     let mut all = Conversion::default();
     for (document, of_template) in documents.iter().zip(made) {
         all.append(of_template);
-        all.append(conversion::checked(
-            document,
-            of_one(document, &templates, never_deny, &exceptions),
-        ));
+        in_time()?;
+        let made = of_one(document, &templates, (never_deny, &exceptions), deadline);
+        all.append(conversion::checked(document, made, deadline));
     }
-    all
+    // What was made after that is not whole.
+    in_time()?;
+    Some(all)
 }
 
 fn is_template(document: &Document) -> bool {
@@ -65,15 +70,15 @@ fn group(document: &Document) -> Option<&str> {
 fn of_one(
     document: &Document,
     templates: &Templates,
-    never_deny: &NeverDeny,
-    exceptions: &kyverno::Exceptions,
+    (never_deny, exceptions): (&NeverDeny, &kyverno::Exceptions),
+    deadline: Deadline<'_>,
 ) -> Conversion {
     match (group(document), document.text("kind")) {
         (Some(gatekeeper::CONSTRAINTS), Some(kind)) => templates.constraint(document, kind),
         (Some("portcullis.dev"), Some("AuthorizationPolicy")) => deny::convert(document, never_deny),
         (Some("policies.kyverno.io"), Some(kind)) => kyverno::convert(document, kind),
         (Some("kyverno.io"), Some("ClusterPolicy" | "Policy")) => {
-            kyverno::convert_cluster_policy(document, exceptions)
+            kyverno::convert_cluster_policy(document, exceptions, deadline)
         }
         (Some("kyverno.io"), Some("PolicyException")) => exceptions.convert(document),
         _ => Conversion::default(),

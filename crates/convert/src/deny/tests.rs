@@ -9,7 +9,7 @@ use super::*;
 use crate::conversion;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::Phase;
-use portcullis_policy::engine::{Decision, Time};
+use portcullis_policy::engine::{Deadline, Decision, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::OfflineReview;
 use portcullis_policy::explain::recorded::RecordedAnswers;
@@ -42,7 +42,11 @@ fn loaded(texts: &[&str]) -> LoadedPolicies {
 fn converted(policy: &Value) -> Conversion {
     let text = policy.to_string();
     let document: Document = document::parse(Some("deny.yaml"), &text).unwrap().remove(0);
-    conversion::checked(&document, convert(&document, &NeverDeny::default()))
+    conversion::checked(
+        &document,
+        convert(&document, &NeverDeny::default()),
+        Deadline::NEVER,
+    )
 }
 
 fn yaml(made: &Conversion) -> String {

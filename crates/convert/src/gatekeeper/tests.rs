@@ -6,8 +6,8 @@ use super::*;
 use crate::convert as converted;
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document;
-use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::engine::{Deadline, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::OfflineReview;
 use portcullis_policy::explain::recorded::RecordedAnswers;
@@ -42,7 +42,7 @@ fn of(objects: &[Value]) -> Conversion {
         .iter()
         .flat_map(|object| document::parse(Some("g.yaml"), &object.to_string()).unwrap())
         .collect();
-    converted(&documents, &NeverDeny::default())
+    converted(&documents, &NeverDeny::default(), Deadline::NEVER).unwrap()
 }
 
 #[expect(

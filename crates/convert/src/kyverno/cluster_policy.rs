@@ -45,6 +45,7 @@ use super::expression::{Condition, Judged, one_of};
 use super::mutating::fits;
 use crate::conversion::{self, Conversion, on_one_line};
 use portcullis_policy::document::Document;
+use portcullis_policy::engine::Deadline;
 use portcullis_policy::engine::admission::GroupVersionKind;
 use portcullis_policy::field::FieldPath;
 
@@ -89,8 +90,9 @@ struct ClusterPolicy<'e> {
     spec: Value,
 }
 
-/// Converts the ClusterPolicy or Policy that `document` is.
-pub(crate) fn convert(document: &Document, exceptions: &Exceptions) -> Conversion {
+/// Converts the ClusterPolicy or Policy that `document` is, or those of its rules that come before the
+/// deadline.
+pub(crate) fn convert(document: &Document, exceptions: &Exceptions, deadline: Deadline<'_>) -> Conversion {
     let root = document.root().to_json();
     let policy = ClusterPolicy {
         exceptions,
@@ -108,12 +110,15 @@ pub(crate) fn convert(document: &Document, exceptions: &Exceptions) -> Conversio
     }
     let rules = policy.spec["rules"].as_array();
     for (index, rule) in rules.into_iter().flatten().enumerate() {
+        if (deadline.expired)() {
+            break;
+        }
         let path = path.field("rules").index(index);
-        let mut of_rule = policy.convert_rule(document, rule, &path);
+        let mut of_rule = policy.convert_rule(document, rule, (&path, deadline));
         // What is derived from a rule that is refused is refused for the same reason.
         if of_rule.refusals.is_empty() {
             for derived in autogen::derived(&root, rule) {
-                of_rule.append(policy.convert_rule(document, &derived, &path));
+                of_rule.append(policy.convert_rule(document, &derived, (&path, deadline)));
             }
         }
         made.append(of_rule);
@@ -148,7 +153,12 @@ impl ClusterPolicy<'_> {
         .map_err(|refusal| refusal.within("webhookConfiguration"))
     }
 
-    fn convert_rule(&self, document: &Document, rule: &Value, path: &FieldPath) -> Conversion {
+    fn convert_rule(
+        &self,
+        document: &Document,
+        rule: &Value,
+        (path, deadline): (&FieldPath, Deadline<'_>),
+    ) -> Conversion {
         let mut made = Conversion::default();
         match self.objects(rule) {
             Ok(objects) => {
@@ -167,7 +177,7 @@ impl ClusterPolicy<'_> {
             }
             Err(refusal) => made.refuse(document, &refusal.path(path), refusal.reason),
         }
-        conversion::checked(document, made)
+        conversion::checked(document, made, deadline)
     }
 
     fn objects(&self, rule: &Value) -> Result<Vec<Value>, Refusal> {

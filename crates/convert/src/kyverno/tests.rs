@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::conversion;
 use portcullis_policy::document;
+use portcullis_policy::engine::Deadline;
 
 fn converted(kind: &str, spec: &Value) -> Conversion {
     let policy = json!({"apiVersion": "policies.kyverno.io/v1", "kind": kind,
@@ -12,7 +13,7 @@ fn converted(kind: &str, spec: &Value) -> Conversion {
     let document = document::parse(Some("p.yaml"), &policy.to_string())
         .unwrap()
         .remove(0);
-    conversion::checked(&document, convert(&document, kind))
+    conversion::checked(&document, convert(&document, kind), Deadline::NEVER)
 }
 
 fn rules(resources: &[&str], operations: &[&str]) -> Value {

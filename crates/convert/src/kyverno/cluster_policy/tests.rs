@@ -6,9 +6,12 @@ mod patterns;
 mod reference;
 mod rules;
 
+use std::cell::Cell;
+
 use serde_json::{Value, json};
 
 use super::*;
+use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document;
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::Phase;
@@ -21,7 +24,7 @@ fn converted(policy: &Value) -> Conversion {
     let document = document::parse(Some("p.yaml"), &policy.to_string())
         .unwrap()
         .remove(0);
-    convert(&document, &Exceptions::default())
+    convert(&document, &Exceptions::default(), Deadline::NEVER)
 }
 
 fn cluster_policy(rules: &Value) -> Value {
@@ -514,4 +517,31 @@ fn one_rule_that_is_refused_refuses_the_policy() {
     assert_eq!(names(&policy), ["p-r", "p-r", "p-second", "p-second"]);
     policy["spec"]["rules"][1]["generate"] = json!({});
     assert_eq!(refusals(&policy).len(), 1);
+}
+
+#[test]
+fn what_is_not_whole_at_the_deadline_is_not_converted() {
+    let rule = |number: usize| {
+        json!({"name": format!("r{number}"), "match": {"any": [{"resources": {"kinds": ["ConfigMap"]}}]},
+            "validate": {"message": "m", "pattern": {"data": {format!("k{number}"): "?*"}}}})
+    };
+    let rules = Value::Array((0..20).map(rule).collect());
+    let documents = document::parse(Some("p.yaml"), &cluster_policy(&rules).to_string()).unwrap();
+    let never_deny = NeverDeny::default();
+    let (asked, most) = (Cell::new(0), Cell::new(usize::MAX));
+    let expired = || {
+        asked.set(asked.get() + 1);
+        asked.get() > most.get()
+    };
+    let convert = || crate::convert(&documents, &never_deny, Deadline::new(&expired));
+    assert_eq!(convert().unwrap().objects.len(), 40);
+    let all = asked.get();
+    assert!(all > 2 * 20, "{all}");
+    // Whenever it passes, little follows.
+    for passes in [0, 1, all / 3, all - 1] {
+        asked.set(0);
+        most.set(passes);
+        assert!(convert().is_none(), "{passes}");
+        assert!(asked.get() < passes + 20, "{passes}: {}", asked.get());
+    }
 }

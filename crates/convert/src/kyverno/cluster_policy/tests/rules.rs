@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{LoadedPolicies, converted, loaded, pod, policy, refusals, request};
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document;
+use portcullis_policy::engine::Deadline;
 
 /// A Pod that the level `restricted` lets in, with other fields of its container.
 fn restricted(container: &Value) -> Value {
@@ -207,7 +208,9 @@ fn exceptions_take_out_what_they_match() {
         crate::convert(
             &document::parse(Some("p.yaml"), &text).unwrap(),
             &NeverDeny::default(),
+            Deadline::NEVER,
         )
+        .unwrap()
     };
     let of_web = json!({"resources": {"kinds": ["ConfigMap"], "namespaces": ["web"], "names": ["x*"]}});
     let unowned = |name: &str| {
