@@ -38,10 +38,11 @@ pub(crate) struct Check {
     /// Fail also if there are only warnings.
     #[arg(long)]
     strict: bool,
-    /// Also warn about Denies on this user, for example yourself.
+    /// Also warn about Denies and Limits on this user, for example yourself.
     #[arg(long = "as", value_name = "USER[,GROUP…]")]
     asker: Option<String>,
-    /// Also warn about Denies on the user of this kubeconfig, whose name and groups its API server reports.
+    /// Also warn about Denies and Limits on the user of this kubeconfig, whose name and groups its API server
+    /// reports.
     #[arg(long, value_name = "FILE", conflicts_with = "asker")]
     kubeconfig: Option<PathBuf>,
     /// The context in the kubeconfig [default: the current one]
@@ -275,7 +276,7 @@ fn result(fault: &Fault) -> Value {
             Severity::Error => "error",
             Severity::Warning => "warning",
         },
-        "message": {"text": text},
+        "message": output::message(&text),
         "locations": location(place).into_iter().collect::<Vec<_>>(),
     })
 }

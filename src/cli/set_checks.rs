@@ -1,4 +1,4 @@
-//! Checks of whole policy sets, in the reports of `check`, `diff` and `test`: Denies on the person who asks,
+//! Checks of whole policy sets, in the reports of `check`, `diff` and `test`: Denies and Limits on the person who asks,
 //! parts of AuthorizationPolicies that change no decision, and AuthorizationInvariants.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,7 +155,7 @@ pub(crate) fn asker_user(name: String, groups: Vec<String>) -> User<'static> {
     }
 }
 
-/// Warns of each policy of `loaded`, which `documents` say, that denies something to `asker`.
+/// Warns of each policy of `loaded`, which `documents` say, that denies something to `asker`, or limits them.
 pub(crate) fn asker_faults(loaded: &LoadedPolicies, documents: &[Document], asker: &User<'_>) -> Faults {
     let mut faults = Faults::new();
     if asker.groups.iter().any(|group| group == MASTERS) {
@@ -178,11 +178,11 @@ pub(crate) fn asker_faults(loaded: &LoadedPolicies, documents: &[Document], aske
     faults
 }
 
-/// Which subject of an enforced Deny is `asker`, unless the policy leaves `asker` out.
+/// Which subject of an enforced Deny or Limit is `asker`, unless the policy leaves `asker` out.
 fn subject_of(policy: &AuthorizationPolicy, asker: &User<'_>) -> Option<usize> {
     let is_asker = |subject| subject_matches(subject, asker);
-    let is_enforced_deny = policy.effect == Effect::Deny && policy.mode == Mode::Enforce;
-    if !is_enforced_deny || policy.exclude_subjects.iter().any(is_asker) {
+    let is_enforced = policy.effect.refuses() && policy.mode == Mode::Enforce;
+    if !is_enforced || policy.exclude_subjects.iter().any(is_asker) {
         return None;
     }
     policy.subjects.iter().position(is_asker)
@@ -193,11 +193,16 @@ fn warning(policy: &AuthorizationPolicy, asker: &User<'_>, place: Place) -> Faul
         true => "",
         false => " where its conditions hold",
     };
-    let message = format!(
-        "this Deny refuses you, `{}`{under}: if you are to keep what its rules cover, exclude yourself or a \
-         group of yours with `excludeSubjects`",
-        asker.name
-    );
+    let asker = &asker.name;
+    let says = match policy.effect {
+        Effect::Limit => format!(
+            "this Limit leaves you, `{asker}`, nothing but what its rules cover{under}: if you are to do more"
+        ),
+        Effect::Deny | Effect::Allow => {
+            format!("this Deny refuses you, `{asker}`{under}: if you are to keep what its rules cover")
+        }
+    };
+    let message = format!("{says}, exclude yourself or a group of yours with `excludeSubjects`");
     Fault::warning(place, FaultKind::Suspicious, message)
 }
 

@@ -517,6 +517,14 @@ fn a_deny_on_the_person_who_asks_is_warned_of() {
         }
     }
     assert_eq!(portcullis.run("check policies --strict --as joe,devs").code, 1);
+    let limit = policy.replace("effect: Deny", "effect: Limit");
+    portcullis.write("limits/freeze.yaml", &limit);
+    for (asker, is_limited) in [("joe,devs", true), ("lead,devs", false), ("joe", false)] {
+        let run = portcullis.run(&format!("check limits --as {asker}"));
+        let warning = "this Limit leaves you, `joe`, nothing but what its rules cover: if you are";
+        assert_eq!(run.stdout.contains(warning), is_limited, "{asker}: {run:?}");
+        assert_eq!(run.stdout.contains("leaves you"), is_limited, "{asker}: {run:?}");
+    }
     // The same by a configuration, whose neverDeny counts.
     assert_eq!(portcullis.run("init gateway").code, 0);
     portcullis.write("gateway/policies/freeze.yaml", policy);
