@@ -160,7 +160,7 @@ pub(crate) fn log(report: &DifferenceReport, files: &ChangedFiles, fails: impl F
         json!({
             "ruleId": rule,
             "level": level,
-            "message": {"text": message},
+            "message": output::message(&message),
             "locations": location.into_iter().collect::<Vec<_>>(),
         })
     };

@@ -252,6 +252,21 @@ pub(crate) fn log(rules: Vec<Value>, results: Vec<Value>) -> Value {
     })
 }
 
+/// A message of a result. Where `text` could be read as a link (`[words](address)`, 3.11.6 of SARIF), its
+/// brackets are escaped: objects name themselves.
+pub(crate) fn message(text: &str) -> Value {
+    let escaped = |c: char| {
+        matches!(c, '\\' | '[' | ']')
+            .then_some('\\')
+            .into_iter()
+            .chain([c])
+    };
+    match text.contains("](") {
+        true => json!({"text": text.chars().flat_map(escaped).collect::<String>()}),
+        false => json!({"text": text}),
+    }
+}
+
 /// What is known of a place in a file: lines and columns count from 1, 0 is none. None
 /// where there is no file.
 pub(crate) fn physical_location(file: &str, line: u32, column: u32) -> Option<Value> {
@@ -284,6 +299,17 @@ fn uri(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_message_is_a_link() {
+        for (text, escaped) in [
+            ("spec.rules[0]: is (not) known", "spec.rules[0]: is (not) known"),
+            ("[a](http://b)", r"\[a\](http://b)"),
+            (r"\[a\](b)", r"\\\[a\\\](b)"),
+        ] {
+            assert_eq!(message(text), json!({"text": escaped}));
+        }
+    }
 
     #[test]
     fn a_path_is_one_argument() {

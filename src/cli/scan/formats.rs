@@ -320,7 +320,7 @@ fn sarif_result(finding: &ScanFinding) -> Value {
             ScanOutcome::Warn => "warning",
             ScanOutcome::Pass | ScanOutcome::Skip => "none",
         },
-        "message": {"text": format!("{object}: {message}")},
+        "message": output::message(&format!("{object}: {message}")),
         "locations": [location],
     })
 }

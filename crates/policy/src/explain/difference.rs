@@ -296,13 +296,20 @@ impl<'c> ChangeInWords<'c> {
     }
 }
 
-/// What would end a cell of a table, or begin an element, does not.
+/// What would end a cell of a table, begin an element or be made a link does not. Forges link `@name` and
+/// `#1` even after a backslash, but not with a space of no width in between.
 fn cell(text: &str) -> String {
-    let escaped = |c: char| match c {
-        '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '&' | '@' | '#' => vec!['\\', c],
-        c => vec![c],
-    };
-    text.chars().flat_map(escaped).collect()
+    let mut cell = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '&') {
+            cell.push('\\');
+        }
+        cell.push(c);
+        if matches!(c, '@' | '#') {
+            cell.push_str("&#8203;");
+        }
+    }
+    cell.replace("://", r"\://").replace("www.", r"www\.")
 }
 
 // === impl ReportedChange ===
@@ -461,5 +468,23 @@ impl Groups {
             none: list(&groups.none.exact),
             none_prefixes: list(&groups.none.prefixes),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_cell_names_is_no_link_mention_or_element() {
+        for (text, written) in [
+            ("User a@b.example", "User a@&#8203;b.example"),
+            (r"\@team #1", r"\\@&#8203;team #&#8203;1"),
+            ("[a](https://b)", r"\[a\](https\://b)"),
+            ("www.b.example <i>|`", r"www\.b.example \<i\>\|\`"),
+            ("system:masters", "system:masters"),
+        ] {
+            assert_eq!(cell(text), written);
+        }
     }
 }
