@@ -255,19 +255,22 @@ impl ViewRequest {
 
 // What the last changes of files were: the difference between any two of the last sets in force.
 
-/// The most sets that can be compared.
+/// The most sets that can be compared for one cluster.
 const MAX_REVISIONS: usize = 20;
 
-/// The most of them of which it can be said what they decide: each may hold objects that no other does.
+/// The newest sets of which it can be said what they decide: each may hold objects that no other does.
 const MAX_DECIDING_REVISIONS: usize = 5;
 
-/// The last sets that were in force.
+/// The most bytes of changed objects that are kept of all sets.
+const MAX_CHANGED_BYTES: usize = 32 << 20;
+
+/// The last sets that were in force: for each cluster those that changed something there.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeHistory(Mutex<KeptChanges>);
 
 #[derive(Default)]
 struct KeptChanges {
-    /// The oldest first.
+    /// The oldest first, of which it is not known what it changed.
     revisions: VecDeque<RevisionInForce>,
     /// The objects of the newest.
     objects: Option<FileObjects>,
@@ -298,15 +301,13 @@ impl ChangeHistory {
         if changes.as_ref().is_some_and(|changes| changes.objects.is_empty()) {
             return;
         }
-        if kept.revisions.len() == MAX_REVISIONS {
-            kept.revisions.pop_front();
-        }
         kept.revisions.push_back(RevisionInForce {
             revision: Arc::clone(&snapshot.revision),
             since: now,
             changes: Arc::new(changes.unwrap_or_default()),
             policies: Some(snapshot.policies.clone()),
         });
+        kept.make_room();
         let deciding = kept.revisions.iter_mut().rev();
         deciding
             .skip(MAX_DECIDING_REVISIONS)
@@ -320,6 +321,75 @@ impl ChangeHistory {
 
     fn kept(&self) -> MutexGuard<'_, KeptChanges> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KeptChanges {
+    /// Forgets what is oldest of the clusters that have more than their part.
+    fn make_room(&mut self) {
+        loop {
+            let mut taken: BTreeMap<Option<String>, [usize; 2]> = BTreeMap::new();
+            for revision in self.revisions.iter().skip(1) {
+                for (cluster, bytes) in revision.changes.bytes_by_cluster() {
+                    let of_cluster = taken.entry(cluster).or_default();
+                    of_cluster[0] += 1;
+                    of_cluster[1] += bytes;
+                }
+            }
+            if let Some((cluster, _)) = taken.iter().find(|(_, taken)| taken[0] >= MAX_REVISIONS) {
+                self.forget_oldest(cluster);
+                continue;
+            }
+            let bytes: usize = taken.values().map(|taken| taken[1]).sum();
+            let largest = taken.iter().max_by_key(|(_, taken)| taken[1]);
+            match largest.filter(|_| bytes > MAX_CHANGED_BYTES) {
+                Some((cluster, _)) => self.leave_out_oldest(cluster),
+                None => return,
+            }
+        }
+    }
+
+    /// Forgets the first set that changed something for `cluster`, of several that did. If others count
+    /// from it, the next one tells how much that was.
+    fn forget_oldest(&mut self, cluster: &Option<String>) {
+        let concerns = |revision: &RevisionInForce| revision.changes.bytes_by_cluster().contains_key(cluster);
+        let places = (0..).zip(&self.revisions).skip(1);
+        let mut concerned = places.filter(|(_, one)| concerns(one)).map(|(place, _)| place);
+        let (Some(oldest), Some(next)) = (concerned.next(), concerned.next()) else {
+            return;
+        };
+        let Some(changes) = self.revisions.get_mut(oldest) else {
+            return;
+        };
+        let left_out = Arc::make_mut(&mut changes.changes).leave_out(cluster);
+        let is_empty = changes.changes.bytes_by_cluster().is_empty();
+        if oldest == 1 && is_empty {
+            self.revisions.pop_front();
+            return;
+        }
+        if is_empty {
+            self.revisions.remove(oldest);
+        }
+        if let Some(next) = self.revisions.get_mut(next - usize::from(is_empty)) {
+            let left_out_of = &mut Arc::make_mut(&mut next.changes).left_out;
+            *left_out_of.entry(cluster.clone()).or_default() += left_out;
+        }
+    }
+
+    /// Keeps no more than the number of the objects that were changed for `cluster` first.
+    fn leave_out_oldest(&mut self, cluster: &Option<String>) {
+        let has_objects = |revision: &&mut RevisionInForce| {
+            revision
+                .changes
+                .objects
+                .keys()
+                .any(|object| object.cluster == *cluster)
+        };
+        if let Some(oldest) = self.revisions.iter_mut().skip(1).find(has_objects) {
+            let changes = Arc::make_mut(&mut oldest.changes);
+            let left_out = changes.leave_out(cluster);
+            changes.left_out.insert(cluster.clone(), left_out);
+        }
     }
 }
 
@@ -356,6 +426,44 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::reload::ChangedObject;
+
+    #[test]
+    fn the_texts_of_changed_objects_are_bounded_for_all_clusters_together() {
+        let change = |cluster: &str, bytes: usize| {
+            let object = ChangedObject {
+                object: "Role/a/b".to_owned(),
+                cluster: Some(cluster.to_owned()),
+            };
+            let change = ObjectChange {
+                before: None,
+                after: Some("x".repeat(bytes)),
+            };
+            RevisionInForce {
+                revision: "a".into(),
+                since: SystemTime::UNIX_EPOCH,
+                changes: Arc::new(ObjectChanges {
+                    objects: BTreeMap::from([(object, change)]),
+                    left_out: BTreeMap::new(),
+                }),
+                policies: None,
+            }
+        };
+        let mut kept = KeptChanges::default();
+        kept.revisions.push_back(change("west", 0));
+        kept.revisions.push_back(change("west", 10));
+        for _ in 0..10 {
+            kept.revisions.push_back(change("east", 5 << 20));
+            kept.make_room();
+        }
+        let bytes = |of: &RevisionInForce| of.changes.bytes_by_cluster().into_values().sum::<usize>();
+        let all: usize = kept.revisions.iter().map(bytes).sum();
+        assert!((25 << 20..=MAX_CHANGED_BYTES).contains(&all), "{all}");
+        let revisions = &kept.revisions;
+        assert_eq!((revisions.len(), revisions[1].changes.objects.len()), (12, 1));
+        assert_eq!(revisions[2].changes.left_out[&Some("east".to_owned())], 1);
+        assert_eq!(revisions[11].changes.objects.len(), 1);
+    }
 
     #[test]
     fn the_same_revision_stays_in_force_since_it_came() {

@@ -155,6 +155,34 @@ fn cut(mut text: String) -> String {
     text
 }
 
+// === impl ObjectChanges ===
+
+impl ObjectChanges {
+    /// The clusters that it concerns, with the bytes that their objects take here; `None`: every cluster.
+    pub(crate) fn bytes_by_cluster(&self) -> BTreeMap<Option<String>, usize> {
+        let left_out = self.left_out.keys().map(|cluster| (cluster.clone(), 0));
+        let mut bytes: BTreeMap<_, _> = left_out.collect();
+        for (object, change) in &self.objects {
+            let texts = [
+                Some(&object.object),
+                change.before.as_ref(),
+                change.after.as_ref(),
+            ];
+            let texts = texts.into_iter().flatten().map(String::len).sum::<usize>();
+            *bytes.entry(object.cluster.clone()).or_default() += texts + size_of::<ObjectChange>();
+        }
+        bytes
+    }
+
+    /// Forgets the objects of `cluster`; how many they are, with those that were left out before.
+    pub(crate) fn leave_out(&mut self, cluster: &Option<String>) -> usize {
+        let before = self.objects.len();
+        self.objects.retain(|object, _| object.cluster != *cluster);
+        let left_out = self.left_out.remove(cluster).unwrap_or_default();
+        left_out + (before - self.objects.len())
+    }
+}
+
 // === impl ObjectChange ===
 
 impl ObjectChange {

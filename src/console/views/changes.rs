@@ -174,7 +174,8 @@ fn visible_revisions(context: &ViewContext<'_>) -> Vec<RevisionInForce> {
     }
     // That others changed something is theirs.
     let mut is_first = true;
-    revisions.retain(|revision| std::mem::take(&mut is_first) || !revision.changes.objects.is_empty());
+    let is_theirs = |changes: &ObjectChanges| changes.objects.is_empty() && changes.left_out.is_empty();
+    revisions.retain(|revision| std::mem::take(&mut is_first) || !is_theirs(&revision.changes));
     revisions
 }
 
@@ -391,6 +392,28 @@ mod tests {
         let console = console.seeing(VisibleClusters::One("west".into()));
         let view = console.json("/changes").unwrap();
         assert_eq!((objects(&view).len(), &view["leftOut"]), (100, &200.into()));
+    }
+
+    #[test]
+    fn the_changes_of_others_push_none_of_one_cluster_out() {
+        let none = String::new;
+        let east = |number: usize| deny("of-east", &format!("v{number}"));
+        let mut files = vec![[none(), none(), none()], [none(), none(), deny("of-west", "get")]];
+        files.extend((0..30).map(|number| [none(), east(number), deny("of-west", "get")]));
+        let console = mk_console(&files);
+        let revisions = |view: &serde_json::Value| view["revisions"].as_array().unwrap().len();
+        // Of 30 changes of the one, 19 are kept, and the number of the others where somebody counts from
+        // before them.
+        let view = console.json("/changes").unwrap();
+        assert_eq!(revisions(&view), 1 + 1 + 19);
+        let of_west = view["revisions"][19]["revision"].as_str().unwrap().to_owned();
+        let since = console.json(&format!("/changes?from={of_west}")).unwrap();
+        assert_eq!(objects(&since), ["changed AuthorizationPolicy/of-east"]);
+        assert_eq!(since["leftOut"], 11);
+        let console = console.seeing(VisibleClusters::One("west".into()));
+        let view = console.json("/changes").unwrap();
+        assert_eq!(revisions(&view), 2);
+        assert_eq!(objects(&view), ["added AuthorizationPolicy/of-west"]);
     }
 
     #[test]
