@@ -23,8 +23,11 @@ use crate::telemetry::Metrics;
 const MAX_TIME_PER_CLUSTER: Duration = Duration::from_secs(10);
 /// The most parts into which the requests that an invariant forbids may fall.
 const MAX_PARTS: usize = 20_000;
-/// After a check, this many times as long as it took belongs to others.
+/// After the proofs of a cluster, it waits this many times as long as they took for the next: what one
+/// cluster changes again and again delays no other's check for long.
 const PAUSES: u32 = 9;
+/// The same of all clusters together: they take half of a processor at most.
+const PAUSES_OF_ALL: u32 = 1;
 /// Policies begin and end by themselves.
 const RECHECK_AFTER: Duration = Duration::from_secs(600);
 
@@ -39,6 +42,9 @@ struct InvariantCheck {
 struct CheckedSet {
     set: Weak<PolicySet>,
     invariants: Vec<CheckedInvariant>,
+    /// When they were proven, and how long that took.
+    checked: Instant,
+    took: Duration,
 }
 
 /// Checks what is in force in `state`, now and after each change, on a thread that ends with it.
@@ -61,18 +67,15 @@ pub(crate) fn start(state: &ReloadState, metrics: Arc<Metrics>) -> io::Result<()
 }
 
 fn run(changes: &Receiver<()>, latest: &Mutex<Weak<Snapshot>>, mut check: InvariantCheck) {
+    let mut due = Instant::now() + RECHECK_AFTER;
     loop {
-        match changes.recv_timeout(RECHECK_AFTER) {
-            Ok(()) => {}
-            Err(RecvTimeoutError::Timeout) => check.clusters.values_mut().for_each(CheckedSet::forget),
-            Err(RecvTimeoutError::Disconnected) => return,
+        let wait = due.saturating_duration_since(Instant::now());
+        if let Err(RecvTimeoutError::Disconnected) = changes.recv_timeout(wait) {
+            return;
         }
-        let begin = Instant::now();
         let snapshot = latest.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        if let Some(snapshot) = snapshot {
-            check.look_at(&snapshot);
-        }
-        thread::sleep(begin.elapsed() * PAUSES);
+        let next = snapshot.and_then(|snapshot| check.look_at(&snapshot));
+        due = next.unwrap_or_else(|| Instant::now() + RECHECK_AFTER);
     }
 }
 
@@ -86,21 +89,32 @@ impl InvariantCheck {
         }
     }
 
-    fn look_at(&mut self, snapshot: &Snapshot) {
+    /// Checks what is due of `snapshot`; when more will be.
+    fn look_at(&mut self, snapshot: &Snapshot) -> Option<Instant> {
         let policies = &snapshot.policies;
         let of_clusters = policies.clusters.iter();
         let mut sets: BTreeMap<&str, &Arc<PolicySet>> =
             of_clusters.map(|(name, set)| (name.as_str(), set)).collect();
         sets.entry(DEFAULT_CLUSTER).or_insert(&policies.shared);
-        let mut before = std::mem::take(&mut self.clusters);
-        for (cluster, set) in sets {
-            let before = before.remove(cluster);
-            let checked = match before {
-                Some(before) if before.is_of(set) => before,
-                before => CheckedSet::new(set, cluster, before.map(|before| before.invariants)),
-            };
-            self.clusters.insert(cluster.to_owned(), checked);
+        self.clusters
+            .retain(|cluster, _| sets.contains_key(cluster.as_str()));
+        for (cluster, set) in &sets {
+            let before = self.clusters.get(*cluster);
+            if before.is_none_or(|before| before.due(set) <= Instant::now()) {
+                let checked = CheckedSet::new(set, cluster, before.map_or(&[], |before| &before.invariants));
+                let took = checked.took;
+                self.clusters.insert((*cluster).to_owned(), checked);
+                thread::sleep(took * PAUSES_OF_ALL);
+            }
         }
+        self.tell();
+        let due = sets
+            .iter()
+            .filter_map(|(cluster, set)| Some(self.clusters.get(*cluster)?.due(set)));
+        due.min()
+    }
+
+    fn tell(&self) {
         let all = self.clusters.values().flat_map(|checked| &checked.invariants);
         let known = all.map(|one| {
             let holds = match one.status {
@@ -117,9 +131,10 @@ impl InvariantCheck {
 // === impl CheckedSet ===
 
 impl CheckedSet {
-    /// Proves the invariants of `set`, which decides for `cluster`, and logs what is not as before.
-    fn new(set: &Arc<PolicySet>, cluster: &str, before: Option<Vec<CheckedInvariant>>) -> Self {
-        let end = Instant::now() + MAX_TIME_PER_CLUSTER;
+    /// Proves the invariants of `set`, which decides for `cluster`, and logs what is not as `before`.
+    fn new(set: &Arc<PolicySet>, cluster: &str, before: &[CheckedInvariant]) -> Self {
+        let begin = Instant::now();
+        let end = begin + MAX_TIME_PER_CLUSTER;
         let expired = || Instant::now() >= end;
         let limit = WorkLimit {
             parts: MAX_PARTS,
@@ -135,7 +150,6 @@ impl CheckedSet {
             };
             set.invariants().map(unproven).collect()
         });
-        let before = before.unwrap_or_default();
         for one in &invariants {
             let earlier = before.iter().find(|earlier| earlier.name == one.name);
             let earlier = earlier.map(|earlier| earlier.status.as_str());
@@ -143,19 +157,20 @@ impl CheckedSet {
                 log(cluster, one, earlier.is_some());
             }
         }
+        let checked = Instant::now();
         Self {
             set: Arc::downgrade(set),
             invariants,
+            checked,
+            took: checked - begin,
         }
     }
 
-    fn is_of(&self, set: &Arc<PolicySet>) -> bool {
-        std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set))
-    }
-
-    /// Has it proven once more.
-    fn forget(&mut self) {
-        self.set = Weak::new();
+    /// When `set` is to be checked: another one soon, the same again after a while.
+    fn due(&self, set: &Arc<PolicySet>) -> Instant {
+        let is_same = std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set));
+        let pause = self.took * PAUSES;
+        self.checked + if is_same { pause.max(RECHECK_AFTER) } else { pause }
     }
 }
 
@@ -177,5 +192,31 @@ fn log(cluster: &str, one: &CheckedInvariant, was_known: bool) {
         InvariantStatus::Undecided(_) | InvariantStatus::Unproven(_) => {
             tracing::info!(cluster, invariant, "an AuthorizationInvariant is {what}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_whose_proofs_take_long_waits_for_its_own_alone() {
+        let [set, other] = [(), ()].map(|()| Arc::new(PolicySet::default()));
+        let checked = Instant::now();
+        let after = |took: u64, now: &Arc<PolicySet>| {
+            let known = CheckedSet {
+                set: Arc::downgrade(&set),
+                invariants: Vec::new(),
+                checked,
+                took: Duration::from_secs(took),
+            };
+            (known.due(now) - checked).as_secs()
+        };
+        assert_eq!([after(0, &other), after(10, &other)], [0, 90]);
+        // Policies end by themselves, however often other clusters change.
+        assert_eq!(
+            [after(0, &set), after(10, &set), after(100, &set)],
+            [600, 600, 900]
+        );
     }
 }
