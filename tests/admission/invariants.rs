@@ -160,6 +160,37 @@ fn a_label_is_judged_where_it_brings_rules_into_an_aggregated_role() {
 }
 
 #[test]
+fn what_is_not_aggregated_is_not_taken_for_what_it_grants() {
+    // So many that what all of them are made of is not worked out; the controller works it out.
+    let role = |number: usize| {
+        let all = json!({"clusterRoleSelectors": [{"matchLabels": {"all": "true"}}]});
+        let mut role = cluster_role(&format!("all-{number}"), &json!({}), &[]);
+        role["rules"] = json!([]);
+        role["aggregationRule"] = all;
+        format!("\n---\n{role}")
+    };
+    let around = AROUND.to_owned() + &(0..200).map(role).collect::<String>();
+    let labelled = cluster_role("more", &json!({"all": "true"}), &["get"]);
+    let denial = told(&around, &labelled, &json!({})).denial.unwrap();
+    assert!(
+        denial.message.contains("aggregate fewer of them"),
+        "{}",
+        denial.message
+    );
+    // What grants nothing by them is judged as before.
+    assert!(
+        told(&around, &binding("prod-b", "secrets", "dev"), &json!({}))
+            .denial
+            .is_some()
+    );
+    assert!(
+        told(&around, &binding("prod-b", "secrets", "vault"), &json!({}))
+            .denial
+            .is_none()
+    );
+}
+
+#[test]
 fn a_role_that_is_bound_is_judged() {
     let update = json!({"operation": "UPDATE", "oldObject": {}});
     let around = AROUND.replace(

@@ -42,6 +42,8 @@ pub struct Policies {
 #[derive(Clone)]
 pub struct PolicySet {
     pub(crate) roles: Arc<Vec<Arc<Role>>>,
+    /// Whether aggregated ClusterRoles have the rules that they are made of, not those written.
+    pub(crate) is_aggregated: bool,
     pub(crate) bindings: BindingIndex,
     pub(crate) policies: Arc<PolicyIndex>,
     pub(crate) namespaces: Arc<NamespaceIndex>,
@@ -197,12 +199,13 @@ impl PolicySet {
             namespaces,
             cluster_scoped,
         } = objects;
-        rbac::aggregate(&mut roles);
+        let is_aggregated = rbac::aggregate(&mut roles);
         let mut index = BindingIndex::default();
         index.add(&bindings, &roles);
         Self {
             bindings: index,
             roles: Arc::new(roles),
+            is_aggregated,
             namespaces: Arc::new(policies.selectors.resolve(&namespaces)),
             labels: Arc::new(namespaces),
             policies,
@@ -244,7 +247,7 @@ impl PolicySet {
 
     /// Gives the set other roles, and its bindings those of them that they bind to.
     fn set_roles(&mut self, mut roles: Vec<Arc<Role>>) {
-        rbac::aggregate(&mut roles);
+        self.is_aggregated = rbac::aggregate(&mut roles);
         let before: HashMap<(&str, &str), &Arc<Role>> =
             self.roles.iter().map(|role| (role.key(), role)).collect();
         for role in &mut roles {

@@ -11,7 +11,9 @@ use super::default_roles::default_roles;
 use super::report::Compilation;
 use super::validated::{Content, ManifestObject};
 use super::{lint, namespace, object};
-use crate::authorization::proof::{InvariantProof, InvariantStatus, UnknownRoles, WorkLimit};
+use crate::authorization::proof::{
+    InvariantProof, InvariantStatus, ProofLimitError, UnknownRoles, WorkLimit,
+};
 use crate::authorization::{AuthorizationInvariant, Enforcement, MASTERS, ObjectWrite, PolicySet, Role};
 use crate::document::{Document, Node};
 use crate::engine::admission::{
@@ -147,7 +149,13 @@ fn judge(
     };
     // Without any, the gateway is given no RBAC, and nothing of this kind can be decided.
     let knows_roles = set.bindings().next().is_some();
-    let proof = InvariantProof::of_change(&set, &after, now, limit);
+    let proof = match write {
+        // What the controller, which nobody holds up, then gives the others is not known.
+        Some(ObjectWrite::Role(role)) if role.namespace.is_empty() && !after.is_aggregated => {
+            Err(ProofLimitError::Aggregation)
+        }
+        _ => InvariantProof::of_change(&set, &after, now, limit),
+    };
     for invariant in after.invariants() {
         let status = match &proof {
             Ok(proof) => proof.status(invariant, UnknownRoles::Undecided),

@@ -27,6 +27,11 @@ pub enum ProofLimitError {
     /// More parts than [`WorkLimit::parts`].
     #[error("the requests concerned fall into too many parts to be listed: compare fewer changes at once")]
     Parts,
+    /// Of aggregated ClusterRoles it is not worked out what they are made of.
+    #[error(
+        "the ClusterRoles that are aggregated have too many rules of others to be worked out: aggregate fewer of them"
+    )]
+    Aggregation,
     /// The deadline has passed.
     #[error("the time for the answer has passed: compare fewer changes at once")]
     Deadline,

@@ -40,10 +40,12 @@ pub fn aggregated_rules(role: &Role, roles: &[impl Borrow<Role>]) -> Option<Vec<
 /// has from others.
 ///
 /// What this takes and makes is bounded in proportion to the roles. Beyond that, aggregated roles
-/// have the rules that are written: in a cluster, those that its controller gave them.
-pub fn aggregate(roles: &mut [Arc<Role>]) {
+/// have the rules that are written: in a cluster, those that its controller gave them. Returns whether all
+/// have those that they are made of.
+pub fn aggregate(roles: &mut [Arc<Role>]) -> bool {
     let mut budget = AggregationBudget::of(roles);
     let aggregated = in_order(aggregated(roles, &mut budget));
+    let is_known = aggregated.len() == roles.iter().filter(|role| role.aggregation.is_some()).count();
     let written: Vec<Arc<Role>> = aggregated
         .iter()
         .filter_map(|one| roles.get(one.at).cloned())
@@ -55,7 +57,7 @@ pub fn aggregate(roles: &mut [Arc<Role>]) {
     let mut finished = 0;
     while let Some(changed) = pass(roles, &aggregated, &mut finished, &mut budget) {
         if !changed {
-            return;
+            return is_known;
         }
     }
     for (one, written) in aggregated.iter().zip(written).skip(finished) {
@@ -63,6 +65,7 @@ pub fn aggregate(roles: &mut [Arc<Role>]) {
             *role = written;
         }
     }
+    false
 }
 
 /// An aggregated role, by its place among all roles.
