@@ -1,5 +1,5 @@
-//! Checks of whole policy sets, in the reports of `check`, `diff` and `test`: Denies and Limits on the person who asks,
-//! parts of AuthorizationPolicies that change no decision, and AuthorizationInvariants.
+//! Checks of whole policy sets, in the reports of `check`, `diff` and `test`: Denies and Limits on the person
+//! who asks, parts of AuthorizationPolicies that change no decision, and AuthorizationInvariants.
 
 use std::collections::{BTreeMap, BTreeSet};
 

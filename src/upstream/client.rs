@@ -166,6 +166,7 @@ impl Client {
     ) -> Result<Reply, CallError> {
         let request = self.request(body, bounds.announced, parent).await?;
         let connect = (connected_by, bounds.connect.min(bounds.timeout));
+        let _allowed = self.connections.pool.allow(bounds.reply_bytes);
         let (response, mut connection) = self.connections.pool.send(&request, connect).await?;
         if response.status() == StatusCode::UNAUTHORIZED {
             self.authorization.refused();

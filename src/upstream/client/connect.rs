@@ -7,7 +7,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -18,6 +18,7 @@ use openssl::ssl::{Ssl, SslContext};
 use openssl::x509::X509VerifyResult;
 use openssl::x509::verify::X509CheckFlags;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_openssl::SslStream;
@@ -56,11 +57,40 @@ const ADDRESS_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a connection is silent before the peer is probed; as Go's dialer.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
 
+/// What is read of a connection before other work has its turn: frames of few bytes, such as replies of
+/// 1xx, each become hundreds until the call is asked for them.
+const MAX_READ_IN_TURN: usize = 64 << 10;
+
+/// What is read at once: a record of TLS.
+const MAX_READ_BYTES: usize = 16 << 10;
+
+/// What may be read besides the replies to calls, of each call and in between.
+const MAX_BYTES_BESIDES: u64 = 1 << 20;
+
 /// Connects to one webhook.
 pub(crate) struct Connector {
     settings: Settings,
     tls: TlsClient,
     resolution: Resolution,
+    allowance: Arc<ReadAllowance>,
+}
+
+/// How many more bytes may be read over all connections to one webhook: those of the replies to its calls,
+/// however they are framed. What has no end, and is no body either, ends with this.
+#[derive(Debug, Default)]
+pub(crate) struct ReadAllowance(Mutex<AllowedReads>);
+
+#[derive(Debug, Default)]
+struct AllowedReads {
+    calls: u64,
+    left: u64,
+}
+
+/// A call, as long as its reply may be read.
+#[derive(Debug)]
+pub(crate) struct AllowedCall {
+    allowance: Arc<ReadAllowance>,
+    bytes: u64,
 }
 
 /// Makes connections of TLS.
@@ -69,6 +99,9 @@ pub struct TlsClient(Arc<ClientContext>);
 /// A connection after its handshake.
 pub struct TlsConnection {
     stream: TokioIo<SslStream<TcpStream>>,
+    /// What was read since others had their turn.
+    read_in_turn: usize,
+    allowance: Option<Arc<ReadAllowance>>,
     /// What is held as long as it is there.
     _place: Option<Box<dyn Send + Sync>>,
 }
@@ -96,7 +129,13 @@ impl Connector {
                 settings.is_http2,
             )?,
             resolution: Resolution::default(),
+            allowance: Arc::default(),
         })
+    }
+
+    /// Allows a call's reply, of so many bytes, to be read until this is dropped.
+    pub(crate) fn allow(&self, reply_bytes: usize) -> AllowedCall {
+        ReadAllowance::call(&self.allowance, reply_bytes)
     }
 
     pub(crate) fn tenant(&self) -> Option<&Arc<str>> {
@@ -110,7 +149,11 @@ impl Connector {
         let url = &self.settings.url;
         let name = self.settings.server_name.as_deref().unwrap_or(url.host());
         let connected = self.tls.connect(stream, name).await;
-        connected.map_err(|error| CallError::Tls(error.to_string()))
+        let connected = connected.map_err(|error| CallError::Tls(error.to_string()))?;
+        Ok(TlsConnection {
+            allowance: Some(Arc::clone(&self.allowance)),
+            ..connected
+        })
     }
 
     async fn resolve(&self) -> Result<Vec<SocketAddr>, CallError> {
@@ -188,6 +231,8 @@ impl TlsClient {
         match Pin::new(&mut stream).connect().await {
             Ok(()) => Ok(TlsConnection {
                 stream: TokioIo::new(stream),
+                read_in_turn: 0,
+                allowance: None,
                 _place: None,
             }),
             Err(error) => Err(ClientHandshakeError::of(&stream, &error)),
@@ -239,9 +284,27 @@ impl Read for TlsConnection {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream().poll_read(cx, buffer)
+        let connection = self.get_mut();
+        if connection.read_in_turn >= MAX_READ_IN_TURN {
+            connection.read_in_turn = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // A cursor does not tell what was read.
+        let mut part = [0; MAX_READ_BYTES];
+        let room = buffer.remaining().min(part.len());
+        let mut part = ReadBuf::new(part.get_mut(..room).unwrap_or_default());
+        ready!(Pin::new(connection.stream.inner_mut()).poll_read(cx, &mut part))?;
+        let read = part.filled();
+        connection.read_in_turn += read.len();
+        let allowance = connection.allowance.as_ref();
+        if allowance.is_some_and(|allowance| !allowance.take(read.len())) {
+            return Poll::Ready(Err(io::Error::other("it sends more than any reply may have")));
+        }
+        buffer.put_slice(read);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -256,6 +319,53 @@ impl Write for TlsConnection {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream().poll_shutdown(cx)
+    }
+}
+
+// === impl ReadAllowance ===
+
+impl ReadAllowance {
+    /// Allows a reply of so many bytes to be read until what is returned is dropped.
+    pub(crate) fn call(allowance: &Arc<Self>, reply_bytes: usize) -> AllowedCall {
+        let reply_bytes = u64::try_from(reply_bytes).unwrap_or(u64::MAX);
+        let bytes = reply_bytes.saturating_mul(2).saturating_add(MAX_BYTES_BESIDES);
+        let mut reads = allowance.reads();
+        reads.calls += 1;
+        reads.left = reads.left.saturating_add(bytes);
+        reads.limit(bytes);
+        drop(reads);
+        AllowedCall {
+            allowance: Arc::clone(allowance),
+            bytes,
+        }
+    }
+
+    /// Whether so many bytes more may be read.
+    pub(crate) fn take(&self, bytes: usize) -> bool {
+        let mut reads = self.reads();
+        let left = reads.left.checked_sub(u64::try_from(bytes).unwrap_or(u64::MAX));
+        reads.left = left.unwrap_or_default();
+        left.is_some()
+    }
+
+    fn reads(&self) -> MutexGuard<'_, AllowedReads> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AllowedReads {
+    /// No more than the calls that there are may have, each of so many bytes.
+    fn limit(&mut self, bytes: u64) {
+        let most = self.calls.saturating_mul(bytes).saturating_add(MAX_BYTES_BESIDES);
+        self.left = self.left.min(most);
+    }
+}
+
+impl Drop for AllowedCall {
+    fn drop(&mut self) {
+        let mut reads = self.allowance.reads();
+        reads.calls -= 1;
+        reads.limit(self.bytes);
     }
 }
 

@@ -29,7 +29,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout, timeout_at};
 
-use super::connect::{Connector, IdleConnections, SWEEP_INTERVAL};
+use super::connect::{AllowedCall, Connector, IdleConnections, SWEEP_INTERVAL};
 use super::reply::CallError;
 use crate::config::limits::Descriptors;
 
@@ -109,6 +109,11 @@ impl ConnectionPool {
             connector,
             host,
         }
+    }
+
+    /// Allows a call's reply, of so many bytes, to be read until this is dropped.
+    pub(crate) fn allow(&self, reply_bytes: usize) -> AllowedCall {
+        self.connector.allow(reply_bytes)
     }
 
     /// Sends `request`, whose URI is absolute, and waits for the head of the reply. A new

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use openssl::nid::Nid;
 
+use super::connect::ReadAllowance;
 use super::*;
 use crate::config::Secret;
 use crate::pki::{Authority, BEGINNING, Identity, Leaf};
@@ -214,6 +217,39 @@ fn a_reply_is_bounded_whether_it_tells_its_length_or_not() {
     endless.extend_from_slice(&[b' '; 1_001]);
     let (_webhook, client) = sends(endless);
     assert_eq!(post(&client, BOUNDS), Err(CallError::TooLarge(1_000)));
+}
+
+#[test]
+fn what_has_no_end_and_is_no_body_is_no_reply() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n";
+    let nothing = GzEncoder::new(Vec::new(), Compression::default())
+        .finish()
+        .unwrap();
+    let chunk = [format!("{:x}\r\n", nothing.len()).as_bytes(), &nothing, b"\r\n"].concat();
+    for (begin, more) in [("", b"HTTP/1.1 103 Early Hints\r\n\r\n".to_vec()), (head, chunk)] {
+        let sent = [begin.as_bytes(), &more.repeat((3 << 20) / more.len())].concat();
+        let (_webhook, client) = sends(sent);
+        let error = post(&client, BOUNDS).unwrap_err().to_string();
+        assert!(error.contains("it sends more than any reply may have"), "{error}");
+    }
+}
+
+#[test]
+fn calls_allow_their_replies_to_be_read_and_no_more() {
+    let allowance = Arc::new(ReadAllowance::default());
+    assert!(!allowance.take(1), "nobody called");
+    let first = ReadAllowance::call(&allowance, 1_000_000);
+    let second = ReadAllowance::call(&allowance, 1_000_000);
+    assert!(allowance.take(4_000_000));
+    drop(first);
+    drop(second);
+    // What calls left over is not added up.
+    for _ in 0..1_000 {
+        drop(ReadAllowance::call(&allowance, 1_000_000));
+    }
+    assert!(!allowance.take(2_000_000));
+    let _call = ReadAllowance::call(&allowance, 1_000_000);
+    assert!(allowance.take(2_000_000), "the next may be read");
 }
 
 #[test]
