@@ -114,6 +114,7 @@ fn bindings(count: usize) -> Vec<Binding> {
             name,
             role,
             subjects,
+            until: None,
         }
     };
     let discovery = Subject::group("system:authenticated");
@@ -192,6 +193,7 @@ fn policy(at: usize) -> AuthorizationPolicy {
         non_resource_rules: vec![paths],
         conditions: Vec::new(),
         object_conditions: Vec::new(),
+        liftable: false,
         failure_policy: FailurePolicy::Deny,
         reason: "not in this namespace".to_owned(),
     }

@@ -10,6 +10,7 @@
 //! Commands contain no decision logic: each calls the functions that the server calls.
 
 mod access;
+mod access_requests;
 mod admit;
 mod authorize;
 mod check;
@@ -66,6 +67,10 @@ enum Command {
     WhatCan(access::WhatCan),
     Diff(diff::Diff),
     Escalations(access::EscalationsOf),
+    Request(access_requests::RequestAccess),
+    Approve(access_requests::ApproveAccess),
+    Deny(access_requests::DenyAccess),
+    Withdraw(access_requests::WithdrawAccess),
     Suggest(suggest::Suggest),
     Scan(scan::Scan),
     Replay(replay::Replay),
@@ -135,6 +140,10 @@ pub fn main() -> ExitCode {
         Command::WhatCan(what_can) => what_can.run(),
         Command::Diff(diff) => diff.run(),
         Command::Escalations(escalations) => escalations.run(),
+        Command::Request(request) => request.run(),
+        Command::Approve(approve) => approve.run(),
+        Command::Deny(deny) => deny.run(),
+        Command::Withdraw(withdraw) => withdraw.run(),
         Command::Suggest(suggest) => suggest.run(),
         Command::Scan(scan) => scan.run(),
         Command::Replay(replay) => replay.run(),

@@ -28,6 +28,7 @@ use crate::telemetry::decision_log::{CountedQuestion, Record};
 use crate::telemetry::metrics::IntCounter;
 use crate::telemetry::{QueueSettings, SwitchedQueue, WriteQueue};
 use files::{UsageCounters, UsageWriter};
+use portcullis_cel::json::write_string;
 use portcullis_policy::explain::logged::LoggedObject;
 use read::{read_rows, usage_files};
 use table::UsageBatch;
@@ -193,7 +194,12 @@ impl ObjectUsage {
 
 /// What each row has that names the object.
 fn mention(key: UsedObjectKey<'_>) -> String {
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    // As rows are written: there is more than one way to escape.
+    let quoted = |text: &str| {
+        let mut quoted = String::new();
+        write_string(&mut quoted, text);
+        quoted
+    };
     let name = quoted(key.name);
     if key.kind == "AdmissionException" {
         return format!("{{\"name\":{name},\"policy\":");
@@ -239,4 +245,31 @@ impl UsageReader for ObjectReader<'_> {
 
     /// Other commands name such lines.
     fn broken(&mut self, _: RowPlace<'_>, _: &str) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_found_however_its_name_is_escaped() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = "a\u{8}\u{c}\"\u{e9}";
+        let mut row =
+            String::from(r#"{"cluster":"c","user":"u","decision":"Allow","cause":{"kind":"RoleBinding","#);
+        row.push_str(r#""namespace":"n","name":"#);
+        write_string(&mut row, name);
+        row.push_str(r#","rule":0},"count":3,"first":"2026-01-01T00:00:00Z","last":"2026-01-01T00:10:00Z"}"#);
+        let header = r#"{"portcullisUsage":1,"program":"p","hour":"2026-01-01T00:00:00Z"}"#;
+        let file = folder.path().join("usage-20260101T00Z-a.jsonl");
+        fs::write(file, format!("{header}\n{row}\n")).unwrap();
+        let key = UsedObjectKey {
+            cluster: "c",
+            kind: "RoleBinding",
+            namespace: "n",
+            name,
+        };
+        let usage = ObjectUsage::read(folder.path(), key, &|| false).unwrap();
+        assert_eq!(usage.total.map(|total| total.count), Some(3));
+    }
 }

@@ -9,6 +9,8 @@
 
 #[path = "admission/access.rs"]
 mod access;
+#[path = "admission/access_requests.rs"]
+mod access_requests;
 #[path = "admission/as_sent.rs"]
 mod as_sent;
 #[path = "admission/deadline.rs"]

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::output::{self, CommandError, CommandResult, Format, Output};
 
 /// The groups, by what somebody wants to do.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Serve", &["serve", "init", "register"]),
     ("Policies", &["check", "test", "scan", "convert"]),
     (
@@ -19,6 +19,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         &["authorize", "admit", "who-can", "what-can", "escalations"],
     ),
     ("Change", &["diff", "replay", "suggest"]),
+    ("Access for a time", &["request", "approve", "deny", "withdraw"]),
     ("Shell", &["completion", "man", "help"]),
 ];
 

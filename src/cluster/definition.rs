@@ -37,19 +37,20 @@ const MAX_SCHEMA_BYTES: usize = 1 << 20;
 const KEEPS: &str = "x-kubernetes-preserve-unknown-fields";
 
 /// The shipped definitions.
-const SHIPPED: [&str; 3] = [
+const SHIPPED: [&str; 4] = [
     include_str!("../../config/crd/authorizationpolicies.yaml"),
     include_str!("../../config/crd/admissionexceptions.yaml"),
     include_str!("../../config/crd/authorizationinvariants.yaml"),
+    include_str!("../../config/crd/accessrequests.yaml"),
 ];
 
-/// The schemas of `spec` in the shipped definitions, by kind.
+/// The version that is watched in the shipped definitions, by kind.
 static KNOWN: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
     let documents = SHIPPED.iter().flat_map(|text| document::parse(None, text));
     let schema = |document: document::Document| {
         let value = document.root().to_json();
         let definition = CustomDefinition::of(&value)?;
-        Some((definition.resource.kind.clone(), spec_schema(&value)?.clone()))
+        Some((definition.resource.kind.clone(), watched_version(&value)?.clone()))
     };
     documents.flatten().filter_map(schema).collect()
 });
@@ -219,7 +220,8 @@ impl CustomDefinition {
         let known = KNOWN
             .get(&definition.resource.kind)
             .filter(|_| definition.resource.group == PORTCULLIS);
-        let missing = known.and_then(|known| MissingFields::find(known, spec_schema(value)));
+        let is_decided_by_status = definition.resource.kind == "AccessRequest";
+        let missing = known.and_then(|known| MissingFields::find(known, value, is_decided_by_status));
         Some(Self {
             missing: missing.map(Arc::new),
             ..definition
@@ -227,23 +229,42 @@ impl CustomDefinition {
     }
 }
 
-fn spec_schema(definition: &Value) -> Option<&Value> {
+/// The version of `definition` that is watched.
+fn watched_version(definition: &Value) -> Option<&Value> {
     let versions = definition.get("spec")?.get("versions")?.as_array()?;
-    let version = versions
-        .iter()
-        .find(|version| version.get("name").and_then(Value::as_str) == Some(VERSION))?;
-    version.pointer("/schema/openAPIV3Schema/properties/spec")
+    let mut versions = versions.iter();
+    versions.find(|version| version.get("name").and_then(Value::as_str) == Some(VERSION))
+}
+
+/// The schema of `spec` or `status` in a version.
+fn schema_of<'v>(version: &'v Value, part: &str) -> Option<&'v Value> {
+    version.pointer("/schema/openAPIV3Schema/properties")?.get(part)
 }
 
 // === impl MissingFields ===
 
 impl MissingFields {
-    /// What `served` lacks of what is `known`; `None` where it lacks nothing.
-    fn find(known: &Value, served: Option<&Value>) -> Option<Self> {
+    /// What `definition` lacks of the version that is `known`, in `spec` and where the status decides in
+    /// that, too; `None` where it lacks nothing.
+    fn find(known: &Value, definition: &Value, is_decided_by_status: bool) -> Option<Self> {
         let mut missing = Self::default();
-        match served {
-            Some(served) => missing.compare(known, served, "spec"),
-            None => missing.add("spec", false),
+        let version = watched_version(definition);
+        let parts: &[&str] = match is_decided_by_status {
+            true => &["spec", "status"],
+            false => &["spec"],
+        };
+        for part in parts {
+            let Some(known) = schema_of(known, part) else {
+                continue;
+            };
+            match version.and_then(|version| schema_of(version, part)) {
+                Some(served) => missing.compare(known, served, part),
+                None => missing.add(part, false),
+            }
+        }
+        let has_status = version.and_then(|version| version.pointer("/subresources/status"));
+        if is_decided_by_status && has_status.is_none_or(Value::is_null) {
+            missing.add("subresources.status", false);
         }
         (!missing.fields.is_empty()).then_some(missing)
     }
@@ -461,6 +482,7 @@ mod tests {
             "authorizationpolicies",
             "admissionexceptions",
             "authorizationinvariants",
+            "accessrequests",
         ];
         for (index, plural) in plurals.into_iter().enumerate() {
             let definition = CustomDefinition::examined(&shipped(index)).unwrap();
@@ -487,9 +509,10 @@ mod tests {
     fn the_shipped_definitions_keep_unknown_fields_everywhere() {
         for index in 0..SHIPPED.len() {
             let definition = shipped(index);
-            let (mut found, spec) = (Vec::new(), spec_schema(&definition).unwrap());
+            let version = watched_version(&definition).unwrap();
+            let (mut found, spec) = (Vec::new(), schema_of(version, "spec").unwrap());
             objects(spec, "spec", &mut found);
-            assert!(found.len() >= 5, "{found:?}");
+            assert!(found.len() >= 2, "{found:?}");
             for (path, schema) in found {
                 assert_eq!(schema[KEEPS], true, "{path}");
             }
@@ -522,6 +545,28 @@ mod tests {
             *other.pointer_mut(pointer).unwrap() = Value::Null;
             let missing = CustomDefinition::examined(&other).unwrap().missing.unwrap();
             assert_eq!((missing.names().as_str(), missing.are_dropped), ("`spec`", true));
+        }
+    }
+
+    #[test]
+    fn a_definition_that_drops_what_ends_an_access_request_lacks_it() {
+        let whole = CustomDefinition::examined(&shipped(3)).unwrap();
+        assert_eq!(whole.missing, None);
+        let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+        for (pointer, key, named) in [
+            (status, "withdrawn", "`status.withdrawn`"),
+            (status, "denied", "`status.denied`"),
+            ("/spec/versions/0/subresources", "status", "`subresources.status`"),
+        ] {
+            let mut older = shipped(3);
+            older
+                .pointer_mut(pointer)
+                .unwrap()
+                .as_object_mut()
+                .unwrap()
+                .remove(key);
+            let missing = CustomDefinition::examined(&older).unwrap().missing.unwrap();
+            assert_eq!((missing.names().as_str(), missing.are_dropped), (named, true));
         }
     }
 

@@ -9,6 +9,7 @@ use portcullis_policy::manifest::{KINDS, KnownKind};
 
 const EXCEPTION: &str = "AdmissionException";
 const INVARIANT: &str = "AuthorizationInvariant";
+const ACCESS_REQUEST: &str = "AccessRequest";
 
 /// What an object is called: its namespace, empty where it has none, and its name.
 pub(crate) type Name = (String, String);
@@ -36,6 +37,8 @@ pub(crate) enum WatchPurpose {
     ReportedOnly,
     /// AuthorizationInvariants: no request is decided by them.
     Invariant,
+    /// AccessRequests: without them nothing of theirs is granted.
+    AccessRequest,
     /// CustomResourceDefinitions, which have the scopes of resources and the fields that are kept.
     Definition,
     /// Webhook configurations that the API server runs, of which none runs here: whether they have it ask
@@ -97,7 +100,8 @@ impl WatchedKind {
     pub(crate) fn is_optional(&self) -> bool {
         matches!(
             self.role,
-            WatchPurpose::Definition
+            WatchPurpose::AccessRequest
+                | WatchPurpose::Definition
                 | WatchPurpose::Invariant
                 | WatchPurpose::ReportedOnly
                 | WatchPurpose::Registration
@@ -157,6 +161,7 @@ fn purpose(known: &KnownKind) -> WatchPurpose {
         (ADMISSION, _) => WatchPurpose::Selected,
         (_, EXCEPTION) => WatchPurpose::Exception,
         (_, INVARIANT) => WatchPurpose::Invariant,
+        (_, ACCESS_REQUEST) => WatchPurpose::AccessRequest,
         _ => WatchPurpose::Base,
     }
 }

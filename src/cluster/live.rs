@@ -24,7 +24,7 @@ use portcullis_cel::Version;
 use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::engine::admission::ParamKind;
 use portcullis_policy::engine::groups::ADMISSION;
-use portcullis_policy::field::Faults;
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest::ValidatedObject;
 
 pub use access::{ListedPlace, LiveError, ServedResource, ServerAddress};
@@ -257,6 +257,57 @@ impl LiveCluster {
     }
 }
 
+/// Where AccessRequests are.
+const ACCESS_REQUESTS: &str = "/apis/portcullis.dev/v1alpha1/accessrequests";
+
+/// How often a change is tried where somebody else writes at the same time.
+const MAX_ATTEMPTS: usize = 5;
+
+impl LiveCluster {
+    /// Creates an AccessRequest; as the API server has it then.
+    ///
+    /// # Errors
+    ///
+    /// The API server refuses it.
+    pub fn create_access_request(&self, object: &Value) -> Result<Value, LiveError> {
+        let created = self.runtime.block_on(self.access.review(ACCESS_REQUESTS, object));
+        created.map_err(|error| error.doing("create an AccessRequest"))
+    }
+
+    /// Merges what `change` makes of the AccessRequest `name` into it, and of what it has become meanwhile
+    /// where somebody else writes it at the same time; `verb` is for messages. As the API server has it then.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or the API server refuses the change.
+    pub fn change_access_request(
+        &self,
+        (verb, name): (&str, &str),
+        change: impl Fn(&Value) -> Value,
+    ) -> Result<Value, LiveError> {
+        let path = format!("{ACCESS_REQUESTS}/{name}");
+        let status = format!("{path}/status");
+        let doing = format!("{verb} AccessRequest `{name}`");
+        let mut attempt = 1;
+        loop {
+            let object = self.runtime.block_on(self.access.object(&path))?;
+            let Some(object) = object else {
+                return Err(LiveError::Failed {
+                    what: format!("cannot {doing}"),
+                    why: "there is none of this name".to_owned(),
+                });
+            };
+            let version = object.pointer("/metadata/resourceVersion");
+            let patch = json!({"status": change(&object), "metadata": {"resourceVersion": version}});
+            let changed = self.access.merge(&status, &patch);
+            match self.runtime.block_on(changed) {
+                Err(error) if error.is_conflict() && attempt < MAX_ATTEMPTS => attempt += 1,
+                changed => return changed.map_err(|error| error.doing(&doing)),
+            }
+        }
+    }
+}
+
 /// The item of a list with its type, which lists leave out.
 fn typed(item: Value, resource: &ServedResource) -> Value {
     let Value::Object(fields) = item else { return item };
@@ -332,7 +383,7 @@ impl LiveCluster {
                 continue;
             };
             let api_version = resource.api_version();
-            self.list(resource, ListedPlace::Everywhere, |page| {
+            let listed = self.list(resource, ListedPlace::Everywhere, |page| {
                 for value in page.into_iter().filter(|value| is_wanted(&kind, value)) {
                     let (called, text) = (name_of(&value), value.to_string());
                     drop(value);
@@ -345,7 +396,17 @@ impl LiveCluster {
                     }
                 }
                 Ok::<_, LiveError>(())
-            })?;
+            });
+            match listed {
+                // Who may see policies need not see who asks for access.
+                Err(error) if kind.role == WatchPurpose::AccessRequest => {
+                    let place = Place::of_file(Path::new(&format!("cluster {cluster}")));
+                    found
+                        .faults
+                        .push(Fault::error(place, FaultKind::Forbidden, error.to_string()));
+                }
+                listed => listed?,
+            }
         }
         Ok(found)
     }

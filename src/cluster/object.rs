@@ -303,12 +303,15 @@ type Members = BTreeMap<String, Box<RawValue>>;
 /// say. What expressions can look at stays.
 fn stripped(kind: &WatchedKind, api_version: &str, text: &str) -> serde_json::Result<String> {
     let is_looked_at = kind.role == WatchPurpose::Parameter || kind.kind == "Namespace";
+    let is_access_request = kind.role == WatchPurpose::AccessRequest;
     let mut object: Members = serde_json::from_str(text)?;
     object.insert("apiVersion".to_owned(), to_raw_value(api_version)?);
     object.insert("kind".to_owned(), to_raw_value(&kind.kind)?);
-    let noted: &[&str] = match is_looked_at {
-        true => &["managedFields"],
-        false => &[
+    let noted: &[&str] = match (is_looked_at, is_access_request) {
+        (true, _) => &["managedFields"],
+        // It grants from its creation on, as its status says.
+        (false, true) => &["managedFields", "resourceVersion", "generation", "uid"],
+        (false, false) => &[
             "managedFields",
             "resourceVersion",
             "generation",
@@ -324,7 +327,11 @@ fn stripped(kind: &WatchedKind, api_version: &str, text: &str) -> serde_json::Re
             });
         }
     });
-    if !is_looked_at {
+    if is_access_request {
+        change(&mut object, "status", |status| {
+            status.remove("conditions");
+        });
+    } else if !is_looked_at {
         object.remove("status");
     }
     serde_json::to_string(&object)

@@ -300,6 +300,7 @@ fn path(wanted: &DesiredCondition) -> String {
     let plural = match wanted.kind.kind.as_str() {
         "AdmissionException" => "admissionexceptions",
         "AuthorizationInvariant" => "authorizationinvariants",
+        "AccessRequest" => "accessrequests",
         _ => "authorizationpolicies",
     };
     let (group_version, name) = (api_version(&wanted.kind), &wanted.name);

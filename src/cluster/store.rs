@@ -357,7 +357,7 @@ impl StoredKinds {
         let mut kinds = self.kinds.iter();
         kinds.all(|(kind, objects)| match (kind.role, objects.progress) {
             (WatchPurpose::Parameter | WatchPurpose::ReportedOnly | WatchPurpose::Registration, _) => true,
-            (WatchPurpose::Definition | WatchPurpose::Invariant, progress) => {
+            (WatchPurpose::Definition | WatchPurpose::Invariant | WatchPurpose::AccessRequest, progress) => {
                 progress != SyncProgress::Awaited
             }
             (_, progress) => progress == SyncProgress::Listed,
@@ -470,10 +470,7 @@ impl KindObjects {
         held.note(read.noted);
         let changed = match read.outcome {
             Ok(good) => held.take(cluster, kind, good, schema),
-            Err((refused, charge)) => {
-                held.refuse(cluster, read.digest, refused, Some(charge));
-                false
-            }
+            Err((refused, charge)) => held.refuse(cluster, read.digest, refused, Some(charge)),
         };
         was_left_out | changed | is_of_other_time
     }

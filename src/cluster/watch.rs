@@ -370,6 +370,9 @@ impl Watch {
                 WatchPurpose::Registration => {
                     "Allows with objectConditions grant nothing: apply config/cluster/admission.yaml"
                 }
+                WatchPurpose::AccessRequest => {
+                    "none of them grants anything: apply config/cluster/gateway.yaml"
+                }
                 WatchPurpose::Invariant => "none of them is checked: apply config/cluster/gateway.yaml",
                 _ => "their status is not written",
             };

@@ -66,6 +66,7 @@ impl LeftOutReason {
             _ if kind.role == WatchPurpose::Definition => "nothing is known of its resource",
             RoomPurpose::Rbac => "it grants nothing",
             RoomPurpose::Policies => "what it restricted before stays restricted, and nothing more",
+            RoomPurpose::Parameters if kind.role == WatchPurpose::AccessRequest => "it grants nothing",
             RoomPurpose::Parameters => "policies that take it as a parameter fail",
         };
         let mut faults = Faults::new();
@@ -84,7 +85,8 @@ impl WatchedKind {
     /// Where its objects take memory.
     pub(crate) fn room(&self) -> RoomPurpose {
         match self.role {
-            WatchPurpose::Parameter => RoomPurpose::Parameters,
+            // Nor does whoever may ask for access hide one, however often they ask.
+            WatchPurpose::Parameter | WatchPurpose::AccessRequest => RoomPurpose::Parameters,
             WatchPurpose::Base if self.group == RBAC || self.is_namespace() => RoomPurpose::Rbac,
             // Nobody's parameters hide which resources have a namespace, nor do they hide a Deny.
             WatchPurpose::Definition => RoomPurpose::Rbac,

@@ -4,7 +4,7 @@ use super::authorizers::{self, AuthorizerEntry, AuthorizerTypes};
 use super::section::Section;
 use portcullis_cel::Version;
 use portcullis_policy::authorization::rbac::AlwaysAllowPaths;
-use portcullis_policy::authorization::{NeverDeny, ServiceAccount};
+use portcullis_policy::authorization::{AccessRequestSettings, NeverDeny, ServiceAccount};
 use portcullis_policy::engine::admission::FailurePolicy;
 use portcullis_policy::engine::admission::matching::MissingNamespace;
 use portcullis_policy::field::FaultKind;
@@ -14,6 +14,8 @@ use portcullis_policy::field::FaultKind;
 pub struct Authorization {
     /// Whom and what no Deny can hold up.
     pub never_deny: NeverDeny,
+    /// What AccessRequests may grant; `None`: nothing.
+    pub access_requests: Option<AccessRequestSettings>,
     /// Other authorizers, asked in this order where there is no opinion here.
     pub webhooks: Vec<AuthorizerEntry>,
 }
@@ -26,7 +28,7 @@ pub(crate) fn authorization(root: &Section<'_>, cel_version: Version) -> Authori
         in_cluster: false,
         cel_version,
     };
-    let section = root.section("authorization", &["neverDeny", "webhooks"]);
+    let section = root.section("authorization", &["neverDeny", "accessRequests", "webhooks"]);
     let fields = ["groups", "users", "serviceAccounts", "paths"];
     let never_deny = section
         .optional("neverDeny", &fields)
@@ -36,7 +38,36 @@ pub(crate) fn authorization(root: &Section<'_>, cel_version: Version) -> Authori
     }
     Authorization {
         never_deny: never_deny.unwrap_or_default(),
+        access_requests: section
+            .optional("accessRequests", &["maxDuration", "approvals"])
+            .map(|own| access_requests(&own)),
         webhooks: authorizers::authorizers(&section, "webhooks", types),
+    }
+}
+
+/// The longest that AccessRequests may grant, in seconds.
+const DEFAULT_MAX_DURATION_SECONDS: i64 = 8 * 3600;
+
+/// The most approvals that may be required: as many as an AccessRequest can have.
+const MAX_APPROVALS: usize = 32;
+
+fn access_requests(section: &Section<'_>) -> AccessRequestSettings {
+    let max_duration = section.positive_duration("maxDuration");
+    let seconds = max_duration.map(|duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX));
+    if seconds == Some(0) {
+        section.fault("maxDuration", FaultKind::Invalid, "must be at least a second");
+    }
+    let approvals = section.positive("approvals").unwrap_or(1);
+    if approvals > MAX_APPROVALS {
+        section.fault(
+            "approvals",
+            FaultKind::Invalid,
+            format!("must be at most {MAX_APPROVALS}"),
+        );
+    }
+    AccessRequestSettings {
+        max_duration_seconds: seconds.unwrap_or(DEFAULT_MAX_DURATION_SECONDS),
+        approvals,
     }
 }
 

@@ -9,10 +9,11 @@ use super::registrations::{self, GatewayIdentity, RegistrationsByCluster};
 use super::watched::{AwaitedCluster, WatchedObjects};
 use crate::config::{self, AdmissionKnowledge, ClusterEntry, Config};
 use crate::upstream::ConfiguredWebhook;
-use portcullis_policy::authorization::{Policies, ReviewedResources};
+use portcullis_policy::authorization::{AccessRequestTrust, Policies, ReviewedResources};
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::matching::CustomResources;
 use portcullis_policy::engine::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
+use portcullis_policy::engine::groups;
 use portcullis_policy::manifest::{
     self, ObjectIdentity, ObjectSet, SetDifference, SourceObjects, ValidatedObject,
 };
@@ -88,10 +89,12 @@ impl SnapshotIndex {
             Some(service) => registrations::known(config, &watched, service.identity, before),
             None => before.cloned().unwrap_or_default(),
         };
+        let reviewed = reviewed(config, &watched, service, &registrations);
         let indexing = Indexer {
             options: manifest::Options {
                 cluster_scoped: cluster_scoped.collect(),
-                reviewed: reviewed(config, &watched, service, &registrations),
+                access_requests: trusted(config, &reviewed),
+                reviewed,
                 ..options(config, None)
             },
             settings: admission_settings(config),
@@ -178,6 +181,26 @@ fn reviewed(
         Some((entry.name.clone(), reviewed))
     };
     reviewed.filter_map(of_entry).collect()
+}
+
+/// In which clusters AccessRequests grant, and since when: where `/mutate` and `/validate` are known to see every
+/// write of one.
+fn trusted(
+    config: &Config,
+    reviewed: &BTreeMap<String, ReviewedResources>,
+) -> BTreeMap<String, AccessRequestTrust> {
+    let Some(settings) = config.authorization.access_requests else {
+        return BTreeMap::new();
+    };
+    let trust = |(cluster, reviewed): (&String, &ReviewedResources)| {
+        let since = reviewed.reviewed_since(groups::PORTCULLIS, "accessrequests")?;
+        let trust = AccessRequestTrust {
+            settings,
+            since: Some(since),
+        };
+        Some((cluster.clone(), trust))
+    };
+    reviewed.iter().filter_map(trust).collect()
 }
 
 impl IndexBasis {
@@ -444,6 +467,7 @@ fn place_in_order(configuration: &ValidatedObject) -> (bool, &str, &str) {
 
 /// With a `now`, warnings are found: for these alone the AuthorizationConfiguration is read.
 pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
+    let reviewed = reviewed(config, &[], None, &BTreeMap::new());
     manifest::Options {
         now: now.map(Time::from),
         clusters: config
@@ -453,7 +477,8 @@ pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Opt
             .collect(),
         watched: config.clusters.iter().map(|entry| entry.name.clone()).collect(),
         cluster_scoped: BTreeMap::new(),
-        reviewed: reviewed(config, &[], None, &BTreeMap::new()),
+        access_requests: trusted(config, &reviewed),
+        reviewed,
         never_deny: config.authorization.never_deny.clone(),
         missing_namespace: config.admission.missing_namespace,
         cel_version: config.admission.cel_version,

@@ -22,7 +22,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use actix_rt::Arbiter;
 use actix_service::{IntoServiceFactory as _, Service as _, ServiceFactory as _, map_config};
@@ -39,9 +39,11 @@ use super::gateway::GatewayState;
 use super::gateway::LifecyclePhase;
 use super::http1;
 use crate::config::{ConnectionLimits, HeldBack};
-use crate::reload::{Change, ClusterRegistrations, LeftOutCounts, Origin, SourceStatus};
+use crate::reload::{Change, ClusterRegistrations, LeftOutCounts, Origin, Snapshot, SourceStatus};
 use crate::telemetry::metrics::ClusterState;
 use crate::upstream;
+use portcullis_policy::authorization::AccessRequestState;
+use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::webhook::Webhook;
 use portcullis_policy::field::{Faults, Severity};
 
@@ -79,6 +81,7 @@ async fn metrics(shared: Data<GatewayState>) -> HttpResponse {
     shared
         .metrics
         .cluster_webhooks_left_out(snapshot.upstreams.left_out());
+    shared.metrics.access_requests(access_request_states(&snapshot));
     match shared.metrics.encode() {
         Ok(text) => HttpResponse::Ok()
             .content_type("text/plain; version=0.0.4; charset=utf-8")
@@ -88,6 +91,18 @@ async fn metrics(shared: Data<GatewayState>) -> HttpResponse {
             HttpResponse::InternalServerError().finish()
         }
     }
+}
+
+/// What became of each AccessRequest so far.
+fn access_request_states(snapshot: &Snapshot) -> impl Iterator<Item = AccessRequestState> {
+    let now = Time::from(SystemTime::now());
+    let sets = snapshot.policies.clusters.values();
+    sets.flat_map(move |set| {
+        let trust = set.access_request_trust();
+        set.access_requests()
+            .iter()
+            .map(move |request| request.state(trust, now))
+    })
 }
 
 async fn livez(request: HttpRequest) -> HttpResponse {

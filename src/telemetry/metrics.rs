@@ -24,6 +24,7 @@ pub use families::{
 pub use prometheus::{IntCounter, IntGauge};
 
 use families::{ByLabel, ConfiguredNames, Families, OTHER, SeriesLabels, label_pairs, label_values};
+use portcullis_policy::authorization::AccessRequestState;
 use portcullis_policy::engine::{CauseKind, Decision, Time};
 
 /// The decisions that admission makes.
@@ -475,6 +476,17 @@ impl Metrics {
             let faults = i64::try_from(faults).unwrap_or(i64::MAX);
             family.with_label_values(&[cluster]).set(faults);
         }
+    }
+
+    /// The states of all AccessRequests.
+    pub fn access_requests(&self, states: impl IntoIterator<Item = AccessRequestState>) {
+        let mut counts = AccessRequestState::ALL.map(|state| (state.as_str(), 0));
+        for state in states {
+            for (_, count) in counts.iter_mut().filter(|(name, _)| *name == state.as_str()) {
+                *count += 1;
+            }
+        }
+        set_all(&self.families.access_requests, &counts.into());
     }
 
     /// Which of these clusters have requests that are not decided because of faulty files of theirs.

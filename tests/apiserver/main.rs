@@ -15,6 +15,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod access_requests;
 mod admission;
 mod authorizers;
 mod binaries;
@@ -56,6 +57,10 @@ use trials::{Test, tests};
 
 /// Each test: one that is not here is never used, which the compiler reports.
 const TESTS: &[Test] = tests![
+    access_requests::a_deny_is_lifted_where_whoever_approves_may_lift_it,
+    access_requests::a_role_that_was_asked_for_and_approved_is_there_until_it_is_withdrawn,
+    access_requests::nobody_approves_their_own_or_in_the_name_of_others,
+    access_requests::what_is_asked_for_never_changes_and_entries_are_only_added,
     admission::as_sent::a_custom_resource_of_thousands_of_levels_is_judged,
     admission::as_sent::bytes_that_are_no_text_are_judged_and_patched_as_they_are,
     admission::custom_resources::a_custom_resource_is_applied_by_the_server_or_denied,

@@ -2,9 +2,10 @@
 
 use crate::run::Portcullis;
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 21] = [
     "serve",
     "init",
+    "register",
     "check",
     "authorize",
     "admit",
@@ -17,6 +18,10 @@ const COMMANDS: [&str; 16] = [
     "replay",
     "convert",
     "diff",
+    "request",
+    "approve",
+    "deny",
+    "withdraw",
     "completion",
     "man",
 ];
@@ -60,7 +65,14 @@ fn the_help_has_every_command_in_its_group_and_says_what_none_does() {
     let names: Vec<&str> = groups.iter().map(|(group, _)| *group).collect();
     assert_eq!(
         names,
-        ["Serve", "Policies", "Questions", "Change", "Shell"],
+        [
+            "Serve",
+            "Policies",
+            "Questions",
+            "Change",
+            "Access for a time",
+            "Shell"
+        ],
         "{help}"
     );
     let lines = groups.iter().flat_map(|(_, lines)| lines);

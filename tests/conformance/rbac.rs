@@ -174,6 +174,7 @@ fn binding(value: &Value) -> Option<Binding> {
             name: text(&value["roleRef"]["name"]),
         },
         subjects: subjects(&value["subjects"]),
+        until: None,
     })
 }
 

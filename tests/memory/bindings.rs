@@ -49,6 +49,7 @@ fn set(rule: fn(usize) -> Rule) -> Objects {
                 name,
             },
             subjects: words("user", 200).into_iter().map(Subject::user).collect(),
+            until: None,
         };
         (role, binding)
     };

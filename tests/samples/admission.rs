@@ -95,7 +95,9 @@ fn webhooks(path: &Path) -> Vec<(String, Value)> {
         names,
         [
             "mutate.portcullis.dev",
+            "access-requests.portcullis.dev",
             "validate.portcullis.dev",
+            "access-requests.portcullis.dev",
             "policies.portcullis.dev"
         ]
     );
@@ -104,7 +106,8 @@ fn webhooks(path: &Path) -> Vec<(String, Value)> {
 
 /// Those that ask about everything but what is left out.
 fn wide(path: &Path) -> Vec<(String, Value)> {
-    let is_wide = |(_, webhook): &(String, Value)| webhook["name"] != "policies.portcullis.dev";
+    let own = ["policies.portcullis.dev", "access-requests.portcullis.dev"];
+    let is_wide = |(_, webhook): &(String, Value)| !own.contains(&webhook["name"].as_str().unwrap());
     webhooks(path).into_iter().filter(is_wide).collect()
 }
 
@@ -264,6 +267,36 @@ fn a_bad_policy_can_be_removed_while_no_gateway_answers() {
             }])
         );
         assert_eq!(webhook.get("matchConditions"), None);
+    }
+}
+
+#[test]
+fn access_requests_are_written_only_where_a_gateway_answers_both() {
+    let set_up = SetUp::new();
+    for path in [
+        project::path("kubeconfig-examples/webhooks.yaml"),
+        set_up.path("webhooks.yaml"),
+    ] {
+        let own = webhooks(&path).into_iter();
+        let own: Vec<_> = own
+            .filter(|(_, webhook)| webhook["name"] == "access-requests.portcullis.dev")
+            .collect();
+        let kinds: Vec<&str> = own.iter().map(|(kind, _)| kind.as_str()).collect();
+        assert_eq!(
+            kinds,
+            ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
+        );
+        for (_, webhook) in own {
+            assert_eq!(webhook["failurePolicy"], "Fail");
+            assert_eq!(
+                webhook["rules"][0]["resources"],
+                json!(["accessrequests", "accessrequests/status"])
+            );
+            assert_eq!(webhook["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
+            for absent in ["matchConditions", "namespaceSelector", "objectSelector"] {
+                assert_eq!(webhook.get(absent), None);
+            }
+        }
     }
 }
 

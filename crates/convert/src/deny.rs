@@ -103,10 +103,22 @@ fn refuse_what_admission_has_not(document: &Document, policy: &AuthorizationPoli
             made.refuse(document, &spec.field(field), reason);
         }
     }
+    if policy.liftable {
+        let reason = "admission policies know no AccessRequest that lifts it: leave it out, or keep the AuthorizationPolicy";
+        made.refuse(document, &spec.field("liftable"), reason);
+    }
     for index in 0..policy.non_resource_rules.len() {
         let reason = "requests for paths pass no admission";
         made.refuse(document, &spec.field("nonResourceRules").index(index), reason);
     }
+}
+
+/// An AccessRequest, which is never converted.
+pub(crate) fn refused_access_request(document: &Document) -> Conversion {
+    let mut made = Conversion::default();
+    let reason = "admission never grants, and bindings of RBAC have no end: an AccessRequest stays one";
+    made.refuse(document, &FieldPath::root().field("spec"), reason);
+    made
 }
 
 fn policy_and_binding(name: &str, policy: &AuthorizationPolicy, parts: &RuleParts) -> [Value; 2] {

@@ -76,6 +76,7 @@ fn of_one(
     match (group(document), document.text("kind")) {
         (Some(gatekeeper::CONSTRAINTS), Some(kind)) => templates.constraint(document, kind),
         (Some("portcullis.dev"), Some("AuthorizationPolicy")) => deny::convert(document, never_deny),
+        (Some("portcullis.dev"), Some("AccessRequest")) => deny::refused_access_request(document),
         (Some("policies.kyverno.io"), Some(kind)) => kyverno::convert(document, kind),
         (Some("kyverno.io"), Some("ClusterPolicy" | "Policy")) => {
             kyverno::convert_cluster_policy(document, exceptions, deadline)

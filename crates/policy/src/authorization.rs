@@ -2,11 +2,12 @@
 //! authorizers asked where neither decides.
 //!
 //! ```text
-//! Objects ─▶ PolicySet ──▶ walk: Denies, Limits ─▶ RBAC ─▶ Allows ─▶ Authorization
+//! Objects ─▶ PolicySet ──▶ walk: Denies, Limits ─▶ RBAC ─▶ Allows ─▶ AccessRequests ─▶ Authorization
 //!             └ index: which rules could apply   └ rbac, matching: whether one does
 //! ```
 
 mod access;
+mod access_request;
 mod answer;
 pub mod authorizer;
 pub mod condition;
@@ -25,6 +26,8 @@ mod rule_match;
 mod walk;
 
 pub use access::{AllowedShare, Grantee, OpenRequest, OpenResource, OpenTarget, Permission, Via, Within};
+pub(crate) use access_request::AccessGrant;
+pub use access_request::{AccessRequestSettings, AccessRequestState, AccessRequestTrust};
 pub use answer::{Authorization, AuthorizationReason, NearMisses, Shadow};
 pub use answer::{Event, Finding, Observer, Trace};
 pub use authorizer::SubjectAccessReviewVersion;
@@ -42,9 +45,9 @@ pub use object_conditions::{
     AdmissionCoverage, GRANT_DELAY_SECONDS, GRANT_LAG_SECONDS, NotGranted, ReviewKnowledge, ReviewedResources,
 };
 pub use objects::{
-    AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Enforcement, FailurePolicy, Mode,
-    NamespaceLabels, NonResourceRule, Objects, ResourceRule, Role, RoleKind, RoleRef, ServiceAccount,
-    SharedObjects, Subject, SubjectKind,
+    AccessEntry, AccessRequest, AccessRequester, AuthorizationInvariant, AuthorizationPolicy, Binding,
+    Effect, Enforcement, FailurePolicy, Mode, NamespaceLabels, NonResourceRule, Objects, ResourceRule, Role,
+    RoleKind, RoleRef, ServiceAccount, SharedObjects, Subject, SubjectKind,
 };
 pub use policy_set::{ChangedPolicies, ObjectWrite, Policies, PolicySet, PolicySetChange};
 pub use rbac::Rule;

@@ -14,6 +14,7 @@
 //! Every step collects all the faults that it finds; the last one happens only if none of
 //! them is an error. Input is text: files are read elsewhere.
 
+mod access_request;
 mod admission;
 mod admission_exception;
 mod assemble;

@@ -52,10 +52,11 @@ macro_rules! shipped {
 }
 
 /// The definitions of Portcullis' own kinds, and what the gateway's user may do.
-const MANIFESTS: [(&str, &str); 5] = [
+const MANIFESTS: [(&str, &str); 6] = [
     shipped!("crd", "authorizationpolicies.yaml"),
     shipped!("crd", "authorizationinvariants.yaml"),
     shipped!("crd", "admissionexceptions.yaml"),
+    shipped!("crd", "accessrequests.yaml"),
     shipped!("cluster", "gateway.yaml"),
     shipped!("cluster", "admission.yaml"),
 ];

@@ -123,7 +123,8 @@ impl Coverage {
                 Finding::Match { rule, .. } | Finding::WithinLimit { rule } => Some(*rule),
                 // What is beyond a Limit is in no rule of it.
                 Finding::BeyondLimit { .. } => None,
-                Finding::NeverDenied { rule }
+                Finding::Lifted { rule, .. }
+                | Finding::NeverDenied { rule }
                 | Finding::ObjectConditions { rule, .. }
                 | Finding::ConditionFalse { rule, .. }
                 | Finding::ConditionError { rule, .. } => *rule,

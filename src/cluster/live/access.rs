@@ -161,6 +161,12 @@ impl ApiAccess {
         self.request(Method::PATCH, path, content, body).await
     }
 
+    pub(crate) async fn merge(&self, path: &str, patch: &Value) -> Result<Value, ApiFailure> {
+        let content = ("Content-Type", "application/merge-patch+json");
+        let body = patch.to_string().into_bytes();
+        self.request(Method::PATCH, path, content, body).await
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> Result<(), ApiFailure> {
         let accept = ("Accept", "application/json");
         match self
@@ -303,6 +309,19 @@ impl ApiFailure {
             what: format!("cannot ask the API server for {what}"),
             why: self.0.to_string(),
         }
+    }
+
+    /// `what` cannot be done.
+    pub(crate) fn doing(self, what: &str) -> LiveError {
+        LiveError::Failed {
+            what: format!("cannot {what}"),
+            why: self.0.to_string(),
+        }
+    }
+
+    /// Whether somebody else wrote at the same time.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.0.is(409)
     }
 
     pub(crate) fn listing(self, resource: &ServedResource) -> LiveError {

@@ -74,7 +74,9 @@ impl HeldObject {
     pub(crate) fn restore(&mut self, cluster: &str, read: ReadObject) {
         match read.outcome {
             Ok(good) => self.good = Some(good),
-            Err((refused, charge)) => self.refuse(cluster, read.digest, refused, Some(charge)),
+            Err((refused, charge)) => {
+                self.refuse(cluster, read.digest, refused, Some(charge));
+            }
         }
     }
 
@@ -118,20 +120,24 @@ impl HeldObject {
         self.noted.as_deref().unwrap_or(&NOTHING)
     }
 
-    /// Keeps the version before, and why.
+    /// Keeps the version before, and why; not that of an AccessRequest, whose newest version may end what it
+    /// grants. Whether what holds changed.
     pub(crate) fn refuse(
         &mut self,
         cluster: &str,
         digest: [u8; 32],
         refused: RefusedObject,
         charge: Option<Charge>,
-    ) {
+    ) -> bool {
+        let is_over = |good: &ValidObject| good.object.access_request().is_some();
+        let ended = self.good.take_if(|good| is_over(good));
         log_faults(cluster, self.good.is_some(), &refused.faults);
         self.newest = LatestVersion::Faulty(Box::new(ObjectFault {
             digest,
             refused,
             charge,
         }));
+        ended.is_some()
     }
 }
 

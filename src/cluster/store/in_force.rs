@@ -144,6 +144,17 @@ fn standing_at(object: &ValidatedObject, now: Time) -> (bool, &'static str, Stri
     if let Some(end) = not_after.filter(|end| *end <= now) {
         return (false, "Expired", format!("it held until {end}"));
     }
+    if let Some(request) = object.access_request() {
+        return match (request.is_withdrawn, request.is_denied) {
+            (true, _) => (false, "Withdrawn", "it was withdrawn".to_owned()),
+            (false, true) => (false, "Denied", "it was denied".to_owned()),
+            (false, false) => {
+                let message = "it grants its role from the approval that completes the number, for its duration, \
+                               where `authorization.accessRequests` of the gateway's configuration is there";
+                (true, "InForce", message.to_owned())
+            }
+        };
+    }
     if object.authorization_invariant().is_some() {
         let message = "changes of policies are checked against it, and the policies in force";
         return (true, "InForce", message.to_owned());

@@ -84,7 +84,10 @@ impl Store {
                 WatchPurpose::Selected => selects(selector, good),
                 WatchPurpose::Exception => accept_exceptions,
                 WatchPurpose::ReportedOnly | WatchPurpose::Definition | WatchPurpose::Registration => false,
-                WatchPurpose::Base | WatchPurpose::Invariant | WatchPurpose::Parameter => true,
+                WatchPurpose::Base
+                | WatchPurpose::Invariant
+                | WatchPurpose::AccessRequest
+                | WatchPurpose::Parameter => true,
             };
             for part in objects.objects.give(is_wanted) {
                 digest.update(&part.digest);

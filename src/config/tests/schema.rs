@@ -78,6 +78,11 @@ fn its_defaults_are_those_that_are_read() {
     let mut remove = |section: &str| written.as_object_mut().unwrap().remove(section).unwrap();
     let (log, recording, tracing) = (remove("decisionLog"), remove("recording"), remove("tracing"));
     let (page, usage) = (remove("console"), remove("usage"));
+    let requests = written["authorization"]
+        .as_object_mut()
+        .unwrap()
+        .remove("accessRequests")
+        .unwrap();
     written["apiVersion"] = json!(API_VERSION);
     written["kind"] = json!(KIND);
     written["server"]["tls"] = json!({"certificate": "s.crt", "privateKey": "s.key", "clientCA": "ca.crt"});
@@ -88,11 +93,19 @@ fn its_defaults_are_those_that_are_read() {
     config.upstreams.access.place = least.upstreams.access.place.clone();
     assert_eq!(config, least);
     assert_eq!(log, json!({"trace": "none"}));
-    assert_eq!(tracing, json!({"sampleRatio": 0.01}));
+    assert_eq!(
+        tracing,
+        json!({"sampleRatio": 0.01, "logs": false, "spool": {"maxBytes": "256Mi"}})
+    );
     assert_eq!(
         super::config(&format!("console: {page}")).console,
         super::config("console: {}").console
     );
+    let with = |requests: &str| {
+        let config = super::config(&format!("authorization: {{accessRequests: {requests}}}"));
+        config.authorization.access_requests.unwrap()
+    };
+    assert_eq!(with(&requests.to_string()), with("{}"));
     assert_eq!(LogTrace::default(), LogTrace::None);
     for (section, written) in [("recording", recording), ("usage", usage)] {
         let read = |fields: &str| {

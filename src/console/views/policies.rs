@@ -12,7 +12,9 @@ use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::{ViewContext, ViewRequest};
 use crate::reload::Snapshot;
 use crate::telemetry::metrics::PolicyCounts;
-use portcullis_policy::authorization::{AuthorizationPolicy, Effect, Mode, PolicySet};
+use portcullis_policy::authorization::{
+    AccessRequest, AccessRequestTrust, AuthorizationPolicy, Effect, Mode, PolicySet,
+};
 use portcullis_policy::engine::PolicyResult;
 use portcullis_policy::engine::admission::{AdmissionSet, Applicability, Phase, PolicyBinding};
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
@@ -90,10 +92,11 @@ pub(crate) enum ListedKind {
     ValidatingAdmissionPolicy,
     MutatingAdmissionPolicy,
     AdmissionException,
+    AccessRequest,
 }
 
-/// Every policy and exception that is in force for a cluster, by kind in the order in which they
-/// are asked.
+/// Every policy and exception that is in force for a cluster, by kind in the order in which they are asked,
+/// and every AccessRequest.
 #[derive(Debug)]
 pub(crate) struct PolicyList(pub(crate) Vec<PolicyRow>);
 
@@ -161,11 +164,12 @@ impl PolicyFilter {
 // === impl ListedKind ===
 
 impl ListedKind {
-    pub(crate) const ALL: [Self; 4] = [
+    pub(crate) const ALL: [Self; 5] = [
         Self::AuthorizationPolicy,
         Self::ValidatingAdmissionPolicy,
         Self::MutatingAdmissionPolicy,
         Self::AdmissionException,
+        Self::AccessRequest,
     ];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -174,6 +178,7 @@ impl ListedKind {
             Self::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
             Self::MutatingAdmissionPolicy => "MutatingAdmissionPolicy",
             Self::AdmissionException => "AdmissionException",
+            Self::AccessRequest => "AccessRequest",
         }
     }
 
@@ -230,7 +235,7 @@ impl PolicyList {
                 about,
                 place: places.0.get(&key).cloned().unwrap_or_default(),
                 counts: counts
-                    .filter(|_| kind != ListedKind::AdmissionException)
+                    .filter(|_| !matches!(kind, ListedKind::AdmissionException | ListedKind::AccessRequest))
                     .map(|counts| counts.get(&key).map(RowCounts::from).unwrap_or_default()),
                 recent: decided,
                 recent_denials: denied,
@@ -258,6 +263,16 @@ impl PolicyList {
             let about = format!("excuses denials by {policies} until {}", exception.not_after);
             row(ListedKind::AdmissionException, &exception.name, about)
         }));
+        let trust = access.access_request_trust();
+        let mut requests: Vec<_> = access.access_requests().iter().collect();
+        requests.sort_by(|one, other| one.name.cmp(&other.name));
+        rows.extend(requests.into_iter().map(|request| {
+            row(
+                ListedKind::AccessRequest,
+                &request.name,
+                of_access_request(request, trust),
+            )
+        }));
         Self(rows)
     }
 }
@@ -275,6 +290,29 @@ fn of_policy(policy: &AuthorizationPolicy) -> String {
     let limits = limits_in_words(&policy.limits());
     let separator = if limits.is_empty() { "" } else { ": " };
     format!("{effect}{mode}{separator}{limits}")
+}
+
+fn of_access_request(request: &AccessRequest, trust: Option<AccessRequestTrust>) -> String {
+    let place = match request.namespaces.as_slice() {
+        [] => "the whole cluster".to_owned(),
+        some => some.join(", "),
+    };
+    let period = trust.and_then(|trust| Some((trust.settings, request.period(trust.settings)?)));
+    let standing = match period {
+        _ if request.is_withdrawn => "withdrawn".to_owned(),
+        _ if request.is_denied => "denied".to_owned(),
+        None if trust.is_none() => "grants nothing in this cluster".to_owned(),
+        None => "not approved".to_owned(),
+        Some((settings, (from, until))) => {
+            let approvers: Vec<&str> = request.approvers(settings).collect();
+            format!("from {from} until {until}, approved by {}", approvers.join(", "))
+        }
+    };
+    let (role, user) = (&request.role, &request.requester.username);
+    format!(
+        "ClusterRole {role} in {place} for {user}: {standing}; {}",
+        request.reason
+    )
 }
 
 fn of_bindings(policy: &Applicability, bindings: &[std::sync::Arc<PolicyBinding>]) -> String {

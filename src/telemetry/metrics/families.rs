@@ -44,6 +44,7 @@ pub(crate) struct Families {
     pub(crate) policy_evaluations: IntCounterVec,
     pub(crate) policy_cost: IntCounterVec,
     pub(crate) policy_expirations: GaugeVec,
+    pub(crate) access_requests: IntGaugeVec,
     pub(crate) broken_invariants: IntGaugeVec,
     pub(crate) undecided_invariants: IntGaugeVec,
     pub(crate) upstream_requests: IntCounterVec,
@@ -396,6 +397,8 @@ impl Families {
             policy_expirations: make.register(GaugeVec::new(
                 options("policy_expiration_timestamp_seconds", "When a policy with a `notAfter` expires."),
                 &["kind", "name"])?)?,
+            access_requests: make.gauges("access_requests", &["state"],
+                "AccessRequests of all clusters, by what became of them.")?,
             broken_invariants: make.gauges("broken_invariants", &["name"],
                 "Clusters in which an AuthorizationInvariant does not hold.")?,
             undecided_invariants: make.gauges("undecided_invariants", &["name"],

@@ -379,7 +379,7 @@ pub(crate) fn the_chart_brings_the_definitions_and_roles_of_the_project() {
             }
         }
     }
-    assert_eq!(compared, 8);
+    assert_eq!(compared, 9);
 }
 
 pub(crate) fn the_console_is_on_loopback_unless_callers_may_see_it() {

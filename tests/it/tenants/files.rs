@@ -90,7 +90,12 @@ fn links_of_one_cluster_lead_to_nobody_else_s_files() {
     for (name, target) in [("link.yaml", "west/secret.yaml"), ("folder", "west")] {
         symlink(gateway.file(target), gateway.file("east").join(name)).unwrap();
         until("it is refused", || faults_of(&gateway, "east") == Some(1.0));
-        let held = gateway.state.current().held_back.get("east").unwrap().to_string();
+        let held = || {
+            let held_back = &gateway.state.current().held_back;
+            held_back.get("east").map(ToString::to_string)
+        };
+        until("its files are held back", || held().is_some());
+        let held = held().unwrap();
         assert!(
             held.contains("is outside of") && !held.contains("of-west"),
             "{held}"

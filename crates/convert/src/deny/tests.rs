@@ -338,6 +338,11 @@ fn what_admission_cannot_tell_is_refused() {
         ),
         (and("effect", json!("Allow")), "spec.effect", "never grants"),
         (
+            and("liftable", json!(true)),
+            "spec.liftable",
+            "know no AccessRequest",
+        ),
+        (
             and("nonResourceRules", json!([{"verbs": ["get"], "paths": ["/x"]}])),
             "spec.nonResourceRules[0]",
             "pass no admission",

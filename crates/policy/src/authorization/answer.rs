@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::access_request::AccessGrant;
 use super::rule_match::Criterion;
-use super::{AuthorizationPolicy, Binding, Effect, Mode, RoleKind, Subject, SubjectKind};
+use super::{AccessRequest, AuthorizationPolicy, Binding, Effect, Mode, RoleKind, Subject, SubjectKind};
 use crate::engine::{Cause, CauseKind, Decision, PolicyResult, cut};
 use portcullis_cel::write_quoted;
 
@@ -82,6 +83,7 @@ enum ReasonParts<'a> {
         /// The condition that has no result, where that decides.
         failed: Option<&'a str>,
     },
+    Access(&'a AccessGrant),
     Text(String),
 }
 
@@ -140,6 +142,11 @@ impl<'a> AuthorizationReason<'a> {
         Self(ReasonParts::Grant { binding, subject })
     }
 
+    /// That an AccessRequest allows it.
+    pub(crate) const fn of_access(grant: &'a AccessGrant) -> Self {
+        Self(ReasonParts::Access(grant))
+    }
+
     /// That `policy` decides, perhaps because the condition `failed` has no result.
     pub(crate) const fn of_policy(
         policy: &'a AuthorizationPolicy,
@@ -158,7 +165,7 @@ impl<'a> AuthorizationReason<'a> {
     pub const fn is_empty(&self) -> bool {
         match &self.0 {
             ReasonParts::Nothing => true,
-            ReasonParts::Grant { .. } | ReasonParts::Policy { .. } => false,
+            ReasonParts::Grant { .. } | ReasonParts::Policy { .. } | ReasonParts::Access(_) => false,
             ReasonParts::Text(text) => text.is_empty(),
         }
     }
@@ -185,7 +192,9 @@ impl<'a> AuthorizationReason<'a> {
         match self.0 {
             ReasonParts::Nothing => AuthorizationReason::default(),
             ReasonParts::Text(text) => AuthorizationReason(ReasonParts::Text(text)),
-            ReasonParts::Grant { .. } | ReasonParts::Policy { .. } => self.to_string().into(),
+            ReasonParts::Grant { .. } | ReasonParts::Policy { .. } | ReasonParts::Access(_) => {
+                self.to_string().into()
+            }
         }
     }
 
@@ -200,6 +209,8 @@ impl<'a> AuthorizationReason<'a> {
                 let subject = subject.map_or(0, |subject| subject.name.len() + subject.namespace.len());
                 (names + binding.namespace.len() + subject, 0)
             }
+            // Texts of users: as long as they like.
+            ReasonParts::Access(_) => return false,
             ReasonParts::Policy { policy, failed, .. } => (
                 policy.name.len() + failed.map_or(0, str::len),
                 policy.reason.len(),
@@ -216,6 +227,7 @@ impl<'a> AuthorizationReason<'a> {
             ReasonParts::Nothing => Ok(()),
             ReasonParts::Text(text) => out.write_str(text),
             ReasonParts::Grant { binding, subject } => write_grant(out, binding, *subject),
+            ReasonParts::Access(grant) => write_access(out, grant),
             ReasonParts::Policy {
                 policy,
                 decision,
@@ -258,7 +270,9 @@ impl<'a> From<&'a AuthorizationReason<'_>> for Cow<'a, str> {
         match &reason.0 {
             ReasonParts::Nothing => Cow::Borrowed(""),
             ReasonParts::Text(text) => Cow::Borrowed(text),
-            ReasonParts::Grant { .. } | ReasonParts::Policy { .. } => Cow::Owned(reason.to_string()),
+            ReasonParts::Grant { .. } | ReasonParts::Policy { .. } | ReasonParts::Access(_) => {
+                Cow::Owned(reason.to_string())
+            }
         }
     }
 }
@@ -294,6 +308,24 @@ fn write_subject(out: &mut impl fmt::Write, subject: &Subject, binding_namespace
         (SubjectKind::ServiceAccount, false) => write_quoted(out, &[&subject.name, "/", &subject.namespace]),
         (SubjectKind::User | SubjectKind::Group, _) => write_quoted(out, &[&subject.name]),
     }
+}
+
+/// `allowed by AccessRequest "name" of ClusterRole "edit" to User "alice" until …, approved by "bob": reason`.
+fn write_access(out: &mut impl fmt::Write, grant: &AccessGrant) -> fmt::Result {
+    let request = &grant.request;
+    out.write_str("allowed by AccessRequest ")?;
+    write_quoted(out, &[&request.name])?;
+    out.write_str(" of ClusterRole ")?;
+    write_quoted(out, &[&request.role])?;
+    out.write_str(" to User ")?;
+    write_quoted(out, &[&request.requester.username])?;
+    write!(out, " until {}", grant.until())?;
+    for (place, name) in grant.approvers().enumerate() {
+        out.write_str(if place == 0 { ", approved by " } else { ", " })?;
+        write_quoted(out, &[name])?;
+    }
+    out.write_str(": ")?;
+    out.write_str(&request.reason)
 }
 
 /// `denied by AuthorizationPolicy "name": reason`, of a Limit `beyond the limit name: reason`.
@@ -400,6 +432,14 @@ pub enum Finding {
         /// The answer it gives, or in Shadow would give.
         decision: Decision,
     },
+    /// A Deny or Limit applies, but an AccessRequest lifts it.
+    Lifted {
+        /// The rule that applies; absent of a Limit.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rule: Option<usize>,
+        /// The name of the AccessRequest.
+        by: String,
+    },
     /// A Deny or Limit applies, but the user or path is in `neverDeny`.
     NeverDenied {
         /// The rule that applies; absent of a Limit.
@@ -479,6 +519,18 @@ impl Event {
         }
     }
 
+    pub(crate) fn of_access(request: &AccessRequest, finding: Finding) -> Self {
+        Self {
+            kind: CauseKind::AccessRequest,
+            namespace: String::new(),
+            name: request.name.clone(),
+            effect: None,
+            mode: None,
+            role: Some(format!("ClusterRole/{}", request.role)),
+            finding,
+        }
+    }
+
     pub(crate) fn of_binding(binding: &Binding, finding: Finding) -> Self {
         Self {
             kind: binding.kind(),
@@ -521,6 +573,7 @@ mod tests {
                 name: "view".into(),
             },
             subjects: vec![Subject::user("alice")],
+            until: None,
         }
     }
 

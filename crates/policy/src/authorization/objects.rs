@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::condition::{Condition, ObjectCondition};
 use super::matching::{ClusterScoped, NamespacePattern, ResourcePattern};
 use super::rbac::{PathPattern, RuleList, WildcardSet};
-use crate::engine::{CauseKind, Decision, LabelSelector, Selectors, Validity};
+use crate::engine::{CauseKind, Decision, LabelSelector, Selectors, Time, Validity};
 
 /// The labels of namespaces, by name.
 pub type NamespaceLabels = BTreeMap<String, Arc<BTreeMap<String, String>>>;
@@ -46,6 +46,8 @@ pub struct SharedObjects {
     pub policies: Vec<Arc<AuthorizationPolicy>>,
     /// AuthorizationInvariants.
     pub invariants: Vec<Arc<AuthorizationInvariant>>,
+    /// AccessRequests of API servers: those of files grant nothing.
+    pub access_requests: Vec<Arc<AccessRequest>>,
     /// As of [`Objects`].
     pub namespaces: NamespaceLabels,
     /// As of [`Objects`].
@@ -78,6 +80,8 @@ pub struct Binding {
     pub role: RoleRef,
     /// `subjects`, in the order written: the first that applies is named in the reason.
     pub subjects: Vec<Subject>,
+    /// Of what stands for an AccessRequest in force: when that ends. No manifest has it.
+    pub until: Option<Time>,
 }
 
 /// `RoleRef` of `rbac.authorization.k8s.io/v1`.
@@ -160,6 +164,8 @@ pub struct AuthorizationPolicy {
     pub object_conditions: Vec<ObjectCondition>,
     /// Of a Deny or Limit: what a condition that errors does.
     pub failure_policy: FailurePolicy,
+    /// Of a Deny or Limit: whether an AccessRequest that names it lifts it.
+    pub liftable: bool,
     /// When it holds. At other times it is as if it were not there.
     pub validity: Validity,
     /// What to tell the person refused or allowed; may be empty.
@@ -184,6 +190,53 @@ pub enum Enforcement {
     Refuse,
     /// It is answered with a warning.
     Warn,
+}
+
+/// An AccessRequest (`portcullis.dev/v1alpha1`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessRequest {
+    /// `metadata.name`.
+    pub name: String,
+    /// The ClusterRole asked for.
+    pub role: String,
+    /// Where; empty: in the whole cluster.
+    pub namespaces: Vec<String>,
+    /// For how long.
+    pub duration_seconds: i64,
+    /// Why.
+    pub reason: String,
+    /// The AuthorizationPolicies that it is to lift.
+    pub lifts: Vec<String>,
+    /// Who asked.
+    pub requester: AccessRequester,
+    /// `status.approvals` that say who and when, in their order.
+    pub approvals: Vec<AccessEntry>,
+    /// `status.denied`, whatever it says.
+    pub is_denied: bool,
+    /// `status.withdrawn`, whatever it says, or that it is being deleted.
+    pub is_withdrawn: bool,
+    /// `metadata.creationTimestamp`, where an API server wrote one.
+    pub created: Option<Time>,
+}
+
+/// `spec.requester`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccessRequester {
+    /// The user's name.
+    pub username: String,
+    /// The user's uid; empty for users without.
+    pub uid: String,
+    /// The user's groups when it was asked.
+    pub groups: Vec<String>,
+}
+
+/// Who approved, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessEntry {
+    /// The user's name.
+    pub username: String,
+    /// When.
+    pub time: Time,
 }
 
 /// `spec.effect`.
@@ -271,6 +324,7 @@ impl From<Objects> for SharedObjects {
             bindings: objects.bindings.into_iter().map(Arc::new).collect(),
             policies: objects.policies.into_iter().map(Arc::new).collect(),
             invariants: objects.invariants.into_iter().map(Arc::new).collect(),
+            access_requests: Vec::new(),
             namespaces: objects.namespaces,
             cluster_scoped: objects.cluster_scoped,
         }
@@ -299,10 +353,12 @@ impl Binding {
         }
     }
 
-    /// RoleBinding or ClusterRoleBinding.
+    /// RoleBinding or ClusterRoleBinding, or what it stands for.
     #[must_use]
     pub const fn kind(&self) -> CauseKind {
-        if self.namespace.is_empty() {
+        if self.until.is_some() {
+            CauseKind::AccessRequest
+        } else if self.namespace.is_empty() {
             CauseKind::ClusterRoleBinding
         } else {
             CauseKind::RoleBinding

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!               ┌──── Deny, Limit ─────┐   ┌──── RBAC ────┐   ┌─────── Allow ───────┐
-//! Attributes ─> policies touched, by name ─> first binding ─> policies within, by name ─> no opinion
+//! Attributes ─> policies touched, by name ─> first binding ─> policies within, by name ─> AccessRequests ─> no opinion
 //!               └─ not for neverDeny ──┘   └──────────────┘   └─────────────────────┘
 //!
 //! A Limit is touched by a request that none of its rules holds.
@@ -14,14 +14,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
+use super::access_request::{AccessGrants, AccessRequestTrust};
 use super::index::{BindingIndex, BoundRole, NamespaceIndex, PolicyIndex};
 use super::matching::ClusterScoped;
 use super::never_deny::NeverDenyMatcher;
 use super::object_conditions::{GrantHistory, ReviewedResources};
 use super::rbac::{self, RoleResolver};
 use super::{
-    AuthorizationInvariant, AuthorizationPolicy, Binding, NamespaceLabels, NeverDeny, Objects, Role,
-    SharedObjects,
+    AccessRequest, AuthorizationInvariant, AuthorizationPolicy, Binding, NamespaceLabels, NeverDeny, Objects,
+    Role, SharedObjects,
 };
 use crate::engine::{Attributes, CauseKind, Time, User};
 
@@ -50,6 +51,12 @@ pub struct PolicySet {
     pub(crate) never_deny: Arc<NeverDenyMatcher>,
     pub(crate) cluster_scoped: ClusterScoped,
     pub(crate) labels: Arc<NamespaceLabels>,
+    /// Those of API servers.
+    pub(crate) access_requests: Arc<Vec<Arc<AccessRequest>>>,
+    /// Which of them grant; `None`: none.
+    pub(crate) trust: Option<AccessRequestTrust>,
+    /// What they grant, where they grant anything.
+    pub(crate) access: Option<Arc<AccessGrants>>,
     /// What `/validate` is known to see.
     pub(crate) reviewed: Option<ReviewedResources>,
     /// Of Allows with objectConditions, where changes are followed.
@@ -69,6 +76,8 @@ pub struct PolicySetChange<'s> {
     pub roles: Option<Vec<Arc<Role>>>,
     /// All policies, where one is different.
     pub policies: Option<ChangedPolicies<'s>>,
+    /// All AccessRequests, where one is different.
+    pub access_requests: Option<Vec<Arc<AccessRequest>>>,
     /// The labels of all namespaces, where those of one are different.
     pub namespaces: Option<NamespaceLabels>,
     /// The custom resources that are known to have no namespace.
@@ -196,6 +205,7 @@ impl PolicySet {
             bindings,
             policies: _,
             invariants: _,
+            access_requests,
             namespaces,
             cluster_scoped,
         } = objects;
@@ -211,6 +221,9 @@ impl PolicySet {
             policies,
             never_deny,
             cluster_scoped,
+            access_requests: Arc::new(access_requests),
+            trust: None,
+            access: None,
             reviewed: None,
             history: None,
             former: None,
@@ -229,6 +242,10 @@ impl PolicySet {
             set.set_roles(roles);
         }
         set.bindings.add(&change.added_bindings, &set.roles);
+        if let Some(requests) = change.access_requests {
+            set.access_requests = Arc::new(requests);
+            set.index_access();
+        }
         set.cluster_scoped = change.cluster_scoped;
         let are_other = change.policies.is_some();
         match change.policies {
@@ -266,6 +283,46 @@ impl PolicySet {
         let _ = self.bindings.remove(&rebound);
         self.bindings.add(&rebound, &roles);
         self.roles = Arc::new(roles);
+        self.index_access();
+    }
+
+    fn index_access(&mut self) {
+        let grants = |trust| AccessGrants::new(&self.access_requests, &self.roles, trust);
+        self.access = self.trust.and_then(grants).map(Arc::new);
+    }
+
+    /// This set, whose AccessRequests grant as `trust` says; where there is none they grant nothing.
+    #[must_use]
+    pub fn trusting(mut self, trust: Option<AccessRequestTrust>) -> Self {
+        self.trust = trust;
+        self.index_access();
+        self
+    }
+
+    /// Which AccessRequests grant; `None`: none.
+    #[must_use]
+    pub const fn access_request_trust(&self) -> Option<AccessRequestTrust> {
+        self.trust
+    }
+
+    /// Whether an AccessRequest in force lifts the Deny or Limit `policy` for a request.
+    pub(crate) fn is_lifted(
+        &self,
+        policy: &AuthorizationPolicy,
+        attributes: &Attributes<'_>,
+        now: Time,
+    ) -> bool {
+        let grants = self.access.as_deref().filter(|_| policy.liftable);
+        let mut own = grants
+            .into_iter()
+            .flat_map(|grants| grants.of(&attributes.user, now));
+        own.any(|grant| grant.lifts(&policy.name) && grant.allowing_rule(attributes, &mut 0).is_some())
+    }
+
+    /// The AccessRequests, whether they grant or not.
+    #[must_use]
+    pub fn access_requests(&self) -> &[Arc<AccessRequest>] {
+        &self.access_requests
     }
 
     /// This set, with those of `roles` that it does not have: ClusterRoles are aggregated once more.

@@ -217,6 +217,7 @@ mod tests {
                 name: role.into(),
             },
             subjects: vec![Subject::user("alice")],
+            until: None,
         }
     }
 

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
+use super::access_request::AccessGrant;
 use super::answer::{Event, Finding, Observer, Trace};
 use super::condition::{Condition, ConditionsResult, RequestActivation};
 use super::index::{BoundRole, Grant, PolicyQuery, TermIds};
@@ -46,6 +47,8 @@ struct WalkRequest<'s, 'r> {
     deadline: Deadline<'r>,
     /// Whether an Allow with objectConditions may grant it.
     grants_on_condition: bool,
+    /// Whether AccessRequests count.
+    uses_access_requests: bool,
     query: PolicyQuery<'s, 'r>,
     activation: RequestActivation<'r>,
     is_protected: OnceCell<bool>,
@@ -56,6 +59,8 @@ struct Walk<'q, 's, 'r, R> {
     request: &'q WalkRequest<'s, 'r>,
     visited: usize,
     shadow: Vec<Shadow>,
+    /// What lifted a Deny or Limit that is enforced, and the rule by which it grants the request.
+    lifted: Option<(&'s AccessGrant, usize)>,
     recorder: R,
 }
 
@@ -108,6 +113,21 @@ impl PolicySet {
         let mut request = WalkRequest::new(self, attributes, now, deadline);
         request.grants_on_condition = false;
         Walk::new(&request, ObserverRecorder(&mut ())).decide().0
+    }
+
+    /// Whether RBAC or an Allow allows it, and no Deny or Limit refuses it; AccessRequests neither grant nor
+    /// lift here.
+    #[must_use]
+    pub fn allows_without_access_requests(
+        &self,
+        attributes: &Attributes<'_>,
+        now: Time,
+        deadline: Deadline<'_>,
+    ) -> bool {
+        let mut request = WalkRequest::new(self, attributes, now, deadline);
+        (request.grants_on_condition, request.uses_access_requests) = (false, false);
+        let decided = Walk::new(&request, ObserverRecorder(&mut ())).decide().0;
+        decided.decision == Decision::Allow
     }
 
     /// What Denies and Limits say, and those in Shadow: a Deny, or no opinion, whatever else would allow it.
@@ -182,6 +202,7 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
             user_ids: OnceCell::new(),
             deadline,
             grants_on_condition: true,
+            uses_access_requests: true,
             query: PolicyQuery::new(attributes, terms, &set.namespaces, &set.cluster_scoped),
             activation: RequestActivation::new(attributes).until(deadline),
             is_protected: OnceCell::new(),
@@ -209,6 +230,20 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
         }
     }
 
+    /// The first AccessRequest in force that grants the request, and lifts `lifted` if that is wanted, with
+    /// the rule of its role.
+    fn access(&self, lifted: Option<&str>, visited: &mut usize) -> Option<(&'s AccessGrant, usize)> {
+        let grants = self.set.access.as_deref().filter(|_| self.uses_access_requests)?;
+        let mut own = grants.of(&self.attributes.user, self.now);
+        own.find_map(|grant| {
+            if !lifted.is_none_or(|name| grant.lifts(name)) {
+                return None;
+            }
+            let rule = grant.allowing_rule(self.attributes, visited)?;
+            Some((grant, rule))
+        })
+    }
+
     /// Whether `neverDeny` protects the request.
     fn is_protected(&self) -> bool {
         let is_protected = || self.set.is_protected(self.attributes);
@@ -233,6 +268,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
             request,
             visited: 0,
             shadow: Vec::new(),
+            lifted: None,
             recorder,
         }
     }
@@ -243,10 +279,14 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
         self.first_deciding(&policies.shadow);
         let (decision, reason, cause) = if let Some(deciding) = self.first_deciding(&policies.deny) {
             Self::by_policy(Decision::Deny, &deciding)
+        } else if let Some((grant, rule)) = self.lifted {
+            Self::by_access(grant, rule)
         } else if let Some(grant) = self.rbac() {
             self.by_grant(grant)
         } else if let Some(deciding) = self.first_deciding(&policies.allow) {
             Self::by_policy(Decision::Allow, &deciding)
+        } else if let Some((grant, rule)) = self.access() {
+            Self::by_access(grant, rule)
         } else {
             (Decision::NoOpinion, AuthorizationReason::default(), None)
         };
@@ -294,6 +334,41 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
         };
         let reason = AuthorizationReason::of_policy(policy, decision, deciding.failed);
         (decision, reason, Some(cause))
+    }
+
+    fn by_access(grant: &'s AccessGrant, rule: usize) -> DecisionParts<'s> {
+        let cause = Cause {
+            kind: CauseKind::AccessRequest,
+            namespace: Cow::Borrowed(""),
+            name: Cow::Borrowed(&grant.request.name),
+            rule: Some(rule),
+        };
+        let reason = AuthorizationReason::of_access(grant);
+        (Decision::Allow, reason, Some(cause))
+    }
+
+    /// The first AccessRequest in force that grants the request.
+    fn access(&mut self) -> Option<(&'s AccessGrant, usize)> {
+        let request = self.request;
+        let found = request.access(None, &mut self.visited);
+        if R::DETAILED {
+            let own = request.set.access.iter();
+            for grant in own.flat_map(|grants| grants.of(&request.attributes.user, request.now)) {
+                let rule = grant.allowing_rule(request.attributes, &mut 0);
+                let finding = rule.map_or(
+                    Finding::NoMatch {
+                        rule: None,
+                        criterion: Criterion::Target,
+                    },
+                    |rule| Finding::Match {
+                        rule,
+                        decision: Decision::Allow,
+                    },
+                );
+                self.recorder.record(Event::of_access(&grant.request, finding));
+            }
+        }
+        found
     }
 
     fn by_grant(&self, grant: Grant<'s>) -> DecisionParts<'s> {

@@ -11,6 +11,7 @@
 //!                └── exceptions: single denials that somebody vouches for
 //! ```
 
+mod access_requests;
 pub mod apply;
 mod authorizer;
 mod candidates;
@@ -36,6 +37,8 @@ pub mod validating;
 mod variables;
 pub mod webhook;
 
+pub use access_requests::is_access_request_write;
+pub(crate) use access_requests::judge as judge_access_request;
 pub use authorizer::AccessChecker;
 pub use chain::{Chain, Progress};
 pub use changes::{ChangeError, ChangedObject, MAX_OBJECT, ObjectMemory, TakenMemory};

@@ -59,6 +59,8 @@ pub enum CauseKind {
     ClusterRoleBinding,
     /// `portcullis.dev` AuthorizationPolicy.
     AuthorizationPolicy,
+    /// `portcullis.dev` AccessRequest.
+    AccessRequest,
     /// `portcullis.dev` AdmissionException.
     AdmissionException,
     /// `admissionregistration.k8s.io` ValidatingAdmissionPolicy.
@@ -94,10 +96,11 @@ impl Cause<'_> {
 
 impl CauseKind {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::RoleBinding,
         Self::ClusterRoleBinding,
         Self::AuthorizationPolicy,
+        Self::AccessRequest,
         Self::AdmissionException,
         Self::ValidatingAdmissionPolicy,
         Self::MutatingAdmissionPolicy,
@@ -114,6 +117,7 @@ impl CauseKind {
             Self::RoleBinding => "RoleBinding",
             Self::ClusterRoleBinding => "ClusterRoleBinding",
             Self::AuthorizationPolicy => "AuthorizationPolicy",
+            Self::AccessRequest => "AccessRequest",
             Self::AdmissionException => "AdmissionException",
             Self::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
             Self::MutatingAdmissionPolicy => "MutatingAdmissionPolicy",

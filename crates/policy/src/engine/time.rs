@@ -58,6 +58,15 @@ impl Time {
         }
     }
 
+    /// The beginning of its second.
+    #[must_use]
+    pub const fn whole_seconds(self) -> Self {
+        Self {
+            nanoseconds: 0,
+            ..self
+        }
+    }
+
     /// Seconds since 1970, as metrics give instants.
     #[must_use]
     #[expect(

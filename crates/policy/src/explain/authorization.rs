@@ -229,7 +229,10 @@ pub fn considered_rows(trace: &Trace, decision: Decision) -> Vec<(String, String
 /// allow anything.
 const fn nearness(finding: &Finding) -> (u8, Option<Criterion>) {
     match finding {
-        Finding::Match { .. } | Finding::BeyondLimit { .. } | Finding::NeverDenied { .. } => (4, None),
+        Finding::Match { .. }
+        | Finding::BeyondLimit { .. }
+        | Finding::Lifted { .. }
+        | Finding::NeverDenied { .. } => (4, None),
         Finding::ObjectConditions { .. }
         | Finding::ConditionFalse { .. }
         | Finding::ConditionError { .. } => (3, None),
@@ -283,6 +286,9 @@ fn finding(finding: &Finding) -> String {
             misfit(*criterion)
         ),
         Finding::BeyondLimit { decision, .. } => format!("no rule holds the request: {decision}"),
+        Finding::Lifted { rule, by } => {
+            format!("{}, but AccessRequest/{by} lifts it", applies(*rule, "applies"))
+        }
         Finding::NeverDenied { rule } => {
             format!(
                 "{}, but `neverDeny` names this user or path",

@@ -51,7 +51,8 @@ fn sorted<'o>(
     options: &Options,
 ) -> (ScopedObjects, BTreeMap<String, ScopedObjects>) {
     let (mut shared, mut clusters) = (ScopedObjects::default(), BTreeMap::<String, ScopedObjects>::new());
-    for cluster in options.cluster_scoped.keys().chain(options.reviewed.keys()) {
+    let known = options.cluster_scoped.keys().chain(options.reviewed.keys());
+    for cluster in known.chain(options.access_requests.keys()) {
         clusters.entry(cluster.clone()).or_default();
     }
     for object in objects {
@@ -75,10 +76,11 @@ fn policies(
         let mut objects = std::mem::take(&mut sorted.objects);
         objects.cluster_scoped = options.scoped(cluster).clone();
         let reviewed = options.reviewed.get(cluster).cloned();
-        if !is_empty(&objects) || reviewed.is_some() {
+        let trust = options.access_requests.get(cluster).copied();
+        if !is_empty(&objects) || reviewed.is_some() || trust.is_some() {
             let has_policies = !objects.policies.is_empty() || !objects.invariants.is_empty();
             let set = policy_set(&set_of_all, together(shared.clone(), objects), has_policies);
-            own.insert(cluster.clone(), Arc::new(set.reviewing(reviewed)));
+            own.insert(cluster.clone(), Arc::new(set.reviewing(reviewed).trusting(trust)));
         }
     }
     Policies {
@@ -110,6 +112,7 @@ fn is_empty(objects: &SharedObjects) -> bool {
         && objects.bindings.is_empty()
         && objects.policies.is_empty()
         && objects.invariants.is_empty()
+        && objects.access_requests.is_empty()
         && objects.namespaces.is_empty()
         && objects.cluster_scoped.is_empty()
 }
@@ -119,6 +122,7 @@ fn together(mut one: SharedObjects, other: SharedObjects) -> SharedObjects {
     one.bindings.extend(other.bindings);
     one.policies.extend(other.policies);
     one.invariants.extend(other.invariants);
+    one.access_requests.extend(other.access_requests);
     one.namespaces.extend(other.namespaces);
     one.cluster_scoped.extend(other.cluster_scoped);
     one
@@ -138,6 +142,11 @@ impl ScopedObjects {
             Content::Binding(binding) => self.objects.bindings.push(Arc::clone(binding)),
             Content::Policy(policy) => self.objects.policies.push(Arc::clone(policy)),
             Content::Invariant(invariant) => self.objects.invariants.push(Arc::clone(invariant)),
+            Content::AccessRequest(request) if object.is_watched => {
+                self.objects.access_requests.push(Arc::clone(request));
+            }
+            // Whoever writes files need not ask.
+            Content::AccessRequest(_) => {}
             Content::Namespace(labels) => {
                 self.scope.admission.namespaces.extend(object.json.clone());
                 if let Some(name) = labels.get(super::namespace::NAME_LABEL).cloned() {
@@ -337,8 +346,10 @@ impl<'o> Changes<'o> {
         let scoped =
             scoped.filter(|(cluster, of)| !of.is_empty() && !earlier.clusters.contains_key(*cluster));
         let scoped = scoped.map(|(cluster, _)| cluster.as_str());
-        let reviewed = options.reviewed.keys().map(String::as_str);
-        let reviewed = reviewed.filter(|cluster| !earlier.clusters.contains_key(*cluster));
+        let reviewed = options.reviewed.keys().chain(options.access_requests.keys());
+        let reviewed = reviewed
+            .map(String::as_str)
+            .filter(|cluster| !earlier.clusters.contains_key(*cluster));
         let differ = differ.map(|(cluster, _)| cluster.as_str());
         differ.chain(changed).chain(scoped).chain(reviewed).collect()
     }
@@ -351,6 +362,7 @@ fn decides(object: &ValidatedObject) -> bool {
             | Content::Binding(_)
             | Content::Policy(_)
             | Content::Invariant(_)
+            | Content::AccessRequest(_)
             | Content::Namespace(_)
     )
 }
@@ -377,12 +389,16 @@ where
     fn of_cluster(&self, shared: &Arc<PolicySet>) -> Option<Arc<PolicySet>> {
         let own = self.changes[1];
         let may_be_last = |before: &PolicySet| {
-            let had_scopes = !before.cluster_scoped().is_empty() || before.reviewed().is_some();
+            let had_scopes = !before.cluster_scoped().is_empty()
+                || before.reviewed().is_some()
+                || before.access_request_trust().is_some();
             own.added.is_empty() && (had_scopes || !own.removed.is_empty())
         };
         let is_none_left = || !self.objects(self.cluster).iter().any(|object| decides(object));
         let has_scopes = self.cluster.is_some_and(|cluster| {
-            !self.options.scoped(cluster).is_empty() || self.options.reviewed.contains_key(cluster)
+            !self.options.scoped(cluster).is_empty()
+                || self.options.reviewed.contains_key(cluster)
+                || self.options.access_requests.contains_key(cluster)
         });
         let before = self
             .cluster
@@ -419,6 +435,8 @@ where
             roles: changes_any(|object| matches!(object.content, Content::Role(_)))
                 .map(|sorted| sorted.objects.roles),
             policies: self.changed_policies(shared),
+            access_requests: changes_any(|object| object.access_request().is_some())
+                .map(|sorted| sorted.objects.access_requests),
             cluster_scoped: before.cluster_scoped().clone(),
         };
         match before.changed(change) {
@@ -453,7 +471,8 @@ where
         };
         sorted.objects.cluster_scoped = self.options.scoped(cluster).clone();
         let set = policy_set(shared, sorted.objects, self.has_own_policies());
-        Arc::new(set.reviewing(self.options.reviewed.get(cluster).cloned()))
+        let set = set.reviewing(self.options.reviewed.get(cluster).cloned());
+        Arc::new(set.trusting(self.options.access_requests.get(cluster).copied()))
     }
 
     fn changed(&self) -> impl Iterator<Item = &'o Arc<ValidatedObject>> {

@@ -51,6 +51,10 @@ pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) ->
     );
     validate_object_conditions(spec, &path, report);
     validate_failure_policy(spec, &path.field("failurePolicy"), report);
+    if spec.liftable && spec.effect == "Allow" {
+        let message = "allowed only in a Deny or Limit: an AccessRequest lifts what refuses";
+        report.forbidden(&path.field("liftable"), message);
+    }
     compile::CompiledParts {
         conditions,
         object_conditions,

@@ -97,6 +97,7 @@ pub(crate) fn binding(
         name: metadata.name.unwrap_or_default(),
         role,
         subjects: bound,
+        until: None,
     })
 }
 
@@ -202,6 +203,7 @@ pub(crate) fn policy(
             .collect(),
         conditions: checked.conditions,
         object_conditions: checked.object_conditions,
+        liftable: spec.liftable,
         validity: checked.validity,
         failure_policy,
         reason: spec.reason,

@@ -17,7 +17,8 @@ use crate::authorization::proof::{
 use crate::authorization::{AuthorizationInvariant, Enforcement, MASTERS, ObjectWrite, PolicySet, Role};
 use crate::document::{Document, Node};
 use crate::engine::admission::{
-    AdmissionSet, Judgement, Operation, OwnKindValidator, Request, Run, StatusCause,
+    AdmissionSet, Judgement, Operation, OwnKindValidator, Request, Run, StatusCause, is_access_request_write,
+    judge_access_request,
 };
 use crate::engine::{Deadline, Time, groups};
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
@@ -39,14 +40,15 @@ pub struct ValidationContext<'s> {
     admission: &'s AdmissionSet,
 }
 
-/// Whether the object of `request` is one that is judged. Its status is not.
+/// Whether the object of `request` is one that is judged. Its status is of AccessRequests alone.
 #[must_use]
 pub fn is_judged(request: &Request<'_>) -> bool {
     let resource = &request.resource;
-    resource.group == groups::PORTCULLIS
+    let is_policy = resource.group == groups::PORTCULLIS
         && RESOURCES.contains(&resource.resource.as_ref())
         && request.subresource.is_empty()
-        && matches!(request.operation, Operation::Create | Operation::Update)
+        && matches!(request.operation, Operation::Create | Operation::Update);
+    is_policy || is_access_request_write(request)
 }
 
 /// The resources of RBAC, each of which may grant.
@@ -300,15 +302,21 @@ impl OwnKindValidator for ValidationContext<'_> {
         if are_concerned && deadline.end_attempt() {
             return Some(judgement);
         }
-        let text = request.object.map_or("", |object| object.raw());
-        let taken = run.memory.map(|memory| memory.take(text.len() * READ_BYTES));
+        let is_access_request = is_access_request_write(request);
+        let old = request.old_object.filter(|_| is_access_request);
+        let texts = request.object.into_iter().chain(old);
+        let bytes: usize = texts.map(|object| object.raw().len()).sum();
+        let taken = run.memory.map(|memory| memory.take(bytes * READ_BYTES));
         if matches!(taken, Some(None)) {
             judgement.lacks_memory = true;
             return Some(judgement);
         }
         let mut faults = Faults::new();
+        // What an AccessRequest says never changes: one with faults can be withdrawn.
+        let is_read = !is_access_request || request.operation == Operation::Create;
         let object = request
             .object
+            .filter(|_| is_read)
             .and_then(|object| self.read(object.raw(), deadline, &mut faults));
         if let Some(object) = object.as_ref().filter(|_| is_own) {
             self.look_around(object, now, &mut faults);
@@ -320,7 +328,13 @@ impl OwnKindValidator for ValidationContext<'_> {
             return Some(judgement);
         }
         let content = object.as_ref().map(|object| &object.content);
-        if are_concerned {
+        if is_access_request {
+            // Of one that is there already, nobody says anything now.
+            if run.nobody_asks {
+                return Some(judgement);
+            }
+            judge_access_request(request, self.policies, (now, deadline), &mut judgement);
+        } else if are_concerned {
             let write = write(request, content);
             judge(self.policies, write.as_ref(), (now, deadline), &mut judgement);
         } else if let Some(Content::Invariant(invariant)) = content {

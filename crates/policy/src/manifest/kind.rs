@@ -18,7 +18,7 @@ pub struct KnownKind {
 }
 
 /// Every kind that affects decisions, or describes a namespace. Objects of any other may be parameters.
-pub const KINDS: [KnownKind; 17] = [
+pub const KINDS: [KnownKind; 18] = [
     rbac("Role", ManifestKind::Role),
     rbac("ClusterRole", ManifestKind::ClusterRole),
     rbac("RoleBinding", ManifestKind::RoleBinding),
@@ -26,6 +26,7 @@ pub const KINDS: [KnownKind; 17] = [
     own("AuthorizationPolicy", ManifestKind::AuthorizationPolicy),
     own("AuthorizationInvariant", ManifestKind::AuthorizationInvariant),
     own("AdmissionException", ManifestKind::AdmissionException),
+    own("AccessRequest", ManifestKind::AccessRequest),
     KnownKind {
         watched: &[],
         ..own("PolicyTest", ManifestKind::PolicyTest)
@@ -57,6 +58,7 @@ pub(crate) enum ManifestKind {
     AuthorizationPolicy,
     AuthorizationInvariant,
     AdmissionException,
+    AccessRequest,
     /// Cases for `portcullis test`, which may stand beside the policies they test.
     PolicyTest,
     Namespace,

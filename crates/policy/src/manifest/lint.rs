@@ -115,6 +115,11 @@ impl LintContext<'_> {
                 AdmissionObject::ValidatingWebhooks(configuration)
                 | AdmissionObject::MutatingWebhooks(configuration),
             ) => webhook::lint(configuration, cluster, &self.namespaces, &mut lint),
+            Content::AccessRequest(_) => {
+                let message = "an AccessRequest in a file grants nothing: apply it to the API server, and have somebody \
+                               else approve it";
+                lint.suspicious(&FieldPath::root().field("kind"), message);
+            }
             _ => {}
         }
     }

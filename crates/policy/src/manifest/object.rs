@@ -11,8 +11,8 @@ use super::rbac::{self, Rbac};
 use super::report::{Compilation, ObjectCompilation, Report};
 use super::validated::{Content, ManifestObject, ObjectOrigin, ValidatedObject};
 use super::{
-    admission, admission_exception, authorization_invariant, authorization_policy, compile, namespace,
-    v1alpha1,
+    access_request, admission, admission_exception, authorization_invariant, authorization_policy, compile,
+    namespace, v1alpha1,
 };
 use crate::document::{Document, Node, Value};
 use crate::engine::admission::apply::{self, DecodeError, DecodeMode};
@@ -130,6 +130,11 @@ fn content(
             let mut report = Report::new(document, faults).compiling(compilation);
             let exception = admission_exception::read(exception, &mut report)?;
             Some(Content::Exception(Arc::new(exception)))
+        }
+        ManifestKind::AccessRequest => {
+            let request = document.decode(faults)?;
+            let request = access_request::read(request, document, &mut Report::new(document, faults))?;
+            Some(Content::AccessRequest(Arc::new(request)))
         }
         ManifestKind::PolicyTest => None,
         ManifestKind::Namespace => namespace::labels(document, &mut Report::new(document, faults))

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::kind::group;
 use crate::authorization::authorizer::Authorizer;
 use crate::authorization::matching::ClusterScoped;
-use crate::authorization::{NeverDeny, PolicySet, ReviewedResources};
+use crate::authorization::{AccessRequestTrust, NeverDeny, PolicySet, ReviewedResources};
 use crate::document;
 use crate::document::{Document, Entry, Node, ParseLimits, Value};
 use crate::engine::Time;
@@ -40,6 +40,8 @@ pub struct Options {
     pub cluster_scoped: BTreeMap<String, ClusterScoped>,
     /// What `/validate` is known to see of each cluster of which that is known.
     pub reviewed: BTreeMap<String, ReviewedResources>,
+    /// Which AccessRequests grant, of each cluster in which any does.
+    pub access_requests: BTreeMap<String, AccessRequestTrust>,
     /// What becomes of requests in a namespace of which nothing tells, to warn of it.
     pub missing_namespace: MissingNamespace,
     /// What expressions are compiled for.
@@ -62,7 +64,9 @@ impl Options {
 
     /// Whether `set` was made with what is known of its cluster.
     pub(crate) fn are_those_of(&self, set: &PolicySet, cluster: &str) -> bool {
-        set.cluster_scoped() == self.scoped(cluster) && set.reviewed() == self.reviewed.get(cluster)
+        set.cluster_scoped() == self.scoped(cluster)
+            && set.reviewed() == self.reviewed.get(cluster)
+            && set.access_request_trust() == self.access_requests.get(cluster).copied()
     }
 }
 

@@ -410,7 +410,7 @@ pub(crate) fn kept_bytes(content: &Content, size: DocumentSize) -> usize {
         // Rules of large roles are indexed by their words.
         Content::Role(_) if size.values > 64 => (4, 400),
         Content::Role(_) | Content::Binding(_) => (3, 60),
-        Content::Namespace(_) | Content::Parameter => (3, 60),
+        Content::AccessRequest(_) | Content::Namespace(_) | Content::Parameter => (3, 60),
         // Kept as they are written, too.
         Content::Policy(_) | Content::Invariant(_) | Content::Exception(_) | Content::Admission(_) => {
             (6, 300)

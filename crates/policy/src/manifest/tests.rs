@@ -140,7 +140,7 @@ fn unknown_kinds_versions_and_fields_are_faults() {
         reported,
         [
             "kind: `AuthorisationPolicy`: the kinds of `portcullis.dev` are `AuthorizationPolicy`, \
-             `AuthorizationInvariant`, `AdmissionException`, `PolicyTest`",
+             `AuthorizationInvariant`, `AdmissionException`, `AccessRequest`, `PolicyTest`",
             "apiVersion: `portcullis.dev/v1`: use `portcullis.dev/v1alpha1`",
             "apiVersion: `rbac.authorization.k8s.io/v1alpha1`: use `rbac.authorization.k8s.io/v1` or \
              `rbac.authorization.k8s.io/v1beta1`",

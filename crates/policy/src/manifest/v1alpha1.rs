@@ -44,6 +44,9 @@ pub(crate) struct Spec {
     /// For a Deny or Limit whose condition errors: `Deny`, the default, or `NoOpinion`.
     #[serde(deserialize_with = "nullable")]
     pub(crate) failure_policy: String,
+    /// Of a Deny or Limit: whether an AccessRequest may lift it.
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) liftable: bool,
     /// RFC 3339: from then on the policy holds. An empty text is none.
     pub(crate) not_before: Option<String>,
     /// RFC 3339: before then the policy holds.
@@ -115,6 +118,53 @@ pub(crate) struct ExceptionSpec {
     pub(crate) not_after: Option<String>,
     #[serde(deserialize_with = "nullable")]
     pub(crate) reason: String,
+}
+
+/// A role for a time.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct AccessRequest {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) metadata: ObjectMeta,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) spec: AccessRequestSpec,
+    /// Read by itself: no status makes an object faulty.
+    #[serde(rename = "status")]
+    _status: serde_json::Value,
+}
+
+/// Which role, where, for how long, and why.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct AccessRequestSpec {
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) role: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) namespaces: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) duration: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) reason: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) lifts: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) requester: RequesterFields,
+}
+
+/// Who asked, as `/mutate` writes it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct RequesterFields {
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) username: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) uid: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) groups: Vec<String>,
 }
 
 /// RBAC's subject; the name of a User or Group may end in `*`.

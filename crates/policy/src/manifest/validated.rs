@@ -10,7 +10,9 @@ use std::sync::{Arc, OnceLock};
 
 use super::admission::{self, AdmissionObject};
 use super::kind;
-use crate::authorization::{AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Role};
+use crate::authorization::{
+    AccessRequest, AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Role,
+};
 use crate::document::{Document, Node, PackedDocument, Value};
 use crate::engine::admission::ParamKind;
 use crate::engine::admission::exceptions::Exception;
@@ -39,6 +41,7 @@ pub(crate) enum Content {
     Policy(Arc<AuthorizationPolicy>),
     Invariant(Arc<AuthorizationInvariant>),
     Exception(Arc<Exception>),
+    AccessRequest(Arc<AccessRequest>),
     /// The labels of the namespace.
     Namespace(Arc<BTreeMap<String, String>>),
     Admission(AdmissionObject),
@@ -202,6 +205,15 @@ impl ValidatedObject {
         }
     }
 
+    /// The AccessRequest that it is, if it is one.
+    #[must_use]
+    pub fn access_request(&self) -> Option<&AccessRequest> {
+        match &self.content {
+            Content::AccessRequest(request) => Some(request),
+            _ => None,
+        }
+    }
+
     /// How many bytes its compiled expressions take, at most 32 MiB.
     #[must_use]
     pub const fn compiled_bytes(&self) -> usize {
@@ -221,7 +233,11 @@ impl ValidatedObject {
     #[must_use]
     pub fn lets_through(&self) -> bool {
         let policy = self.authorization_policy();
-        policy.is_some_and(|policy| policy.effect == Effect::Allow) || self.admission_exception().is_some()
+        let request = self.access_request();
+        policy.is_some_and(|policy| policy.effect == Effect::Allow)
+            || self.admission_exception().is_some()
+            // One that is over must be taken, or what it granted before would go on.
+            || request.is_some_and(|request| !request.is_denied && !request.is_withdrawn)
     }
 
     /// Whether more may be let through without one of its fields, and is of Portcullis' own kinds: what
@@ -243,6 +259,7 @@ impl ValidatedObject {
             | Content::Binding(_)
             | Content::Invariant(_)
             | Content::Exception(_)
+            | Content::AccessRequest(_)
             | Content::Namespace(_)
             | Content::Parameter => false,
         }
@@ -274,9 +291,11 @@ impl KeptDocument {
     /// The `document` of an object that says `content`.
     pub(crate) fn new(document: Document, content: &Content) -> Self {
         match content {
-            Content::Role(_) | Content::Binding(_) | Content::Namespace(_) | Content::Parameter => {
-                Self::Packed(PackedDocument::new(&document))
-            }
+            Content::Role(_)
+            | Content::Binding(_)
+            | Content::AccessRequest(_)
+            | Content::Namespace(_)
+            | Content::Parameter => Self::Packed(PackedDocument::new(&document)),
             Content::Policy(_) | Content::Invariant(_) | Content::Exception(_) | Content::Admission(_) => {
                 Self::Whole(Box::new(document))
             }

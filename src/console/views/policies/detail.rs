@@ -194,6 +194,7 @@ fn listed(
             let about = exception.map(|exception| sentences::constraints(&exception.constraints));
             (about.unwrap_or_default(), Vec::new())
         }
+        ListedKind::AccessRequest => (String::new(), Vec::new()),
     };
     Some(DecidingObject {
         about: row.about,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::authorization::index::{BoundRole, IndexedPolicy, IndexedRule, PolicyQuery};
 use crate::authorization::rbac::compare_rule;
-use crate::authorization::{Binding, Criterion, PolicySet, ResourceRule, Role, RuleMatch};
-use crate::engine::{CauseKind, Time};
+use crate::authorization::{AccessGrant, Binding, Criterion, PolicySet, ResourceRule, Role, RuleMatch};
+use crate::engine::{CauseKind, Time, User};
 
 use super::denies::may_apply;
 use super::query::{GrantedRequests, NameSet, PolicyRulePlace};
@@ -34,8 +34,7 @@ pub(crate) enum GrantSource<'s> {
 impl<'s> GrantSource<'s> {
     pub(crate) const fn kind(self) -> CauseKind {
         match self {
-            Self::Binding(binding, _) if binding.namespace.is_empty() => CauseKind::ClusterRoleBinding,
-            Self::Binding(..) => CauseKind::RoleBinding,
+            Self::Binding(binding, _) => binding.kind(),
             Self::Policy(..) => CauseKind::AuthorizationPolicy,
         }
     }
@@ -60,6 +59,22 @@ impl<'s> GrantSource<'s> {
 // === impl PolicySet ===
 
 impl PolicySet {
+    /// This set with a binding in place of each AccessRequest in force at `now`, of `user` alone if there is
+    /// one: for answers that leave the user or the request open. `None` where there is none in force. What
+    /// one lifts is left aside.
+    pub(crate) fn with_access_requests_bound(&self, user: Option<&User<'_>>, now: Time) -> Option<Self> {
+        let grants = self.access.as_deref()?.in_force(now);
+        let own = grants.into_iter();
+        let own = own.filter(|grant| user.is_none_or(|user| grant.request.is_of(user)));
+        let bindings: Vec<Arc<Binding>> = own.flat_map(AccessGrant::bindings).map(Arc::new).collect();
+        let mut set = Self {
+            access: None,
+            ..self.clone()
+        };
+        set.bindings.add(&bindings, &set.roles);
+        Some(set)
+    }
+
     /// The rules of `bindings` that allow `request`, but perhaps for its name.
     pub(crate) fn granted_by_bindings<'s>(
         &'s self,

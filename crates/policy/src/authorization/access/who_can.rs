@@ -64,6 +64,9 @@ impl PolicySet {
     /// than until `deadline`, or the answer has more than 2,000,000 entries.
     #[must_use]
     pub fn who_can(&self, request: &OpenRequest, now: Time, deadline: Deadline<'_>) -> Option<Vec<Grantee>> {
+        if let Some(set) = self.with_access_requests_bound(None, now) {
+            return set.who_can(request, now, deadline);
+        }
         let mut room = MAX_ANSWER_ENTRIES;
         let request = request.clone().normalized(&self.cluster_scoped);
         let mut query = AccessQuery::new(self, &request, self.denies_in_force(now));
@@ -187,7 +190,10 @@ fn via(request: &OpenRequest, granting: &GrantingRule<'_>, scope: &SubjectScope)
 
 impl GrantSource<'_> {
     /// The rule of this number, as it is reported.
-    pub(crate) fn via(self, rule: usize, limits: Vec<String>) -> Via {
+    pub(crate) fn via(self, rule: usize, mut limits: Vec<String>) -> Via {
+        if let Self::Binding(Binding { until: Some(end), .. }, _) = self {
+            limits.push(format!("until {end}"));
+        }
         let (namespace, name) = self.names();
         Via {
             kind: self.kind(),
@@ -245,6 +251,9 @@ impl PolicySet {
         now: Time,
         deadline: Deadline<'_>,
     ) -> Option<Vec<Permission>> {
+        if let Some(set) = self.with_access_requests_bound(Some(user), now) {
+            return set.what_can(user, within, now, deadline);
+        }
         let denies = self.denies_for_user(user, now);
         let (mut found, mut room) = (Vec::new(), MAX_ANSWER_ENTRIES);
         for BoundRole { binding, role } in self.bindings.all_of(user) {

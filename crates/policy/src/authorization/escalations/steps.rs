@@ -104,6 +104,7 @@ const SIGNER: &str = "where kube-controller-manager signs for clients of the API
 const BOOTSTRAP: &str = "where the API server accepts bootstrap tokens";
 const NEXT_POD: &str = "as soon as a Pod that runs as it is created";
 const NEXT_SECRET: &str = "as soon as a Secret with its token is written";
+const APPROVED: &str = "once somebody else approves the AccessRequest, and until its time is over";
 const WATCHED: &str = "where a gateway watches the AuthorizationPolicies of this cluster";
 
 const WORKLOADS: &str = "pkg/registry/core/pod/strategy.go, plugin/pkg/admission/serviceaccount/admission.go";
@@ -302,6 +303,24 @@ pub static STEP_KINDS: &[StepKind] = &[
         Gives::ClusterRoleInNamespace,
         "",
         ESCALATION,
+    ),
+    StepKind::new(
+        &[
+            &[ask("request", RBAC, "clusterroles").of_cluster().of_target()],
+            &[create(PORTCULLIS, "accessrequests").of_cluster()],
+        ],
+        Gives::ClusterRole,
+        APPROVED,
+        "docs/access-requests.md",
+    ),
+    StepKind::new(
+        &[
+            &[ask("request", RBAC, "clusterroles").of_target()],
+            &[create(PORTCULLIS, "accessrequests").of_cluster()],
+        ],
+        Gives::ClusterRoleInNamespace,
+        APPROVED,
+        "docs/access-requests.md",
     ),
     StepKind::new(
         &[

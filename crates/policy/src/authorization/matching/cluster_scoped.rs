@@ -52,6 +52,7 @@ const CLUSTER_SCOPED: [(&str, &[&str]); 18] = [
     (
         "portcullis.dev",
         &[
+            "accessrequests",
             "admissionexceptions",
             "authorizationinvariants",
             "authorizationpolicies",

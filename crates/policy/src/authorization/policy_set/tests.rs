@@ -3,6 +3,7 @@ use crate::authorization::fixtures::*;
 use crate::authorization::{Criterion, Effect, FailurePolicy, Finding, Mode, Shadow, Subject};
 use crate::engine::{Deadline, Decision, PolicyResult};
 
+mod access_requests;
 mod conditions;
 mod cost;
 mod grants;

@@ -264,6 +264,7 @@ fn with_secrets(subjects: Vec<Subject>, policies: Vec<AuthorizationPolicy>) -> P
             name: "r".to_owned(),
         },
         subjects,
+        until: None,
     };
     let objects = Objects {
         roles: vec![fixtures::role("", "r", vec![secrets])],
@@ -294,6 +295,7 @@ fn what_is_not_worked_out_in_time_is_no_answer() {
             name: "r".to_owned(),
         },
         subjects,
+        until: None,
     };
     let objects = |bindings| Objects {
         roles: vec![role.clone()],

@@ -89,6 +89,7 @@ pub(crate) fn binding(namespace: &str, name: &str, role: &str, subjects: Vec<Sub
         name: name.into(),
         role,
         subjects,
+        until: None,
     }
 }
 
@@ -104,6 +105,7 @@ pub(crate) fn policy(effect: Effect, name: &str) -> AuthorizationPolicy {
         non_resource_rules: Vec::new(),
         conditions: Vec::new(),
         object_conditions: Vec::new(),
+        liftable: false,
         failure_policy: FailurePolicy::Deny,
         validity: Validity::default(),
         reason: String::new(),

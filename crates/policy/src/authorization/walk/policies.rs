@@ -172,6 +172,12 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         if cost > 0 {
             self.recorder.spent(indexed.place, cost);
         }
+        if policy.liftable
+            && !matches!(conditions, ConditionsResult::False(_))
+            && self.is_lifted(indexed, rule)
+        {
+            return None;
+        }
         match conditions {
             ConditionsResult::AllTrue => self.policy_applies(indexed, applies),
             ConditionsResult::False(condition) => {
@@ -186,6 +192,23 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
                 self.condition_failed(indexed, rule, condition, &error)
             }
         }
+    }
+
+    /// Whether an AccessRequest lifts a policy that applies.
+    fn is_lifted(&mut self, indexed: &'s IndexedPolicy, rule: Option<usize>) -> bool {
+        let policy = &indexed.policy;
+        let Some(lifting) = self.request.access(Some(&policy.name), &mut self.visited) else {
+            return false;
+        };
+        if policy.mode == Mode::Enforce {
+            self.lifted = self.lifted.or(Some(lifting));
+        }
+        self.recorder.evaluated(indexed.place, PolicyResult::NoMatch);
+        if R::DETAILED {
+            let by = lifting.0.request.name.clone();
+            self.record_finding(policy, Finding::Lifted { rule, by });
+        }
+        true
     }
 
     /// Whether a policy with objectConditions decides nothing here.

@@ -108,6 +108,9 @@ impl<'r> Reviewer<'r> {
                 let policies = self.review.policies;
                 for one in policies.conditional_policies((Effect::Deny, mode), &attributes, run.now) {
                     let is_known = found.iter().any(|known| Arc::ptr_eq(known.policy, one.policy));
+                    if policies.is_lifted(one.policy, &attributes, run.now) {
+                        continue;
+                    }
                     let conditions = self.conditions(one.policy, &attributes);
                     if is_known || matches!(conditions, MatchConditions::NoMatch(_)) {
                         continue;

@@ -418,6 +418,7 @@ mod tests {
             non_resource_rules: Vec::new(),
             conditions: Vec::new(),
             object_conditions: Vec::new(),
+            liftable: false,
             failure_policy: FailurePolicy::Deny,
             validity: Validity::default(),
             reason: String::new(),

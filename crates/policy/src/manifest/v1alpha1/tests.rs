@@ -23,6 +23,7 @@ fn properties(definition: &str, pointer: &str) -> Vec<String> {
 fn the_shipped_definitions_have_every_field_that_is_read() {
     let policies = include_str!("../../../../../config/crd/authorizationpolicies.yaml");
     let exceptions = include_str!("../../../../../config/crd/admissionexceptions.yaml");
+    let requests = include_str!("../../../../../config/crd/accessrequests.yaml");
     let rules = "/properties/resourceRules/items";
     let matched = "/properties/match";
     for (definition, pointer, read) in [
@@ -63,6 +64,12 @@ fn the_shipped_definitions_have_every_field_that_is_read() {
             policies,
             "/properties/conditions/items".into(),
             fields::<Condition>(),
+        ),
+        (requests, String::new(), fields::<AccessRequestSpec>()),
+        (
+            requests,
+            "/properties/requester".into(),
+            fields::<RequesterFields>(),
         ),
         (exceptions, String::new(), fields::<ExceptionSpec>()),
         (

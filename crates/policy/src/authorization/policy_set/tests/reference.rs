@@ -166,6 +166,7 @@ pub(crate) fn bindings() -> BoxedStrategy<Vec<Binding>> {
                         name: role.into(),
                     },
                     subjects,
+                    until: None,
                 })
                 .collect()
         })

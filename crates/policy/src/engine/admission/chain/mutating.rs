@@ -18,16 +18,17 @@ use std::time::Duration;
 use super::ask::{self, WebhookMatch};
 use super::reply::{self, PatchedObject, WebhookFailure, add_warnings_and_annotations, cause};
 use crate::engine::Cause;
+use crate::engine::admission::access_requests::is_access_request_write;
 use crate::engine::admission::candidates::ListedWebhook;
-use crate::engine::admission::changes::ChangedObject;
+use crate::engine::admission::changes::{ChangeError, ChangedObject};
 use crate::engine::admission::mutating::MutationState;
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
 use crate::engine::admission::webhook::{
     Call, Reinvocable, Reinvocation, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult,
 };
-use crate::engine::admission::{AdmissionSet, Denial, Outcome, Phase, outcome};
-use portcullis_cel::json::{diff, patch as json_patch};
+use crate::engine::admission::{AdmissionSet, Denial, Outcome, Phase, access_requests, outcome};
+use portcullis_cel::json::{Node, diff, patch as json_patch};
 
 /// What is known between two steps.
 #[derive(Debug, Clone)]
@@ -345,6 +346,10 @@ impl MutatingPhase {
         if outcome.denial.is_some() {
             return outcome;
         }
+        if let Err(error) = author(&mut self.policies, context) {
+            outcome.denial = Some(Denial::too_many_requests(error.to_string()));
+            return outcome;
+        }
         if let (Some(before), Some(after)) = (context.request.object, &self.policies.object) {
             let operations = diff(before, after.root());
             if !operations.is_empty() {
@@ -353,4 +358,19 @@ impl MutatingPhase {
         }
         outcome
     }
+}
+
+/// Writes authors and times into an AccessRequest, after all else that changes it.
+fn author(state: &mut MutationState, context: RunContext<'_>) -> Result<(), ChangeError> {
+    let RunContext { request, run, .. } = context;
+    if run.only.is_some() || run.nobody_asks || !is_access_request_write(request) {
+        return Ok(());
+    }
+    let authored = |object: Node<'_>| access_requests::authored(request, object.raw(), run.now);
+    if let Some(text) = state.object_of(request).and_then(authored) {
+        let object = context.limits().object(text)?;
+        state.record_change(context, &object);
+        state.object = Some(object);
+    }
+    Ok(())
 }

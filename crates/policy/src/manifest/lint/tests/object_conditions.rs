@@ -21,6 +21,13 @@ fn an_allow_where_nobody_says_that_validate_sees_requests() {
 }
 
 #[test]
+fn an_access_request_in_a_file() {
+    let text = "apiVersion: portcullis.dev/v1alpha1\nkind: AccessRequest\nmetadata: {name: a}\n\
+                spec: {role: edit, duration: 1h, reason: r}\n";
+    warns(text, "kind", "grants nothing: apply it to the API server");
+}
+
+#[test]
 fn what_the_registrations_of_init_leave_out() {
     let words = "leave out `pods/status`";
     let path = "spec.resourceRules[0].resources[1]";

@@ -30,6 +30,7 @@ fn mk_deny(subject: Subject, resource_rules: Vec<ResourceRule>, paths: &[&str]) 
         non_resource_rules: paths.iter().map(path_rule).collect(),
         conditions: Vec::new(),
         object_conditions: Vec::new(),
+        liftable: false,
         failure_policy: FailurePolicy::Deny,
         validity: Validity::default(),
         reason: String::new(),

@@ -69,6 +69,7 @@ fn changed(
         roles,
         policies,
         namespaces,
+        access_requests: None,
         cluster_scoped: objects.cluster_scoped.clone(),
     })
 }

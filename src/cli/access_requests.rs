@@ -1,0 +1,277 @@
+//! `portcullis request`, `approve`, `deny` and `withdraw`: access for a time, asked for and decided by people.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::live_policies::LiveArguments;
+use super::output::{self, CommandError, CommandResult, Format, Output};
+use crate::cluster::LiveCluster;
+use portcullis_policy::explain::{Lines, one_line};
+use portcullis_policy::manifest::names::dns_subdomain;
+
+/// Ask for a ClusterRole for a time.
+///
+/// Creates an AccessRequest in the cluster. Once others have approved it, the gateway allows what the
+/// ClusterRole allows, until the time is over. Nobody approves what they ask for themselves.
+#[derive(Debug, clap::Args)]
+#[command(after_help = REQUEST_EXAMPLES)]
+pub(crate) struct RequestAccess {
+    /// The ClusterRole.
+    #[arg(value_name = "ROLE")]
+    role: String,
+    /// Where it is needed; may be given several times [default: the namespace of the context, or else `default`]
+    #[arg(
+        short,
+        long = "namespace",
+        value_name = "NS",
+        conflicts_with = "all_namespaces"
+    )]
+    namespaces: Vec<String>,
+    /// In the whole cluster.
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// For how long, from the last approval that is needed: `2h`, `90m`.
+    #[arg(long = "for", value_name = "DURATION")]
+    duration: String,
+    /// Why it is needed. Those who approve it see this, and so do logs.
+    #[arg(long)]
+    reason: String,
+    /// A Deny or Limit with `liftable: true` that is not to refuse what the role allows there; may be given
+    /// several times.
+    #[arg(long = "lifts", value_name = "NAME")]
+    lifts: Vec<String>,
+    /// The name of the AccessRequest [default: one that begins with that of the role]
+    #[arg(long)]
+    name: Option<String>,
+    #[command(flatten)]
+    live: WrittenCluster,
+    #[command(flatten)]
+    output: Output<Format>,
+}
+
+const REQUEST_EXAMPLES: &str = "\
+Examples:
+  kubectl portcullis request edit -n prod --for 2h --reason INC-1
+  kubectl get accessrequests";
+
+const APPROVE_EXAMPLES: &str = "\
+Examples:
+  kubectl get accessrequests
+  kubectl portcullis approve edit-x7k2p";
+
+const DENY_EXAMPLES: &str = "\
+Examples:
+  kubectl portcullis deny edit-x7k2p";
+
+const WITHDRAW_EXAMPLES: &str = "\
+Examples:
+  kubectl portcullis withdraw edit-x7k2p";
+
+/// Approve an AccessRequest of somebody else.
+#[derive(Debug, clap::Args)]
+#[command(after_help = APPROVE_EXAMPLES)]
+pub(crate) struct ApproveAccess {
+    #[command(flatten)]
+    decision: AccessDecision,
+}
+
+/// Deny an AccessRequest of somebody else: it then grants nothing any more.
+#[derive(Debug, clap::Args)]
+#[command(after_help = DENY_EXAMPLES)]
+pub(crate) struct DenyAccess {
+    #[command(flatten)]
+    decision: AccessDecision,
+}
+
+/// Withdraw an AccessRequest: it then grants nothing any more.
+#[derive(Debug, clap::Args)]
+#[command(after_help = WITHDRAW_EXAMPLES)]
+pub(crate) struct WithdrawAccess {
+    #[command(flatten)]
+    decision: AccessDecision,
+}
+
+#[derive(Debug, clap::Args)]
+struct AccessDecision {
+    /// The name of the AccessRequest.
+    name: String,
+    #[command(flatten)]
+    live: WrittenCluster,
+    #[command(flatten)]
+    output: Output<Format>,
+}
+
+/// The cluster in which it is written.
+#[derive(Debug, clap::Args)]
+struct WrittenCluster {
+    /// The kubeconfig [default: as kubectl finds it]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context in the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+// === impl WrittenCluster ===
+
+impl WrittenCluster {
+    fn connect(self) -> Result<LiveCluster, CommandError> {
+        let live = LiveArguments {
+            kubeconfig: self.kubeconfig,
+            context: self.context,
+        };
+        live.connect()
+    }
+}
+
+// === impl RequestAccess ===
+
+impl RequestAccess {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
+        let cluster = self.live.connect()?;
+        let mut namespaces = self.namespaces;
+        if namespaces.is_empty() && !self.all_namespaces {
+            namespaces.push(cluster.namespace().to_owned());
+        }
+        let metadata = match self.name {
+            Some(name) => json!({"name": name}),
+            None => json!({"generateName": prefix(&self.role)}),
+        };
+        let object = json!({
+            "apiVersion": "portcullis.dev/v1alpha1",
+            "kind": "AccessRequest",
+            "metadata": metadata,
+            "spec": {
+                "role": self.role,
+                "namespaces": namespaces,
+                "duration": self.duration,
+                "reason": self.reason,
+                "lifts": self.lifts,
+            },
+        });
+        let created = cluster.create_access_request(&object)?;
+        let name = text(&created, "/metadata/name");
+        let requester = text(&created, "/spec/requester/username");
+        if requester.is_empty() {
+            return Err(CommandError::Usage(format!(
+                "AccessRequest `{name}` was created, and does not say who asked: the gateway does not see what is \
+                 written, so that it grants nothing. Apply the registrations of `portcullis init`, and \
+                 config/crd/accessrequests.yaml"
+            )));
+        }
+        let place = match namespaces.as_slice() {
+            [] => "the whole cluster".to_owned(),
+            some => some.join(", "),
+        };
+        let mut words = Lines::new();
+        let (requester, role, duration) = (one_line(requester), self.role, self.duration);
+        words.each(
+            "",
+            &format!(
+                "accessrequest.portcullis.dev/{name} created: {requester} asks for {role} in {place} for {duration}\n\
+                 somebody else approves it with: kubectl portcullis approve {name}"
+            ),
+        );
+        output::print(self.output.output, &words, &created)?;
+        Ok(CommandResult::Success)
+    }
+}
+
+/// The beginning of the name of a request for `role`.
+fn prefix(role: &str) -> String {
+    const MAX_BYTES: usize = 40;
+    let plain = |letter: char| match letter.to_ascii_lowercase() {
+        letter @ ('a'..='z' | '0'..='9') => letter,
+        _ => '-',
+    };
+    let name: String = role.chars().map(plain).take(MAX_BYTES).collect();
+    match name.trim_matches('-') {
+        "" => "request-".to_owned(),
+        name => format!("{name}-"),
+    }
+}
+
+// === impl ApproveAccess, DenyAccess, WithdrawAccess ===
+
+impl ApproveAccess {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
+        self.decision
+            .add(("approve", "approved"), "/status/approvals", |object| {
+                let known = object.pointer("/status/approvals").and_then(Value::as_array);
+                let mut approvals = known.cloned().unwrap_or_default();
+                approvals.push(json!({}));
+                json!({"approvals": approvals})
+            })
+    }
+}
+
+impl DenyAccess {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
+        self.decision
+            .add(("deny", "denied"), "/status/denied", |_| json!({"denied": {}}))
+    }
+}
+
+impl WithdrawAccess {
+    pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
+        let add = |_: &Value| json!({"withdrawn": {}});
+        self.decision
+            .add(("withdraw", "withdrawn"), "/status/withdrawn", add)
+    }
+}
+
+impl AccessDecision {
+    /// Adds an entry to the status, whose author and time the gateway writes.
+    fn add(
+        self,
+        (verb, done): (&str, &str),
+        pointer: &str,
+        change: impl Fn(&Value) -> Value,
+    ) -> Result<CommandResult, CommandError> {
+        let name = self.name;
+        dns_subdomain(&name).map_err(|why| CommandError::Usage(format!("`{name}`: {why}")))?;
+        let changed = self
+            .live
+            .connect()?
+            .change_access_request((verb, &name), change)?;
+        let entry = changed.pointer(pointer);
+        let entry = entry.and_then(|entry| entry.as_array().map_or(Some(entry), |entries| entries.last()));
+        let author = entry.map_or("", |entry| text(entry, "/username"));
+        if author.is_empty() {
+            return Err(CommandError::Usage(format!(
+                "AccessRequest `{name}` is not {done}: the API server has dropped it. Apply \
+                 config/crd/accessrequests.yaml, and the registrations of `portcullis init`"
+            )));
+        }
+        let mut words = Lines::new();
+        let author = one_line(author);
+        words.each(
+            "",
+            &format!("accessrequest.portcullis.dev/{name} {done} by {author}"),
+        );
+        output::print(self.output.output, &words, &changed)?;
+        Ok(CommandResult::Success)
+    }
+}
+
+fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_begin_with_the_role_as_far_as_names_may() {
+        for (role, expected) in [
+            ("edit", "edit-"),
+            ("system:node", "system-node-"),
+            ("::", "request-"),
+            (&"a".repeat(300), &format!("{}-", "a".repeat(40))),
+        ] {
+            assert_eq!(prefix(role), expected);
+        }
+    }
+}
