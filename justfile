@@ -70,6 +70,11 @@ oracle-build:
 oracle *ARGS: oracle-build
     PORTCULLIS_REQUIRE_ORACLE=1 cargo test --locked --test oracle {{ ARGS }}
 
+# Compare 20,000 pairs of Kyverno's rules and requests, as converted, with Kyverno's own engine; its first build takes about 15 minutes
+oracle-kyverno *ARGS:
+    tests/oracle/kyverno/build
+    cargo test --locked -p portcullis-convert --test kyverno {{ ARGS }} -- --nocapture
+
 # Build the fuzz targets, with libFuzzer and coverage, with the stable compiler
 fuzz-build:
     fuzz/run build

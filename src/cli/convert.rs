@@ -1,7 +1,8 @@
 //! `portcullis convert`: policies of other kinds as ValidatingAdmissionPolicies and
 //! MutatingAdmissionPolicies.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -9,7 +10,7 @@ use super::access::{MAX_TIME, TimeLimit};
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files;
 use crate::{config, reload};
-use portcullis_convert::{Conversion, Remark};
+use portcullis_convert::{Conversion, Remark, Summary};
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document::{self, Document};
 use portcullis_policy::engine::Deadline;
@@ -33,6 +34,10 @@ pub(crate) struct Convert {
     /// The configuration whose `authorization.neverDeny` applies [default: its default]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Write a file for each admission policy into this folder, instead of all to standard output; it is created if it does not
+    /// exist, and files of the same names are replaced.
+    #[arg(long, value_name = "FOLDER")]
+    into: Option<PathBuf>,
     #[command(flatten)]
     output: Output<Format>,
 }
@@ -40,6 +45,7 @@ pub(crate) struct Convert {
 const EXAMPLES: &str = "\
 Examples:
   portcullis convert kyverno > policies.yaml
+  portcullis convert kyverno --into policies/
   portcullis convert guard.yaml --config portcullis.yaml";
 
 // === impl Convert ===
@@ -65,7 +71,7 @@ impl Convert {
         let expired = || time.has_passed();
         let converted = portcullis_convert::convert(&documents, &never_deny, Deadline::new(&expired));
         match converted {
-            Some(converted) => report(&converted, format),
+            Some(converted) => report(&converted, self.into.as_deref(), format),
             None => Err(CommandError::Usage(format!(
                 "the conversion takes longer than {} s: convert fewer policies at once",
                 MAX_TIME.as_secs()
@@ -87,7 +93,7 @@ impl Convert {
     }
 }
 
-fn report(all: &Conversion, format: Format) -> Result<CommandResult, CommandError> {
+fn report(all: &Conversion, into: Option<&Path>, format: Format) -> Result<CommandResult, CommandError> {
     for remark in &all.notes {
         output::complain(format_args!("{}: note: {}", remark.place, remark.text));
     }
@@ -97,21 +103,102 @@ fn report(all: &Conversion, format: Format) -> Result<CommandResult, CommandErro
     if all.objects.is_empty() && all.refusals.is_empty() {
         output::complain("there is no policy to convert");
     }
-    let mut yaml = Lines::new();
-    for object in &all.objects {
-        yaml.line("---");
-        yaml.each("", &document::to_yaml(object));
+    let summary = all.summary();
+    if summary.converted + summary.refused > 1 {
+        output::complain_in_lines(&summed(&summary));
     }
+    let files = into.map(|folder| write_files(all, folder)).transpose()?;
+    let lines = match &files {
+        Some(files) => files.iter().cloned().collect(),
+        None => yaml(&all.objects),
+    };
     let listed = |remarks: &[Remark]| remarks.iter().map(Remark::for_programs).collect::<Vec<Value>>();
     let value = json!({
         "objects": all.objects,
         "refused": listed(&all.refusals),
         "notes": listed(&all.notes),
+        "summary": {
+            "converted": summary.converted,
+            "refused": summary.refused,
+            "reasons": summary.reasons.iter()
+                .map(|(reason, policies)| json!({"reason": reason, "policies": policies}))
+                .collect::<Vec<Value>>(),
+        },
+        "files": files,
     });
-    output::print(format, &yaml, &value)?;
+    output::print(format, &lines, &value)?;
     Ok(if all.refusals.is_empty() && !all.objects.is_empty() {
         CommandResult::Success
     } else {
         CommandResult::Failure
     })
+}
+
+fn yaml<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Lines {
+    let mut lines = Lines::new();
+    for object in objects {
+        lines.line("---");
+        lines.each("", &document::to_yaml(object));
+    }
+    lines
+}
+
+/// How many policies were converted, and for how many each reason was given.
+fn summed(summary: &Summary) -> Lines {
+    let Summary {
+        converted,
+        refused,
+        reasons,
+    } = summary;
+    let all = converted + refused;
+    let end = if reasons.is_empty() {
+        ""
+    } else {
+        ", by policies and reason:"
+    };
+    let mut lines = Lines::from_iter([format!("{converted} of {all} policies converted{end}")]);
+    for (reason, policies) in reasons {
+        lines.line(format_args!("{policies:>5}  {reason}"));
+    }
+    lines
+}
+
+/// Writes each admission policy with its bindings into a file of its name.
+fn write_files(all: &Conversion, folder: &Path) -> Result<Vec<String>, CommandError> {
+    let mut by_file: BTreeMap<PathBuf, Vec<&Value>> = BTreeMap::new();
+    let mut current = PathBuf::new();
+    for object in &all.objects {
+        let name = object.pointer("/spec/policyName");
+        let is_policy = object
+            .get("kind")
+            .and_then(Value::as_str)
+            .is_some_and(|kind| kind.ends_with("Policy"));
+        let name = if is_policy {
+            object.pointer("/metadata/name")
+        } else {
+            name
+        };
+        // The parameter of a binding stands with it.
+        if let Some(name) = name.and_then(Value::as_str) {
+            current = folder.join(file_name(name));
+        }
+        by_file.entry(current.clone()).or_default().push(object);
+    }
+    std::fs::create_dir_all(folder).map_err(|error| CommandError::file("write", folder, error))?;
+    for (path, objects) in &by_file {
+        let text = yaml(objects.iter().copied()).to_string();
+        config::files::replace_report(path, &text)
+            .map_err(|error| CommandError::file("write", path, error))?;
+    }
+    Ok(by_file.keys().map(|path| path.display().to_string()).collect())
+}
+
+/// A name as that of a file, whatever is in it.
+fn file_name(name: &str) -> String {
+    let is_plain = |part: char| part.is_ascii_alphanumeric() || part == '-' || part == '.';
+    let plain: String = name
+        .chars()
+        .map(|part| if is_plain(part) { part } else { '-' })
+        .collect();
+    format!("{}.yaml", plain.trim_start_matches('.'))
 }

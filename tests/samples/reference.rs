@@ -192,6 +192,20 @@ fn schema_of_definition(file: &str) -> Value {
 }
 
 #[test]
+fn the_page_of_kyvernos_policies_is_true() {
+    let rows: String = portcullis_convert::kyverno_fields()
+        .map(|(field, becomes)| format!("| `{field}` | {becomes} |\n"))
+        .collect();
+    let text = format!(
+        "# Every field of Kyverno's ClusterPolicy\n\n\
+         What [`portcullis convert`](../cli.md#kyverno) makes of each field of a ClusterPolicy, a Policy or a\n\
+         PolicyException of `kyverno.io`. A field that is not here is refused. [From\n\
+         Kyverno](../migration/kyverno.md) explains the rest.\n\n| field | becomes |\n|---|---|\n{rows}"
+    );
+    page("kyverno", &text);
+}
+
+#[test]
 fn every_field_of_custom_resources_has_words() {
     for (kind, file) in CUSTOM_RESOURCES {
         let schema = schema_of_definition(file);

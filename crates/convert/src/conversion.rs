@@ -1,5 +1,6 @@
 //! What came of a conversion: objects, or why there are none.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -19,6 +20,8 @@ pub struct Conversion {
     pub refusals: Vec<Remark>,
     /// What to know about the objects.
     pub notes: Vec<Remark>,
+    /// How many policies were converted.
+    pub converted: usize,
     /// Where the fields of the objects' `spec` come from; none: from `spec`.
     pub(crate) base: Option<FieldPath>,
 }
@@ -94,7 +97,56 @@ impl Conversion {
         self.objects.append(&mut other.objects);
         self.refusals.append(&mut other.refusals);
         self.notes.append(&mut other.notes);
+        self.converted += other.converted;
     }
+
+    /// How many policies were converted and refused, and for which reasons.
+    pub fn summary(&self) -> Summary {
+        let mut refused = BTreeSet::new();
+        let mut reasons: BTreeMap<String, BTreeSet<_>> = BTreeMap::new();
+        for refusal in &self.refusals {
+            let Place {
+                file, line, object, ..
+            } = &refusal.place;
+            let line = object.is_empty().then_some(*line);
+            let policy = (file.clone(), object.clone(), line);
+            refused.insert(policy.clone());
+            reasons
+                .entry(kind_of_reason(&refusal.text))
+                .or_default()
+                .insert(policy);
+        }
+        let mut reasons: Vec<(String, usize)> = reasons
+            .into_iter()
+            .map(|(reason, policies)| (reason, policies.len()))
+            .collect();
+        reasons.sort_by_key(|(_, policies)| std::cmp::Reverse(*policies));
+        Summary {
+            converted: self.converted,
+            refused: refused.len(),
+            reasons,
+        }
+    }
+}
+
+/// How many policies were converted, and why the others were not.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// How many policies became objects.
+    pub converted: usize,
+    /// How many did not.
+    pub refused: usize,
+    /// For how many of these each reason was given, the most frequent one first.
+    pub reasons: Vec<(String, usize)>,
+}
+
+/// A reason with `…` in place of what it quotes, so that those of one kind are the same.
+fn kind_of_reason(text: &str) -> String {
+    let parts = text.split('`').enumerate();
+    let parts: Vec<&str> = parts
+        .map(|(index, part)| if index % 2 == 1 { "…" } else { part })
+        .collect();
+    parts.join("`")
 }
 
 // === impl Remark ===

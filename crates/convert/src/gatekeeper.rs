@@ -82,20 +82,21 @@ pub(crate) fn convert_constraint(document: &Document, kind: &str) -> Conversion 
     let mut object = document.root().to_json();
     let spec = object["spec"].clone();
     for (field, value) in spec["match"].as_object().into_iter().flatten() {
-        let is_default =
-            field == "scope" && *value == json!("*") || field == "source" && *value == json!("All");
-        if !MATCH.contains(&field.as_str()) && !is_default {
+        let is_known = match field.as_str() {
+            "scope" => scope(value).is_some(),
+            // What Gatekeeper makes of a template of Pods is asked for by no request.
+            "source" => value == "All" || value == "Original",
+            field => MATCH.contains(&field),
+        };
+        if !is_known {
             let reason = "Gatekeeper's own ValidatingAdmissionPolicies do not look at it";
             made.refuse(document, &path.field("match").field(field), reason);
         }
     }
-    let action = match spec["enforcementAction"].as_str().unwrap_or("deny") {
-        "deny" => "Deny",
-        "warn" => "Warn",
-        "dryrun" => "Audit",
-        _ => {
-            let reason = "only `deny`, `warn` and `dryrun` have a counterpart";
-            made.refuse(document, &path.field("enforcementAction"), reason);
+    let actions = match actions(&spec) {
+        Ok(actions) => actions,
+        Err((field, reason)) => {
+            made.refuse(document, &path.field(field), reason);
             return made;
         }
     };
@@ -109,10 +110,14 @@ pub(crate) fn convert_constraint(document: &Document, kind: &str) -> Conversion 
             resources[field] = spec["match"][from].clone();
         }
     }
+    if let Some(scope @ ("Cluster" | "Namespaced")) = scope(&spec["match"]["scope"]) {
+        resources["resourceRules"] = json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"],
+            "resources": ["*"], "scope": scope}]);
+    }
     let mut binding = json!({
         "policyName": policy_name(kind),
         "paramRef": {"name": name, "parameterNotFoundAction": "Allow"},
-        "validationActions": [action],
+        "validationActions": actions,
     });
     if resources != json!({}) {
         binding["matchResources"] = resources;
@@ -131,7 +136,110 @@ pub(crate) fn convert_constraint(document: &Document, kind: &str) -> Conversion 
     made
 }
 
+/// The scope of resource rules; none: there is no such scope.
+fn scope(written: &Value) -> Option<&str> {
+    match written.as_str() {
+        None => Some("*"),
+        scope => scope.filter(|scope| matches!(*scope, "*" | "Cluster" | "Namespaced")),
+    }
+}
+
+/// The parts of Gatekeeper that decide at admission.
+const ADMISSION: [&str; 3] = ["*", "vap.k8s.io", "validation.gatekeeper.sh"];
+
+/// `validationActions`, or the field that has none and why.
+fn actions(spec: &Value) -> Result<Vec<&'static str>, (&'static str, &'static str)> {
+    let of = |action: &str| match action {
+        "deny" => Some("Deny"),
+        "warn" => Some("Warn"),
+        "dryrun" => Some("Audit"),
+        _ => None,
+    };
+    let written = spec["enforcementAction"].as_str().unwrap_or("deny");
+    if written != "scoped" {
+        let reason = "only `deny`, `warn`, `dryrun` and `scoped` have a counterpart";
+        return Ok(vec![of(written).ok_or(("enforcementAction", reason))?]);
+    }
+    let field = "scopedEnforcementActions";
+    let mut actions = Vec::new();
+    for scoped in spec[field].as_array().into_iter().flatten() {
+        let points = scoped["enforcementPoints"].as_array().into_iter().flatten();
+        let mut names = points.filter_map(|point| point["name"].as_str());
+        if !names.any(|name| ADMISSION.contains(&name)) {
+            continue;
+        }
+        let action = of(scoped["action"].as_str().unwrap_or_default());
+        actions.push(action.ok_or((field, "only `deny`, `warn` and `dryrun` have a counterpart"))?);
+    }
+    actions.sort_unstable();
+    actions.dedup();
+    // Kubernetes takes no warning of what is refused.
+    if actions.contains(&"Deny") {
+        actions.retain(|action| *action != "Warn");
+    }
+    match actions.is_empty() {
+        true => Err((field, "none of them is for admission")),
+        false => Ok(actions),
+    }
+}
+
 // A ConstraintTemplate as a ValidatingAdmissionPolicy.
+
+/// Templates of Gatekeeper's public library: whether it has CEL, and our policy that does the same.
+const LIBRARY: [(&str, bool, Option<&str>); 20] = [
+    ("K8sRequiredLabels", true, None),
+    (
+        "K8sPSPAllowPrivilegeEscalationContainer",
+        true,
+        Some("restricted/privilege-escalation"),
+    ),
+    ("K8sPSPAppArmor", true, Some("baseline/app-armor")),
+    ("K8sPSPCapabilities", true, Some("restricted/capabilities")),
+    ("K8sPSPForbiddenSysctls", true, Some("baseline/sysctls")),
+    ("K8sPSPFSGroup", true, None),
+    ("K8sPSPHostFilesystem", true, Some("baseline/host-path-volumes")),
+    ("K8sPSPHostNamespace", true, Some("baseline/host-namespaces")),
+    ("K8sPSPHostNetworkingPorts", true, Some("baseline/host-ports")),
+    (
+        "K8sPSPHostProbesLifecycle",
+        true,
+        Some("baseline/host-probes-and-lifecycle"),
+    ),
+    ("K8sPSPHostProcess", true, Some("baseline/windows-host-process")),
+    ("K8sPSPPrivilegedContainer", true, Some("baseline/privileged")),
+    ("K8sPSPProcMount", true, Some("baseline/proc-mount")),
+    ("K8sPSPReadOnlyRootFilesystem", true, None),
+    ("K8sPSPSeccomp", true, Some("restricted/seccomp")),
+    ("K8sPSPSeccompV2", true, Some("restricted/seccomp")),
+    ("K8sPSPSELinuxV2", false, Some("baseline/selinux")),
+    ("K8sPSPVolumeTypes", false, Some("restricted/volumes")),
+    ("K8sPSPAllowedUsers", false, Some("restricted/run-as-user")),
+    ("K8sAllowedRepos", false, None),
+];
+
+/// What to use in place of a template in Rego.
+fn without_rego(kind: Option<&str>) -> String {
+    let mut reason = "its code is Rego, and admission policies know CEL alone".to_owned();
+    let Some((kind, has_cel, ours)) = LIBRARY.iter().find(|(own, ..)| Some(*own) == kind) else {
+        return reason;
+    };
+    if *has_cel {
+        reason.push_str(": take `");
+        reason.push_str(kind);
+        reason.push_str("` of the current gatekeeper-library, which has it in CEL, too");
+    }
+    let ours = match (*kind, ours) {
+        ("K8sAllowedRepos", _) => Some("docs/recipes/images-from-registries".to_owned()),
+        (_, Some(ours)) => Some(format!("config/policies/pod-security/{ours}.yaml")),
+        (_, None) => None,
+    };
+    if let Some(ours) = ours {
+        reason.push_str(if *has_cel { ", or `" } else { ": take `" });
+        reason.push_str(&ours);
+        reason.push('`');
+    }
+    reason
+}
 
 /// The engine of templates with CEL.
 const ENGINE: &str = "K8sNativeValidation";
@@ -198,11 +306,7 @@ pub(crate) fn convert_template(document: &Document) -> Conversion {
     let path = path.index(0);
     let code = target["code"].as_array().map_or(&[][..], Vec::as_slice);
     let Some(index) = code.iter().position(|code| code["engine"] == ENGINE) else {
-        made.refuse(
-            document,
-            &path,
-            "its code is Rego, and admission policies know CEL alone",
-        );
+        made.refuse(document, &path, without_rego(self::kind(document).as_deref()));
         return made;
     };
     let path = path.field("code").index(index).field("source");

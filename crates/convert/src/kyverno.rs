@@ -16,7 +16,7 @@ mod mutating;
 mod policy;
 
 use autogen::Controllers;
-pub(crate) use cluster_policy::{Exceptions, convert as convert_cluster_policy};
+pub(crate) use cluster_policy::{Exceptions, convert as convert_cluster_policy, reference};
 use policy::KyvernoPolicy;
 use serde_json::{Value, json};
 

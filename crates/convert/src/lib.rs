@@ -16,7 +16,7 @@ mod deny;
 mod gatekeeper;
 mod kyverno;
 
-pub use conversion::{Conversion, Remark};
+pub use conversion::{Conversion, Remark, Summary};
 use gatekeeper::Templates;
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document::Document;
@@ -47,14 +47,21 @@ pub fn convert(documents: &[Document], never_deny: &NeverDeny, deadline: Deadlin
     let exceptions = kyverno::Exceptions::read(documents);
     let mut all = Conversion::default();
     for (document, of_template) in documents.iter().zip(made) {
-        all.append(of_template);
         in_time()?;
         let made = of_one(document, &templates, (never_deny, &exceptions), deadline);
-        all.append(conversion::checked(document, made, deadline));
+        for mut made in [of_template, conversion::checked(document, made, deadline)] {
+            made.converted = usize::from(!made.objects.is_empty());
+            all.append(made);
+        }
     }
     // What was made after that is not whole.
     in_time()?;
     Some(all)
+}
+
+/// Each field of Kyverno's ClusterPolicies and PolicyExceptions, and what becomes of it, as Markdown.
+pub fn kyverno_fields() -> impl Iterator<Item = (String, String)> {
+    kyverno::reference()
 }
 
 fn is_template(document: &Document) -> bool {

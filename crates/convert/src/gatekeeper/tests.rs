@@ -191,11 +191,91 @@ fn what_admission_policies_cannot_say_is_refused() {
         );
     }
     for (spec, expected) in [
-        (json!({"match": {"scope": "Namespaced"}}), "spec.match.scope"),
-        (json!({"enforcementAction": "scoped"}), "spec.enforcementAction"),
+        (json!({"match": {"scope": "Everything"}}), "spec.match.scope"),
+        (json!({"match": {"source": "Generated"}}), "spec.match.source"),
+        (json!({"enforcementAction": "shout"}), "spec.enforcementAction"),
+        (
+            json!({"enforcementAction": "scoped", "scopedEnforcementActions": [
+                {"action": "deny", "enforcementPoints": [{"name": "audit.gatekeeper.sh"}]}]}),
+            "spec.scopedEnforcementActions",
+        ),
     ] {
         let made = of(&[owner(), constraint(&spec)]);
         assert_eq!(made.refusals[0].place.path.to_string(), expected);
         assert_eq!(made.objects.len(), 1, "the template alone");
+    }
+}
+
+#[test]
+fn scopes_of_objects_and_of_actions_are_those_of_the_binding() {
+    let of_binding = |spec: Value| {
+        let made = of(&[owner(), constraint(&spec)]);
+        assert_eq!(made.refusals, []);
+        let found = made.objects.iter();
+        let mut found = found.filter(|object| object["kind"] == "ValidatingAdmissionPolicyBinding");
+        (found.next().unwrap()["spec"].clone(), made)
+    };
+    let unowned = review("prod", "web", &json!({}));
+    for (scope, denied) in [("Namespaced", true), ("Cluster", false), ("*", true)] {
+        let (_, made) = of_binding(json!({"match": {"scope": scope}, "parameters": {"label": "owner"}}));
+        assert_eq!(is_denied(&made, &unowned), denied, "{scope}");
+    }
+    let action =
+        |action: &str, point: &str| json!({"action": action, "enforcementPoints": [{"name": point}]});
+    for (actions, expected) in [
+        (vec![action("warn", "*")], json!(["Warn"])),
+        (
+            vec![
+                action("warn", "validation.gatekeeper.sh"),
+                action("deny", "vap.k8s.io"),
+            ],
+            json!(["Deny"]),
+        ),
+        (
+            vec![
+                action("dryrun", "*"),
+                action("deny", "*"),
+                action("warn", "audit.gatekeeper.sh"),
+            ],
+            json!(["Audit", "Deny"]),
+        ),
+    ] {
+        let spec = json!({"enforcementAction": "scoped", "scopedEnforcementActions": actions});
+        assert_eq!(of_binding(spec).0["validationActions"], expected);
+    }
+}
+
+#[test]
+fn a_template_in_rego_names_what_does_the_same() {
+    for (kind, expected) in [
+        (
+            "MustOwner",
+            "its code is Rego, and admission policies know CEL alone",
+        ),
+        (
+            "K8sRequiredLabels",
+            "`K8sRequiredLabels` of the current gatekeeper-library, which has it in CEL, too",
+        ),
+        (
+            "K8sPSPProcMount",
+            ", or `config/policies/pod-security/baseline/proc-mount.yaml`",
+        ),
+        (
+            "K8sPSPVolumeTypes",
+            ": take `config/policies/pod-security/restricted/volumes.yaml`",
+        ),
+    ] {
+        let mut rego = owner();
+        rego["spec"]["crd"]["spec"]["names"]["kind"] = kind.into();
+        rego["spec"]["targets"][0]["code"] = json!([]);
+        let made = of(&[rego]);
+        assert!(made.refusals[0].text.ends_with(expected), "{:?}", made.refusals);
+    }
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/policies/pod-security");
+    for (_, _, ours) in LIBRARY {
+        assert!(
+            ours.is_none_or(|ours| folder.join(format!("{ours}.yaml")).is_file()),
+            "{ours:?}"
+        );
     }
 }

@@ -20,6 +20,7 @@ mod context;
 mod equality;
 mod exceptions;
 mod failure;
+mod fields;
 mod functions;
 mod jmespath;
 mod kinds;
@@ -36,6 +37,8 @@ mod validate;
 use applies::{Applies, VARIABLE, object_of, with_variables};
 pub(crate) use exceptions::Exceptions;
 use failure::Failure;
+use fields::Part;
+pub(crate) use fields::reference;
 use matching::{Matching, NAMESPACE};
 use refusal::Refusal;
 use serde_json::{Value, json};
@@ -48,38 +51,6 @@ use portcullis_policy::document::Document;
 use portcullis_policy::engine::Deadline;
 use portcullis_policy::engine::admission::GroupVersionKind;
 use portcullis_policy::field::FieldPath;
-
-/// The fields of a spec that are read, or have no effect on what is admitted.
-const SPEC: [&str; 14] = [
-    "rules",
-    "applyRules",
-    "failurePolicy",
-    "validationFailureAction",
-    "validationFailureActionOverrides",
-    "emitWarning",
-    "admission",
-    "background",
-    "schemaValidation",
-    "webhookTimeoutSeconds",
-    "webhookConfiguration",
-    "generateExisting",
-    "generateExistingOnPolicyUpdate",
-    "mutateExistingOnPolicyUpdate",
-];
-
-/// The fields of a rule that are read, or have no effect on what is admitted.
-const RULE: [&str; 10] = [
-    "name",
-    "context",
-    "match",
-    "exclude",
-    "celPreconditions",
-    "preconditions",
-    "validate",
-    "mutate",
-    "skipBackgroundRequests",
-    "reportProperties",
-];
 
 /// The policy that a rule belongs to.
 struct ClusterPolicy<'e> {
@@ -131,7 +102,7 @@ pub(crate) fn convert(document: &Document, exceptions: &Exceptions, deadline: De
 impl ClusterPolicy<'_> {
     fn check(&self) -> Result<(), Refusal> {
         let spec = &self.spec;
-        refusal::unknown(spec, &SPEC)?;
+        fields::check(Part::Spec, spec)?;
         let rules = spec["rules"].as_array().map_or(0, Vec::len);
         if rules == 0 {
             return refusal::of("rules", "it has no rule");
@@ -181,8 +152,8 @@ impl ClusterPolicy<'_> {
     }
 
     fn objects(&self, rule: &Value) -> Result<Vec<Value>, Refusal> {
-        refuse_others(rule)?;
-        refusal::unknown(rule, &RULE)?;
+        fields::check(Part::Rule, rule)?;
+        fields::check(Part::Validate, &rule["validate"]).map_err(|refusal| refusal.within("validate"))?;
         let mut matching = Matching::read(rule)?;
         matching.exceptions = self
             .exceptions
@@ -254,12 +225,6 @@ impl ClusterPolicy<'_> {
     /// A rule that changes objects.
     fn mutating(&self, rule: &Value, matching: &Matching) -> Result<[Value; 2], Refusal> {
         let within = |refusal: Refusal| refusal.within("mutate");
-        if !self.has_ordered_names() {
-            return refusal::of(
-                "name",
-                "admission policies run in the order of their names: name the rules in their order",
-            );
-        }
         let applies = Applies::read(rule, matching, &["CREATE", "UPDATE"])?;
         let mut configuration = mutate::configuration(&rule["mutate"], &applies.scope).map_err(within)?;
         for kind in matching.served_kinds() {
@@ -295,15 +260,6 @@ impl ClusterPolicy<'_> {
             spec,
             binding,
         ))
-    }
-
-    /// Whether the rules that change objects run in the order of their names.
-    fn has_ordered_names(&self) -> bool {
-        let rules = self.spec["rules"].as_array().into_iter().flatten();
-        let names = rules
-            .filter(|rule| !rule["mutate"].is_null())
-            .map(|rule| as_name(rule["name"].as_str().unwrap_or_default()));
-        names.is_sorted()
     }
 
     /// What is asked of objects by patterns, conditions and loops: one validation.
@@ -383,16 +339,26 @@ impl ClusterPolicy<'_> {
         Ok(spec)
     }
 
-    /// The name of the policy, with that of the rule if there are several.
+    /// The name of the policy, with that of the rule if there are several. Rules that change objects run in
+    /// their order, and policies in that of their names.
     fn name_of(&self, rule: &Value) -> String {
         let own = rule["name"].as_str().unwrap_or_default();
-        let is_derived = own.starts_with("autogen-");
-        let is_alone = self.spec["rules"].as_array().map_or(0, Vec::len) == 1;
-        match (is_alone, is_derived) {
-            (true, false) => self.name.clone(),
-            (true, true) if own.starts_with("autogen-cronjob-") => format!("{}-autogen-cronjob", self.name),
-            (true, true) => format!("{}-autogen", self.name),
-            (false, _) => format!("{}-{}", self.name, as_name(own)),
+        let rules = self.spec["rules"].as_array().map_or(&[][..], Vec::as_slice);
+        let derived = ["autogen-cronjob-", "autogen-"];
+        let derived = derived.into_iter().find(|prefix| own.starts_with(prefix));
+        match (rules, derived) {
+            ([_], None) => self.name.clone(),
+            ([_], Some(prefix)) => format!("{}-{}", self.name, prefix.trim_end_matches('-')),
+            _ if rules.iter().filter(|rule| !rule["mutate"].is_null()).count() > 1 => {
+                let written = own.strip_prefix(derived.unwrap_or_default()).unwrap_or(own);
+                let position = rules
+                    .iter()
+                    .position(|rule| rule["name"] == written || rule["name"] == own);
+                let number = position.unwrap_or_default() + 1;
+                let width = rules.len().to_string().len();
+                format!("{}-{number:0width$}-{}", self.name, as_name(own))
+            }
+            _ => format!("{}-{}", self.name, as_name(own)),
         }
     }
 
@@ -455,25 +421,6 @@ fn as_name(name: &str) -> String {
         })
         .collect();
     name.trim_matches(['-', '.']).to_owned()
-}
-
-/// Refuses what is no rule about the object of a request.
-fn refuse_others(rule: &Value) -> Result<(), Refusal> {
-    for (field, reason) in [
-        (
-            "generate",
-            "admission policies create no objects: keep a controller for it",
-        ),
-        (
-            "verifyImages",
-            "admission policies verify no images: keep a webhook that does",
-        ),
-    ] {
-        if !rule[field].is_null() {
-            return refusal::of(field, reason);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -3,25 +3,10 @@
 use serde_json::{Value, json};
 
 use super::conditions;
+use super::fields::{self, Part};
 use super::jmespath;
 use super::refusal::{self, Refusal};
 use super::scope::{Scope, Term};
-
-/// What needs more than a request has, and what to do instead.
-const REFUSED: [(&str, &str); 3] = [
-    (
-        "apiCall",
-        "admission policies make no calls: give what is asked for as a parameter",
-    ),
-    (
-        "imageRegistry",
-        "admission policies ask no registry: keep a webhook that does",
-    ),
-    (
-        "globalReference",
-        "admission policies have no global values: give it as a parameter",
-    ),
-];
 
 /// Adds the variables of `context` to the names that `scope` knows. Those that come before may be named in those
 /// that follow.
@@ -35,13 +20,10 @@ pub(crate) fn add_variables(context: &Value, scope: &mut Scope) -> Result<(), Re
 }
 
 fn variable(entry: &Value, scope: &Scope) -> Result<Term, Refusal> {
-    if let Some((field, reason)) = REFUSED.iter().find(|(field, _)| !entry[*field].is_null()) {
-        return refusal::of(field, *reason);
-    }
+    fields::check(Part::Context, entry)?;
     if entry["configMap"].is_object() {
         return Ok(Term::parameter());
     }
-    refusal::unknown(entry, &["name", "variable"])?;
     let written = &entry["variable"];
     let within = |refusal: Refusal| refusal.within("variable");
     refusal::unknown(written, &["value", "jmesPath", "default"]).map_err(within)?;

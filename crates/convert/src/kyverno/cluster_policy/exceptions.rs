@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::fields::{self, Part};
 use super::matching::{Filters, texts};
-use super::refusal::{self, Refusal};
+use super::refusal::Refusal;
 use crate::conversion::Conversion;
 use crate::kyverno::expression::is_wildcard_match;
 use portcullis_policy::document::Document;
@@ -114,21 +115,7 @@ fn is_of_kyverno(document: &Document) -> bool {
 
 impl Exception {
     fn read(spec: &Value) -> Result<Self, Refusal> {
-        for (field, reason) in [
-            (
-                "conditions",
-                "a condition of an exception is not converted: ask for it in `match`",
-            ),
-            (
-                "podSecurity",
-                "controls are excluded in the policy: write them into `validate.podSecurity.exclude`",
-            ),
-        ] {
-            if !spec[field].is_null() {
-                return refusal::of(field, reason);
-            }
-        }
-        refusal::unknown(spec, &["background", "match", "exceptions"])?;
+        fields::check(Part::Exception, spec)?;
         let filters = Filters::of_exception(&spec["match"]).map_err(|refusal| refusal.within("match"))?;
         let rules = spec["exceptions"].as_array().into_iter().flatten().map(|one| {
             let names = texts(&one["ruleNames"]).map(str::to_owned).collect();

@@ -10,6 +10,7 @@
 
 use serde_json::{Value, json};
 
+use super::fields::{self, Part};
 use super::kinds::{KindSelector, Resource};
 use super::refusal::{self, Refusal};
 use crate::kyverno::expression::{
@@ -19,18 +20,6 @@ use crate::kyverno::expression::{
 
 /// The namespace of the request; of a Namespace its name.
 pub(crate) const NAMESPACE: &str = "request.?namespace.orValue('')";
-
-/// The fields of a filter that are read.
-const FIELDS: [&str; 8] = [
-    "kinds",
-    "name",
-    "names",
-    "namespaces",
-    "annotations",
-    "selector",
-    "namespaceSelector",
-    "operations",
-];
 
 /// The object that a rule looks at, and as what operation.
 #[derive(Debug, Clone, Copy)]
@@ -248,10 +237,7 @@ fn filters_or_none(block: &Value) -> Result<(Vec<Filter>, bool), Refusal> {
 
 /// The filters of `match` or `exclude`; an empty one excludes nothing, and nothing matches it.
 fn filters(block: &Value) -> Result<(Vec<Filter>, bool), Refusal> {
-    refusal::unknown(
-        block,
-        &["any", "all", "resources", "roles", "clusterRoles", "subjects"],
-    )?;
+    fields::check(Part::Filter, block)?;
     for (list, is_any) in [("any", true), ("all", false)] {
         if let Some(written) = block[list].as_array().filter(|written| !written.is_empty()) {
             let filters = written.iter().enumerate().map(|(index, filter)| {
@@ -288,17 +274,9 @@ impl Filters {
 
 impl Filter {
     fn read(written: &Value) -> Result<Self, Refusal> {
-        for field in ["roles", "clusterRoles"] {
-            if written[field].as_array().is_some_and(|roles| !roles.is_empty()) {
-                return refusal::of(
-                    field,
-                    "Kyverno looks up which roles are bound to the user, which no request says: name the \
-                     subjects of the bindings in `subjects`",
-                );
-            }
-        }
+        fields::check(Part::Filter, written)?;
         let resources = &written["resources"];
-        refusal::unknown(resources, &FIELDS).map_err(|refusal| refusal.within("resources"))?;
+        fields::check(Part::Resources, resources).map_err(|refusal| refusal.within("resources"))?;
         let kinds = texts(&resources["kinds"]).map(|kind| {
             KindSelector::parse(kind).map_err(|reason| Refusal::new("kinds", reason).within("resources"))
         });

@@ -3,9 +3,12 @@
 //! What sets scalars in maps means the same to both. Kustomize, which Kyverno merges with, and server-side apply
 //! merge lists otherwise, and delete otherwise.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::conditions;
+use super::fields::{self, Part};
 use super::pattern::{Anchor, anchor};
 use super::refusal::{self, Refusal};
 use super::scope::{Scope, TEXT, cel};
@@ -42,29 +45,7 @@ struct PatchPart {
 
 /// The ApplyConfiguration that `mutate` is.
 pub(crate) fn configuration(mutate: &Value, scope: &Scope) -> Result<String, Refusal> {
-    for (field, reason) in [
-        (
-            "targets",
-            "admission policies change the object of the request alone: keep a controller for it",
-        ),
-        (
-            "foreach",
-            "loops that change are not converted: write a JSONPatch with `map`",
-        ),
-        (
-            "patchesJson6902",
-            "Kyverno makes missing parents and takes negative places, which a JSONPatch does not: write one",
-        ),
-        (
-            "mutateExistingOnPolicyUpdate",
-            "admission policies change no existing objects",
-        ),
-    ] {
-        if mutate[field].as_bool() != Some(false) && !mutate[field].is_null() {
-            return refusal::of(field, reason);
-        }
-    }
-    refusal::unknown(mutate, &["patchStrategicMerge", "mutateExistingOnPolicyUpdate"])?;
+    fields::check(Part::Mutate, mutate)?;
     let Value::Object(entries) = &mutate["patchStrategicMerge"] else {
         return refusal::of("patchStrategicMerge", "it is no map");
     };
@@ -81,8 +62,13 @@ fn of_map(entries: &Map<String, Value>, at: &PatchPart, scope: &Scope) -> Result
     if at.depth > MAX_DEPTH {
         return Err(Refusal::here(format!("a patch nests at most {MAX_DEPTH} deep")));
     }
-    let mut fields = Vec::new();
+    let (mut fields, mut names) = (Vec::new(), BTreeSet::new());
     for (key, value) in entries {
+        if !names.insert(anchor(key).1) {
+            let refusal =
+                Refusal::here("Kyverno fails where a patch names a field with and without an anchor");
+            return Err(refusal.within(key));
+        }
         fields.push(of_entry(key, value, at, scope).map_err(|refusal| refusal.within(key))?);
     }
     Ok(match at.is_map {

@@ -437,7 +437,7 @@ fn what_has_no_counterpart_is_refused_with_its_place() {
     };
     let cases = [
         (rule("generate", json!({})), "spec.rules[0].generate"),
-        (rule("verifyImages", json!([])), "spec.rules[0].verifyImages"),
+        (rule("verifyImages", json!([{}])), "spec.rules[0].verifyImages"),
         (
             rule("context", json!([{"name": "a", "apiCall": {}}])),
             "spec.rules[0].context[0].apiCall",

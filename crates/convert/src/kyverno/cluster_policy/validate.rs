@@ -168,7 +168,7 @@ fn asked(validate: &Value, scope: &Scope, object: &str) -> Result<Judged, Refusa
             checks.into_iter().map(|(passes, _)| passes),
         )));
     }
-    Err(not_converted(validate))
+    Err(Refusal::here("it asks nothing of the object"))
 }
 
 /// Whether Kyverno takes each failure of a pattern for one, and not for an error.
@@ -269,19 +269,4 @@ fn refuse_plain_or_values(cel: &Value) -> Result<(), Refusal> {
         }
     }
     Ok(())
-}
-
-fn not_converted(validate: &Value) -> Refusal {
-    for (field, reason) in [
-        (
-            "manifests",
-            "admission policies verify no signatures: keep a webhook that does",
-        ),
-        ("assert", "assertions are not converted: write them in CEL"),
-    ] {
-        if !validate[field].is_null() {
-            return Refusal::new(field, reason);
-        }
-    }
-    Refusal::here("it asks nothing of the object")
 }

@@ -89,3 +89,32 @@ fn what_merges_otherwise_is_refused_with_its_place() {
     let unknown = refusals(&patching(&["example.com/v1/Thing"], &json!({"spec": {"a": "b"}})));
     assert!(unknown[0].contains("types are not known"), "{unknown:?}");
 }
+
+#[test]
+fn rules_that_change_objects_run_in_their_order() {
+    let matched = json!({"any": [{"resources": {"kinds": ["Pod"]}}]});
+    let set = |name: &str, value: &str| {
+        json!({"name": name, "match": matched,
+            "mutate": {"patchStrategicMerge": {"metadata": {"labels": {"a": value}}}}})
+    };
+    let made = converted(&cluster_policy(&json!([set("z", "first"), set("a", "last")])));
+    let names: Vec<&str> = made
+        .objects
+        .iter()
+        .filter(|object| object["kind"] == "MutatingAdmissionPolicy")
+        .map(|object| object["metadata"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "p-1-z",
+            "p-1-autogen-z",
+            "p-1-autogen-cronjob-z",
+            "p-2-a",
+            "p-2-autogen-a",
+            "p-2-autogen-cronjob-a"
+        ]
+    );
+    let object = patched(&request("pods", &pod(&json!({}))), &loaded(&made));
+    assert_eq!(object["metadata"]["labels"]["a"], "last");
+}
