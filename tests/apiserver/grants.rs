@@ -159,6 +159,7 @@ impl Servers {
             "crd/admissionexceptions.yaml",
             "crd/authorizationinvariants.yaml",
             "cluster/gateway.yaml",
+            "cluster/admission.yaml",
         ] {
             servers::apply(&cluster, &servers::shipped(file));
         }
@@ -166,7 +167,7 @@ impl Servers {
             "name": servers::CLUSTER,
             "kubeconfig": cluster.kubeconfig(GATEWAY.name),
             "cacheFile": "default.json",
-            "admission": "Declared",
+            "admission": "Watched",
         });
         let authorizer = Authorizer::start(&Authority::new("authorizer"), |asked| {
             let verb = asked.review["spec"]["resourceAttributes"]["verb"].as_str();
@@ -193,7 +194,31 @@ impl Servers {
         assert!(eventually(grants), "{}", servers.logs());
         let refuses = || servers.post("dora", PODS, &pod("probe", BAD)).status == 403;
         assert!(eventually(refuses), "{}", servers.logs());
+        servers.grants_end_with_the_registration();
         servers
+    }
+
+    /// What the gateway is no longer sure to see is not granted, and is again once it is. Every test would
+    /// notice, so it is tried before them.
+    fn grants_end_with_the_registration(&self) {
+        let change = |policy: &str| {
+            let patch =
+                json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": policy}]).to_string();
+            let configuration = ["patch", "validatingwebhookconfiguration", "portcullis"];
+            servers::kubectl(
+                &self.cluster,
+                &[&configuration[..], &["--type=json", "-p", &patch]].concat(),
+            );
+        };
+        let post = || self.post("dora", PODS, &pod("registered-", GOOD));
+        change("Ignore");
+        let is_over = || {
+            let response = post();
+            response.status == 403 && response.text().contains("cannot create resource")
+        };
+        assert!(eventually(is_over), "{}", self.logs());
+        change("Fail");
+        assert!(eventually(|| post().status == 201), "{}", self.logs());
     }
 
     fn post(&self, user: &str, path: &str, object: &Value) -> Response {
