@@ -241,7 +241,7 @@ impl TextTable {
         self.rows.push(cells.collect());
     }
 
-    /// The same with lists of more than [`MAX_CELL_CHARS`] in as many lines as they need, each broken after a
+    /// The same with lists of more than 70 characters in as many lines as they need, each broken after a
     /// comma or semicolon.
     #[must_use]
     pub fn folded(self) -> Self {
