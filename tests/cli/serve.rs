@@ -216,12 +216,12 @@ fn metrics_and_readiness_say_whether_the_files_on_disk_are_in_force_and_what_cha
         get(&admin, "/readyz?verbose")
             .contains("the last reload: 1 object added (AuthorizationPolicy/joe-may-not)")
     });
-    let verbose = get(&admin, "/readyz?verbose");
-    let (_, revision) = verbose.split_once("revision ").unwrap();
-    let (revision, _) = revision.split_once(' ').unwrap();
     // The metric follows what is in force.
-    let wanted = format!("portcullis_configuration_info{{revision=\"{revision}\"}} 1");
     until("the metric", || {
+        let verbose = get(&admin, "/readyz?verbose");
+        let (_, revision) = verbose.split_once("revision ").unwrap();
+        let (revision, _) = revision.split_once(' ').unwrap();
+        let wanted = format!("portcullis_configuration_info{{revision=\"{revision}\"}} 1");
         let info = metrics();
         let lines: Vec<_> = info
             .lines()
