@@ -103,6 +103,10 @@ proptest! {
                 let later = Validity { not_before: Some(now), not_after: None };
                 for region in regions.iter().filter_map(|region| region.during(later)).filter(|region| is_told(&region)) {
                     let at = region.period().not_before.unwrap_or(now);
+                    // Those of namespaces that are not known are compared where differences are.
+                    if region.namespace_labels().possible() != Ok(Some(None)) {
+                        continue;
+                    }
                     let decision = alone(&objects, &policy.name, rule).authorize(&region.example().unwrap(), at).decision;
                     prop_assert_eq!(decision, policy.effect.decision(), "rule {:?} of {:?}", rule, policy);
                 }
