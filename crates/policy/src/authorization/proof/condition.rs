@@ -324,3 +324,23 @@ impl Outcomes {
         self.others().intersection(other).is_empty()
     }
 }
+
+/// A side by which regions are split, in the order in which they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Split {
+    Period,
+    Text(Side),
+    Selectors,
+    Conditions,
+    Groups,
+}
+
+impl Split {
+    /// All of them, the user name last.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let texts = |of: fn(&Side) -> bool| Side::ALL.into_iter().filter(of).map(Self::Text);
+        let first = std::iter::once(Self::Period).chain(texts(|side| *side != Side::User));
+        let last = [Self::Selectors, Self::Conditions, Self::Groups].into_iter();
+        first.chain(last).chain(texts(|side| *side == Side::User))
+    }
+}

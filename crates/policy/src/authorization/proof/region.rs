@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::condition::{ConditionTest, Field, Outcomes, RegionCondition, Side, common_text};
+use super::condition::{ConditionTest, Field, Outcomes, RegionCondition, Side, Split, common_text};
 use super::limit::{ProofLimitError, WorkLimit};
 use super::sets::{GroupSet, Patterns, SERVICE_ACCOUNT, SelectorSet, TextSet};
 use crate::engine::Validity;
@@ -544,26 +544,6 @@ impl Region {
         });
         let parts = [before, Some(by), after].into_iter().flatten();
         parts.filter_map(|period| self.during(period)).collect()
-    }
-}
-
-/// A side by which regions are split, in the order in which they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Split {
-    Period,
-    Text(Side),
-    Selectors,
-    Conditions,
-    Groups,
-}
-
-impl Split {
-    /// All, the user name last.
-    fn all() -> impl Iterator<Item = Self> {
-        let texts = |of: fn(&Side) -> bool| Side::ALL.into_iter().filter(of).map(Self::Text);
-        let first = std::iter::once(Self::Period).chain(texts(|side| *side != Side::User));
-        let last = [Self::Selectors, Self::Conditions, Self::Groups].into_iter();
-        first.chain(last).chain(texts(|side| *side == Side::User))
     }
 }
 

@@ -7,7 +7,7 @@ use super::condition::{Outcomes, RegionCondition, Side};
 use super::limit::{ProofLimitError, RegionRoom, WorkLimit};
 use super::predicates::RegionExpression;
 use super::region::Region;
-use super::sets::{GroupSet, Patterns, SelectorSet, TextSet};
+use super::sets::{GroupSet, Patterns, SelectorSet, TextSet, has_word};
 use crate::authorization::matching::{ClusterScoped, NamespacePattern, ResourcePattern, Wildcard};
 use crate::authorization::never_deny::{NODE_PREFIX, NODES};
 use crate::authorization::rbac::{PathPattern, WildcardSet};
@@ -75,11 +75,8 @@ impl PolicyRegions {
 
 /// As differences and witnesses show it; no condition of a request is written so.
 fn of_object_condition(condition: &ObjectCondition) -> String {
-    format!(
-        "objectCondition {}: {}",
-        condition.name(),
-        condition.expression().trim()
-    )
+    let expression = condition.expression().trim();
+    format!("objectCondition {}: {expression}", condition.name())
 }
 
 /// All requests of the sorts for which a Limit has rules.
@@ -287,12 +284,6 @@ fn of_role_rule(rule: &Rule, within: &Region) -> Vec<Region> {
         .into_iter()
         .filter_map(|resources| with_resources(&rest, &resources))
         .collect()
-}
-
-/// Whether one of `words` is among `texts`.
-pub(crate) fn has_word(texts: &TextSet, words: &WildcardSet) -> bool {
-    let mut words = words.as_slice().iter();
-    words.any(|word| word == WildcardSet::ALL || texts.contains(word))
 }
 
 fn with_words(

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::authorization::matching::Narrowness;
+use crate::authorization::rbac::WildcardSet;
 use crate::engine::Selectors;
 
 /// A set of texts that a rule can tell apart.
@@ -490,6 +491,12 @@ impl SelectorSet {
         self.within.iter().all(|selectors| narrowness.implies(selectors))
             && self.not_within.iter().all(is_not)
     }
+}
+
+/// Whether one of `words` is among `texts`.
+pub(crate) fn has_word(texts: &TextSet, words: &WildcardSet) -> bool {
+    let mut words = words.as_slice().iter();
+    words.any(|word| word == WildcardSet::ALL || texts.contains(word))
 }
 
 #[cfg(test)]
