@@ -251,7 +251,11 @@ impl Sender {
                     return;
                 }
             }
-            backlog.done(&segment);
+            while !backlog.done(&segment) {
+                if backlog.pause(MAX_RETRY_DELAY) {
+                    return;
+                }
+            }
         }
     }
 

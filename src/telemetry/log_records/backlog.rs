@@ -156,13 +156,18 @@ impl Backlog {
         }
     }
 
-    /// The segment was sent, or cannot be.
-    pub(crate) fn done(&self, segment: &Segment) {
-        match (&self.spool, &segment.file) {
+    /// The segment was sent, or cannot be. Whether it is gone: a file that cannot be removed would be sent
+    /// again.
+    pub(crate) fn done(&self, segment: &Segment) -> bool {
+        let is_gone = match (&self.spool, &segment.file) {
             (Some(spool), Some(file)) => spool.remove(file),
-            _ => self.state().bytes -= segment.lines.len(),
-        }
+            _ => {
+                self.state().bytes -= segment.lines.len();
+                true
+            }
+        };
         self.changed.notify_all();
+        is_gone
     }
 
     /// Remembers whether the collector takes anything; whether that is new.
@@ -268,18 +273,23 @@ impl Spool {
                 Ok(lines) => return Some((path, lines)),
                 Err(error) => {
                     tracing::error!(%error, file = %path.display(), "log records of the spool cannot be read and are dropped");
-                    dropped.inc();
-                    self.remove(&path);
+                    if self.remove(&path) {
+                        dropped.inc();
+                    }
                 }
             }
         }
         None
     }
 
-    /// Removes a segment.
-    pub(crate) fn remove(&self, path: &Path) {
-        if let Err(error) = fs::remove_file(path) {
-            tracing::error!(%error, file = %path.display(), "log records that were sent cannot be removed");
+    /// Removes a segment; whether it is gone.
+    fn remove(&self, path: &Path) -> bool {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::error!(%error, file = %path.display(), "log records of the spool cannot be removed");
+                false
+            }
+            _ => true,
         }
     }
 

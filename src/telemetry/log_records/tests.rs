@@ -70,7 +70,7 @@ fn what_waits_in_memory_is_bounded_and_what_is_lost_is_counted() {
     let segment = backlog.next().unwrap();
     writer.write(&mut batch(lines), lines as u64);
     assert_eq!(backlog.dropped.get(), 3 * lines as u64);
-    backlog.done(&segment);
+    assert!(backlog.done(&segment));
     writer.write(&mut batch(lines), lines as u64);
     assert_eq!(backlog.dropped.get(), 3 * lines as u64);
     drop(writer);
@@ -96,7 +96,7 @@ fn a_spool_gives_back_the_oldest_first_and_is_bounded() {
     for lines in 1..=3 {
         let segment = backlog.next().unwrap();
         assert_eq!(segment.lines, batch(lines));
-        backlog.done(&segment);
+        assert!(backlog.done(&segment));
     }
     backlog.state().is_closed = true;
     assert!(backlog.next().is_none());
@@ -111,4 +111,17 @@ fn of_two_with_one_spool_one_sends() {
     assert!(!other.lock());
     drop(one);
     assert!(other.lock());
+}
+
+#[test]
+fn a_segment_that_cannot_be_removed_is_not_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let backlog = mk_backlog(Some(mk_spool(folder.path(), 1 << 20)));
+    let of = |name: &str| backlog::Segment {
+        lines: batch(1),
+        file: Some(folder.path().join(name)),
+    };
+    std::fs::create_dir_all(folder.path().join("0.jsonl/full")).unwrap();
+    assert!(!backlog.done(&of("0.jsonl")));
+    assert!(backlog.done(&of("gone.jsonl")));
 }
