@@ -82,21 +82,28 @@ impl GatewayState {
         state.observe(move |snapshot| observer.begin(snapshot));
         invariants::start(&state, Arc::clone(&metrics))?;
         let recordings = Arc::new(Recordings::new(metrics.recording_dropped()));
-        recordings.follow(state.current().config.recording.as_ref())?;
-        let following = Arc::clone(&recordings);
-        state.observe(move |snapshot| {
-            if let Err(error) = following.follow(snapshot.config.recording.as_ref()) {
-                tracing::error!(%error, "cannot record: no reviews are recorded until the next reload");
-            }
-        });
-        let usage = follow_for_usage(&state, &metrics)?;
+        let lost = "cannot record: no reviews are recorded until the next reload";
+        follow(&state, &recordings, lost, |recordings, snapshot| {
+            recordings.follow(snapshot.config.recording.as_ref())
+        })?;
+        let usage = Arc::new(UsageCounts::new(metrics.usage_dropped(), metrics.usage_other()));
+        let lost = "cannot count decisions: no usage is kept until the next reload";
+        follow(&state, &usage, lost, |usage, snapshot| {
+            let clusters = snapshot.authenticator.shares().len();
+            usage.follow(snapshot.config.usage.as_ref(), clusters)
+        })?;
+        let log_records = Arc::new(LogRecords::new(metrics.log_records_dropped()));
+        let lost = "no decisions are sent to the collector until the next reload";
+        follow(&state, &log_records, lost, |records, snapshot| {
+            records.follow(snapshot.config.tracing.as_ref())
+        })?;
         let console = follow_for_console(&state);
         let threads = available_parallelism().map_or(1, usize::from);
         let recorder = DecisionRecorder {
             log: decision_log,
             console: console.clone(),
             usage,
-            log_records: follow_for_log_records(&state, &metrics)?,
+            log_records,
         };
         Ok(Self {
             console,
@@ -146,34 +153,22 @@ fn follow_for_console(state: &ReloadState) -> Option<Arc<ConsoleState>> {
     Some(console)
 }
 
-/// What counts the decisions by `state`, as its configuration says.
-fn follow_for_usage(state: &ReloadState, metrics: &Metrics) -> io::Result<Arc<UsageCounts>> {
-    let usage = Arc::new(UsageCounts::new(metrics.usage_dropped(), metrics.usage_other()));
-    let follow = |usage: &UsageCounts, snapshot: &Snapshot| {
-        let clusters = snapshot.authenticator.shares().len();
-        usage.follow(snapshot.config.usage.as_ref(), clusters)
-    };
-    follow(&usage, &state.current())?;
-    let following = Arc::clone(&usage);
+/// Has `follower` follow each set that comes into force. What fails at the start ends it; later it is
+/// logged as `lost`.
+fn follow<F: Send + Sync + 'static>(
+    state: &ReloadState,
+    follower: &Arc<F>,
+    lost: &'static str,
+    follow: impl Fn(&F, &Snapshot) -> io::Result<()> + Send + Sync + 'static,
+) -> io::Result<()> {
+    follow(follower, &state.current())?;
+    let follower = Arc::clone(follower);
     state.observe(move |snapshot| {
-        if let Err(error) = follow(&following, snapshot) {
-            tracing::error!(%error, "cannot count decisions: no usage is kept until the next reload");
+        if let Err(error) = follow(&follower, snapshot) {
+            tracing::error!(%error, "{lost}");
         }
     });
-    Ok(usage)
-}
-
-/// What sends the decisions by `state` to a collector, as its configuration says.
-fn follow_for_log_records(state: &ReloadState, metrics: &Metrics) -> io::Result<Arc<LogRecords>> {
-    let records = Arc::new(LogRecords::new(metrics.log_records_dropped()));
-    records.follow(state.current().config.tracing.as_ref())?;
-    let following = Arc::clone(&records);
-    state.observe(move |snapshot| {
-        if let Err(error) = following.follow(snapshot.config.tracing.as_ref()) {
-            tracing::error!(%error, "no decisions are sent to the collector until the next reload");
-        }
-    });
-    Ok(records)
+    Ok(())
 }
 
 /// Takes decisions. The line of each is made once, for all who want it.
