@@ -60,17 +60,23 @@ impl Graph<'_> {
         matches!(self.actors.get(number), Some(Actor::Subject(_)))
     }
 
-    /// How each actor who can goes on to one of `goals` by the fewest steps.
-    fn towards(&self, goals: &BTreeSet<usize>, with_refuted: bool) -> HashMap<usize, Next> {
-        let mut into: Vec<Vec<usize>> = vec![Vec::new(); self.targets.len()];
+    /// The numbers of the edges, by one of their ends, of which there are `count`.
+    fn edges_by(&self, count: usize, end: fn(&Edge) -> usize, with_refuted: bool) -> Vec<Vec<usize>> {
+        let mut by_end: Vec<Vec<usize>> = vec![Vec::new(); count];
         for (number, edge) in self.edges.iter().enumerate() {
-            if let Some(into) = into
-                .get_mut(edge.targets)
+            if let Some(edges) = by_end
+                .get_mut(end(edge))
                 .filter(|_| with_refuted || !edge.is_refuted)
             {
-                into.push(number);
+                edges.push(number);
             }
         }
+        by_end
+    }
+
+    /// How each actor who can goes on to one of `goals` by the fewest steps.
+    fn towards(&self, goals: &BTreeSet<usize>, with_refuted: bool) -> HashMap<usize, Next> {
+        let into = self.edges_by(self.targets.len(), |edge| edge.targets, with_refuted);
         let mut within: Vec<Vec<usize>> = vec![Vec::new(); self.actors.len()];
         for (number, members) in self.targets.iter().enumerate() {
             for member in members {
@@ -157,15 +163,7 @@ impl Graph<'_> {
 
     /// The edge by which each actor who can be reached is, with the fewest steps.
     fn reached_from(&self, from: usize, with_refuted: bool) -> HashMap<usize, usize> {
-        let mut of_actor: Vec<Vec<usize>> = vec![Vec::new(); self.actors.len()];
-        for (number, edge) in self.edges.iter().enumerate() {
-            if let Some(of_actor) = of_actor
-                .get_mut(edge.from)
-                .filter(|_| with_refuted || !edge.is_refuted)
-            {
-                of_actor.push(number);
-            }
-        }
+        let of_actor = self.edges_by(self.actors.len(), |edge| edge.from, with_refuted);
         let mut found: HashMap<usize, (Weight, usize)> = HashMap::new();
         let mut done = vec![false; self.targets.len()];
         let mut reached = vec![(from, (0, 0))];
