@@ -85,7 +85,7 @@ impl WatchedKind {
     /// Where its objects take memory.
     pub(crate) fn room(&self) -> RoomPurpose {
         match self.role {
-            // Nor does whoever may ask for access hide one, however often they ask.
+            // Nor do users who may ask for access hide a Deny, however often they ask.
             WatchPurpose::Parameter | WatchPurpose::AccessRequest => RoomPurpose::Parameters,
             WatchPurpose::Base if self.group == RBAC || self.is_namespace() => RoomPurpose::Rbac,
             // Nobody's parameters hide which resources have a namespace, nor do they hide a Deny.
