@@ -131,14 +131,8 @@ impl Servers {
     fn start(binaries: &Binaries) -> Self {
         let folder = Folder::new("access-requests");
         let set_up = SetUp::init(&folder.path().join("set-up"), &[]);
-        let configuration = set_up.path("authorization-configuration.yaml");
-        let admission = set_up.path("admission-configuration.yaml");
-        let flags = [
-            format!("--authorization-config={configuration}"),
-            format!("--admission-control-config-file={admission}"),
-        ];
         let gateway = set_up.serve();
-        let cluster = Cluster::start(binaries, folder, &USERS, &flags);
+        let cluster = Cluster::start(binaries, folder, &USERS, &set_up.api_server_flags());
         for file in [
             "crd/accessrequests.yaml",
             "crd/authorizationpolicies.yaml",

@@ -146,14 +146,8 @@ impl Servers {
         let set_up = SetUp::init(&folder.path().join("set-up"), &[]);
         fs::write(set_up.path("policies/grants.yaml"), POLICIES).unwrap();
         fs::write(set_up.path("policies/removed.yaml"), REMOVED).unwrap();
-        let configuration = set_up.path("authorization-configuration.yaml");
-        let admission = set_up.path("admission-configuration.yaml");
-        let flags = [
-            format!("--authorization-config={configuration}"),
-            format!("--admission-control-config-file={admission}"),
-        ];
         let gateway = set_up.serve();
-        let cluster = Cluster::start(binaries, folder, &USERS, &flags);
+        let cluster = Cluster::start(binaries, folder, &USERS, &set_up.api_server_flags());
         for file in [
             "crd/authorizationpolicies.yaml",
             "crd/admissionexceptions.yaml",

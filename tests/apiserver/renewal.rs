@@ -60,17 +60,8 @@ impl Servers {
             kube_apiserver: with_refresh(&folder, &binaries.kube_apiserver, refresh),
             ..binaries
         };
-        let flags = [
-            format!(
-                "--authorization-config={}",
-                set_up.path("authorization-configuration.yaml")
-            ),
-            format!(
-                "--admission-control-config-file={}",
-                set_up.path("admission-configuration.yaml")
-            ),
-            "--v=1".to_owned(),
-        ];
+        let [authorization, admission] = set_up.api_server_flags();
+        let flags = [authorization, admission, "--v=1".to_owned()];
         let cluster = Cluster::start(&binaries, folder, &USERS, &flags);
         cluster.grant_everything("load");
         let servers = Self {

@@ -38,15 +38,10 @@ impl Servers {
         let folder = Folder::new("told-at-once");
         let set_up = SetUp::make(&folder.path().join("set-up"));
         let audit = folder.write("audit-policy.yaml", AUDIT_POLICY);
+        let [authorization, admission] = set_up.api_server_flags();
         let flags = [
-            format!(
-                "--authorization-config={}",
-                set_up.path("authorization-configuration.yaml")
-            ),
-            format!(
-                "--admission-control-config-file={}",
-                set_up.path("admission-configuration.yaml")
-            ),
+            authorization,
+            admission,
             format!("--audit-policy-file={}", audit.display()),
             format!("--audit-log-path={}", audit.with_file_name("audit.log").display()),
             format!("{ADMISSION_PLUGINS}ServiceAccount,ValidatingAdmissionPolicy"),

@@ -67,6 +67,7 @@ impl Servers {
         let folder = Folder::new("control-plane");
         let set_up = SetUp::make(&folder.path().join("set-up"));
         let audit = folder.write("audit-policy.yaml", AUDIT_POLICY);
+        let [authorization, admission] = set_up.api_server_flags();
         let mut servers = Self {
             gateway: Some(set_up.serve()),
             cluster: Cluster::start(
@@ -74,14 +75,8 @@ impl Servers {
                 folder,
                 &USERS,
                 &[
-                    format!(
-                        "--authorization-config={}",
-                        set_up.path("authorization-configuration.yaml")
-                    ),
-                    format!(
-                        "--admission-control-config-file={}",
-                        set_up.path("admission-configuration.yaml")
-                    ),
+                    authorization,
+                    admission,
                     format!("--audit-policy-file={}", audit.display()),
                     format!("--audit-log-path={}", audit.with_file_name("audit.log").display()),
                     ADMISSION_PLUGINS.to_owned(),
@@ -204,6 +199,20 @@ impl SetUp {
             set_up.enforce(&from);
         }
         set_up
+    }
+
+    /// The flags of an API server that asks this gateway.
+    pub(crate) fn api_server_flags(&self) -> [String; 2] {
+        [
+            format!(
+                "--authorization-config={}",
+                self.path("authorization-configuration.yaml")
+            ),
+            format!(
+                "--admission-control-config-file={}",
+                self.path("admission-configuration.yaml")
+            ),
+        ]
     }
 
     /// Has `init` write a set-up on loopback, and gives it ports that are free.
