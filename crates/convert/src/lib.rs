@@ -15,6 +15,8 @@ mod conversion;
 mod deny;
 mod gatekeeper;
 mod kyverno;
+#[cfg(test)]
+mod test_reviews;
 
 pub use conversion::{Conversion, Remark, Summary};
 use gatekeeper::Templates;

@@ -7,14 +7,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::conversion;
-use portcullis_policy::document::Document;
+use crate::test_reviews::{answered, loaded};
+use portcullis_policy::document::{self, Document};
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::engine::{Deadline, Decision, Time};
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::admission::OfflineReview;
-use portcullis_policy::explain::recorded::RecordedAnswers;
-use portcullis_policy::manifest::{Options, Source};
-use portcullis_policy::{document, manifest};
 use requests::{Admitted, requests};
 
 const NAMESPACES: &str = "
@@ -24,20 +21,6 @@ const NAMESPACES: &str = "
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: b}}
 ";
-
-fn loaded(texts: &[&str]) -> LoadedPolicies {
-    let sources: Vec<Source> = texts
-        .iter()
-        .map(|text| Source {
-            file: "f.yaml".into(),
-            text: (*text).to_owned(),
-            cluster: None,
-        })
-        .collect();
-    let (manifests, faults) = manifest::load(&sources, &Options::default());
-    let manifests = manifests.unwrap_or_else(|| panic!("{faults}\n{}", texts.join("\n---\n")));
-    LoadedPolicies::of_manifests(manifests)
-}
 
 fn converted(policy: &Value) -> Conversion {
     let text = policy.to_string();
@@ -56,25 +39,8 @@ fn yaml(made: &Conversion) -> String {
         .collect()
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the test is the caller, whose clock it is"
-)]
 fn is_denied(by: &LoadedPolicies, request: &Admitted) -> bool {
-    let answers = RecordedAnswers::default();
-    let review = OfflineReview {
-        loaded: by,
-        cluster: "default",
-        phases: &[Phase::Validate],
-        only: None,
-        now: Time::UNIX_EPOCH,
-        clock: std::time::Instant::now,
-        answers: &answers,
-        nobody_asks: false,
-        deadline: None,
-        recorder: None,
-    };
-    let answered = review.answer(request.review().as_bytes()).unwrap();
+    let answered = answered(by, &[Phase::Validate], &request.review());
     answered.decided.unwrap().outcome.denial.is_some()
 }
 
@@ -88,8 +54,8 @@ fn agrees(spec: &Value) -> bool {
         return false;
     }
     let text = yaml(&made);
-    let before = loaded(&[&policy.to_string(), NAMESPACES]);
-    let after = loaded(&[&text, NAMESPACES]);
+    let before = loaded(&[policy.to_string(), NAMESPACES.to_owned()]);
+    let after = loaded(&[text.clone(), NAMESPACES.to_owned()]);
     for request in requests() {
         let denied = is_denied(&after, &request);
         for asked in request.asked() {
@@ -398,11 +364,11 @@ fn system_masters_are_never_denied_and_shadow_refuses_nothing() {
     let mut policy = json!({"apiVersion": "portcullis.dev/v1alpha1", "kind": "AuthorizationPolicy",
         "metadata": {"name": "guard"}, "spec": deny(&json!({"verbs": ["create"], "apiGroups": [""], "resources": ["pods"]}))});
     let mut request = requests().remove(0);
-    assert!(is_denied(&loaded(&[&yaml(&converted(&policy))]), &request));
+    assert!(is_denied(&loaded(&[yaml(&converted(&policy))]), &request));
     request.groups = &["dev", "system:masters"];
-    assert!(!is_denied(&loaded(&[&yaml(&converted(&policy))]), &request));
+    assert!(!is_denied(&loaded(&[yaml(&converted(&policy))]), &request));
     request.groups = &["dev"];
     policy["spec"]["mode"] = "Shadow".into();
     policy["spec"]["conditions"] = json!([{"name": "c", "expression": "request.extra['none'][0] == 'a'"}]);
-    assert!(!is_denied(&loaded(&[&yaml(&converted(&policy))]), &request));
+    assert!(!is_denied(&loaded(&[yaml(&converted(&policy))]), &request));
 }

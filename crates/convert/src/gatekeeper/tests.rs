@@ -4,14 +4,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::convert as converted;
+use crate::test_reviews::{answered, loaded};
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document;
+use portcullis_policy::engine::Deadline;
 use portcullis_policy::engine::admission::Phase;
-use portcullis_policy::engine::{Deadline, Time};
-use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::admission::OfflineReview;
-use portcullis_policy::explain::recorded::RecordedAnswers;
-use portcullis_policy::manifest::{self, Options, Source};
 
 fn template(source: &Value) -> Value {
     json!({
@@ -45,38 +42,9 @@ fn of(objects: &[Value]) -> Conversion {
     converted(&documents, &NeverDeny::default(), Deadline::NEVER).unwrap()
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the test is the caller, whose clock it is"
-)]
 fn is_denied(made: &Conversion, review: &Value) -> bool {
-    let text: String = made
-        .objects
-        .iter()
-        .map(|object| format!("---\n{}", document::to_yaml(object)))
-        .collect();
-    let source = Source {
-        file: "made.yaml".into(),
-        text: text.clone(),
-        cluster: None,
-    };
-    let (manifests, faults) = manifest::load(&[source], &Options::default());
-    let manifests = manifests.unwrap_or_else(|| panic!("{faults}\n{text}"));
-    let loaded = LoadedPolicies::of_manifests(manifests);
-    let answers = RecordedAnswers::default();
-    let answered = OfflineReview {
-        loaded: &loaded,
-        cluster: "default",
-        phases: &[Phase::Validate],
-        only: None,
-        now: Time::UNIX_EPOCH,
-        clock: std::time::Instant::now,
-        answers: &answers,
-        nobody_asks: false,
-        deadline: None,
-        recorder: None,
-    };
-    let answered = answered.answer(review.to_string().as_bytes()).unwrap();
+    let texts: Vec<String> = made.objects.iter().map(document::to_yaml).collect();
+    let answered = answered(&loaded(&texts), &[Phase::Validate], &review.to_string());
     answered.decided.unwrap().outcome.denial.is_some()
 }
 

@@ -20,6 +20,8 @@ mod generated;
 #[path = "../../../../tests/oracle/random.rs"]
 #[allow(dead_code, reason = "other tests have more of it")]
 mod random;
+#[path = "../../src/test_reviews.rs"]
+mod test_reviews;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -31,12 +33,8 @@ use portcullis_convert::convert;
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document;
 use portcullis_policy::engine::Deadline;
-use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::admission::OfflineReview;
-use portcullis_policy::explain::recorded::RecordedAnswers;
-use portcullis_policy::manifest::{self, Options, Source};
 use random::Random;
 use serde_json::{Value, json};
 
@@ -51,47 +49,22 @@ enum Verdict {
 }
 
 fn loaded(objects: &[Value]) -> LoadedPolicies {
-    let source = |object: &Value| {
+    let text = |object: &Value| {
         let mut object = object.clone();
         // What Kyverno reports is compared, whether or not it refuses.
         if object["kind"] == "ValidatingAdmissionPolicyBinding" {
             object["spec"]["validationActions"] = json!(["Deny"]);
         }
-        Source {
-            file: "p.yaml".into(),
-            text: document::to_yaml(&object),
-            cluster: None,
-        }
+        document::to_yaml(&object)
     };
-    let sources: Vec<Source> = objects.iter().map(source).collect();
-    let (manifests, faults) = manifest::load(&sources, &Options::default());
-    LoadedPolicies::of_manifests(manifests.unwrap_or_else(|| panic!("{faults}")))
+    test_reviews::loaded(&objects.iter().map(text).collect::<Vec<_>>())
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the test is the caller, whose clock it is"
-)]
 fn ours(by: &LoadedPolicies, request: &Value) -> Verdict {
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-    let answers = RecordedAnswers::default();
-    let offline = OfflineReview {
-        loaded: by,
-        cluster: "default",
-        phases: &[Phase::Mutate, Phase::Validate],
-        only: None,
-        now: Time::UNIX_EPOCH,
-        clock: std::time::Instant::now,
-        answers: &answers,
-        nobody_asks: false,
-        deadline: None,
-        recorder: None,
-    };
-    let decided = offline
-        .answer(review.to_string().as_bytes())
-        .unwrap()
-        .decided
-        .unwrap();
+    let phases = &[Phase::Mutate, Phase::Validate];
+    let answered = test_reviews::answered(by, phases, &review.to_string());
+    let decided = answered.decided.unwrap();
     match (decided.outcome.denial, decided.object) {
         (Some(_), _) => Verdict::Denied,
         (None, Some(object)) => Verdict::Admitted(serde_json::from_str(&object).unwrap()),

@@ -11,14 +11,12 @@ use std::cell::Cell;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::test_reviews;
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document;
-use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::admission::{OfflineReview, OfflineReviewResult};
-use portcullis_policy::explain::recorded::RecordedAnswers;
-use portcullis_policy::manifest::{self, Options, Source};
+use portcullis_policy::explain::admission::OfflineReviewResult;
 
 fn converted(policy: &Value) -> Conversion {
     let document = document::parse(Some("p.yaml"), &policy.to_string())
@@ -51,15 +49,9 @@ fn loaded(made: &Conversion) -> LoadedPolicies {
     assert_eq!(made.refusals, []);
     let namespaces = json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": "web", "labels": {"tier": "front"}}});
-    let texts = made.objects.iter().chain([&namespaces]);
-    let source = |object: &Value| Source {
-        file: "p.yaml".into(),
-        text: document::to_yaml(object),
-        cluster: None,
-    };
-    let sources: Vec<Source> = texts.map(source).collect();
-    let (manifests, faults) = manifest::load(&sources, &Options::default());
-    LoadedPolicies::of_manifests(manifests.unwrap_or_else(|| panic!("{faults}")))
+    let objects = made.objects.iter().chain([&namespaces]);
+    let texts: Vec<String> = objects.map(document::to_yaml).collect();
+    test_reviews::loaded(&texts)
 }
 
 /// A request about an object of a built-in or an invented kind.
@@ -97,27 +89,10 @@ impl Request {
             .is_some()
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the test is the caller, whose clock it is"
-    )]
     fn answered(&self, by: &LoadedPolicies, phases: &'static [Phase]) -> OfflineReviewResult {
         let review =
             json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": self.0});
-        let answers = RecordedAnswers::default();
-        let offline = OfflineReview {
-            loaded: by,
-            cluster: "default",
-            phases,
-            only: None,
-            now: Time::UNIX_EPOCH,
-            clock: std::time::Instant::now,
-            answers: &answers,
-            nobody_asks: false,
-            deadline: None,
-            recorder: None,
-        };
-        offline.answer(review.to_string().as_bytes()).unwrap()
+        test_reviews::answered(by, phases, &review.to_string())
     }
 }
 
