@@ -24,7 +24,7 @@ use portcullis_policy::authorization::{
     EscalationTarget, FailurePolicy, Mode, NamespaceLabels, NeverDeny, NonResourceRule, ObjectWrite, Objects,
     PolicySet, ResourceRule, Role, RoleKind, RoleRef, Rule, Subject,
 };
-use portcullis_policy::engine::{
+use portcullis_policy::model::{
     Attributes, Deadline, LabelSelector, Operator, Requirement, ResourceAttributes, Selectors, Target, Time,
     User, Validity,
 };

@@ -46,7 +46,7 @@ use tokio::task::AbortHandle;
 use crate::config::kubeconfig::client::{Context, of_context};
 use crate::config::limits::{LEAST_MEMORY, memory_of_process};
 use crate::config::{AdmissionKnowledge, ClusterEntry, Config};
-use crate::reload::{
+use crate::state::{
     AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects,
 };
 use contents::SharedContents;
@@ -57,7 +57,7 @@ pub use live::{
 };
 use memory::{ClusterMemory, WatchedMemory};
 use portcullis_cel::Version;
-use portcullis_policy::engine::admission::AdmissionSet;
+use portcullis_policy::admission::AdmissionSet;
 use portcullis_policy::field::{Fault, FaultKind, Faults};
 use reporter::{Reporter, Signal};
 use store::Store;

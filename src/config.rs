@@ -361,7 +361,7 @@ impl Config {
 
     /// The files that this section-by-section reading took for granted: itself
     /// and those of the listener's certificates. The callers' are listed by
-    /// [`crate::authentication::Authenticator::files`].
+    /// [`crate::identity::Authenticator::files`].
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
         let tls = &self.server.tls;

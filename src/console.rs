@@ -29,12 +29,12 @@ use std::time::{Instant, SystemTime};
 
 use percent_encoding::percent_decode_str;
 
-use crate::authentication::Caller;
 use crate::config::Config;
-use crate::reload::{FileObjects, ObjectChange, ObjectChanges, ReloadState, Snapshot};
+use crate::identity::Caller;
+use crate::state::{FileObjects, ObjectChange, ObjectChanges, ReloadState, Snapshot};
 use crate::telemetry::Metrics;
 use portcullis_policy::authorization::Policies;
-use portcullis_policy::engine::Decision;
+use portcullis_policy::model::Decision;
 
 pub use history::{MetricsHistory, SAMPLE_INTERVAL};
 pub use live::LiveStream;
@@ -426,7 +426,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::reload::ChangedObject;
+    use crate::state::ChangedObject;
 
     #[test]
     fn the_texts_of_changed_objects_are_bounded_for_all_clusters_together() {

@@ -1,20 +1,17 @@
 //! Portcullis answers the authorization and admission webhooks of a Kubernetes
 //! API server: the service around the decision of [`portcullis_policy`].
 
-pub mod authentication;
-pub mod authorizers;
-pub mod certificates;
 pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod console;
+pub mod identity;
 pub mod recording;
-pub mod reload;
 pub mod server;
+pub mod state;
 pub mod telemetry;
-pub mod tls;
-pub mod upstream;
 pub mod usage;
+pub mod webhooks;
 
 /// Throwaway certificates, the same for tests in here and in `tests/`.
 #[cfg(test)]

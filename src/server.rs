@@ -48,8 +48,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
 use crate::config::ConnectionLimits;
-use crate::reload::ReloadState;
-use crate::tls::{Handshake, TlsContext};
+use crate::identity::tls::{Handshake, TlsContext};
+use crate::state::ReloadState;
 use accept::AcceptLimits;
 use gateway::GatewayState;
 use workers::Workers;

@@ -38,11 +38,11 @@ use serde_json::{Value, json};
 
 use inner::{manifests, outcome};
 use portcullis_cel::json::Document;
+use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::webhook::nobody;
-use portcullis_policy::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
+use portcullis_policy::model::Time;
 
 /// The policies of manifests, which must be valid.
 fn mk_set(text: &str) -> Arc<AdmissionSet> {
@@ -410,7 +410,7 @@ fn the_object_of_an_unknown_namespace_has_its_name_alone_where_so_configured() {
         "Deny",
     );
     let settings = AdmissionSettings {
-        missing_namespace: portcullis_policy::engine::admission::matching::MissingNamespace::NameOnly,
+        missing_namespace: portcullis_policy::admission::matching::MissingNamespace::NameOnly,
         ..AdmissionSettings::default()
     };
     let admission = manifests(&text).admission(&settings);

@@ -13,9 +13,9 @@ mod inner;
 mod reviews;
 
 use inner::{manifests, patched};
+use portcullis_policy::admission::{AdmissionSettings, FailurePolicy, Outcome, Phase, Run};
 use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::{AdmissionSettings, FailurePolicy, Outcome, Phase, Run};
+use portcullis_policy::model::Time;
 use reviews::{creation_of_pod, with};
 use serde_json::{Value, json};
 

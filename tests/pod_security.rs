@@ -23,10 +23,10 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use inner::outcome;
+use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Phase, Run};
 use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::{AdmissionSet, AdmissionSettings, Phase, Run};
 use portcullis_policy::manifest::{Options, Source, load};
+use portcullis_policy::model::Time;
 use reviews::creation_of_pod;
 use serde_json::{Value, json};
 

@@ -20,12 +20,12 @@ use std::time::Duration;
 
 use inner::{manifests, patched};
 use portcullis_cel::json::Document;
+use portcullis_policy::admission::trace::{MatchFinding, Recorder, TraceStep};
+use portcullis_policy::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
+use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
 use portcullis_policy::api::{AdmissionReview, ReviewVersion};
 use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::trace::{MatchFinding, Recorder, TraceStep};
-use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
-use portcullis_policy::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
+use portcullis_policy::model::Time;
 use reviews::creation_of_pod;
 use serde_json::{Value, json};
 

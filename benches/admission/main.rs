@@ -9,18 +9,16 @@
 #[path = "../load/workload.rs"]
 mod workload;
 
-use portcullis_policy::engine::Time;
+use portcullis_policy::model::Time;
 use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use portcullis_cel::json::Document;
+use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::admission::webhook::nobody;
-use portcullis_policy::engine::admission::{
-    AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run,
-};
 use portcullis_policy::manifest;
 use workload::Workload;
 

@@ -29,9 +29,9 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant, SystemTime};
 
-use portcullis::reload::{self, FilesAlone, ReloadAttempt, ReloadState, Reloader, Snapshot};
+use portcullis::state::{self, FilesAlone, ReloadAttempt, ReloadState, Reloader, Snapshot};
 use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::{Attributes, ResourceAttributes, Target, Time, User};
+use portcullis_policy::model::{Attributes, ResourceAttributes, Target, Time, User};
 
 use setup::{Setup, Size, Sort};
 
@@ -110,7 +110,7 @@ fn row(size: &Size) {
     let reloader = Reloader::start(
         std::sync::Arc::clone(&state),
         setup.configuration(),
-        reload::RELOAD_TIMEOUT,
+        state::RELOAD_TIMEOUT,
         observer,
     );
     let reloader = reloader.expect("a thread");
@@ -120,7 +120,7 @@ fn row(size: &Size) {
     for round in 0..CHANGES {
         let (taken, used, is_reloaded) = measured(|| {
             setup.change(round);
-            reloads.recv_timeout(reload::RELOAD_TIMEOUT).expect("a reload")
+            reloads.recv_timeout(state::RELOAD_TIMEOUT).expect("a reload")
         });
         assert!(is_reloaded, "the change was refused");
         in_force += taken;
@@ -141,7 +141,7 @@ fn row(size: &Size) {
 }
 
 fn load(setup: &Setup) -> Snapshot {
-    let (snapshot, faults) = reload::load(&setup.configuration(), &FilesAlone, None, SystemTime::now());
+    let (snapshot, faults) = state::load(&setup.configuration(), &FilesAlone, None, SystemTime::now());
     snapshot.unwrap_or_else(|| panic!("{faults}"))
 }
 

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use portcullis::cluster::Clusters;
-use portcullis::reload::{self, ManifestSource as _, Origin, ReloadAttempt, ReloadState, Reloader};
+use portcullis::state::{self, ManifestSource as _, Origin, ReloadAttempt, ReloadState, Reloader};
 use serde_json::json;
 
 use super::harness::api_servers::ApiServers;
@@ -72,7 +72,7 @@ pub(crate) fn row(size: &Size) {
     for round in 0..CHANGES {
         let (taken, _, ()) = measured(|| {
             servers.change(round * 7 % clusters, round);
-            refreshed.recv_timeout(reload::RELOAD_TIMEOUT).expect("a refresh");
+            refreshed.recv_timeout(state::RELOAD_TIMEOUT).expect("a refresh");
         });
         in_force += taken;
         // What is saved is saved after a second.
@@ -117,7 +117,7 @@ pub(crate) fn row(size: &Size) {
 /// Loads, and follows the API servers. What it returns last receives each set in force.
 fn begin(setup: &Setup, source: &Arc<Clusters>) -> (Arc<ReloadState>, Reloader, Receiver<()>) {
     let configuration = setup.configuration();
-    let (snapshot, faults) = reload::load(&configuration, &**source, None, SystemTime::now());
+    let (snapshot, faults) = state::load(&configuration, &**source, None, SystemTime::now());
     let snapshot = snapshot.unwrap_or_else(|| panic!("{faults}"));
     let state = ReloadState::new(snapshot, Arc::<Clusters>::clone(source));
     let (ended, refreshed) = channel();
@@ -126,12 +126,7 @@ fn begin(setup: &Setup, source: &Arc<Clusters>) -> (Arc<ReloadState>, Reloader, 
             let _ = ended.send(());
         }
     });
-    let reloader = Reloader::start(
-        Arc::clone(&state),
-        configuration,
-        reload::RELOAD_TIMEOUT,
-        observer,
-    );
+    let reloader = Reloader::start(Arc::clone(&state), configuration, state::RELOAD_TIMEOUT, observer);
     let reloader = reloader.expect("a thread");
     state.follow(reloader.trigger()).expect("threads");
     (state, reloader, refreshed)

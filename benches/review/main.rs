@@ -17,8 +17,8 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use portcullis_cel::json::Document;
 use portcullis_policy::api::{SubjectAccessReview, SubjectAccessReviewReply};
 use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::Time;
 use portcullis_policy::manifest;
+use portcullis_policy::model::Time;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use portcullis_cel::json::{Document, Node};
 use portcullis_policy::authorization::SubjectAccessReviewVersion;
-use portcullis_policy::engine::{
+use portcullis_policy::model::{
     Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User,
 };
 

@@ -5,9 +5,9 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use portcullis_policy::api::AdmissionReview;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::webhook::nobody;
-use portcullis_policy::engine::admission::{AdmissionSet, Chain, Phase, Run};
+use portcullis_policy::model::Time;
+use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::{AdmissionSet, Chain, Phase, Run};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_cel::json::Document;
 

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use portcullis_policy::engine::admission::GroupVersionKind;
-use portcullis_policy::engine::admission::apply::{Schemas, merge};
+use portcullis_policy::admission::GroupVersionKind;
+use portcullis_policy::admission::apply::{Schemas, merge};
 use portcullis_cel::json::Document;
 
 fuzz_target!(|data: &[u8]| {

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use portcullis_policy::api::{SubjectAccessReview, SubjectAccessReviewReply};
-use portcullis_policy::engine::Time;
+use portcullis_policy::model::Time;
 use portcullis_policy::authorization::PolicySet;
 
 static POLICIES: LazyLock<Arc<PolicySet>> = LazyLock::new(portcullis_fuzz::policies);

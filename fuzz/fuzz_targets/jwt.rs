@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use libfuzzer_sys::fuzz_target;
-use portcullis::authentication::{Authenticator, Credentials};
+use portcullis::identity::{Authenticator, Credentials};
 use portcullis::config;
 use portcullis_fuzz::Memory;
 

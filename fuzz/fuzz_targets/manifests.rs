@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use portcullis_policy::engine::admission::AdmissionSettings;
+use portcullis_policy::admission::AdmissionSettings;
 
 fuzz_target!(|data: &[u8]| -> Corpus {
     let Ok(text) = std::str::from_utf8(data) else {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use portcullis_policy::api::{AdmissionReview, verify};
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::webhook::WebhookAnswer;
-use portcullis_policy::engine::admission::{AdmissionSet, Chain, Phase, Run};
+use portcullis_policy::model::Time;
+use portcullis_policy::admission::webhook::WebhookAnswer;
+use portcullis_policy::admission::{AdmissionSet, Chain, Phase, Run};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_cel::json::Document;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use portcullis::config::Files;
-use portcullis_policy::engine::admission::{AdmissionSet, AdmissionSettings};
+use portcullis_policy::admission::{AdmissionSet, AdmissionSettings};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::manifest::{self, Manifests, Options, Source};
 

@@ -8,11 +8,11 @@ use super::policy_files::{At, PolicyFiles};
 use portcullis_policy::authorization::{
     EscalationQuery, EscalationTarget, OpenTarget, PolicySet, ServiceAccount, Within,
 };
-use portcullis_policy::engine::{Deadline, User};
 use portcullis_policy::explain::escalation_admission::PodReview;
 use portcullis_policy::explain::escalations::{self, EscalationAnswer, EscalationQuestionError, RunningPods};
 use portcullis_policy::explain::what_can::WhatCanQuestion;
 use portcullis_policy::explain::who_can::{OddQuestion, WhoCanQuestion};
+use portcullis_policy::model::{Deadline, User};
 
 /// Why there is no answer to who may do something, or what somebody may do.
 const TOO_LONG: &str = "the answer is too long to be read: name a namespace, or ask for one object";

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
 use crate::config::files;
+use portcullis_policy::admission::{Operation, Phase};
 use portcullis_policy::document::{self, Document};
-use portcullis_policy::engine::admission::{Operation, Phase};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{
     AdmitAllExplained, AdmitAllInWords, AdmitExplained, AdmitInWords, AnsweredObject, OfflineReview,

@@ -7,9 +7,8 @@ use serde::Serialize;
 use super::admit::{answer_each, read_objects, read_review, result_of_all};
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
+use portcullis_policy::admission::{CONNECT_VERBS, Operation, Phase};
 use portcullis_policy::api::SubjectAccessReview;
-use portcullis_policy::engine::admission::{CONNECT_VERBS, Operation, Phase};
-use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{
     AdmitAllExplained, AdmitAllInWords, AnsweredObject, OfflineReview,
@@ -18,6 +17,7 @@ use portcullis_policy::explain::authorization::{AuthorizationAnswer, DecisionExp
 use portcullis_policy::explain::objects::ManifestRequest;
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::explain::request::{Misfit, RequestArguments};
+use portcullis_policy::model::{Attributes, Decision, ResourceAttributes, Target, Time};
 
 /// Decide one authorization request offline, and explain the decision.
 ///

@@ -14,14 +14,14 @@ use super::live_policies::LiveArguments;
 use super::output::{CommandError, CommandResult, Format, Output};
 use super::{output, policy_files, set_checks};
 use crate::config::files;
-use crate::{config, reload};
+use crate::{config, state};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::User;
 use portcullis_policy::explain::invariants::OUT_OF_SIGHT;
 use portcullis_policy::explain::{Lines, LoadedPolicies, is_escaped, one_line};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
 use portcullis_policy::manifest::MigratedObject;
+use portcullis_policy::model::User;
 use portcullis_policy::{document, manifest};
 
 /// Report all faults of a configuration and its manifests, and warn about dangerous policies.
@@ -188,7 +188,7 @@ fn decided_by(config: Option<&Path>, paths: &[PathBuf]) -> Option<(LoadedPolicie
             policy_files::of_configuration_and(config, paths).0
         }
     }?;
-    let (sources, mut unread) = reload::read_manifests(&manifests);
+    let (sources, mut unread) = state::read_manifests(&manifests);
     let documents = sources
         .iter()
         .flat_map(|source| manifest::documents(source, &mut unread))
@@ -300,7 +300,7 @@ pub(crate) fn run(
         faults.append(found);
         manifests.extend(config.map(|config| config.manifests).unwrap_or_default());
     }
-    let (sources, found) = reload::read_manifests(&manifests);
+    let (sources, found) = state::read_manifests(&manifests);
     faults.append(found);
     let (migrated, found) = manifest::migrate(&sources);
     faults.append(found);

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use super::access::{MAX_TIME, TimeLimit};
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files;
-use crate::{config, reload};
+use crate::{config, state};
 use portcullis_convert::{Conversion, Remark, Summary};
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document::{self, Document};
-use portcullis_policy::engine::Deadline;
 use portcullis_policy::explain::Lines;
 use portcullis_policy::manifest;
+use portcullis_policy::model::Deadline;
 
 /// Convert policies to ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
 ///
@@ -58,7 +58,7 @@ impl Convert {
             policy_files::readable(path)?;
         }
         let files = policy_files::applied(&self.files)?;
-        let (sources, mut faults) = reload::read_manifests(&policy_files::everywhere(&files));
+        let (sources, mut faults) = state::read_manifests(&policy_files::everywhere(&files));
         let documents: Vec<Document> = sources
             .iter()
             .flat_map(|source| manifest::documents(source, &mut faults))

@@ -16,11 +16,11 @@ use super::set_checks;
 use crate::config::{self, DEFAULT_CLUSTER, files};
 use portcullis_policy::authorization::proof;
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::Deadline;
 use portcullis_policy::explain::difference::{DifferenceReport, ReportedChange};
 use portcullis_policy::explain::invariants::{ChangedInvariant, changed_invariants};
 use portcullis_policy::explain::{Lines, LoadedPolicies};
 use portcullis_policy::field::FieldPath;
+use portcullis_policy::model::Deadline;
 
 /// More than a configuration has.
 const MAX_CONFIGURATION_BYTES: usize = 16 << 20;

@@ -11,18 +11,18 @@ use serde_json::Value;
 use super::output::{self, CommandError};
 use crate::cluster::{ListedPlace, LiveCluster, LivePolicies, LivePurpose};
 use crate::config::{ClusterEntry, Config};
-use crate::reload::{
+use crate::state::{
     self, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects, WatchedPart,
 };
 use portcullis_cel::Version;
 use portcullis_policy::document::{self, Document};
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::groups::RBAC;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::escalations::RunningPods;
 use portcullis_policy::explain::objects::{CustomKinds, ServedAs};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath};
 use portcullis_policy::manifest::{self, ObjectIdentity, Options, ValidatedObject};
+use portcullis_policy::model::Time;
+use portcullis_policy::model::groups::RBAC;
 
 /// Where a cluster is, as for kubectl.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -125,7 +125,7 @@ impl<'c> LiveState<'c> {
             config.clusters.push(ClusterEntry::named(self.name));
         }
         let source = LiveObjects::new(self.name, &self.found);
-        let (policies, faults) = reload::policies(&config, &source, SystemTime::now());
+        let (policies, faults) = state::policies(&config, &source, SystemTime::now());
         let policies = policies.filter(|_| !faults.has_errors());
         let webhooks = &config.authorization.webhooks;
         let loaded = policies.map(|(policies, admission)| LoadedPolicies {

@@ -10,15 +10,15 @@ use super::live_policies::{LiveArguments, LiveState, running_pods};
 use super::output::{self, CommandError};
 use crate::cluster::{Clusters, LiveCluster, LivePurpose};
 use crate::config::{self, Config, DEFAULT_CLUSTER, ManifestPath, files};
-use crate::reload::{self, ManifestSource, Origin};
+use crate::state::{self, ManifestSource, Origin};
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::groups::RBAC;
 use portcullis_policy::explain::escalations::RunningPods;
 use portcullis_policy::explain::objects::{self, CustomKinds};
 use portcullis_policy::explain::{LoadedPolicies, unknown_rbac};
 use portcullis_policy::field::{Faults, FieldPath, Place};
 use portcullis_policy::manifest::{self, ObjectIdentity};
+use portcullis_policy::model::Time;
+use portcullis_policy::model::groups::RBAC;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct PolicyFiles {
@@ -272,7 +272,7 @@ impl PolicyFiles {
         } else {
             everywhere(&self.manifests)
         };
-        let (sources, mut faults) = reload::read_manifests(&paths);
+        let (sources, mut faults) = state::read_manifests(&paths);
         let sources = sources.iter();
         sources
             .flat_map(|source| manifest::documents(source, &mut faults))
@@ -436,7 +436,7 @@ pub(crate) fn of_configuration_and(path: &Path, paths: &[PathBuf]) -> (Option<Lo
     faults.append(found);
     config.manifests.extend(everywhere(&more));
     let source = source();
-    let (found, more) = reload::policies(&config, &*source, SystemTime::now());
+    let (found, more) = state::policies(&config, &*source, SystemTime::now());
     faults.append(more);
     for status in source.status() {
         if status.origin == Origin::Nowhere {
@@ -461,7 +461,7 @@ pub(crate) fn of_configuration_and(path: &Path, paths: &[PathBuf]) -> (Option<Lo
 /// manifests at `paths`. A file that is among its own counts once.
 pub(crate) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults {
     let (more, mut faults) = others_than_its_own(path, paths);
-    faults.append(reload::check(
+    faults.append(state::check(
         path,
         &*source(),
         &everywhere(&more),
@@ -472,12 +472,12 @@ pub(crate) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults 
 
 /// The files at `paths` that are not among those of the configuration at `path`.
 fn others_than_its_own(path: &Path, paths: &[PathBuf]) -> (Vec<PathBuf>, Faults) {
-    let own: BTreeSet<PathBuf> = reload::read_manifests(&config::examine(path).0.manifests)
+    let own: BTreeSet<PathBuf> = state::read_manifests(&config::examine(path).0.manifests)
         .0
         .iter()
         .filter_map(|source| Path::new(&source.file).canonicalize().ok())
         .collect();
-    let (sources, faults) = reload::read_manifests(&everywhere(paths));
+    let (sources, faults) = state::read_manifests(&everywhere(paths));
     let files = sources.into_iter().map(|source| PathBuf::from(source.file));
     let is_new = |file: &PathBuf| file.canonicalize().is_ok_and(|file| !own.contains(&file));
     (files.filter(is_new).collect(), faults)
@@ -485,7 +485,7 @@ fn others_than_its_own(path: &Path, paths: &[PathBuf]) -> (Vec<PathBuf>, Faults)
 
 /// Whether there is any object in the files at `paths`.
 pub(crate) fn has_objects(paths: &[PathBuf]) -> bool {
-    let (sources, mut faults) = reload::read_manifests(&everywhere(paths));
+    let (sources, mut faults) = state::read_manifests(&everywhere(paths));
     let mut documents = sources
         .iter()
         .flat_map(|source| manifest::documents(source, &mut faults));
@@ -494,7 +494,7 @@ pub(crate) fn has_objects(paths: &[PathBuf]) -> bool {
 
 /// What files and folders decide by, which hold for every cluster.
 pub(crate) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
-    let (sources, mut faults) = reload::read_manifests(&everywhere(paths));
+    let (sources, mut faults) = state::read_manifests(&everywhere(paths));
     let options = manifest::Options {
         now: Some(SystemTime::now().into()),
         ..manifest::Options::default()
@@ -517,7 +517,7 @@ pub(crate) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
 pub(crate) fn applied(paths: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     let mut files = Vec::new();
     for path in paths {
-        let found = reload::applied_manifests(path);
+        let found = state::applied_manifests(path);
         let found = found.map_err(|(path, source)| CommandError::file("read", &path, source))?;
         if found.is_empty() {
             files.push(path.clone());
@@ -536,7 +536,7 @@ pub(crate) fn applied_documents(paths: &[PathBuf]) -> Result<Vec<Document>, Comm
     for path in paths {
         readable(path)?;
     }
-    let (sources, mut faults) = reload::read_manifests(&everywhere(&applied(paths)?));
+    let (sources, mut faults) = state::read_manifests(&everywhere(&applied(paths)?));
     let sources = sources.iter();
     let documents = sources.flat_map(|source| manifest::documents(source, &mut faults));
     let documents = documents.collect();

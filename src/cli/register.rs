@@ -30,9 +30,9 @@ use crate::config::files::{CONFIGURATION_BYTES, read_text};
 use crate::config::parse_duration;
 use credentials::{RotationRules, WebhookCredentials};
 use portcullis_policy::document;
-use portcullis_policy::engine::Time;
 use portcullis_policy::explain::Lines;
 use portcullis_policy::field::Faults;
+use portcullis_policy::model::Time;
 
 /// How often it is asked how far the pods are.
 const PAUSE: Duration = Duration::from_secs(2);

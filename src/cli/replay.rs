@@ -20,12 +20,12 @@ use report::{ChangeExample, ChangeWeights, ReplayFormat, ReplayReport};
 
 use super::output::{self, CommandError, CommandResult, Output, ProgressLine};
 use super::policy_files;
-use crate::authentication::PATH_TOKEN_NAME;
+use crate::identity::PATH_TOKEN_NAME;
 use crate::recording::RecordLine;
-use portcullis_policy::engine::Time;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::recorded::{ReplaySummary, ReviewComparison};
 use portcullis_policy::field::Faults;
+use portcullis_policy::model::Time;
 
 /// Decide recorded reviews again, and show which decisions would change.
 ///

@@ -1,7 +1,7 @@
 //! `portcullis serve`, and `portcullis` without a command: assembles and runs a gateway.
 //!
 //! ```text
-//! configuration --reload::load--> Snapshot --> State --.--> Server --until SIGTERM--> drained
+//! configuration --state::load--> Snapshot --> State --.--> Server --until SIGTERM--> drained
 //!                                               ^      |
 //!                              Reloader --------'   metrics, decision log
 //!                                 ^-- SIGHUP, clusters
@@ -19,11 +19,11 @@ use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::{init, policy_files};
 use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
 use crate::config::{Config, LogPath};
-use crate::reload::{
+use crate::server::{Gateway, ListenAddresses, Server, Signals};
+use crate::state::{
     self, LastGoodError, ManifestSource, ReloadAttempt, ReloadFailure, ReloadState, Reloader, Snapshot,
     Trigger,
 };
-use crate::server::{Gateway, ListenAddresses, Server, Signals};
 use crate::telemetry::decision_log::Destination;
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::{DecisionLog, Metrics, logging};
@@ -32,7 +32,7 @@ use portcullis_policy::field::Faults;
 
 /// Serve until SIGTERM; read all files again on SIGHUP.
 ///
-/// Logs go to standard error. PORTCULLIS_LOG filters them (`info`, `portcullis::reload=debug`);
+/// Logs go to standard error. PORTCULLIS_LOG filters them (`info`, `portcullis::state=debug`);
 /// PORTCULLIS_LOG_FORMAT=json writes one JSON object per line.
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -332,15 +332,15 @@ impl GatewayStart {
     /// What the files say or, beside faulty ones, what was last in force. Where there is neither,
     /// the faults are printed.
     fn read(path: &Path, source: &dyn ManifestSource, now: SystemTime) -> Option<Self> {
-        let (snapshot, faults) = reload::load(path, source, None, now);
+        let (snapshot, faults) = state::load(path, source, None, now);
         if let Some(snapshot) = snapshot {
-            reload::log(&faults, &snapshot);
+            state::log(&faults, &snapshot);
             return Some(Self {
                 snapshot,
                 failure: None,
             });
         }
-        match reload::last_good(path, source, now) {
+        match state::last_good(path, source, now) {
             Ok(snapshot) => Some(Self::of_last_good(snapshot, faults, now)),
             Err(error) => {
                 if !matches!(error, LastGoodError::NotConfigured) {
@@ -407,7 +407,7 @@ fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Re
     Reloader::start(
         Arc::clone(state),
         path.to_owned(),
-        reload::RELOAD_TIMEOUT,
+        state::RELOAD_TIMEOUT,
         observer,
     )
     .map_err(|error| CommandError::Serve(error.into()))

@@ -11,10 +11,10 @@ use portcullis_policy::authorization::matching::subject_matches;
 use portcullis_policy::authorization::proof::{IdlePart, InvariantStatus, WorkLimit, idle_parts};
 use portcullis_policy::authorization::{AuthorizationPolicy, Effect, Enforcement, Mode, PolicySet};
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::{Deadline, Time, User};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::invariants::{CheckedInvariant, checked_invariants};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use portcullis_policy::model::{Deadline, Time, User};
 
 /// The most parts into which the requests of one rule fall.
 const MAX_IDLE_PARTS: usize = 10_000;

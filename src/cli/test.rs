@@ -22,7 +22,7 @@ use serde::Serialize;
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{self, At};
 use crate::config::files;
-use crate::reload;
+use crate::state;
 use coverage::{Coverage, CoverageReport};
 use portcullis_policy::document::{self, Document};
 use portcullis_policy::explain::Lines;
@@ -221,7 +221,7 @@ pub(crate) fn documents(paths: &[PathBuf], faults: &mut Faults) -> Result<Vec<Do
             continue;
         }
         let (sources, unreadable) =
-            reload::read_manifests(&policy_files::everywhere(std::slice::from_ref(path)));
+            state::read_manifests(&policy_files::everywhere(std::slice::from_ref(path)));
         faults.append(unreadable);
         for source in sources {
             match document::parse(Some(&source.file), &source.text) {

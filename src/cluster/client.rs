@@ -32,7 +32,7 @@ use super::bounded::{BoundedService, BoxError, SpokenProtocol};
 use crate::config::Secret;
 use crate::config::kubeconfig::client::{ClientUser, Context, KeyPair};
 use crate::config::limits::Descriptors;
-use crate::upstream::client::{ClientIdentity, SettingsError, TlsClient, TlsConnection, trust_system};
+use crate::webhooks::client::{ClientIdentity, SettingsError, TlsClient, TlsConnection, trust_system};
 
 /// A connection may be silent for this long. A watch over HTTP/1.1 ends before; over HTTP/2 pings
 /// are answered.

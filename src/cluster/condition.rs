@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use portcullis_policy::engine::cut;
+use portcullis_policy::model::cut;
 
 /// `type` of the condition.
 const TYPE: &str = "InForce";

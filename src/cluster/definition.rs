@@ -18,11 +18,11 @@ use serde_json::{Map, Value, json};
 use crate::cluster::kind::{Name, WatchedKind};
 use crate::cluster::memory::{Charge, ContentCharge};
 use portcullis_cel::json;
+use portcullis_policy::admission::matching::{CustomResource, CustomResources};
 use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::document;
-use portcullis_policy::engine::admission::matching::{CustomResource, CustomResources};
-use portcullis_policy::engine::groups::PORTCULLIS;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
+use portcullis_policy::model::groups::PORTCULLIS;
 
 /// The version of Portcullis' own kinds that is watched.
 const VERSION: &str = "v1alpha1";

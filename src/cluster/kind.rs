@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use portcullis_policy::engine::admission::ParamKind;
-use portcullis_policy::engine::groups::{ADMISSION, PORTCULLIS};
+use portcullis_policy::admission::ParamKind;
 use portcullis_policy::manifest::{KINDS, KnownKind};
+use portcullis_policy::model::groups::{ADMISSION, PORTCULLIS};
 
 const EXCEPTION: &str = "AdmissionException";
 const INVARIANT: &str = "AuthorizationInvariant";
@@ -210,7 +210,7 @@ impl WatchedParameters {
 #[cfg(test)]
 mod tests {
     use portcullis_cel::Version;
-    use portcullis_policy::engine::admission::{NotFound, ParamFault, ParamRef, ParamTarget, Parameters};
+    use portcullis_policy::admission::{NotFound, ParamFault, ParamRef, ParamTarget, Parameters};
 
     use super::*;
     use crate::cluster::store::Store;

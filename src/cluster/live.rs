@@ -21,11 +21,11 @@ use super::object::{ReceivedObject, name_of};
 use crate::config::ClusterEntry;
 use access::ApiAccess;
 use portcullis_cel::Version;
+use portcullis_policy::admission::ParamKind;
 use portcullis_policy::authorization::matching::ClusterScoped;
-use portcullis_policy::engine::admission::ParamKind;
-use portcullis_policy::engine::groups::ADMISSION;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest::ValidatedObject;
+use portcullis_policy::model::groups::ADMISSION;
 
 pub use access::{ListedPlace, LiveError, ServedResource, ServerAddress};
 

@@ -17,9 +17,9 @@ use super::memory::ContentCharge;
 use super::weight::{LeftOutReason, content_bytes, count_values};
 use portcullis_cel::Version;
 use portcullis_policy::document::{Document, Node, PackedDocument};
-use portcullis_policy::engine::{Time, cut};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest::ValidatedObject;
+use portcullis_policy::model::{Time, cut};
 
 /// How many faults of one object are kept, and the most bytes of each.
 const MAX_FAULTS: usize = 20;

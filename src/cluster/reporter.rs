@@ -13,8 +13,8 @@ use super::condition::InForceCondition;
 use super::kind::WatchedKind;
 use super::requests::{ApiError, ApiRequest, ApiServer};
 use super::store::{DesiredCondition, Store};
-use crate::reload::Trigger;
-use portcullis_policy::engine::Time;
+use crate::state::Trigger;
+use portcullis_policy::model::Time;
 
 /// Reports a change to the reloader, once until it has looked.
 #[derive(Default)]

@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::split::{Envelope, Part, SplitError, Splitter};
-use crate::upstream::client::ClientHandshakeError;
-use portcullis_policy::engine::cut;
+use crate::webhooks::client::ClientHandshakeError;
+use portcullis_policy::model::cut;
 
 /// The most bytes of an answer that says why there is no other.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;

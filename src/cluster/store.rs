@@ -30,10 +30,10 @@ use super::memory::{Charge, ClusterMemory, ClusterRoom};
 use super::object::{ReceivedObject, RefusedObject};
 use super::saved::RestoredSet;
 use super::weight::{LeftOutReason, log_left_out};
-use crate::reload::Origin;
+use crate::state::Origin;
 use held::{HeldObject, ReadObject, log_faults};
 use portcullis_cel::Version;
-use portcullis_policy::engine::groups::PORTCULLIS;
+use portcullis_policy::model::groups::PORTCULLIS;
 use state::{Doubt, InForceVersions, KindObjects, StoredKinds, SyncProgress};
 
 pub(crate) use absence::AbsenceEvidence;

@@ -17,8 +17,8 @@ use memchr::memchr2;
 use super::kind::{Name, WatchPurpose, WatchedKind};
 use super::log_rate;
 use super::memory::RoomPurpose;
-use portcullis_policy::engine::groups::RBAC;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
+use portcullis_policy::model::groups::RBAC;
 
 /// The most bytes, and the most values, of an object of RBAC as JSON: some 4,000 subjects or
 /// 2,000 rules.

@@ -10,8 +10,8 @@ use super::files::{self, FileScope, FolderWalk, describe};
 use super::section::{ListItem, ReadContext, Section};
 use super::upstreams::{self, UpstreamAccess};
 use portcullis_policy::document::{self, Node, Value};
-use portcullis_policy::engine::{LabelExpression, LabelSelector};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place, unsupported_value};
+use portcullis_policy::model::{LabelExpression, LabelSelector};
 
 /// One API server, and what is taken from it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use super::authorizers::{self, AuthorizerEntry, AuthorizerTypes};
 use super::section::Section;
 use portcullis_cel::Version;
+use portcullis_policy::admission::FailurePolicy;
+use portcullis_policy::admission::matching::MissingNamespace;
 use portcullis_policy::authorization::rbac::AlwaysAllowPaths;
 use portcullis_policy::authorization::{AccessRequestSettings, NeverDeny, ServiceAccount};
-use portcullis_policy::engine::admission::FailurePolicy;
-use portcullis_policy::engine::admission::matching::MissingNamespace;
 use portcullis_policy::field::FaultKind;
 
 /// Authorization beside the manifests.

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::*;
 use portcullis_cel::Version;
+use portcullis_policy::admission::FailurePolicy;
+use portcullis_policy::admission::matching::MissingNamespace;
 use portcullis_policy::authorization::rbac::AlwaysAllowPaths;
 use portcullis_policy::authorization::{NeverDeny, ServiceAccount};
-use portcullis_policy::engine::admission::FailurePolicy;
-use portcullis_policy::engine::admission::matching::MissingNamespace;
 
 /// What every configuration needs, followed by what the test is about.
 const HEAD: &str = "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n";

@@ -16,8 +16,8 @@ use askama::Template;
 use super::page::ViewError;
 use super::query::{self, ViewQuery};
 use super::recent_decisions::{DecisionSlice, KeptDecision, RecentDecisions};
-use portcullis_policy::engine::Decision;
 use portcullis_policy::explain::logged::LoggedDecision;
+use portcullis_policy::model::Decision;
 
 pub(crate) use filter::{DECISIONS, DecisionFilter};
 pub(crate) use search::completions;

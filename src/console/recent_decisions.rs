@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use portcullis_policy::engine::Decision;
+use portcullis_policy::model::Decision;
 
 /// Bytes of lines in a chunk: some two hundred usual lines.
 const CHUNK_BYTES: usize = 128 << 10;

@@ -6,8 +6,8 @@ use askama::Template;
 
 use super::page::{GatewayStatus, Page, PageFrame, ViewError};
 use super::{ViewContext, ViewRequest};
-use crate::certificates::rfc3339;
-use crate::reload::{Origin, ReloadFailure, SourceStatus};
+use crate::identity::certificates::rfc3339;
+use crate::state::{Origin, ReloadFailure, SourceStatus};
 use portcullis_policy::field::Faults;
 
 /// The header alone, for pages that are open.

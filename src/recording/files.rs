@@ -17,7 +17,7 @@ use super::review::{RecordedBody, RecordedReview};
 use crate::config::{self, FolderBounds, Redact};
 use crate::telemetry::{BatchWriter, BoundedFolder};
 use portcullis_cel::json::{self, Document, ObjectWriter, escape_bytes, write_list, write_string};
-use portcullis_policy::engine::{Cause, Time};
+use portcullis_policy::model::{Cause, Time};
 
 /// The version of the format of what is written, and the newest that is read.
 pub const FORMAT_VERSION: u64 = 1;

@@ -6,10 +6,10 @@ use super::files::FORMAT_VERSION;
 use super::review::ObjectState;
 use crate::config::Endpoint;
 use portcullis_cel::json::{self, Document, Kind, Node};
+use portcullis_policy::admission::webhook::{Call, CallFailure, WebhookReply};
+use portcullis_policy::admission::{Denial, StatusDetails};
 use portcullis_policy::authorization::authorizer::{NamedOpinion, Opinion};
-use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookReply};
-use portcullis_policy::engine::admission::{Denial, StatusDetails};
-use portcullis_policy::engine::{Decision, Time};
+use portcullis_policy::model::{Decision, Time};
 
 /// What the first line of a file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

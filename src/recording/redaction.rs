@@ -23,8 +23,8 @@ use memchr::memmem;
 use crate::config::{PathStep, Redact};
 use crate::telemetry::decision_log::TextRedaction;
 use portcullis_cel::json::{Children, Document, Kind, Node, escape_bytes, patch, replaced, write_string};
+use portcullis_policy::admission::{GroupVersionResource, Request};
 use portcullis_policy::api::AdmissionReview;
-use portcullis_policy::engine::admission::{GroupVersionResource, Request};
 use removed_texts::RemovedTexts;
 
 /// What stands where something was removed.

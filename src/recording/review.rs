@@ -10,11 +10,11 @@ use openssl::sha::Sha256;
 use super::redaction::{Redaction, TooManyPlaces, redacted_patch};
 use crate::config::Endpoint;
 use portcullis_cel::json::ObjectWriter;
+use portcullis_policy::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
+use portcullis_policy::admission::{GroupVersionKind, GroupVersionResource};
 use portcullis_policy::api::OwnedAdmissionReview;
 use portcullis_policy::authorization::authorizer::NamedOpinion;
-use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
-use portcullis_policy::engine::admission::{GroupVersionKind, GroupVersionResource};
-use portcullis_policy::engine::{Cause, Decision};
+use portcullis_policy::model::{Cause, Decision};
 
 /// What a review takes besides its texts.
 const REVIEW_OVERHEAD_BYTES: usize = 1024;

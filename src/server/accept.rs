@@ -33,8 +33,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use crate::authentication::PeerCertificate;
 use crate::config::limits::Descriptors;
+use crate::identity::PeerCertificate;
 use crate::telemetry::metrics::{ConnectionState, IntGauge};
 
 pub(crate) use table::{AcceptLimits, ConnectionStage, ConnectionStatus};

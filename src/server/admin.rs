@@ -39,13 +39,13 @@ use super::gateway::GatewayState;
 use super::gateway::LifecyclePhase;
 use super::http1;
 use crate::config::{ConnectionLimits, HeldBack};
-use crate::reload::{Change, ClusterRegistrations, LeftOutCounts, Origin, Snapshot, SourceStatus};
+use crate::state::{Change, ClusterRegistrations, LeftOutCounts, Origin, Snapshot, SourceStatus};
 use crate::telemetry::metrics::ClusterState;
-use crate::upstream;
+use crate::webhooks;
+use portcullis_policy::admission::webhook::Webhook;
 use portcullis_policy::authorization::AccessRequestState;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::webhook::Webhook;
 use portcullis_policy::field::{Faults, Severity};
+use portcullis_policy::model::Time;
 
 /// How long a cluster of which nothing is known keeps the gateway unready.
 const MAX_CLUSTER_WAIT: Duration = Duration::from_secs(30);
@@ -243,7 +243,7 @@ fn in_force(shared: &GatewayState, named: bool) -> String {
     for (cluster, left_out) in current.upstreams.left_out() {
         text.push_str(&format!(
             "cluster {cluster}: {}\n",
-            upstream::describe_left_out(left_out)
+            webhooks::describe_left_out(left_out)
         ));
     }
     if let Some(failure) = shared.state.last_failure() {
@@ -437,7 +437,7 @@ async fn serve(shared: Data<GatewayState>, listener: TcpListener) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reload::Restriction;
+    use crate::state::Restriction;
 
     fn mk_status(origin: Origin) -> SourceStatus {
         SourceStatus {

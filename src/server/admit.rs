@@ -31,19 +31,19 @@ use super::gateway::GatewayState;
 use super::pool::{JobError, JobSize};
 use super::receive::ReviewRequest;
 use super::respond::Rejection;
-use crate::authorizers::{CallPlace, ConsultationStep};
-use crate::upstream::{Requester, end_of_calls};
+use crate::webhooks::authorizers::{CallPlace, ConsultationStep};
+use crate::webhooks::{Requester, end_of_calls};
 use calls::{CallQuestion, CallResult, CallTerms, PendingCalls, questions};
 use portcullis_cel::json::Document;
+use portcullis_policy::admission::webhook::{Call, CallFailure, WebhookAnswer};
+use portcullis_policy::admission::{
+    Chain, ChangeError, Denial, MissingGrants, ObjectMemory, Outcome, Phase, TakenMemory,
+};
 use portcullis_policy::api::OwnedAdmissionReview;
 use portcullis_policy::authorization::Authorization;
 use portcullis_policy::authorization::authorizer::Consultation;
-use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
-use portcullis_policy::engine::admission::{
-    Chain, ChangeError, Denial, MissingGrants, ObjectMemory, Outcome, Phase, TakenMemory,
-};
-use portcullis_policy::engine::{Attributes, Deadline, Decision};
 use portcullis_policy::manifest::is_judged;
+use portcullis_policy::model::{Attributes, Deadline, Decision};
 use run::{AdmissionResult, AdmissionRun, JobStep, ROLE_PAUSE, StepEnd};
 
 /// The largest body that a worker reads itself: some 50 µs.

@@ -24,15 +24,15 @@ use super::gateway::{DecisionRecorder, GatewayState};
 use super::pool::JobSize;
 use super::receive::ReviewRequest;
 use super::respond::Rejection;
-use crate::authorizers::{CallPlace, ConsultationEnd, ConsultationStep, PendingQuestion};
 use crate::config::Endpoint;
 use crate::recording::{RecordedBody, RecordedDecision, RecordedReview};
 use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
-use crate::upstream::end_of_calls;
+use crate::webhooks::authorizers::{CallPlace, ConsultationEnd, ConsultationStep, PendingQuestion};
+use crate::webhooks::end_of_calls;
 use portcullis_policy::api::{SubjectAccessReview, SubjectAccessReviewReply};
 use portcullis_policy::authorization::authorizer::{Consultation, NamedOpinion};
 use portcullis_policy::authorization::{Authorization, NearMisses, PolicySet, SubjectAccessReviewVersion};
-use portcullis_policy::engine::{Attributes, Cause, Deadline, Decision};
+use portcullis_policy::model::{Attributes, Cause, Deadline, Decision};
 
 /// From this length on a review takes longer than a change of threads: some 100 µs.
 const MIN_POOL_BYTES: usize = 64 << 10;

@@ -6,12 +6,12 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 
-use crate::reload::Snapshot;
+use crate::state::Snapshot;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::PolicyCounters;
+use portcullis_policy::admission::{AdmissionSet, PolicyEvaluation};
 use portcullis_policy::authorization::{Observer, PolicySet};
-use portcullis_policy::engine::admission::{AdmissionSet, PolicyEvaluation};
-use portcullis_policy::engine::{CauseKind, PolicyResult};
+use portcullis_policy::model::{CauseKind, PolicyResult};
 
 /// The counters of the snapshot in force, made before it is, and of those before it
 /// by which requests are still judged.

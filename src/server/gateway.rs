@@ -19,7 +19,7 @@ use crate::config::LogTrace;
 use crate::config::limits::memory_of_process;
 use crate::console::ConsoleState;
 use crate::recording::Recordings;
-use crate::reload::{ReloadState, Snapshot};
+use crate::state::{ReloadState, Snapshot};
 use crate::telemetry::decision_log::Record;
 use crate::telemetry::metrics::{Endpoint, IntGauge};
 use crate::telemetry::{DecisionLog, LogRecords, Metrics, Traces};

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use portcullis_policy::authorization::proof::{InvariantStatus, WorkLimit};
 use portcullis_policy::authorization::{AuthorizationInvariant, PolicySet};
-use portcullis_policy::engine::Deadline;
 use portcullis_policy::explain::invariants::{CheckedInvariant, checked_invariants};
+use portcullis_policy::model::Deadline;
 
 use crate::config::DEFAULT_CLUSTER;
-use crate::reload::{ReloadState, Snapshot};
+use crate::state::{ReloadState, Snapshot};
 use crate::telemetry::Metrics;
 
 /// How long the proofs of one cluster may take, so that no other waits longer for its own.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use openssl::error::ErrorStack;
 
-use crate::authentication::{Credentials, Refusal};
+use crate::identity::{Credentials, Refusal};
 
 /// Writes some refusals and counts the others.
 pub(crate) struct Refusals {

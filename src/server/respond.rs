@@ -4,9 +4,9 @@ use actix_web::web::Bytes;
 use thiserror::Error;
 
 use super::pool::JobError;
-use crate::authentication::Refusal;
+use crate::identity::Refusal;
 use portcullis_policy::api::{AdmissionReviewError, Status, SubjectAccessReviewError};
-use portcullis_policy::engine::StatusReason;
+use portcullis_policy::model::StatusReason;
 
 /// Why a request is not answered with a review. What it says goes to the caller.
 #[derive(Debug, Error)]

@@ -29,7 +29,7 @@ use super::gateway::GatewayState;
 use super::head::RequestHead;
 use super::http2::{self, Timeouts};
 use super::{http1, routes};
-use crate::authentication::PeerCertificate;
+use crate::identity::PeerCertificate;
 
 /// The threads of each worker that read files of credentials.
 const BLOCKING_THREADS: usize = 1;

@@ -16,8 +16,8 @@ use prometheus::IntCounter;
 use super::metrics::{AuthenticationMethod, Endpoint};
 use super::write_queue::{LineQueue, LineQueueSettings, LogSink, WriteFailure};
 use crate::config::files;
-use portcullis_policy::engine::admission::Request;
-use portcullis_policy::engine::{Attributes, Target, User};
+use portcullis_policy::admission::Request;
+use portcullis_policy::model::{Attributes, Target, User};
 use record::Line;
 
 pub use record::{DecisionLine, LoggedQuestion, Record, ShadowDecision, TextRedaction};

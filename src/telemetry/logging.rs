@@ -16,7 +16,7 @@ use super::write_queue::{LineQueue, LineQueueSettings};
 use portcullis_policy::explain::one_line;
 
 /// Which events are logged, as `tracing_subscriber::EnvFilter` reads it: `info`,
-/// `portcullis::reload=debug,warn`, …; absent, `info` of Portcullis and warnings of the rest.
+/// `portcullis::state=debug,warn`, …; absent, `info` of Portcullis and warnings of the rest.
 pub const FILTER_VARIABLE: &str = "PORTCULLIS_LOG";
 
 /// What the libraries tell of their threads interests nobody, and what kube
@@ -33,7 +33,7 @@ pub enum LoggingError {
     /// [`FILTER_VARIABLE`] is not a filter.
     #[error(
         "{FILTER_VARIABLE}=`{value}` is not a log filter, such as `info` or \
-             `portcullis::reload=debug,warn`"
+             `portcullis::state=debug,warn`"
     )]
     Filter {
         /// Its value.

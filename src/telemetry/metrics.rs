@@ -25,7 +25,7 @@ pub use prometheus::{IntCounter, IntGauge};
 
 use families::{ByLabel, ConfiguredNames, Families, OTHER, SeriesLabels, label_pairs, label_values};
 use portcullis_policy::authorization::AccessRequestState;
-use portcullis_policy::engine::{CauseKind, Decision, Time};
+use portcullis_policy::model::{CauseKind, Decision, Time};
 
 /// The decisions that admission makes.
 const ADMISSION_DECISIONS: [Decision; 2] = [Decision::Allow, Decision::Deny];

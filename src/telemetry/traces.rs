@@ -27,7 +27,7 @@ pub use export::TraceParent;
 
 use super::metrics::IntCounter;
 use crate::config::Tracing;
-use portcullis_policy::engine::{Cause, Decision};
+use portcullis_policy::model::{Cause, Decision};
 
 /// The most spans of one request. Kubernetes allows far fewer webhooks than would reach it.
 const MAX_SPANS: usize = 1024;

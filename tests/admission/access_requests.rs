@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
+use portcullis_policy::admission::{AdmissionSettings, Outcome, Phase, Run};
 use portcullis_policy::authorization::{AccessRequestSettings, AccessRequestTrust, PolicySet};
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::{AdmissionSettings, Outcome, Phase, Run};
 use portcullis_policy::manifest::ValidationContext;
+use portcullis_policy::model::Time;
 
 use crate::inner::{manifests, outcome, patched};
 use crate::reviews;

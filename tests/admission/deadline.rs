@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 
+use portcullis_policy::admission::{Phase, Run};
 use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::admission::{Phase, Run};
-use portcullis_policy::engine::{Deadline, PolicyResult, Time};
+use portcullis_policy::model::{Deadline, PolicyResult, Time};
 
 use super::mutation::mk_mutation;
 use super::{mk_policy, mk_review, mk_set, outcome};

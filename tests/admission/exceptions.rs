@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 
 use portcullis_cel::Version;
 use portcullis_cel::json::Document;
+use portcullis_policy::admission::webhook::{CallFailure, WebhookAnswer, WebhookReply};
+use portcullis_policy::admission::{
+    AdmissionSet, AdmissionSettings, Chain, Denial, Outcome, Phase, Run, StatusDetails,
+};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::document;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::webhook::{CallFailure, WebhookAnswer, WebhookReply};
-use portcullis_policy::engine::admission::{
-    AdmissionSet, AdmissionSettings, Chain, Denial, Outcome, Phase, Run, StatusDetails,
-};
 use portcullis_policy::manifest::{Options, ValidatedObject, assemble, read};
+use portcullis_policy::model::Time;
 
 use crate::{inner, reviews};
 

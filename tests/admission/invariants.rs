@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use portcullis_policy::engine::admission::{AdmissionSettings, Outcome, Phase, Run};
-use portcullis_policy::engine::{Deadline, Time};
+use portcullis_policy::admission::{AdmissionSettings, Outcome, Phase, Run};
 use portcullis_policy::manifest::ValidationContext;
+use portcullis_policy::model::{Deadline, Time};
 
 use crate::inner::{manifests, outcome};
 use crate::reviews;

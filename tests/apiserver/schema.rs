@@ -11,7 +11,7 @@ use crate::cluster::Cluster;
 use crate::harness::folder::Folder;
 use definitions::Definitions;
 use go_types::GoTypes;
-use portcullis_policy::engine::admission::matching::Equivalents;
+use portcullis_policy::admission::matching::Equivalents;
 use resources::Resources;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 /// Set to write the tables instead of comparing them.
 const WRITE: &str = "PORTCULLIS_WRITE_SCHEMA";
 
-const TYPES: &str = "crates/policy/src/engine/admission/apply/schema.txt";
+const TYPES: &str = "crates/policy/src/admission/apply/schema.txt";
 const RESOURCES: &str = "crates/policy/src/manifest/lint/known/resources.txt";
 
 /// The fields that the newest version merges otherwise than the ones before: the table has them
@@ -59,7 +59,7 @@ pub(crate) fn every_type_and_resource_of_the_api_server_is_in_the_tables() {
     let unequal = said.resources.unequal(&Equivalents::kubernetes());
     assert_eq!(
         unequal, [""; 0],
-        "crates/policy/src/engine/admission/matching/builtin.rs"
+        "crates/policy/src/admission/matching/builtin.rs"
     );
 }
 

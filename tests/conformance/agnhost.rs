@@ -3,18 +3,16 @@
 //! An endpoint `/a/b` is the policies named `a-b`: those that mutate, then
 //! those that validate what came of it.
 
-use portcullis_policy::engine::Time;
+use portcullis_policy::model::Time;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use portcullis_cel::json::{Document, patch};
+use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::admission::webhook::nobody;
-use portcullis_policy::engine::admission::{
-    AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run,
-};
 use portcullis_policy::manifest::{Options, Source, load};
 
 use crate::harness::{Case, Mismatch, Table};

@@ -1,19 +1,19 @@
 //! Other authorizers, as an AuthorizationConfiguration names them.
 
-use portcullis_policy::engine::Time;
+use portcullis_policy::model::Time;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use portcullis::authorizers::{Authorizers, ConsultationStep};
 use portcullis::config::{self, AuthorizerTypes, Disk};
 use portcullis::telemetry::ReviewTrace;
+use portcullis::webhooks::authorizers::{Authorizers, ConsultationStep};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::authorization::authorizer::Consultation;
-use portcullis_policy::engine::{Attributes, Deadline, Decision, ResourceAttributes, Target, User};
+use portcullis_policy::model::{Attributes, Deadline, Decision, ResourceAttributes, Target, User};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

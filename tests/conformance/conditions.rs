@@ -7,7 +7,7 @@ use portcullis::config::{AuthorizerTypes, authorizers};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::authorizer::{Authorizer, Relevance};
 use portcullis_policy::authorization::{Condition, FailurePolicy};
-use portcullis_policy::engine::{Attributes, Deadline, Decision};
+use portcullis_policy::model::{Attributes, Deadline, Decision};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

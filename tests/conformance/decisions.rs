@@ -1,11 +1,11 @@
 //! Admission: what becomes of the values of expressions, and of warnings.
 
 use portcullis_cel::Value as CelValue;
-use portcullis_policy::engine::StatusReason;
-use portcullis_policy::engine::admission::validating::{
+use portcullis_policy::admission::validating::{
     AnnotationValue, PolicyTexts, ValidationDecision, annotate, decide,
 };
-use portcullis_policy::engine::admission::{ExpressionResult, FailurePolicy, MatchConditions, Warnings};
+use portcullis_policy::admission::{ExpressionResult, FailurePolicy, MatchConditions, Warnings};
+use portcullis_policy::model::StatusReason;
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

@@ -4,7 +4,7 @@
 mod access;
 mod policies;
 
-use portcullis_policy::engine::Time;
+use portcullis_policy::model::Time;
 use std::sync::Arc;
 
 use portcullis_cel::json::Document;
@@ -12,13 +12,13 @@ use portcullis_cel::{
     self, AccessAnswer, AccessQuestion, Activation, AdmissionVariables, AuthorizeAccess, Budget, Type,
     Version,
 };
-use portcullis_policy::engine::admission::webhook::nobody;
-use portcullis_policy::engine::admission::{
+use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::{
     AccessChecker, AdmissionSet, AdmissionSettings, Chain, GroupVersionKind, GroupVersionResource, Operation,
     Outcome, Phase, Request, Run,
 };
-use portcullis_policy::engine::{Attributes, Deadline};
 use portcullis_policy::manifest::{Manifests, Options, Source, load};
+use portcullis_policy::model::{Attributes, Deadline};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use portcullis_cel::json::Document;
-use portcullis_policy::engine::User;
-use portcullis_policy::engine::admission::matching::{
+use portcullis_policy::admission::matching::{
     Constraints, Equivalents, FixedNamespaces, MatchError, MatchPolicy, MatchRule, MatchSubject,
     MatchedResource, MissingNamespace, NoRules, Operations, RuleScope, RuleTarget, selects_namespace,
     selects_object,
 };
-use portcullis_policy::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Request};
-use portcullis_policy::engine::{LabelExpression, LabelSelector};
+use portcullis_policy::admission::{GroupVersionKind, GroupVersionResource, Operation, Request};
+use portcullis_policy::model::User;
+use portcullis_policy::model::{LabelExpression, LabelSelector};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

@@ -1,12 +1,12 @@
 //! Admission policies: what mutations make.
 
 use portcullis_cel::json::{Document, patch};
+use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::{AdmissionSettings, Chain, Outcome, Phase, Run};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::webhook::nobody;
-use portcullis_policy::engine::admission::{AdmissionSettings, Chain, Outcome, Phase, Run};
 use portcullis_policy::manifest::{Options, load};
+use portcullis_policy::model::Time;
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

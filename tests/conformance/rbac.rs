@@ -3,7 +3,7 @@
 //! The objects of the vectors go to the engine as they are, but for subjects and roles of
 //! kinds that are none, which manifests are refused for.
 
-use portcullis_policy::engine::Time;
+use portcullis_policy::model::Time;
 use std::collections::BTreeMap;
 
 use portcullis_policy::authorization::rbac::{
@@ -12,7 +12,7 @@ use portcullis_policy::authorization::rbac::{
 use portcullis_policy::authorization::{
     Binding, NeverDeny, Objects, PolicySet, Role, RoleKind, RoleRef, Rule, Subject, SubjectKind,
 };
-use portcullis_policy::engine::{Attributes, Decision, User};
+use portcullis_policy::model::{Attributes, Decision, User};
 use serde_json::Value;
 
 use crate::harness::{Case, Mismatch, Table};

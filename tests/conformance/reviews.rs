@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_cel::json::{Document, Node};
-use portcullis_policy::api::{AdmissionReview, ReviewVersion, ask, verify, verify_decoded};
-use portcullis_policy::engine::admission::Reinvocation;
-use portcullis_policy::engine::admission::matching::Constraints;
-use portcullis_policy::engine::admission::webhook::{
+use portcullis_policy::admission::Reinvocation;
+use portcullis_policy::admission::matching::Constraints;
+use portcullis_policy::admission::webhook::{
     Call, ClientConfig, SideEffects, Webhook, WebhookReply, WebhookTarget,
 };
-use portcullis_policy::engine::admission::{
+use portcullis_policy::admission::{
     Denial, FailurePolicy, GroupVersionKind, GroupVersionResource, Phase, Request,
 };
+use portcullis_policy::api::{AdmissionReview, ReviewVersion, ask, verify, verify_decoded};
 use portcullis_policy::manifest::{Options, load};
 use serde_json::{Value, json};
 

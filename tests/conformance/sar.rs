@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use portcullis_policy::api::SubjectAccessReview;
 use portcullis_policy::authorization::SubjectAccessReviewVersion;
-use portcullis_policy::engine::{
+use portcullis_policy::model::{
     Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
 };
 use serde_json::{Value, json};

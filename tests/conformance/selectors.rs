@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use portcullis_policy::api::SubjectAccessReview;
-use portcullis_policy::engine::{
+use portcullis_policy::field::FaultKind;
+use portcullis_policy::model::{
     LabelExpression, LabelSelector, Operator, Requirement, ResourceAttributes, Target,
 };
-use portcullis_policy::field::FaultKind;
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
@@ -191,7 +191,7 @@ trait All<'a> {
     fn all(&self) -> Vec<&Requirement<'a>>;
 }
 
-impl<'a> All<'a> for portcullis_policy::engine::Selectors<'a> {
+impl<'a> All<'a> for portcullis_policy::model::Selectors<'a> {
     fn all(&self) -> Vec<&Requirement<'a>> {
         self.field.iter().chain(&self.label).collect()
     }

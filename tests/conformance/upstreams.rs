@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use portcullis::config::kubeconfig::client::{ByHost, by_host};
 use portcullis::config::{self, Files, HeldBack};
-use portcullis::upstream::{ConfiguredWebhook, MAX_CALL_TIMEOUT, USER_AGENT, Upstreams};
-use portcullis_policy::engine::admission::matching::Constraints;
-use portcullis_policy::engine::admission::webhook::{ClientConfig, Webhook, WebhookTarget};
-use portcullis_policy::engine::admission::{FailurePolicy, Reinvocation};
+use portcullis::webhooks::{ConfiguredWebhook, MAX_CALL_TIMEOUT, USER_AGENT, Upstreams};
+use portcullis_policy::admission::matching::Constraints;
+use portcullis_policy::admission::webhook::{ClientConfig, Webhook, WebhookTarget};
+use portcullis_policy::admission::{FailurePolicy, Reinvocation};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

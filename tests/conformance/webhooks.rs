@@ -12,18 +12,18 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use portcullis::config::{self, HeldBack};
-use portcullis::upstream::{ConfiguredWebhook, Upstreams};
+use portcullis::webhooks::{ConfiguredWebhook, Upstreams};
 use portcullis_cel::json::{Document, patch};
-use portcullis_policy::api::{AdmissionReview, ReviewVersion, ask, verify};
-use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::admission::Reinvocation;
-use portcullis_policy::engine::admission::matching::{Constraints, MatchPolicy, NoRules};
-use portcullis_policy::engine::admission::webhook::{
+use portcullis_policy::admission::Reinvocation;
+use portcullis_policy::admission::matching::{Constraints, MatchPolicy, NoRules};
+use portcullis_policy::admission::webhook::{
     self, Call, ClientConfig, SideEffects, Webhook, WebhookConfiguration, WebhookTarget,
 };
-use portcullis_policy::engine::admission::{
+use portcullis_policy::admission::{
     AdmissionObjects, AdmissionSet, AdmissionSettings, Chain, FailurePolicy, Outcome, Phase, Run,
 };
+use portcullis_policy::api::{AdmissionReview, ReviewVersion, ask, verify};
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::manifest::{Options, load};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;

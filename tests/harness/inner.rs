@@ -3,9 +3,9 @@
 #![allow(dead_code, reason = "each test program uses its own part of the harness")]
 
 use portcullis_cel::json::{Document, patch};
+use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::{AdmissionSet, Chain, Outcome, Phase, Run};
 use portcullis_policy::api::AdmissionReview;
-use portcullis_policy::engine::admission::webhook::nobody;
-use portcullis_policy::engine::admission::{AdmissionSet, Chain, Outcome, Phase, Run};
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{Manifests, Options, Source, load};
 use serde_json::Value;

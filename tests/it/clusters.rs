@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime};
 use openssl::ssl::{SslAcceptor, SslMethod};
 use portcullis::cluster::Clusters;
 use portcullis::config::Config;
-use portcullis::reload::{
+use portcullis::state::{
     AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects,
 };
-use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User};
+use portcullis_policy::model::{Attributes, Decision, ResourceAttributes, Target, Time, User};
 use serde_json::{Value, json};
 
 use crate::harness::api_servers::{ApiServers, Behaviour};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use portcullis_policy::engine::Time;
+use portcullis_policy::model::Time;
 
 use crate::support::{Gateway, until, v1};
 

@@ -15,8 +15,8 @@ fn every_file_says_what_it_is_for() {
     assert!(silent.is_empty(), "no `//!` at the head of {silent:?}");
 }
 
-/// A module with files below it stands beside their folder: `engine.rs` and
-/// `engine/`. So that two files of a name are never open at once, and a file that
+/// A module with files below it stands beside their folder: `console.rs` and
+/// `console/`. So that two files of a name are never open at once, and a file that
 /// gets tests of its own keeps its name.
 #[test]
 fn no_module_is_called_mod() {
@@ -143,7 +143,7 @@ fn every_metric_that_a_page_names_is_exported() {
 fn code_spans_are_told_from_text_and_blocks() {
     let text = "a `src/b.rs` c `d\ne`\n```\n`f`\n```\n`g_h_i_j`";
     assert_eq!(code_spans(text), ["src/b.rs", "d\ne", "g_h_i_j"]);
-    assert!(is_repository_path("crates/policy/src/engine/") && is_repository_path("tests/apiserver/build"));
+    assert!(is_repository_path("crates/policy/src/model/") && is_repository_path("tests/apiserver/build"));
     assert!(!is_repository_path("src/**/tests") && !is_repository_path("pods/log"));
     assert!(is_test_name("a_job_runs_its_course_…") && is_test_name("no_deny_reaches_it"));
     assert!(!is_test_name("match_conditions") && !is_test_name("portcullis_reloads_total_x_y"));

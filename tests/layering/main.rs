@@ -18,17 +18,14 @@ use circles::Files;
 use source::{Source, sources};
 
 /// The modules of the service: each uses only those before it.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 13] = [
     "config",
-    "certificates",
     "telemetry",
-    "tls",
-    "authentication",
-    "upstream",
-    "authorizers",
+    "identity",
+    "webhooks",
     "recording",
     "usage",
-    "reload",
+    "state",
     "cluster",
     "console",
     "server",

@@ -1,12 +1,12 @@
 //! Invariants: what is made of the objects of users to prove them.
 
 use portcullis_cel::json::Document;
+use portcullis_policy::admission::{AdmissionSettings, OwnKindValidator, Run};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::authorization::proof::{InvariantProof, InvariantStatus, UnknownRoles, WorkLimit};
-use portcullis_policy::engine::admission::{AdmissionSettings, OwnKindValidator, Run};
-use portcullis_policy::engine::{Deadline, Time};
 use portcullis_policy::manifest::ValidationContext;
+use portcullis_policy::model::{Deadline, Time};
 use serde_json::{Value, json};
 
 use crate::inner::manifests;

@@ -7,7 +7,7 @@ use portcullis::config::{Endpoint, FolderBounds, RecordingSettings};
 use portcullis::recording::{RecordedBody, RecordedDecision, RecordedReview, Recordings};
 use portcullis::telemetry::metrics::IntCounter;
 use portcullis_policy::api::OwnedAdmissionReview;
-use portcullis_policy::engine::Decision;
+use portcullis_policy::model::Decision;
 
 use crate::{measure, worst};
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_cel::json::Document;
-use portcullis_policy::api::{OwnedAdmissionReview, ReviewVersion, SubjectAccessReview, verify};
-use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer, WebhookReply, nobody};
-use portcullis_policy::engine::admission::{
+use portcullis_policy::admission::webhook::{Call, WebhookAnswer, WebhookReply, nobody};
+use portcullis_policy::admission::{
     AdmissionSet, AdmissionSettings, Chain, ChangedObject, MAX_OBJECT, Outcome, Phase, Run,
 };
+use portcullis_policy::api::{OwnedAdmissionReview, ReviewVersion, SubjectAccessReview, verify};
+use portcullis_policy::authorization::PolicySet;
+use portcullis_policy::model::Time;
 
 use crate::inner::manifests;
 use crate::{measure, worst};

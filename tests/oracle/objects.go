@@ -139,7 +139,7 @@ func omission(of reflect.Type, options []string) string {
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// word is how crates/policy/src/engine/admission/apply/schema.txt writes a type, without how it
+// word is how crates/policy/src/admission/apply/schema.txt writes a type, without how it
 // merges; `*` is a pointer.
 func (all fields) word(of reflect.Type) string {
 	switch of {

@@ -4,8 +4,8 @@
 //! of any type, and fields are added that no type has.
 
 use portcullis_cel::json::Document;
-use portcullis_policy::engine::admission::GroupVersionKind;
-use portcullis_policy::engine::admission::apply::{DecodeMode, decode};
+use portcullis_policy::admission::GroupVersionKind;
+use portcullis_policy::admission::apply::{DecodeMode, decode};
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};

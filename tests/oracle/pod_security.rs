@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use portcullis_cel::json::Document;
+use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Phase, Run};
 use portcullis_policy::api::AdmissionReview;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::webhook::nobody;
-use portcullis_policy::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Phase, Run};
 use portcullis_policy::manifest::Manifests;
+use portcullis_policy::model::Time;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

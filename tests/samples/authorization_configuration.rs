@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::Condition;
 use portcullis_policy::authorization::condition::RequestActivation;
-use portcullis_policy::engine::{Attributes, ResourceAttributes, Target, User};
+use portcullis_policy::model::{Attributes, ResourceAttributes, Target, User};
 use serde::Deserialize;
 
 use crate::project::{self, ON_API_SERVER, SetUp};

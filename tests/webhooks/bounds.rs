@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use portcullis_policy::engine::admission::{MAX_OBJECT, ObjectMemory, TakenMemory};
+use portcullis_policy::admission::{MAX_OBJECT, ObjectMemory, TakenMemory};
 
 use super::*;
 

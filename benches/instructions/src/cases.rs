@@ -8,12 +8,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use portcullis_cel::json::Document;
+use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::{AdmissionSettings, Chain, Phase, Run};
 use portcullis_policy::api::{AdmissionReview, SubjectAccessReview, SubjectAccessReviewReply};
 use portcullis_policy::authorization::{Authorization, PolicySet};
-use portcullis_policy::engine::admission::webhook::nobody;
-use portcullis_policy::engine::admission::{AdmissionSettings, Chain, Phase, Run};
-use portcullis_policy::engine::{Decision, Time};
 use portcullis_policy::manifest::{self, Manifests, Source};
+use portcullis_policy::model::{Decision, Time};
 use workload::Workload;
 
 /// How many RoleBindings are loaded, one of which grants what is asked.

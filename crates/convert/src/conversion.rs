@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use portcullis_policy::document;
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::Deadline;
 use portcullis_policy::field::{FieldPath, PathSegment, Place, Severity};
 use portcullis_policy::manifest::{Compilation, ObjectSet, Options, Source, SourceObjects};
+use portcullis_policy::model::Deadline;
 
 /// The objects that a policy becomes, or why it becomes none.
 #[derive(Debug, Default)]

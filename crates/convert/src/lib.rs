@@ -22,7 +22,7 @@ pub use conversion::{Conversion, Remark, Summary};
 use gatekeeper::Templates;
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::Deadline;
+use portcullis_policy::model::Deadline;
 
 /// What becomes of all objects, in their order: of an object either policies that an API server
 /// accepts, or the reasons why there are none. Objects of other kinds are left alone.

@@ -1,11 +1,11 @@
 //! How policies that were made decide reviews, for the tests that compare this.
 
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::admission::Phase;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{OfflineReview, OfflineReviewResult};
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::manifest::{self, Options, Source};
+use portcullis_policy::model::Time;
 
 /// The objects of these texts of YAML.
 pub(crate) fn loaded(texts: &[String]) -> LoadedPolicies {

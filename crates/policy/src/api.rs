@@ -16,7 +16,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use crate::engine::{StatusReason, truncate};
+use crate::model::{StatusReason, truncate};
 
 pub use admission_review::{
     AdmissionReview, AdmissionReviewError, OwnedAdmissionReview, ReviewVersion, ask, verify, verify_decoded,

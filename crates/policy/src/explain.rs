@@ -29,10 +29,10 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Display, Write as _};
 use std::sync::Arc;
 
+use crate::admission::{AdmissionPolicies, AdmissionSettings, Phase};
 use crate::authorization::authorizer::Authorizer;
 use crate::authorization::{Policies, PolicySet, RoleKind};
 use crate::document::{begins_command, is_before_command};
-use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
 use crate::manifest;
 use objects::CustomKinds;
 use portcullis_cel::Version;

@@ -4,17 +4,19 @@
 //! - [`field`], [`document`]: field paths and errors; YAML and JSON with line numbers
 //! - [`manifest`]: policies as users write them, validated, linted and compiled
 //! - [`authorization`]: may this user do that?
-//! - [`engine`]: admission, and what both decide by
+//! - [`admission`]: may this object be stored, and with which changes?
+//! - [`model`]: what both decide by
 //! - [`api`]: Kubernetes' wire types
 //! - [`explain`]: answers for people and programs
 
+pub mod admission;
 pub mod api;
 pub mod authorization;
 pub mod document;
-pub mod engine;
 pub mod explain;
 pub mod field;
 pub mod manifest;
+pub mod model;
 
 /// The fields that a type is read from, the same for tests in here and of the service.
 #[cfg(test)]

@@ -26,7 +26,7 @@ use openssl::x509::extension::{
 };
 use openssl::x509::{GeneralNameRef, X509, X509Builder, X509Name, X509NameBuilder};
 
-use crate::certificates::system_time;
+use crate::identity::certificates::system_time;
 
 /// A DNS name or an address, safe to put into a URL, a certificate and YAML.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -26,9 +26,9 @@ use openssl::rand::rand_bytes;
 use openssl::x509::X509;
 use serde_json::{Map, Value, json};
 
-use crate::certificates::system_time;
 use crate::cli::init::{Authority, Host, Pair, SERVER_NAME, Usage, hosts_of};
-use portcullis_policy::engine::Time;
+use crate::identity::certificates::system_time;
+use portcullis_policy::model::Time;
 
 const AUTHORITIES: &str = "ca.crt";
 const CERTIFICATE: &str = "server.crt";

@@ -6,19 +6,19 @@ use crate::config::Endpoint;
 use crate::recording::{CallLine, ObjectState, RecordLine, RecordingError, object_state};
 use portcullis_cel::Program;
 use portcullis_cel::json::{Document, Node, patch};
+use portcullis_policy::admission::exceptions::NotExcused;
+use portcullis_policy::admission::matching::Mismatch;
+use portcullis_policy::admission::may_read;
+use portcullis_policy::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep};
+use portcullis_policy::admission::webhook::{Call, WebhookAnswer};
+use portcullis_policy::admission::{Chain, GrantReview, Outcome, Phase, Progress, Request, Run};
 use portcullis_policy::api::{AdmissionReview, SubjectAccessReview};
-use portcullis_policy::engine::admission::exceptions::NotExcused;
-use portcullis_policy::engine::admission::matching::Mismatch;
-use portcullis_policy::engine::admission::may_read;
-use portcullis_policy::engine::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep};
-use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer};
-use portcullis_policy::engine::admission::{Chain, GrantReview, Outcome, Phase, Progress, Request, Run};
-use portcullis_policy::engine::{Decision, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{StepRecorder, StepsInWords};
 use portcullis_policy::explain::authorization::{self, InWords, OpinionResult, Opinions};
 use portcullis_policy::explain::recorded::{KnownDecision, ReplayDecision};
 use portcullis_policy::manifest::ValidationContext;
+use portcullis_policy::model::{Decision, Time};
 
 /// The group of the gateway's own kinds, which are judged as a whole.
 const OWN_GROUP: &str = "portcullis.dev";

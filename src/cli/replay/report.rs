@@ -14,14 +14,14 @@ use crate::recording::RecordLine;
 use crate::telemetry::decision_log::LoggedQuestion;
 use crate::usage::{UsageWeight, UsageWeights, question_text};
 use portcullis_cel::json::{Document, patch};
+use portcullis_policy::admission::Phase;
 use portcullis_policy::api::{AdmissionReview, SubjectAccessReview};
-use portcullis_policy::engine::admission::Phase;
-use portcullis_policy::engine::{Decision, User};
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::recorded::{
     ChangeGroup, ReplayDecision, ReplaySummary, ReviewComparison, UnknownReason, about, of_group,
     target_in_words,
 };
+use portcullis_policy::model::{Decision, User};
 
 /// The formats of `replay`.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]

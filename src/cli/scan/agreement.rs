@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::finding::ScanOutcome;
 use super::judge::{CREATED, ObjectJudge};
 use portcullis_policy::document::{Document, Node};
-use portcullis_policy::engine::Time;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::OfflineReview;
 use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest};
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::manifest::{Options, Source, load};
+use portcullis_policy::model::Time;
 
 /// Expressions that look at the object alone, and ones that look at what a scan does not know.
 const EXPRESSIONS: [&str; 16] = [

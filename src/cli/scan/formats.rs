@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::finding::{ScanFinding, ScanOutcome, ScanSummary};
 use crate::cli::output;
 use crate::cli::test::escaped;
-use portcullis_policy::engine::{Time, truncate};
 use portcullis_policy::explain::authorization::object;
+use portcullis_policy::model::{Time, truncate};
 
 /// The API version of the reports.
 pub(crate) const API_VERSION: &str = "openreports.io/v1alpha1";

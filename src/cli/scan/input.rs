@@ -23,15 +23,15 @@ use crate::cli::policy_files::{At, PolicyFiles};
 use crate::cli::{admit, policy_files};
 use crate::cluster::{ListedPlace, LiveCluster, ServedResource};
 use crate::config::MISSING_NAMESPACE;
-use crate::reload;
+use crate::state;
 use portcullis_cel::json;
+use portcullis_policy::admission::matching::MissingNamespace;
+use portcullis_policy::admission::{AdmissionSet, ParamKind};
 use portcullis_policy::document::{Document, Node};
-use portcullis_policy::engine::NAMESPACE_NAME_LABEL;
-use portcullis_policy::engine::admission::matching::MissingNamespace;
-use portcullis_policy::engine::admission::{AdmissionSet, ParamKind};
 use portcullis_policy::explain::objects::{self, CustomKinds};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest;
+use portcullis_policy::model::NAMESPACE_NAME_LABEL;
 
 /// Judge existing objects, or the manifests of a change, by the admission policies.
 ///
@@ -232,7 +232,7 @@ impl InputPart {
 
     fn text(&self) -> std::io::Result<std::borrow::Cow<'_, str>> {
         match self {
-            Self::File(path) => reload::read_manifest(path).map(Into::into),
+            Self::File(path) => state::read_manifest(path).map(Into::into),
             Self::Text(text) => Ok(text.into()),
         }
     }

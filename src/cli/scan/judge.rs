@@ -7,15 +7,15 @@ use serde_json::{Map, Value, json};
 
 use super::finding::{ScanFinding, ScanOutcome};
 use super::tape::{MissedBy, NearestPolicy, PolicyJudgement, PolicyResultRecorder, PolicyResults};
+use portcullis_policy::admission::Phase;
+use portcullis_policy::admission::matching::{Constraints, UNKNOWN_NAMESPACE_REMEDY};
 use portcullis_policy::document::{Document, Node};
-use portcullis_policy::engine::admission::Phase;
-use portcullis_policy::engine::admission::matching::{Constraints, UNKNOWN_NAMESPACE_REMEDY};
-use portcullis_policy::engine::{CauseKind, LabelSelector, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{OfflineReview, OfflineReviewResult};
 use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest, ReviewOfManifest};
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::field::Fault;
+use portcullis_policy::model::{CauseKind, LabelSelector, Time};
 
 /// How objects are judged.
 pub(crate) struct ObjectJudge {

@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::ScanOutcome;
 use portcullis_cel::{EvalError, Value};
-use portcullis_policy::engine::CauseKind;
-use portcullis_policy::engine::admission::ValidationAction;
-use portcullis_policy::engine::admission::exceptions::NotExcused;
-use portcullis_policy::engine::admission::matching::Mismatch;
-use portcullis_policy::engine::admission::trace::{
+use portcullis_policy::admission::ValidationAction;
+use portcullis_policy::admission::exceptions::NotExcused;
+use portcullis_policy::admission::matching::Mismatch;
+use portcullis_policy::admission::trace::{
     BindingDecision, LastRead, MatchFinding, PolicyExpression, Recorder, TraceStep,
 };
-use portcullis_policy::engine::admission::validating::ValidationDecision;
+use portcullis_policy::admission::validating::ValidationDecision;
+use portcullis_policy::model::CauseKind;
 
 /// What one policy with one binding makes of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]

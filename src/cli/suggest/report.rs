@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::usage::LeftOut;
 use portcullis_policy::authorization::authorizer::Authorizer;
 use portcullis_policy::authorization::{Binding, PolicySet, RoleKind, Subject, SubjectKind};
-use portcullis_policy::engine::Time;
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
 use portcullis_policy::explain::{Lines, LoadedPolicies};
+use portcullis_policy::model::Time;
 use portcullis_policy::{document, manifest};
 
 /// Everything that is said.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User};
 use portcullis_policy::manifest::{self, Options, Source};
+use portcullis_policy::model::{Attributes, Decision, ResourceAttributes, Target, Time, User};
 
 const USERS: [&str; 4] = ["jane", "a/b", "a-b", "system:serviceaccount:shop:web"];
 const VERBS: [&str; 4] = ["get", "list", "delete", "bind"];

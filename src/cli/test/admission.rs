@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::admission::Phase;
 use portcullis_policy::explain::admission::{OfflineDecision, OfflineReviewResult};
 use portcullis_policy::explain::authorization::object;
 use portcullis_policy::explain::recorded::RecordedAnswers;

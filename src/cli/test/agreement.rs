@@ -9,14 +9,14 @@ use super::admission::{AdmissionCase, AdmissionExpectation};
 use super::run;
 use super::suite::{Case, CaseQuestion};
 use portcullis_cel::json::Document;
+use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::{Chain, Phase, Run};
 use portcullis_policy::api::AdmissionReview;
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::webhook::nobody;
-use portcullis_policy::engine::admission::{Chain, Phase, Run};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::OfflineReview;
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::manifest::{Options, Source, load};
+use portcullis_policy::model::Time;
 
 const POLICIES: [&str; 2] = ["a", "b"];
 const SUBJECTS: [&str; 4] = [

@@ -16,10 +16,10 @@ use serde::Serialize;
 
 use portcullis_policy::authorization::{Finding, PolicySet, Role, Trace};
 use portcullis_policy::document::{Document, Node, Value};
-use portcullis_policy::engine::LabelSelector;
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::admission::{TracedStep, TracedValue};
 use portcullis_policy::field::FieldPath;
+use portcullis_policy::model::LabelSelector;
 
 /// What the cases of a run reached: by what it is, and by file and line.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ struct ItemName {
 enum ItemPart {
     /// The policy as a whole.
     Policy,
-    /// A rule, as in [`Cause::rule`](portcullis_policy::engine::Cause::rule).
+    /// A rule, as in [`Cause::rule`](portcullis_policy::model::Cause::rule).
     Rule(usize),
     Validation(usize),
     Mutation(usize),

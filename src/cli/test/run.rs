@@ -8,14 +8,14 @@ use super::coverage::Coverage;
 use super::suite::{AccessCase, Case, CaseQuestion, Expectation, InvariantCase, PoliciesFrom, Suite};
 use crate::cli::access::TimeLimit;
 use crate::cli::{output, policy_files, set_checks};
-use crate::{config, reload};
+use crate::{config, state};
 use portcullis_policy::authorization::{Authorization, Trace};
-use portcullis_policy::engine::Time;
 use portcullis_policy::explain::admission::{AdmitInWords, OfflineReview, TracedStep};
 use portcullis_policy::explain::authorization::{self, InWords, object};
 use portcullis_policy::explain::{Lines, LoadedPolicies};
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{self, odd_request};
+use portcullis_policy::model::Time;
 
 /// What became of one case.
 #[derive(Debug, Serialize)]
@@ -107,7 +107,7 @@ fn reachable(policies: &PoliciesFrom) -> Coverage {
     };
     let mut coverage = Coverage::default();
     // Their faults were told when they were loaded.
-    let (sources, mut faults) = reload::read_manifests(&paths);
+    let (sources, mut faults) = state::read_manifests(&paths);
     for source in &sources {
         for object in manifest::documents(source, &mut faults) {
             coverage.add(&object);

@@ -8,15 +8,15 @@ use serde::Deserialize;
 
 use super::admission::{AdmissionCase, AdmissionExpectation};
 use crate::config::{self, DEFAULT_CLUSTER, files};
-use crate::reload;
+use crate::state;
+use portcullis_policy::admission::Phase;
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::admission::Phase;
-use portcullis_policy::engine::{Attributes, CauseKind, Decision, Time};
 use portcullis_policy::explain::admission::PHASES;
 use portcullis_policy::explain::authorization::Opinions;
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::explain::request::{RequestArguments, WrittenReview};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, unsupported_value};
+use portcullis_policy::model::{Attributes, CauseKind, Decision, Time};
 
 /// `apiVersion` of a suite.
 pub(crate) const API_VERSION: &str = "portcullis.dev/v1alpha1";
@@ -300,7 +300,7 @@ impl SuiteRoots<'_> {
         if !self.hold(path) {
             return vec![path.to_owned()];
         }
-        let files = reload::manifest_files_at(path).into_iter();
+        let files = state::manifest_files_at(path).into_iter();
         files.filter(|file| !self.hold(file)).collect()
     }
 

@@ -15,7 +15,7 @@ use super::state::{Doubt, KindObjects, StaleSince, Store, StoredKinds, SyncProgr
 use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
 use crate::cluster::weight::LeftOutObjects;
-use crate::reload::{WatchedRegistration, WatchedRegistrations};
+use crate::state::{WatchedRegistration, WatchedRegistrations};
 
 /// When more objects than this, and more than half of their kind, are gone from one list to the
 /// next, the removal needs further evidence.

@@ -18,7 +18,7 @@ use crate::cluster::kind::{Name, WatchedKind};
 use crate::cluster::log_rate;
 use crate::cluster::memory::Charge;
 use crate::cluster::object::{ReceivedObject, RefusedObject, ServerMetadata};
-use crate::reload::WatchedPart;
+use crate::state::WatchedPart;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// What is held of one object.

@@ -9,12 +9,12 @@ use crate::cluster::condition::{InForceCondition, NotedCondition};
 use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
 use crate::cluster::object::{ReadContent, ReceivedObject, RefusedObject};
-use crate::reload::Origin;
+use crate::state::Origin;
 use portcullis_cel::Version;
 use portcullis_policy::authorization::{Effect, Mode};
-use portcullis_policy::engine::{Time, Validity};
 use portcullis_policy::field::{Fault, Faults};
 use portcullis_policy::manifest::{ObjectIdentity, ValidatedObject};
+use portcullis_policy::model::{Time, Validity};
 
 /// The condition that an object is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::cluster::memory::{Charge, ClusterMemory};
 use crate::cluster::saved::SavedKind;
 use crate::cluster::weight::LeftOutObjects;
 use crate::config::Selector;
-use crate::reload::{Origin, WatchedObjects};
+use crate::state::{Origin, WatchedObjects};
 use portcullis_cel::Version;
 use portcullis_policy::manifest::ObjectIdentity;
 

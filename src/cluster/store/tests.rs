@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::super::object::name_of;
 use super::*;
 use crate::config::Selector;
-use crate::reload::WatchedPart;
-use portcullis_policy::engine::LabelSelector;
+use crate::state::WatchedPart;
 use portcullis_policy::field::Faults;
+use portcullis_policy::model::LabelSelector;
 
 const ROLES: &str = "ClusterRole";
 const POLICIES: &str = "AuthorizationPolicy";

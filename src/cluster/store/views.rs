@@ -13,8 +13,8 @@ use crate::cluster::kind::{WatchPurpose, WatchedKind};
 use crate::cluster::memory::RoomPurpose;
 use crate::cluster::saved::{SavedChanges, SavedKind, SavedObjects, UnsavedObjects};
 use crate::config::Selector;
-use crate::reload::{LeftOutCounts, Origin, SourceStatus, WatchedObjects};
-use portcullis_policy::engine::admission::UnknownObjects;
+use crate::state::{LeftOutCounts, Origin, SourceStatus, WatchedObjects};
+use portcullis_policy::admission::UnknownObjects;
 use portcullis_policy::field::Faults;
 
 /// How many faults are reported in detail.

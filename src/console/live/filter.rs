@@ -8,8 +8,8 @@ use crate::console::live::search::Search;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
 use crate::console::recent_decisions::KeptDecision;
-use portcullis_policy::engine::{Decision, Time};
 use portcullis_policy::explain::logged::LoggedDecision;
+use portcullis_policy::model::{Decision, Time};
 
 /// The decisions that meet every condition that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use crate::console::recent_decisions::DecisionSlice;
-use portcullis_policy::engine::Decision;
 use portcullis_policy::explain::logged::LoggedDecision;
+use portcullis_policy::model::Decision;
 
 /// The most words of a search, and of a completion.
 const MAX_TERMS: usize = 32;

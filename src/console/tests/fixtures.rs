@@ -9,8 +9,8 @@ use crate::console::{
     ConsoleState, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest, VisibleClusters,
     views,
 };
-use crate::reload::tests::fixtures::{mk_snapshot, mk_snapshot_of, now};
-use crate::reload::{FilesAlone, ReloadState, Snapshot};
+use crate::state::tests::fixtures::{mk_snapshot, mk_snapshot_of, now};
+use crate::state::{FilesAlone, ReloadState, Snapshot};
 use crate::telemetry::Metrics;
 
 /// A console, and what it shows.

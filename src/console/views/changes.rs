@@ -8,16 +8,16 @@ use askama::Template;
 use serde::Serialize;
 use similar::{Algorithm, ChangeTag, TextDiff};
 
-use crate::certificates::rfc3339;
 use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::views::parameters::ClusterChoice;
 use crate::console::{RevisionInForce, together};
 use crate::console::{ViewContext, ViewRequest};
-use crate::reload::{ChangedObject, ObjectChange, ObjectChanges};
+use crate::identity::certificates::rfc3339;
+use crate::state::{ChangedObject, ObjectChange, ObjectChanges};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::authorization::proof::{self, ProofLimitError, WorkLimit};
-use portcullis_policy::engine::Deadline;
 use portcullis_policy::explain::difference::DifferenceReport;
+use portcullis_policy::model::Deadline;
 
 /// What was in force, and what changed between two of them.
 #[derive(Debug, Serialize)]
@@ -251,7 +251,7 @@ fn lines(before: &str, after: &str) -> Vec<DiffLine> {
 mod tests {
     use crate::console::VisibleClusters;
     use crate::console::tests::fixtures::TestConsole;
-    use crate::reload::tests::fixtures::{mk_snapshot_of, now};
+    use crate::state::tests::fixtures::{mk_snapshot_of, now};
 
     fn deny(name: &str, verb: &str) -> String {
         format!(

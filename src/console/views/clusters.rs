@@ -9,7 +9,7 @@ use super::parameters::Paging;
 use crate::config::Config;
 use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::{ViewContext, ViewRequest};
-use crate::reload::{Origin, SourceStatus};
+use crate::state::{Origin, SourceStatus};
 
 /// The most faults of one cluster that are shown.
 const MAX_FAULTS: usize = 50;
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
     use crate::config;
-    use crate::reload::LeftOutCounts;
+    use crate::state::LeftOutCounts;
     use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
     #[test]

@@ -11,9 +11,9 @@ use crate::console::page::{Page, PageFrame, Representation, ViewError};
 use crate::console::query;
 use crate::console::views::what_if::{DecisionView, in_force};
 use crate::console::{ViewContext, ViewRequest, VisibleClusters};
-use portcullis_policy::engine::{Decision, Time};
 use portcullis_policy::explain::authorization::AuthorizationAnswer;
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
+use portcullis_policy::model::{Decision, Time};
 
 /// Rows of a table.
 const MAX_ROWS: usize = 100;

@@ -5,16 +5,16 @@ use std::time::{Duration, SystemTime};
 use askama::Template;
 use serde::Serialize;
 
-use crate::certificates::{NOTICE, rfc3339};
 use crate::config::Endpoint;
 use crate::console::history::{EndpointInterval, Interval, MetricsHistory};
 use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::status::{visible_clusters, visible_faults};
 use crate::console::{ViewContext, ViewRequest};
-use crate::reload::{Change, Origin, ReloadFailure, SourceStatus};
+use crate::identity::certificates::{NOTICE, rfc3339};
+use crate::state::{Change, Origin, ReloadFailure, SourceStatus};
 use crate::telemetry::Metrics;
-use portcullis_policy::engine::{CauseKind, Decision, Time};
 use portcullis_policy::field::Faults;
+use portcullis_policy::model::{CauseKind, Decision, Time};
 
 /// How many faults are listed, and how many ends; the log and the metrics have all.
 const MAX_ITEMS: usize = 200;

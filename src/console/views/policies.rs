@@ -10,16 +10,16 @@ use serde::Serialize;
 use super::parameters::{ClusterChoice, Paging};
 use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::{ViewContext, ViewRequest};
-use crate::reload::Snapshot;
+use crate::state::Snapshot;
 use crate::telemetry::metrics::PolicyCounts;
+use portcullis_policy::admission::{AdmissionSet, Applicability, Phase, PolicyBinding};
 use portcullis_policy::authorization::{
     AccessRequest, AccessRequestTrust, AuthorizationPolicy, Effect, Mode, PolicySet,
 };
-use portcullis_policy::engine::PolicyResult;
-use portcullis_policy::engine::admission::{AdmissionSet, Applicability, Phase, PolicyBinding};
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
 use portcullis_policy::explain::what_can::limits_in_words;
 use portcullis_policy::field::FieldPath;
+use portcullis_policy::model::PolicyResult;
 
 pub(crate) use detail::view as detail;
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::console::page::Representation;
 use crate::console::tests::fixtures::TestConsole;
 use crate::console::{LiveStream, ViewQuery, VisibleClusters};
-use portcullis_policy::engine::Decision;
+use portcullis_policy::model::Decision;
 
 /// A policy, a role with its binding, a webhook and a validating policy of a cluster.
 fn manifests(cluster: &str) -> String {
@@ -59,7 +59,7 @@ fn mk_console() -> TestConsole {
     let clusters = [("east", manifests("east")), ("west", manifests("west"))];
     let clusters = clusters.each_ref().map(|(name, text)| (*name, text.as_str()));
     let console = TestConsole::of_clusters(&manifests("all"), &clusters);
-    let at = |seconds| crate::reload::tests::fixtures::now() + std::time::Duration::from_secs(seconds);
+    let at = |seconds| crate::state::tests::fixtures::now() + std::time::Duration::from_secs(seconds);
     console.console.sample(&console.metrics, at(0));
     for number in 0..700 {
         let cluster = if number % 7 == 0 { "east" } else { "west" };

@@ -9,8 +9,8 @@ use super::parameters::{ClusterChoice, Paging};
 use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::{ViewContext, ViewRequest};
 use crate::telemetry::metrics::WebhookCounts;
-use portcullis_policy::engine::admission::webhook::{Webhook, WebhookTarget};
-use portcullis_policy::engine::admission::{AdmissionSet, FailurePolicy, Phase};
+use portcullis_policy::admission::webhook::{Webhook, WebhookTarget};
+use portcullis_policy::admission::{AdmissionSet, FailurePolicy, Phase};
 
 #[derive(Template)]
 #[template(path = "webhooks.html")]
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
     use crate::telemetry::metrics::DurationCounts;
-    use portcullis_policy::engine::admission::AdmissionSettings;
+    use portcullis_policy::admission::AdmissionSettings;
     use portcullis_policy::manifest::{self, Options, Source};
 
     fn mk_set() -> Arc<AdmissionSet> {

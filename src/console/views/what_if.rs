@@ -18,15 +18,15 @@ use super::parameters::ClusterChoice;
 use crate::console::page::{Page, PageFrame, Representation, ViewError};
 use crate::console::query::ViewQuery;
 use crate::console::{ViewContext, ViewRequest};
-use crate::reload::{Snapshot, Trial};
-use portcullis_policy::engine::Deadline;
-use portcullis_policy::engine::admission::{AdmissionPolicies, Phase};
+use crate::state::{Snapshot, Trial};
+use portcullis_policy::admission::{AdmissionPolicies, Phase};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::AdmitAllExplained;
 use portcullis_policy::explain::authorization::{AuthorizationAnswer, DecisionExplanation};
 use portcullis_policy::explain::objects::CustomKinds;
 use portcullis_policy::field::{Fault, Severity};
 use portcullis_policy::manifest::Source;
+use portcullis_policy::model::Deadline;
 
 #[derive(Template)]
 #[template(path = "what-if.html")]

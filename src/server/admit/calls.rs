@@ -13,14 +13,12 @@ use uuid::Uuid;
 
 use crate::server::limits::{CallPermit, CopyPermit, Permit};
 use crate::telemetry::traces::TraceParent;
-use crate::upstream::client::CallError;
-use crate::upstream::{Reply, ReplyMemory, Requester, Upstreams};
+use crate::webhooks::client::CallError;
+use crate::webhooks::{Reply, ReplyMemory, Requester, Upstreams};
 use portcullis_cel::json::Document;
+use portcullis_policy::admission::webhook::{Call, CallFailure, ReviewVersion, WebhookAnswer, WebhookReply};
+use portcullis_policy::admission::{Chain, Phase, Request, TakenMemory};
 use portcullis_policy::api;
-use portcullis_policy::engine::admission::webhook::{
-    Call, CallFailure, ReviewVersion, WebhookAnswer, WebhookReply,
-};
-use portcullis_policy::engine::admission::{Chain, Phase, Request, TakenMemory};
 
 /// The most bytes of questions that one review holds at once, or one question;
 /// no more than its limiter has room for either, together with all others'.
@@ -261,14 +259,12 @@ mod tests {
     use super::*;
     use crate::server::limits::{Capacity, Limiter};
     use crate::telemetry::metrics::IntGauge;
+    use portcullis_policy::admission::FailurePolicy;
+    use portcullis_policy::admission::Reinvocation;
+    use portcullis_policy::admission::matching::Constraints;
+    use portcullis_policy::admission::webhook::{ClientConfig, ReviewVersion, Webhook, WebhookTarget};
+    use portcullis_policy::admission::{GroupVersionKind, GroupVersionResource};
     use portcullis_policy::api::AdmissionReview;
-    use portcullis_policy::engine::admission::FailurePolicy;
-    use portcullis_policy::engine::admission::Reinvocation;
-    use portcullis_policy::engine::admission::matching::Constraints;
-    use portcullis_policy::engine::admission::webhook::{
-        ClientConfig, ReviewVersion, Webhook, WebhookTarget,
-    };
-    use portcullis_policy::engine::admission::{GroupVersionKind, GroupVersionResource};
 
     const REVIEW: &str = r#"{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request":
         {"uid": "u", "operation": "CREATE", "resource": {"version": "v1", "resource": "pods"}, "object": {"a": "b"}}}"#;

@@ -7,24 +7,24 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::calls::PendingCalls;
-use crate::authentication::Caller;
+use crate::identity::Caller;
 use crate::recording::{QuotedSecrets, RecordedBody, RecordedCall, RecordedDecision, RecordedReview};
-use crate::reload::Snapshot;
 use crate::server::gateway::{DecisionRecorder, GatewayState};
 use crate::server::limits::memory::ReviewMemory;
 use crate::server::pool::JobSize;
 use crate::server::receive::ReviewRequest;
 use crate::server::respond::Rejection;
+use crate::state::Snapshot;
 use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision, TextRedaction};
-use portcullis_policy::api::{AdmissionReview, OwnedAdmissionReview};
-use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer};
-use portcullis_policy::engine::admission::{
+use portcullis_policy::admission::webhook::{Call, WebhookAnswer};
+use portcullis_policy::admission::{
     AdmissionSet, Chain, GrantReview, MissingGrants, ObjectMemory, Outcome, Phase, Progress, Request, Run,
     TakenMemory,
 };
-use portcullis_policy::engine::{Deadline, Decision};
+use portcullis_policy::api::{AdmissionReview, OwnedAdmissionReview};
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::manifest::ValidationContext;
+use portcullis_policy::model::{Deadline, Decision};
 
 /// How long a binding waits for its role, which the same user may have written just before: until
 /// the watch of the cluster has told of it.

@@ -14,21 +14,21 @@ use futures_util::future::try_join_all;
 
 use super::calls::{CallQuestion, CallResult, CallTerms, questions};
 use super::run::{AdmissionRun, DecisionContext, DeferredLogLine, DeferredRecording};
-use crate::authentication::Caller;
 use crate::config::limits::Descriptors;
+use crate::identity::Caller;
 use crate::recording::RecordedCall;
-use crate::reload::Snapshot;
 use crate::server::gateway::{DecisionRecorder, GatewayState};
 use crate::server::limits::memory::ReviewMemory;
 use crate::server::limits::{Capacity, Permit};
 use crate::server::pool::{JobError, JobOwner, JobSize};
 use crate::server::receive::MAX_REQUEST_TIME;
+use crate::state::Snapshot;
 use crate::telemetry::decision_log::ShadowDecision;
+use portcullis_policy::admission::Phase;
+use portcullis_policy::admission::chain::compare;
+use portcullis_policy::admission::webhook::{Call, CallFailure};
 use portcullis_policy::api::OwnedAdmissionReview;
-use portcullis_policy::engine::admission::Phase;
-use portcullis_policy::engine::admission::chain::compare;
-use portcullis_policy::engine::admission::webhook::{Call, CallFailure};
-use portcullis_policy::engine::{Decision, truncate_with_mark};
+use portcullis_policy::model::{Decision, truncate_with_mark};
 
 /// How many reviews wait for webhooks in shadow at once, and the bytes that they hold.
 fn capacity() -> Capacity {

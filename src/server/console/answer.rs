@@ -22,9 +22,9 @@ use crate::console::{
     ConsoleState, LiveStream, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest,
     VisibleClusters, page, views,
 };
-use crate::reload::Snapshot;
 use crate::server::accept::Connection;
 use crate::server::gateway::GatewayState;
+use crate::state::Snapshot;
 
 /// How long a view may take.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(10);

@@ -15,12 +15,12 @@ use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderMap};
 use actix_web::http::uri::Authority;
 
-use crate::authentication::{Caller, Credentials, Refusal};
 use crate::console::{ViewError, VisibleClusters, views};
-use crate::reload::Snapshot;
+use crate::identity::{Caller, Credentials, Refusal};
 use crate::server::accept::Connection;
 use crate::server::gateway::GatewayState;
 use crate::server::receive::identify;
+use crate::state::Snapshot;
 
 /// What the listener demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

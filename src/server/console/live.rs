@@ -19,9 +19,9 @@ use actix_web::web::Bytes;
 use futures_util::stream;
 use tokio::time::{Instant, sleep_until};
 
-use crate::authentication::Authenticator;
 use crate::console::{DecisionSlice, LiveStream, RecentDecisions, VisibleClusters};
-use crate::reload::ReloadState;
+use crate::identity::Authenticator;
+use crate::state::ReloadState;
 
 /// Streams at once.
 const MAX_STREAMS: usize = 64;
@@ -233,7 +233,7 @@ impl StreamAuthority {
 mod tests {
     use super::*;
     use crate::console::ViewQuery;
-    use portcullis_policy::engine::Decision;
+    use portcullis_policy::model::Decision;
 
     const LINE: &str = r#"{"endpoint":"authorize","user":"jane","decision":"deny"}"#;
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::shares::{ShareCounts, ShareUse, Shares};
 use super::{InUse, Limiter, Permit, counts};
-use portcullis_policy::engine::admission::{ObjectMemory, TakenMemory};
+use portcullis_policy::admission::{ObjectMemory, TakenMemory};
 
 /// Which part one user may have.
 const USER_PARTS: usize = 4;

@@ -11,7 +11,7 @@ pub(crate) type PoolJob = Box<dyn FnOnce() + Send>;
 /// Whose a job is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct JobOwner {
-    /// [`Caller::share`](crate::authentication::Caller::share).
+    /// [`Caller::share`](crate::identity::Caller::share).
     pub(crate) share: Arc<str>,
     /// Empty while it is not known.
     pub(crate) user: Arc<str>,

@@ -10,11 +10,11 @@ use time::OffsetDateTime;
 
 use super::super::metrics::Endpoint;
 use portcullis_cel::json::write_string;
+use portcullis_policy::admission::exceptions::ExcusedDenials;
+use portcullis_policy::admission::webhook::{Verdict, WebhookResult};
+use portcullis_policy::admission::{Phase, Request};
 use portcullis_policy::authorization::{Event, Finding, Shadow};
-use portcullis_policy::engine::admission::exceptions::ExcusedDenials;
-use portcullis_policy::engine::admission::webhook::{Verdict, WebhookResult};
-use portcullis_policy::engine::admission::{Phase, Request};
-use portcullis_policy::engine::{
+use portcullis_policy::model::{
     Attributes, Cause, Decision, Operator, Requirement, Target, User, truncate_with_mark,
 };
 

@@ -8,14 +8,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::json_schema;
+use portcullis_policy::admission::FailurePolicy;
+use portcullis_policy::admission::Reinvocation;
+use portcullis_policy::admission::matching::Constraints;
+use portcullis_policy::admission::webhook::{ClientConfig, Verdict, Webhook, WebhookResult, WebhookTarget};
 use portcullis_policy::authorization::{Criterion, Event, Finding};
-use portcullis_policy::engine::admission::FailurePolicy;
-use portcullis_policy::engine::admission::Reinvocation;
-use portcullis_policy::engine::admission::matching::Constraints;
-use portcullis_policy::engine::admission::webhook::{
-    ClientConfig, Verdict, Webhook, WebhookResult, WebhookTarget,
-};
-use portcullis_policy::engine::{
+use portcullis_policy::model::{
     Attributes, Cause, CauseKind, Decision, Operator, Requirement, ResourceAttributes, Selectors, Target,
     User,
 };

@@ -7,7 +7,7 @@ use prometheus::core::Collector;
 use prometheus::proto::Metric;
 
 use super::{Endpoint, Label, Metrics, Outcome, Phase};
-use portcullis_policy::engine::{Decision, PolicyResult};
+use portcullis_policy::model::{Decision, PolicyResult};
 
 /// How often a policy came to each result since the start, or since it came, and what that cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -255,7 +255,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use portcullis_policy::engine::CauseKind;
+    use portcullis_policy::model::CauseKind;
 
     #[test]
     fn what_was_counted_of_a_policy_is_read_by_kind_and_name() {

@@ -11,11 +11,11 @@ use prometheus::{
     IntGaugeVec, Opts, Registry,
 };
 
-use portcullis_policy::engine::Decision;
+use portcullis_policy::model::Decision;
 
 pub use crate::config::Endpoint;
-pub use portcullis_policy::engine::PolicyResult;
-pub use portcullis_policy::engine::admission::Phase;
+pub use portcullis_policy::admission::Phase;
+pub use portcullis_policy::model::PolicyResult;
 
 /// Upper bounds of the buckets for durations, in seconds: from 1 µs.
 pub(crate) const BUCKETS: [f64; 16] = [

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::telemetry::decision_log::{CountedQuestion, LoggedQuestion, Record};
 use crate::usage::{RowPlace, UsageError, UsageReader, UsageRow, read_usage};
-use portcullis_policy::engine::{Attributes, Decision, Target, User};
+use portcullis_policy::model::{Attributes, Decision, Target, User};
 
 /// So many seconds after ten past an hour.
 fn at(seconds: u64) -> SystemTime {

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::telemetry::decision_log::Record;
-use portcullis_policy::engine::Operator;
-use portcullis_policy::engine::{
+use portcullis_policy::model::Operator;
+use portcullis_policy::model::{
     Attributes, Cause, CauseKind, Decision, Requirement, ResourceAttributes, Selectors, Target, User,
 };
 

@@ -1,6 +1,6 @@
 //! What structured-merge-diff sees in the OpenAPI documents of an API server
 //! (kube-openapi `pkg/schemaconv`), and what its Go types say besides, in the words of the table
-//! (`crates/policy/src/engine/admission/apply/schema/read.rs`).
+//! (`crates/policy/src/admission/apply/schema/read.rs`).
 
 use super::go_types::GoTypes;
 use serde_json::Value;

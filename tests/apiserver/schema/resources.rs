@@ -2,7 +2,7 @@
 
 use super::get;
 use crate::cluster::Cluster;
-use portcullis_policy::engine::admission::matching::Equivalents;
+use portcullis_policy::admission::matching::Equivalents;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,7 +2,7 @@
 
 use super::reinvocation::scripted;
 use super::*;
-use portcullis_policy::engine::Time;
+use portcullis_policy::model::Time;
 
 /// A webhook that changes something after all others.
 const LAST: &str = "last";

@@ -1,7 +1,7 @@
 //! Who is asked again, and what the object becomes.
 
 use super::*;
-use portcullis_policy::engine::Time;
+use portcullis_policy::model::Time;
 
 /// Under which the API server notes who changed the object.
 const ANNOTATION: &str = "mutation.webhook.admission.k8s.io/";

@@ -1,7 +1,7 @@
 //! What becomes of an HTTP answer.
 
 use super::*;
-use portcullis_policy::engine::Time;
+use portcullis_policy::model::Time;
 
 pub(super) fn response(case: &Case<'_>) -> Result<(), Mismatch> {
     for (failure_policy, expected) in case.expect()["byFailurePolicy"].as_object().unwrap() {

@@ -1,7 +1,7 @@
 //! How much time each webhook is given, and what becomes of a request without any left.
 
-use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::webhook::CallFailure;
+use portcullis_policy::admission::webhook::CallFailure;
+use portcullis_policy::model::Time;
 
 use super::*;
 

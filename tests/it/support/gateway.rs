@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use portcullis::reload::{self, ReloadState};
 use portcullis::server::{Gateway as Parts, ListenAddresses, Server};
+use portcullis::state::{self, ReloadState};
 use portcullis::telemetry::Metrics;
 use portcullis::telemetry::decision_log::{DecisionLog, Destination};
 use tempfile::TempDir;
@@ -24,7 +24,7 @@ pub(crate) struct Gateway {
     pub(crate) caller: Identity,
     pub(crate) addresses: ListenAddresses,
     pub(crate) state: Arc<ReloadState>,
-    pub(crate) reloader: reload::Reloader,
+    pub(crate) reloader: state::Reloader,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -43,13 +43,13 @@ impl Gateway {
             ..
         } = builder;
         let config = folder.path().join("config.yaml");
-        let (snapshot, faults) = reload::load(&config, &*source, None, SystemTime::now());
+        let (snapshot, faults) = state::load(&config, &*source, None, SystemTime::now());
         let state = ReloadState::new(snapshot.unwrap_or_else(|| panic!("{faults}")), source);
         let metrics = Arc::new(Metrics::new().unwrap());
         let log = Destination::File(folder.path().join("decisions.log"));
         let decision_log = Some(DecisionLog::open(log, metrics.decision_log_dropped()).unwrap());
         let reloader =
-            reload::Reloader::start(Arc::clone(&state), config, reload_limit, Box::new(|_| {})).unwrap();
+            state::Reloader::start(Arc::clone(&state), config, reload_limit, Box::new(|_| {})).unwrap();
         let server = Server::bind(Parts {
             state: Arc::clone(&state),
             metrics,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use portcullis::cluster::Clusters;
-use portcullis::reload::{self, AwaitedAnswer, FilesAlone};
+use portcullis::state::{self, AwaitedAnswer, FilesAlone};
 
 use super::{ask, builder, deny, entry, faults_of, gauge_of};
 use crate::support::{Builder, Gateway, get, kubeconfig, until};
@@ -163,7 +163,7 @@ fn a_gateway_that_could_answer_nobody_does_not_start() {
         .filter(|line| !line.contains("old.kubeconfig") && !line.contains("own.kubeconfig"))
         .collect();
     fs::write(gateway.file("config.yaml"), only_east.join("\n")).unwrap();
-    let (snapshot, faults) = reload::load(&gateway.file("config.yaml"), &FilesAlone, None, SystemTime::now());
+    let (snapshot, faults) = state::load(&gateway.file("config.yaml"), &FilesAlone, None, SystemTime::now());
     assert!(snapshot.is_none());
     assert!(faults.to_string().contains("more.yaml"), "{faults}");
 }
@@ -177,11 +177,11 @@ fn what_is_unknown_is_not_forgotten_by_what_is_saved() {
     until("it is saved", || gateway.file("last-good").exists());
     for now in ["kind: [", "kind: ["] {
         fs::write(gateway.file("policies/more.yaml"), now).unwrap();
-        let saved = reload::last_good(&gateway.file("config.yaml"), &FilesAlone, SystemTime::now()).unwrap();
+        let saved = state::last_good(&gateway.file("config.yaml"), &FilesAlone, SystemTime::now()).unwrap();
         assert!(saved.awaited("east").is_some() && saved.awaited("west").is_none());
     }
     fs::remove_file(gateway.file("policies/more.yaml")).unwrap();
-    let (loaded, faults) = reload::load(&gateway.file("config.yaml"), &FilesAlone, None, SystemTime::now());
+    let (loaded, faults) = state::load(&gateway.file("config.yaml"), &FilesAlone, None, SystemTime::now());
     assert!(
         loaded
             .unwrap_or_else(|| panic!("{faults}"))

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use portcullis_policy::admission::CONNECT_VERBS;
 use portcullis_policy::authorization::ResourceRule;
 use portcullis_policy::authorization::matching::{RequestedResource, ResourcePattern, Wildcard};
-use portcullis_policy::engine::admission::CONNECT_VERBS;
-use portcullis_policy::engine::groups::ADMISSION;
+use portcullis_policy::model::groups::ADMISSION;
 
 /// What admission policies never see, and the verbs that it knows
 /// (`pkg/kubeapiserver/admission/exclusion` of Kubernetes, and `isExcludedFromAPIHooks` of its policy

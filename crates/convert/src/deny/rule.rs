@@ -13,8 +13,8 @@ use portcullis_policy::authorization::matching::{
 };
 use portcullis_policy::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule};
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::NAMESPACE_NAME_LABEL;
 use portcullis_policy::field::FieldPath;
+use portcullis_policy::model::NAMESPACE_NAME_LABEL;
 
 /// That the request is for a Namespace that is to be made: authorization knows no namespace then.
 pub(crate) const NEW_NAMESPACE: &str = "(request.operation == 'CREATE' && request.resource.group == '' && \

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::conversion;
 use crate::test_reviews::{answered, loaded};
+use portcullis_policy::admission::Phase;
 use portcullis_policy::document::{self, Document};
-use portcullis_policy::engine::admission::Phase;
-use portcullis_policy::engine::{Deadline, Decision, Time};
 use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::model::{Deadline, Decision, Time};
 use requests::{Admitted, requests};
 
 const NAMESPACES: &str = "

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::convert as converted;
 use crate::test_reviews::{answered, loaded};
+use portcullis_policy::admission::Phase;
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document;
-use portcullis_policy::engine::Deadline;
-use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::model::Deadline;
 
 fn template(source: &Value) -> Value {
     json!({

@@ -47,10 +47,10 @@ use super::autogen;
 use super::expression::{Condition, Judged, one_of};
 use super::mutating::fits;
 use crate::conversion::{self, Conversion, on_one_line};
+use portcullis_policy::admission::GroupVersionKind;
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::Deadline;
-use portcullis_policy::engine::admission::GroupVersionKind;
 use portcullis_policy::field::FieldPath;
+use portcullis_policy::model::Deadline;
 
 /// The policy that a rule belongs to.
 struct ClusterPolicy<'e> {

@@ -11,9 +11,9 @@ use super::autogen::{self, Controllers};
 use super::policy::{KyvernoPolicy, spec_path};
 use crate::conversion::{self, Conversion};
 use portcullis_cel::{PatchPath, made_objects, patch_paths, variable_uses};
+use portcullis_policy::admission::GroupVersionKind;
+use portcullis_policy::admission::apply::Schemas;
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::admission::GroupVersionKind;
-use portcullis_policy::engine::admission::apply::Schemas;
 use portcullis_policy::manifest;
 
 /// The fields of a spec that are read, or have no effect at admission.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::conversion;
 use portcullis_policy::document;
-use portcullis_policy::engine::Deadline;
+use portcullis_policy::model::Deadline;
 
 fn converted(kind: &str, spec: &Value) -> Conversion {
     let policy = json!({"apiVersion": "policies.kyverno.io/v1", "kind": kind,

@@ -30,11 +30,11 @@ use std::process::{Command, Stdio};
 
 use generated::{Case, Construct};
 use portcullis_convert::convert;
+use portcullis_policy::admission::Phase;
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document;
-use portcullis_policy::engine::Deadline;
-use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::model::Deadline;
 use random::Random;
 use serde_json::{Value, json};
 

@@ -21,11 +21,11 @@ use std::borrow::Cow;
 use self_cell::self_cell;
 
 use super::excerpt;
-use crate::engine::User;
-use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Outcome, Request};
+use crate::admission::{GroupVersionKind, GroupVersionResource, Operation, Outcome, Request};
+use crate::model::User;
 use portcullis_cel::json::{self, Document, Kind, Node};
 
-pub use crate::engine::admission::webhook::ReviewVersion;
+pub use crate::admission::webhook::ReviewVersion;
 pub use ask::ask;
 pub use verify::{verify, verify_decoded};
 

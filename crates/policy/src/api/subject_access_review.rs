@@ -21,11 +21,11 @@ use std::borrow::Cow;
 
 use super::{excerpt, utf8};
 use crate::authorization::{AuthorizationReason, SubjectAccessReviewVersion};
-use crate::engine::{
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use crate::model::{
     Attributes, Decision, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
     is_label_key, is_label_value, label_key_faults, label_value_faults,
 };
-use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use portcullis_cel::json::{self, ObjectWriter, StringWriter, write_string};
 use wire::{MAX_ITEMS, Raw, RawResource, RawSelector, RawSpec};
 

@@ -24,7 +24,7 @@ use std::fmt::Display;
 
 use super::matching::{ClusterScoped, asks_for_collection};
 use super::{AuthorizationPolicy, Effect, ResourceRule, Subject};
-use crate::engine::{Attributes, RawSelectors, ResourceAttributes, Selectors, Target, User};
+use crate::model::{Attributes, RawSelectors, ResourceAttributes, Selectors, Target, User};
 
 pub(crate) use subject_scope::SubjectScope;
 

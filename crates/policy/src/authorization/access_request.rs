@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::rbac::RoleResolver;
 use super::{AccessRequest, Role, RoleKind, RoleRef};
 use super::{Binding, Subject};
-use crate::engine::{Attributes, Target, Time, User};
+use crate::model::{Attributes, Target, Time, User};
 
 /// How far ahead of this clock the time of an entry may be, in seconds: as far as clocks of replicas differ.
 const MAX_AHEAD_SECONDS: i64 = 60;

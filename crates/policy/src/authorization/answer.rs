@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::access_request::AccessGrant;
 use super::rule_match::Criterion;
 use super::{AccessRequest, AuthorizationPolicy, Binding, Effect, Mode, RoleKind, Subject, SubjectKind};
-use crate::engine::{Cause, CauseKind, Decision, PolicyResult, cut};
+use crate::model::{Cause, CauseKind, Decision, PolicyResult, cut};
 use portcullis_cel::write_quoted;
 
 /// The answer to one question, and what it rests on: it points to objects of the set that
@@ -402,7 +402,7 @@ pub struct Event {
 pub enum Finding {
     /// It applies. Of those that apply, the first in the trace that is enforced decides.
     Match {
-        /// The rule that applies, as in [`Cause::rule`](crate::engine::Cause::rule).
+        /// The rule that applies, as in [`Cause::rule`](crate::model::Cause::rule).
         rule: usize,
         /// The answer it gives, or in Shadow would give.
         decision: Decision,

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 
 use super::condition::{Condition, ConditionsResult, RequestActivation};
 use super::{Authorization, FailurePolicy};
-use crate::engine::{Attributes, Cause, CauseKind, Deadline, Decision, cut};
+use crate::model::{Attributes, Cause, CauseKind, Deadline, Decision, cut};
 use portcullis_cel::quote;
 
 /// The versions of `authorization.k8s.io` in which SubjectAccessReviews
@@ -222,7 +222,7 @@ impl Consultation {
 mod tests {
     use super::super::AuthorizationReason;
     use super::*;
-    use crate::engine::{Target, User};
+    use crate::model::{Target, User};
     use portcullis_cel::Version;
 
     fn nothing() -> Authorization<'static> {

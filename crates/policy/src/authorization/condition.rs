@@ -14,7 +14,7 @@ use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::engine::{Attributes, Deadline, Requirement, ResourceAttributes, Target, User};
+use crate::model::{Attributes, Deadline, Requirement, ResourceAttributes, Target, User};
 use portcullis_cel::{
     Budget, CompileBudget, CompileError, Entries, Environment, EvalError, Key, PerVersion, Program, Text,
     Type, Value, Version, cost,

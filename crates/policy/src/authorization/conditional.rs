@@ -16,7 +16,7 @@ use super::{
     AuthorizationPolicy, Condition, Criterion, Effect, MASTERS, Mode, NeverDeny, PolicySet, RuleMatch,
     SharedObjects,
 };
-use crate::engine::{Attributes, Deadline, Target, Time, User};
+use crate::model::{Attributes, Deadline, Target, Time, User};
 
 /// A policy with objectConditions that is about a request.
 pub(crate) struct ConditionalPolicy<'s> {

@@ -30,7 +30,7 @@ use query::Universe;
 use reach::Questions;
 
 use super::PolicySet;
-use crate::engine::{Deadline, Time};
+use crate::model::{Deadline, Time};
 
 pub use query::{
     EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, NeededWorkload,

@@ -24,7 +24,7 @@ use super::matching::{
 };
 use super::rbac::{PathPattern, WildcardSet};
 use super::{Effect, NamespaceLabels, ResourceRule, RuleMatch, Subject, SubjectKind};
-use crate::engine::{
+use crate::model::{
     Attributes, LabelSelector, NAMESPACE_NAME_LABEL, ResourceAttributes, SelectorMatch, Target, User,
 };
 

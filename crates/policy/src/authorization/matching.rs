@@ -20,7 +20,7 @@ mod resource;
 
 use super::rbac::{WildcardSet, subject_applies};
 use super::{Criterion, Effect, NonResourceRule, ResourceRule, RuleMatch, Subject, SubjectKind};
-use crate::engine::{LabelSelector, ResourceAttributes, SelectorMatch, User};
+use crate::model::{LabelSelector, ResourceAttributes, SelectorMatch, User};
 
 pub use cluster_scoped::{ClusterScoped, NamespacePattern, is_known_cluster_scoped};
 pub use resource::{Narrowness, RequestedResource, ResourcePattern, Wildcard};

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::rbac::AlwaysAllowPaths;
 use super::{ServiceAccount, Subject, SubjectKind};
-use crate::engine::{Attributes, Target, User};
+use crate::model::{Attributes, Target, User};
 
 /// The group that an API server allows everything, before it asks anybody.
 pub(crate) const MASTERS: &str = "system:masters";

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use super::AuthorizationPolicy;
 use super::authorizer::{Authorizer, Relevance};
 use super::never_deny::{MASTERS, NODE_PREFIX, NODES};
-use crate::engine::{Attributes, Deadline, ResourceAttributes, Target, Time, groups};
+use crate::model::{Attributes, Deadline, ResourceAttributes, Target, Time, groups};
 
 /// What `/validate` is known to see of a cluster; custom resources only where a definition tells of them.
 /// What an aggregated API server serves passes no admission that is known.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::condition::{Condition, ObjectCondition};
 use super::matching::{ClusterScoped, NamespacePattern, ResourcePattern};
 use super::rbac::{PathPattern, RuleList, WildcardSet};
-use crate::engine::{CauseKind, Decision, LabelSelector, Selectors, Time, Validity};
+use crate::model::{CauseKind, Decision, LabelSelector, Selectors, Time, Validity};
 
 /// The labels of namespaces, by name.
 pub type NamespaceLabels = BTreeMap<String, Arc<BTreeMap<String, String>>>;

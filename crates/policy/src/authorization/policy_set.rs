@@ -24,7 +24,7 @@ use super::{
     AccessRequest, AuthorizationInvariant, AuthorizationPolicy, Binding, NamespaceLabels, NeverDeny, Objects,
     Role, SharedObjects,
 };
-use crate::engine::{Attributes, CauseKind, Time, User};
+use crate::model::{Attributes, CauseKind, Time, User};
 
 /// The policy sets of all clusters.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use foldhash::fast::RandomState;
 
 use super::{Binding, Objects, Role, RoleKind, RoleRef, Subject, SubjectKind};
-use crate::engine::User;
+use crate::model::User;
 use portcullis_cel::Version;
 
 pub use aggregation::{aggregate, aggregated_rules};

@@ -16,7 +16,7 @@ use super::{
     Authorization, AuthorizationPolicy, AuthorizationReason, Criterion, Effect, NearMisses, NotGranted,
     PolicySet, Rule, RuleMatch, Shadow,
 };
-use crate::engine::{Attributes, Cause, CauseKind, Deadline, Decision, PolicyResult, Time};
+use crate::model::{Attributes, Cause, CauseKind, Deadline, Decision, PolicyResult, Time};
 
 /// What is reported of a walk.
 trait WalkRecorder {

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::Lines;
 use super::authorization::object;
 use super::objects::ReviewOfManifest;
-use crate::engine::admission::{self, Phase};
+use crate::admission::{self, Phase};
 
 pub use review::{
     OfflineDecision, OfflineReview, OfflineReviewResult, StepRecorder, TracedStep, TracedValue,

@@ -12,9 +12,9 @@ use crate::authorization::authorizer::{Authorizer, Consultation, NamedOpinion, O
 use crate::authorization::{
     Authorization, Criterion, Event, Finding, Mode, PolicySet, SubjectAccessReviewVersion, Trace,
 };
-use crate::engine::{Attributes, Deadline, Decision, Time};
 use crate::field::FieldPath;
 use crate::manifest::odd_request;
+use crate::model::{Attributes, Deadline, Decision, Time};
 
 /// A decision as JSON.
 #[derive(Debug, Serialize)]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Lines;
 use super::invariants::{ChangedInvariant, ReportedCause, subject_access_review};
 use crate::authorization::proof::{Answer, DecisionChange, Region, RegionSummary, Side, TextSet};
-use crate::engine::{Decision, LabelSelector};
+use crate::model::{Decision, LabelSelector};
 
 /// The answer of `portcullis diff`.
 #[derive(Debug, Serialize)]

@@ -13,7 +13,7 @@ use super::recorded::RecordedAnswers;
 use crate::authorization::proof::groups_of_account;
 use crate::authorization::{Identity, ObjectName, WorkloadAdmission};
 use crate::document::{Document, Node};
-use crate::engine::{Deadline, Time, User};
+use crate::model::{Deadline, Time, User};
 
 impl EscalationAnswer {
     /// Asks the admission policies of `loaded` for the plainest workload that each step needs.

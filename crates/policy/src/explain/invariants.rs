@@ -10,7 +10,7 @@ use crate::authorization::proof::{
     InvariantProof, InvariantStatus, ProofLimitError, UnknownRoles, WorkLimit,
 };
 use crate::authorization::{AuthorizationInvariant, Enforcement, PolicySet};
-use crate::engine::{Attributes, Cause, Time};
+use crate::model::{Attributes, Cause, Time};
 
 /// What no invariant can see, for the end of a report.
 pub const OUT_OF_SIGHT: &str = "outside the sight of invariants: system:masters and `neverDeny`, requests that an \

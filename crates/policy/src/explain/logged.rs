@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::recorded::of_group;
-use crate::engine::{
+use crate::model::{
     Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
 };
 

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::request::{WrittenKind, WrittenResource, WrittenReview, WrittenUser, plural};
+use crate::admission::Operation;
 use crate::authorization::matching::is_known_cluster_scoped;
 use crate::document::{Document, Value as DocumentValue};
-use crate::engine::admission::Operation;
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use crate::manifest::{self, built_in_resource};
 

@@ -17,13 +17,13 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::authorization::object;
+use crate::admission::webhook::{Call, CallFailure, ReviewVersion, WebhookAnswer};
+use crate::admission::{AdmissionSet, Outcome, Phase};
 use crate::api;
 use crate::authorization::Authorization;
 use crate::document::{self, Document};
-use crate::engine::admission::webhook::{Call, CallFailure, ReviewVersion, WebhookAnswer};
-use crate::engine::admission::{AdmissionSet, Outcome, Phase};
-use crate::engine::{Cause, Decision, Target};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use crate::model::{Cause, Decision, Target};
 
 /// What each webhook answers, by `configuration/webhook`, or with the kind of the
 /// configuration before it where both kinds have one of that name.

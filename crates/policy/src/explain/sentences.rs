@@ -3,10 +3,10 @@
 use std::fmt::Display;
 
 use super::recorded::of_group;
+use crate::admission::Operation;
+use crate::admission::matching::{Constraints, MatchRule, NoRules, Operations};
+use crate::admission::validating::Validation;
 use crate::authorization::{AuthorizationPolicy, NonResourceRule, ResourceRule, Rule};
-use crate::engine::admission::Operation;
-use crate::engine::admission::matching::{Constraints, MatchRule, NoRules, Operations};
-use crate::engine::admission::validating::Validation;
 
 const ALL: &str = "*";
 
@@ -190,7 +190,7 @@ fn listed(words: impl IntoIterator<Item = impl Display>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::admission::matching::RuleScope;
+    use crate::admission::matching::RuleScope;
     use crate::manifest::{self, Options, Source};
 
     fn policy(spec: &str) -> AuthorizationPolicy {

@@ -12,8 +12,8 @@ use crate::authorization::{
     AllowedShare, AuthorizationPolicy, Effect, OpenRequest, OpenResource, OpenTarget, Permission, PolicySet,
     Via, Within,
 };
-use crate::engine::{Deadline, Time, User};
 use crate::manifest::built_in_resources;
+use crate::model::{Deadline, Time, User};
 
 /// What may this user do there?
 #[derive(Debug, Clone)]

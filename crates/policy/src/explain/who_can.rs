@@ -6,8 +6,8 @@ use super::request::split_resource;
 use super::what_can::{ViaReport, deny_lines, limits_in_words, object_and_rule};
 use super::{Lines, TextTable};
 use crate::authorization::{Grantee, OpenRequest, OpenResource, OpenTarget, PolicySet, SubjectKind, Within};
-use crate::engine::{Deadline, ResourceAttributes, Target, Time};
 use crate::manifest::odd_request;
+use crate::model::{Deadline, ResourceAttributes, Target, Time};
 
 /// Who may do this?
 #[derive(Debug, Clone)]

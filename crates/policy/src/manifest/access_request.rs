@@ -8,8 +8,8 @@ use super::report::{Report, Syntax};
 use super::v1alpha1::{AccessRequest, AccessRequestSpec};
 use crate::authorization::{self, AccessEntry, AccessRequester};
 use crate::document::{Document, Node, Value};
-use crate::engine::Time;
 use crate::field::{FaultKind, FieldPath};
+use crate::model::Time;
 use portcullis_cel::Duration;
 
 /// The longest reason, in bytes: it stands in each answer that the request allows.

@@ -20,11 +20,11 @@ pub(crate) use policy::conditions;
 pub(crate) use rules::{compile_match_resources, default_match_resources, validate_match_resources};
 
 use super::report::{ObjectCompilation, Report};
-use crate::document::Document;
-use crate::engine::admission::webhook::WebhookConfiguration;
-use crate::engine::admission::{
+use crate::admission::webhook::WebhookConfiguration;
+use crate::admission::{
     AdmissionObjects, InitializerConfiguration, MutatingPolicy, PolicyBinding, ValidatingPolicy,
 };
+use crate::document::Document;
 use crate::field::Faults;
 use portcullis_cel::json;
 

@@ -12,7 +12,7 @@ use super::authorization_policy::{time, validate_subjects};
 use super::report::Report;
 use super::v1alpha1::{AdmissionException, ExceptionSpec};
 use super::{compile, names, namespace};
-use crate::engine::admission::exceptions::Exception;
+use crate::admission::exceptions::Exception;
 use crate::field::{FaultKind, FieldPath};
 
 /// The longest reason, in bytes: it stands in each answer that an exception let pass.
@@ -81,7 +81,7 @@ fn validate_policies(policies: &[String], path: &FieldPath, report: &mut Report<
     }
 }
 
-fn read_end(written: Option<&str>, path: &FieldPath, report: &mut Report<'_>) -> Option<crate::engine::Time> {
+fn read_end(written: Option<&str>, path: &FieldPath, report: &mut Report<'_>) -> Option<crate::model::Time> {
     let Some(text) = written else {
         report.required(
             path,
@@ -107,7 +107,7 @@ fn read_match(
     written: Option<MatchResources>,
     path: &FieldPath,
     report: &mut Report<'_>,
-) -> Option<crate::engine::admission::matching::Constraints> {
+) -> Option<crate::admission::matching::Constraints> {
     let Some(mut written) = written.filter(|written| *written != MatchResources::default()) else {
         let message = "the objects: `resourceRules`, and a `namespaceSelector` or `resourceNames`";
         report.required(path, message);

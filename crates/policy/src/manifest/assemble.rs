@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::object_set::SetDifference;
 use super::source::Options;
 use super::validated::{Content, ValidatedObject};
+use crate::admission::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};
 use crate::authorization::{Binding, ChangedPolicies, Policies, PolicySet, PolicySetChange, SharedObjects};
-use crate::engine::admission::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};
 
 /// Everything that sources say, ready for use.
 #[derive(Debug, Clone)]

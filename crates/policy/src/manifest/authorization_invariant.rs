@@ -6,8 +6,8 @@ use super::report::Report;
 use super::v1alpha1::{AuthorizationInvariant, AuthorizationPolicy, InvariantSpec, Spec, Subject};
 use super::{compile, names};
 use crate::authorization::{self, Enforcement};
-use crate::engine::Validity;
 use crate::field::{FaultKind, FieldPath};
+use crate::model::Validity;
 
 /// The longest reason, in bytes: it stands in each refusal.
 const MAX_REASON_BYTES: usize = 1024;

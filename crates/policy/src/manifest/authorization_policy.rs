@@ -8,11 +8,11 @@ use super::v1alpha1::{
     AuthorizationPolicy, Condition, NonResourceRule, Requirement, ResourceRule, Selectors, Spec, Subject,
 };
 use super::{compile, names};
+use crate::admission::{CONNECT_VERBS, ExpressionEnvironment};
 use crate::authorization::matching::NamespacePattern;
 use crate::authorization::{self, ConditionError, ObjectCondition};
-use crate::engine::admission::{CONNECT_VERBS, ExpressionEnvironment};
-use crate::engine::{Time, Validity, groups};
 use crate::field::{FaultKind, FieldPath};
+use crate::model::{Time, Validity, groups};
 
 /// As many as an AuthorizationConfiguration may have for one webhook.
 const MAX_CONDITIONS: usize = 64;

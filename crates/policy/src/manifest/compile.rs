@@ -12,10 +12,10 @@ use crate::authorization::{
     AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NonResourceRule, ObjectCondition,
     ResourceRule, Role, RoleKind, RoleRef, Rule, Subject, SubjectKind,
 };
-use crate::engine::{
+use crate::field::{FaultKind, FieldPath};
+use crate::model::{
     LabelExpression, LabelSelector, LabelSelectorFault, Operator, Requirement, Selectors, Validity,
 };
-use crate::field::{FaultKind, FieldPath};
 
 // === RBAC ===
 

@@ -11,17 +11,17 @@ use super::default_roles::default_roles;
 use super::report::Compilation;
 use super::validated::{Content, ManifestObject};
 use super::{lint, namespace, object};
+use crate::admission::{
+    AdmissionSet, Judgement, Operation, OwnKindValidator, Request, Run, StatusCause, is_access_request_write,
+    judge_access_request,
+};
 use crate::authorization::proof::{
     InvariantProof, InvariantStatus, ProofLimitError, UnknownRoles, WorkLimit,
 };
 use crate::authorization::{AuthorizationInvariant, Enforcement, MASTERS, ObjectWrite, PolicySet, Role};
 use crate::document::{Document, Node};
-use crate::engine::admission::{
-    AdmissionSet, Judgement, Operation, OwnKindValidator, Request, Run, StatusCause, is_access_request_write,
-    judge_access_request,
-};
-use crate::engine::{Deadline, Time, groups};
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
+use crate::model::{Deadline, Time, groups};
 
 /// What an object takes at most while it is read, in bytes a byte of its text.
 const READ_BYTES: usize = 50;

@@ -1,8 +1,8 @@
 //! The kind of a document, by its `apiVersion` and `kind`.
 
 use crate::document::Document;
-use crate::engine::groups::{ADMISSION, PORTCULLIS, RBAC};
 use crate::field::{FaultKind, FieldPath};
+use crate::model::groups::{ADMISSION, PORTCULLIS, RBAC};
 
 /// A kind that decides.
 pub struct KnownKind {

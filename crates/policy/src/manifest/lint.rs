@@ -31,11 +31,11 @@ use super::admission::AdmissionObject;
 use super::source::Options;
 use super::source_objects::SourceObjects;
 use super::validated::{Content, ManifestObject};
+use crate::admission::exceptions::Exception;
+use crate::admission::{AdmissionSet, Applicability};
 use crate::authorization::{AuthorizationPolicy, PolicySet};
-use crate::engine::Time;
-use crate::engine::admission::exceptions::Exception;
-use crate::engine::admission::{AdmissionSet, Applicability};
 use crate::field::{Fault, Faults, FieldPath};
+use crate::model::Time;
 use left_out::RuleOwner;
 use warnings::Lint;
 

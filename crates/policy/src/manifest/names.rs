@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 
 use super::report::{Report, Syntax};
-use crate::engine::{is_label_key, label_key_faults, label_value_faults};
 use crate::field::FieldPath;
+use crate::model::{is_label_key, label_key_faults, label_value_faults};
 
 const SUBDOMAIN: &str = "must be a DNS subdomain: at most 253 of a-z, 0-9, `-` and `.`, each part beginning \
                          and ending with a letter or digit";

@@ -11,7 +11,7 @@ use crate::document::{Document, Node, Value};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// The label that the API server gives to every namespace.
-pub(crate) use crate::engine::NAMESPACE_NAME_LABEL as NAME_LABEL;
+pub(crate) use crate::model::NAMESPACE_NAME_LABEL as NAME_LABEL;
 
 /// The labels of the namespace, the one of its name included. The other
 /// fields, and those of later versions, do not matter here.

@@ -14,9 +14,9 @@ use super::{
     access_request, admission, admission_exception, authorization_invariant, authorization_policy, compile,
     namespace, v1alpha1,
 };
+use crate::admission::apply::{self, DecodeError, DecodeMode};
+use crate::admission::{GroupVersionKind, STATIC_SUFFIX};
 use crate::document::{Document, Node, Value};
-use crate::engine::admission::apply::{self, DecodeError, DecodeMode};
-use crate::engine::admission::{GroupVersionKind, STATIC_SUFFIX};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use portcullis_cel::{Version, json};
 

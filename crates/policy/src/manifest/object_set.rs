@@ -11,8 +11,8 @@ use super::source::{Options, Source};
 use super::source_objects::SourceObjects;
 use super::validated::{KeptDocument, ManifestObject, ObjectIdentity, ValidatedObject};
 use crate::document::Document;
-use crate::engine::groups::RBAC;
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use crate::model::groups::RBAC;
 
 /// The objects of some sources, valid by themselves and together.
 pub struct ObjectSet {

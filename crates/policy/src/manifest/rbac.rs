@@ -11,8 +11,8 @@ use k8s_openapi::api::rbac::v1::{
 use super::names;
 use super::names::KindScope;
 use super::report::Report;
-use crate::engine::groups;
 use crate::field::{FaultKind, FieldPath};
+use crate::model::groups;
 
 /// The version in which its objects are read.
 pub(crate) const V1: &str = "rbac.authorization.k8s.io/v1";

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use crate::document::Document;
-use crate::engine::{Deadline, truncate_with_mark};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place, unsupported_value};
+use crate::model::{Deadline, truncate_with_mark};
 use portcullis_cel::{CompileBudget, CompileError, MAX_COMPILED_BYTES, Version};
 
 /// How many errors of one document are told: nobody reads more, and each is longer than what it is

@@ -6,14 +6,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::kind::group;
+use crate::admission::matching::MissingNamespace;
 use crate::authorization::authorizer::Authorizer;
 use crate::authorization::matching::ClusterScoped;
 use crate::authorization::{AccessRequestTrust, NeverDeny, PolicySet, ReviewedResources};
 use crate::document;
 use crate::document::{Document, Entry, Node, ParseLimits, Value};
-use crate::engine::Time;
-use crate::engine::admission::matching::MissingNamespace;
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use crate::model::Time;
 use portcullis_cel::Version;
 
 /// The text of one file.

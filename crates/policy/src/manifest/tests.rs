@@ -9,10 +9,10 @@ mod rbac;
 mod versions;
 
 use super::*;
+use crate::admission::matching::MissingNamespace;
 use crate::authorization::Policies;
-use crate::engine::admission::matching::MissingNamespace;
-use crate::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User, Validity};
 use crate::field::FaultKind;
+use crate::model::{Attributes, Decision, ResourceAttributes, Target, Time, User, Validity};
 use portcullis_cel::Version;
 
 fn source(text: &str) -> Source {
@@ -203,7 +203,7 @@ fn what_is_no_object_is_ignored_with_a_warning() {
 
 #[test]
 fn a_cluster_is_decided_by_what_is_its_own_and_what_is_for_all() {
-    use crate::engine::{Attributes, Decision, ResourceAttributes, Target, User};
+    use crate::model::{Attributes, Decision, ResourceAttributes, Target, User};
     let role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: r}, \
                 rules: [{verbs: [get], apiGroups: [''], resources: [pods]}]}";
     let binding = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: b}, \

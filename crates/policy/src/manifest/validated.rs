@@ -10,13 +10,13 @@ use std::sync::{Arc, OnceLock};
 
 use super::admission::{self, AdmissionObject};
 use super::kind;
+use crate::admission::ParamKind;
+use crate::admission::exceptions::Exception;
+use crate::admission::webhook::Webhook;
 use crate::authorization::{
     AccessRequest, AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Role,
 };
 use crate::document::{Document, Node, PackedDocument, Value};
-use crate::engine::admission::ParamKind;
-use crate::engine::admission::exceptions::Exception;
-use crate::engine::admission::webhook::Webhook;
 use crate::field::{Fault, FieldPath, Place};
 use portcullis_cel::json;
 

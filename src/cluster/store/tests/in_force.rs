@@ -1,7 +1,7 @@
 //! What the status of an object is to say.
 
 use super::*;
-use portcullis_policy::engine::Time;
+use portcullis_policy::model::Time;
 
 const NOW: &str = "2026-06-01T00:00:00Z";
 

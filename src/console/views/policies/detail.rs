@@ -14,15 +14,15 @@ use super::{ListedKind, ObjectUse, PolicyList, RecentUse, RowCounts};
 use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::views::parameters::ClusterChoice;
 use crate::console::{ViewContext, ViewRequest};
-use crate::reload::{Snapshot, read_manifest};
+use crate::state::{Snapshot, read_manifest};
 use crate::usage::{ObjectUsage, UsedObjectKey};
+use portcullis_policy::admission::webhook::Webhook;
+use portcullis_policy::admission::{AdmissionSet, Phase};
 use portcullis_policy::authorization::{Binding, PolicySet, Role, RoleKind};
 use portcullis_policy::document::{self, Document};
-use portcullis_policy::engine::CauseKind;
-use portcullis_policy::engine::admission::webhook::Webhook;
-use portcullis_policy::engine::admission::{AdmissionSet, Phase};
 use portcullis_policy::explain::sentences;
 use portcullis_policy::field::FieldPath;
+use portcullis_policy::model::CauseKind;
 
 /// The annotation in which `kubectl apply` keeps the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

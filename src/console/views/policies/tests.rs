@@ -1,7 +1,7 @@
 use super::*;
 use crate::console::page::Representation;
 use crate::console::tests::fixtures::TestConsole;
-use portcullis_policy::engine::{CauseKind, Decision, PolicyResult};
+use portcullis_policy::model::{CauseKind, Decision, PolicyResult};
 use serde_json::json;
 
 const MANIFESTS: &str = "# first

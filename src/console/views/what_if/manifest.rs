@@ -7,8 +7,7 @@ use super::request::RequestForm;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
 use portcullis_cel::json::{Document, Node, patch};
-use portcullis_policy::engine::admission::Operation;
-use portcullis_policy::engine::{Deadline, Time};
+use portcullis_policy::admission::Operation;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{
     AdmitAllExplained, AnsweredObject, OfflineReview, PHASES, StepsInWords, TracedStep, TracedValue,
@@ -18,6 +17,7 @@ use portcullis_policy::explain::objects::{
     self, CustomKinds, ManifestRequest, ReviewOfManifest, ReviewsOfManifests,
 };
 use portcullis_policy::explain::recorded::RecordedAnswers;
+use portcullis_policy::model::{Deadline, Time};
 
 /// The fields of its form, beside those of a request.
 pub(crate) const FIELDS: [&str; 5] = ["manifest", "old", "operation", "subresource", "dry-run"];

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::console::recent_decisions::DecisionSlice;
-use portcullis_policy::engine::{Attributes, Decision, Time};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::authorization::{self, Opinions};
 use portcullis_policy::explain::logged::LoggedDecision;
@@ -14,6 +13,7 @@ use portcullis_policy::explain::recorded::{
     ChangeGroup, KnownDecision, ReplayDecision, ReplaySummary, ReviewComparison, UnknownReason,
     target_in_words,
 };
+use portcullis_policy::model::{Attributes, Decision, Time};
 
 /// The most decisions that are shown one by one.
 const MAX_CHANGES: usize = 200;

@@ -4,9 +4,9 @@ use std::time::SystemTime;
 
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
-use portcullis_policy::engine::{Attributes, Decision, Time};
 use portcullis_policy::explain::authorization::{AuthorizationAnswer, considered_rows, outcome};
 use portcullis_policy::explain::request::{Misfit, RequestArguments};
+use portcullis_policy::model::{Attributes, Decision, Time};
 
 /// The fields of its form.
 pub(crate) const FIELDS: [&str; 12] = [

@@ -2,8 +2,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::console::tests::fixtures::TestConsole;
-use crate::reload::tests::fixtures::now;
-use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User};
+use crate::state::tests::fixtures::now;
+use portcullis_policy::model::{Attributes, Decision, ResourceAttributes, Target, Time, User};
 
 const MANIFESTS: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
@@ -79,8 +79,8 @@ fn a_request_by_its_fields_is_answered_as_by_the_command() {
         version: "*".into(),
         resource: "pods".into(),
         namespace: "shop".into(),
-        selectors: portcullis_policy::engine::Selectors {
-            label: portcullis_policy::engine::selector::parse_labels("app=web").unwrap(),
+        selectors: portcullis_policy::model::Selectors {
+            label: portcullis_policy::model::selector::parse_labels("app=web").unwrap(),
             ..<_>::default()
         },
         ..ResourceAttributes::default()

@@ -4,7 +4,7 @@ use std::path::Path;
 use super::super::*;
 use crate::config::Endpoint;
 use crate::recording::{RecordedBody, RecordedDecision};
-use portcullis_policy::engine::Decision;
+use portcullis_policy::model::Decision;
 
 fn writer(folder: &Path) -> RecordingWriter {
     let settings = config::RecordingSettings {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use portcullis_policy::engine::{Attributes, ResourceAttributes, Target, User};
+use portcullis_policy::model::{Attributes, ResourceAttributes, Target, User};
 
 /// A request as admission sees it.
 #[derive(Debug, Clone)]

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::test_reviews;
+use portcullis_policy::admission::Phase;
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document;
-use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::OfflineReviewResult;
 

@@ -9,11 +9,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::ReviewVersion;
-use crate::engine::admission::webhook::Call;
-use crate::engine::admission::{
-    Denial, GroupVersionKind, GroupVersionResource, Outcome, Request, StatusDetails,
-};
-use crate::engine::{StatusReason, User};
+use crate::admission::webhook::Call;
+use crate::admission::{Denial, GroupVersionKind, GroupVersionResource, Outcome, Request, StatusDetails};
+use crate::model::{StatusReason, User};
 use portcullis_cel::json::{Node, ObjectWriter, write_string};
 
 /// What a question takes besides its objects, mostly.
@@ -243,7 +241,7 @@ fn annotation_key(key: &str) -> String {
     if key.len() <= KEY_BYTES {
         return key;
     }
-    let beginning = crate::engine::truncate(&key, KEY_BYTES - 9);
+    let beginning = crate::model::truncate(&key, KEY_BYTES - 9);
     format!("{beginning}-{:08x}", fnv1a(key.as_bytes()))
 }
 
@@ -260,9 +258,9 @@ mod tests {
     use portcullis_cel::json::Document;
     use serde_json::{Value, json};
 
+    use crate::admission::ChangedObject;
     use crate::api::AdmissionReview;
     use crate::api::admission_review::tests::fixtures;
-    use crate::engine::admission::ChangedObject;
 
     /// Spaces, a number beyond 2^53 and an escape, which must stay as they are.
     const OBJECT: &str =

@@ -3,8 +3,8 @@ pub(crate) mod fixtures;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::StatusReason;
-use crate::engine::admission::{Denial, StatusCause, StatusDetails};
+use crate::admission::{Denial, StatusCause, StatusDetails};
+use crate::model::StatusReason;
 
 const POD: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u-1",
     "kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},

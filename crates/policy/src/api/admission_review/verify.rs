@@ -18,10 +18,10 @@ use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
 use super::{AdmissionReviewError, ReviewVersion, excerpt, flag, map, text};
+use crate::admission::webhook::{Call, CallFailure, WebhookReply};
+use crate::admission::{Denial, Phase, StatusCause, StatusDetails};
 use crate::api::utf8;
-use crate::engine::admission::webhook::{Call, CallFailure, WebhookReply};
-use crate::engine::admission::{Denial, Phase, StatusCause, StatusDetails};
-use crate::engine::{StatusReason, truncate_with_mark};
+use crate::model::{StatusReason, truncate_with_mark};
 use portcullis_cel::json::{self, Document, Kind, Node};
 
 /// The only kind of a reply.

@@ -8,7 +8,7 @@ mod reply;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::{Operator, Requirement};
+use crate::model::{Operator, Requirement};
 
 /// A v1 review of this spec.
 fn v1(spec: Value) -> String {

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use crate::authorization::SubjectAccessReviewVersion;
-use crate::engine::{Operator, Requirement, ResourceAttributes};
+use crate::model::{Operator, Requirement, ResourceAttributes};
 use portcullis_cel::json::JsonError;
 use reader::Reader;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::authorization::index::{IndexedPolicy, IndexedRule, PolicyQuery};
 use crate::authorization::{AuthorizationPolicy, Criterion, Effect, PolicySet, ResourceRule, RuleMatch};
-use crate::engine::{Attributes, Target, Time, User};
+use crate::model::{Attributes, Target, Time, User};
 
 use super::OpenRequest;
 use super::subject_scope::SubjectScope;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::authorization::index::{BoundRole, IndexedPolicy, IndexedRule, PolicyQuery};
 use crate::authorization::rbac::compare_rule;
 use crate::authorization::{AccessGrant, Binding, Criterion, PolicySet, ResourceRule, Role, RuleMatch};
-use crate::engine::{CauseKind, Time, User};
+use crate::model::{CauseKind, Time, User};
 
 use super::denies::may_apply;
 use super::query::{GrantedRequests, NameSet, PolicyRulePlace};

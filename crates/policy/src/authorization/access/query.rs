@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::authorization::index::IndexedPolicy;
 use crate::authorization::matching::NamespacePattern;
 use crate::authorization::{PolicySet, ResourceRule};
-use crate::engine::{Attributes, NAMESPACE_NAME_LABEL, Requirement, Selectors};
+use crate::model::{Attributes, NAMESPACE_NAME_LABEL, Requirement, Selectors};
 
 use super::denies::{ApplicableDenies, DenyApplicability, TouchingDenies};
 use super::{OpenRequest, Within};

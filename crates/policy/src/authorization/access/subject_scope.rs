@@ -2,7 +2,7 @@
 
 use crate::authorization::never_deny::NeverDenyMatcher;
 use crate::authorization::{CONTROL_PLANE, NeverDeny, Subject, SubjectKind};
-use crate::engine::User;
+use crate::model::User;
 
 /// The users that a subject of a binding or policy stands for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

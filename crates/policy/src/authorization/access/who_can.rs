@@ -13,7 +13,7 @@ use super::subject_scope::SubjectScope;
 use super::{OpenRequest, Within};
 use crate::authorization::index::{BoundRole, IndexedPolicy};
 use crate::authorization::{Binding, Effect, PolicySet, ResourceRule, Rule, Subject};
-use crate::engine::{CauseKind, Deadline, Time, User};
+use crate::model::{CauseKind, Deadline, Time, User};
 
 /// The most rules, names and words of an answer together. Who may do something, times what may take
 /// it away, is more than a process has memory for.
@@ -42,7 +42,7 @@ pub struct Via {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The rule, as in [`Cause::rule`](crate::engine::Cause::rule).
+    /// The rule, as in [`Cause::rule`](crate::model::Cause::rule).
     pub rule: usize,
     /// What else a request must be, in the words of a manifest's fields; empty: it may be
     /// any of those asked about.

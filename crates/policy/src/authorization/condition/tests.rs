@@ -1,5 +1,5 @@
 use super::*;
-use crate::engine::{
+use crate::model::{
     Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
 };
 

@@ -9,7 +9,7 @@ use super::steps::{Gives, Question, STEP_KINDS, StepKind};
 use crate::authorization::access::SubjectScope;
 use crate::authorization::access::denies::ApplicableDenies;
 use crate::authorization::{Binding, PolicySet, RoleKind, SubjectKind};
-use crate::engine::Deadline;
+use crate::model::Deadline;
 
 const KUBE_SYSTEM: &str = "kube-system";
 

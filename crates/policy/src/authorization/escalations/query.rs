@@ -8,7 +8,7 @@ use super::steps::{AskedName, Question, STEP_KINDS};
 use crate::authorization::access::SubjectScope;
 use crate::authorization::matching::NamespacePattern;
 use crate::authorization::{OpenRequest, PolicySet, ServiceAccount, Subject, SubjectKind};
-use crate::engine::CauseKind;
+use crate::model::CauseKind;
 
 /// Who can become whom?
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use crate::authorization::access::grants::{self, GrantSource, GrantingRule, fitt
 use crate::authorization::access::query::{AccessQuery, DenyEffects, GrantedRequests, NameSet, OTHER};
 use crate::authorization::access::{Openness, SubjectScope, of_conditions, of_names, of_policy, of_rule};
 use crate::authorization::{OpenRequest, OpenResource, OpenTarget, PolicySet, ResourceRule, Subject, Within};
-use crate::engine::{Time, User};
+use crate::model::{Time, User};
 
 /// One answer: what allows something, its limits, and what refutes it.
 pub(crate) struct Allowance<'s> {

@@ -9,7 +9,7 @@ use crate::authorization::{
     AuthorizationPolicy, Binding, Effect, Objects, ResourceRule, Role, RoleKind, RoleRef, Rule, Subject,
     SubjectKind,
 };
-use crate::engine::{Decision, User};
+use crate::model::{Decision, User};
 
 fn grants(verbs: &[&str], resources: &[&str]) -> Rule {
     Rule {

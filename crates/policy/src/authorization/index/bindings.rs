@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::authorization::interner::FastMap;
 use crate::authorization::rbac::{RoleResolver, RuleTable};
 use crate::authorization::{Binding, Role, SubjectKind};
-use crate::engine::{Attributes, Target, User};
+use crate::model::{Attributes, Target, User};
 
 /// The bindings of a set.
 #[derive(Debug, Clone, Default)]

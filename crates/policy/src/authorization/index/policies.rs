@@ -10,7 +10,7 @@ use crate::authorization::{
     AuthorizationInvariant, AuthorizationPolicy, Criterion, Effect, Mode, NonResourceRule, ResourceRule,
     RuleMatch,
 };
-use crate::engine::{LabelSelector, Time, Validity};
+use crate::model::{LabelSelector, Time, Validity};
 
 use super::rule_fields::{FieldMatch, RuleFields};
 use super::{NamespaceSelectors, PolicyQuery, PolicyTerms};

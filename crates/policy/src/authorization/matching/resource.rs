@@ -7,7 +7,7 @@ use std::fmt;
 
 use foldhash::fast::RandomState;
 
-use crate::engine::{Operator, Requirement, ResourceAttributes, Selectors};
+use crate::model::{Operator, Requirement, ResourceAttributes, Selectors};
 
 /// Which resources a rule of an AuthorizationPolicy means.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

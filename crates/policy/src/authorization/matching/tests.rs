@@ -2,7 +2,7 @@ mod subject;
 
 use super::super::fixtures::{patterns, texts, words};
 use super::*;
-use crate::engine::{Operator, Requirement, Selectors};
+use crate::model::{Operator, Requirement, Selectors};
 
 /// verb, group, resource, namespace, name
 type RequestRow = [&'static str; 5];

@@ -1,7 +1,7 @@
 use super::*;
 use crate::authorization::fixtures::*;
 use crate::authorization::{Criterion, Effect, FailurePolicy, Finding, Mode, Shadow, Subject};
-use crate::engine::{Deadline, Decision, PolicyResult};
+use crate::model::{Deadline, Decision, PolicyResult};
 
 mod access_requests;
 mod conditions;

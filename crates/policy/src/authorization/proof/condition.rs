@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::sets::{Patterns, TextSet};
-use crate::engine::{LabelSelector, LabelStepsError, common_labels};
+use crate::model::{LabelSelector, LabelStepsError, common_labels};
 use portcullis_cel::predicate::{TextTest, literal_pattern};
 use portcullis_cel::regex::{self, StoppedError};
 

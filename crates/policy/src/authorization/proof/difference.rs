@@ -10,7 +10,7 @@ use super::region::Region;
 use super::witness::Witness;
 use crate::authorization::index::BoundRole;
 use crate::authorization::{Binding, Effect, PolicySet};
-use crate::engine::{Attributes, Cause, Decision, Time, Validity};
+use crate::model::{Attributes, Cause, Decision, Time, Validity};
 
 /// The most pairs of parts and rules for which fewer words are looked for.
 const MAX_WIDENED: usize = 50_000;

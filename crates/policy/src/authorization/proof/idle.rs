@@ -10,7 +10,7 @@ use super::predicates::RegionExpression;
 use super::region::Region;
 use super::rules::{RuleRegion, applying_outcomes, of_subject, unconditional};
 use crate::authorization::{AuthorizationPolicy, Effect, PolicySet};
-use crate::engine::{CauseKind, Time, Validity};
+use crate::model::{CauseKind, Time, Validity};
 
 /// The most enforced policies that are compared with each other.
 const MAX_POLICIES: usize = 2_000;

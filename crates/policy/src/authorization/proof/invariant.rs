@@ -7,7 +7,7 @@ use super::region::Region;
 use super::witness::Witness;
 use crate::authorization::index::BoundRole;
 use crate::authorization::{AuthorizationInvariant, PolicySet};
-use crate::engine::{Cause, Decision, Time, Validity};
+use crate::model::{Cause, Decision, Time, Validity};
 
 /// The most breaches of one invariant that are listed, each by another object.
 pub const MAX_BREACHES: usize = 10;

@@ -1,6 +1,6 @@
 //! How far a proof goes.
 
-use crate::engine::Deadline;
+use crate::model::Deadline;
 
 /// How many more regions may be kept in a list: what users write may be products of rules, subjects and
 /// names.

@@ -19,7 +19,7 @@ use crate::authorization::{
     AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Mode, PolicySet, ResourceRule, Role,
     Subject, SubjectKind,
 };
-use crate::engine::{Cause, CauseKind, Decision};
+use crate::model::{Cause, CauseKind, Decision};
 
 /// The rules of a policy set as regions, made when they are asked for.
 pub(crate) struct Pieces<'s> {

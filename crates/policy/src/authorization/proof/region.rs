@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::condition::{ConditionTest, Field, Outcomes, RegionCondition, Side, Split, common_text};
 use super::limit::{ProofLimitError, WorkLimit};
 use super::sets::{GroupSet, Patterns, SERVICE_ACCOUNT, SelectorSet, TextSet};
-use crate::engine::Validity;
+use crate::model::Validity;
 use portcullis_cel::predicate::TextTest;
 use portcullis_cel::regex::StoppedError;
 

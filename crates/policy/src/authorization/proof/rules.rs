@@ -15,7 +15,7 @@ use crate::authorization::{
     AuthorizationPolicy, Effect, FailurePolicy, NeverDeny, NonResourceRule, ObjectCondition, PolicySet,
     ResourceRule, Role, Rule, ServiceAccount, Subject, SubjectKind,
 };
-use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL, SelectorMatch};
+use crate::model::{LabelSelector, NAMESPACE_NAME_LABEL, SelectorMatch};
 
 /// The verbs that ask for all objects, where they name none.
 const COLLECTION_VERBS: [&str; 4] = ["list", "watch", "deletecollection", "*"];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::authorization::matching::Narrowness;
 use crate::authorization::rbac::WildcardSet;
-use crate::engine::Selectors;
+use crate::model::Selectors;
 
 /// A set of texts that a rule can tell apart.
 ///

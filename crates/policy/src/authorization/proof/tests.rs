@@ -14,7 +14,7 @@ use crate::authorization::policy_set::tests::reference::{bindings, namespaces, p
 use crate::authorization::{
     AuthorizationPolicy, Binding, NeverDeny, Objects, PolicySet, RoleKind, RoleRef, Rule, Subject, fixtures,
 };
-use crate::engine::{Attributes, Deadline, Decision, ResourceAttributes, Selectors, Target, Time, User};
+use crate::model::{Attributes, Deadline, Decision, ResourceAttributes, Selectors, Target, Time, User};
 
 const UNLIMITED: WorkLimit<'static> = WorkLimit {
     parts: usize::MAX,

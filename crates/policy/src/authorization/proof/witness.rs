@@ -8,7 +8,7 @@ use super::region::Region;
 use super::sets::groups_of_account;
 use crate::authorization::PolicySet;
 use crate::authorization::matching::namespace_of;
-use crate::engine::{Attributes, ResourceAttributes, Target, Time, User};
+use crate::model::{Attributes, ResourceAttributes, Target, Time, User};
 
 /// What a request that may have anything has first.
 const VERBS: [&str; 6] = ["get", "list", "create", "update", "delete", "watch"];
@@ -298,7 +298,7 @@ impl Region {
                 (Side::Name, &request.name),
             ],
         };
-        let no_selectors = crate::engine::Selectors::default();
+        let no_selectors = crate::model::Selectors::default();
         let selectors = match &attributes.target {
             Target::Resource(request) => &request.selectors,
             Target::NonResource { .. } => &no_selectors,

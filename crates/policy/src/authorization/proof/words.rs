@@ -11,7 +11,7 @@ use super::limit::WorkLimit;
 use super::region::Region;
 use super::sets::{GroupSet, Patterns, SelectorSet, TextSet};
 use super::witness::Witness;
-use crate::engine::{Attributes, Deadline, LabelSelector, Requirement, Target};
+use crate::model::{Attributes, Deadline, LabelSelector, Requirement, Target};
 
 /// The most parts that a sentence leaves out; more are no easier to read than the regions.
 const MAX_EXCEPTIONS: usize = 8;

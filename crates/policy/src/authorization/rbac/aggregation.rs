@@ -215,7 +215,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::engine::LabelSelector;
+    use crate::model::LabelSelector;
 
     fn role(name: &str, labels: &[&str], verbs: &[&str]) -> Role {
         let rule = |verb: &&str| Rule {

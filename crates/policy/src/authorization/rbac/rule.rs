@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::path::{PathPattern, WildcardSet};
 use crate::authorization::interner::{FastMap, Interner, PrefixInterner};
 use crate::authorization::{Criterion, RuleMatch};
-use crate::engine::{Attributes, ResourceAttributes, Target};
+use crate::model::{Attributes, ResourceAttributes, Target};
 
 /// `PolicyRule` of `rbac.authorization.k8s.io/v1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -369,7 +369,7 @@ impl Eq for RuleList {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::User;
+    use crate::model::User;
 
     fn all() -> WildcardSet {
         ["*"].into_iter().collect()

@@ -5,7 +5,7 @@ use crate::authorization::{
     AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule,
     Objects, PolicySet, ResourceRule, Role, RoleKind, RoleRef, Rule, Subject,
 };
-use crate::engine::{Attributes, ResourceAttributes, Target, User, Validity};
+use crate::model::{Attributes, ResourceAttributes, Target, User, Validity};
 use portcullis_cel::Version;
 
 pub(crate) fn texts(texts: &[&str]) -> Vec<String> {

@@ -11,7 +11,7 @@ use crate::authorization::{
     AuthorizationPolicy, Binding, Criterion, Effect, Event, FailurePolicy, Finding, Mode, NearMisses,
     NotGranted, RuleMatch, Shadow,
 };
-use crate::engine::{CauseKind, Decision, PolicyResult};
+use crate::model::{CauseKind, Decision, PolicyResult};
 
 /// Why a policy applies.
 #[derive(Clone, Copy)]

@@ -14,18 +14,16 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::admission::chain::{Comparison, compare};
+use crate::admission::exceptions::NotExcused;
+use crate::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep, to_json};
+use crate::admission::webhook::{Call, Verdict, WebhookAnswer, WebhookResult};
+use crate::admission::{Chain, GrantReview, GroupVersionResource, Outcome, Phase, Progress, Request, Run};
 use crate::api::{AdmissionReview, AdmissionReviewError};
-use crate::engine::admission::chain::{Comparison, compare};
-use crate::engine::admission::exceptions::NotExcused;
-use crate::engine::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep, to_json};
-use crate::engine::admission::webhook::{Call, Verdict, WebhookAnswer, WebhookResult};
-use crate::engine::admission::{
-    Chain, GrantReview, GroupVersionResource, Outcome, Phase, Progress, Request, Run,
-};
-use crate::engine::{CauseKind, Deadline, Time};
 use crate::explain::LoadedPolicies;
 use crate::explain::recorded::{AnswerSequence, RecordedAnswers};
 use crate::manifest::ValidationContext;
+use crate::model::{CauseKind, Deadline, Time};
 use portcullis_cel::json::{Document, ObjectWriter, patch, write_list};
 use portcullis_cel::{EvalError, Value};
 

@@ -13,9 +13,9 @@ use super::rules::{
     compile_match_resources, compile_selector, default_match_resources, one_of, validate_match_resources,
     validate_mutating,
 };
+use crate::admission::matching::Constraints;
+use crate::admission::{NotFound, ParamKind, ParamRef, ParamTarget, PolicyBinding, ValidationAction};
 use crate::document::Document;
-use crate::engine::admission::matching::Constraints;
-use crate::engine::admission::{NotFound, ParamKind, ParamRef, ParamTarget, PolicyBinding, ValidationAction};
 use crate::field::{FaultKind, FieldPath};
 use crate::manifest::names;
 use crate::manifest::report::Report;

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::webhooks::{V1ALPHA1, WrittenWebhook, read_webhooks, validate_name};
 use super::{rules, webhooks};
+use crate::admission as engine;
+use crate::admission::webhook::WebhookConfiguration;
 use crate::document::Document;
-use crate::engine::admission as engine;
-use crate::engine::admission::webhook::WebhookConfiguration;
 use crate::field::{FaultKind, Faults, FieldPath};
 use crate::manifest::names;
 use crate::manifest::report::Report;

@@ -14,16 +14,16 @@ use super::rules::{
     compile_match_resources, default_match_resources, one_of, validate_match_resources, validate_mutating,
 };
 use super::{binding, policy};
-use crate::engine::StatusReason;
-use crate::engine::admission::mutating::Mutation;
-use crate::engine::admission::validating::{AuditAnnotation, Validation};
-use crate::engine::admission::{
+use crate::admission::mutating::Mutation;
+use crate::admission::validating::{AuditAnnotation, Validation};
+use crate::admission::{
     Applicability, CompiledMatchCondition, Expression, ExpressionEnvironment, FailurePolicy, MutatingPolicy,
     Reinvocation, ValidatingPolicy,
 };
 use crate::field::{FaultKind, FieldPath};
 use crate::manifest::names;
 use crate::manifest::report::Report;
+use crate::model::StatusReason;
 use portcullis_cel::{CompileBudget, CompileError};
 
 /// The common fields of the two specs.
@@ -343,7 +343,7 @@ fn read_annotation(
     path: &FieldPath,
     environment: &ExpressionEnvironment,
     report: &mut Report<'_>,
-) -> Option<crate::engine::admission::Expression> {
+) -> Option<crate::admission::Expression> {
     let key = path.field("key");
     if policy.is_empty() {
         report.invalid(&key, &written.key, "requires metadata.name be non-empty");

@@ -13,11 +13,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::super::report::Report;
 use super::super::{compile, names};
-use crate::engine;
-use crate::engine::admission::matching::{
-    Constraints, MatchPolicy, MatchRule, NoRules, Operations, RuleScope,
-};
+use crate::admission::matching::{Constraints, MatchPolicy, MatchRule, NoRules, Operations, RuleScope};
 use crate::field::{FaultKind, FieldPath};
+use crate::model;
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const MUTATING_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
@@ -293,14 +291,14 @@ pub(crate) fn compile_selector(
     written: Option<&LabelSelector>,
     path: &FieldPath,
     report: &mut Report<'_>,
-) -> engine::LabelSelector {
+) -> model::LabelSelector {
     match compile::label_selector(written.cloned().unwrap_or_default()) {
         Ok(selector) => selector,
         Err(fault) => {
             if report.is_valid() {
                 report.fault(FaultKind::Invalid, path, fault.to_string());
             }
-            engine::LabelSelector::default()
+            model::LabelSelector::default()
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the versions of policies and bindings make of the same text.
 
-use crate::engine::admission::matching::MatchPolicy;
-use crate::engine::admission::{AdmissionObjects, FailurePolicy, NotFound};
+use crate::admission::matching::MatchPolicy;
+use crate::admission::{AdmissionObjects, FailurePolicy, NotFound};
 use crate::manifest::{Options, Source, load};
 
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];

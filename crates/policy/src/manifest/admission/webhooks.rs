@@ -21,12 +21,12 @@ use super::super::names;
 use super::super::report::{ObjectCompilation, Report};
 use super::policy;
 use super::rules::{self, MATCH_POLICIES, compile_rule, compile_selector, match_policy, one_of};
-use crate::document::Document;
-use crate::engine::admission::matching::{Constraints, NoRules};
-use crate::engine::admission::webhook::{
+use crate::admission::matching::{Constraints, NoRules};
+use crate::admission::webhook::{
     self, ClientConfig, ReviewVersion, SideEffects, WebhookConfiguration, WebhookTarget,
 };
-use crate::engine::admission::{FailurePolicy, Reinvocation};
+use crate::admission::{FailurePolicy, Reinvocation};
+use crate::document::Document;
 use crate::field::{FaultKind, Faults, FieldPath};
 use crate::manifest::v1alpha1::nullable;
 use portcullis_cel::UrlValue;

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::document;
-use crate::engine::Validity;
 use crate::field::Faults;
+use crate::model::Validity;
 
 /// The policy compiled without validation, and the faults.
 fn compiled(spec: &str) -> (Option<AuthorizationPolicy>, Vec<String>) {

@@ -7,17 +7,15 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::known::nearest;
 use super::policy;
 use super::warnings::Lint;
-use crate::engine::admission::apply::Schemas;
-use crate::engine::admission::exceptions::Exception;
-use crate::engine::admission::mutating::Mutation;
-use crate::engine::admission::webhook::{WebhookConfiguration, WebhookTarget};
-use crate::engine::admission::{
-    Applicability, GroupVersionKind, MutatingPolicy, PolicyBinding, STATIC_SUFFIX,
-};
-use crate::engine::{Time, Validity};
+use crate::admission::apply::Schemas;
+use crate::admission::exceptions::Exception;
+use crate::admission::mutating::Mutation;
+use crate::admission::webhook::{WebhookConfiguration, WebhookTarget};
+use crate::admission::{Applicability, GroupVersionKind, MutatingPolicy, PolicyBinding, STATIC_SUFFIX};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use crate::manifest::admission::AdmissionObject;
 use crate::manifest::validated::{Content, ManifestObject};
+use crate::model::{Time, Validity};
 
 /// The most bindings for which a policy of a similar name is searched: each search compares all names.
 const MAX_NAME_SEARCHES: usize = 100;

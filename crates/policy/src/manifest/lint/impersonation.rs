@@ -11,8 +11,8 @@ use super::warnings::Lint;
 use crate::authorization::matching::{ClusterScoped, Narrowness, RequestedResource, compare_resource_rule};
 use crate::authorization::rbac::rule_allows;
 use crate::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Rule};
-use crate::engine::{Attributes, ResourceAttributes, SelectorMatch, Selectors, Target, User};
 use crate::field::FieldPath;
+use crate::model::{Attributes, ResourceAttributes, SelectorMatch, Selectors, Target, User};
 
 /// The legacy verb.
 const IMPERSONATE: &str = "impersonate";

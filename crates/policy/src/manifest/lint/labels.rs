@@ -7,18 +7,18 @@ use std::fmt::Display;
 use super::impersonation::{self, GROUP};
 use super::known::{CONSTRAINED, odd_group, odd_method, odd_resource, odd_verb};
 use super::warnings::Lint;
+use crate::admission::matching::{Constraints, MissingNamespace};
 use crate::authorization::matching::{RequestedResource, ResourcePattern};
 use crate::authorization::rbac::{RoleResolver, WildcardSet};
 use crate::authorization::{
     AuthorizationPolicy, Binding, Effect, PolicySet, ResourceRule, Role, Rule, Subject,
 };
-use crate::engine::admission::matching::{Constraints, MissingNamespace};
-use crate::engine::{LabelSelector, ResourceAttributes, Target};
 use crate::field::{Faults, FieldPath};
 use crate::manifest::admission::AdmissionObject;
 use crate::manifest::namespace::{NamespaceSources, asking, at};
 use crate::manifest::source::Options;
 use crate::manifest::validated::{Content, ManifestObject};
+use crate::model::{LabelSelector, ResourceAttributes, Target};
 
 /// The most who are named.
 const NAMED: usize = 5;

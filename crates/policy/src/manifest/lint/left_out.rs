@@ -3,13 +3,13 @@
 //! policies whose `objectConditions` are about objects that `/validate` does not see.
 
 use super::warnings::Lint;
+use crate::admission::matching::{Constraints, MatchRule};
+use crate::admission::{CONNECT_VERBS, GroupVersionResource, STATIC_SUFFIX};
 use crate::authorization::matching::{RequestedResource, ResourcePattern, Wildcard};
 use crate::authorization::{self, AuthorizationPolicy, Effect, ResourceRule};
-use crate::engine::admission::matching::{Constraints, MatchRule};
-use crate::engine::admission::{CONNECT_VERBS, GroupVersionResource, STATIC_SUFFIX};
-use crate::engine::{LabelSelector, groups};
 use crate::field::FieldPath;
 use crate::manifest::namespace::NAME_LABEL;
+use crate::model::{LabelSelector, groups};
 
 /// Groups of which nothing is asked about.
 const GROUPS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];

@@ -12,8 +12,8 @@ use crate::authorization::{
     SubjectKind,
 };
 use crate::document::Document;
-use crate::engine::{Attributes, Deadline, Decision, ResourceAttributes, Target, Time, User, Validity};
 use crate::field::FieldPath;
+use crate::model::{Attributes, Deadline, Decision, ResourceAttributes, Target, Time, User, Validity};
 
 /// A request that much depends on.
 struct Need {

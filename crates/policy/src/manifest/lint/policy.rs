@@ -11,8 +11,8 @@ use crate::authorization::matching::{
 };
 use crate::authorization::rbac::PathPattern;
 use crate::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Subject, SubjectKind};
-use crate::engine::{ResourceAttributes, SelectorMatch, Selectors, Time, Validity};
 use crate::field::FieldPath;
+use crate::model::{ResourceAttributes, SelectorMatch, Selectors, Time, Validity};
 
 pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &mut Lint<'_>) {
     let spec = FieldPath::root().field("spec");

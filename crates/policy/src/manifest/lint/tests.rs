@@ -10,8 +10,8 @@ mod words;
 use crate::authorization::authorizer::Authorizer;
 use crate::authorization::condition::Condition;
 use crate::authorization::{FailurePolicy, NeverDeny};
-use crate::engine::Time;
 use crate::manifest::{Options, Source, load};
+use crate::model::Time;
 use portcullis_cel::Version;
 
 pub(crate) fn source(text: &str, cluster: Option<&str>) -> Source {

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use super::known::{kind_of, nearest};
 use super::warnings::Lint;
+use crate::admission::apply::Schemas;
+use crate::admission::{Applicability, Expression, ExpressionEnvironment, GroupVersionKind};
 use crate::document::{Node, Value};
-use crate::engine::admission::apply::Schemas;
-use crate::engine::admission::{Applicability, Expression, ExpressionEnvironment, GroupVersionKind};
 use crate::field::{Fault, FaultKind, FieldPath};
 use crate::manifest::report::within;
 use portcullis_cel::{

@@ -8,8 +8,8 @@ use crate::authorization::rbac::PathPattern;
 use crate::authorization::{
     AuthorizationPolicy, Effect, Mode, NonResourceRule, ResourceRule, Role, Rule, Subject, SubjectKind,
 };
-use crate::engine::Validity;
 use crate::field::FieldPath;
+use crate::model::Validity;
 
 /// The most words of a role whose rules are compared with each other: each word with each.
 const MAX_COMPARED_WORDS: usize = 5_000;

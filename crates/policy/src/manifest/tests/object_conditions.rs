@@ -6,12 +6,12 @@ mod reference;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::authorization::{GRANT_DELAY_SECONDS, GRANT_LAG_SECONDS, PolicySet, ReviewedResources};
-use crate::engine::Deadline;
-use crate::engine::admission::{
+use crate::admission::{
     AdmissionSet, AdmissionSettings, Chain, GrantReview, GroupVersionKind, GroupVersionResource, Operation,
     Outcome, Phase, Request, Run,
 };
+use crate::authorization::{GRANT_DELAY_SECONDS, GRANT_LAG_SECONDS, PolicySet, ReviewedResources};
+use crate::model::Deadline;
 use portcullis_cel::json::Document as JsonDocument;
 
 const HEAD: &str = "---\napiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\n";
@@ -604,7 +604,6 @@ fn a_new_allow_grants_once_other_gateways_have_it() {
 fn expressions_ask_what_is_allowed_whatever_the_object_is() {
     let set = policies_of(&policy("a", "Allow", PODS, GOOD));
     let asked = review(user("ann", &["dev"]), "create pods");
-    let answer =
-        crate::engine::admission::AccessChecker::answer(&set, &asked, Time::UNIX_EPOCH, Deadline::NEVER);
+    let answer = crate::admission::AccessChecker::answer(&set, &asked, Time::UNIX_EPOCH, Deadline::NEVER);
     assert!(!answer.allowed);
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Request, cluster_policy, converted, loaded, pod, refusals, request};
-use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::admission::Phase;
 use portcullis_policy::explain::LoadedPolicies;
 
 fn patching(kinds: &[&str], patch: &Value) -> Value {

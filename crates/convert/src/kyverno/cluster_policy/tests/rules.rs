@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{LoadedPolicies, converted, loaded, pod, policy, refusals, request};
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document;
-use portcullis_policy::engine::Deadline;
+use portcullis_policy::model::Deadline;
 
 /// A Pod that the level `restricted` lets in, with other fields of its container.
 fn restricted(container: &Value) -> Value {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::admission::Reinvocation;
+use crate::admission::matching::Constraints;
+use crate::admission::webhook::{Call, ClientConfig, SideEffects, Webhook, WebhookTarget};
+use crate::admission::{FailurePolicy, GroupVersionKind, GroupVersionResource};
 use crate::api::admission_review::ReviewVersion;
-use crate::engine::admission::Reinvocation;
-use crate::engine::admission::matching::Constraints;
-use crate::engine::admission::webhook::{Call, ClientConfig, SideEffects, Webhook, WebhookTarget};
-use crate::engine::admission::{FailurePolicy, GroupVersionKind, GroupVersionResource};
 
 /// A call of `hook.example.com` about pods.
 pub(crate) fn call(version: ReviewVersion) -> Call {

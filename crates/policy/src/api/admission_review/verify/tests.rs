@@ -3,8 +3,8 @@ mod hostile;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::admission::{Denial, StatusCause, StatusDetails};
 use crate::api::admission_review::tests::fixtures;
-use crate::engine::admission::{Denial, StatusCause, StatusDetails};
 
 /// `[{"op":"add","path":"/a","value":1}]`
 const PATCH: &str = "W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6MX1d";

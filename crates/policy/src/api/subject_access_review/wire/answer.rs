@@ -11,7 +11,7 @@ use super::{Extra, JsonFields, ListItems, MAX_ITEMS, RawResource, RawSelector, R
 use crate::api::{excerpt, utf8};
 use crate::authorization::SubjectAccessReviewVersion;
 use crate::authorization::authorizer::Opinion;
-use crate::engine::{Decision, truncate};
+use crate::model::{Decision, truncate};
 use portcullis_cel::json::JsonError;
 
 /// Longest reason that is kept, in bytes.

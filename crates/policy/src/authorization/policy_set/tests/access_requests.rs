@@ -11,7 +11,7 @@ use crate::authorization::{
     AccessRequester, EscalationQuery, EscalationTarget, OpenRequest, OpenResource, OpenTarget, Rule,
     SharedObjects, Within,
 };
-use crate::engine::{CauseKind, Target, User};
+use crate::model::{CauseKind, Target, User};
 
 const TRUST: AccessRequestTrust = AccessRequestTrust {
     settings: AccessRequestSettings {

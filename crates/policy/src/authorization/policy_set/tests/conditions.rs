@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::authorization::Observer;
-use crate::engine::Deadline;
+use crate::model::Deadline;
 
 const TRUE: &str = "request.user == 'alice'";
 const FALSE: &str = "request.user == 'bob'";

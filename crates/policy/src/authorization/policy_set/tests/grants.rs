@@ -220,7 +220,7 @@ fn the_trace_names_each_binding_of_the_user_up_to_the_first_that_allows() {
 fn aggregated_roles_grant_what_they_gather() {
     let mut objects = objects();
     let labels = [("to-all".to_owned(), "yes".to_owned())].into();
-    let selector = crate::engine::LabelSelector::compile(&labels, &[]).unwrap();
+    let selector = crate::model::LabelSelector::compile(&labels, &[]).unwrap();
     objects.roles[0].labels = labels;
     objects.roles.push(Role {
         aggregation: Some(vec![selector]),

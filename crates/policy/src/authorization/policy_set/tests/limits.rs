@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::authorization::{AllowedShare, OpenRequest, OpenResource, OpenTarget, ResourceRule, Within};
-use crate::engine::{Operator, Requirement, Selectors, Target, Validity};
+use crate::model::{Operator, Requirement, Selectors, Target, Validity};
 
 fn limit(name: &str, rules: Vec<ResourceRule>) -> AuthorizationPolicy {
     AuthorizationPolicy {

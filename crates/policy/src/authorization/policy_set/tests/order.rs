@@ -104,7 +104,7 @@ fn subjects_name_users_groups_accounts_and_prefixes() {
     let alice = user("alice", &["devs", "team-a"]);
     let robot = user("system:serviceaccount:ns:robot", &[]);
     let nobody = user("", &[]);
-    let applies = |subject: Subject, user: &crate::engine::User<'static>| {
+    let applies = |subject: Subject, user: &crate::model::User<'static>| {
         let policy = AuthorizationPolicy {
             subjects: vec![subject],
             ..deny("p")
@@ -362,7 +362,7 @@ fn each_evaluated_policy_is_told_of_once() {
     set.authorize_observed(
         &pods(),
         Time::UNIX_EPOCH,
-        crate::engine::Deadline::NEVER,
+        crate::model::Deadline::NEVER,
         &mut |policy: usize, evaluation| {
             reported.push((names[policy].clone(), evaluation));
         },

@@ -3,7 +3,7 @@
 use super::*;
 use crate::authorization::matching::ClusterScoped;
 use crate::authorization::{Binding, ResourceRule};
-use crate::engine::{Attributes, LabelSelector, Operator, RawSelectors, Requirement, Selectors, Target};
+use crate::model::{Attributes, LabelSelector, Operator, RawSelectors, Requirement, Selectors, Target};
 
 const NOW: Time = Time::UNIX_EPOCH;
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::authorization::{NamespaceLabels, NonResourceRule, ResourceRule, RoleKind, RoleRef, Rule};
-use crate::engine::{
+use crate::model::{
     LabelExpression, LabelSelector, NAMESPACE_NAME_LABEL, Operator, Requirement, ResourceAttributes,
     Selectors, Target, User, Validity,
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::engine::{LabelExpression, LabelSelector, NAMESPACE_NAME_LABEL};
+use crate::model::{LabelExpression, LabelSelector, NAMESPACE_NAME_LABEL};
 
 /// `tier=prod`, `!team`, `tier!=prod`: a selector of one term.
 fn selector(term: &str) -> LabelSelector {

@@ -1,7 +1,7 @@
 //! Policies that hold for a while.
 
 use super::*;
-use crate::engine::Validity;
+use crate::model::Validity;
 
 fn time(text: &str) -> Time {
     Time::parse(text).unwrap()
@@ -87,7 +87,7 @@ fn a_policy_outside_its_time_is_as_if_absent() {
     for (now, cause, shadows, reported) in [(FIRST, "a", 1, 2), (AFTER, "b", 0, 1)] {
         let mut evaluated = 0;
         let mut count = |_, _| evaluated += 1;
-        let answer = set.authorize_observed(&asked(), time(now), crate::engine::Deadline::NEVER, &mut count);
+        let answer = set.authorize_observed(&asked(), time(now), crate::model::Deadline::NEVER, &mut count);
         assert_eq!(answer.cause.unwrap().name, cause, "{now}");
         assert_eq!(answer.shadow.len(), shadows, "{now}");
         assert_eq!(evaluated, reported, "what is absent is not counted: {now}");

@@ -8,7 +8,7 @@ use crate::authorization::proof::predicates::RegionExpression;
 use crate::authorization::proof::rules::PolicyRegions;
 use crate::authorization::proof::{Outcomes, ProofLimitError, Region, WorkLimit};
 use crate::authorization::{Effect, PolicySet, fixtures};
-use crate::engine::{Attributes, Deadline, User};
+use crate::model::{Attributes, Deadline, User};
 
 fn parts_where(region: &Region, expression: &str, outcomes: Outcomes) -> Vec<Region> {
     RegionExpression::new(expression)

@@ -6,7 +6,7 @@ use super::{UNLIMITED, cases, instants, objects, targets, users, with_secrets};
 use crate::authorization::proof::pieces::Pieces;
 use crate::authorization::proof::{IdlePart, Region, idle_parts};
 use crate::authorization::{Effect, NeverDeny, Objects, PolicySet, ResourceRule, Subject, fixtures};
-use crate::engine::{Attributes, Validity};
+use crate::model::{Attributes, Validity};
 
 /// `objects` without what `part` of the policy `name` says.
 fn without(objects: &Objects, name: &str, part: &IdlePart) -> Objects {

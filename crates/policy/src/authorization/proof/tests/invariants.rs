@@ -12,7 +12,7 @@ use crate::authorization::{
     AuthorizationInvariant, AuthorizationPolicy, Effect, Enforcement, Mode, NeverDeny, Objects, PolicySet,
     ResourceRule, Subject, fixtures,
 };
-use crate::engine::{Attributes, Decision, Selectors, Validity};
+use crate::model::{Attributes, Decision, Selectors, Validity};
 
 /// An invariant of generated rules, and the set that decides nothing but whether it is concerned.
 fn invariant(of: AuthorizationPolicy, objects: &Objects) -> (AuthorizationInvariant, PolicySet) {

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::admission::Reinvocation;
-use crate::engine::admission::matching::MatchPolicy;
-use crate::engine::admission::webhook::{ReviewVersion, SideEffects, Webhook, WebhookTarget};
-use crate::engine::admission::{AdmissionObjects, FailurePolicy};
+use crate::admission::Reinvocation;
+use crate::admission::matching::MatchPolicy;
+use crate::admission::webhook::{ReviewVersion, SideEffects, Webhook, WebhookTarget};
+use crate::admission::{AdmissionObjects, FailurePolicy};
 use crate::manifest::{Options, Source, load};
 
 fn read(text: &str) -> Result<AdmissionObjects, String> {
@@ -149,8 +149,5 @@ fn without_rules_nothing_matches() {
     let webhook = validating("{url: 'https://h'}").unwrap();
     let constraints = &webhook.constraints;
     assert!(constraints.rules.is_empty());
-    assert_eq!(
-        constraints.no_rules,
-        crate::engine::admission::matching::NoRules::Nothing
-    );
+    assert_eq!(constraints.no_rules, crate::admission::matching::NoRules::Nothing);
 }

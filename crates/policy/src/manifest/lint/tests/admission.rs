@@ -1,7 +1,7 @@
 //! Policies, bindings, parameters and exceptions of admission.
 
 use super::*;
-use crate::engine::admission::matching::MissingNamespace;
+use crate::admission::matching::MissingNamespace;
 
 #[test]
 fn a_rule_whose_resource_no_request_has() {

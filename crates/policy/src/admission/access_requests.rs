@@ -1,0 +1,365 @@
+//! Writes of AccessRequests: `/mutate` writes who asked, approved, denied or withdrew and when, whatever the
+//! user says; `/validate` refuses what differs from that, and what the user may not.
+//!
+//! An API server calls both for a change of the object and of its status alike, as UPDATE. It drops the
+//! status of what is created, and of changes that are not of the status, between the two.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value, json};
+
+use super::{Judgement, Operation, Request, StatusCause};
+use crate::authorization::{MASTERS, PolicySet};
+use crate::model::{Attributes, Deadline, ResourceAttributes, Target, Time, User, groups};
+
+/// The largest object, in bytes. One has a few hundred, and some for each approval.
+const MAX_OBJECT_BYTES: usize = 64 << 10;
+
+/// How many entries `status.approvals` may have.
+const MAX_APPROVALS: usize = 32;
+
+/// How far the time of an entry may be from this clock, in seconds: `/mutate` wrote it a moment ago, perhaps
+/// of another replica.
+const MAX_SECONDS_APART: f64 = 60.0;
+
+/// Entries of the status of which there may be one.
+const SINGLE: [&str; 2] = ["denied", "withdrawn"];
+
+/// Whether an AccessRequest, or the status of one, is created or updated.
+#[must_use]
+pub fn is_access_request_write(request: &Request<'_>) -> bool {
+    let resource = &request.resource;
+    resource.group == groups::PORTCULLIS
+        && resource.resource == "accessrequests"
+        && matches!(request.subresource.as_ref(), "" | "status")
+        && matches!(request.operation, Operation::Create | Operation::Update)
+}
+
+/// `object`, the AccessRequest of `request`, with those authors and times that are not the user's to say;
+/// `None` where it is none, or too large to be one, which is refused later.
+pub(crate) fn authored(request: &Request<'_>, object: &str, now: Time) -> Option<String> {
+    let mut object = read(object)?;
+    let author = json!({"username": request.user.name, "time": now.whole_seconds().to_string()});
+    let old = request.old_object.and_then(|old| read(old.raw()));
+    if request.operation == Operation::Create {
+        object.as_object_mut()?.remove("status");
+        let requester = json!({
+            "username": request.user.name,
+            "uid": request.user.uid,
+            "groups": request.user.groups,
+        });
+        object
+            .get_mut("spec")?
+            .as_object_mut()?
+            .insert("requester".to_owned(), requester);
+        return Some(object.to_string());
+    }
+    let old = old?;
+    if let (Some(Value::Object(spec)), Some(requester)) =
+        (object.get_mut("spec"), old.pointer("/spec/requester"))
+    {
+        spec.insert("requester".to_owned(), requester.clone());
+    }
+    let known = approvals(&old).len();
+    let status = object.get_mut("status").and_then(Value::as_object_mut);
+    if let Some(status) = status {
+        if let Some(Value::Array(approvals)) = status.get_mut("approvals") {
+            approvals
+                .iter_mut()
+                .skip(known)
+                .for_each(|entry| *entry = author.clone());
+        }
+        for name in SINGLE {
+            if let Some(entry) = status.get_mut(name).filter(|entry| !entry.is_null())
+                && single(&old, name).is_none()
+            {
+                *entry = author.clone();
+            }
+        }
+    }
+    Some(object.to_string())
+}
+
+fn read(text: &str) -> Option<Value> {
+    (text.len() <= MAX_OBJECT_BYTES).then(|| serde_json::from_str(text).ok())?
+}
+
+fn approvals(object: &Value) -> &[Value] {
+    let approvals = object.pointer("/status/approvals").and_then(Value::as_array);
+    approvals.map_or(&[], Vec::as_slice)
+}
+
+/// `status.denied` or `status.withdrawn`.
+fn single<'o>(object: &'o Value, name: &str) -> Option<&'o Value> {
+    object.get("status")?.get(name).filter(|entry| !entry.is_null())
+}
+
+fn texts<'o>(object: &'o Value, pointer: &str) -> impl Iterator<Item = &'o str> {
+    let items = object.pointer(pointer).and_then(Value::as_array);
+    items.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// What somebody says of an AccessRequest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AddedEntry<'o> {
+    Approval(&'o Value),
+    Denial(&'o Value),
+    Withdrawal(&'o Value),
+}
+
+/// A write, by whom, and what decides whether they may.
+struct AccessRequestWrite<'w> {
+    user: &'w User<'w>,
+    object: &'w Value,
+    policies: &'w PolicySet,
+    now: Time,
+    deadline: Deadline<'w>,
+}
+
+/// Says what is wrong with a write of an AccessRequest, and whether the user may do it.
+pub(crate) fn judge(
+    request: &Request<'_>,
+    policies: &PolicySet,
+    (now, deadline): (Time, Deadline<'_>),
+    judgement: &mut Judgement,
+) {
+    let of = |node: Option<portcullis_cel::json::Node<'_>>| node.and_then(|node| read(node.raw()));
+    let Some(object) = of(request.object) else {
+        let message = format!("more than {MAX_OBJECT_BYTES} bytes, with metadata and status");
+        judgement.faults.push(fault("", "FieldValueTooLong", &message));
+        return;
+    };
+    let write = AccessRequestWrite {
+        user: &request.user,
+        object: &object,
+        policies,
+        now,
+        deadline,
+    };
+    if request.operation == Operation::Create {
+        write.created(judgement);
+    } else if let Some(old) = of(request.old_object) {
+        write.updated(&old, judgement);
+    } else {
+        judgement
+            .forbidden
+            .push("the review does not say what was there before".to_owned());
+    }
+}
+
+impl AccessRequestWrite<'_> {
+    fn created(&self, judgement: &mut Judgement) {
+        let has_entries = !approvals(self.object).is_empty()
+            || SINGLE.iter().any(|name| single(self.object, name).is_some());
+        if has_entries {
+            let message = "approvals come later, from others; that the API server keeps some of what is created means \
+                           that its CustomResourceDefinition has no status subresource: apply config/crd/";
+            judgement.forbidden.push(message.to_owned());
+        }
+        let requester = json!({"username": self.user.name, "uid": self.user.uid, "groups": self.user.groups});
+        if self.object.pointer("/spec/requester") != Some(&requester) {
+            let message = "`spec.requester` is not the user who asks: /mutate writes it, and is not called, or \
+                           another webhook changes it";
+            judgement.forbidden.push(message.to_owned());
+        }
+        if let Some(lacking) = self.lacks("request") {
+            judgement.forbidden.push(lacking);
+        }
+        let Some(trust) = self.policies.access_request_trust() else {
+            let message = "AccessRequests grant nothing in this cluster: `authorization.accessRequests` of the \
+                           gateway's configuration is absent, or it is not known that /mutate and /validate see \
+                           every write (`clusters[].admission`)";
+            judgement.warnings.push(message.to_owned());
+            return;
+        };
+        let longest = trust.settings.max_duration_seconds;
+        let duration = self.object.pointer("/spec/duration").and_then(Value::as_str);
+        let seconds = duration.and_then(portcullis_cel::Duration::parse);
+        if seconds.is_some_and(|duration| duration.nanoseconds() / 1_000_000_000 > longest) {
+            let message = format!("at most {longest}s here (`authorization.accessRequests.maxDuration`)");
+            judgement
+                .faults
+                .push(fault("spec.duration", "FieldValueInvalid", &message));
+        }
+        let role = self.role();
+        if !self
+            .policies
+            .roles()
+            .iter()
+            .any(|known| known.key() == ("", role))
+        {
+            let message = format!("spec.role: there is no ClusterRole `{role}`, so this grants nothing");
+            judgement.warnings.push(message);
+        }
+        self.warn_of_lifts(judgement);
+    }
+
+    fn warn_of_lifts(&self, judgement: &mut Judgement) {
+        for name in texts(self.object, "/spec/lifts") {
+            let mut policies = self.policies.authorization_policies();
+            if !policies.any(|policy| policy.name == name && policy.liftable) {
+                let message = format!("spec.lifts: no AuthorizationPolicy `{name}` is `liftable`");
+                judgement.warnings.push(message);
+            }
+        }
+    }
+
+    fn updated(&self, old: &Value, judgement: &mut Judgement) {
+        if self.object.get("spec") != old.get("spec") {
+            let message = "never changes: withdraw this AccessRequest, and create another";
+            judgement
+                .faults
+                .push(fault("spec", "FieldValueForbidden", message));
+            return;
+        }
+        let added = match self.added(old) {
+            Ok(added) => added,
+            Err(message) => {
+                judgement.forbidden.push(message.to_owned());
+                return;
+            }
+        };
+        let Some(added) = added else { return };
+        let is_over = SINGLE.iter().any(|name| single(old, name).is_some());
+        if is_over {
+            judgement
+                .forbidden
+                .push("it is denied or withdrawn, which is final: create another".to_owned());
+            return;
+        }
+        let (AddedEntry::Approval(entry) | AddedEntry::Denial(entry) | AddedEntry::Withdrawal(entry)) = added;
+        if !self.is_own_entry(entry) {
+            let message = "a new entry of the status does not name the user who writes it, and the time: /mutate \
+                           writes both, and is not called, or another webhook changes them";
+            judgement.forbidden.push(message.to_owned());
+        }
+        judgement.forbidden.extend(self.why_not(added, old));
+    }
+
+    /// What is new; why it may not be.
+    fn added<'o>(&'o self, old: &Value) -> Result<Option<AddedEntry<'o>>, &'static str> {
+        let changed = "entries of the status are only added, one a request: an earlier one is changed or missing, \
+                       perhaps since somebody else wrote at the same time";
+        let (before, after) = (approvals(old), approvals(self.object));
+        let new = after.strip_prefix(before).ok_or(changed)?;
+        let mut added: Vec<AddedEntry<'_>> = new.iter().map(AddedEntry::Approval).collect();
+        for name in SINGLE {
+            match (single(old, name), single(self.object, name)) {
+                (Some(before), after) if after != Some(before) => return Err(changed),
+                (None, Some(entry)) if name == "denied" => added.push(AddedEntry::Denial(entry)),
+                (None, Some(entry)) => added.push(AddedEntry::Withdrawal(entry)),
+                _ => {}
+            }
+        }
+        match added.as_slice() {
+            [] => Ok(None),
+            [AddedEntry::Approval(_)] if after.len() > MAX_APPROVALS => {
+                Err("it has 32 approvals, and can have no more")
+            }
+            [only] => Ok(Some(*only)),
+            _ => Err("one request adds one entry: approve, deny and withdraw one after another"),
+        }
+    }
+
+    /// Whether an entry says who writes it and when, and nothing else.
+    fn is_own_entry(&self, entry: &Value) -> bool {
+        let time = entry.get("time").and_then(Value::as_str).and_then(Time::parse);
+        let is_now =
+            time.is_some_and(|time| (time.as_seconds() - self.now.as_seconds()).abs() <= MAX_SECONDS_APART);
+        let fields = entry.as_object().map_or(0, Map::len);
+        is_now && fields == 2 && entry.get("username").and_then(Value::as_str) == Some(&*self.user.name)
+    }
+
+    /// Why the user may not say this.
+    fn why_not(&self, added: AddedEntry<'_>, old: &Value) -> Option<String> {
+        let requester = |field| old.pointer(field).and_then(Value::as_str).unwrap_or_default();
+        let is_namesake = requester("/spec/requester/username") == self.user.name;
+        let is_requester = is_namesake && requester("/spec/requester/uid") == self.user.uid;
+        let has_approved = approvals(old)
+            .iter()
+            .any(|entry| entry.get("username").and_then(Value::as_str) == Some(&*self.user.name));
+        match added {
+            AddedEntry::Withdrawal(_) if is_requester || has_approved => None,
+            AddedEntry::Withdrawal(_) => self.lacks("approve"),
+            AddedEntry::Approval(_) | AddedEntry::Denial(_) if is_namesake => {
+                Some("nobody approves or denies what they ask for themselves: withdraw it, or have somebody else decide".to_owned())
+            }
+            AddedEntry::Approval(_) if has_approved => Some("you have approved it already".to_owned()),
+            AddedEntry::Approval(_) => self.lacks("approve").or_else(|| self.lacks_lift()),
+            AddedEntry::Denial(_) => self.lacks("approve"),
+        }
+    }
+
+    fn role(&self) -> &str {
+        self.object
+            .pointer("/spec/role")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
+    /// What the user lacks to `verb` the role in each of its namespaces.
+    fn lacks(&self, verb: &str) -> Option<String> {
+        let everywhere = std::iter::once("");
+        let mut namespaces: Vec<&str> = texts(self.object, "/spec/namespaces").collect();
+        if namespaces.is_empty() {
+            namespaces.extend(everywhere);
+        }
+        let role = self.role();
+        let lacking = namespaces
+            .into_iter()
+            .find(|namespace| !self.may(verb, (groups::RBAC, "v1", "clusterroles"), role, namespace))?;
+        let place = match lacking {
+            "" => "in the whole cluster".to_owned(),
+            namespace => format!("in the namespace \"{namespace}\""),
+        };
+        let user = &self.user.name;
+        Some(format!(
+            "User \"{user}\" cannot {verb} clusterroles.{} \"{role}\" {place}: grant the verb by RBAC or an \
+             AuthorizationPolicy; AccessRequests do not count",
+            groups::RBAC
+        ))
+    }
+
+    /// What the user lacks to lift the policies that it names.
+    fn lacks_lift(&self) -> Option<String> {
+        let resource = (groups::PORTCULLIS, "v1alpha1", "authorizationpolicies");
+        let lacking = texts(self.object, "/spec/lifts").find(|name| !self.may("lift", resource, name, ""))?;
+        let user = &self.user.name;
+        Some(format!(
+            "User \"{user}\" cannot lift authorizationpolicies.{} \"{lacking}\", which this AccessRequest lifts",
+            groups::PORTCULLIS
+        ))
+    }
+
+    fn may(
+        &self,
+        verb: &str,
+        (group, version, resource): (&str, &str, &str),
+        name: &str,
+        namespace: &str,
+    ) -> bool {
+        let attributes = Attributes {
+            user: self.user.clone(),
+            target: Target::Resource(Box::new(ResourceAttributes {
+                verb: Cow::Borrowed(verb),
+                namespace: Cow::Borrowed(namespace),
+                group: Cow::Borrowed(group),
+                version: Cow::Borrowed(version),
+                resource: Cow::Borrowed(resource),
+                name: Cow::Borrowed(name),
+                ..ResourceAttributes::default()
+            })),
+        };
+        let policies = self.policies;
+        let is_master = self.user.groups.iter().any(|group| group == MASTERS);
+        is_master || policies.allows_without_access_requests(&attributes, self.now, self.deadline)
+    }
+}
+
+fn fault(field: &str, reason: &str, message: &str) -> StatusCause {
+    StatusCause {
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        field: field.to_owned(),
+    }
+}

@@ -1,0 +1,400 @@
+//! Checks whether a patch may be merged at all.
+
+use std::collections::HashSet;
+
+use super::error::noted_path;
+use super::schema::{ListKey, Lists, Maps, ScalarClass, SchemaType};
+use super::{ApplyError, FieldMismatches, Schemas};
+use crate::admission::GroupVersionKind;
+use crate::admission::matching::is_own_group;
+use portcullis_cel::json::{Kind, Node, write_string};
+
+/// That every field of the patch is known and has a value of its type, and that
+/// no set or map of items has one twice (`typed/validate.go`).
+pub(crate) fn fits(schemas: &Schemas<'_>, of: &SchemaType<'_>, patch: Node<'_>) -> Result<(), ApplyError> {
+    let mut walk = Fits {
+        schemas,
+        path: String::new(),
+        found: FieldMismatches::default(),
+    };
+    walk.value(of, patch);
+    walk.found.into_error(ApplyError::Patch)
+}
+
+/// That nothing in the patch is atomic. A patch that writes one field of an atomic
+/// struct rarely means to remove the others, so Kubernetes refuses it.
+pub(crate) fn has_no_atomics(
+    schemas: &Schemas<'_>,
+    of: &SchemaType<'_>,
+    patch: Node<'_>,
+) -> Result<(), ApplyError> {
+    let mut walk = Atomics {
+        schemas,
+        path: String::new(),
+        found: Vec::new(),
+    };
+    walk.value(of, patch);
+    if walk.found.is_empty() {
+        Ok(())
+    } else {
+        Err(ApplyError::Atomic(walk.found))
+    }
+}
+
+/// What is wrong with `node` as a whole, if `of` cannot be such a value.
+/// `null` fits everywhere.
+pub(crate) fn misfit(schemas: &Schemas<'_>, of: &SchemaType<'_>, node: Node<'_>) -> Option<String> {
+    let fits = match node.kind() {
+        Kind::Null => true,
+        Kind::Object => schemas.maps(of).is_some(),
+        Kind::Array => of.lists().is_some(),
+        Kind::String => matches!(of.scalars(), Some(ScalarClass::String | ScalarClass::Any)),
+        Kind::Number => matches!(of.scalars(), Some(ScalarClass::Numeric | ScalarClass::Any)),
+        Kind::Bool => matches!(of.scalars(), Some(ScalarClass::Boolean | ScalarClass::Any)),
+    };
+    (!fits).then(|| match of.scalars() {
+        Some(ScalarClass::String) => format!("expected string, got {}", quoted(node)),
+        Some(ScalarClass::Numeric) => format!("expected numeric (int or float), got {}", sort(node)),
+        Some(ScalarClass::Boolean) => format!("expected boolean, got {}", quoted(node)),
+        Some(ScalarClass::Any) => format!("expected any scalar, got {}", quoted(node)),
+        None if schemas.maps(of).is_some() => format!("expected map, got {}", quoted(node)),
+        None => format!("expected list, got {}", quoted(node)),
+    })
+}
+
+/// The value as it is written, or how it begins.
+fn quoted(node: Node<'_>) -> String {
+    const MAX_CHARS: usize = 64;
+    let raw = node.raw();
+    match raw.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{}…", raw.get(..end).unwrap_or_default()),
+        None => raw.to_owned(),
+    }
+}
+
+fn sort(node: Node<'_>) -> &'static str {
+    match node.kind() {
+        Kind::Null => "null",
+        Kind::Bool => "bool",
+        Kind::Number => "number",
+        Kind::String => "string",
+        Kind::Array => "list",
+        Kind::Object => "map",
+    }
+}
+
+struct Fits<'w, 's> {
+    schemas: &'w Schemas<'s>,
+    path: String,
+    found: FieldMismatches,
+}
+
+struct Atomics<'w, 's> {
+    schemas: &'w Schemas<'s>,
+    path: String,
+    found: Vec<String>,
+}
+
+// === impl Fits ===
+
+impl<'w, 's> Fits<'w, 's> {
+    fn value(&mut self, of: &'w SchemaType<'s>, node: Node<'_>) {
+        if let Some(message) = misfit(self.schemas, of, node) {
+            self.found.push(&self.path, message);
+            return;
+        }
+        match node.kind() {
+            Kind::Object => {
+                if let Some(maps) = self.schemas.maps(of) {
+                    self.map(maps, node);
+                }
+            }
+            Kind::Array => {
+                if let Some((item, lists)) = of.lists() {
+                    self.list(item, lists, node);
+                }
+            }
+            Kind::Null | Kind::Bool | Kind::Number | Kind::String => {}
+        }
+    }
+
+    fn map(&mut self, maps: Maps<'w, 's>, node: Node<'_>) {
+        let is_root = self.path.is_empty();
+        for (name, value) in node.entries() {
+            if is_root && is_type_meta(&name) {
+                continue;
+            }
+            let back = self.path.len();
+            self.path.push('.');
+            self.path.push_str(&name);
+            match maps.key(&name) {
+                Some(of) => self.value(of, value),
+                None => self
+                    .found
+                    .push(&self.path, "field not declared in schema".to_owned()),
+            }
+            self.path.truncate(back);
+        }
+    }
+
+    fn list(&mut self, of: &'w SchemaType<'s>, lists: &Lists<'_>, node: Node<'_>) {
+        let mut seen = HashSet::new();
+        for (place, value) in node.items().enumerate() {
+            let name = match name(lists, value) {
+                Ok(name) => name.unwrap_or_else(|| format!("[{place}]")),
+                Err(unnamed) => {
+                    self.found.push(&self.path, format!("element {place}: {unnamed}"));
+                    return;
+                }
+            };
+            let back = self.path.len();
+            if seen.contains(&name) {
+                self.found
+                    .push(&self.path, format!("duplicate entries for key {name}"));
+            }
+            self.path.push_str(&name);
+            self.value(of, value);
+            self.path.truncate(back);
+            seen.insert(name);
+        }
+    }
+}
+
+/// Whether the patch is not asked about it: it is what the object is.
+pub(crate) fn is_type_meta(field: &str) -> bool {
+    matches!(field, "apiVersion" | "kind")
+}
+
+// === impl Atomics ===
+
+impl<'w, 's> Atomics<'w, 's> {
+    fn value(&mut self, of: &'w SchemaType<'s>, node: Node<'_>) {
+        match node.kind() {
+            Kind::Object => {
+                if let Some(maps) = self.schemas.maps(of) {
+                    self.note(maps.atomic);
+                    self.map(maps, node);
+                }
+            }
+            Kind::Array => {
+                if let Some((item, lists)) = of.lists() {
+                    self.note(*lists == Lists::Atomic);
+                    self.list(item, node);
+                }
+            }
+            Kind::Null | Kind::Bool | Kind::Number | Kind::String => {}
+        }
+    }
+
+    fn note(&mut self, atomic: bool) {
+        if atomic && self.found.len() < FieldMismatches::MAX_MISMATCHES {
+            self.found.push(noted_path(&self.path));
+        }
+    }
+
+    /// Looks at declared fields alone, as Kubernetes does.
+    fn map(&mut self, maps: Maps<'w, 's>, node: Node<'_>) {
+        for (name, value) in node.entries() {
+            if let Some(of) = maps.field(&name) {
+                let back = self.path.len();
+                self.path.push('.');
+                self.path.push_str(&name);
+                self.value(of, value);
+                self.path.truncate(back);
+            }
+        }
+    }
+
+    fn list(&mut self, of: &'w SchemaType<'s>, node: Node<'_>) {
+        for (place, value) in node.items().enumerate() {
+            let back = self.path.len();
+            self.path.push_str(&format!("[{place}]"));
+            self.value(of, value);
+            self.path.truncate(back);
+        }
+    }
+}
+
+// Which fields can only be replaced as a whole.
+
+impl Schemas<'_> {
+    /// Whether what stands at `path` in an object of `kind` can only be replaced as a whole, so that
+    /// a configuration must not name it. Through lists the path goes on with the fields of their
+    /// items. `None` where the kind has no such field.
+    ///
+    /// # Errors
+    ///
+    /// [`ApplyError::UnknownKind`].
+    pub fn is_atomic(&self, kind: &GroupVersionKind<'_>, path: &[&str]) -> Result<Option<bool>, ApplyError> {
+        let mut of = self.of(kind)?;
+        for step in path {
+            while let Some((item, _)) = of.lists() {
+                if self.maps(of).is_some() {
+                    break;
+                }
+                of = item;
+            }
+            match self.maps(of).and_then(|maps| maps.key(step)) {
+                Some(field) => of = field,
+                None => return Ok(None),
+            }
+        }
+        let list = of.lists().is_some_and(|(_, lists)| *lists == Lists::Atomic);
+        let map = self.maps(of).is_some_and(|maps| maps.atomic);
+        Ok(Some(list || map))
+    }
+}
+
+// Which kind an object is after a patch.
+
+/// Checks that `after`, of `kind` before a patch, can be read as an object.
+///
+/// One of Kubernetes' own kinds stays of that kind and version, and need not say it. A custom
+/// resource says some kind: whether it is the right one, the API server finds when it stores it.
+///
+/// # Errors
+///
+/// With what an API server ends such a request: no failure policy is asked.
+pub fn check_type_meta(kind: &GroupVersionKind<'_>, after: Node<'_>) -> Result<(), String> {
+    if after.kind() != Kind::Object {
+        return Err("the object after the patch is no object".to_owned());
+    }
+    let version = match kind.group.as_ref() {
+        "" => kind.version.to_string(),
+        group => format!("{group}/{}", kind.version),
+    };
+    let is_own = is_own_group(&kind.group);
+    for (field, own) in [("apiVersion", version.as_str()), ("kind", kind.kind.as_ref())] {
+        let written = after.get(field).filter(|value| !value.is_null());
+        if written.is_some_and(|value| value.kind() != Kind::String) {
+            return Err(format!("couldn't get version/kind: {field} is no string"));
+        }
+        match written.and_then(Node::as_str).unwrap_or_default().as_ref() {
+            text if text == own => {}
+            "" if is_own || field == "apiVersion" => {}
+            "" => return Err("Object 'Kind' is missing".to_owned()),
+            other if is_own => {
+                return Err(format!(
+                    "the patch makes {field} {other:?} of {own:?}: unknown conversion"
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+// The identity of list items (structured-merge-diff `typed/helpers.go`,
+// `fieldpath/element.go`).
+
+/// The name of an item within its list, as it stands in a path:
+/// `[containerPort=80,protocol="TCP"]`, `[="a value of a set"]`. Two items of
+/// the same name are one. `None` in an atomic list, whose items have no names.
+///
+/// # Errors
+///
+/// Why an item of a set or a map has none.
+pub(crate) fn name(lists: &Lists<'_>, item: Node<'_>) -> Result<Option<String>, String> {
+    match lists {
+        Lists::Atomic => Ok(None),
+        Lists::Set => of_set(item).map(Some).map_err(str::to_owned),
+        Lists::Map(keys) => of_map(keys, item).map(Some),
+    }
+}
+
+fn of_set(item: Node<'_>) -> Result<String, &'static str> {
+    match item.kind() {
+        Kind::Object => Err("associative list without keys has an element that's a map type"),
+        Kind::Array => Err("not supported: associative list with lists as elements"),
+        Kind::Null => Err("associative list without keys has an element that's an explicit null"),
+        Kind::Bool | Kind::Number | Kind::String => {
+            let mut name = String::from("[=");
+            write(&mut name, item);
+            name.push(']');
+            Ok(name)
+        }
+    }
+}
+
+fn of_map(keys: &[ListKey<'_>], item: Node<'_>) -> Result<String, String> {
+    match item.kind() {
+        Kind::Null => return Err("associative list with keys may not have a null element".to_owned()),
+        Kind::Object => {}
+        _ => return Err("associative list with keys may not have non-map elements".to_owned()),
+    }
+    let mut name = String::from("[");
+    for key in keys {
+        let value = item.get(key.name);
+        if value.is_none() && key.default.is_none() {
+            // An item without the key is another one than an item with any.
+            continue;
+        }
+        if name.len() > 1 {
+            name.push(',');
+        }
+        name.push_str(key.name);
+        name.push('=');
+        match value {
+            Some(value) => write(&mut name, value),
+            None => name.push_str(key.default.unwrap_or_default()),
+        }
+    }
+    if name.len() == 1 {
+        let names: Vec<String> = keys.iter().map(|key| format!("{:?}", key.name)).collect();
+        return Err(format!(
+            "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+            names.join(" ")
+        ));
+    }
+    name.push(']');
+    Ok(name)
+}
+
+/// Writes a value such that equal values are written the same: `1` and `1.0`
+/// are, `1` and `"1"` are not.
+fn write(name: &mut String, value: Node<'_>) {
+    match value.kind() {
+        Kind::String => write_string(name, &value.as_str().unwrap_or_default()),
+        Kind::Number => name.push_str(&number(value)),
+        Kind::Null | Kind::Bool | Kind::Array | Kind::Object => name.push_str(value.raw()),
+    }
+}
+
+fn number(value: Node<'_>) -> String {
+    match value.as_i64() {
+        Some(int) => int.to_string(),
+        // Adding zero makes `-0.0` the `0` that it equals.
+        None => (value.as_f64().unwrap_or(f64::NAN) + 0.0).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_replaced_as_a_whole_is_told_by_its_path() {
+        let kind = |kind: &'static str| GroupVersionKind {
+            group: if kind == "Pod" { "" } else { "apps" }.into(),
+            version: "v1".into(),
+            kind: kind.into(),
+        };
+        for (of, path, expected) in [
+            ("Pod", "spec.containers", Some(false)),
+            ("Pod", "spec.containers.args", Some(true)),
+            ("Pod", "spec.nodeSelector", Some(true)),
+            ("Pod", "spec.tolerations", Some(true)),
+            ("Pod", "spec.securityContext", Some(false)),
+            ("Pod", "metadata.labels", Some(false)),
+            ("Pod", "metadata.labels.a", Some(false)),
+            ("Deployment", "spec.template.spec.tolerations", Some(true)),
+            ("Deployment", "spec.replicas", Some(false)),
+            ("Deployment", "spec.nothing", None),
+        ] {
+            let path: Vec<&str> = path.split('.').collect();
+            let actual = Schemas::builtin().is_atomic(&kind(of), &path).unwrap();
+            assert_eq!(actual, expected, "{of} {path:?}");
+        }
+        assert!(Schemas::builtin().is_atomic(&kind("Widget"), &["spec"]).is_err());
+    }
+}

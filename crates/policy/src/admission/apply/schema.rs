@@ -1,0 +1,462 @@
+//! The schema of the built-in types: how they merge, and how Go reads and writes them.
+//!
+//! The first is derived from an API server's OpenAPI, as in structured-merge-diff: the fields,
+//! which lists are sets or maps, and what is atomic. The second is what the Go types say.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::ApplyError;
+use crate::admission::GroupVersionKind;
+
+/// The types of a set of kinds.
+#[derive(Debug, Default)]
+pub struct Schemas<'s> {
+    /// By group and version, then by kind.
+    kinds: HashMap<&'s str, HashMap<&'s str, SchemaType<'s>>>,
+    structs: Vec<Struct<'s>>,
+}
+
+/// What a value may be, and how two of them merge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SchemaType<'s> {
+    /// Anything that is neither list nor map.
+    Scalar(Scalar),
+    /// A list.
+    List(Box<Self>, Lists<'s>),
+    /// A map of any keys.
+    Map(Box<Self>, Atomic),
+    /// A map of known keys, by its place; what is said here of atomicity goes
+    /// before what the struct says.
+    Struct(usize, Option<Atomic>),
+    /// Anything: maps merge key by key, lists are atomic.
+    Deduced,
+    /// Anything, as a whole.
+    Untyped,
+}
+
+/// Whether it can only be replaced as a whole.
+pub(crate) type Atomic = bool;
+
+/// What a scalar is in Go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scalar {
+    /// `string`.
+    String,
+    /// `[]byte`: text in base64.
+    Bytes,
+    /// `metav1.Time`: seconds.
+    Time,
+    /// `metav1.MicroTime`: microseconds.
+    MicroTime,
+    /// `resource.Quantity`.
+    Quantity,
+    /// `intstr.IntOrString`.
+    IntOrString,
+    /// `int32`.
+    Int32,
+    /// `int64`.
+    Int64,
+    /// `float64`.
+    Double,
+    /// `bool`.
+    Boolean,
+    /// Any of these.
+    Any,
+}
+
+/// What a scalar may be where it merges: OpenAPI tells no more apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScalarClass {
+    /// Text.
+    String,
+    /// A number.
+    Numeric,
+    /// A truth value.
+    Boolean,
+    /// Any of these.
+    Any,
+}
+
+/// How two lists merge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lists<'s> {
+    /// Not at all.
+    Atomic,
+    /// Items that are the same scalar are one.
+    Set,
+    /// Items with the same keys are one and merge.
+    Map(Vec<ListKey<'s>>),
+}
+
+/// A field that identifies the items of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListKey<'s> {
+    pub(crate) name: &'s str,
+    /// What an item without the field has there, as JSON.
+    pub(crate) default: Option<&'s str>,
+}
+
+/// A map of known keys.
+#[derive(Debug, Default)]
+pub(crate) struct Struct<'s> {
+    /// Its name, such as `apps.v1.DeploymentSpec`.
+    name: &'s str,
+    /// By name, sorted.
+    fields: Vec<Field<'s>>,
+    atomic: Atomic,
+}
+
+/// A known key.
+#[derive(Debug)]
+pub(crate) struct Field<'s> {
+    pub(crate) name: &'s str,
+    pub(crate) of: SchemaType<'s>,
+    /// Whether Go leaves it out while it is empty (`omitempty`); else it is always written.
+    pub(crate) omits_empty: bool,
+    /// Whether it is a pointer in Go, which only `null` leaves empty.
+    pub(crate) is_pointer: bool,
+}
+
+/// What matters of a type for maps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Maps<'t, 's> {
+    fields: &'t [Field<'s>],
+    rest: Option<&'t SchemaType<'s>>,
+    pub(crate) atomic: Atomic,
+}
+
+static BUILTIN: LazyLock<Schemas<'static>> =
+    LazyLock::new(|| Schemas::read(include_str!("schema.txt")).unwrap_or_default());
+
+const DEDUCED: &SchemaType<'static> = &SchemaType::Deduced;
+const UNTYPED: &SchemaType<'static> = &SchemaType::Untyped;
+
+// === impl Schemas ===
+
+impl Schemas<'static> {
+    /// The kinds that are built into Kubernetes, of the version that
+    /// `schema.txt` names.
+    #[must_use]
+    pub fn builtin() -> &'static Self {
+        &BUILTIN
+    }
+}
+
+impl<'s> Schemas<'s> {
+    /// Whether a configuration can be applied to objects of this kind.
+    ///
+    /// # Errors
+    ///
+    /// [`ApplyError::UnknownKind`].
+    pub fn know(&self, kind: &GroupVersionKind<'_>) -> Result<(), ApplyError> {
+        self.of(kind).map(|_| ())
+    }
+
+    pub(crate) fn of(&self, kind: &GroupVersionKind<'_>) -> Result<&SchemaType<'s>, ApplyError> {
+        let version = match kind.group.as_ref() {
+            "" => kind.version.to_string(),
+            group => format!("{group}/{}", kind.version),
+        };
+        let unknown = || ApplyError::UnknownKind {
+            kind: format!("{version}, Kind={}", kind.kind),
+        };
+        self.kinds
+            .get(version.as_str())
+            .and_then(|kinds| kinds.get(kind.kind.as_ref()))
+            .ok_or_else(unknown)
+    }
+
+    /// What matters of the type for maps, if it may be one.
+    pub(crate) fn maps<'t>(&'t self, of: &'t SchemaType<'s>) -> Option<Maps<'t, 's>>
+    where
+        's: 't,
+    {
+        let (fields, rest, atomic): (&[_], _, _) = match of {
+            SchemaType::Scalar(_) | SchemaType::List(..) => return None,
+            SchemaType::Map(value, atomic) => (&[], Some(&**value), *atomic),
+            SchemaType::Struct(place, atomic) => {
+                let own = self.structs.get(*place)?;
+                (&own.fields, None, atomic.unwrap_or(own.atomic))
+            }
+            SchemaType::Deduced => (&[], Some(DEDUCED), false),
+            SchemaType::Untyped => (&[], Some(UNTYPED), true),
+        };
+        Some(Maps { fields, rest, atomic })
+    }
+}
+
+// === impl SchemaType ===
+
+impl<'s> SchemaType<'s> {
+    /// The items' type and how lists merge, if it may be a list.
+    pub(crate) fn lists(&self) -> Option<(&Self, &Lists<'s>)> {
+        match self {
+            Self::List(item, lists) => Some((item, lists)),
+            Self::Deduced | Self::Untyped => Some((&Self::Untyped, &Lists::Atomic)),
+            Self::Scalar(_) | Self::Map(..) | Self::Struct(..) => None,
+        }
+    }
+
+    /// What scalars it may be, if any.
+    pub(crate) const fn scalars(&self) -> Option<ScalarClass> {
+        match self {
+            Self::Scalar(scalar) => Some(scalar.class()),
+            Self::Deduced | Self::Untyped => Some(ScalarClass::Any),
+            Self::List(..) | Self::Map(..) | Self::Struct(..) => None,
+        }
+    }
+}
+
+// === impl Scalar ===
+
+impl Scalar {
+    const fn class(self) -> ScalarClass {
+        match self {
+            Self::String | Self::Bytes => ScalarClass::String,
+            Self::Int32 | Self::Int64 | Self::Double => ScalarClass::Numeric,
+            Self::Boolean => ScalarClass::Boolean,
+            Self::Time | Self::MicroTime | Self::Quantity | Self::IntOrString | Self::Any => ScalarClass::Any,
+        }
+    }
+}
+
+// === impl Maps ===
+
+impl<'t, 's> Maps<'t, 's> {
+    /// The declared fields; none of a map of any keys.
+    pub(crate) const fn fields(&self) -> &'t [Field<'s>] {
+        self.fields
+    }
+
+    /// The field `name`, if it is declared.
+    pub(crate) fn declared(&self, name: &str) -> Option<&'t Field<'s>> {
+        let place = self.fields.binary_search_by_key(&name, |field| field.name).ok()?;
+        self.fields.get(place)
+    }
+
+    /// Its type.
+    pub(crate) fn field(&self, name: &str) -> Option<&'t SchemaType<'s>> {
+        self.declared(name).map(|field| &field.of)
+    }
+
+    /// The type of the key `name`, if there may be such a key.
+    pub(crate) fn key(&self, name: &str) -> Option<&'t SchemaType<'s>> {
+        self.field(name).or(self.rest)
+    }
+}
+
+// Reads a table of types.
+//
+// ```text
+// # a comment
+// kind apps/v1 Deployment apps.v1.Deployment
+// type core.v1.ContainerPort containerPort:i32 hostIP?:str protocol?:str
+// type meta.v1.LabelSelector ! matchLabels?:{str}         an atomic struct
+// ```
+//
+// | written | is |
+// |---|---|
+// | `str` `bytes` `time` `microtime` `quantity` `intstr` `i32` `i64` `f64` `bool` `scalar` | a scalar of that Go type, or any |
+// | `[T]` `set[T]` `map(k,l="TCP")[T]` | a list: atomic, a set, a map by keys with their defaults |
+// | `{T}` `!{T}` | a map of any keys; an atomic one |
+// | `NAME` `!NAME` `~NAME` | a struct; made atomic here; made granular here |
+// | `any` `!any` | anything, deduced from the value; as a whole |
+// | `FIELD?:T` `FIELD:*T` | a field that is not written while it is empty; a pointer |
+
+/// Why a table is not read: the line, from 1.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SchemaError(usize);
+
+type Places<'s> = HashMap<&'s str, usize>;
+
+impl<'s> Schemas<'s> {
+    /// Reads a table.
+    pub(crate) fn read(text: &'s str) -> Result<Self, SchemaError> {
+        let lines = || text.lines().enumerate().map(|(line, text)| (line + 1, text));
+        let named = lines().filter_map(|(_, line)| line.strip_prefix("type ")?.split(' ').next());
+        let places: Places<'s> = named.enumerate().map(|(place, name)| (name, place)).collect();
+        let mut schemas = Self::default();
+        for (number, line) in lines() {
+            schemas.line(line, &places).ok_or(SchemaError(number))?;
+        }
+        Ok(schemas)
+    }
+
+    fn line(&mut self, line: &'s str, places: &Places<'s>) -> Option<()> {
+        if line.is_empty() || line.starts_with('#') {
+            return Some(());
+        }
+        let mut words = line.split(' ');
+        match words.next()? {
+            "type" => {
+                let name = words.next()?;
+                self.structs.push(Struct::read(name, words, places)?);
+            }
+            "kind" => {
+                let (version, kind) = (words.next()?, words.next()?);
+                let of = read(words.next()?, places)?;
+                self.kinds.entry(version).or_default().insert(kind, of);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+impl<'s> Struct<'s> {
+    fn read(name: &'s str, words: impl Iterator<Item = &'s str>, places: &Places<'s>) -> Option<Self> {
+        let mut own = Self {
+            name,
+            ..Self::default()
+        };
+        for word in words {
+            if word == "!" {
+                own.atomic = true;
+            } else {
+                own.fields.push(Field::read(word, places)?);
+            }
+        }
+        own.fields.sort_unstable_by_key(|field| field.name);
+        Some(own)
+    }
+}
+
+impl<'s> Field<'s> {
+    fn read(word: &'s str, places: &Places<'s>) -> Option<Self> {
+        let (name, of) = word.split_once(':')?;
+        let target = of.strip_prefix('*');
+        let optional = name.strip_suffix('?');
+        Some(Self {
+            name: optional.unwrap_or(name),
+            of: read(target.unwrap_or(of), places)?,
+            omits_empty: optional.is_some(),
+            is_pointer: target.is_some(),
+        })
+    }
+}
+
+/// Reads a type.
+fn read<'s>(text: &'s str, places: &Places<'s>) -> Option<SchemaType<'s>> {
+    if let Some(of) = word(text) {
+        return Some(of);
+    }
+    if let Some(rest) = text.strip_suffix(']') {
+        let (lists, item) = list(rest)?;
+        return Some(SchemaType::List(Box::new(read(item, places)?), lists));
+    }
+    let (atomic, rest) = match text.strip_prefix('!') {
+        Some(rest) => (Some(true), rest),
+        None => match text.strip_prefix('~') {
+            Some(rest) => (Some(false), rest),
+            None => (None, text),
+        },
+    };
+    if let Some(value) = rest.strip_prefix('{') {
+        let value = read(value.strip_suffix('}')?, places)?;
+        return Some(SchemaType::Map(Box::new(value), atomic.unwrap_or(false)));
+    }
+    places.get(rest).map(|place| SchemaType::Struct(*place, atomic))
+}
+
+fn word(text: &str) -> Option<SchemaType<'static>> {
+    Some(match text {
+        "str" => SchemaType::Scalar(Scalar::String),
+        "bytes" => SchemaType::Scalar(Scalar::Bytes),
+        "time" => SchemaType::Scalar(Scalar::Time),
+        "microtime" => SchemaType::Scalar(Scalar::MicroTime),
+        "quantity" => SchemaType::Scalar(Scalar::Quantity),
+        "intstr" => SchemaType::Scalar(Scalar::IntOrString),
+        "i32" => SchemaType::Scalar(Scalar::Int32),
+        "i64" => SchemaType::Scalar(Scalar::Int64),
+        "f64" => SchemaType::Scalar(Scalar::Double),
+        "bool" => SchemaType::Scalar(Scalar::Boolean),
+        "scalar" => SchemaType::Scalar(Scalar::Any),
+        "any" => SchemaType::Deduced,
+        "!any" => SchemaType::Untyped,
+        _ => return None,
+    })
+}
+
+/// How a list merges, and the type of its items.
+fn list(text: &str) -> Option<(Lists<'_>, &str)> {
+    if let Some(item) = text.strip_prefix('[') {
+        return Some((Lists::Atomic, item));
+    }
+    if let Some(item) = text.strip_prefix("set[") {
+        return Some((Lists::Set, item));
+    }
+    let (keys, item) = text.strip_prefix("map(")?.split_once(")[")?;
+    let key = |text| match str::split_once(text, '=') {
+        Some((name, default)) => ListKey {
+            name,
+            default: Some(default),
+        },
+        None => ListKey {
+            name: text,
+            default: None,
+        },
+    };
+    let mut keys: Vec<ListKey<'_>> = keys.split(',').map(key).collect();
+    keys.sort_unstable_by_key(|key| key.name);
+    Some((Lists::Map(keys), item))
+}
+
+// The built-in types as CEL's checker knows types.
+
+/// Declares each struct once; one that contains itself may be anything there.
+struct Declarations<'t, 's> {
+    schemas: &'t Schemas<'s>,
+    done: HashMap<usize, portcullis_cel::Type>,
+}
+
+impl<'s> Schemas<'s> {
+    /// What is known of the type of objects of `kind`: which fields there are, which of them
+    /// are lists and maps, text, truth values and whole numbers. Everything else may be anything.
+    ///
+    /// `None` where the kind is not built in.
+    #[must_use]
+    pub fn declared(&self, kind: &GroupVersionKind<'_>) -> Option<portcullis_cel::Type> {
+        let of = self.of(kind).ok()?;
+        let mut declarations = Declarations {
+            schemas: self,
+            done: HashMap::new(),
+        };
+        Some(declarations.declare(of))
+    }
+}
+
+impl<'s> Declarations<'_, 's> {
+    fn declare(&mut self, of: &SchemaType<'s>) -> portcullis_cel::Type {
+        match of {
+            SchemaType::Scalar(Scalar::String) => portcullis_cel::Type::String,
+            SchemaType::Scalar(Scalar::Int32 | Scalar::Int64) => portcullis_cel::Type::Int,
+            SchemaType::Scalar(Scalar::Boolean) => portcullis_cel::Type::Bool,
+            SchemaType::List(item, _) => portcullis_cel::Type::list(self.declare(item)),
+            SchemaType::Map(value, _) => {
+                portcullis_cel::Type::map(portcullis_cel::Type::String, self.declare(value))
+            }
+            SchemaType::Struct(place, _) => self.declare_struct(*place),
+            // Numbers that need not be whole, and what OpenAPI has other words for than Go.
+            SchemaType::Scalar(_) | SchemaType::Deduced | SchemaType::Untyped => portcullis_cel::Type::Dyn,
+        }
+    }
+
+    fn declare_struct(&mut self, place: usize) -> portcullis_cel::Type {
+        if let Some(done) = self.done.get(&place) {
+            return done.clone();
+        }
+        let Some(own) = self.schemas.structs.get(place) else {
+            return portcullis_cel::Type::Dyn;
+        };
+        self.done.insert(place, portcullis_cel::Type::Dyn);
+        let fields: Vec<_> = own
+            .fields
+            .iter()
+            .map(|field| (field.name, self.declare(&field.of)))
+            .collect();
+        let declared = portcullis_cel::Type::object(own.name, fields);
+        self.done.insert(place, declared.clone());
+        declared
+    }
+}

@@ -1,0 +1,227 @@
+//! Decides whether a webhook is called, and with which object and version.
+//!
+//! ```text
+//! selectors, rules ─▶ version of the object ─▶ matchConditions ─▶ dry run ─▶ version of the review
+//! ```
+//!
+//! `ShouldCallHook` of `apiserver/pkg/admission/plugin/webhook/generic/webhook.go`
+//! and the beginnings of `callAttrMutatingHook` and `callHook`.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::reply::{self, WebhookFailure};
+use crate::admission::candidates::ListedWebhook;
+use crate::admission::changes::{ChangeLimits, ObjectMemory};
+use crate::admission::invocation::finding;
+use crate::admission::matching::{MatchError, MatchedResource};
+use crate::admission::run::RunContext;
+use crate::admission::trace::TraceStep;
+use crate::admission::variables::{Inputs, MatchConditions, NamespaceObject, RequestView};
+use crate::admission::webhook::{Call, SideEffects, Verdict, Webhook, WebhookAnswer};
+use crate::admission::{AdmissionSet, Denial, Request, outcome};
+use portcullis_cel::json::Node;
+use portcullis_cel::json::patch::PatchBudget;
+
+/// Whether a webhook is to be asked.
+pub(crate) enum WebhookMatch {
+    /// No.
+    Not,
+    /// Yes, about the object as this resource.
+    As(MatchedResource<'static>),
+    /// Yes, but it cannot be.
+    Fails(WebhookFailure),
+}
+
+impl AdmissionSet {
+    /// Whether the webhook is for this request, with the object as it is now.
+    ///
+    /// # Errors
+    ///
+    /// What refuses the request whatever `failurePolicy` says.
+    pub(crate) fn matches(
+        &self,
+        listed: &ListedWebhook,
+        context: RunContext<'_>,
+        object: Option<Node<'_>>,
+    ) -> Result<WebhookMatch, Box<Denial>> {
+        let webhook = &*listed.webhook;
+        let subject = self.subject(context.request, object);
+        let found = webhook.constraints.matches(subject);
+        context.run.record(|| TraceStep::Webhook {
+            webhook,
+            finding: finding(&webhook.constraints, subject, &found),
+        });
+        let matched = match found {
+            Ok(Some(matched)) => matched,
+            Ok(None) => return Ok(WebhookMatch::Not),
+            Err(fault) => return Err(Box::new(refusal(&fault))),
+        };
+        if let Err(fault) = matched.as_sent(context.request) {
+            return Ok(WebhookMatch::Fails(WebhookFailure::Call(unconverted(&fault))));
+        }
+        match self.conditions(webhook, context, &matched, object) {
+            MatchConditions::Match => Ok(WebhookMatch::As(matched.into_owned())),
+            MatchConditions::NoMatch(_) => Ok(WebhookMatch::Not),
+            MatchConditions::Error(why) => Err(Box::new(outcome::forbidden(context.request, &why))),
+        }
+    }
+
+    fn conditions(
+        &self,
+        webhook: &Webhook,
+        context: RunContext<'_>,
+        matched: &MatchedResource<'_>,
+        object: Option<Node<'_>>,
+    ) -> MatchConditions {
+        let view = RequestView::for_conditions(context.request, matched);
+        let inputs = Inputs {
+            object,
+            old_object: context.request.old_object,
+            request: &view,
+            params: None,
+            namespace: NamespaceObject::Null,
+            access: context.access,
+            recorder: context.run.recorder,
+            // It is counted for policies alone.
+            spent: &Cell::new(0),
+        };
+        let Webhook {
+            match_conditions,
+            failure_policy,
+            ..
+        } = webhook;
+        MatchConditions::evaluate(
+            match_conditions,
+            *failure_policy,
+            &self.webhook_environment,
+            &inputs,
+            context.run.deadline,
+        )
+    }
+}
+
+/// How to ask a webhook that matched, but for the object.
+pub(crate) fn call(
+    listed: &ListedWebhook,
+    request: &Request<'_>,
+    matched: MatchedResource<'static>,
+) -> Result<Call, WebhookFailure> {
+    let webhook = &listed.webhook;
+    if request.dry_run {
+        match webhook.side_effects {
+            None => return Err(WebhookFailure::Call("Webhook SideEffects is nil".to_owned())),
+            Some(SideEffects::None | SideEffects::NoneOnDryRun) => {}
+            Some(SideEffects::Some | SideEffects::Unknown) => {
+                return Err(WebhookFailure::Fatal(Box::new(outcome::no_dry_run(webhook))));
+            }
+        }
+    }
+    let Some(version) = webhook.version else {
+        let why = "could not create admission objects: webhook does not accept known AdmissionReview \
+                   versions (v1, v1beta1)";
+        return Err(WebhookFailure::Call(why.to_owned()));
+    };
+    let (resource, kind) = matched.into_parts();
+    Ok(Call {
+        webhook: webhook.clone(),
+        version,
+        kind,
+        resource,
+        object: None,
+    })
+}
+
+/// The API server converts; a webhook behind it can only be sent the right version.
+fn unconverted(fault: &MatchError) -> String {
+    match fault {
+        MatchError::OtherVersion { wanted, sent } => format!(
+            "could not convert the object: the webhook is for {wanted} and the API server sent {sent}; \
+             register this gateway for {wanted}, so that the API server converts, or the webhook for {sent}"
+        ),
+        other => other.to_string(),
+    }
+}
+
+fn refusal(fault: &MatchError) -> Denial {
+    match fault {
+        MatchError::UnknownNamespace { name } => outcome::unknown_namespace(name, fault.to_string()),
+        other => outcome::internal(other.to_string()),
+    }
+}
+
+// The decisions of shadow webhooks.
+
+/// What would have come of a webhook, were it not in shadow mode.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    /// Which.
+    pub webhook: Arc<Webhook>,
+    /// What it would have said; a failure that its failurePolicy passes over allows.
+    pub verdict: Verdict,
+    /// What it would have changed of the object as it was at its place in the chain.
+    pub changed: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Judges the answer to one of [`Outcome::shadows`](crate::admission::Outcome::shadows) of
+/// a run for this request, which takes no more than `memory` has.
+#[must_use]
+pub fn compare(
+    call: &Call,
+    request: &Request<'_>,
+    answer: WebhookAnswer,
+    memory: Option<&dyn ObjectMemory>,
+) -> Comparison {
+    let webhook = Arc::clone(&call.webhook);
+    let object = call
+        .object
+        .as_ref()
+        .map(|object| object.root())
+        .or(request.object);
+    let limits = ChangeLimits::of(request, memory);
+    let judged = WebhookFailure::to(Some(answer.result)).and_then(|reply| match &reply.denial {
+        Some(denial) => Err(WebhookFailure::Denial(Box::new(denial.clone()))),
+        None => reply::patched(call, &reply, object, limits, &mut PatchBudget::new()),
+    });
+    let (verdict, changed) = match judged {
+        Err(failure) => (failure.verdict(&webhook), Vec::new()),
+        Ok(patched) => {
+            let paths = object
+                .zip(patched.as_ref())
+                .map(|(object, patched)| reply::changed_paths(object, patched.object.root()));
+            (Verdict::Allowed, paths.unwrap_or_default())
+        }
+    };
+    Comparison {
+        webhook,
+        verdict,
+        changed,
+        took: answer.took,
+    }
+}
+
+// === impl Comparison ===
+
+impl Comparison {
+    /// Whether it would have let the request pass.
+    #[must_use]
+    pub const fn allows(&self) -> bool {
+        match &self.verdict {
+            Verdict::Allowed => true,
+            Verdict::Denied(_) => false,
+            Verdict::Failed { is_ignored, .. } => *is_ignored,
+        }
+    }
+
+    /// Why it would have refused, or failed; empty where it allows.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        match &self.verdict {
+            Verdict::Allowed => "",
+            Verdict::Denied(message) | Verdict::Failed { message, .. } => message,
+        }
+    }
+}

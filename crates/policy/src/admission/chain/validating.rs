@@ -1,0 +1,295 @@
+//! The validating phase: policies, then all webhooks at once.
+//!
+//! ```text
+//! policies ─▶ which webhooks match ─▶ all of them asked at once ─▶ the first denial, in their order
+//! ```
+//!
+//! `Dispatch` of `apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go`, which
+//! reports the first denial to arrive; here the reported denial does not depend on
+//! response times.
+
+use std::sync::Arc;
+
+use super::ask::{self, WebhookMatch};
+use super::reply::{self, WebhookFailure, add_warnings_and_annotations, cause};
+use crate::admission::candidates::ListedWebhook;
+use crate::admission::exceptions::{self, ExceptionMatcher};
+use crate::admission::run::RunContext;
+use crate::admission::trace::TraceStep;
+use crate::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
+use crate::admission::{
+    AdmissionSet, ChangeError, Denial, Outcome, Phase, Request, Run, StatusCause, StatusDetails, outcome,
+};
+use crate::authorization::{Authorization, Shadow};
+use crate::model::{Attributes, Cause, Decision, StatusReason};
+
+/// What is known between the two steps.
+#[derive(Debug, Clone)]
+pub(crate) struct ValidatingPhase {
+    /// What the policies said.
+    outcome: Outcome,
+    matched: Vec<MatchedWebhook>,
+}
+
+/// A webhook that matched.
+#[derive(Debug, Clone)]
+struct MatchedWebhook {
+    webhook: Arc<Webhook>,
+    cause: Cause<'static>,
+    /// Why it is not asked.
+    failure: Option<WebhookFailure>,
+}
+
+// === impl ValidatingPhase ===
+
+impl ValidatingPhase {
+    /// Runs the policies, after what has `begun` the outcome and was `reviewed` already.
+    pub(crate) fn new(
+        set: &AdmissionSet,
+        context: RunContext<'_>,
+        begun: Outcome,
+        reviewed: Outcome,
+    ) -> Self {
+        let mut outcome = set.validate(context);
+        outcome.evaluations.extend(reviewed.evaluations);
+        outcome.policy_shadows = reviewed.policy_shadows;
+        for warning in begun.warnings.iter() {
+            outcome.warnings.push(warning);
+        }
+        outcome.policy_shadows.extend(begun.policy_shadows);
+        Self {
+            outcome,
+            matched: Vec::new(),
+        }
+    }
+
+    /// Finds the webhooks that match. The calls of those that are to be asked;
+    /// none if the request is refused already.
+    pub(crate) fn matched(&mut self, set: &AdmissionSet, context: RunContext<'_>) -> Vec<Call> {
+        let RunContext { request, run, .. } = context;
+        if self.outcome.denial.is_some() {
+            return Vec::new();
+        }
+        if let Some(recorder) = run.recorder {
+            set.validating_webhooks.record_others(request, run.only, recorder);
+        }
+        let mut calls = Vec::new();
+        let candidates = set.validating_webhooks.candidates(request, run.only);
+        for (_, listed) in &candidates {
+            let call = match set.matches(listed, context, request.object) {
+                Ok(WebhookMatch::Not) => continue,
+                Ok(WebhookMatch::As(matched)) => ask::call(listed, request, matched),
+                Ok(WebhookMatch::Fails(failure)) => Err(failure),
+                Err(_) if listed.is_shadow => continue,
+                Err(denial) => {
+                    self.outcome.denial = Some(*denial);
+                    self.outcome.cause = Some(cause(Phase::Validate, listed));
+                    break;
+                }
+            };
+            calls.extend(self.ask(listed, call, context));
+        }
+        // Conditions may have had no time to say anything.
+        if !candidates.is_empty() && run.deadline.has_passed() {
+            (self.outcome.denial, self.outcome.cause) = (Some(outcome::timeout()), None);
+        }
+        if self.outcome.denial.is_some() {
+            self.matched.clear();
+            calls.clear();
+        }
+        calls
+    }
+
+    fn ask(
+        &mut self,
+        listed: &ListedWebhook,
+        call: Result<Call, WebhookFailure>,
+        context: RunContext<'_>,
+    ) -> Option<Call> {
+        let (call, failure) = match call {
+            Ok(call) => (Some(call), None),
+            Err(failure) => (None, Some(failure)),
+        };
+        if let Some(call) = &call {
+            context.run.record(|| TraceStep::Asked {
+                call,
+                is_shadow: listed.is_shadow,
+            });
+        }
+        if listed.is_shadow {
+            self.outcome.shadows.extend(call);
+            return None;
+        }
+        self.matched.push(MatchedWebhook {
+            webhook: Arc::clone(&listed.webhook),
+            cause: cause(Phase::Validate, listed),
+            failure,
+        });
+        call
+    }
+
+    /// Takes the answers: the end.
+    pub(crate) fn answered(
+        mut self,
+        set: &AdmissionSet,
+        context: RunContext<'_>,
+        answers: Vec<WebhookAnswer>,
+    ) -> Outcome {
+        let mut answers = answers.into_iter();
+        for (index, matched) in std::mem::take(&mut self.matched).into_iter().enumerate() {
+            let answer = match matched.failure {
+                None => answers.next(),
+                Some(_) => None,
+            };
+            self.settle((set, context), index, matched, answer);
+        }
+        let Outcome {
+            exceptions,
+            audit_annotations,
+            ..
+        } = &mut self.outcome;
+        exceptions::publish(exceptions, audit_annotations);
+        self.outcome
+    }
+
+    fn settle(
+        &mut self,
+        (set, context): (&AdmissionSet, RunContext<'_>),
+        index: usize,
+        matched: MatchedWebhook,
+        answer: Option<WebhookAnswer>,
+    ) {
+        let MatchedWebhook {
+            webhook,
+            cause,
+            failure,
+        } = matched;
+        let took = answer.as_ref().map(|answer| answer.took);
+        let failure = match failure {
+            Some(failure) => Some(failure),
+            None => WebhookFailure::to(answer.map(|answer| answer.result))
+                .and_then(|reply| self.take_reply(&webhook, &reply))
+                .err(),
+        };
+        let result = WebhookResult {
+            webhook: Arc::clone(&webhook),
+            round: 0,
+            index,
+            verdict: failure
+                .as_ref()
+                .map_or(Verdict::Allowed, |failure| failure.verdict(&webhook)),
+            changed: Vec::new(),
+            took,
+        };
+        context.run.record(|| TraceStep::Answered(&result));
+        self.outcome.webhooks.push(result);
+        let Some(failure) = failure else { return };
+        if matches!(failure, WebhookFailure::Denial(_))
+            && let Some(excused) = ExceptionMatcher::default().find(&webhook.id(), set, context)
+        {
+            return exceptions::note(&mut self.outcome.exceptions, excused);
+        }
+        if failure.is_ignored(&webhook) {
+            reply::validation_failed_open(&mut self.outcome.audit_annotations, index, &webhook);
+        }
+        if let (None, Some(denial)) = (&self.outcome.denial, failure.refusal(&webhook)) {
+            self.outcome.denial = Some(denial);
+            self.outcome.cause = Some(cause);
+        }
+    }
+
+    fn take_reply(&mut self, webhook: &Webhook, reply: &WebhookReply) -> Result<(), WebhookFailure> {
+        add_warnings_and_annotations(&mut self.outcome, webhook, reply);
+        match &reply.denial {
+            None => Ok(()),
+            Some(denial) => Err(WebhookFailure::Denial(Box::new(denial.clone()))),
+        }
+    }
+}
+
+// Denies and Limits, where the API server asks nobody about them.
+
+/// What Denies and Limits say of a request, as the beginning of its outcome, where they are
+/// [enforced](AdmissionSet::enforces_authorization). It is refused where each
+/// [question](Request::authorization_questions) that the API server can have asked would have been. A run
+/// that is limited to one policy or webhook configuration asks none, nor does one of which nobody knows
+/// the user.
+pub(crate) fn authorized(set: &AdmissionSet, request: &Request<'_>, run: Run<'_>) -> Outcome {
+    let mut outcome = Outcome::default();
+    if !set.enforces_authorization || run.only.is_some() || run.nobody_asks {
+        return outcome;
+    }
+    let questions = request.authorization_questions();
+    if questions.iter().any(Attributes::skips_authorization_webhook) {
+        return outcome;
+    }
+    let answers = questions
+        .iter()
+        .map(|asked| run.access.refusal(asked, run.now, run.deadline));
+    let answers: Vec<Authorization<'_>> = answers.collect();
+    let is_in_all = |shadow: &Shadow| {
+        let mut others = answers.iter();
+        others.all(|answer| answer.shadow.iter().any(|other| other.name == shadow.name))
+    };
+    let Some(first) = answers.first() else {
+        return outcome;
+    };
+    outcome.policy_shadows = first
+        .shadow
+        .iter()
+        .filter(|shadow| is_in_all(shadow))
+        .cloned()
+        .collect();
+    if answers.iter().all(|answer| answer.decision == Decision::Deny) {
+        outcome.denial = Some(Denial::forbidden(first.reason.to_string()));
+        outcome.cause = first.cause.clone().map(Cause::into_owned);
+    }
+    outcome
+}
+
+// The validation of the gateway's own kinds, as part of a run.
+
+/// Adds what the judge says of a request to its `outcome`. A run that is limited to one policy or
+/// webhook configuration asks no judge.
+pub(crate) fn judged(request: &Request<'_>, run: Run<'_>, outcome: &mut Outcome) {
+    let judge = run.judge.filter(|_| run.only.is_none());
+    let Some(judgement) = judge.and_then(|judge| judge.judge(request, run)) else {
+        return;
+    };
+    for warning in &judgement.warnings {
+        outcome.warnings.push(warning);
+    }
+    outcome.awaits_role = judgement.awaits_role;
+    if judgement.lacks_memory {
+        outcome.denial = Some(Denial::too_many_requests(ChangeError::NoMemory.to_string()));
+    } else if !judgement.faults.is_empty() {
+        outcome.denial = Some(invalid(request, judgement.faults));
+    } else if !judgement.forbidden.is_empty() {
+        outcome.denial = Some(Denial::forbidden(judgement.forbidden.join("; ")));
+    }
+}
+
+/// `NewInvalid` of `apimachinery/pkg/api/errors`.
+fn invalid(request: &Request<'_>, causes: Vec<StatusCause>) -> Denial {
+    let (kind, name) = (&request.request_kind, &request.name);
+    let text = |cause: &StatusCause| format!("{}: {}", cause.field, cause.message);
+    let texts: Vec<String> = causes.iter().map(text).collect();
+    let faults = match texts.as_slice() {
+        [only] => only.clone(),
+        several => format!("[{}]", several.join(", ")),
+    };
+    Denial {
+        status: Denial::FAILURE.into(),
+        reason: StatusReason::Invalid.as_str().into(),
+        code: StatusReason::Invalid.code().into(),
+        message: format!("{}.{} \"{name}\" is invalid: {faults}", kind.kind, kind.group),
+        details: StatusDetails {
+            name: name.to_string(),
+            group: kind.group.to_string(),
+            kind: kind.kind.to_string(),
+            // What kubectl shows of an object that is invalid.
+            causes,
+            ..StatusDetails::default()
+        },
+    }
+}

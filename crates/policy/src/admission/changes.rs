@@ -1,0 +1,255 @@
+//! What an object may become by patches and mutations, and the memory for that.
+//!
+//! A user decides how large an object is and what it is like, and policies and webhooks, which
+//! may be others' too, what becomes of it. So a change is bounded by what came, all changes of a
+//! review together by one budget, and the objects of all reviews together by [`ObjectMemory`].
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::Request;
+use crate::model::StatusReason;
+use portcullis_cel::json::{self, Document, write_string};
+use portcullis_cel::{List, Map, Value};
+
+/// The most bytes that an object may have after a change, as a request to an API server; or
+/// twice what it was received with, if that is more.
+pub const MAX_OBJECT: usize = 3 << 20;
+
+/// Memory for the objects that are being changed, for all runs of a process.
+pub trait ObjectMemory: Sync {
+    /// Takes so many bytes, until what is returned is dropped. `None`: so many are not left for
+    /// the cluster and the user of this run.
+    fn take(&self, bytes: usize) -> Option<TakenMemory>;
+}
+
+/// Memory that was taken; dropping it gives it back.
+pub struct TakenMemory(pub Box<dyn Any + Send + Sync>);
+
+/// An object after a change.
+#[derive(Debug)]
+pub struct ChangedObject {
+    document: Document<'static>,
+    _taken: Option<TakenMemory>,
+}
+
+/// What an object may become, and the memory for it.
+#[derive(Clone, Copy)]
+pub(crate) struct ChangeLimits<'l> {
+    /// How many bytes it may have after any change.
+    most: usize,
+    memory: Option<&'l dyn ObjectMemory>,
+}
+
+/// Why an object is not changed. It refuses the request, whatever the failure policy: a change
+/// that is left out may be what makes the object safe.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError {
+    /// It would be larger than it may become.
+    #[error(
+        "the object would have {bytes} bytes after the change, and may have {most}: 3 MiB, or twice what was received"
+    )]
+    TooLarge {
+        /// What it would have.
+        bytes: usize,
+        /// What it may have.
+        most: usize,
+    },
+    /// The patch is larger than what it could make.
+    #[error("the patch has {bytes} bytes, and may have {most}: twice as many as the object after it")]
+    PatchTooLarge {
+        /// What it has.
+        bytes: usize,
+        /// What it may have.
+        most: usize,
+    },
+    /// The memory for objects is taken.
+    #[error(
+        "the objects that are being reviewed take all memory that there is for them, or that one user may take; try again"
+    )]
+    NoMemory,
+    /// An API server could not decode it as an object of its kind.
+    #[error("{0}")]
+    Undecodable(String),
+    /// It cannot be read.
+    #[error("the object after the change cannot be read: {0}")]
+    Unreadable(#[from] json::JsonError),
+}
+
+// === impl ChangeLimits ===
+
+impl<'l> ChangeLimits<'l> {
+    pub(crate) fn of(request: &Request<'_>, memory: Option<&'l dyn ObjectMemory>) -> Self {
+        let received = request.object.map_or(0, |object| object.raw().len());
+        let most = MAX_OBJECT.max(2 * received);
+        Self { most, memory }
+    }
+
+    /// The object of this text, which a change made.
+    pub(crate) fn object(self, text: String) -> Result<Arc<ChangedObject>, ChangeError> {
+        let (bytes, most) = (text.len(), self.most);
+        if bytes > most {
+            return Err(ChangeError::TooLarge { bytes, most });
+        }
+        let taken = self.take(bytes + Document::most_index_bytes(text.as_bytes()))?;
+        Ok(Arc::new(ChangedObject {
+            document: Document::parse(text)?,
+            _taken: taken,
+        }))
+    }
+
+    /// Memory for the index of a patch of these bytes.
+    pub(crate) fn memory_of_patch(self, patch: &[u8]) -> Result<Option<TakenMemory>, ChangeError> {
+        let (bytes, most) = (patch.len(), 2 * self.most);
+        if bytes > most {
+            return Err(ChangeError::PatchTooLarge { bytes, most });
+        }
+        self.take(Document::most_index_bytes(patch))
+    }
+
+    fn take(self, bytes: usize) -> Result<Option<TakenMemory>, ChangeError> {
+        let taken = self.memory.map(|memory| memory.take(bytes));
+        taken.map(|taken| taken.ok_or(ChangeError::NoMemory)).transpose()
+    }
+}
+
+// === impl ChangedObject ===
+
+impl ChangedObject {
+    /// One of a run whose memory is not bounded.
+    #[must_use]
+    pub fn new(document: Document<'static>) -> Arc<Self> {
+        Arc::new(Self {
+            document,
+            _taken: None,
+        })
+    }
+}
+
+impl Deref for ChangedObject {
+    type Target = Document<'static>;
+
+    fn deref(&self) -> &Document<'static> {
+        &self.document
+    }
+}
+
+// === impl TakenMemory ===
+
+impl fmt::Debug for TakenMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TakenMemory")
+    }
+}
+
+// === impl ChangeError ===
+
+impl ChangeError {
+    /// Why the request is refused.
+    pub(crate) const fn reason(&self) -> StatusReason {
+        match self {
+            Self::TooLarge { .. } | Self::PatchTooLarge { .. } => StatusReason::RequestEntityTooLarge,
+            Self::NoMemory => StatusReason::TooManyRequests,
+            Self::Undecodable(_) | Self::Unreadable(_) => StatusReason::InternalError,
+        }
+    }
+}
+
+// CEL values as JSON.
+
+/// The most bytes that are written, as the API server bounds a request: few
+/// values of an expression, shared many times, can be far more as text.
+const MAX_JSON: usize = 3 << 20;
+
+/// Writes `value`; JSON that was read comes out as it was written.
+///
+/// Upstream passes values through floating point numbers and makes text of
+/// integers beyond 2^53; here they stay what they are.
+pub(crate) fn write(out: &mut String, value: &Value<'_>) -> Result<(), String> {
+    // As JSON a text is several times as long as it is.
+    check_bytes(match value {
+        Value::String(text) => text.len(),
+        Value::Bytes(bytes) => bytes.len(),
+        _ => 0,
+    })?;
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+        Value::Int(value) => out.push_str(&value.to_string()),
+        Value::Uint(value) => out.push_str(&value.to_string()),
+        Value::Double(value) if value.is_finite() => out.push_str(&value.to_string()),
+        Value::String(text) => write_string(out, text),
+        // As protobuf writes them.
+        Value::Timestamp(time) => write_string(out, &time.to_string()),
+        Value::Duration(duration) => write_string(out, &duration.to_string()),
+        Value::Optional(Some(value)) => write(out, value)?,
+        Value::Bytes(bytes) => write_string(out, &STANDARD.encode(&**bytes)),
+        Value::List(List::Json(node)) => out.push_str(node.raw()),
+        Value::List(list) => write_list(out, list)?,
+        Value::Map(Map::Json(node)) => out.push_str(node.raw()),
+        Value::Map(map) => write_map(out, map)?,
+        other => return Err(format!("a value of type {} is not JSON", other.type_of())),
+    }
+    check(out)
+}
+
+/// Whether so much may be written.
+pub(crate) fn check(out: &str) -> Result<(), String> {
+    check_bytes(out.len())
+}
+
+fn check_bytes(bytes: usize) -> Result<(), String> {
+    if bytes > MAX_JSON {
+        return Err(format!("more than {MAX_JSON} bytes"));
+    }
+    Ok(())
+}
+
+fn write_list(out: &mut String, list: &List<'_>) -> Result<(), String> {
+    out.push('[');
+    for (position, item) in list.iter().enumerate() {
+        if position > 0 {
+            out.push(',');
+        }
+        write(out, &item)?;
+    }
+    out.push(']');
+    Ok(())
+}
+
+fn write_map(out: &mut String, map: &Map<'_>) -> Result<(), String> {
+    out.push('{');
+    for (position, (key, value)) in map.entries().enumerate() {
+        if position > 0 {
+            out.push(',');
+        }
+        match key {
+            Value::String(text) => write(out, &Value::String(text))?,
+            other => return Err(format!("a key of type {} is not JSON", other.type_of())),
+        }
+        out.push(':');
+        write(out, &value)?;
+    }
+    out.push('}');
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shared_many_times_is_not_written_without_bound() {
+        let text = Value::str("0123456789");
+        let shared = |levels: usize| (0..levels).fold(text.clone(), |value, _| Value::list(vec![value; 10]));
+        let mut out = String::new();
+        assert_eq!(write(&mut out, &shared(4)), Ok(()));
+        assert!(write(&mut String::new(), &shared(30)).is_err());
+    }
+}

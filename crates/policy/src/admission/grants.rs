@@ -1,0 +1,424 @@
+//! AuthorizationPolicies with `objectConditions`: the user's request is authorized once more, now that its
+//! object is known.
+//!
+//! ```text
+//! AdmissionRequest ─▶ the reviews by which it may have been allowed
+//!                       │ no Allow with objectConditions is about any ─────────▶ passes, but soon after a
+//!                       │                                    start only what is known to be allowed otherwise
+//!                       │ RBAC or another Allow allows it ─────────────────────▶ passes
+//!                       │ the objectConditions of one that is about it hold ───▶ passes
+//!                       └ else: other authorizers are asked, then it is refused
+//! ```
+//!
+//! Admission does not say by which verb a request came. An UPDATE was an update or a patch, a CREATE perhaps
+//! a patch or update of what was not there, a DELETE without name was of a collection; what any of them
+//! allows has the same effect, and passes. What connects may do more with one verb than with another, so
+//! there each verb that may have been allowed counts.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ptr;
+use std::sync::Arc;
+
+use super::outcome::MissingGrants;
+use super::run::{GrantReview, RunContext};
+use super::trace::PolicyExpression;
+use super::variables::{ExpressionResult, Inputs, MatchConditions, RequestView};
+use super::{AdmissionSet, Operation, Outcome, PolicyEvaluation, Request, outcome};
+use crate::authorization::condition::ConditionsResult;
+use crate::authorization::{
+    self, AuthorizationPolicy, AuthorizationReason, ConditionalPolicy, Effect, Mode, Shadow, conditions_of,
+};
+use crate::model::{Attributes, Cause, CauseKind, Decision, PolicyResult, Target};
+use portcullis_cel::cost;
+
+/// Why something is refused that no policy is about.
+const UNKNOWN_BEFORE: &str = "nothing that the gateway knows allows it, and it has followed this cluster's policies for less than 10 \
+     minutes: one with objectConditions that was removed before may have allowed it";
+
+/// The most policies that a refusal names.
+const MAX_NAMED: usize = 5;
+
+/// A group of reviews by which a request may have been allowed: all of them were needed.
+type Reviews<'r> = Vec<Attributes<'r>>;
+
+/// Whether a review is allowed.
+enum ReviewResult<'s> {
+    /// Whatever the object is, or because objectConditions hold.
+    Allowed,
+    /// By no policy at all.
+    Untouched,
+    /// By objectConditions alone, and these do not hold.
+    Refused(Vec<(ConditionalPolicy<'s>, String)>),
+}
+
+/// The policies of a run, and what is known of the object.
+struct Reviewer<'r> {
+    review: GrantReview<'r>,
+    set: &'r AdmissionSet,
+    context: RunContext<'r>,
+    /// The results of objectConditions, by the address of the policy: the object stays the same.
+    known: RefCell<HashMap<usize, MatchConditions>>,
+}
+
+/// What policies with objectConditions say of the request of `context`: an outcome whose denial, if there
+/// is one, ends the run. A run that is limited to one policy asks none.
+pub(crate) fn review(set: &AdmissionSet, context: RunContext<'_>) -> Outcome {
+    let run = context.run;
+    let review = run.grants.filter(|_| run.only.is_none() && !run.nobody_asks);
+    let mut outcome = Outcome::default();
+    let Some(review) = review.filter(|review| review.policies.has_object_conditions(run.now)) else {
+        return outcome;
+    };
+    let reviewer = Reviewer {
+        review,
+        set,
+        context,
+        known: RefCell::default(),
+    };
+    let ways = ways(context.request);
+    let mut attributes = ways.iter().flatten();
+    // An API server that asks about one of them gets the answer for this one.
+    if attributes.all(|one| review.policies.is_never_refused(one, run.deadline)) {
+        return outcome;
+    }
+    reviewer.deny(&mut outcome);
+    if outcome.denial.is_none() && !review.is_allowed_elsewhere {
+        reviewer.allow(&ways, &mut outcome);
+    }
+    if run.deadline.has_passed() {
+        outcome = Outcome {
+            denial: Some(outcome::timeout()),
+            ..Outcome::default()
+        };
+    }
+    outcome
+}
+
+// === impl Reviewer ===
+
+impl<'r> Reviewer<'r> {
+    /// Refuses what a Deny refuses.
+    fn deny(&self, outcome: &mut Outcome) {
+        let run = self.context.run;
+        for mode in [Mode::Shadow, Mode::Enforce] {
+            let mut found: Vec<ConditionalPolicy<'r>> = Vec::new();
+            for attributes in denied_reviews(self.context.request) {
+                let policies = self.review.policies;
+                for one in policies.conditional_policies((Effect::Deny, mode), &attributes, run.now) {
+                    let is_known = found.iter().any(|known| Arc::ptr_eq(known.policy, one.policy));
+                    if policies.is_lifted(one.policy, &attributes, run.now) {
+                        continue;
+                    }
+                    let conditions = self.conditions(one.policy, &attributes);
+                    if is_known || matches!(conditions, MatchConditions::NoMatch(_)) {
+                        continue;
+                    }
+                    self.denied_by(&one, &conditions, outcome);
+                    found.push(one);
+                }
+            }
+        }
+    }
+
+    fn denied_by(&self, found: &ConditionalPolicy<'r>, conditions: &MatchConditions, outcome: &mut Outcome) {
+        let policy = &**found.policy;
+        let (decision, error) = match conditions {
+            MatchConditions::Error(error) => {
+                let refuses = policy.failure_policy == authorization::FailurePolicy::Deny;
+                let decision = if refuses {
+                    Decision::Deny
+                } else {
+                    Decision::NoOpinion
+                };
+                (decision, Some(error.clone()))
+            }
+            MatchConditions::Match | MatchConditions::NoMatch(_) => (Decision::Deny, None),
+        };
+        let result = match (policy.mode, &error) {
+            (_, Some(_)) => PolicyResult::Error,
+            (Mode::Shadow, None) => PolicyResult::ShadowDeny,
+            (Mode::Enforce, None) => PolicyResult::Match,
+        };
+        outcome.evaluations.push(evaluation(found, result));
+        if policy.mode == Mode::Shadow {
+            outcome.policy_shadows.push(Shadow {
+                kind: CauseKind::AuthorizationPolicy,
+                name: policy.name.as_str().into(),
+                decision,
+                error,
+            });
+        } else if decision == Decision::Deny && outcome.denial.is_none() {
+            let reason = AuthorizationReason::of_policy(policy, decision, None).to_string();
+            let reason = match error {
+                None => reason,
+                Some(error) => format!("{reason} (its objectConditions have no result: {error})"),
+            };
+            self.refuse(found, &reason, outcome);
+        }
+    }
+
+    /// Refuses what only Allows allow whose objectConditions do not hold.
+    fn allow(&self, ways: &[Reviews<'r>], outcome: &mut Outcome) {
+        let now = self.context.run.now;
+        let policies = self.review.policies;
+        let touching = |attributes: &Attributes<'_>| {
+            let current = policies.conditional_policies((Effect::Allow, Mode::Enforce), attributes, now);
+            let current = current.into_iter().filter(|_| policies.reviewed().is_some());
+            current
+                .chain(policies.former_policies(attributes, now))
+                .collect::<Vec<_>>()
+        };
+        let touched: Vec<Vec<Vec<ConditionalPolicy<'_>>>> = ways
+            .iter()
+            .map(|reviews| reviews.iter().map(touching).collect())
+            .collect();
+        let is_connect = self.context.request.operation == Operation::Connect;
+        if touched.iter().flatten().all(Vec::is_empty) {
+            if policies.may_lack_former(now) {
+                self.allow_known(ways, outcome);
+            }
+            return;
+        }
+        let (mut refused, mut missing) = (Vec::new(), MissingGrants::new());
+        for (reviews, touched) in ways.iter().zip(touched) {
+            let results: Vec<ReviewResult<'_>> = reviews
+                .iter()
+                .zip(touched)
+                .map(|(attributes, touching)| self.result(attributes, touching))
+                .collect();
+            let is_missing = |result: &ReviewResult<'_>| match result {
+                ReviewResult::Allowed => false,
+                ReviewResult::Untouched => !is_connect,
+                ReviewResult::Refused(_) => true,
+            };
+            if !results.iter().any(is_missing) {
+                return;
+            }
+            let lacking = reviews
+                .iter()
+                .zip(&results)
+                .filter(|(_, result)| is_missing(result));
+            missing.push(lacking.map(|(one, _)| one.clone().into_owned()).collect());
+            let is_impossible = |result: &ReviewResult<'_>| matches!(result, ReviewResult::Untouched);
+            if is_connect || !results.iter().any(is_impossible) {
+                refused.extend(results.into_iter().flat_map(|result| match result {
+                    ReviewResult::Refused(by) => by,
+                    ReviewResult::Allowed | ReviewResult::Untouched => Vec::new(),
+                }));
+            }
+        }
+        if let Some((first, _)) = refused.first() {
+            let reason = reason_of(&refused);
+            self.refuse(first, &reason, outcome);
+            outcome.missing_grants = missing;
+        }
+    }
+
+    /// Refuses what no policy is about and nothing that is known allows: an Allow may have that was removed
+    /// before the gateway followed changes.
+    fn allow_known(&self, ways: &[Reviews<'r>], outcome: &mut Outcome) {
+        let request = self.context.request;
+        // Of the verbs that connect, one was used.
+        let ways: Vec<Reviews<'r>> = match request.operation {
+            Operation::Connect => ways.iter().flatten().map(|one| vec![one.clone()]).collect(),
+            _ => ways.to_vec(),
+        };
+        let is_allowed =
+            |reviews: &Reviews<'r>| reviews.iter().all(|one| self.is_allowed_unconditionally(one));
+        if ways.iter().any(is_allowed) {
+            return;
+        }
+        outcome.denial = Some(outcome::forbidden(request, UNKNOWN_BEFORE));
+        let owned = ways
+            .into_iter()
+            .map(|reviews| reviews.into_iter().map(Attributes::into_owned).collect());
+        outcome.missing_grants = owned.collect();
+    }
+
+    fn is_allowed_unconditionally(&self, attributes: &Attributes<'_>) -> bool {
+        let run = self.context.run;
+        let answer = self
+            .review
+            .policies
+            .authorize_unconditionally(attributes, run.now, run.deadline);
+        answer.decision == Decision::Allow
+    }
+
+    fn result<'s>(
+        &'s self,
+        attributes: &Attributes<'_>,
+        touching: Vec<ConditionalPolicy<'s>>,
+    ) -> ReviewResult<'s> {
+        if self.is_allowed_unconditionally(attributes) {
+            return ReviewResult::Allowed;
+        }
+        let mut refused = Vec::new();
+        for one in touching {
+            let why = match one.applies {
+                false => "the labels of the namespace are others".to_owned(),
+                true => match self.conditions(one.policy, attributes) {
+                    MatchConditions::Match => return ReviewResult::Allowed,
+                    MatchConditions::NoMatch(Some(name)) => format!("`{name}` is false"),
+                    MatchConditions::NoMatch(None) => "one is false".to_owned(),
+                    MatchConditions::Error(error) => error,
+                },
+            };
+            refused.push((one, why));
+        }
+        match refused.is_empty() {
+            true => ReviewResult::Untouched,
+            false => ReviewResult::Refused(refused),
+        }
+    }
+
+    /// The result of all conditions of a policy, those about the review and those about the object.
+    fn conditions(&self, policy: &'r AuthorizationPolicy, attributes: &Attributes<'_>) -> MatchConditions {
+        let of_object = || self.object_conditions(policy);
+        match conditions_of(policy, attributes, self.context.run.deadline) {
+            ConditionsResult::AllTrue => of_object(),
+            ConditionsResult::False(name) => MatchConditions::NoMatch(Some(name.to_owned())),
+            ConditionsResult::Error(name, error) => match of_object() {
+                of_false @ MatchConditions::NoMatch(_) => of_false,
+                MatchConditions::Match | MatchConditions::Error(_) => {
+                    MatchConditions::Error(format!("condition `{name}`: {error}"))
+                }
+            },
+        }
+    }
+
+    fn object_conditions(&self, policy: &AuthorizationPolicy) -> MatchConditions {
+        let address = ptr::from_ref(policy).addr();
+        if let Some(known) = self.known.borrow().get(&address) {
+            return known.clone();
+        }
+        let result = self.evaluate(policy);
+        self.known.borrow_mut().insert(address, result.clone());
+        result
+    }
+
+    fn evaluate(&self, policy: &AuthorizationPolicy) -> MatchConditions {
+        let RunContext { request, access, run } = self.context;
+        let view = RequestView::as_sent(request);
+        let namespace = self.set.namespace_of(request);
+        let spent = Cell::new(0);
+        let inputs = Inputs {
+            object: request.object,
+            old_object: request.old_object,
+            request: &view,
+            params: None,
+            namespace: namespace.as_variable(),
+            access,
+            recorder: None,
+            spent: &spent,
+        };
+        let mut budget = run.deadline.budget(cost::PER_BINDING);
+        let mut sequence = inputs.sequence(&self.set.webhook_environment);
+        let mut results = Vec::with_capacity(policy.object_conditions.len());
+        for condition in &policy.object_conditions {
+            let part = PolicyExpression::Condition(condition.name());
+            match sequence.program(part, condition.expression(), condition.program(), &mut budget) {
+                Ok(result) => results.push((condition.name(), result)),
+                Err(error) => return MatchConditions::Error(error.to_string()),
+            }
+        }
+        let results: Vec<(&str, &ExpressionResult<'_>)> =
+            results.iter().map(|(name, result)| (*name, result)).collect();
+        MatchConditions::combine(results, super::FailurePolicy::Fail)
+    }
+
+    fn refuse(&self, by: &ConditionalPolicy<'_>, reason: &str, outcome: &mut Outcome) {
+        outcome.denial = Some(outcome::forbidden(self.context.request, reason));
+        outcome.cause = Some(Cause {
+            kind: CauseKind::AuthorizationPolicy,
+            namespace: Cow::Borrowed(""),
+            name: Cow::Owned(by.policy.name.clone()),
+            rule: Some(by.rule),
+        });
+    }
+}
+
+fn evaluation(found: &ConditionalPolicy<'_>, result: PolicyResult) -> PolicyEvaluation {
+    PolicyEvaluation {
+        kind: CauseKind::AuthorizationPolicy,
+        place: found.place,
+        result,
+        cost: 0,
+    }
+}
+
+/// `AuthorizationPolicy "a" allows it only where its objectConditions hold: "own" is false`.
+fn reason_of(refused: &[(ConditionalPolicy<'_>, String)]) -> String {
+    let mut told: Vec<String> = Vec::new();
+    for (found, why) in refused {
+        let one = format!("AuthorizationPolicy \"{}\": {why}", found.policy.name);
+        if !told.contains(&one) {
+            told.push(one);
+        }
+    }
+    let more = told.len().saturating_sub(MAX_NAMED);
+    told.truncate(MAX_NAMED);
+    let more = if more > 0 {
+        format!("; and {more} more")
+    } else {
+        String::new()
+    };
+    format!(
+        "allowed only where objectConditions hold, which do not: {}{more}",
+        told.join("; ")
+    )
+}
+
+// The reviews by which a request may have been allowed.
+
+/// Each way in which the request may have been allowed; of what connects, one with all verbs.
+fn ways<'r>(request: &'r Request<'r>) -> Vec<Reviews<'r>> {
+    let name = request.name.as_ref();
+    let one = |verb, name: &'r str| request.authorization_question(verb, Cow::Borrowed(name));
+    match request.operation {
+        Operation::Connect => vec![
+            request
+                .connect_verbs()
+                .iter()
+                .map(|verb| one(verb, name))
+                .collect(),
+        ],
+        Operation::Update => vec![vec![one("update", name)], vec![one("patch", name)]],
+        Operation::Delete if name.is_empty() => {
+            // A collection may be narrowed by its field selector to one name, which the review then has.
+            let of_object =
+                |verb| old_name(request).map(|name| vec![request.authorization_question(verb, name)]);
+            let mut ways = vec![vec![one("deletecollection", "")]];
+            ways.extend(of_object("deletecollection"));
+            ways.extend(of_object("delete"));
+            ways
+        }
+        Operation::Delete => vec![vec![one("delete", name)]],
+        Operation::Create if !request.subresource.is_empty() => vec![vec![one("create", name)]],
+        // An apply or update of what is not there creates, and names it in both reviews.
+        Operation::Create if !name.is_empty() => vec![
+            vec![one("create", "")],
+            vec![one("patch", name), one("create", name)],
+            vec![one("update", name), one("create", name)],
+        ],
+        Operation::Create => vec![vec![one("create", "")]],
+    }
+}
+
+/// The reviews one of which a Deny must be about to refuse the request.
+fn denied_reviews<'r>(request: &'r Request<'r>) -> Vec<Attributes<'r>> {
+    let reviews = ways(request).into_iter().flatten();
+    match request.operation {
+        // That it was patched or updated is not known.
+        Operation::Create => reviews
+            .filter(|one| matches!(&one.target, Target::Resource(resource) if resource.verb == "create"))
+            .collect(),
+        Operation::Update | Operation::Delete | Operation::Connect => reviews.collect(),
+    }
+}
+
+fn old_name<'r>(request: &'r Request<'r>) -> Option<Cow<'r, str>> {
+    let name = request.old_object?.get("metadata")?.get("name")?.as_str()?;
+    (!name.is_empty()).then_some(name)
+}

@@ -1,0 +1,163 @@
+//! Determines the runs of a policy: whether it applies, which of its bindings do, and
+//! with which parameters.
+//!
+//! ```text
+//! policy matches ─▶ each binding matches ─▶ each parameter
+//! ```
+//!
+//! `apiserver/pkg/admission/plugin/policy/generic/policy_dispatcher.go`, for
+//! validating and mutating policies alike.
+
+use super::matching::{Constraints, MatchError, MatchSubject, MatchedResource, Mismatch};
+use super::parameters::CollectedParameters;
+use super::policy::{Applicability, PolicyBinding};
+use super::run::{Run, RunContext};
+use super::trace::{MatchFinding, TraceStep};
+use super::{AdmissionSet, ParamFault};
+use crate::model::{CauseKind, PolicyResult};
+use portcullis_cel::json::Node;
+
+/// Why a policy could not be run for a request.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unusable {
+    #[error("failed to configure policy: {0}")]
+    Policy(MatchError),
+    #[error("failed to configure binding: {0}")]
+    Binding(MatchError),
+    #[error("failed to configure policy: {0}")]
+    ParamKind(ParamFault),
+    #[error("failed to configure binding: {0}")]
+    Parameters(ParamFault),
+    #[error("failed to configure binding: failed to convert object version: {0}")]
+    Version(MatchError),
+}
+
+/// As which resource the policy applies; `None` where it does not.
+pub(crate) fn policy_matches<'m>(
+    kind: CauseKind,
+    policy: &'m Applicability,
+    subject: MatchSubject<'m>,
+    run: Run<'_>,
+) -> Result<Option<MatchedResource<'m>>, Unusable> {
+    let found = policy.constraints.matches(subject);
+    run.record(|| TraceStep::Policy {
+        kind,
+        name: &policy.name,
+        finding: finding(&policy.constraints, subject, &found),
+    });
+    found.map_err(Unusable::Policy)
+}
+
+/// Whether the binding applies its policy to the request too.
+pub(crate) fn binding_matches(
+    binding: &PolicyBinding,
+    subject: MatchSubject<'_>,
+    run: Run<'_>,
+) -> Result<bool, Unusable> {
+    let Some(constraints) = &binding.constraints else {
+        return Ok(true);
+    };
+    let found = constraints.matches(subject);
+    run.record(|| TraceStep::Binding {
+        name: &binding.name,
+        finding: finding(constraints, subject, &found),
+    });
+    found.map(|found| found.is_some()).map_err(Unusable::Binding)
+}
+
+/// That the object came in the version that the policy matches.
+pub(crate) fn as_sent(
+    binding: &PolicyBinding,
+    matched: &MatchedResource<'_>,
+    context: RunContext<'_>,
+) -> Result<(), MatchError> {
+    let RunContext { request, run, .. } = context;
+    matched.as_sent(request).inspect_err(|fault| {
+        run.record(|| fails(binding, fault));
+    })
+}
+
+impl AdmissionSet {
+    /// What the policy runs with under the binding, once for each: `None` for a
+    /// policy without parameters. Empty where there is no parameter and the
+    /// binding allows that.
+    pub(crate) fn parameters_of(
+        &self,
+        policy: &Applicability,
+        binding: &PolicyBinding,
+        context: RunContext<'_>,
+    ) -> Result<CollectedParameters, Unusable> {
+        let RunContext { request, run, .. } = context;
+        let (kind, reference) = (policy.param_kind.as_ref(), binding.param_ref.as_ref());
+        let found = self.parameters.collect(kind, reference, &request.namespace);
+        match &found {
+            Ok(found) if found.is_empty() => run.record(|| no_parameter(binding)),
+            Ok(_) => {}
+            Err(fault) => run.record(|| fails(binding, fault)),
+        }
+        found.map_err(|fault| match fault {
+            ParamFault::NotServed(_) => Unusable::ParamKind(fault),
+            fault => Unusable::Parameters(fault),
+        })
+    }
+}
+
+/// What the constraints found, for a recorder.
+pub(crate) fn finding<'f>(
+    constraints: &Constraints,
+    subject: MatchSubject<'_>,
+    found: &'f Result<Option<MatchedResource<'_>>, MatchError>,
+) -> MatchFinding<'f> {
+    match found {
+        Ok(Some(matched)) => MatchFinding::Applies {
+            resource: matched.resource(),
+        },
+        Ok(None) => MatchFinding::Misses(constraints.first_mismatch(subject)),
+        Err(fault) => MatchFinding::Fails(fault.to_string()),
+    }
+}
+
+const fn no_parameter(binding: &PolicyBinding) -> TraceStep<'_> {
+    TraceStep::Binding {
+        name: binding.name.as_str(),
+        finding: MatchFinding::Misses(Mismatch::NoParameter),
+    }
+}
+
+fn fails<'s>(binding: &'s PolicyBinding, fault: &dyn std::error::Error) -> TraceStep<'s> {
+    TraceStep::Binding {
+        name: &binding.name,
+        finding: MatchFinding::Fails(fault.to_string()),
+    }
+}
+
+/// That the policy runs, with this parameter.
+pub(crate) fn runs<'s>(
+    policy: &'s Applicability,
+    binding: &'s PolicyBinding,
+    parameter: Option<Node<'_>>,
+) -> TraceStep<'s> {
+    let of = |parameter: Node<'_>, field| {
+        let text = parameter.pointer(field).and_then(Node::as_str);
+        text.unwrap_or_default().into_owned()
+    };
+    TraceStep::Run {
+        policy: &policy.name,
+        binding: &binding.name,
+        parameter: parameter.map(|parameter| {
+            (
+                of(parameter, "/metadata/namespace"),
+                of(parameter, "/metadata/name"),
+            )
+        }),
+    }
+}
+
+/// Of two results of one policy, the one that metrics count.
+pub(crate) const fn worse(one: PolicyResult, other: PolicyResult) -> PolicyResult {
+    match (one, other) {
+        (PolicyResult::Error, _) | (_, PolicyResult::Error) => PolicyResult::Error,
+        (PolicyResult::Match, _) | (_, PolicyResult::Match) => PolicyResult::Match,
+        _ => PolicyResult::NoMatch,
+    }
+}

@@ -1,0 +1,234 @@
+//! MutatingAdmissionPolicies: applies one policy to one object.
+//!
+//! `apiserver/pkg/admission/plugin/policy/mutating/patch`: `json_patch.go` here,
+//! `smd.go` in [`super::apply`].
+
+mod dispatcher;
+
+use std::sync::Arc;
+
+use super::apply::{self, DecodeMode};
+use super::changes::{self, ChangeError, ChangedObject};
+use super::environment::{Expression, ExpressionEnvironment};
+use super::policy::Applicability;
+use super::run::RunContext;
+use super::trace::PolicyExpression;
+use super::variables::{ExpressionResult, Inputs, MatchConditions};
+use super::webhook::Reinvocation;
+use crate::model::Deadline;
+use portcullis_cel::json::patch::{self, PatchBudget};
+use portcullis_cel::json::{self, Document, Node, write_string};
+use portcullis_cel::{Map, Value, cost};
+
+pub(crate) use dispatcher::MutationState;
+
+/// `MutatingAdmissionPolicy` (`api/admissionregistration/v1/types.go`).
+#[derive(Debug)]
+pub struct MutatingPolicy {
+    /// When it applies.
+    pub applicability: Applicability,
+    /// What its expressions may name, `spec.variables` among it.
+    pub environment: ExpressionEnvironment,
+    /// `spec.mutations`, one after another.
+    pub mutations: Vec<Mutation>,
+    /// `spec.reinvocationPolicy`.
+    pub reinvocation: Reinvocation,
+}
+
+/// One of `spec.mutations`.
+#[derive(Debug)]
+pub enum Mutation {
+    /// `patchType: JSONPatch`: a list of operations.
+    JsonPatch(Expression),
+    /// `patchType: ApplyConfiguration`: the fields that the object is to have.
+    ApplyConfiguration(Expression),
+}
+
+/// Why a mutation does not apply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MutationFault {
+    /// The expression gave no value.
+    #[error("{0}")]
+    Expression(String),
+    /// The value is no list of operations.
+    #[error("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")]
+    NoPatch,
+    /// A value that cannot be JSON.
+    #[error("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {0}")]
+    NoJson(String),
+    /// An operation does not apply to the object.
+    #[error("JSON Patch: {0}")]
+    Patch(#[from] patch::PatchError),
+    /// The configuration does not apply to the object.
+    #[error(transparent)]
+    Apply(#[from] apply::ApplyError),
+    /// The patch is larger or deeper than one may be.
+    #[error("the mutation cannot be read: {0}")]
+    Unreadable(#[from] json::JsonError),
+    /// The object may not become what comes out, which refuses the request whatever the failure
+    /// policy.
+    #[error(transparent)]
+    Unchanged(#[from] ChangeError),
+}
+
+// === impl MutatingPolicy ===
+
+impl MutatingPolicy {
+    /// Whether the policy applies to the object as it is now.
+    pub(crate) fn conditions<'g>(&'g self, inputs: &Inputs<'g>, deadline: Deadline<'g>) -> MatchConditions {
+        let Applicability {
+            match_conditions,
+            failure_policy,
+            ..
+        } = &self.applicability;
+        MatchConditions::evaluate(
+            match_conditions,
+            *failure_policy,
+            &self.environment,
+            inputs,
+            deadline,
+        )
+    }
+}
+
+// === impl Mutation ===
+
+impl Mutation {
+    /// The object after this mutation, the policy's at `index`; `None` if it stays as it is.
+    pub(crate) fn apply<'g>(
+        &'g self,
+        index: usize,
+        environment: &'g ExpressionEnvironment,
+        inputs: &Inputs<'g>,
+        context: RunContext<'g>,
+        patches: &mut PatchBudget,
+    ) -> Result<Option<Arc<ChangedObject>>, MutationFault> {
+        let Some(object) = inputs.object else {
+            return Ok(None);
+        };
+        let (Self::JsonPatch(expression) | Self::ApplyConfiguration(expression)) = self;
+        let mut budget = context.run.deadline.budget(cost::PER_BINDING);
+        let value =
+            inputs
+                .sequence(environment)
+                .one(PolicyExpression::Mutation(index), expression, &mut budget);
+        match value.map_err(|error| MutationFault::Expression(error.to_string()))? {
+            ExpressionResult::Value(value) => match self {
+                Self::JsonPatch(_) => apply_patch(object, &value, context, patches),
+                Self::ApplyConfiguration(_) => apply_configuration(object, &value, context),
+            },
+            ExpressionResult::Failed(failure) => Err(MutationFault::Expression(failure)),
+            ExpressionResult::Absent => Ok(None),
+        }
+    }
+}
+
+/// Applies the patch that an expression gave. One whose `test` fails changes nothing.
+fn apply_patch(
+    object: Node<'_>,
+    value: &Value<'_>,
+    context: RunContext<'_>,
+    patches: &mut PatchBudget,
+) -> Result<Option<Arc<ChangedObject>>, MutationFault> {
+    let patch = operations(value)?;
+    let limits = context.limits();
+    let _memory = limits.memory_of_patch(patch.as_bytes())?;
+    let patch = Document::parse(patch)?;
+    let tree = match patch::apply_within(object, patch::read(patch.root())?, patches) {
+        Ok(tree) => tree,
+        Err(patch::PatchError::TestFailed { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let changed = limits.object(tree.to_text())?;
+    let kind = &context.request.kind;
+    apply::check_type_meta(kind, changed.root()).map_err(ChangeError::Undecodable)?;
+    let decoded = apply::decode(kind, object, changed.root(), DecodeMode::Strict)
+        .map_err(|error| ChangeError::Undecodable(error.to_string()))?;
+    let changed = match decoded.text {
+        Some(text) => limits.object(text)?,
+        None => changed,
+    };
+    Ok((!changed.root().same(object)).then_some(changed))
+}
+
+/// Merges the configuration that an expression gave into the object.
+fn apply_configuration(
+    object: Node<'_>,
+    value: &Value<'_>,
+    context: RunContext<'_>,
+) -> Result<Option<Arc<ChangedObject>>, MutationFault> {
+    let merged = apply::apply(&context.request.kind, object, value)?;
+    let changed = context.limits().object(merged)?;
+    Ok((!changed.root().same(object)).then_some(changed))
+}
+
+/// The patch as JSON text.
+fn operations(value: &Value<'_>) -> Result<String, MutationFault> {
+    let Value::List(list) = value else {
+        return Err(MutationFault::NoPatch);
+    };
+    let mut out = String::from("[");
+    for (position, item) in list.iter().enumerate() {
+        let Value::Map(operation) = &item else {
+            return Err(MutationFault::NoPatch);
+        };
+        if position > 0 {
+            out.push(',');
+        }
+        write_operation(&mut out, operation)?;
+    }
+    out.push(']');
+    Ok(out)
+}
+
+fn write_operation(out: &mut String, operation: &Map<'_>) -> Result<(), MutationFault> {
+    let text = |name| match operation.field(name) {
+        Some(Value::String(text)) => text.to_string(),
+        _ => String::new(),
+    };
+    out.push_str("{\"op\":");
+    write_string(out, &text("op"));
+    out.push_str(",\"path\":");
+    write_string(out, &text("path"));
+    let from = text("from");
+    if !from.is_empty() {
+        out.push_str(",\"from\":");
+        write_string(out, &from);
+    }
+    if let Some(value) = operation.field("value") {
+        apply::type_names(&value)?;
+        out.push_str(",\"value\":");
+        changes::write(out, &value).map_err(MutationFault::NoJson)?;
+    }
+    out.push('}');
+    // One path of a list of operations may be a megabyte, and the same in all of them.
+    changes::check(out).map_err(MutationFault::NoJson)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portcullis_cel::{Activation, Budget, Environment, Type, Version};
+
+    /// Its cost is that of a thousand small objects: the path is one value in all of them.
+    #[test]
+    fn a_path_that_is_in_every_operation_is_not_written_without_bound() {
+        let environment = Environment::new(Version::NEWEST)
+            .variable("object", Type::Dyn)
+            .mutation();
+        let expression = "lists.range(1000).map(i, JSONPatch{op: 'remove', path: object.path})";
+        let program = environment.compile(expression, &[]).unwrap();
+        let written = |length: usize| {
+            let object = Document::parse(format!(r#"{{"path":"/{}"}}"#, "a".repeat(length))).unwrap();
+            let mut activation = Activation::of(&environment, [Some(Value::json(object.root()))]);
+            let value = program
+                .evaluate(&mut activation, &mut Budget::new(1_000_000))
+                .unwrap();
+            operations(&value).map(|patch| patch.len() > 1000 * length)
+        };
+        assert!(written(100).unwrap());
+        let refused = written(10_000);
+        assert!(matches!(refused, Err(MutationFault::NoJson(_))), "{refused:?}");
+    }
+}

@@ -1,0 +1,337 @@
+//! The outcome of a run: denial, warnings, audit annotations, patch.
+
+use std::collections::BTreeMap;
+
+use super::changes::ChangeError;
+use super::denial::{Denial, StatusCause, StatusDetails};
+use super::exceptions::ExcusedDenials;
+use super::webhook::{Call, Webhook, WebhookResult};
+use super::{GroupVersionResource, Request};
+use crate::authorization::Shadow;
+use crate::model::{Attributes, Cause, CauseKind, PolicyResult, StatusReason};
+
+/// What a policy came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicyEvaluation {
+    /// Its kind.
+    pub kind: CauseKind,
+    /// Its place among those of the kind.
+    pub place: usize,
+    /// The worst result of its bindings and parameters.
+    pub result: PolicyResult,
+    /// What its expressions cost, in the units of Kubernetes' CEL cost model.
+    pub cost: u64,
+}
+
+/// What other authorizers may allow of a request that is refused: any of these, if they allow each of it.
+pub type MissingGrants = Vec<Vec<Attributes<'static>>>;
+
+/// The answer.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Why the request is refused; allowed if there is none.
+    pub denial: Option<Denial>,
+    /// What to tell the user besides.
+    pub warnings: Warnings,
+    /// What to write into the audit log, by keys such as `policy/key`. The
+    /// first value of a key stays.
+    pub audit_annotations: BTreeMap<String, String>,
+    /// The denials that AdmissionExceptions excused, each policy once.
+    pub exceptions: Vec<ExcusedDenials>,
+    /// What to change, as a JSON Patch; empty if nothing.
+    pub patch: String,
+    /// What refused the request.
+    pub cause: Option<Cause<'static>>,
+    /// The result of each policy that was considered.
+    pub evaluations: Vec<PolicyEvaluation>,
+    /// What each webhook that was to be asked came to, in the order asked.
+    pub webhooks: Vec<WebhookResult>,
+    /// What to ask webhooks in shadow mode, once the answer is on its way: they
+    /// decide nothing.
+    pub shadows: Vec<Call>,
+    /// What AuthorizationPolicies in Shadow with objectConditions would have decided.
+    pub policy_shadows: Vec<Shadow>,
+    /// It is refused for want of a grant, which other authorizers may give: what to ask them.
+    pub missing_grants: MissingGrants,
+    /// It is refused for a role that is not known, and that may be in a moment.
+    pub awaits_role: bool,
+}
+
+// The warnings of a review.
+
+/// Texts for `Warning` headers, bounded as the API server bounds them
+/// (`apiserver/pkg/endpoints/filters/warning.go`).
+///
+/// No text twice, none with control characters; once all together exceed
+/// [`Warnings::TOTAL`] characters, each is cut to [`Warnings::EACH`] and those
+/// past the bound are dropped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Warnings {
+    texts: Vec<String>,
+    characters: usize,
+    is_truncating: bool,
+}
+
+impl Warnings {
+    /// The most characters of all texts together.
+    pub const TOTAL: usize = 4096;
+    /// The most characters of each, once they exceed that.
+    pub const EACH: usize = 256;
+
+    /// Adds a text.
+    pub fn push(&mut self, text: &str) {
+        if text.is_empty()
+            || (self.is_truncating && self.characters >= Self::TOTAL)
+            || text.chars().any(char::is_control)
+        {
+            return;
+        }
+        let shown = if self.is_truncating { cut(text) } else { text };
+        if self.texts.iter().any(|one| one == shown) {
+            return;
+        }
+        self.characters += shown.chars().count();
+        self.texts.push(shown.to_owned());
+        if self.characters > Self::TOTAL && !self.is_truncating {
+            self.truncate();
+        }
+    }
+
+    /// The texts, in the order added.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.texts.iter().map(String::as_str)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+
+    fn truncate(&mut self) {
+        self.is_truncating = true;
+        for text in &mut self.texts {
+            let length = cut(text).len();
+            text.truncate(length);
+        }
+        self.characters = self.texts.iter().map(|text| text.chars().count()).sum();
+    }
+}
+
+fn cut(text: &str) -> &str {
+    let end = text
+        .char_indices()
+        .nth(Warnings::EACH)
+        .map_or(text.len(), |(end, _)| end);
+    text.get(..end).unwrap_or_default()
+}
+
+// What became of one validation of a ValidatingAdmissionPolicy.
+
+/// What became of one validation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValidationDecision {
+    /// It holds.
+    Admit,
+    /// It does not.
+    Deny {
+        /// What to tell the user.
+        message: String,
+        /// Why to say that the request is refused.
+        reason: StatusReason,
+    },
+    /// It could not be evaluated, and the failure policy refuses the request.
+    Error {
+        /// Why.
+        message: String,
+    },
+    /// It could not be evaluated, and the failure policy lets that pass.
+    Ignored {
+        /// Why.
+        message: String,
+    },
+}
+
+impl ValidationDecision {
+    /// Message and reason, if the request is to be refused.
+    pub(crate) fn failure(&self) -> Option<(&str, StatusReason)> {
+        match self {
+            Self::Admit | Self::Ignored { .. } => None,
+            Self::Deny { message, reason } => Some((message, *reason)),
+            Self::Error { message } => Some((message, StatusReason::Invalid)),
+        }
+    }
+}
+
+// Constructors of denials, with the messages of the API server.
+//
+// `apimachinery/pkg/api/errors/errors.go`,
+// `apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`,
+// `apiserver/pkg/util/webhook/error.go`.
+
+/// A webhook that could not be asked or believed, and whose failurePolicy is Fail.
+pub(crate) fn failed_call(webhook: &Webhook, why: &str) -> Denial {
+    internal(format!("failed calling webhook \"{}\": {why}", webhook.name))
+}
+
+/// `NewInternalError`.
+pub(crate) fn internal(why: String) -> Denial {
+    Denial {
+        message: format!("Internal error occurred: {why}"),
+        details: StatusDetails {
+            causes: vec![StatusCause::of(why)],
+            ..StatusDetails::default()
+        },
+        ..of(StatusReason::InternalError)
+    }
+}
+
+/// `NewDryRunUnsupportedErr`.
+pub(crate) fn no_dry_run(webhook: &Webhook) -> Denial {
+    Denial {
+        message: format!("admission webhook \"{}\" does not support dry run", webhook.name),
+        ..of(StatusReason::BadRequest)
+    }
+}
+
+/// `NewForbidden`: conditions that could not be evaluated.
+pub(crate) fn forbidden(request: &Request<'_>, why: &str) -> Denial {
+    let resource = &request.request_resource;
+    let qualified = match resource.group.as_ref() {
+        "" => resource.resource.to_string(),
+        group => format!("{}.{group}", resource.resource),
+    };
+    let message = match request.name.as_ref() {
+        "" => format!("{qualified} is forbidden: {why}"),
+        name => format!("{qualified} \"{name}\" is forbidden: {why}"),
+    };
+    Denial {
+        message,
+        details: StatusDetails {
+            name: request.name.to_string(),
+            group: resource.group.to_string(),
+            kind: resource.resource.to_string(),
+            ..StatusDetails::default()
+        },
+        ..of(StatusReason::Forbidden)
+    }
+}
+
+/// `NewNotFound`, of a namespace.
+pub(crate) fn unknown_namespace(name: &str, message: String) -> Denial {
+    Denial {
+        message,
+        details: StatusDetails {
+            name: name.to_owned(),
+            kind: "namespaces".to_owned(),
+            ..StatusDetails::default()
+        },
+        ..of(StatusReason::NotFound)
+    }
+}
+
+/// `NewTimeoutError`: the deadline of the request itself passed.
+pub(crate) fn timeout() -> Denial {
+    Denial {
+        message: "Timeout: request did not complete within requested timeout".to_owned(),
+        ..of(StatusReason::Timeout)
+    }
+}
+
+/// A webhook that was not asked, because it has too many calls already: an API server
+/// has no such limit; it would wait until the deadline.
+pub(crate) fn not_made(webhook: &Webhook, why: &str) -> Denial {
+    Denial {
+        message: format!("Timeout: webhook \"{}\" was not called: {why}", webhook.name),
+        ..of(StatusReason::Timeout)
+    }
+}
+
+/// A change that is not made, whatever the failure policies: `by` would have made it.
+pub(crate) fn unchanged(by: &str, error: &ChangeError) -> Denial {
+    Denial {
+        message: format!("{by}: {error}"),
+        ..of(error.reason())
+    }
+}
+
+/// The refusal of what was not evaluated to the end, whatever the failure policies.
+pub(crate) fn too_late(request: &Request<'_>) -> Denial {
+    let message = "the deadline passed before every policy was asked".to_owned();
+    denial(request, message, StatusReason::Timeout)
+}
+
+/// A refusal that names the object, as `admission.NewForbidden` does.
+pub(crate) fn denial(request: &Request<'_>, message: String, reason: StatusReason) -> Denial {
+    let GroupVersionResource { group, resource, .. } = &request.request_resource;
+    Denial {
+        status: Denial::FAILURE.into(),
+        reason: reason.as_str().into(),
+        code: reason.code().into(),
+        details: StatusDetails {
+            name: object_name(request),
+            group: group.to_string(),
+            kind: resource.to_string(),
+            causes: vec![StatusCause::of(message.clone())],
+            ..StatusDetails::default()
+        },
+        message,
+    }
+}
+
+fn object_name(request: &Request<'_>) -> String {
+    if !request.name.is_empty() {
+        return request.name.to_string();
+    }
+    let metadata = |field| {
+        let name = request.object?.get("metadata")?.get(field)?.as_str()?;
+        (!name.is_empty()).then(|| name.into_owned())
+    };
+    metadata("name")
+        .or_else(|| metadata("generateName"))
+        .unwrap_or_else(|| "Unknown".to_owned())
+}
+
+fn of(reason: StatusReason) -> Denial {
+    Denial {
+        status: Denial::FAILURE.into(),
+        reason: reason.as_str().into(),
+        code: reason.code().into(),
+        message: String::new(),
+        details: StatusDetails::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(texts: &[&str]) -> Vec<String> {
+        let mut warnings = Warnings::default();
+        texts.iter().for_each(|text| warnings.push(text));
+        warnings.iter().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn drops_repeated_empty_and_unprintable_texts() {
+        assert_eq!(recorded(&["a", "", "a", "b\n", "é"]), ["a", "é"]);
+    }
+
+    #[test]
+    fn cuts_every_text_once_all_are_too_long() {
+        let (long, longer) = ("é".repeat(300), "x".repeat(4000));
+        assert_eq!(recorded(&[&long]), [long.as_str()]);
+        let cut = recorded(&[&long, &longer, "short"]);
+        assert_eq!(cut, ["é".repeat(256), "x".repeat(256), "short".to_owned()]);
+    }
+
+    #[test]
+    fn stops_at_the_bound() {
+        let mut warnings = Warnings::default();
+        for number in 0..10_000 {
+            warnings.push(&format!("{number:>300}"));
+        }
+        let characters: usize = warnings.iter().map(|text| text.chars().count()).sum();
+        assert!(characters < Warnings::TOTAL + Warnings::EACH, "{characters}");
+    }
+}

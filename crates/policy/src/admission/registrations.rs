@@ -1,0 +1,435 @@
+//! Webhook configurations of a cluster that call this gateway: which requests its `/validate` and `/mutate`
+//! are known to see, before their objects are known.
+//!
+//! A request is covered if one webhook is sure to be called about it, whatever its object is, and the API
+//! server refuses it where that call fails. What is not certain is not covered.
+//!
+//! Follows `ShouldCallHook` of `apiserver/pkg/admission/plugin/webhook/generic/webhook.go`.
+
+use std::sync::Arc;
+
+use super::environment::{
+    AUTHORIZER, Expression, ExpressionEnvironment, NAMESPACE_OBJECT, OBJECT, OLD_OBJECT, PARAMS, REQUEST,
+    REQUEST_RESOURCE,
+};
+use super::matching::{Equivalents, MatchPolicy, MatchRule, RuleTarget};
+use super::policy::{CompiledMatchCondition, FailurePolicy};
+use super::variables::{UserView, optional};
+use super::webhook::Webhook;
+use super::{CONNECT_VERBS, GroupVersionResource, Operation, Phase};
+use crate::authorization::AdmissionCoverage;
+use crate::authorization::matching::is_known_cluster_scoped;
+use crate::model::{
+    Attributes, Deadline, NAMESPACE_NAME_LABEL, ResourceAttributes, SelectorMatch, Target, Time,
+};
+use portcullis_cel::{Activation, Budget, Map, Object, ReadExtent, ReadStep, Value, Version, cost};
+
+/// How long after a webhook configuration was written some API server may not follow it yet, in seconds.
+const TAKES_EFFECT_SECONDS: i64 = 10;
+
+/// The fields of `request` that name its resource, whose version is not known.
+const RESOURCES: [&str; 2] = ["resource", "requestResource"];
+
+/// The most webhooks that a message names.
+const MAX_NAMED: usize = 3;
+
+/// The webhooks of a cluster that call this gateway, or would.
+#[derive(Debug)]
+pub struct Registrations {
+    webhooks: Vec<Registration>,
+    equivalents: Equivalents,
+    environment: ExpressionEnvironment,
+}
+
+/// One webhook of a cluster whose path is one of this gateway's.
+#[derive(Debug)]
+pub struct Registration {
+    phase: Phase,
+    webhook: Arc<Webhook>,
+    since: Option<Time>,
+    /// Why it counts for no request, if it does not.
+    unfit: Option<String>,
+}
+
+/// A request before its object is known: the variable `request` of `matchConditions`.
+#[derive(Debug)]
+struct AnnouncedRequest<'r> {
+    operation: Operation,
+    request: &'r ResourceAttributes<'r>,
+    is_cluster_scoped: bool,
+    resource: AnyVersion<'r>,
+    user: UserView<'r>,
+}
+
+/// The resource of a request, in a version that is not known.
+#[derive(Debug)]
+struct AnyVersion<'r>(&'r ResourceAttributes<'r>);
+
+// === impl Registrations ===
+
+impl Registrations {
+    /// Those of `webhooks`, whose expressions are of `version`, in a cluster that has these `equivalents`.
+    #[must_use]
+    pub fn new(webhooks: Vec<Registration>, equivalents: Equivalents, version: Version) -> Self {
+        Self {
+            webhooks,
+            equivalents,
+            environment: ExpressionEnvironment::new(version, false),
+        }
+    }
+
+    /// Whether both cover the same for the same reasons.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let mut pairs = self.webhooks.iter().zip(&other.webhooks);
+        self.webhooks.len() == other.webhooks.len()
+            && self.environment.version() == other.environment.version()
+            && self.equivalents.custom() == other.equivalents.custom()
+            && pairs.all(|(one, other)| {
+                Arc::ptr_eq(&one.webhook, &other.webhook)
+                    && (one.phase, one.since, &one.unfit) == (other.phase, other.since, &other.unfit)
+            })
+    }
+
+    /// Each webhook that does not count, whatever the request is, with the reason.
+    pub fn unfit(&self) -> impl Iterator<Item = (&Webhook, &str)> {
+        let all = self.webhooks.iter();
+        all.filter_map(|one| Some((&*one.webhook, one.unfit.as_deref()?)))
+    }
+
+    /// Each webhook that counts.
+    pub fn fit(&self) -> impl Iterator<Item = &Webhook> {
+        let fit = self.webhooks.iter().filter(|one| one.unfit.is_none());
+        fit.map(|one| &*one.webhook)
+    }
+
+    fn of_phase(&self, phase: Phase) -> impl Iterator<Item = &Registration> {
+        self.webhooks.iter().filter(move |one| one.phase == phase)
+    }
+
+    /// Since when a webhook of `phase` without conditions is called about each of these writes.
+    fn since(&self, phase: Phase, writes: &[(Operation, ResourceAttributes<'_>)]) -> Option<Time> {
+        let covers_all = |one: &Registration| {
+            let covers = |(operation, request): &(Operation, ResourceAttributes<'_>)| {
+                self.has_rule(&one.webhook, *operation, request)
+                    && one.selects_namespace_of(
+                        request,
+                        is_known_cluster_scoped(&request.group, &request.resource),
+                    )
+            };
+            one.unfit.is_none() && one.webhook.match_conditions.is_empty() && writes.iter().all(covers)
+        };
+        let covering = self.of_phase(phase).filter(|one| covers_all(one));
+        covering.filter_map(Registration::takes_effect).min()
+    }
+
+    /// Why `one` is not sure to be called about the request.
+    fn why_not(
+        &self,
+        one: &Registration,
+        (attributes, request): (&Attributes<'_>, &ResourceAttributes<'_>),
+        is_cluster_scoped: bool,
+        (now, deadline): (Time, Deadline<'_>),
+    ) -> Option<String> {
+        if one.unfit.is_some() {
+            return one.unfit.clone();
+        }
+        if one.takes_effect().is_none_or(|from| now < from) {
+            let seconds = TAKES_EFFECT_SECONDS;
+            return Some(format!(
+                "its configuration was written less than {seconds} seconds ago, and not every API server may follow it yet"
+            ));
+        }
+        let operations = operations(request);
+        if let Some(missing) = operations
+            .iter()
+            .find(|operation| !self.has_rule(&one.webhook, **operation, request))
+        {
+            return Some(format!("no rule covers {} in every version", missing.as_str()));
+        }
+        if !one.selects_namespace_of(request, is_cluster_scoped) {
+            return Some("its namespaceSelector leaves the namespace out, or may".to_owned());
+        }
+        let conditions = &one.webhook.match_conditions;
+        let mut budget = deadline.budget(cost::PER_MATCH_CONDITIONS);
+        for operation in operations {
+            let announced = AnnouncedRequest {
+                operation: *operation,
+                request,
+                is_cluster_scoped,
+                resource: AnyVersion(request),
+                user: UserView::of(&attributes.user),
+            };
+            let is_true = |expression: &Expression, budget: &mut Budget<'_>| {
+                let mut activation = announced.activation(&self.environment);
+                let result = expression.program().evaluate(&mut activation, budget);
+                matches!(result, Ok(Value::Bool(true)))
+            };
+            let unsure = conditions
+                .iter()
+                .find(|one| !is_true(&one.expression, &mut budget));
+            if let Some(condition) = unsure {
+                return Some(format!(
+                    "its matchCondition `{}` is false, or not known to be true whatever the object is",
+                    condition.name
+                ));
+            }
+        }
+        None
+    }
+
+    /// Whether a rule of `webhook` is about the operation, in whichever version the request comes.
+    fn has_rule(&self, webhook: &Webhook, operation: Operation, request: &ResourceAttributes<'_>) -> bool {
+        let constraints = &webhook.constraints;
+        constraints.rules.iter().any(|rule| {
+            rule.api_versions.iter().any(|version| {
+                let resource = GroupVersionResource {
+                    group: request.group.as_ref().into(),
+                    version: version.as_str().into(),
+                    resource: request.resource.as_ref().into(),
+                };
+                let is_any = version == "*"
+                    || constraints.match_policy == MatchPolicy::Equivalent
+                        && self.equivalents.has(&resource, &request.subresource);
+                is_any && matches(rule, &resource, operation, request)
+            })
+        })
+    }
+}
+
+impl AdmissionCoverage for Registrations {
+    fn why_not_covered(
+        &self,
+        attributes: &Attributes<'_>,
+        is_cluster_scoped: bool,
+        (now, deadline): (Time, Deadline<'_>),
+    ) -> Option<String> {
+        let Target::Resource(request) = &attributes.target else {
+            return Some("paths pass no admission".to_owned());
+        };
+        let mut reasons = Vec::new();
+        for one in self.of_phase(Phase::Validate) {
+            // The first that covers it ends the search.
+            let why = self.why_not(one, (attributes, request), is_cluster_scoped, (now, deadline))?;
+            let Webhook {
+                configuration, name, ..
+            } = &*one.webhook;
+            reasons.push(format!("{configuration}/{name}: {why}"));
+        }
+        if reasons.is_empty() {
+            return Some("no ValidatingWebhookConfiguration calls its `/validate`".to_owned());
+        }
+        reasons.truncate(MAX_NAMED);
+        Some(reasons.join("; "))
+    }
+
+    fn covered_since(&self, group: &str, resource: &str) -> Option<Time> {
+        let write = |operation, subresource: &'static str| {
+            let request = ResourceAttributes {
+                group: group.into(),
+                resource: resource.into(),
+                subresource: subresource.into(),
+                ..ResourceAttributes::default()
+            };
+            (operation, request)
+        };
+        let of_object = [write(Operation::Create, ""), write(Operation::Update, "")];
+        let of_status = [write(Operation::Update, "status")];
+        let mut since = None;
+        for phase in [Phase::Validate, Phase::Mutate] {
+            for writes in [&of_object[..], &of_status[..]] {
+                since = since.max(Some(self.since(phase, writes)?));
+            }
+        }
+        since
+    }
+}
+
+/// Whether the rule is about such a request in the version of `resource`.
+fn matches(
+    rule: &MatchRule,
+    resource: &GroupVersionResource<'_>,
+    operation: Operation,
+    request: &ResourceAttributes<'_>,
+) -> bool {
+    rule.matches_in_any_version(RuleTarget {
+        resource,
+        subresource: &request.subresource,
+        namespace: &request.namespace,
+        name: &request.name,
+        operation,
+    })
+}
+
+/// Whether it is for Namespaces, which are in themselves.
+fn is_of_namespaces(request: &ResourceAttributes<'_>) -> bool {
+    request.group.is_empty() && request.resource == "namespaces"
+}
+
+/// Every operation as which a request may come to admission.
+fn operations(request: &ResourceAttributes<'_>) -> &'static [Operation] {
+    let is_this = |(name, subresource, _): &(&str, &str, _)| {
+        request.group.is_empty() && request.resource == *name && request.subresource == *subresource
+    };
+    if CONNECT_VERBS.iter().any(is_this) {
+        return &[Operation::Connect];
+    }
+    match request.verb.as_ref() {
+        "create" => &[Operation::Create],
+        // They may create what is not there.
+        "update" | "patch" => &[Operation::Update, Operation::Create],
+        "delete" | "deletecollection" => &[Operation::Delete],
+        _ => &[
+            Operation::Create,
+            Operation::Update,
+            Operation::Delete,
+            Operation::Connect,
+        ],
+    }
+}
+
+// === impl Registration ===
+
+impl Registration {
+    /// One of a configuration of `phase` that is as it is `since` then, if that is known; `misses` says why
+    /// its calls do not reach this gateway, if they do not.
+    #[must_use]
+    pub fn new(phase: Phase, webhook: Arc<Webhook>, since: Option<Time>, misses: Option<String>) -> Self {
+        let why = misses.or_else(|| unfit(&webhook));
+        let undated = || "it is not known when its configuration was written".to_owned();
+        Self {
+            unfit: why.or_else(|| since.is_none().then(undated)),
+            phase,
+            webhook,
+            since,
+        }
+    }
+
+    /// From when on every API server calls it.
+    fn takes_effect(&self) -> Option<Time> {
+        Some(self.since?.plus_seconds(TAKES_EFFECT_SECONDS))
+    }
+
+    /// Whether `namespaceSelector` is sure to select where the object is.
+    fn selects_namespace_of(&self, request: &ResourceAttributes<'_>, is_cluster_scoped: bool) -> bool {
+        let selector = &self.webhook.constraints.namespace_selector;
+        let has_no_namespace = is_cluster_scoped && !is_of_namespaces(request);
+        selector.is_empty()
+            || has_no_namespace
+            || !request.namespace.is_empty()
+                && selector.selects_by_name(&request.namespace) == SelectorMatch::Yes
+    }
+}
+
+/// Why a webhook counts for no request, whichever server it calls.
+fn unfit(webhook: &Webhook) -> Option<String> {
+    let constraints = &webhook.constraints;
+    let opaque = webhook
+        .match_conditions
+        .iter()
+        .find(|one| looks_at_whole(&one.expression));
+    if webhook.failure_policy != FailurePolicy::Fail {
+        Some("its failurePolicy is not Fail".to_owned())
+    } else if !constraints.object_selector.is_empty() {
+        Some("it has an objectSelector".to_owned())
+    } else if !constraints.namespace_selector.asks_for_the_name_alone() {
+        Some(format!(
+            "its namespaceSelector asks for other labels than `{NAMESPACE_NAME_LABEL}`"
+        ))
+    } else {
+        let why = |one: &CompiledMatchCondition| {
+            format!("its matchCondition `{}` looks at `request` as a whole", one.name)
+        };
+        opaque.map(why)
+    }
+}
+
+/// Whether an expression compares or walks through a part of `request` of which not everything is known.
+fn looks_at_whole(expression: &Expression) -> bool {
+    let reads = expression.program().reads();
+    let mut of_request = reads.iter().filter(|read| read.slot == REQUEST);
+    of_request.any(|read| match read.path.as_slice() {
+        [] | [ReadStep::Any, ..] => true,
+        [ReadStep::Key(field)] => RESOURCES.contains(&&**field) && read.extent != ReadExtent::Presence,
+        [ReadStep::Key(field), ReadStep::Any, ..] => RESOURCES.contains(&&**field),
+        [ReadStep::Key(_), ..] => false,
+    })
+}
+
+// === impl AnnouncedRequest ===
+
+impl AnnouncedRequest<'_> {
+    /// Whether admission shows no namespace of it. Of a Namespace it shows the name.
+    fn has_no_namespace(&self) -> bool {
+        self.is_cluster_scoped && !is_of_namespaces(self.request)
+    }
+
+    /// The variables of expressions: nothing is known but `request`.
+    fn activation<'a>(&'a self, environment: &'a ExpressionEnvironment) -> Activation<'a> {
+        let mut activation = Activation::new(environment.cel());
+        for (slot, name) in [
+            (OBJECT, "`object`"),
+            (OLD_OBJECT, "`oldObject`"),
+            (NAMESPACE_OBJECT, "`namespaceObject`"),
+            (PARAMS, "`params`"),
+            (AUTHORIZER, "`authorizer`"),
+            (REQUEST_RESOURCE, "`authorizer.requestResource`"),
+        ] {
+            activation.set_unknown(slot, name);
+        }
+        activation.set(REQUEST, Value::Map(Map::Object(self)));
+        activation
+    }
+}
+
+/// What a review shows of it for certain. `has(request.name)` is not known either where the name is not.
+impl Object for AnnouncedRequest<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        let request = self.request;
+        match field {
+            "resource" | "requestResource" => Some(Value::Map(Map::Object(&self.resource))),
+            "subResource" | "requestSubResource" => optional(&request.subresource),
+            "name" => optional(&request.name),
+            "namespace" => optional(&request.namespace),
+            "operation" => Some(Value::str(self.operation.as_str())),
+            "userInfo" => Some(Value::Map(Map::Object(&self.user))),
+            _ => None,
+        }
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        vec!["operation", "userInfo"]
+    }
+
+    fn unknown(&self, field: &str) -> Option<&'static str> {
+        match field {
+            "kind" | "requestKind" | "dryRun" | "options" => Some("what admission alone shows"),
+            "name" if self.request.name.is_empty() => Some("`request.name`"),
+            "namespace" if self.request.namespace.is_empty() && !self.has_no_namespace() => {
+                Some("`request.namespace`")
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Object for AnyVersion<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        match field {
+            "group" => Some(Value::str(&self.0.group)),
+            "resource" => Some(Value::str(&self.0.resource)),
+            _ => None,
+        }
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        vec!["group", "resource", "version"]
+    }
+
+    fn unknown(&self, field: &str) -> Option<&'static str> {
+        (field == "version").then_some("the version of the resource")
+    }
+}
+
+#[cfg(test)]
+mod tests;

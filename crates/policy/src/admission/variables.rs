@@ -1,0 +1,488 @@
+//! The CEL variables of admission expressions, for one policy and one request.
+//!
+//! ```text
+//! object, oldObject ── handles into the review's text ──┐
+//! request ─────────── a view of the Request ────────────┼─▶ Activation ─▶ expressions
+//! params, namespaceObject ── handles into manifests ────┘
+//! authorizer ──────── the cluster's own policies ────────┘
+//! variables.NAME ──── programs, evaluated when first named
+//! ```
+
+use std::borrow::Cow;
+use std::cell::Cell;
+
+use super::authorizer::AuthorizerVariables;
+use super::environment::{AUTHORIZER, Expression, ExpressionEnvironment, OLD_OBJECT, REQUEST_RESOURCE};
+use super::matching::MatchedResource;
+use super::policy::{CompiledMatchCondition, FailurePolicy};
+use super::trace::{LastRead, PolicyExpression, Recorder, TraceStep};
+use super::{GroupVersionKind, GroupVersionResource, Request};
+use crate::model::{Deadline, User};
+use portcullis_cel::json::Node;
+use portcullis_cel::{Activation, Budget, EvalError, Map, Object, Program, Value, cost};
+
+/// The variable `request`: an AdmissionRequest as the API server shows it to
+/// expressions. What is empty and optional is absent.
+///
+/// `CreateAdmissionRequest` of `apiserver/pkg/admission/plugin/cel/condition.go`.
+#[derive(Debug)]
+pub(crate) struct RequestView<'r> {
+    request: &'r Request<'r>,
+    kind: &'r GroupVersionKind<'r>,
+    resource: &'r GroupVersionResource<'r>,
+    user: UserView<'r>,
+    nobody_asks: bool,
+}
+
+/// `request.userInfo`.
+#[derive(Debug)]
+pub(crate) struct UserView<'r> {
+    user: &'r User<'r>,
+    extra: ExtraView<'r>,
+}
+
+#[derive(Debug)]
+struct ExtraView<'r>(&'r User<'r>);
+
+/// The values that are the same for all expressions of one run of a policy.
+#[derive(Clone, Copy)]
+pub(crate) struct Inputs<'g> {
+    pub(crate) object: Option<Node<'g>>,
+    pub(crate) old_object: Option<Node<'g>>,
+    pub(crate) request: &'g RequestView<'g>,
+    pub(crate) params: Option<Node<'g>>,
+    pub(crate) namespace: NamespaceObject<'g>,
+    pub(crate) access: &'g AuthorizerVariables<'g>,
+    pub(crate) recorder: Option<&'g dyn Recorder>,
+    /// What expressions cost is added to it.
+    pub(crate) spent: &'g Cell<u64>,
+}
+
+/// The variable `namespaceObject`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum NamespaceObject<'g> {
+    /// `null`: the object lives in no namespace.
+    Null,
+    /// It is known.
+    Known(Node<'g>),
+    /// It is not: looking at it is an error.
+    Unknown,
+}
+
+// === impl Inputs ===
+
+impl<'g> Inputs<'g> {
+    /// What evaluates a set of expressions. Each set has variables of its own,
+    /// as upstream, and pays for those that it names.
+    pub(crate) fn sequence(&self, environment: &'g ExpressionEnvironment) -> Sequence<'g> {
+        Sequence::new(
+            self.activation(environment),
+            environment,
+            self.recorder,
+            self.spent,
+        )
+    }
+
+    fn activation(&self, environment: &'g ExpressionEnvironment) -> Activation<'g> {
+        let node = |node: Option<Node<'g>>| Some(node.map_or(Value::Null, Value::json));
+        let namespace = match self.namespace {
+            NamespaceObject::Null => Some(Value::Null),
+            NamespaceObject::Known(object) => Some(Value::json(object)),
+            NamespaceObject::Unknown => None,
+        };
+        // In the order of their slots.
+        let mut activation = Activation::with_room(environment.cel());
+        activation.push(node(self.object));
+        activation.push(node(self.old_object));
+        activation.push(Some(Value::Map(Map::Object(self.request))));
+        activation.push(namespace);
+        activation.push(node(self.params));
+        activation.push_lazy(&self.access.authorizer);
+        activation.push_lazy(&self.access.request_resource);
+        if self.request.nobody_asks {
+            activation.set_unknown(OLD_OBJECT, "`oldObject`");
+            activation.set_unknown(AUTHORIZER, "`authorizer`, which answers about the user,");
+            activation.set_unknown(REQUEST_RESOURCE, "`authorizer`, which answers about the user,");
+        }
+        if let (Some(_), Some(object)) = (self.recorder, self.object) {
+            activation.watch(object);
+        }
+        for variable in environment.variables() {
+            activation.set_lazy(variable.slot, variable.expression.program());
+        }
+        activation
+    }
+}
+
+// === impl RequestView ===
+
+impl<'r> RequestView<'r> {
+    /// `resource` is the one that expressions see as `request.resource`.
+    pub(crate) fn new(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
+        Self::with_resource(request, matched.resource(), matched.kind())
+    }
+
+    /// As match conditions see it: the resource asked for, in the kind matched.
+    pub(crate) fn for_conditions(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
+        Self::with_resource(request, &request.request_resource, matched.kind())
+    }
+
+    /// The same, where nobody knows the user.
+    pub(crate) fn asked_by_nobody(mut self, nobody_asks: bool) -> Self {
+        self.nobody_asks = nobody_asks;
+        self
+    }
+
+    /// As the API server sent the request.
+    pub(crate) const fn as_sent(request: &'r Request<'r>) -> Self {
+        Self::with_resource(request, &request.resource, &request.kind)
+    }
+
+    const fn with_resource(
+        request: &'r Request<'r>,
+        resource: &'r GroupVersionResource<'r>,
+        kind: &'r GroupVersionKind<'r>,
+    ) -> Self {
+        Self {
+            request,
+            kind,
+            resource,
+            user: UserView::of(&request.user),
+            nobody_asks: false,
+        }
+    }
+}
+
+impl Object for RequestView<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        let request = self.request;
+        match field {
+            "kind" => Some(Value::Map(Map::Object(self.kind))),
+            "resource" => Some(Value::Map(Map::Object(self.resource))),
+            "requestKind" => Some(Value::Map(Map::Object(&request.request_kind))),
+            "requestResource" => Some(Value::Map(Map::Object(&request.request_resource))),
+            "subResource" | "requestSubResource" => optional(&request.subresource),
+            "name" => optional(&request.name),
+            "namespace" => optional(&request.namespace),
+            "operation" => Some(Value::str(request.operation.as_str())),
+            "userInfo" => Some(Value::Map(Map::Object(&self.user))),
+            "dryRun" => Some(Value::Bool(request.dry_run)),
+            "options" => Some(request.options.map_or(Value::Null, Value::json)),
+            _ => None,
+        }
+    }
+
+    fn unknown(&self, field: &str) -> Option<&'static str> {
+        (self.nobody_asks && field == "userInfo").then_some("`request.userInfo`")
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        let names = [
+            "kind",
+            "resource",
+            "subResource",
+            "requestKind",
+            "requestResource",
+            "requestSubResource",
+            "name",
+            "namespace",
+            "operation",
+            "userInfo",
+            "dryRun",
+            "options",
+        ];
+        names
+            .into_iter()
+            .filter(|name| self.field(name).is_some())
+            .collect()
+    }
+}
+
+impl Object for GroupVersionKind<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        match field {
+            "group" => Some(Value::str(&self.group)),
+            "version" => Some(Value::str(&self.version)),
+            "kind" => Some(Value::str(&self.kind)),
+            _ => None,
+        }
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        vec!["group", "version", "kind"]
+    }
+}
+
+impl Object for GroupVersionResource<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        match field {
+            "group" => Some(Value::str(&self.group)),
+            "version" => Some(Value::str(&self.version)),
+            "resource" => Some(Value::str(&self.resource)),
+            _ => None,
+        }
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        vec!["group", "version", "resource"]
+    }
+}
+
+impl<'r> UserView<'r> {
+    pub(crate) const fn of(user: &'r User<'r>) -> Self {
+        Self {
+            user,
+            extra: ExtraView(user),
+        }
+    }
+}
+
+impl Object for UserView<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        match field {
+            "username" => optional(&self.user.name),
+            "uid" => optional(&self.user.uid),
+            "groups" if !self.user.groups.is_empty() => Some(list(&self.user.groups)),
+            "extra" if !self.user.extra.is_empty() => Some(Value::Map(Map::Object(&self.extra))),
+            _ => None,
+        }
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        let names = ["username", "uid", "groups", "extra"];
+        names
+            .into_iter()
+            .filter(|name| self.field(name).is_some())
+            .collect()
+    }
+}
+
+impl Object for ExtraView<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        let (_, values) = self.0.extra.iter().rev().find(|(key, _)| key == field)?;
+        Some(list(values))
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        self.0.extra.iter().map(|(key, _)| key.as_ref()).collect()
+    }
+}
+
+/// The text, unless it is empty, which is absent.
+pub(crate) fn optional(text: &str) -> Option<Value<'_>> {
+    (!text.is_empty()).then(|| Value::str(text))
+}
+
+fn list<'v>(items: &'v [Cow<'v, str>]) -> Value<'v> {
+    Value::list(items.iter().map(|item| Value::str(item)).collect())
+}
+
+// Evaluates a sequence of expressions with a shared cost budget.
+
+/// What became of one expression.
+#[derive(Debug, Clone)]
+pub enum ExpressionResult<'a> {
+    /// There is none.
+    Absent,
+    /// Its value.
+    Value(Value<'a>),
+    /// Why it has none.
+    Failed(String),
+}
+
+/// Expressions that share their variables.
+pub(crate) struct Sequence<'a> {
+    activation: Activation<'a>,
+    environment: &'a ExpressionEnvironment,
+    recorder: Option<&'a dyn Recorder>,
+    /// What they have cost, with others.
+    spent: &'a Cell<u64>,
+    /// The variables that were passed to the recorder.
+    recorded: Vec<usize>,
+}
+
+// === impl ExpressionResult ===
+
+impl ExpressionResult<'_> {
+    /// The value, if it is text.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Value(value) => value.as_str(),
+            Self::Absent | Self::Failed(_) => None,
+        }
+    }
+}
+
+// === impl Sequence ===
+
+impl<'a> Sequence<'a> {
+    pub(crate) const fn new(
+        activation: Activation<'a>,
+        environment: &'a ExpressionEnvironment,
+        recorder: Option<&'a dyn Recorder>,
+        spent: &'a Cell<u64>,
+    ) -> Self {
+        Self {
+            activation,
+            environment,
+            recorder,
+            spent,
+            recorded: Vec::new(),
+        }
+    }
+
+    /// Evaluates each, in order.
+    ///
+    /// # Errors
+    ///
+    /// The budget is exhausted: then none of them has a result.
+    pub(crate) fn run(
+        mut self,
+        expressions: impl Iterator<Item = (PolicyExpression<'a>, Option<&'a Expression>)>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Vec<ExpressionResult<'a>>, EvalError> {
+        let mut results = Vec::with_capacity(expressions.size_hint().0);
+        for (part, expression) in expressions {
+            results.push(match expression {
+                None => ExpressionResult::Absent,
+                Some(expression) => self.one(part, expression, budget)?,
+            });
+        }
+        Ok(results)
+    }
+
+    pub(crate) fn one(
+        &mut self,
+        part: PolicyExpression<'a>,
+        expression: &'a Expression,
+        budget: &mut Budget<'_>,
+    ) -> Result<ExpressionResult<'a>, EvalError> {
+        self.program(part, expression.text(), expression.program(), budget)
+    }
+
+    /// The same of the expression `text`, of which `program` was made.
+    pub(crate) fn program(
+        &mut self,
+        part: PolicyExpression<'a>,
+        text: &'a str,
+        program: &'a Program,
+        budget: &mut Budget<'_>,
+    ) -> Result<ExpressionResult<'a>, EvalError> {
+        let before = budget.remaining();
+        if let Some(recorder) = self.recorder {
+            recorder.begin();
+        }
+        let result = program.evaluate(&mut self.activation, budget);
+        let cost = before.saturating_sub(budget.remaining());
+        self.spent.set(self.spent.get().saturating_add(cost));
+        if let Some(recorder) = self.recorder {
+            self.record_variables(recorder);
+            recorder.record(TraceStep::Expression {
+                part,
+                text,
+                program,
+                result: result.as_ref(),
+                read: LastRead(&self.activation),
+                cost,
+            });
+        }
+        match result {
+            Ok(value) => Ok(ExpressionResult::Value(value)),
+            Err(EvalError::OutOfBudget) => Err(EvalError::OutOfBudget),
+            Err(error) => Ok(ExpressionResult::Failed(format!(
+                "expression '{text}' resulted in error: {error}"
+            ))),
+        }
+    }
+
+    #[cold]
+    fn record_variables(&mut self, recorder: &dyn Recorder) {
+        for variable in self.environment.variables() {
+            let Some(result) = self.activation.outcome(variable.slot) else {
+                continue;
+            };
+            if !self.recorded.contains(&variable.slot) {
+                self.recorded.push(variable.slot);
+                recorder.record(TraceStep::Variable {
+                    name: &variable.name,
+                    program: variable.expression.program(),
+                    result,
+                });
+            }
+        }
+    }
+}
+
+// Match conditions of policies and webhooks, as
+// `apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go` has them.
+
+/// The result of all match conditions together: a false one decides, otherwise one that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MatchConditions {
+    /// All hold.
+    Match,
+    /// One does not, or one failed and the failure policy lets that pass.
+    NoMatch(Option<String>),
+    /// One failed, none is false, and the failure policy refuses the request.
+    Error(String),
+}
+
+impl MatchConditions {
+    /// Evaluates all `conditions` out of their own budget.
+    pub(crate) fn evaluate<'g>(
+        conditions: &'g [CompiledMatchCondition],
+        policy: FailurePolicy,
+        environment: &'g ExpressionEnvironment,
+        inputs: &Inputs<'g>,
+        deadline: Deadline<'g>,
+    ) -> Self {
+        if conditions.is_empty() {
+            return Self::Match;
+        }
+        let expressions = conditions.iter().map(|condition| {
+            (
+                PolicyExpression::Condition(&condition.name),
+                Some(&condition.expression),
+            )
+        });
+        let mut budget = deadline.budget(cost::PER_MATCH_CONDITIONS);
+        match inputs.sequence(environment).run(expressions, &mut budget) {
+            Ok(results) => Self::combine(
+                conditions.iter().map(|one| one.name.as_str()).zip(&results),
+                policy,
+            ),
+            Err(error) => Self::fail(policy, error.to_string()),
+        }
+    }
+
+    /// The result of conditions, each with its name.
+    pub fn combine<'c, 'v: 'c>(
+        results: impl IntoIterator<Item = (&'c str, &'c ExpressionResult<'v>)>,
+        policy: FailurePolicy,
+    ) -> Self {
+        let mut failures: Vec<&str> = Vec::new();
+        for (name, result) in results {
+            match result {
+                ExpressionResult::Value(Value::Bool(false)) => return Self::NoMatch(Some(name.to_owned())),
+                // As `utilerrors.NewAggregate`, the same text once.
+                ExpressionResult::Failed(failure) if !failures.contains(&failure.as_str()) => {
+                    failures.push(failure)
+                }
+                _ => {}
+            }
+        }
+        match failures.as_slice() {
+            [] => Self::Match,
+            [only] => Self::fail(policy, (*only).to_owned()),
+            several => Self::fail(policy, format!("[{}]", several.join(", "))),
+        }
+    }
+
+    fn fail(policy: FailurePolicy, message: String) -> Self {
+        match policy {
+            FailurePolicy::Fail => Self::Error(message),
+            FailurePolicy::Ignore => Self::NoMatch(None),
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Authentication of callers: client certificates, tokens, JWTs, passwords, and tokens in the path.
+//!
+//! ```text
+//!  connection                request
+//!  PeerCertificate           Authorization: Bearer … | Basic …
+//!      |  judged once            |  looked up by keyed digest
+//!      v                         v
+//!  proofs: this credential meets that field of that entry of `callers`
+//!      '-----------.-------------'
+//!                  v   certificate, then bearer, then basic:
+//!               Caller  the first that names one decides
+//! ```
+//!
+//! A token in the path (`path_token`) is for API servers that can be given no credential. A request
+//! with one is judged by it alone, whatever else it shows.
+//!
+//! An [`Authenticator`] is immutable. It is replaced when the configuration or one of its
+//! [`files`](Authenticator::files) changes; credentials that were replaced by new ones
+//! are accepted for another ten minutes. Every request is checked by the current
+//! authenticator, on existing connections too.
+
+mod build;
+mod caller;
+mod certificate;
+pub mod certificates;
+mod jwks;
+mod jwt;
+mod path_token;
+mod rotation;
+pub mod tls;
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use openssl::hash::MessageDigest;
+use openssl::x509::{X509NameRef, X509Ref};
+
+use crate::config::ClientCertificate;
+use caller::{Fields, KnownCaller, NamedField, Proof};
+use certificate::{CertificateJudgement, CertificateNames, ClientCa, ValidityWindow};
+use jwt::AuthorizationHeader;
+use rotation::{Digest, Digester, Purpose};
+
+pub use caller::{AuthenticationMethod, Caller, CredentialFault, PATH_TOKEN_NAME, Refusal, TokenFault};
+pub use certificate::PeerCertificate;
+
+/// Credentials and what they prove.
+type Table = HashMap<Digest, Vec<Proof>>;
+
+/// Knows the callers of one configuration.
+pub struct Authenticator {
+    /// Its number in this process: a [`PeerCertificate`] remembers who judged it.
+    generation: u64,
+    entries: Vec<KnownCaller>,
+    /// Whether an entry asks for more than one credential.
+    has_combined: bool,
+    /// The entries with `clientCertificate`.
+    patterns: Vec<(usize, ClientCertificate)>,
+    digester: Digester,
+    client_ca: ClientCa,
+    certificates: Table,
+    tokens: Table,
+    passwords: Table,
+    path_tokens: Table,
+    jwts: jwt::Tokens,
+    users: rotation::Users,
+    challenge: String,
+    files: BTreeSet<PathBuf>,
+    shares: BTreeSet<Arc<str>>,
+}
+
+/// What a request shows of its sender.
+#[derive(Clone, Copy, Default)]
+pub struct Credentials<'r> {
+    /// The certificate of the connection.
+    pub peer: Option<&'r PeerCertificate>,
+    /// The value of the header `Authorization`. A request with several such
+    /// headers shows none.
+    pub authorization: Option<&'r [u8]>,
+    /// The token in its path: if there is one, nothing else counts.
+    pub path_token: Option<&'r [u8]>,
+}
+
+/// How long a certificate that was not trusted is taken to be so still.
+const UNTRUSTED_CACHE_TIME: Duration = Duration::from_secs(1);
+
+/// What credentials claim; what they do not say is absent.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ClaimedIdentity {
+    /// The subject of the certificate, else the `sub` of the token.
+    pub subject: Option<String>,
+    /// Who signed the certificate or the token, as it says.
+    pub issuer: Option<String>,
+    /// SHA-256 of the certificate, as `openssl x509 -fingerprint -sha256` prints it.
+    pub fingerprint: Option<String>,
+}
+
+/// Bytes of each text that are written.
+const MAX_TEXT_BYTES: usize = 256;
+
+// === impl Authenticator ===
+
+impl Authenticator {
+    /// Every file that was read, or would have been if it were there: a change
+    /// of any of them calls for another authenticator.
+    #[must_use]
+    pub const fn files(&self) -> &BTreeSet<PathBuf> {
+        &self.files
+    }
+
+    /// The [shares](Caller::share) of all callers.
+    #[must_use]
+    pub const fn shares(&self) -> &BTreeSet<Arc<str>> {
+        &self.shares
+    }
+
+    /// The value of `WWW-Authenticate` for a 401.
+    #[must_use]
+    pub fn challenge(&self) -> &str {
+        &self.challenge
+    }
+
+    /// Whether `peer` leads to the client CA, in its time or not: who has the
+    /// key of such a certificate is known. Whether it is a caller is
+    /// judged for each request.
+    #[must_use]
+    pub fn knows(&self, peer: &PeerCertificate, now: SystemTime) -> bool {
+        self.judge(peer, now).is_of_ca
+    }
+
+    /// The cluster whose caller `peer` is without any other credential.
+    #[must_use]
+    pub fn cluster_of(&self, peer: &PeerCertificate, now: SystemTime) -> Option<Arc<str>> {
+        let judgement = self.judge(peer, now);
+        let caller = judgement.alone.as_ref()?.as_ref().ok()?;
+        Some(Arc::clone(&caller.cluster))
+    }
+
+    /// Whether every caller has a certificate at `now`, those that were
+    /// replaced and are still accepted too.
+    #[must_use]
+    pub fn demands_certificate(&self, now: SystemTime) -> bool {
+        let is_accepted = |proof: &Proof| proof.until.is_none_or(|until| now <= until);
+        let accepts = |table: &Table| table.values().flatten().any(is_accepted);
+        !self.client_ca.is_empty()
+            && self.jwts.is_empty()
+            && self.path_tokens.is_empty()
+            && !accepts(&self.tokens)
+            && !accepts(&self.passwords)
+    }
+
+    /// Who shows these `credentials`.
+    ///
+    /// # Errors
+    ///
+    /// Nobody is known by them, or callers of several clusters are.
+    pub fn authenticate(&self, credentials: &Credentials<'_>, now: SystemTime) -> Result<Caller, Refusal> {
+        if let Some(token) = credentials.path_token {
+            return self.by_path_token(token, now);
+        }
+        if let Some(peer) = credentials.peer
+            && credentials.authorization.is_none()
+            && let Some(outcome) = peer.judged_alone(self.generation, now)
+        {
+            return outcome;
+        }
+        let judgement = credentials.peer.map(|peer| self.judge(peer, now));
+        if let Some(judgement) = &judgement
+            && (credentials.authorization.is_none() || !self.has_combined)
+            && let Some(outcome) = &judgement.alone
+        {
+            return outcome.clone();
+        }
+        let certified: &[Proof] = judgement.as_deref().map_or(&[], |judgement| &judgement.proofs);
+        let presented = self.presented(credentials.authorization, now);
+        let mut incomplete = false;
+        for (proofs, others) in [(certified, &*presented.proofs), (&*presented.proofs, certified)] {
+            match caller::name(&self.entries, proofs, others, now) {
+                NamedField::Caller(outcome) => return outcome,
+                NamedField::Incomplete => incomplete = true,
+                NamedField::Nobody => {}
+            }
+        }
+        Err(refusal(&presented, judgement.as_deref(), incomplete))
+    }
+
+    /// What the header `Authorization` proves.
+    fn presented(&self, header: Option<&[u8]>, now: SystemTime) -> HeaderProofs<'_> {
+        match jwt::parse(header.unwrap_or_default()) {
+            Ok(AuthorizationHeader::Bearer(token)) => self.bearer(token, now),
+            Ok(AuthorizationHeader::Basic(pair)) => {
+                let digest = self.digester.digest(Purpose::Basic, &pair);
+                HeaderProofs::known(AuthenticationMethod::Basic, self.passwords.get(&digest))
+            }
+            Err((method, cause)) => HeaderProofs {
+                method,
+                cause,
+                proofs: Cow::Borrowed(&[]),
+            },
+        }
+    }
+
+    /// What a token proves: as one that a kubeconfig holds, and as one that an issuer signed.
+    fn bearer(&self, token: &[u8], now: SystemTime) -> HeaderProofs<'_> {
+        let digest = self.digester.digest(Purpose::Token, token);
+        let mut presented = HeaderProofs::known(AuthenticationMethod::Bearer, self.tokens.get(&digest));
+        if let Some(checked) = self.jwts.check(token, digest, now) {
+            if checked.proofs.is_empty() {
+                presented.cause = CredentialFault::Token(checked.fault);
+                presented.method = AuthenticationMethod::Jwt;
+            } else {
+                presented.proofs.to_mut().extend_from_slice(&checked.proofs);
+            }
+        }
+        presented
+    }
+
+    /// What is thought of `peer` at `now`: remembered, or found.
+    fn judge(&self, peer: &PeerCertificate, now: SystemTime) -> Arc<CertificateJudgement> {
+        if let Some(judgement) = peer.judged(self.generation, now) {
+            return judgement;
+        }
+        let judgement = Arc::new(self.find(peer, now));
+        peer.judgement.store(Some(judgement.clone()));
+        judgement
+    }
+
+    fn find(&self, peer: &PeerCertificate, now: SystemTime) -> CertificateJudgement {
+        let generation = self.generation;
+        let Ok(window) = self.client_ca.verify(&peer.leaf, &peer.intermediates, now) else {
+            return self.distrust(peer, now);
+        };
+        let proofs = self.certified(peer);
+        let until = proofs
+            .iter()
+            .filter_map(|proof| proof.until.filter(|until| now <= *until))
+            .min();
+        let window = ValidityWindow {
+            until: until.map_or(window.until, |until| window.until.min(until)),
+            ..window
+        };
+        let alone = match caller::name(&self.entries, &proofs, &[], now) {
+            NamedField::Caller(outcome) => Some(outcome),
+            NamedField::Incomplete | NamedField::Nobody => None,
+        };
+        CertificateJudgement {
+            generation,
+            window,
+            is_of_ca: true,
+            distrust: None,
+            proofs,
+            alone,
+        }
+    }
+
+    /// What is thought of a certificate that is not good at `now`.
+    fn distrust(&self, peer: &PeerCertificate, now: SystemTime) -> CertificateJudgement {
+        let once = self.client_ca.verify_timeless(&peer.leaf, &peer.intermediates);
+        let expired = once.filter(|window| window.until < now);
+        CertificateJudgement {
+            generation: self.generation,
+            window: ValidityWindow {
+                from: now,
+                until: now + UNTRUSTED_CACHE_TIME,
+            },
+            is_of_ca: once.is_some(),
+            distrust: Some(expired.map_or(CredentialFault::Untrusted, |window| {
+                CredentialFault::Expired(window.until)
+            })),
+            proofs: Vec::new(),
+            alone: None,
+        }
+    }
+
+    /// What a trusted certificate proves, by itself and by its names.
+    fn certified(&self, peer: &PeerCertificate) -> Vec<Proof> {
+        let digest = peer
+            .leaf
+            .to_der()
+            .map(|der| self.digester.digest(Purpose::Certificate, &der));
+        let known = digest.ok().and_then(|digest| self.certificates.get(&digest));
+        let mut proofs = known.cloned().unwrap_or_default();
+        let names = CertificateNames::of(&peer.leaf);
+        for (position, _) in self.patterns.iter().filter(|(_, wanted)| names.meet(wanted)) {
+            proofs.push(Proof {
+                entry: *position,
+                field: Fields::CLIENT_CERTIFICATE,
+                name: names.display(),
+                method: AuthenticationMethod::Certificate,
+                until: None,
+            });
+        }
+        proofs
+    }
+}
+
+impl fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authenticator")
+            .field("generation", &self.generation)
+            .field("entries", &self.entries.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Credentials<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("peer", &self.peer.is_some())
+            .field("authorization", &self.authorization.map(|_| "[redacted]"))
+            .field("path_token", &self.path_token.map(|_| "[redacted]"))
+            .finish()
+    }
+}
+
+/// What a request's header proves, or why it proves nothing.
+struct HeaderProofs<'a> {
+    method: AuthenticationMethod,
+    cause: CredentialFault,
+    proofs: Cow<'a, [Proof]>,
+}
+
+// === impl HeaderProofs ===
+
+impl<'a> HeaderProofs<'a> {
+    fn known(method: AuthenticationMethod, proofs: Option<&'a Vec<Proof>>) -> Self {
+        Self {
+            method,
+            cause: CredentialFault::Unknown,
+            proofs: Cow::Borrowed(proofs.map_or(&[], Vec::as_slice)),
+        }
+    }
+}
+
+fn refusal(
+    presented: &HeaderProofs<'_>,
+    judgement: Option<&CertificateJudgement>,
+    incomplete: bool,
+) -> Refusal {
+    let (method, cause) = match (presented.cause, judgement) {
+        (CredentialFault::Absent, Some(judgement)) => {
+            let cause = judgement.distrust.unwrap_or(CredentialFault::Unknown);
+            (AuthenticationMethod::Certificate, cause)
+        }
+        (cause, _) => (presented.method, cause),
+    };
+    Refusal::Unauthenticated {
+        method,
+        cause: if incomplete {
+            CredentialFault::Incomplete
+        } else {
+            cause
+        },
+    }
+}
+
+// === impl Credentials ===
+
+impl Credentials<'_> {
+    /// Whom the token of the header names, else the certificate: the one that was checked last.
+    #[must_use]
+    pub fn claimed(&self) -> ClaimedIdentity {
+        match (self.authorization.map(jwt::claimed), self.peer) {
+            (None | Some(None), Some(peer)) => of_certificate(&peer.leaf),
+            (Some(Some((issuer, subject))), _) => ClaimedIdentity {
+                subject: subject.map(cut),
+                issuer: Some(cut(issuer)),
+                fingerprint: None,
+            },
+            _ => ClaimedIdentity::default(),
+        }
+    }
+}
+
+fn of_certificate(certificate: &X509Ref) -> ClaimedIdentity {
+    let digest = certificate.digest(MessageDigest::sha256()).ok();
+    let hexadecimal = |digest: &[u8]| {
+        let bytes: Vec<_> = digest.iter().map(|byte| format!("{byte:02X}")).collect();
+        bytes.join(":")
+    };
+    ClaimedIdentity {
+        subject: Some(cut(name(certificate.subject_name()))),
+        issuer: Some(cut(name(certificate.issuer_name()))),
+        fingerprint: digest.map(|digest| hexadecimal(&digest)),
+    }
+}
+
+/// As `openssl x509 -subject` prints it: `O = apiservers, CN = kube-apiserver`.
+fn name(name: &X509NameRef) -> String {
+    let mut text = String::new();
+    for entry in name.entries() {
+        if text.len() > MAX_TEXT_BYTES {
+            break;
+        }
+        let field = entry.object().nid().short_name().unwrap_or("?");
+        let value = entry.data().to_string().unwrap_or_default();
+        let comma = if text.is_empty() { "" } else { ", " };
+        text.push_str(&format!("{comma}{field} = {value}"));
+    }
+    text
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > MAX_TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,413 @@
+//! Builds an [`Authenticator`] from the configuration.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use openssl::x509::X509;
+
+use super::caller::{AuthenticationMethod, Fields, KnownCaller, Proof};
+use super::certificate::{CertificateNames, ClientCa};
+use super::jwks::{self, IssuerKeys};
+use super::jwt::{self, Issuer};
+use super::path_token;
+use super::rotation::{Credential, Digester, HeldCredentials, Purpose, Users};
+use super::{Authenticator, Table};
+use crate::config::kubeconfig::{self, User};
+use crate::config::{CallerEntry, Config, Disk, Files, Jwt, one_cluster};
+use crate::identity::certificates::system_time;
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
+
+/// Numbers the authenticators of this process.
+static GENERATIONS: AtomicU64 = AtomicU64::new(1);
+
+impl Authenticator {
+    /// Reads the files that `config.callers` names. `previous` is what served
+    /// until now: what has since been replaced stays good for ten minutes from
+    /// `now` on.
+    ///
+    /// It may be used only if there is no error among the faults; its
+    /// [`files`](Self::files) are complete in any case.
+    #[must_use]
+    pub fn build(config: &Config, previous: Option<&Self>, now: SystemTime) -> (Self, Faults) {
+        Self::build_from(&Disk, config, previous, now)
+    }
+
+    /// Like [`build`](Self::build), from `files`.
+    #[must_use]
+    pub fn build_from(
+        files: &dyn Files,
+        config: &Config,
+        previous: Option<&Self>,
+        now: SystemTime,
+    ) -> (Self, Faults) {
+        build(files, config, previous, now)
+    }
+}
+
+/// Reads what `config.callers` names; `previous` is what served until now.
+fn build(
+    files: &dyn Files,
+    config: &Config,
+    previous: Option<&Authenticator>,
+    now: SystemTime,
+) -> (Authenticator, Faults) {
+    let mut faults = Faults::new();
+    let digester = digester(previous, &mut faults);
+    let mut builder = Builder {
+        files,
+        config,
+        now,
+        faults,
+        built: empty(config, digester),
+    };
+    builder.client_ca();
+    builder.kubeconfigs(previous.map(|previous| &previous.users));
+    builder.issuers();
+    builder.path_tokens();
+    builder.built.challenge = challenge(&builder.built);
+    (builder.built, builder.faults)
+}
+
+/// Digests of one process must be alike, else no replaced credential would be known again.
+fn digester(previous: Option<&Authenticator>, faults: &mut Faults) -> Digester {
+    if let Some(previous) = previous {
+        return previous.digester.clone();
+    }
+    Digester::new().unwrap_or_else(|error| {
+        let message = format!("cannot get random numbers: {error}");
+        faults.push(Fault::error(Place::default(), FaultKind::Unreadable, message));
+        Digester::without_key()
+    })
+}
+
+fn empty(config: &Config, digester: Digester) -> Authenticator {
+    let entries: Vec<KnownCaller> = config.callers.iter().map(KnownCaller::new).collect();
+    let shares = entries.iter().map(|entry| entry.share.clone()).collect();
+    let patterns = config.callers.iter().enumerate();
+    Authenticator {
+        generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
+        has_combined: entries.iter().any(|entry| !entry.is_simple()),
+        entries,
+        patterns: patterns
+            .filter_map(|(position, entry)| Some((position, entry.client_certificate.clone()?)))
+            .collect(),
+        digester,
+        client_ca: ClientCa::default(),
+        certificates: Table::new(),
+        tokens: Table::new(),
+        passwords: Table::new(),
+        path_tokens: Table::new(),
+        jwts: jwt::Tokens::new(Vec::new()),
+        users: Users::new(),
+        challenge: String::new(),
+        files: BTreeSet::new(),
+        shares,
+    }
+}
+
+/// The schemes that could succeed. Where none could, one is named all the same:
+/// HTTP wants a challenge with every 401.
+fn challenge(built: &Authenticator) -> String {
+    let bearer = !built.tokens.is_empty() || !built.jwts.is_empty();
+    let basic = !built.passwords.is_empty();
+    match (bearer, basic) {
+        (true, true) => "Bearer realm=\"portcullis\", Basic realm=\"portcullis\"",
+        (false, true) => "Basic realm=\"portcullis\"",
+        (_, false) => "Bearer realm=\"portcullis\"",
+    }
+    .to_owned()
+}
+
+struct Builder<'b> {
+    files: &'b dyn Files,
+    config: &'b Config,
+    now: SystemTime,
+    faults: Faults,
+    built: Authenticator,
+}
+
+// === impl Builder ===
+
+impl Builder<'_> {
+    fn client_ca(&mut self) {
+        let Some(path) = &self.config.server.tls.client_ca else {
+            return;
+        };
+        self.built.files.insert(path.clone());
+        let authorities = self.files.read(path).map(|pem| ClientCa::from_pem(&pem));
+        let (kind, message) = match authorities {
+            Ok(Ok(authorities)) if !authorities.is_empty() => {
+                self.built.client_ca = authorities;
+                return;
+            }
+            // In the words of the listener, which reads the same file.
+            Ok(_) => {
+                let message = "contains no certificate in PEM, or an invalid one";
+                (FaultKind::Invalid, message.to_owned())
+            }
+            Err(error) => (FaultKind::Unreadable, error.to_string()),
+        };
+        let place = Place::of_file(path).at(FieldPath::root().field("server").field("tls").field("clientCA"));
+        self.faults.push(Fault::error(place, kind, message));
+    }
+
+    /// Every kubeconfig is read once, whatever the number of entries that name it.
+    fn kubeconfigs(&mut self, previous: Option<&Users>) {
+        let config = self.config;
+        let paths: BTreeSet<&PathBuf> = config
+            .callers
+            .iter()
+            .filter_map(|entry| entry.kubeconfig.as_ref())
+            .collect();
+        for path in paths {
+            let (kubeconfig, faults) = kubeconfig::read(self.files, path);
+            self.faults.append(faults);
+            self.built.files.extend(kubeconfig.files);
+            for user in &kubeconfig.users {
+                self.user(path, user, previous);
+            }
+        }
+    }
+
+    fn user(&mut self, path: &Path, user: &User, previous: Option<&Users>) {
+        let callers = self.config.callers.iter().enumerate();
+        let positions: Vec<usize> = callers
+            .filter(|(_, entry)| entry.kubeconfig.as_deref() == Some(path))
+            .map(|(position, _)| position)
+            .collect();
+        let current = self.credentials(user, &positions);
+        if current.is_empty() {
+            let message = format!("user `{}` has no credential: nobody can call as it", user.name);
+            self.faults
+                .push(Fault::warning(user.place.clone(), FaultKind::Required, message));
+        }
+        let key = (path.to_owned(), user.name.clone());
+        let before = previous.and_then(|users| users.get(&key));
+        let held = HeldCredentials::succeed(current, before, self.now);
+        let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        let name: Arc<str> = format!("{file}:{}", user.name).into();
+        for position in positions {
+            for (credential, until) in held.accepted() {
+                self.accept(position, &name, credential, until);
+            }
+        }
+        self.built.users.insert(key, held);
+    }
+
+    /// Has `credential` prove the kubeconfig of the entry at `position`.
+    fn accept(
+        &mut self,
+        position: usize,
+        name: &Arc<str>,
+        credential: Credential,
+        until: Option<SystemTime>,
+    ) {
+        let (table, digest, method) = match credential {
+            Credential::Certificate(digest) => (
+                &mut self.built.certificates,
+                digest,
+                AuthenticationMethod::Certificate,
+            ),
+            Credential::Token(digest) => (&mut self.built.tokens, digest, AuthenticationMethod::Bearer),
+            Credential::Basic(digest) => (&mut self.built.passwords, digest, AuthenticationMethod::Basic),
+        };
+        let proofs = table.entry(digest).or_default();
+        let others: Vec<usize> = proofs
+            .iter()
+            .filter(|proof| proof.until.is_none())
+            .map(|proof| proof.entry)
+            .collect();
+        let name = name.clone();
+        proofs.push(Proof {
+            entry: position,
+            field: Fields::KUBECONFIG,
+            name,
+            method,
+            until,
+        });
+        if until.is_none() {
+            others
+                .into_iter()
+                .for_each(|other| self.clusters_agree(position, other));
+        }
+    }
+
+    /// Notes that one credential meets two entries of different clusters.
+    fn clusters_agree(&mut self, position: usize, other: usize) {
+        let callers = &self.config.callers;
+        let (Some(entry), Some(other)) = (callers.get(position), callers.get(other)) else {
+            return;
+        };
+        let is_simple = |entry: &CallerEntry| KnownCaller::new(entry).is_simple();
+        if entry.cluster != other.cluster && is_simple(entry) && is_simple(other) {
+            let place = entry.place.at(entry.place.path.field("cluster"));
+            let message = one_cluster(&entry.cluster, other);
+            let fault = Fault::error(place, FaultKind::Invalid, message);
+            if !self.faults.iter().any(|known| *known == fault) {
+                self.faults.push(fault);
+            }
+        }
+    }
+
+    fn credentials(&mut self, user: &User, positions: &[usize]) -> Vec<Credential> {
+        let mut credentials = Vec::new();
+        if let Some(pem) = &user.certificate {
+            credentials.extend(self.certificate(user, pem, positions));
+        }
+        for (field, token) in [("token", &user.token), ("tokenFile", &user.file_token)] {
+            let Some(token) = token else { continue };
+            if jwt::is_credential(token.reveal()) {
+                let digest = self.built.digester.digest(Purpose::Token, token.reveal());
+                credentials.push(Credential::Token(digest));
+            } else {
+                let message = "cannot be sent in a header: too long, or contains white space";
+                self.user_fault(user, field, FaultKind::Invalid, message);
+            }
+        }
+        if let Some(basic) = &user.basic {
+            let pair = [basic.username.as_bytes(), b":", basic.password.reveal()].concat();
+            let pair = zeroize::Zeroizing::new(pair);
+            credentials.push(Credential::Basic(
+                self.built.digester.digest(Purpose::Basic, &pair),
+            ));
+        }
+        credentials
+    }
+
+    /// The certificate of `user`. That it cannot be used (yet, or any more) is a
+    /// warning: the API server may get its new certificate before the gateway its new CA.
+    fn certificate(&mut self, user: &User, pem: &[u8], positions: &[usize]) -> Option<Credential> {
+        const FIELD: &str = "client-certificate";
+        let mut chain = match X509::stack_from_pem(pem) {
+            Ok(chain) if !chain.is_empty() => chain.into_iter(),
+            _ => {
+                self.user_fault(user, FIELD, FaultKind::Invalid, "contains no certificate in PEM");
+                return None;
+            }
+        };
+        let leaf = chain.next()?;
+        let trusted = if self.built.client_ca.is_empty() {
+            Err("`server.tls.clientCA` is missing".to_owned())
+        } else {
+            self.built.client_ca.verify(&leaf, chain.as_slice(), self.now)
+        };
+        // That one has expired is said of every certificate alike.
+        let is_over = system_time(leaf.not_after()).is_ok_and(|end| end < self.now)
+            && self
+                .built
+                .client_ca
+                .verify_timeless(&leaf, chain.as_slice())
+                .is_some();
+        if let Err(why) = trusted
+            && !is_over
+        {
+            let message = format!("the certificate is not accepted: {why}");
+            let place = user.place.at(user.place.path.field(FIELD));
+            self.faults
+                .push(Fault::warning(place, FaultKind::Invalid, message));
+        }
+        let names = CertificateNames::of(&leaf);
+        let patterns = self
+            .built
+            .patterns
+            .iter()
+            .filter(|(_, wanted)| names.meet(wanted));
+        let patterns: Vec<usize> = patterns.map(|(position, _)| *position).collect();
+        for position in positions {
+            patterns
+                .iter()
+                .for_each(|other| self.clusters_agree(*position.max(other), *position.min(other)));
+        }
+        let der = leaf.to_der().ok()?;
+        Some(Credential::Certificate(
+            self.built.digester.digest(Purpose::Certificate, &der),
+        ))
+    }
+
+    /// The tokens of every entry with `pathToken`. None stays accepted once it is gone from its file: that
+    /// has room for the old and the new.
+    fn path_tokens(&mut self) {
+        let config = self.config;
+        for (position, entry) in config.callers.iter().enumerate() {
+            let Some(path) = &entry.path_token else { continue };
+            self.built.files.insert(path.clone());
+            let (tokens, faults) = path_token::read(self.files, path);
+            self.faults.append(faults);
+            for token in tokens {
+                let digest = self.built.digester.digest(Purpose::PathToken, token.reveal());
+                let proofs = self.built.path_tokens.entry(digest).or_default();
+                let others: Vec<usize> = proofs.iter().map(|proof| proof.entry).collect();
+                proofs.push(path_token::proof(position));
+                others
+                    .into_iter()
+                    .for_each(|other| self.clusters_agree(position, other));
+            }
+        }
+    }
+
+    /// The keys of every entry with `jwt`.
+    fn issuers(&mut self) {
+        jwks::install();
+        let config = self.config;
+        let mut issuers = Vec::new();
+        for (position, entry) in config.callers.iter().enumerate() {
+            let Some(rules) = entry.jwt.clone() else { continue };
+            self.built.files.insert(rules.jwks.clone());
+            let keys = self.keys(&rules);
+            issuers.push(Issuer {
+                entry: position,
+                rules,
+                keys,
+            });
+        }
+        self.built.jwts = jwt::Tokens::new(issuers);
+    }
+
+    /// The keys of one issuer. Those that cannot be used are warned of: an issuer
+    /// may publish keys for others too.
+    fn keys(&mut self, rules: &Jwt) -> IssuerKeys {
+        let file = rules.jwks.display().to_string();
+        let place = Place {
+            file: Some(file.into()),
+            ..Place::default()
+        };
+        let json = match self.files.read(&rules.jwks) {
+            Ok(json) => json,
+            Err(error) => {
+                self.faults
+                    .push(Fault::error(place, FaultKind::Unreadable, error.to_string()));
+                return IssuerKeys::default();
+            }
+        };
+        let (keys, passed_over) = match IssuerKeys::parse(&json, &rules.algorithms) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                let number = |number: usize| u32::try_from(number).unwrap_or(0);
+                let place = Place {
+                    line: number(error.at.0),
+                    column: number(error.at.1),
+                    ..place
+                };
+                self.faults
+                    .push(Fault::error(place, FaultKind::Unreadable, error.message));
+                return IssuerKeys::default();
+            }
+        };
+        let warning = |why| Fault::warning(place.clone(), FaultKind::NotSupported, why);
+        self.faults.extend(passed_over.into_iter().map(warning));
+        if keys.is_empty() {
+            let message = "no key can check a token with one of the `algorithms`";
+            self.faults
+                .push(Fault::error(place, FaultKind::Required, message));
+        }
+        keys
+    }
+
+    fn user_fault(&mut self, user: &User, field: &str, kind: FaultKind, message: &str) {
+        let place = user.place.at(user.place.path.field(field));
+        self.faults.push(Fault::error(place, kind, message));
+    }
+}

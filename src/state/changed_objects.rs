@@ -1,0 +1,197 @@
+//! What became of the objects in files from one set in force to another, as they are written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::snapshot::{Base, Snapshot};
+use portcullis_policy::document;
+use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, SetDifference, ValidatedObject};
+use portcullis_policy::model::groups::RBAC;
+
+/// The most objects of one change that are kept, and bytes of the text of each.
+const MAX_OBJECTS: usize = 200;
+const MAX_TEXT_BYTES: usize = 16 << 10;
+
+/// What stands for an object whose text is not kept.
+const WITHHELD: &str = "# not shown: parameters may hold secrets\n";
+const TOO_LONG: &str = "# the rest is not shown\n";
+
+/// The objects in files that are in force at one moment.
+#[derive(Clone)]
+pub struct FileObjects(Arc<Base>);
+
+/// One object, and the only cluster that it holds for, if any.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChangedObject {
+    /// `Kind/name` or `Kind/namespace/name`.
+    pub object: String,
+    /// `None`: every cluster.
+    pub cluster: Option<String>,
+}
+
+/// What an object said, and says; both as YAML, `None` where it was or is not there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ObjectChange {
+    /// What it said before.
+    pub before: Option<String>,
+    /// What it says.
+    pub after: Option<String>,
+}
+
+/// The objects that a change concerns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ObjectChanges {
+    /// Each that says something else than before.
+    pub objects: BTreeMap<ChangedObject, ObjectChange>,
+    /// How many more there are, by the only cluster that they hold for.
+    pub left_out: BTreeMap<Option<String>, usize>,
+}
+
+impl Snapshot {
+    /// The objects in files, to compare with those of another snapshot.
+    #[must_use]
+    pub fn file_objects(&self) -> FileObjects {
+        FileObjects(Arc::clone(&self.base))
+    }
+}
+
+// === impl FileObjects ===
+
+impl FileObjects {
+    /// What became different from `earlier` to this: of very many objects the first by name, of each
+    /// cluster as many as of any other.
+    #[must_use]
+    pub fn changes_since(&self, earlier: &Self) -> ObjectChanges {
+        if Arc::ptr_eq(&self.0, &earlier.0) {
+            return ObjectChanges::default();
+        }
+        let (now, before) = (&self.0.objects, &earlier.0.objects);
+        let mut difference = now.since(before);
+        let left_out = keep_first_of_each_cluster(&mut difference);
+        let mut objects: BTreeMap<ChangedObject, ObjectChange> = BTreeMap::new();
+        for (key, text) in texts(before, &difference.removed, now) {
+            objects.entry(key).or_default().before = Some(text);
+        }
+        for (key, text) in texts(now, &difference.added, before) {
+            objects.entry(key).or_default().after = Some(text);
+        }
+        // One that stands in another file, or was written otherwise, says the same.
+        objects.retain(|_, change| change.before != change.after || change.is_withheld());
+        ObjectChanges { objects, left_out }
+    }
+}
+
+/// An object by its cluster and name.
+type ObjectKey = (Option<String>, ObjectIdentity);
+
+/// Leaves the objects with the first names of each cluster on each side, and what the other side has of
+/// them. Returns how many of each cluster are left out.
+fn keep_first_of_each_cluster(difference: &mut SetDifference<'_>) -> BTreeMap<Option<String>, usize> {
+    let key = |object: &Arc<ValidatedObject>| -> ObjectKey {
+        (object.cluster().map(str::to_owned), object.identity().clone())
+    };
+    let keys = |objects: &[&Arc<ValidatedObject>]| -> BTreeSet<ObjectKey> {
+        objects.iter().map(|object| key(object)).collect()
+    };
+    let (removed, added) = (keys(&difference.removed), keys(&difference.added));
+    let mut kept = first_of_each_cluster(&removed);
+    kept.extend(first_of_each_cluster(&added));
+    let mut left_out = BTreeMap::new();
+    for (cluster, _) in removed.union(&added).filter(|key| !kept.contains(key)) {
+        *left_out.entry(cluster.clone()).or_default() += 1;
+    }
+    for side in [&mut difference.removed, &mut difference.added] {
+        side.retain(|object| kept.contains(&key(object)));
+    }
+    left_out
+}
+
+/// At most [`MAX_OBJECTS`]: the first of each cluster, then the second of each, and so on.
+fn first_of_each_cluster(keys: &BTreeSet<ObjectKey>) -> BTreeSet<ObjectKey> {
+    let mut places: BTreeMap<&Option<String>, usize> = BTreeMap::new();
+    let mut by_place: Vec<(usize, &ObjectKey)> = keys
+        .iter()
+        .map(|key| {
+            let place = places.entry(&key.0).or_default();
+            *place += 1;
+            (*place, key)
+        })
+        .collect();
+    by_place.sort_by_key(|(place, _)| *place);
+    let first = by_place.into_iter().take(MAX_OBJECTS);
+    first.map(|(_, key)| key.clone()).collect()
+}
+
+fn texts(
+    set: &ObjectSet,
+    wanted: &[&Arc<ValidatedObject>],
+    other: &ObjectSet,
+) -> impl Iterator<Item = (ChangedObject, String)> {
+    set.documents_among(wanted, other).map(|(object, document)| {
+        let key = ChangedObject {
+            object: object.identity().to_string(),
+            cluster: object.cluster().map(str::to_owned),
+        };
+        let text = match is_shown(object) {
+            true => cut(document::to_yaml(&document.root().to_json())),
+            false => WITHHELD.to_owned(),
+        };
+        (key, text)
+    })
+}
+
+/// Parameters, which may be Secrets, are not.
+fn is_shown(object: &ValidatedObject) -> bool {
+    let identity = object.identity();
+    object.has_expressions() || identity.group() == RBAC || identity.kind() == "Namespace"
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > MAX_TEXT_BYTES {
+        let end = text.get(..MAX_TEXT_BYTES).and_then(|start| start.rfind('\n'));
+        text.truncate(end.map_or(0, |end| end + 1));
+        text.push_str(TOO_LONG);
+    }
+    text
+}
+
+// === impl ObjectChanges ===
+
+impl ObjectChanges {
+    /// The clusters that it concerns, with the bytes that their objects take here; `None`: every cluster.
+    pub(crate) fn bytes_by_cluster(&self) -> BTreeMap<Option<String>, usize> {
+        let left_out = self.left_out.keys().map(|cluster| (cluster.clone(), 0));
+        let mut bytes: BTreeMap<_, _> = left_out.collect();
+        for (object, change) in &self.objects {
+            let texts = [
+                Some(&object.object),
+                change.before.as_ref(),
+                change.after.as_ref(),
+            ];
+            let texts = texts.into_iter().flatten().map(String::len).sum::<usize>();
+            *bytes.entry(object.cluster.clone()).or_default() += texts + size_of::<ObjectChange>();
+        }
+        bytes
+    }
+
+    /// Forgets the objects of `cluster`; how many they are, with those that were left out before.
+    pub(crate) fn leave_out(&mut self, cluster: &Option<String>) -> usize {
+        let before = self.objects.len();
+        self.objects.retain(|object, _| object.cluster != *cluster);
+        let left_out = self.left_out.remove(cluster).unwrap_or_default();
+        left_out + (before - self.objects.len())
+    }
+}
+
+// === impl ObjectChange ===
+
+impl ObjectChange {
+    /// Whether it is only known that the object changed.
+    #[must_use]
+    pub fn is_withheld(&self) -> bool {
+        [&self.before, &self.after]
+            .into_iter()
+            .flatten()
+            .any(|text| text == WITHHELD)
+    }
+}

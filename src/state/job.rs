@@ -1,0 +1,355 @@
+//! Reads the files on a separate thread, so that a file system that does not respond
+//! blocks only that thread.
+
+use std::collections::{BTreeSet, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+use std::{io, thread};
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+
+use super::files::{self, FileTimes, Fingerprint, SetFiles, SetNames};
+use super::index::{SnapshotIndex, options};
+use super::snapshot::Snapshot;
+use super::watch::schedule::{ChangedNames, Interest};
+use super::{ReloadState, held_back, load};
+use crate::config::{self, Config};
+use crate::identity::Authenticator;
+use crate::webhooks;
+use crate::webhooks::authorizers::Authorizers;
+use portcullis_policy::admission::AdmissionPolicies;
+use portcullis_policy::authorization::Policies;
+use portcullis_policy::field::{Fault, Faults};
+use portcullis_policy::manifest::{self, Compilation, ObjectIdentity, ObjectSet, Source, SourceObjects};
+use portcullis_policy::model::Deadline;
+
+/// How often a set is loaded again because it changed under the last load.
+const ROUNDS: usize = 3;
+
+/// What it works with.
+pub(crate) struct ReloadJob {
+    pub(crate) state: Arc<ReloadState>,
+    /// The configuration.
+    pub(crate) path: PathBuf,
+    pub(crate) watches: Watches,
+    /// What the files said at the last one, good or bad.
+    pub(crate) last: Fingerprint,
+    pub(crate) extent: ReloadExtent,
+}
+
+/// How much a job reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReloadExtent {
+    /// What the watches told of, if that is all there can be.
+    Changed,
+    /// Every file.
+    Everything,
+    /// Every file, which are loaded although they say the same.
+    Forced,
+}
+
+/// What it came to.
+pub(crate) struct ReloadResult {
+    pub(crate) watches: Watches,
+    /// What the files say now.
+    pub(crate) seen: Fingerprint,
+    /// What they were loaded to, if they were.
+    pub(crate) loaded: Option<LoadedSnapshot>,
+}
+
+/// A set that was loaded, or why there is none.
+pub(crate) struct LoadedSnapshot {
+    pub(crate) at: SystemTime,
+    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) faults: Faults,
+}
+
+/// The folders that are watched.
+pub(crate) struct Watches {
+    watcher: Option<RecommendedWatcher>,
+    watched: BTreeSet<PathBuf>,
+    interest: Arc<Mutex<Interest>>,
+    /// As they were when everything was read last.
+    names: SetNames,
+}
+
+// === impl ReloadJob ===
+
+impl ReloadJob {
+    /// Runs it, and has `ended` called with what it came to; `None` if it broke off.
+    ///
+    /// # Errors
+    ///
+    /// The operating system refused a thread.
+    pub(crate) fn spawn(self, ended: impl FnOnce(Option<ReloadResult>) + Send + 'static) -> io::Result<()> {
+        let run = move || ended(catch_unwind(AssertUnwindSafe(|| self.run())).ok());
+        thread::Builder::new()
+            .name("reload-files".to_owned())
+            .spawn(run)
+            .map(drop)
+    }
+
+    /// Loads the files if they changed.
+    fn run(mut self) -> ReloadResult {
+        let current = Arc::clone(&self.state.current());
+        let touched = self.watches.take_touched();
+        let result = match touched {
+            ChangedNames::Names(names) if self.extent == ReloadExtent::Changed => {
+                self.read_changed(&names, &current)
+            }
+            _ => None,
+        };
+        let (seen, loaded) = result.unwrap_or_else(|| self.read_everything(&current));
+        ReloadResult {
+            watches: self.watches,
+            seen,
+            loaded,
+        }
+    }
+
+    /// Loads what has these names and says something else than before, and nothing else. `None`
+    /// where more must be read.
+    ///
+    /// The watches report again what is written meanwhile.
+    fn read_changed(
+        &self,
+        names: &BTreeSet<PathBuf>,
+        current: &Snapshot,
+    ) -> Option<(Fingerprint, Option<LoadedSnapshot>)> {
+        // After a failure the whole is to be reported, and what is in force is not what was seen.
+        if self.state.last_failure().is_some() || !current.is_as_written() {
+            return None;
+        }
+        let files = self.watches.names.rewritten(names)?;
+        let at = SystemTime::now();
+        let seen = self.last.after(&files, at)?;
+        if seen == self.last {
+            return Some((seen, None));
+        }
+        let (snapshot, faults) = load::reload_files(current, self.state.source(), &files, at)?;
+        let snapshot = Some(snapshot);
+        Some((seen, Some(LoadedSnapshot { at, snapshot, faults })))
+    }
+
+    /// Loads everything, and once more where files changed while they were read or the new set
+    /// names other files.
+    fn read_everything(&mut self, current: &Snapshot) -> (Fingerprint, Option<LoadedSnapshot>) {
+        let last = self.last.clone();
+        let is_forced = self.extent == ReloadExtent::Forced;
+        let times = if is_forced {
+            // Who asks for a reload may know of a file system whose times do not tell.
+            self.last = Fingerprint::none();
+            FileTimes::Ignored
+        } else {
+            FileTimes::Believed
+        };
+        let was_faulty = self.state.last_failure().is_some() || !current.is_as_written();
+        let mut seen = self.fingerprint(current, was_faulty);
+        let mut loaded = None;
+        if is_forced || seen != last {
+            for _ in 0..ROUNDS {
+                let at = SystemTime::now();
+                let (snapshot, faults) = load::reload(&self.path, self.state.source(), current, times, at);
+                let after = self.fingerprint(snapshot.as_ref().unwrap_or(current), snapshot.is_none());
+                loaded = Some(LoadedSnapshot { at, snapshot, faults });
+                if after == seen {
+                    break;
+                }
+                seen = after;
+            }
+        }
+        (seen, loaded)
+    }
+
+    /// Reads what the files say now, and watches the folders they are in.
+    pub(crate) fn fingerprint(&mut self, snapshot: &Snapshot, is_faulty: bool) -> Fingerprint {
+        // Again: what a faulty configuration names must be noticed, too, when it is mended.
+        let (examined, _) = config::examine(&self.path);
+        let config = examined.config.as_ref().unwrap_or(&snapshot.config);
+        let mut found = self.files(config, snapshot, is_faulty);
+        self.watches.names = found.take_names();
+        // Before they are read: what is written meanwhile is noticed.
+        self.watches.follow(config, &found);
+        let seen = files::fingerprint(&found.files, &self.last, SystemTime::now());
+        self.last = seen.clone();
+        seen
+    }
+
+    /// Every file that the set is or would be read from.
+    fn files(&self, config: &Config, snapshot: &Snapshot, is_faulty: bool) -> SetFiles {
+        let mut others = snapshot.authenticator.files().clone();
+        others.extend(webhooks::files(config));
+        others.extend(snapshot.authorizers.files().iter().cloned());
+        others.extend(self.state.source().check(config).files);
+        if is_faulty {
+            let (authenticator, _) = Authenticator::build(config, None, SystemTime::now());
+            others.extend(authenticator.files().iter().cloned());
+            let (authorizers, _) = Authorizers::build(config, &config::Disk, None);
+            others.extend(authorizers.files().iter().cloned());
+        }
+        SetFiles::new(&self.path, config, &others)
+    }
+}
+
+// === impl Watches ===
+
+impl Watches {
+    /// Watches nothing yet; `changed` is called with each change of what matters.
+    pub(crate) fn new(changed: impl Fn() + Send + 'static) -> Self {
+        let interest = Arc::new(Mutex::new(Interest::default()));
+        let of_watcher = Arc::clone(&interest);
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            let mut interest = of_watcher.lock().unwrap_or_else(PoisonError::into_inner);
+            if event.is_ok_and(|event| interest.note(&event)) {
+                changed();
+            }
+        });
+        Self {
+            watcher: watcher
+                .map_err(|error| tracing::warn!(%error, "files cannot be watched, only polled"))
+                .ok(),
+            watched: BTreeSet::new(),
+            interest,
+            names: SetNames::default(),
+        }
+    }
+
+    fn interest(&self) -> MutexGuard<'_, Interest> {
+        self.interest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was touched since this was asked for last.
+    fn take_touched(&self) -> ChangedNames {
+        self.interest().take_touched()
+    }
+
+    fn follow(&mut self, config: &Config, found: &SetFiles) {
+        let files = found.files.iter().chain(&found.real).cloned();
+        self.interest().follow(files, config);
+        self.watch(found.folders.clone());
+    }
+
+    fn watch(&mut self, folders: BTreeSet<PathBuf>) {
+        let Some(watcher) = &mut self.watcher else { return };
+        for gone in self.watched.difference(&folders) {
+            // A folder that is gone has lost its watch already.
+            let _ = watcher.unwatch(gone);
+        }
+        let mut watched = BTreeSet::new();
+        for folder in folders {
+            let is_watched = self.watched.contains(&folder) && folder.is_dir();
+            let watch = || watcher.watch(&folder, RecursiveMode::NonRecursive);
+            match if is_watched {
+                Ok(())
+            } else {
+                config::files::observed(&folder, watch)
+            } {
+                Ok(()) => {
+                    watched.insert(folder);
+                }
+                Err(error) => {
+                    tracing::warn!(folder = %folder.display(), %error, "this folder is only polled");
+                }
+            }
+        }
+        self.watched = watched;
+    }
+}
+
+// What would decide if some manifests were in force beside those that are.
+
+/// What would decide with some manifests beside those in force.
+pub struct Trial {
+    /// What decides authorization, by cluster.
+    pub policies: Policies,
+    /// What decides admission, by cluster.
+    pub admission: AdmissionPolicies,
+    /// The objects on trial, in order.
+    pub objects: Vec<ObjectIdentity>,
+    /// Those of them that stand in the place of an object that is in force.
+    pub replaced: Vec<ObjectIdentity>,
+}
+
+impl Snapshot {
+    /// What would decide if the objects of `source` were among those of the files, each in the
+    /// place of one in force that is the same object, and what `check` says about them: nothing of
+    /// what it says about others. Nothing is put in force. Where `source` holds for one cluster
+    /// alone, nothing of another's files or objects has a part in it.
+    ///
+    /// Takes as long as a reload in which these objects changed; for one cluster, as long as to
+    /// index that cluster. What is not compiled by the deadline is at fault.
+    #[must_use]
+    pub fn trial(&self, source: &Source, now: SystemTime, deadline: Deadline<'_>) -> (Option<Trial>, Faults) {
+        let only = source.cluster.as_deref();
+        let options = options_for(&self.config, only, now);
+        let options = held_back::options_without(&options, &self.unknown.faulty);
+        let compilation = Compilation {
+            version: options.cel_version,
+            deadline,
+        };
+        let trial = Arc::new(SourceObjects::read(source, compilation, None));
+        let objects: Vec<ObjectIdentity> = trial.valid().map(|object| object.identity().clone()).collect();
+        let on_trial: HashSet<&ObjectIdentity> = objects.iter().collect();
+        let own = &self.base.objects;
+        let mut sources = own.without(&on_trial);
+        sources.retain(|source| is_seen(source.cluster(), only));
+        sources.push(trial);
+        let (set, found) = ObjectSet::new(sources, &options, Some(own));
+        let faults = of_source(source, &found);
+        let Some(set) = set else {
+            // What is wrong elsewhere is so because of them.
+            let faults = if faults.has_errors() { faults } else { found };
+            return (None, faults);
+        };
+        let mut watched = self.basis.watched.clone();
+        watched.retain(|watched| is_seen(Some(&watched.cluster), only));
+        let earlier = only.is_none().then(|| self.into());
+        let indexed = SnapshotIndex::new(&self.config, &set, watched, None, earlier);
+        let trial = Trial {
+            policies: indexed.policies,
+            admission: indexed.admission,
+            replaced: self.replaced(&on_trial, only),
+            objects,
+        };
+        (Some(trial), faults)
+    }
+
+    /// Those `on_trial` that stand in the place of an object that is in force.
+    fn replaced(&self, on_trial: &HashSet<&ObjectIdentity>, only: Option<&str>) -> Vec<ObjectIdentity> {
+        let in_force = self
+            .objects_in_force()
+            .filter(|object| is_seen(object.cluster(), only));
+        let mut replaced: Vec<ObjectIdentity> = in_force
+            .filter(|object| on_trial.contains(object.identity()))
+            .map(|object| object.identity().clone())
+            .collect();
+        replaced.sort();
+        replaced.dedup();
+        replaced
+    }
+}
+
+/// Whether what holds for `cluster` alone, or for all, has a part in a trial for `only` one.
+fn is_seen(cluster: Option<&str>, only: Option<&str>) -> bool {
+    only.is_none() || cluster.is_none() || cluster == only
+}
+
+fn options_for(config: &Config, only: Option<&str>, now: SystemTime) -> manifest::Options {
+    let mut options = options(config, Some(now));
+    options.clusters.retain(|cluster| is_seen(Some(cluster), only));
+    options.watched.retain(|cluster| is_seen(Some(cluster), only));
+    options
+}
+
+/// Those of `faults` that are in `source`.
+fn of_source(source: &Source, faults: &Faults) -> Faults {
+    let is_own = |fault: &&Fault| fault.place.file.as_deref() == Some(source.file.as_str());
+    let mut own = Faults::new();
+    own.extend(faults.iter().filter(is_own).cloned());
+    own
+}
+
+#[cfg(test)]
+mod tests;

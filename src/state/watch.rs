@@ -1,0 +1,500 @@
+//! Watches files and reloads after changes.
+//!
+//! There are three triggers. Watches on the folders report changes at once; they watch
+//! folders rather than files, because mounted Secrets and ConfigMaps change by replacing
+//! a link. Polling finds what no watch reports (network file systems, links whose target
+//! changed). SIGHUP requests a reload.
+//!
+//! ```text
+//! events ─▶ due? ─▶ job, on a thread of its own ─▶ ended: put in force, or keep
+//!             ▲                  └── not within the limit: reported, and the next may begin
+//!             └──────────────────────────────┘
+//! ```
+
+pub(crate) mod schedule;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+use std::{io, thread};
+
+use super::files::Fingerprint;
+use super::job::{LoadedSnapshot, ReloadExtent, ReloadJob, ReloadResult, Watches};
+use super::{ReloadFailure, ReloadState, Restriction, Snapshot, load};
+use crate::config;
+use crate::identity::certificates::Reminders;
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
+use schedule::{ReloadRequest, Schedule};
+
+pub use schedule::Trigger;
+
+/// How long a reload may take before it is reported, and no longer holds up the next.
+pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Keeps a [`ReloadState`] up to date on a thread of its own, until dropped.
+pub struct Reloader {
+    events: Sender<FileEvent>,
+    trigger: Trigger,
+    thread: Option<JoinHandle<()>>,
+}
+
+// === impl Reloader ===
+
+impl Reloader {
+    /// Starts to watch the files behind `state`, whose configuration is at `path`.
+    /// A reload that takes longer than `limit` ([`RELOAD_TIMEOUT`]) is reported to
+    /// `observer` as one that failed; it takes effect when it ends all the same,
+    /// unless a later one has.
+    ///
+    /// # Errors
+    ///
+    /// The operating system refused a thread. That it refuses watches is only
+    /// logged: the poll remains.
+    pub fn start(
+        state: Arc<ReloadState>,
+        path: PathBuf,
+        limit: Duration,
+        observer: ReloadObserver,
+    ) -> io::Result<Self> {
+        let (sender, events) = channel();
+        let mut worker = ReloadWorker::new(sender.clone(), state, path, limit, observer);
+        worker.begin_to_watch();
+        let thread = thread::Builder::new()
+            .name("reload".into())
+            .spawn(move || worker.run(&events))?;
+        let events = sender.clone();
+        // An error means that the reloader has stopped: nothing to ask any more.
+        let trigger = Trigger::new(move |request| drop(sender.send(FileEvent::ReloadRequest(request))));
+        Ok(Self {
+            events,
+            trigger,
+            thread: Some(thread),
+        })
+    }
+
+    /// A handle that asks for a reload.
+    #[must_use]
+    pub fn trigger(&self) -> Trigger {
+        self.trigger.clone()
+    }
+}
+
+impl Drop for Reloader {
+    fn drop(&mut self) {
+        let _ = self.events.send(FileEvent::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How much longer than its last rebuild took the thread rests before the next:
+/// a cluster that changes all the time must not cost a processor.
+const REST_FACTOR: u32 = 4;
+
+/// The longest such rest.
+const MAX_REST: Duration = Duration::from_millis(400);
+
+/// How many jobs may hang, each with its thread, before no more are begun.
+const MAX_HANGING: usize = 8;
+
+/// How many before polls begin none, so that there are some left for who asks.
+const MAX_HANGING_POLLS: usize = MAX_HANGING / 2;
+
+/// What the thread works with.
+struct ReloadWorker {
+    events: Sender<FileEvent>,
+    state: Arc<ReloadState>,
+    path: PathBuf,
+    observer: ReloadObserver,
+    limit: Duration,
+    /// With the job while one runs.
+    watches: Option<Watches>,
+    reminders: Reminders,
+    /// What the files said at the last job, good or bad.
+    last: Fingerprint,
+    running: Vec<RunningReload>,
+    /// The number of the job begun last.
+    begun: u64,
+    /// The number of the newest job of which the result was taken.
+    applied: u64,
+    schedule: Schedule,
+}
+
+/// A job that has not ended.
+struct RunningReload {
+    number: u64,
+    since: Instant,
+    /// Whether what is beside the files changed too.
+    is_beside: bool,
+    /// Whether it was reported that it takes too long.
+    is_reported: bool,
+}
+
+// === impl ReloadWorker ===
+
+impl ReloadWorker {
+    fn new(
+        events: Sender<FileEvent>,
+        state: Arc<ReloadState>,
+        path: PathBuf,
+        limit: Duration,
+        observer: ReloadObserver,
+    ) -> Self {
+        Self {
+            events,
+            path,
+            observer,
+            limit,
+            watches: None,
+            reminders: Reminders::default(),
+            last: Fingerprint::none(),
+            running: Vec::new(),
+            begun: 0,
+            applied: 0,
+            schedule: Schedule::new(Instant::now()),
+            state,
+        }
+    }
+
+    fn begin_to_watch(&mut self) {
+        let mut job = self.job(ReloadExtent::Everything);
+        let current = Arc::clone(&self.state.current());
+        self.last = job.fingerprint(&current, false);
+        self.watches = Some(job.watches);
+        // Warnings were logged when the files were loaded.
+        self.reminders.due(&current.expiries, SystemTime::now());
+    }
+
+    /// Logs which certificates came nearer to their end.
+    fn remind(&mut self, now: SystemTime) {
+        let current = self.state.current();
+        for expiry in self.reminders.due(&current.expiries, now) {
+            if let Some(warning) = expiry.warning(now) {
+                tracing::warn!("{warning}");
+            }
+        }
+    }
+
+    fn run(mut self, events: &Receiver<FileEvent>) {
+        loop {
+            let now = Instant::now();
+            self.report_hanging(now);
+            if self.act_at().is_some_and(|at| at <= now) {
+                self.act(now);
+                continue;
+            }
+            let next = [self.act_at(), self.report_at()].into_iter().flatten().min();
+            let received = match next {
+                Some(next) => events.recv_timeout(next.saturating_duration_since(now)),
+                None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match received {
+                Ok(FileEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(FileEvent::ReloadRequest(requested)) => self.schedule.request(requested, Instant::now()),
+                Ok(FileEvent::Ended(number, result)) => self.ended(number, result.map(|result| *result)),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// When something is to be done; `None` while it must wait for a job.
+    fn act_at(&self) -> Option<Instant> {
+        let is_busy = self.running.iter().any(|running| !running.is_reported);
+        if is_busy || self.running.len() >= MAX_HANGING {
+            return None;
+        }
+        let poll_interval = self.state.current().config.reload.poll_interval;
+        let polls = self.running.len() < MAX_HANGING_POLLS;
+        let poll = self.schedule.poll_at(poll_interval).filter(|_| polls);
+        poll.into_iter().chain(self.schedule.requested_at()).min()
+    }
+
+    fn act(&mut self, now: Instant) {
+        let poll_interval = self.state.current().config.reload.poll_interval;
+        let is_polled = self.schedule.poll_at(poll_interval).is_some_and(|at| at <= now);
+        let requested = self.schedule.take();
+        self.remind(SystemTime::now());
+        if requested.is_beside_alone() && !is_polled {
+            self.refresh();
+        } else {
+            let extent = match requested {
+                ReloadRequest { is_forced: true, .. } => ReloadExtent::Forced,
+                _ if is_polled => ReloadExtent::Everything,
+                _ => ReloadExtent::Changed,
+            };
+            self.begin(requested, extent, now);
+        }
+    }
+
+    // === jobs ===
+
+    fn begin(&mut self, requested: ReloadRequest, extent: ReloadExtent, now: Instant) {
+        if extent != ReloadExtent::Changed {
+            self.schedule.looked(now);
+        }
+        self.begun += 1;
+        let number = self.begun;
+        let events = self.events.clone();
+        let job = self.job(extent);
+        let begun = job.spawn(move |result| {
+            // Who has stopped needs no result.
+            let _ = events.send(FileEvent::Ended(number, result.map(Box::new)));
+        });
+        match begun {
+            Ok(()) => self.running.push(RunningReload {
+                number,
+                since: now,
+                is_beside: requested.is_beside,
+                is_reported: false,
+            }),
+            Err(error) => self.fail(
+                vec![fault(format!("cannot start a thread to read the files: {error}"))],
+                false,
+            ),
+        }
+    }
+
+    fn job(&mut self, extent: ReloadExtent) -> ReloadJob {
+        let events = self.events.clone();
+        let changed = move || drop(events.send(FileEvent::ReloadRequest(ReloadRequest::CHANGED)));
+        ReloadJob {
+            state: Arc::clone(&self.state),
+            path: self.path.clone(),
+            watches: self.watches.take().unwrap_or_else(|| Watches::new(changed)),
+            last: self.last.clone(),
+            extent,
+        }
+    }
+
+    fn ended(&mut self, number: u64, result: Option<ReloadResult>) {
+        let place = self.running.iter().position(|running| running.number == number);
+        let Some(running) = place.map(|place| self.running.swap_remove(place)) else {
+            return;
+        };
+        let Some(result) = result else {
+            let message = "the reload panicked; please report this bug".to_owned();
+            return self.fail(vec![fault(message)], false);
+        };
+        // A later one has ended already: what this one read may be older.
+        if number < self.applied {
+            return;
+        }
+        self.applied = number;
+        self.last = result.seen;
+        self.watches = Some(result.watches);
+        let is_loaded = result.loaded.is_some();
+        if let Some(loaded) = result.loaded {
+            self.put_in_force(loaded);
+        } else if running.is_reported {
+            // It was reported to have failed; only a whole one shows that all is well.
+            self.schedule.request(ReloadRequest::FORCED, Instant::now());
+        }
+        // What changed beside the files meanwhile may have come too late for it.
+        if running.is_reported || running.is_beside && !is_loaded {
+            self.refresh();
+        }
+    }
+
+    fn put_in_force(&self, loaded: LoadedSnapshot) {
+        let LoadedSnapshot { at, snapshot, faults } = loaded;
+        let Some(snapshot) = snapshot else {
+            let failure = ReloadFailure {
+                at,
+                faults: Arc::new(faults),
+                is_hanging: false,
+            };
+            return self.keep(failure);
+        };
+        log(&faults, &snapshot);
+        let current = Arc::clone(&self.state.current());
+        let change = snapshot.since(&current);
+        tracing::info!(revision = %snapshot.revision, "reloaded: {change}");
+        self.tell_vanished(&change.vanished);
+        warn_of_restart(&current.config, &snapshot.config);
+        self.state.replace(snapshot, change);
+        (self.observer)(ReloadAttempt::Reloaded(&self.state));
+    }
+
+    fn tell_vanished(&self, restrictions: &[Restriction]) {
+        warn_of_vanished(restrictions);
+        if !restrictions.is_empty() {
+            (self.observer)(ReloadAttempt::TookAway(restrictions));
+        }
+    }
+
+    fn keep(&self, failure: ReloadFailure) {
+        log_faults(&failure.faults);
+        let revision = &self.state.current().revision;
+        let faults = failure.faults.len();
+        if failure.is_hanging {
+            tracing::error!(%revision, "a reload has not finished: the last good set stays in force");
+        } else {
+            tracing::error!(%revision, faults, "the files have faults: the last good set stays in force");
+        }
+        (self.observer)(ReloadAttempt::Failed(&failure));
+        self.state.keep(failure);
+    }
+
+    fn fail(&self, found: Vec<Fault>, is_hanging: bool) {
+        let mut faults = Faults::new();
+        faults.extend(found);
+        self.keep(ReloadFailure {
+            at: SystemTime::now(),
+            faults: Arc::new(faults),
+            is_hanging,
+        });
+    }
+
+    // === jobs that hang ===
+
+    fn report_at(&self) -> Option<Instant> {
+        let waiting = self.running.iter().filter(|running| !running.is_reported);
+        waiting.map(|running| running.since + self.limit).min()
+    }
+
+    fn report_hanging(&mut self, now: Instant) {
+        if self.report_at().is_none_or(|at| at > now) {
+            return;
+        }
+        for running in &mut self.running {
+            running.is_reported |= running.since + self.limit <= now;
+        }
+        self.fail(hanging(self.limit), true);
+        if self.running.len() >= MAX_HANGING {
+            tracing::error!(
+                "{MAX_HANGING} reloads hang, and no more are started until one ends: repair the \
+                 file system, or restart the gateway"
+            );
+        }
+    }
+
+    // === beside the files ===
+
+    /// Puts in force what is beside the files now.
+    fn refresh(&mut self) {
+        let start = Instant::now();
+        let current = self.state.current();
+        let snapshot = load::refresh(&current, self.state.source(), SystemTime::now());
+        let rest = (start.elapsed() * REST_FACTOR).min(MAX_REST);
+        self.schedule.rest_until(Instant::now() + rest);
+        let Some(snapshot) = snapshot.filter(|new| new.revision != current.revision) else {
+            return;
+        };
+        tracing::info!(revision = %snapshot.revision, "the objects of clusters changed");
+        self.tell_vanished(&snapshot.vanished(&current));
+        drop(current);
+        self.state.refresh(snapshot);
+        (self.observer)(ReloadAttempt::Refreshed(&self.state));
+    }
+}
+
+// Messages to and from the reloading thread, and what is logged of reloads.
+
+/// Called with each attempt that was made.
+pub type ReloadObserver = Box<dyn Fn(ReloadAttempt<'_>) + Send>;
+
+/// How an attempt to replace what is in force ended.
+#[derive(Clone, Copy)]
+pub enum ReloadAttempt<'a> {
+    /// The files were read, and are in force.
+    Reloaded(&'a ReloadState),
+    /// Objects of clusters changed. The files were not read: where they are faulty, they still are.
+    Refreshed(&'a ReloadState),
+    /// These are about to be in force no more.
+    TookAway(&'a [Restriction]),
+    /// The files have faults, or are still being read; what was in force still is.
+    Failed(&'a ReloadFailure),
+}
+
+pub(crate) enum FileEvent {
+    /// Something is to be done.
+    ReloadRequest(ReloadRequest),
+    /// The job of this number ended; without result if it broke off.
+    Ended(u64, Option<Box<ReloadResult>>),
+    /// The reloader is dropped.
+    Stop,
+}
+
+/// What a reload that takes longer than `limit` still waits for.
+pub(crate) fn hanging(limit: Duration) -> Vec<Fault> {
+    let pending = config::files::pending();
+    if pending.is_empty() {
+        let message = format!("the reload has not finished after {limit:?}; it takes effect when it does");
+        return vec![fault(message)];
+    }
+    let of = |path: PathBuf| Fault {
+        place: Place::of_file(&path),
+        ..fault(format!(
+            "the reload has not finished after {limit:?} and is reading this file: check its file system"
+        ))
+    };
+    pending.into_iter().map(of).collect()
+}
+
+pub(crate) fn fault(message: String) -> Fault {
+    Fault::error(Place::default(), FaultKind::Unreadable, message)
+}
+
+/// Logs the faults of the files of which `loaded` came, and whose files are not in force as they are.
+pub fn log(faults: &Faults, loaded: &Snapshot) {
+    log_faults(faults);
+    for (cluster, faults) in loaded.held_back.iter() {
+        tracing::error!(
+            cluster,
+            faults = faults.len(),
+            "the cluster's own files have faults: its last good ones stay in force, everything else takes effect"
+        );
+    }
+    for cluster in loaded.unknown_clusters() {
+        tracing::error!(
+            cluster,
+            "the policies of the cluster are not known, for files of its own have faults and there are no earlier ones: \
+             its requests are answered with 503 until these are mended"
+        );
+    }
+}
+
+fn log_faults(faults: &Faults) {
+    for fault in faults.iter() {
+        match fault.severity {
+            Severity::Error => tracing::error!("{fault}"),
+            Severity::Warning => tracing::warn!("{fault}"),
+        }
+    }
+}
+
+/// Each by name: an administrator who removed a restriction by mistake finds it in the log.
+pub(crate) fn warn_of_vanished(restrictions: &[Restriction]) {
+    for restriction in restrictions {
+        let policy = restriction.in_cluster();
+        match restriction.kind {
+            "ValidatingAdmissionPolicy" => {
+                tracing::warn!(policy, "a validating policy is no longer in force")
+            }
+            _ => tracing::warn!(policy, "a Deny is no longer in force"),
+        }
+    }
+}
+
+/// Sockets are bound and queues made once.
+pub(crate) fn warn_of_restart(old: &config::Config, new: &config::Config) {
+    let console = |config: &config::Config| config.console.clone();
+    let address = |config| console(config).map(|console| console.address);
+    let max_decisions = |config| console(config).map(|console| console.max_decisions);
+    let has_tls = |config| console(config).map(|console| console.tls.is_some());
+    let changed = [
+        ("server.address", old.server.address != new.server.address),
+        ("admin.address", old.admin.address != new.admin.address),
+        ("console.address", address(old) != address(new)),
+        ("console.maxDecisions", max_decisions(old) != max_decisions(new)),
+        ("console.tls", has_tls(old) != has_tls(new)),
+        ("limits", old.limits != new.limits),
+        ("decisionLog", old.decision_log != new.decision_log),
+    ];
+    for (field, _) in changed.into_iter().filter(|(_, changed)| *changed) {
+        tracing::warn!("{field} changed: it takes effect at the next start");
+    }
+}

@@ -1,0 +1,356 @@
+//! Decides which changes in the watched folders affect the loaded files, and when to read these: some
+//! time after a change, when no more changes arrive.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use notify::EventKind;
+use notify::event::ModifyKind;
+
+use crate::config::{ClusterEntry, Config, LogPath, files};
+
+/// How long the files must be quiet before they are read: an editor or a
+/// copy of a folder writes several times.
+const MIN_QUIET_TIME: Duration = Duration::from_millis(100);
+
+/// After this the files are read although they still change.
+const MAX_DELAY: Duration = Duration::from_secs(2);
+
+/// The same for objects of clusters: a label that changes is to hold within a second.
+const MAX_SOURCE_DELAY: Duration = Duration::from_millis(400);
+
+/// What is to be done.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReloadRequest {
+    /// The files are to be loaded, changed or not.
+    pub(crate) is_forced: bool,
+    /// Some of them changed.
+    is_changed: bool,
+    /// What is beside the files changed.
+    pub(crate) is_beside: bool,
+}
+
+/// Asks for a reload, from any thread.
+#[derive(Clone)]
+pub struct Trigger(Arc<dyn Fn(ReloadRequest) + Send + Sync>);
+
+/// What is to be done, and when.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    requested: ReloadRequest,
+    /// The first and the last request of these.
+    since: Option<(Instant, Instant)>,
+    /// When the files were last read.
+    looked: Instant,
+    /// Before this nothing is done for changes.
+    rested: Instant,
+}
+
+// === impl ReloadRequest ===
+
+impl ReloadRequest {
+    pub(crate) const FORCED: Self = Self {
+        is_forced: true,
+        is_changed: false,
+        is_beside: false,
+    };
+    pub(crate) const CHANGED: Self = Self {
+        is_forced: false,
+        is_changed: true,
+        is_beside: false,
+    };
+    pub(crate) const BESIDE: Self = Self {
+        is_forced: false,
+        is_changed: false,
+        is_beside: true,
+    };
+
+    /// Whether the files need no look.
+    pub(crate) const fn is_beside_alone(self) -> bool {
+        self.is_beside && !self.is_forced && !self.is_changed
+    }
+
+    const fn and(self, other: Self) -> Self {
+        Self {
+            is_forced: self.is_forced || other.is_forced,
+            is_changed: self.is_changed || other.is_changed,
+            is_beside: self.is_beside || other.is_beside,
+        }
+    }
+}
+
+// === impl Trigger ===
+
+impl Trigger {
+    /// A trigger that passes each request on to `request`.
+    pub(crate) fn new(request: impl Fn(ReloadRequest) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(request))
+    }
+
+    /// Loads the files again soon, changed or not.
+    pub fn reload(&self) {
+        (self.0)(ReloadRequest::FORCED);
+    }
+
+    /// Puts what the [`ManifestSource`](crate::state::ManifestSource) has now beside the files, soon.
+    pub fn refresh(&self) {
+        (self.0)(ReloadRequest::BESIDE);
+    }
+}
+
+// === impl Schedule ===
+
+impl Schedule {
+    /// Nothing is requested; the files were read `now`.
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self {
+            requested: ReloadRequest {
+                is_forced: false,
+                is_changed: false,
+                is_beside: false,
+            },
+            since: None,
+            looked: now,
+            rested: now,
+        }
+    }
+
+    pub(crate) fn request(&mut self, requested: ReloadRequest, now: Instant) {
+        self.requested = self.requested.and(requested);
+        let first = self.since.map_or(now, |(first, _)| first);
+        self.since = Some((first, now));
+    }
+
+    /// When to do what is requested, if anything is: what is asked for outright
+    /// at once, what changed once it is quiet and the last rebuild is rested from.
+    pub(crate) fn requested_at(&self) -> Option<Instant> {
+        let (first, last) = self.since?;
+        if self.requested.is_forced {
+            return Some(first);
+        }
+        let longest = if self.requested.is_beside_alone() {
+            MAX_SOURCE_DELAY
+        } else {
+            MAX_DELAY
+        };
+        Some((last + MIN_QUIET_TIME).min(first + longest).max(self.rested))
+    }
+
+    /// When to look at the files although nothing is requested.
+    pub(crate) fn poll_at(&self, interval: Duration) -> Option<Instant> {
+        self.looked.checked_add(interval)
+    }
+
+    /// What is requested, which is not any more.
+    pub(crate) fn take(&mut self) -> ReloadRequest {
+        self.since = None;
+        std::mem::take(&mut self.requested)
+    }
+
+    pub(crate) fn looked(&mut self, now: Instant) {
+        self.looked = now;
+    }
+
+    pub(crate) fn rest_until(&mut self, rested: Instant) {
+        self.rested = rested;
+    }
+}
+
+/// Which of the events in the watched folders matter. What the gateway writes itself, beside
+/// files that it reads, must not have everything read again: a decision log with each of its
+/// lines, the saved objects of a cluster with each change.
+#[derive(Debug, Default)]
+pub(crate) struct Interest {
+    files: HashSet<PathBuf>,
+    written: HashSet<PathBuf>,
+    touched: ChangedNames,
+}
+
+/// What happened in the watched folders since somebody took it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) enum ChangedNames {
+    /// Anything may have.
+    #[default]
+    Anything,
+    /// Something to what has these names, and nothing else.
+    Names(BTreeSet<PathBuf>),
+}
+
+/// Where more names than these were touched, everything is read.
+const MAX_TOUCHED: usize = 1_000;
+
+// === impl Interest ===
+
+impl Interest {
+    /// The changes of `files` matter, those of what a gateway of `config` writes do not.
+    /// What was touched before still was.
+    pub(crate) fn follow(&mut self, files: impl Iterator<Item = PathBuf>, config: &Config) {
+        let log = config.decision_log.iter().filter_map(|log| match &log.path {
+            LogPath::File(path) => Some(path.clone()),
+            LogPath::Stdout => None,
+        });
+        self.files = files.collect();
+        self.written = log
+            .chain(config.clusters.iter().flat_map(ClusterEntry::saved_files))
+            .collect();
+    }
+
+    /// Takes note of what happened. Whether it matters.
+    pub(crate) fn note(&mut self, event: &notify::Event) -> bool {
+        let is_concerned = self.is_concerned(event);
+        if is_concerned {
+            self.touched.add(event);
+        }
+        is_concerned
+    }
+
+    /// What was touched since this was asked for last.
+    pub(crate) fn take_touched(&mut self) -> ChangedNames {
+        std::mem::replace(&mut self.touched, ChangedNames::NOTHING)
+    }
+
+    fn is_concerned(&self, event: &notify::Event) -> bool {
+        let writes = matches!(
+            event.kind,
+            EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Metadata(_))
+        );
+        let matters = |path: &PathBuf| {
+            let is_own = self.written.contains(path);
+            // A name that comes or goes may be a link that leads to another set.
+            !is_own && (!writes || self.files.contains(path) || files::is_manifest(path))
+        };
+        !event.kind.is_access() && (event.paths.is_empty() || event.paths.iter().any(matters))
+    }
+}
+
+// === impl ChangedNames ===
+
+impl ChangedNames {
+    const NOTHING: Self = Self::Names(BTreeSet::new());
+
+    fn add(&mut self, event: &notify::Event) {
+        let Self::Names(names) = self else { return };
+        names.extend(event.paths.iter().cloned());
+        // Where events were lost, the one that says so has no names.
+        if event.paths.is_empty() || event.need_rescan() || names.len() > MAX_TOUCHED {
+            *self = Self::Anything;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use notify::event::{AccessKind, CreateKind, DataChange, RenameMode};
+
+    use super::*;
+    use crate::config;
+
+    const fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn changes_wait_until_all_is_quiet_but_not_for_ever() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(now);
+        assert_eq!(schedule.requested_at(), None);
+        schedule.request(ReloadRequest::CHANGED, now);
+        assert_eq!(schedule.requested_at(), Some(now + ms(100)));
+        schedule.request(ReloadRequest::BESIDE, now + ms(50));
+        assert_eq!(schedule.requested_at(), Some(now + ms(150)));
+        schedule.request(ReloadRequest::CHANGED, now + ms(1990));
+        assert_eq!(schedule.requested_at(), Some(now + MAX_DELAY));
+        schedule.rest_until(now + ms(5000));
+        assert_eq!(schedule.requested_at(), Some(now + ms(5000)));
+        let taken = schedule.take();
+        assert!(taken.is_beside && !taken.is_forced && !taken.is_beside_alone());
+        assert_eq!(schedule.requested_at(), None);
+    }
+
+    #[test]
+    fn who_asks_waits_for_nothing() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(now);
+        schedule.rest_until(now + ms(5000));
+        schedule.request(ReloadRequest::BESIDE, now);
+        schedule.request(ReloadRequest::FORCED, now + ms(10));
+        assert_eq!(schedule.requested_at(), Some(now));
+    }
+
+    #[test]
+    fn the_poll_counts_from_the_last_look() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(now);
+        schedule.looked(now + ms(70));
+        assert_eq!(schedule.poll_at(ms(1000)), Some(now + ms(1070)));
+        assert_eq!(schedule.poll_at(Duration::MAX), None);
+    }
+
+    /// Watches a cluster, whose objects it saves, and has a decision log.
+    const CONFIGURATION: &str = r"
+apiVersion: config.portcullis.dev/v1alpha1
+kind: GatewayConfiguration
+server: {address: '127.0.0.1:0', tls: {certificate: s.crt, privateKey: s.key, clientCA: ca.crt}}
+callers: [{clientCertificate: {commonNames: [api]}}]
+manifests: []
+decisionLog: {path: decisions.json}
+clusters: [{name: east, kubeconfig: east.kubeconfig, cacheFile: saved/east.json}]
+";
+
+    #[test]
+    fn only_events_that_can_change_the_set_matter() {
+        let (config, faults) = config::parse(Path::new("p.yaml"), CONFIGURATION, Path::new("/etc/p"));
+        let config = config.unwrap_or_else(|| panic!("{faults}"));
+        let mut interest = Interest::default();
+        interest.follow(["/etc/p/token".into()].into_iter(), &config);
+        let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+        let create = EventKind::Create(CreateKind::File);
+        let rename = EventKind::Modify(ModifyKind::Name(RenameMode::To));
+        for (kind, path, matters) in [
+            (write, "/etc/p/token", true),
+            (write, "/etc/p/new.yaml", true),
+            (write, "/etc/p/other.log", false),
+            (write, "/etc/p/decisions.json", false),
+            (create, "/etc/p/decisions.json", false),
+            (create, "/etc/p/folder", true),
+            (create, "/etc/p/saved/east.json.changes", false),
+            (create, "/etc/p/saved/east.json.new", false),
+            (rename, "/etc/p/saved/east.json", false),
+            (create, "/etc/p/saved/west.json", true),
+            (rename, "/etc/p/..data", true),
+            (EventKind::Access(AccessKind::Any), "/etc/p/token", false),
+        ] {
+            let event = notify::Event::new(kind).add_path(path.into());
+            assert_eq!(interest.note(&event), matters, "{kind:?} {path}");
+        }
+    }
+
+    #[test]
+    fn names_are_known_as_long_as_events_tell_them() {
+        let event = |path: Option<&str>| notify::Event {
+            paths: path.into_iter().map(PathBuf::from).collect(),
+            ..notify::Event::new(EventKind::Create(CreateKind::File))
+        };
+        let names = |names: &[&str]| ChangedNames::Names(names.iter().map(PathBuf::from).collect());
+        let mut interest = Interest::default();
+        assert_eq!(interest.take_touched(), ChangedNames::Anything);
+        assert_eq!(interest.take_touched(), names(&[]));
+        for path in ["/b.yaml", "/a.yaml", "/b.yaml"] {
+            assert!(interest.note(&event(Some(path))));
+        }
+        assert_eq!(interest.take_touched(), names(&["/a.yaml", "/b.yaml"]));
+        assert!(interest.note(&event(Some("/a.yaml"))) && interest.note(&event(None)));
+        assert_eq!(interest.take_touched(), ChangedNames::Anything);
+        let lost = event(Some("/a.yaml")).set_flag(notify::event::Flag::Rescan);
+        assert!(interest.note(&lost));
+        assert_eq!(interest.take_touched(), ChangedNames::Anything);
+        for name in 0..=MAX_TOUCHED {
+            assert!(interest.note(&event(Some(&format!("/{name}.yaml")))));
+        }
+        assert_eq!(interest.take_touched(), ChangedNames::Anything);
+    }
+}
