@@ -3,14 +3,15 @@
 //! ```text
 //!  watch, poll, SIGHUP --> files: what is there now? --(changed)--> load: read, check, build aside
 //!                                                                       |
-//!            State::current() <-- one pointer --- Snapshot <--(no fault)-'--(faults)--> log, count, keep
+//!            ReloadState::current() <-- one pointer --- Snapshot <--(no fault)-'--(faults)--> log, count, keep
 //!                                                                       |
 //!                              ManifestSource: objects of clusters -----'
 //! ```
 //!
 //! A request takes [`ReloadState::current`] once and uses it until the end: it sees one
 //! set of manifests, callers and certificates, whose revision is in its decision log
-//! line. If any file of a set has a fault, the set is not used at all.
+//! line. A fault in a file of all clusters rejects the whole set; a fault in the files of one cluster
+//! holds back only those.
 
 mod changed_objects;
 mod changed_settings;

@@ -281,7 +281,7 @@ impl Restoration {
         tracing::error!(
             cluster,
             %file,
-            "the saved changes beside the cache file of the cluster are damaged or cannot be read: until its API server was listed, \
+            "the saved changes beside the cache file of the cluster are damaged or cannot be read: until all kinds have been listed from its API server, \
              a Deny or a revocation may be missing, and requests wait for up to 30 s"
         );
     }

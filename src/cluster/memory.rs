@@ -7,9 +7,10 @@
 //! ```
 //!
 //! Of each room half is common, and half is kept in equal parts for those who write the entries of
-//! clusters, and in each part equally for their clusters, which fill their own part first. So the objects of one cluster leave the others theirs, those of RBAC the
-//! policies theirs, and nobody's parameters keep out a Deny. Within a cluster one namespace takes
-//! at most an eighth of a room, and the last eighth is for objects without namespace.
+//! clusters, and in each part equally for their clusters, which fill their own part first. So the
+//! objects of one cluster leave the others their part, RBAC leaves the policies theirs, and nobody's
+//! parameters keep out a Deny. Within a cluster one namespace takes at most an eighth of a room, and
+//! the last eighth is for objects without namespace.
 //!
 //! What is counted is what objects become (see `weight`) and what is made of them, not what they are
 //! as JSON: what their expressions are compiled to, or their faults.

@@ -257,8 +257,8 @@ impl Watch {
                 Err(error) if !error.is_answer() => self.failed(&error, failures).await,
                 Err(error) => return Err(error),
             }
-            if self.reach.watch() != asked && self.reach.watch() < asked {
-                // The API server is reached by another way.
+            if self.reach.watch() < asked {
+                // The server turned out to speak HTTP/1.1, where watches are shorter.
                 break;
             }
         }

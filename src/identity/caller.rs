@@ -121,17 +121,20 @@ pub enum TokenFault {
     /// The signature is not that of the key.
     #[error("wrong signature")]
     Signature,
-    /// It has no `exp`, or one that is past.
+    /// Its `exp` is past.
     #[error("expired")]
     Expired,
+    /// It has no `exp`, or one that is no time: it would be valid for ever.
+    #[error("no valid `exp` claim")]
+    NoExpiry,
     /// Its `nbf` is yet to come.
     #[error("not yet valid")]
     NotYetValid,
     /// Its `aud` holds none of the audiences.
-    #[error("other audience")]
+    #[error("its `aud` has none of the configured audiences")]
     Audience,
     /// It lacks a claim that the caller's must have.
-    #[error("other claims")]
+    #[error("a required claim is missing or different")]
     Claims,
 }
 
@@ -284,6 +287,9 @@ impl TokenFault {
                  see `jwt.algorithms`"
             }
             Self::Expired => "the API server sends an old token: renew it, and compare the clocks",
+            Self::NoExpiry => {
+                "have the issuer make tokens that expire: one without `exp` would be valid for ever"
+            }
             Self::NotYetValid => "compare the clocks of issuer and gateway, or raise `jwt.leeway`",
             Self::Audience => "have the token made for one of `jwt.audiences`",
             Self::Claims => "the token must have each of `jwt.claims`",

@@ -249,7 +249,7 @@ impl Issuer {
                 ErrorKind::InvalidSignature => TokenFault::Signature,
                 ErrorKind::InvalidIssuer => TokenFault::Issuer,
                 ErrorKind::InvalidAudience => TokenFault::Audience,
-                ErrorKind::MissingRequiredClaim(claim) if claim == "exp" => TokenFault::Expired,
+                ErrorKind::MissingRequiredClaim(claim) if claim == "exp" => TokenFault::NoExpiry,
                 ErrorKind::MissingRequiredClaim(claim) if claim == "aud" => TokenFault::Audience,
                 ErrorKind::MissingRequiredClaim(_) => TokenFault::Issuer,
                 _ => TokenFault::Malformed,
@@ -292,7 +292,7 @@ fn validity(claims: &Map<String, Value>, leeway: Duration) -> Result<ValidityWin
             .map(numeric_date)
     };
     let until = time("exp")
-        .ok_or(TokenFault::Expired)?
+        .ok_or(TokenFault::NoExpiry)?
         .ok_or(TokenFault::Malformed)?;
     let from = match time("nbf") {
         Some(from) => from.ok_or(TokenFault::Malformed)?,

@@ -163,7 +163,7 @@ impl Connection {
         self.tracked.prove(cluster);
     }
 
-    /// Whether it has.
+    /// Whether its client is authenticated.
     pub(crate) fn is_proven(&self) -> bool {
         self.tracked.status().is_proven()
     }
@@ -183,12 +183,12 @@ impl Connection {
         self.tracked.reached();
     }
 
-    /// The client does not take what is written: it must `within` this time.
+    /// The client is not reading what was written: the connection is closed unless it reads some `within` this time.
     pub(crate) fn is_unread(&self, within: Duration) {
         self.tracked.expect_reader(within);
     }
 
-    /// It took some.
+    /// The client read some of what was written.
     pub(crate) fn was_read(&self) {
         self.tracked.status.was_read();
     }

@@ -21,14 +21,14 @@ mod shadow;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use actix_web::web::Data;
 use futures_util::future::try_join_all;
 use memchr::memmem::{self, Finder};
 
 use super::gateway::GatewayState;
-use super::pool::{JobError, JobSize};
+use super::pool::{JobError, JobSize, MAX_WORKER_BYTES, WORKER_TIME_SLICE};
 use super::receive::ReviewRequest;
 use super::respond::Rejection;
 use crate::webhooks::authorizers::{CallPlace, ConsultationStep};
@@ -46,14 +46,8 @@ use portcullis_policy::manifest::is_judged;
 use portcullis_policy::model::{Attributes, Deadline, Decision};
 use run::{AdmissionResult, AdmissionRun, JobStep, ROLE_PAUSE, StepEnd};
 
-/// The largest body that a worker reads itself: some 50 µs.
-const SMALL_BYTES: usize = 64 << 10;
-
 /// What stands in every review of one of the gateway's own kinds.
 static OWN_KINDS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("portcullis.dev"));
-
-/// How long a worker tries.
-const WORKER_TIME_SLICE: Duration = Duration::from_micros(500);
 
 /// The reply to the review in the body.
 pub(crate) async fn answer(
@@ -112,7 +106,7 @@ impl AdmissionRun {
     /// to compile is not bounded by the time of a trial.
     fn is_for_the_pool(&self) -> bool {
         let body = &self.received.body;
-        body.len() > SMALL_BYTES || OWN_KINDS.find(body).is_some()
+        body.len() > MAX_WORKER_BYTES || OWN_KINDS.find(body).is_some()
     }
 }
 

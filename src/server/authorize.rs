@@ -21,7 +21,7 @@ use tokio::time::timeout_at;
 
 use super::counters::CountingObserver;
 use super::gateway::{DecisionRecorder, GatewayState};
-use super::pool::JobSize;
+use super::pool::{JobSize, MAX_WORKER_BYTES, WORKER_TIME_SLICE};
 use super::receive::ReviewRequest;
 use super::respond::Rejection;
 use crate::config::Endpoint;
@@ -34,25 +34,20 @@ use portcullis_policy::authorization::authorizer::{Consultation, NamedOpinion};
 use portcullis_policy::authorization::{Authorization, NearMisses, PolicySet, SubjectAccessReviewVersion};
 use portcullis_policy::model::{Attributes, Cause, Deadline, Decision};
 
-/// From this length on a review takes longer than a change of threads: some 100 µs.
-const MIN_POOL_BYTES: usize = 64 << 10;
-
-/// How long a worker tries.
-const WORKER_TIME_SLICE: Duration = Duration::from_micros(500);
-
-/// Why there is no opinion of who is not held up.
+/// The reason given to users of `neverDeny` and to the gateway itself while their cluster is not synced.
 const CLUSTER_NOT_KNOWN: &str = "the objects of the cluster are not known yet";
 
 /// An attempt to decide a review.
 #[derive(Clone, Copy)]
 struct DecisionAttempt<'a> {
-    /// Whether it is over, where it began at the given time.
+    /// Whether its time is over, if it began at the given time.
     is_over: &'a dyn Fn(Instant) -> bool,
-    /// Whether it is made again where it needs much memory.
+    /// Whether it is made again if it needs more than its allowance of memory.
     is_first: bool,
-    /// Whether it was in vain, once it is over: else conditions without a result have failed.
+    /// Whether its result is discarded once its time is over: otherwise conditions without a result count as
+    /// failed.
     is_in_vain: &'a dyn Fn() -> bool,
-    /// How many results of policies were counted in an attempt before.
+    /// How many results of policies an earlier attempt has counted already.
     counted: usize,
 }
 
@@ -97,7 +92,7 @@ struct AuthorizationResult<'r> {
 /// The reply to the review in the body, unless others must be asked. A small review is tried on
 /// the worker; what is large or takes long must not hold up the others of its worker.
 pub(crate) async fn answer(shared: &Data<GatewayState>, received: ReviewRequest) -> Result<Bytes, Rejection> {
-    let before = if received.body.len() < MIN_POOL_BYTES {
+    let before = if received.body.len() <= MAX_WORKER_BYTES {
         match attempt_here(shared, &received)? {
             AuthorizeStep::Answered(reply) => return Ok(reply),
             // Boxed, as below: most reviews need no room for it.

@@ -130,8 +130,7 @@ impl GatewayState {
     }
 }
 
-/// How many evaluations of at most `max_bytes` take no more together than such a part of the memory
-/// of the process.
+/// How many evaluations of at most `max_bytes` fit into one `part`-th of the memory of the process.
 fn costly_threads(part: usize, max_bytes: usize) -> usize {
     memory_of_process().map_or(usize::MAX, |bytes| bytes / part / max_bytes)
 }

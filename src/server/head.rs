@@ -42,7 +42,7 @@ pub(crate) enum SingleField<'r> {
     Several,
 }
 
-/// What a path says: where it leads, and by whose leave.
+/// A path: the route, and the token before it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ReviewPath {
     pub(crate) route: ReviewRoute,

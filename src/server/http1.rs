@@ -4,7 +4,7 @@
 //! read. So the stream notes when nothing can be written, and when
 //! bytes arrive while no request is being answered, which is when a head begins, and the
 //! service notes when the request is complete. The sweep of the
-//! [connections](super::connections) closes connections whose head is late.
+//! [connections](super::accept) closes connections whose head is late.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -84,7 +84,7 @@ where
         .keep_alive(KEEP_ALIVE_TIMEOUT)
         .client_request_timeout(HEAD_TIMEOUT)
         .client_disconnect_timeout(DISCONNECT_TIMEOUT)
-        // Who closes has gone: an API server that gives up, a webhook that waits for nobody.
+        // A client that closes its side has given up: no API server sends half-closed requests.
         .h1_allow_half_closed(false)
         .on_connect_ext(|stream: &Stream<IO>, data: &mut Extensions| {
             data.insert(Rc::clone(&stream.connection));

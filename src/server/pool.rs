@@ -27,6 +27,12 @@ pub(crate) use queue::JobOwner;
 
 use queue::{JobQueue, RunningLimits};
 
+/// The longest body that a worker reads itself: a longer one takes more time than a change of threads.
+pub(crate) const MAX_WORKER_BYTES: usize = 64 << 10;
+
+/// How long a worker tries, before a review starts again on these threads.
+pub(crate) const WORKER_TIME_SLICE: Duration = Duration::from_micros(500);
+
 /// The processor time of a small job.
 const SMALL_JOB_TIME: Duration = Duration::from_millis(20);
 

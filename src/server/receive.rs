@@ -44,18 +44,18 @@ pub(crate) struct ReviewRequest {
     pub(crate) deadline: Instant,
     /// The review, as bytes.
     pub(crate) body: Bytes,
-    /// Its place.
+    /// Its share of the in-flight limit, until it is dropped.
     pub(crate) permit: Permit,
     /// How long each part of it took, for traces.
     pub(crate) trace: ReviewTrace,
 }
 
-/// A request whose head is in order. It holds its place until it is dropped.
+/// A request whose head is in order. It holds its permit until it is dropped.
 pub(crate) struct RequestContext {
     snapshot: Arc<Snapshot>,
     caller: Caller,
     arrived: Instant,
-    /// The same by the clock of the calendar.
+    /// The wall-clock time at which it arrived.
     time: SystemTime,
     deadline: Instant,
     permit: Permit,
@@ -179,7 +179,7 @@ impl ReviewRequest {
     ///
     /// # Errors
     ///
-    /// It is to be asked again, or once files are mended.
+    /// 503: to be tried again, or after an administrator has mended the files.
     pub(crate) fn is_awaited(
         &self,
         user: &str,

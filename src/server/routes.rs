@@ -23,8 +23,8 @@ use super::respond::{Rejection, Reply};
 use super::{admit, authorize, body};
 use crate::telemetry::metrics::{Endpoint, Phase};
 
-/// Answers the request that `head` and `body` are; with the answer comes what is left of
-/// the body. All that the head decides is decided at once: nothing of it is kept.
+/// Answers one request, and gives back what is left of its body. The head is checked before
+/// this returns, so that the future borrows nothing from it.
 pub(crate) fn answer<B, E>(
     shared: &Data<GatewayState>,
     head: &RequestHead<'_>,
@@ -36,12 +36,12 @@ where
     let path = ReviewPath::of(head.path);
     let endpoint = path.as_ref().map(|path| path.route.endpoint());
     let begun = begin(shared, head, path);
-    let trace = begun.as_ref().map(|(_, awaited)| awaited.trace().clone());
+    let trace = begun.as_ref().map(|(_, context)| context.trace().clone());
     let trace = trace.unwrap_or_default();
     let shared = shared.clone();
     async move {
         let received = match begun {
-            Ok((route, awaited)) => awaited
+            Ok((route, context)) => context
                 .read(&shared, &mut body)
                 .await
                 .map(|review| (route, review)),
@@ -73,8 +73,8 @@ fn begin(
     if !head.is_post {
         return Err(Rejection::MethodNotAllowed);
     }
-    let awaited = receive(head, token.as_ref(), shared, route.endpoint())?;
-    Ok((route, awaited))
+    let context = receive(head, token.as_ref(), shared, route.endpoint())?;
+    Ok((route, context))
 }
 
 async fn review(

@@ -459,7 +459,7 @@ impl FileStamp {
     }
 }
 
-/// Has the long document that is read, of all files of the process.
+/// Held while a long document is parsed: one at a time in the whole process.
 static LONG_DOCUMENTS: Mutex<()> = Mutex::new(());
 
 /// What manifests may take together.

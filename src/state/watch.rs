@@ -469,13 +469,8 @@ fn log_faults(faults: &Faults) {
 /// Each by name: an administrator who removed a restriction by mistake finds it in the log.
 pub(crate) fn warn_of_vanished(restrictions: &[Restriction]) {
     for restriction in restrictions {
-        let policy = restriction.in_cluster();
-        match restriction.kind {
-            "ValidatingAdmissionPolicy" => {
-                tracing::warn!(policy, "a validating policy is no longer in force")
-            }
-            _ => tracing::warn!(policy, "a Deny is no longer in force"),
-        }
+        let (kind, name) = (restriction.kind, restriction.in_cluster());
+        tracing::warn!(kind, name, "a restriction is no longer in force");
     }
 }
 

@@ -4,7 +4,7 @@
 //! consult: matchConditions, cached answers ──all known──▶ decided, at once
 //!             │ one is not
 //!             ▼
-//! Pending::ask ──▶ the same question already asked? ──yes──▶ wait for its answer
+//! PendingQuestion::ask ──▶ the same question already asked? ──yes──▶ wait for its answer
 //!                        │ no
 //!                        ▼
 //!                  call: up to 5 attempts ──▶ api: verify ──▶ cache ──▶ every request that waits

@@ -32,7 +32,7 @@ pub(crate) struct HeldObject {
     pub(crate) listed: u32,
 }
 
-/// What became of the last version received.
+/// The state of the last version received.
 #[derive(Default)]
 pub(crate) enum LatestVersion {
     /// It holds.

@@ -37,7 +37,7 @@ pub(crate) struct ListEvidence {
     pub(crate) no_server: Option<String>,
 }
 
-/// What became of a list.
+/// What was done with a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListOutcome {
     /// What it says holds, and where there is a doubt what it lacks does too; whether that changed

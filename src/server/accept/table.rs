@@ -177,15 +177,18 @@ impl ConnectionTable {
         while stage >= ConnectionStage::Ending && self.close_oldest() {}
     }
 
-    /// Whether more connections are on their way out than may be.
+    /// Whether as many connections are closing as may be.
     pub(crate) fn is_crowded(&self) -> bool {
         self.closing >= MAX_CLOSING
     }
 
-    /// Closes a connection for one that may be another's: the newest of the cluster that
-    /// has the most, if that is more than the others leave it, else the oldest that no
-    /// caller has used. Were it the other way round, those for whom a cluster must make
-    /// room would close each other during their handshakes.
+    /// Closes one connection to make room for a new one:
+    ///
+    /// 1. the newest of the cluster that has the most, if it has more than its share;
+    /// 2. otherwise the oldest that no caller has used.
+    ///
+    /// In the other order, the new connections of the clusters whose share is taken would close each
+    /// other during their handshakes.
     fn make_room(&mut self, max: usize, clusters: usize) -> bool {
         let number = self
             .newest_beyond_share(max, clusters)
@@ -227,7 +230,7 @@ impl ConnectionTable {
         self.forget(number);
     }
 
-    /// It counts for nobody any more.
+    /// Removes it from all that counts it.
     fn forget(&mut self, number: u64) {
         let Some(entry) = self.open.get(&number) else {
             return;
@@ -292,13 +295,13 @@ pub(crate) enum PeerStanding {
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
-/// Shared by the registry, which says when a connection must end, and the
+/// Shared by the [`ConnectionTable`], which says when a connection must end, and the
 /// connection's task, which does it.
 #[derive(Debug)]
 pub(crate) struct ConnectionStatus {
     stage: AtomicU8,
     standing: AtomicU8,
-    /// When the handshake or head under way must be complete, on the registry's clock.
+    /// When the handshake or head under way must be complete, on the table's clock.
     deadline: AtomicU64,
     /// When the client must have read some of what is written to it.
     read_deadline: AtomicU64,

@@ -29,7 +29,7 @@ const MAX_QUESTION_BYTES: usize = 64 << 20;
 /// others while its review waits for other webhooks: that takes microseconds.
 const MAX_BYTES_VERIFIED_AT_ONCE: usize = 16 << 10;
 
-const TOO_MANY_CALLS: &str = "as many calls to webhooks are in flight as may be for this cluster";
+const TOO_MANY_CALLS: &str = "the limit of webhook calls in flight for this cluster is reached";
 
 /// A run, and the webhooks that it waits for.
 pub(crate) struct PendingCalls {

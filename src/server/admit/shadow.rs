@@ -192,7 +192,7 @@ impl Drop for PendingShadows {
     }
 }
 
-/// Nobody waits, but not for ever.
+/// Nobody waits for a shadow review; it has the time of a request all the same.
 fn soon() -> Instant {
     Instant::now() + MAX_REQUEST_TIME
 }

@@ -49,8 +49,8 @@ const MAX_BURST_TIME: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Rate {
     start: OnceLock<Instant>,
-    /// From when on there is time that no request has taken, in nanoseconds since [`MAX_BURST_TIME`]
-    /// before the start.
+    /// The earliest time that no request has taken, in nanoseconds since [`MAX_BURST_TIME`] before the
+    /// start: the theoretical arrival time of the generic cell rate algorithm.
     free: AtomicU64,
 }
 

@@ -249,7 +249,7 @@ pub(crate) struct Backoff {
 pub type CallPlace = Box<dyn Send>;
 
 const TOO_MANY_CALLS: &str =
-    "as many calls to it are in flight as may be, or as many as may be for this user or this cluster";
+    "the limit of calls in flight to it, or that of this user or cluster, is reached";
 
 /// Whom to ask, and how.
 #[derive(Debug, Clone)]

@@ -92,7 +92,7 @@ fn each_restriction_that_is_gone_is_named() {
     let is_named = |name: &str| {
         let log = process.log();
         let mut lines = log.lines();
-        lines.any(|line| line.contains("a Deny is no longer in force") && line.contains(name))
+        lines.any(|line| line.contains("a restriction is no longer in force") && line.contains(name))
     };
     until("they are named", || is_named("jack") && is_named("jim"));
     assert!(!is_named("joe"));

@@ -159,7 +159,7 @@ struct Note<'d> {
     key: Cow<'d, str>,
     /// `None`: it was removed.
     value: Option<Tree<'d>>,
-    /// As the how manieth it was added; 0: it stands where it was read.
+    /// The order of insertion, from 1; 0 for a key of the original text.
     added: usize,
 }
 

@@ -152,8 +152,8 @@ impl AccessRequestWrite<'_> {
         let has_entries = !approvals(self.object).is_empty()
             || SINGLE.iter().any(|name| single(self.object, name).is_some());
         if has_entries {
-            let message = "approvals come later, from others; that the API server keeps some of what is created means \
-                           that its CustomResourceDefinition has no status subresource: apply config/crd/";
+            let message = "`status` must be empty when it is created. The API server did not drop it, so its \
+                           CustomResourceDefinition has no status subresource: apply config/crd/";
             judgement.forbidden.push(message.to_owned());
         }
         let requester = json!({"username": self.user.name, "uid": self.user.uid, "groups": self.user.groups});

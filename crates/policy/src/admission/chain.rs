@@ -69,7 +69,7 @@ impl Chain {
 
     /// Goes on until it ends or has calls to make.
     ///
-    /// Set, request and run must say the same each time; clock, authority and
+    /// Set, request and run must say the same each time; clock, access checker and
     /// recorder may be others. `answers` are those to what the last step asked,
     /// in its order, and none for the first; one that is missing is a call that
     /// failed. A run that has ended refuses.

@@ -34,8 +34,8 @@ use crate::model::{Attributes, Cause, CauseKind, Decision, PolicyResult, Target}
 use portcullis_cel::cost;
 
 /// Why something is refused that no policy is about.
-const UNKNOWN_BEFORE: &str = "nothing that the gateway knows allows it, and it has followed this cluster's policies for less than 10 \
-     minutes: one with objectConditions that was removed before may have allowed it";
+const UNKNOWN_BEFORE: &str = "no policy that the gateway knows allows it, and it has watched this cluster for less than 10 minutes: an \
+     Allow with objectConditions that was removed before may have granted it, so try again later";
 
 /// The most policies that a refusal names.
 const MAX_NAMED: usize = 5;

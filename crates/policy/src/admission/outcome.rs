@@ -126,9 +126,7 @@ fn cut(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-// What became of one validation of a ValidatingAdmissionPolicy.
-
-/// What became of one validation.
+/// The decision of one validation of a ValidatingAdmissionPolicy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValidationDecision {
     /// It holds.

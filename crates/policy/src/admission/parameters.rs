@@ -97,8 +97,10 @@ pub enum ParamFault {
     /// Kubernetes has no such kind in this group, which is its own.
     #[error("failed to find resource referenced by paramKind: '{0}'")]
     NotServed(String),
-    /// One of its objects, which may be meant, is there and was not taken.
-    #[error("params of kind `{0}` that the policy binding may mean are not known: they were not taken")]
+    /// One of its objects that the binding may select was left out: it was too large, or there was no memory for it.
+    #[error(
+        "a param of kind `{0}` that the policy binding may select is not known: it, or all of its kind, exceeded a limit"
+    )]
     LeftOut(String),
 }
 

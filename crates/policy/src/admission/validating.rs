@@ -65,7 +65,7 @@ pub struct ValidationResult {
     pub annotations: Vec<Annotation>,
 }
 
-/// What became of one audit annotation.
+/// One audit annotation, evaluated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
     /// Its key, under the policy's name.

@@ -371,7 +371,7 @@ pub struct Trace {
     pub omitted: usize,
 }
 
-/// One policy or binding, and what became of it.
+/// One policy or binding that was considered, and the finding about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
@@ -391,12 +391,12 @@ pub struct Event {
     /// Of a binding: the role bound, as `ClusterRole/view`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// What became of it.
+    /// Whether it applies, or why not.
     #[serde(flatten)]
     pub finding: Finding,
 }
 
-/// What became of a policy or binding.
+/// Whether a policy or binding applies, or why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Finding {

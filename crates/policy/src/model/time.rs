@@ -151,8 +151,8 @@ const MAX_ATTEMPT_BYTES: usize = 2 << 20;
 pub struct Deadline<'c> {
     /// Whether the caller's deadline has passed. Once it has, it stays so.
     pub expired: &'c dyn Fn() -> bool,
-    /// Of an attempt, of which many may run at the same time: set where an evaluation needs more
-    /// memory than there is for each. What was decided then means nothing.
+    /// For an attempt, of which many may run at the same time: set when an evaluation needs more than its
+    /// allowance of memory. The result of the attempt must then be discarded.
     pub needs_more: Option<&'c AtomicBool>,
 }
 
