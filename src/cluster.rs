@@ -47,7 +47,7 @@ use crate::config::kubeconfig::client::{Context, of_context};
 use crate::config::limits::{LEAST_MEMORY, memory_of_process};
 use crate::config::{AdmissionKnowledge, ClusterEntry, Config};
 use crate::state::{
-    AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects,
+    ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, UnsyncedCluster, WatchedObjects,
 };
 use contents::SharedContents;
 use follow::{ClusterJob, FollowedKinds, Restoration};
@@ -100,7 +100,7 @@ struct FollowedCluster {
     store: Arc<Store>,
     reporter: Reporter,
     /// How its requests wait as long as nothing is known of it.
-    awaited: AwaitedCluster,
+    awaited: UnsyncedCluster,
     /// Closed once what was saved of it is restored.
     restoring: Receiver<()>,
     /// Whether something was known of it when what holds was asked for last.
@@ -327,7 +327,7 @@ impl FollowedCluster {
         let new = Self {
             store: Arc::new(store),
             reporter: Reporter::new(&entry.name, Arc::clone(signal)),
-            awaited: AwaitedCluster {
+            awaited: UnsyncedCluster {
                 until: Some(Instant::now() + MAX_AWAITED),
                 own_user: context_of(entry)
                     .0
@@ -343,12 +343,12 @@ impl FollowedCluster {
 
     /// Whether something is known of it that was not when it was asked for.
     fn has_more(&self) -> bool {
-        !self.was_known && !self.store.is_awaited()
+        !self.was_known && !self.store.is_unsynced()
     }
 
     /// What holds now.
     fn watched(&mut self, entry: &ClusterEntry) -> Arc<WatchedObjects> {
-        self.was_known = !self.store.is_awaited();
+        self.was_known = !self.store.is_unsynced();
         let watched = self
             .store
             .watched(entry.selector.as_ref(), entry.accept_exceptions);

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use openssl::sha::sha256;
 
 pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
-pub use beside::{ConfigBeside, HeldBack, UnknownEntries, load_beside};
+pub use beside::{ConfigBeside, HeldBack, UnknownEntries, load_with_fallback};
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints, Jwt};
 pub use clusters::{

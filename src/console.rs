@@ -33,7 +33,7 @@ use crate::config::Config;
 use crate::identity::Caller;
 use crate::state::{FileObjects, ObjectChange, ObjectChanges, ReloadState, Snapshot};
 use crate::telemetry::Metrics;
-use portcullis_policy::authorization::Policies;
+use portcullis_policy::authorization::ClusterPolicySets;
 use portcullis_policy::model::Decision;
 
 pub use history::{MetricsHistory, SAMPLE_INTERVAL};
@@ -285,7 +285,7 @@ pub(crate) struct RevisionInForce {
     /// Since the one before; of the first nothing is known.
     pub(crate) changes: Arc<ObjectChanges>,
     /// What decided then, watched objects included; kept of the newest alone.
-    pub(crate) policies: Option<Policies>,
+    pub(crate) policies: Option<ClusterPolicySets>,
 }
 
 // === impl ChangeHistory ===

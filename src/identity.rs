@@ -40,8 +40,8 @@ use openssl::hash::MessageDigest;
 use openssl::x509::{X509NameRef, X509Ref};
 
 use crate::config::ClientCertificate;
-use caller::{Fields, KnownCaller, NamedField, Proof};
-use certificate::{CertificateJudgement, CertificateNames, ClientCa, ValidityWindow};
+use caller::{CallerMatch, CompiledCaller, Fields, Proof};
+use certificate::{CertificateNames, CertificateVerdict, ClientCa, ValidityWindow};
 use jwt::AuthorizationHeader;
 use rotation::{Digest, Digester, Purpose};
 
@@ -55,7 +55,7 @@ type Table = HashMap<Digest, Vec<Proof>>;
 pub struct Authenticator {
     /// Its number in this process: a [`PeerCertificate`] remembers who judged it.
     generation: u64,
-    entries: Vec<KnownCaller>,
+    entries: Vec<CompiledCaller>,
     /// Whether an entry asks for more than one credential.
     has_combined: bool,
     /// The entries with `clientCertificate`.
@@ -176,20 +176,20 @@ impl Authenticator {
             return outcome.clone();
         }
         let certified: &[Proof] = judgement.as_deref().map_or(&[], |judgement| &judgement.proofs);
-        let presented = self.presented(credentials.authorization, now);
+        let presented = self.header_proofs(credentials.authorization, now);
         let mut incomplete = false;
         for (proofs, others) in [(certified, &*presented.proofs), (&*presented.proofs, certified)] {
             match caller::name(&self.entries, proofs, others, now) {
-                NamedField::Caller(outcome) => return outcome,
-                NamedField::Incomplete => incomplete = true,
-                NamedField::Nobody => {}
+                CallerMatch::Caller(outcome) => return outcome,
+                CallerMatch::Incomplete => incomplete = true,
+                CallerMatch::Nobody => {}
             }
         }
         Err(refusal(&presented, judgement.as_deref(), incomplete))
     }
 
     /// What the header `Authorization` proves.
-    fn presented(&self, header: Option<&[u8]>, now: SystemTime) -> HeaderProofs<'_> {
+    fn header_proofs(&self, header: Option<&[u8]>, now: SystemTime) -> HeaderProofs<'_> {
         match jwt::parse(header.unwrap_or_default()) {
             Ok(AuthorizationHeader::Bearer(token)) => self.bearer(token, now),
             Ok(AuthorizationHeader::Basic(pair)) => {
@@ -220,7 +220,7 @@ impl Authenticator {
     }
 
     /// What is thought of `peer` at `now`: remembered, or found.
-    fn judge(&self, peer: &PeerCertificate, now: SystemTime) -> Arc<CertificateJudgement> {
+    fn judge(&self, peer: &PeerCertificate, now: SystemTime) -> Arc<CertificateVerdict> {
         if let Some(judgement) = peer.judged(self.generation, now) {
             return judgement;
         }
@@ -229,7 +229,7 @@ impl Authenticator {
         judgement
     }
 
-    fn find(&self, peer: &PeerCertificate, now: SystemTime) -> CertificateJudgement {
+    fn find(&self, peer: &PeerCertificate, now: SystemTime) -> CertificateVerdict {
         let generation = self.generation;
         let Ok(window) = self.client_ca.verify(&peer.leaf, &peer.intermediates, now) else {
             return self.distrust(peer, now);
@@ -244,10 +244,10 @@ impl Authenticator {
             ..window
         };
         let alone = match caller::name(&self.entries, &proofs, &[], now) {
-            NamedField::Caller(outcome) => Some(outcome),
-            NamedField::Incomplete | NamedField::Nobody => None,
+            CallerMatch::Caller(outcome) => Some(outcome),
+            CallerMatch::Incomplete | CallerMatch::Nobody => None,
         };
-        CertificateJudgement {
+        CertificateVerdict {
             generation,
             window,
             is_of_ca: true,
@@ -258,10 +258,10 @@ impl Authenticator {
     }
 
     /// What is thought of a certificate that is not good at `now`.
-    fn distrust(&self, peer: &PeerCertificate, now: SystemTime) -> CertificateJudgement {
+    fn distrust(&self, peer: &PeerCertificate, now: SystemTime) -> CertificateVerdict {
         let once = self.client_ca.verify_timeless(&peer.leaf, &peer.intermediates);
         let expired = once.filter(|window| window.until < now);
-        CertificateJudgement {
+        CertificateVerdict {
             generation: self.generation,
             window: ValidityWindow {
                 from: now,
@@ -338,7 +338,7 @@ impl<'a> HeaderProofs<'a> {
 
 fn refusal(
     presented: &HeaderProofs<'_>,
-    judgement: Option<&CertificateJudgement>,
+    judgement: Option<&CertificateVerdict>,
     incomplete: bool,
 ) -> Refusal {
     let (method, cause) = match (presented.cause, judgement) {

@@ -188,11 +188,11 @@ impl Server {
         shared.lifecycle.serve();
         tokio::select! {
             () = stop => {}
-            ended = &mut listening => return Err(by_itself(ended)),
+            ended = &mut listening => return Err(unexpected_end(ended)),
         }
         tokio::select! {
             () = drain(&shared) => {}
-            ended = &mut listening => return Err(by_itself(ended)),
+            ended = &mut listening => return Err(unexpected_end(ended)),
         }
         // Nobody is accepted any more.
         drop(listening);
@@ -250,7 +250,7 @@ fn limits(state: &Arc<ReloadState>, affordable: usize) -> impl Fn() -> AcceptLim
 }
 
 /// Why listening has ended.
-fn by_itself(ended: io::Result<()>) -> ServerError {
+fn unexpected_end(ended: io::Result<()>) -> ServerError {
     ServerError::Serve(
         ended
             .err()
@@ -263,7 +263,7 @@ async fn drain(shared: &GatewayState) {
     shared.lifecycle.drain();
     let limit = shared.state.current().config.server.shutdown_timeout;
     tracing::info!(limit_seconds = limit.as_secs(), "draining");
-    if !shared.lifecycle.drained(limit).await {
+    if !shared.lifecycle.wait_until_idle(limit).await {
         tracing::warn!(
             limit_seconds = limit.as_secs(),
             "shutdown timeout: closing connections with requests in flight"
@@ -313,7 +313,7 @@ impl Signals {
     }
 
     /// Waits for SIGTERM or SIGINT. At each SIGHUP before that, calls `hang_up`.
-    pub async fn until_reported(mut self, hang_up: impl Fn()) {
+    pub async fn until_terminated(mut self, hang_up: impl Fn()) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,

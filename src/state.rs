@@ -53,7 +53,7 @@ pub use snapshot::Snapshot;
 pub use source::{FilesAlone, LeftOutCounts, ManifestSource, Origin, SourceFiles, SourceStatus};
 pub use watch::{RELOAD_TIMEOUT, ReloadAttempt, ReloadObserver, Reloader, Trigger, log};
 pub use watched::{
-    AwaitedAnswer, AwaitedCluster, WatchedObjects, WatchedPart, WatchedRegistration, WatchedRegistrations,
+    UnsyncedAnswer, UnsyncedCluster, WatchedObjects, WatchedPart, WatchedRegistration, WatchedRegistrations,
 };
 
 /// The snapshot in force, and how the last attempt to replace it went.

@@ -39,7 +39,7 @@ use serde_json::{Value, json};
 use inner::{manifests, outcome};
 use portcullis_cel::json::Document;
 use portcullis_policy::admission::webhook::nobody;
-use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
+use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, RunOptions};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::model::Time;
@@ -72,7 +72,12 @@ fn mk_review(object: &Value) -> Value {
 
 fn validated(set: &AdmissionSet, review: &Value) -> Outcome {
     let access = PolicySet::default();
-    outcome(Phase::Validate, set, review, Run::new(&access, Time::UNIX_EPOCH))
+    outcome(
+        Phase::Validate,
+        set,
+        review,
+        RunOptions::new(&access, Time::UNIX_EPOCH),
+    )
 }
 
 fn message(outcome: &Outcome) -> &str {
@@ -351,9 +356,9 @@ fn a_review_may_be_limited_to_one_policy() {
     let review = AdmissionReview::decode(&document).unwrap();
     let run = |only| {
         let access = PolicySet::default();
-        let run = Run {
+        let run = RunOptions {
             only: Some(only),
-            ..Run::new(&access, Time::UNIX_EPOCH)
+            ..RunOptions::new(&access, Time::UNIX_EPOCH)
         };
         Chain::run(Phase::Validate, &set, &review.request, run, &mut nobody)
     };

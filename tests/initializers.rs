@@ -13,7 +13,7 @@ mod inner;
 mod reviews;
 
 use inner::{manifests, patched};
-use portcullis_policy::admission::{AdmissionSettings, FailurePolicy, Outcome, Phase, Run};
+use portcullis_policy::admission::{AdmissionSettings, FailurePolicy, Outcome, Phase, RunOptions};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::model::Time;
 use reviews::{creation_of_pod, with};
@@ -64,7 +64,10 @@ fn mutated(text: &str, failure_policy: FailurePolicy, object: &Value, change: &V
     review["request"] = with(review["request"].take(), change);
     let access = PolicySet::default();
     let sets = manifests.admission(&settings);
-    let (set, run) = (sets.for_cluster("default"), Run::new(&access, Time::UNIX_EPOCH));
+    let (set, run) = (
+        sets.for_cluster("default"),
+        RunOptions::new(&access, Time::UNIX_EPOCH),
+    );
     inner::outcome(Phase::Mutate, set, &review, run)
 }
 

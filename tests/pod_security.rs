@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use inner::outcome;
-use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Phase, Run};
+use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Phase, RunOptions};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::manifest::{Options, Source, load};
 use portcullis_policy::model::Time;
@@ -103,9 +103,9 @@ fn refusals(asked: &Asked<'_>) -> Vec<(String, String)> {
     let mut refusals = Vec::new();
     let access = PolicySet::default();
     for policy in SET.validating_policies() {
-        let run = Run {
+        let run = RunOptions {
             only: Some(policy),
-            ..Run::new(&access, Time::UNIX_EPOCH)
+            ..RunOptions::new(&access, Time::UNIX_EPOCH)
         };
         if let Some(denial) = outcome(Phase::Validate, &SET, &review, run).denial {
             assert_eq!(denial.code, 403, "{}", denial.message);

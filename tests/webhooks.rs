@@ -22,7 +22,7 @@ use inner::{manifests, patched};
 use portcullis_cel::json::Document;
 use portcullis_policy::admission::trace::{MatchFinding, Recorder, TraceStep};
 use portcullis_policy::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
-use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
+use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, RunOptions};
 use portcullis_policy::api::{AdmissionReview, ReviewVersion};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::model::Time;
@@ -109,7 +109,7 @@ fn run(phase: Phase, text: &str, ask: impl Fn(&Call) -> WebhookAnswer) -> (Outco
         phase,
         &set,
         &review.request,
-        Run::new(&access, Time::UNIX_EPOCH),
+        RunOptions::new(&access, Time::UNIX_EPOCH),
         &mut |call| {
             asked.push(call.webhook.configuration.clone());
             ask(call)
@@ -291,9 +291,9 @@ initializers: [{name: i.example.com, rules: [{apiGroups: [''], apiVersions: [v1]
     let set = mk_set(&(mk_webhook("Mutating", "w", "") + &elsewhere + initializer));
     let (document, access, heard) = (mk_review(), PolicySet::default(), Heard::default());
     let review = AdmissionReview::decode(&document).unwrap();
-    let run = Run {
+    let run = RunOptions {
         recorder: Some(&heard),
-        ..Run::new(&access, Time::UNIX_EPOCH)
+        ..RunOptions::new(&access, Time::UNIX_EPOCH)
     };
     let outcome = Chain::run(Phase::Mutate, &set, &review.request, run, &mut |_| {
         patching(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "1"}]))

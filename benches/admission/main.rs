@@ -16,7 +16,9 @@ use std::sync::Arc;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use portcullis_cel::json::Document;
 use portcullis_policy::admission::webhook::nobody;
-use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run};
+use portcullis_policy::admission::{
+    AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, RunOptions,
+};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::manifest;
@@ -42,7 +44,7 @@ fn judged(set: &AdmissionSet, request: &Request<'_>, access: &PolicySet) -> Outc
         Phase::Validate,
         set,
         request,
-        Run::new(access, Time::UNIX_EPOCH),
+        RunOptions::new(access, Time::UNIX_EPOCH),
         &mut nobody,
     )
 }

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use portcullis_policy::api::{AdmissionReview, verify};
 use portcullis_policy::model::Time;
 use portcullis_policy::admission::webhook::WebhookAnswer;
-use portcullis_policy::admission::{AdmissionSet, Chain, Phase, Run};
+use portcullis_policy::admission::{AdmissionSet, Chain, Phase, RunOptions};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_cel::json::Document;
 
@@ -50,7 +50,7 @@ fuzz_target!(|reply: &[u8]| {
         Phase::Mutate,
         &SET,
         &review.request,
-        Run::new(&**POLICIES, Time::UNIX_EPOCH),
+        RunOptions::new(&**POLICIES, Time::UNIX_EPOCH),
         &mut ask,
     );
     let reply = review.reply(&review.within_version(outcome));

@@ -87,7 +87,7 @@ impl Admit {
             now: self.at.time(),
             clock: std::time::Instant::now,
             answers: &answers,
-            nobody_asks: false,
+            requester_unknown: false,
             deadline: None,
             recorder: None,
         };

@@ -236,7 +236,7 @@ impl ObjectArguments {
             now,
             clock: std::time::Instant::now,
             answers: &RecordedAnswers::default(),
-            nobody_asks: false,
+            requester_unknown: false,
             deadline: None,
             recorder: None,
         };

@@ -97,10 +97,10 @@ impl Scan {
                 "{objects} matched by no policy, which --require-match does not allow"
             ));
         }
-        let is_judged = !self.require_match || totals.unjudged == 0;
+        let needs_validation = !self.require_match || totals.unjudged == 0;
         if totals.unjudged > 0 {
             let objects = output::count(totals.unjudged, "object");
-            let means = if is_judged {
+            let means = if needs_validation {
                 ""
             } else {
                 ", which --require-match does not allow"
@@ -110,7 +110,7 @@ impl Scan {
                  what a scan does not know; name the user with `--user`, or ask `portcullis admit` for them"
             ));
         }
-        Ok(match totals.is_sound && is_matched && is_judged {
+        Ok(match totals.is_sound && is_matched && needs_validation {
             true => CommandResult::Success,
             false => CommandResult::Failure,
         })

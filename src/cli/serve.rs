@@ -284,7 +284,7 @@ impl Serve {
                     // Nobody need read standard output for reviews to be answered.
                     std::thread::spawn(move || announcement.make());
                     signals
-                        .until_reported(|| hang_up(&trigger, decision_log.as_ref()))
+                        .until_terminated(|| hang_up(&trigger, decision_log.as_ref()))
                         .await;
                 }
                 Err(error) => {

@@ -17,18 +17,18 @@ use tower_service::Service;
 
 /// How long an answer may be silent, before it begins and within it: over HTTP/2 a connection is
 /// alive, by its pings, while one of its answers is not.
-const SILENCE: Duration = Duration::from_secs(75);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// How much longer a watch may be silent than it is asked for.
-pub(crate) const OVERDUE: Duration = Duration::from_secs(15);
+pub(crate) const WATCH_TIMEOUT_SLACK: Duration = Duration::from_secs(15);
 
 /// How long a watch is asked for. Over HTTP/1.1 a connection that died silently is noticed no
 /// earlier than its watch ends; over HTTP/2 its pings tell.
-const WATCHES: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(240));
+const WATCH_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(240));
 
 /// How far apart the watches of one kind begin: an API server that ends them at once is not
 /// asked without pause.
-const APART: Duration = Duration::from_secs(1);
+const MIN_WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -81,7 +81,7 @@ impl<S> BoundedService<S> {
     pub(crate) fn new(inner: S) -> Self {
         Self {
             inner,
-            silence: SILENCE,
+            silence: IDLE_TIMEOUT,
             protocol: SpokenProtocol::default(),
             watches: Arc::default(),
         }
@@ -129,7 +129,7 @@ where
             let response = answering.map_err(silent)?.map_err(Into::into)?;
             protocol.note(response.version());
             let most = if is_watch {
-                protocol.watch() + OVERDUE
+                protocol.watch() + WATCH_TIMEOUT_SLACK
             } else {
                 most
             };
@@ -157,7 +157,7 @@ impl SpokenProtocol {
 
     /// How long to watch before the watch begins again.
     pub(crate) fn watch(&self) -> Duration {
-        let (of_http1, of_http2) = WATCHES;
+        let (of_http1, of_http2) = WATCH_TIMEOUTS;
         if self.0.load(Ordering::Relaxed) {
             of_http2
         } else {
@@ -172,7 +172,9 @@ impl WatchPace {
     /// When a watch at `path` may begin that is asked for `now`.
     fn next(&self, path: &str, now: Instant) -> Instant {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = last.get(path).map_or(now, |last| now.max(*last + APART));
+        let next = last
+            .get(path)
+            .map_or(now, |last| now.max(*last + MIN_WATCH_INTERVAL));
         last.insert(path.to_owned(), next);
         next
     }
@@ -323,7 +325,7 @@ mod tests {
             [60, 240, 60]
         );
         // Whatever is the case, a silent connection of HTTP/1.1 outlives its watch.
-        assert!(WATCHES.0 + OVERDUE <= SILENCE);
+        assert!(WATCH_TIMEOUTS.0 + WATCH_TIMEOUT_SLACK <= IDLE_TIMEOUT);
     }
 
     #[test]

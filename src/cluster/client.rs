@@ -36,7 +36,7 @@ use crate::webhooks::client::{ClientIdentity, SettingsError, TlsClient, TlsConne
 
 /// A connection may be silent for this long. A watch over HTTP/1.1 ends before; over HTTP/2 pings
 /// are answered.
-const SILENCE: Duration = Duration::from_secs(75);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// How long a connection may take to be there.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -98,7 +98,7 @@ pub(crate) fn config(context: &Context) -> Result<Config, ClientError> {
     config.root_cert = cluster.authorities.as_deref().map(authority).transpose()?;
     config.tls_server_name.clone_from(&cluster.server_name);
     config.connect_timeout = Some(CONNECT);
-    config.read_timeout = Some(SILENCE);
+    config.read_timeout = Some(IDLE_TIMEOUT);
     config.reset_reader_on_write = true;
     if let Some(user) = &context.user {
         config.auth_info = auth_info(user)?;

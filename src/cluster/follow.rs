@@ -12,29 +12,29 @@ use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 
 use super::bounded::SpokenProtocol;
 use super::kind::WatchedKind;
-use super::reach::SharedReach;
+use super::reach::ApiServerConnection;
 use super::reporter::{Reporter, StatusWriter};
 use super::requests::ApiServer;
 use super::saved::{RestoredSet, SnapshotSaver};
 use super::store::Store;
-use super::watch::{LEFT_OUT, MAX_LIST_TIME, Watch};
+use super::watch::{LEFT_OUT_RETRY_INTERVAL, MAX_LIST_TIME, Watch};
 use super::{client, saved};
 use crate::config::FileScope;
 use crate::config::kubeconfig::client::Context;
 
 /// How long after a change the set is saved: others may come with it.
-const SETTLE: Duration = Duration::from_secs(1);
+const SAVE_DELAY: Duration = Duration::from_secs(1);
 
 /// How much longer than it took to save a set the next one is not saved: a large cluster that
 /// changes all the time must not cost a processor.
-const REST: u32 = 40;
+const SAVE_PAUSE_FACTOR: u32 = 40;
 
 /// The longest such rest.
-const LONGEST_REST: Duration = Duration::from_secs(10);
+const MAX_SAVE_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long to wait for a credential that cannot be read just now, and until it is looked again whether
 /// what is watched is stale.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// What is followed of one API server.
 pub(crate) struct FollowedKinds {
@@ -59,7 +59,7 @@ impl FollowedKinds {
     /// for as long as it is polled.
     pub(crate) async fn run(self, mut wanted: watch::Receiver<BTreeSet<WatchedKind>>) {
         let (server, protocol) = self.server().await;
-        let reach = SharedReach::new(server.clone(), protocol, self.reporter.clone());
+        let reach = ApiServerConnection::new(server.clone(), protocol, self.reporter.clone());
         let reach = Arc::new(reach);
         let mut tasks = JoinSet::new();
         let mut watches: BTreeMap<WatchedKind, AbortHandle> = BTreeMap::new();
@@ -129,13 +129,13 @@ impl FollowedKinds {
                         let cluster = &**self.reporter.cluster();
                         tracing::error!(cluster, error, "cannot watch the API server");
                     }
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
             }
         }
     }
 
-    fn watch(&self, kind: &WatchedKind, reach: &Arc<SharedReach>) -> Watch {
+    fn watch(&self, kind: &WatchedKind, reach: &Arc<ApiServerConnection>) -> Watch {
         Watch {
             kind: kind.clone(),
             reach: Arc::clone(reach),
@@ -143,7 +143,7 @@ impl FollowedKinds {
             store: Arc::clone(&self.store),
             reporter: self.reporter.clone(),
             max_list_time: MAX_LIST_TIME,
-            left_out_period: LEFT_OUT,
+            left_out_period: LEFT_OUT_RETRY_INTERVAL,
         }
     }
 }
@@ -152,7 +152,7 @@ impl FollowedKinds {
 /// of them comes is none itself.
 async fn note_stale_registrations(store: Arc<Store>, reporter: Reporter) {
     loop {
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_DELAY).await;
         if store.registrations_changed(Instant::now()) {
             reporter.changed();
         }
@@ -166,7 +166,7 @@ async fn save(place: Option<(PathBuf, FileScope)>, store: Arc<Store>, reporter: 
     let mut saver = Some(SnapshotSaver::new(path, scope, &cluster));
     loop {
         reporter.news().await;
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(SAVE_DELAY).await;
         if !store.is_complete() {
             continue;
         }
@@ -183,11 +183,11 @@ async fn save(place: Option<(PathBuf, FileScope)>, store: Arc<Store>, reporter: 
         };
         saver = Some(again);
         match outcome {
-            Ok(()) => tokio::time::sleep((took * REST).min(LONGEST_REST)).await,
+            Ok(()) => tokio::time::sleep((took * SAVE_PAUSE_FACTOR).min(MAX_SAVE_PAUSE)).await,
             Err(error) => {
                 tracing::error!(cluster = &*cluster, %error, "cannot write the cache file of the cluster");
                 reporter.listed();
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
         }
     }
@@ -197,11 +197,11 @@ async fn save(place: Option<(PathBuf, FileScope)>, store: Arc<Store>, reporter: 
 // to compile. That delays neither the start of the gateway nor the other clusters: where it takes
 // long, the next one begins nevertheless.
 
-/// How many are done at once, not counting those that take longer than [`TURN`].
+/// How many are done at once, not counting those that take longer than [`MAX_TURN_WAIT`].
 const MAX_AT_ONCE: usize = 4;
 
 /// How long the next one waits for one of these.
-const TURN: Duration = Duration::from_secs(1);
+const MAX_TURN_WAIT: Duration = Duration::from_secs(1);
 
 /// What is to be done for one cluster, which reports its end itself.
 pub(crate) type ClusterJob = Box<dyn FnOnce() + Send>;
@@ -240,7 +240,7 @@ fn run_each(jobs: Vec<ClusterJob>, ended: &Sender<()>) {
     let (free, freed) = channel();
     for (number, job) in jobs.into_iter().enumerate() {
         if number >= MAX_AT_ONCE {
-            let _one_or_too_long = freed.recv_timeout(TURN);
+            let _one_or_too_long = freed.recv_timeout(MAX_TURN_WAIT);
         }
         let (free, ended) = (free.clone(), ended.clone());
         let begun = spawn(move || {
@@ -336,16 +336,16 @@ mod tests {
         let slow: Vec<_> = all.iter().map(|one| Arc::clone(&one.store)).collect();
         all.push(mk_restoration(folder.path(), "quick"));
         let quick = Arc::clone(&all.last().unwrap().store);
-        let held: Vec<_> = slow.iter().map(|store| store.hold_up()).collect();
+        let held: Vec<_> = slow.iter().map(|store| store.delay_requests()).collect();
         let jobs = all.into_iter().map(|one| Box::new(|| one.run()) as ClusterJob);
         side_by_side(jobs.collect(), Duration::ZERO).unwrap();
         let start = Instant::now();
-        while quick.is_awaited() {
+        while quick.is_unsynced() {
             assert!(start.elapsed() < LONG, "it waits for the others");
             thread::yield_now();
         }
         drop(held);
-        while slow.iter().any(|store| store.is_awaited()) {
+        while slow.iter().any(|store| store.is_unsynced()) {
             assert!(start.elapsed() < LONG, "they are not restored");
             thread::yield_now();
         }

@@ -20,10 +20,10 @@ use super::requests::{ApiRequest, ApiServer, JSON};
 use crate::config::kubeconfig::client::{ClientUser, Context};
 
 /// The shortest and the longest wait after a failure.
-const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 
 /// After so long without a failure, the next one counts as the first.
-const CALM: Duration = Duration::from_secs(60);
+const BACKOFF_RESET_TIME: Duration = Duration::from_secs(60);
 
 /// What is asked to find out whether the API server is there.
 const VERSION: ApiRequest<'_> = ApiRequest::get("/version", JSON);
@@ -34,10 +34,10 @@ const MAX_VERSION_BYTES: usize = 64 << 10;
 /// After one of them found that it cannot be reached, they all wait, and one asks for them,
 /// each time after a longer wait. The first request is alone too, so that those after it
 /// find its connection.
-pub(crate) struct SharedReach {
+pub(crate) struct ApiServerConnection {
     server: ApiServer,
     protocol: SpokenProtocol,
-    pace: RequestRate,
+    pace: ByteRateLimiter,
     reporter: Reporter,
     /// Its holder makes the attempt.
     attempt: Mutex<()>,
@@ -53,14 +53,14 @@ pub(crate) struct RecentFailures {
     last: Option<Instant>,
 }
 
-// === impl SharedReach ===
+// === impl ApiServerConnection ===
 
-impl SharedReach {
+impl ApiServerConnection {
     pub(crate) fn new(server: ApiServer, protocol: SpokenProtocol, reporter: Reporter) -> Self {
         Self {
             server,
             protocol,
-            pace: RequestRate::new(Instant::now()),
+            pace: ByteRateLimiter::new(Instant::now()),
             reporter,
             attempt: Mutex::default(),
             compile_turn: CompileTurn::default(),
@@ -122,7 +122,10 @@ impl SharedReach {
 impl RecentFailures {
     /// One more, at `now`: how long to wait after it.
     pub(crate) fn wait(&mut self, now: Instant) -> Duration {
-        if self.last.is_none_or(|last| now.duration_since(last) >= CALM) {
+        if self
+            .last
+            .is_none_or(|last| now.duration_since(last) >= BACKOFF_RESET_TIME)
+        {
             self.count = 0;
         }
         self.last = Some(now);
@@ -134,7 +137,7 @@ impl RecentFailures {
 
 /// How long to wait after so many failures before, longer each time.
 fn wait(failures: u32) -> Duration {
-    let (shortest, longest) = WAITS;
+    let (shortest, longest) = BACKOFF;
     shortest.saturating_mul(1 << failures.min(10)).min(longest)
 }
 
@@ -168,17 +171,17 @@ fn of_password_or_token(user: &ClientUser) -> Option<String> {
 }
 
 /// What is taken at once, in bytes: 100,000 bindings.
-const BURST: f64 = 512.0 * 1_048_576.0;
+const BURST_BYTES: f64 = 512.0 * 1_048_576.0;
 
 /// What is taken in a second beyond that.
-const RATE: f64 = 16.0 * 1_048_576.0;
+const BYTES_PER_SECOND: f64 = 16.0 * 1_048_576.0;
 
 /// What an object costs besides its bytes.
-const OBJECT: f64 = 4_096.0;
+const OBJECT_OVERHEAD_BYTES: f64 = 4_096.0;
 
-/// What a cluster may send at once.
+/// Limits the bytes per second that are taken from a cluster, with a burst.
 #[derive(Debug)]
-pub(crate) struct RequestRate(std::sync::Mutex<PaceState>);
+pub(crate) struct ByteRateLimiter(std::sync::Mutex<PaceState>);
 
 #[derive(Debug)]
 struct PaceState {
@@ -187,9 +190,12 @@ struct PaceState {
     at: Instant,
 }
 
-impl RequestRate {
+impl ByteRateLimiter {
     pub(crate) const fn new(now: Instant) -> Self {
-        Self(std::sync::Mutex::new(PaceState { left: BURST, at: now }))
+        Self(std::sync::Mutex::new(PaceState {
+            left: BURST_BYTES,
+            at: now,
+        }))
     }
 
     /// How long to wait after an object of so many bytes that came `now`.
@@ -197,9 +203,10 @@ impl RequestRate {
     pub(crate) fn delay(&self, bytes: usize, now: Instant) -> Duration {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = now.saturating_duration_since(state.at).as_secs_f64();
-        state.left = (state.left + passed * RATE).min(BURST) - OBJECT - bytes as f64;
+        state.left =
+            (state.left + passed * BYTES_PER_SECOND).min(BURST_BYTES) - OBJECT_OVERHEAD_BYTES - bytes as f64;
         state.at = now;
-        Duration::from_secs_f64((-state.left / RATE).max(0.0))
+        Duration::from_secs_f64((-state.left / BYTES_PER_SECOND).max(0.0))
     }
 }
 
@@ -324,7 +331,7 @@ current-context: x
     #[test]
     fn what_comes_beyond_the_burst_is_delayed() {
         let start = Instant::now();
-        let pace = RequestRate::new(start);
+        let pace = ByteRateLimiter::new(start);
         let mut at = start;
         let mut taken = |mib: usize| {
             for _ in 0..mib {
@@ -338,7 +345,7 @@ current-context: x
     #[test]
     fn small_objects_are_delayed_by_their_number_and_a_pause_makes_up_for_it() {
         let start = Instant::now();
-        let pace = RequestRate::new(start);
+        let pace = ByteRateLimiter::new(start);
         let delays = (0..140_000).map(|_| pace.delay(0, start));
         assert!(delays.last().is_some_and(|last| last > Duration::from_secs(2)));
         assert_eq!(pace.delay(0, start + Duration::from_secs(60)), Duration::ZERO);

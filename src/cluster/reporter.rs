@@ -183,7 +183,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// How long to wait before an API server is tried again that did not answer.
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// How long it takes at most until the clock is read again: it may be set.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -217,7 +217,7 @@ impl StatusWriter {
             let wait = match self.write_all(wanted).await {
                 WriteOutcome::Settled => next.map_or(LONGEST, |next| until(next).min(LONGEST)),
                 WriteOutcome::Refused => LONGEST,
-                WriteOutcome::Unanswered => AGAIN,
+                WriteOutcome::Unanswered => RETRY_DELAY,
             };
             let news = self.reporter.status_news();
             tokio::select! {

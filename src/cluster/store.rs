@@ -91,7 +91,7 @@ impl Store {
 
     /// Nobody else gets at what is held until the result is dropped.
     #[cfg(test)]
-    pub(crate) fn hold_up(&self) -> impl Sized {
+    pub(crate) fn delay_requests(&self) -> impl Sized {
         self.known()
     }
 
@@ -127,7 +127,7 @@ impl Store {
     /// The watches begin again: what is held holds on until they have listed it.
     pub(crate) fn await_all(&self) {
         for objects in self.known().kinds.values_mut() {
-            objects.progress = SyncProgress::Awaited;
+            objects.progress = SyncProgress::NotListed;
         }
     }
 
@@ -336,7 +336,7 @@ impl Store {
 
     /// Whether nothing is known, neither what was saved nor what the API server has; or what was saved
     /// lacks changes.
-    pub(crate) fn is_awaited(&self) -> bool {
+    pub(crate) fn is_unsynced(&self) -> bool {
         let known = self.known();
         known.origin == Origin::Nowhere || known.lacks_changes
     }
@@ -358,7 +358,7 @@ impl StoredKinds {
         kinds.all(|(kind, objects)| match (kind.role, objects.progress) {
             (WatchPurpose::Parameter | WatchPurpose::ReportedOnly | WatchPurpose::Registration, _) => true,
             (WatchPurpose::Definition | WatchPurpose::Invariant | WatchPurpose::AccessRequest, progress) => {
-                progress != SyncProgress::Awaited
+                progress != SyncProgress::NotListed
             }
             (_, progress) => progress == SyncProgress::Listed,
         })
@@ -369,7 +369,7 @@ impl StoredKinds {
             .kinds
             .iter()
             .filter(|(kind, _)| kind.role != WatchPurpose::Registration);
-        let mut awaited = saved.filter(|(_, objects)| objects.progress == SyncProgress::Awaited);
+        let mut awaited = saved.filter(|(_, objects)| objects.progress == SyncProgress::NotListed);
         self.is_listed() && awaited.next().is_none()
     }
 
@@ -378,7 +378,7 @@ impl StoredKinds {
         let definitions = self.kinds.get(&WatchedKind::definitions());
         match definitions.map(|objects| (objects.progress, objects.known)) {
             Some((SyncProgress::Refused, _)) => SchemaState::Refused,
-            None | Some((SyncProgress::Awaited, false)) => SchemaState::Awaited,
+            None | Some((SyncProgress::NotListed, false)) => SchemaState::Awaited,
             Some(_) => self.definitions.schema(kind),
         }
     }

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{Instant as Timer, sleep, timeout, timeout_at};
 
-use super::bounded::OVERDUE;
+use super::bounded::WATCH_TIMEOUT_SLACK;
 use super::evidence;
 use super::kind::{Name, WatchPurpose, WatchedKind};
 use super::object::ReceivedObject;
-use super::reach::{RecentFailures, SharedReach};
+use super::reach::{ApiServerConnection, RecentFailures};
 use super::reporter::Reporter;
 use super::requests::{ApiError, ErrorResponse};
 use super::served::{AfterPage, EventStream, ServedKind, WatchEvent, comparable};
@@ -24,35 +24,35 @@ use super::weight::LeftOutReason;
 pub(crate) const MAX_LIST_TIME: Duration = Duration::from_secs(300);
 
 /// After so long a kind is listed again, whatever its watch says.
-const RELIST: Duration = Duration::from_secs(30 * 60);
+const RELIST_INTERVAL: Duration = Duration::from_secs(30 * 60);
 
 /// How long a kind is left alone that the API server does not serve.
-const ABSENT: Duration = Duration::from_secs(5);
+const ABSENT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// How long a kind is left alone whose list is not believed.
-const NOT_BELIEVED: Duration = Duration::from_secs(10);
+const UNCONFIRMED_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// After so long a kind is listed again of which a list lacked objects that are known: they may
 /// be there again, or have changed meanwhile.
-const DOUBTED: Duration = Duration::from_secs(60);
+const DOUBTED_RELIST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How often it is looked whether there is room for what was left out.
-pub(crate) const LEFT_OUT: Duration = Duration::from_secs(60);
+pub(crate) const LEFT_OUT_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long a kind is left alone that may not be listed, where everything holds without it.
-const UNNEEDED: Duration = Duration::from_secs(10);
+const FORBIDDEN_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Follows one kind for as long as it is polled.
 pub(crate) struct Watch {
     pub(crate) kind: WatchedKind,
-    pub(crate) reach: Arc<SharedReach>,
+    pub(crate) reach: Arc<ApiServerConnection>,
     /// Restricts what is selected.
     pub(crate) labels: Option<String>,
     pub(crate) store: Arc<Store>,
     pub(crate) reporter: Reporter,
     /// How long one of its lists may take.
     pub(crate) max_list_time: Duration,
-    /// [`LEFT_OUT`].
+    /// [`LEFT_OUT_RETRY_INTERVAL`].
     pub(crate) left_out_period: Duration,
 }
 
@@ -99,7 +99,7 @@ impl Watch {
         match listed.map_err(too_long)? {
             Ok(Some(listed)) => self.watch(&served, listed, failures).await,
             Ok(None) => {
-                sleep(NOT_BELIEVED).await;
+                sleep(UNCONFIRMED_RETRY_DELAY).await;
                 Ok(())
             }
             // What was served a moment ago is not any more.
@@ -111,7 +111,7 @@ impl Watch {
     /// The kind is not served, or something says so.
     async fn not_served(&self) -> Result<(), ApiError> {
         if self.store.is_absent(&self.kind) {
-            sleep(ABSENT).await;
+            sleep(ABSENT_RETRY_DELAY).await;
             return Ok(());
         }
         let definitions = self.store.newest(&WatchedKind::definitions());
@@ -127,7 +127,7 @@ impl Watch {
             }
         }
         self.reporter.listed();
-        sleep(ABSENT).await;
+        sleep(ABSENT_RETRY_DELAY).await;
         Ok(())
     }
 
@@ -167,7 +167,11 @@ impl Watch {
                     self.doubted(&doubt.to_string());
                 }
                 self.changed(changed);
-                let holds_for = if doubt.is_some() { DOUBTED } else { RELIST };
+                let holds_for = if doubt.is_some() {
+                    DOUBTED_RELIST_INTERVAL
+                } else {
+                    RELIST_INTERVAL
+                };
                 Some(TakenList { version, holds_for })
             }
             ListOutcome::NotBelieved(doubt) => {
@@ -243,7 +247,7 @@ impl Watch {
             let ended = match begun.await {
                 Ok(mut events) => {
                     self.store.is_followed(&self.kind);
-                    let end = relist.min(Timer::now() + asked + OVERDUE);
+                    let end = relist.min(Timer::now() + asked + WATCH_TIMEOUT_SLACK);
                     let place = (&mut version, &mut look);
                     self.take_events(served, &mut events, place, end).await
                 }
@@ -378,7 +382,7 @@ impl Watch {
             };
             tracing::warn!(cluster, %kind, error, "may not be listed; {missing}");
         }
-        sleep(UNNEEDED).await;
+        sleep(FORBIDDEN_RETRY_DELAY).await;
     }
 
     async fn failed(&self, error: &ApiError, failures: &mut RecentFailures) {

@@ -100,7 +100,7 @@ fn tenant_folder(clusters: &Path, path: &Path) -> Option<String> {
 /// written by others than who writes the configuration: what is wrong with one of them costs
 /// nobody else anything. `earlier` are those that were last in force.
 #[must_use]
-pub fn load_beside(path: &Path, earlier: &[ClusterFile]) -> ConfigBeside {
+pub fn load_with_fallback(path: &Path, earlier: &[ClusterFile]) -> ConfigBeside {
     let loaded: ConfigBeside = load(path).into();
     let text = Disk
         .read(path)
@@ -262,7 +262,7 @@ mod tests {
         }
 
         fn load(&self) -> ConfigBeside {
-            load_beside(&self.folder.path().join("c.yaml"), &self.earlier)
+            load_with_fallback(&self.folder.path().join("c.yaml"), &self.earlier)
         }
 
         /// The clusters that are followed, and the files that are held back.

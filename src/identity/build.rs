@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use openssl::x509::X509;
 
-use super::caller::{AuthenticationMethod, Fields, KnownCaller, Proof};
+use super::caller::{AuthenticationMethod, CompiledCaller, Fields, Proof};
 use super::certificate::{CertificateNames, ClientCa};
 use super::jwks::{self, IssuerKeys};
 use super::jwt::{self, Issuer};
@@ -84,7 +84,7 @@ fn digester(previous: Option<&Authenticator>, faults: &mut Faults) -> Digester {
 }
 
 fn empty(config: &Config, digester: Digester) -> Authenticator {
-    let entries: Vec<KnownCaller> = config.callers.iter().map(KnownCaller::new).collect();
+    let entries: Vec<CompiledCaller> = config.callers.iter().map(CompiledCaller::new).collect();
     let shares = entries.iter().map(|entry| entry.share.clone()).collect();
     let patterns = config.callers.iter().enumerate();
     Authenticator {
@@ -108,7 +108,7 @@ fn empty(config: &Config, digester: Digester) -> Authenticator {
     }
 }
 
-/// The schemes that could succeed. Where none could, one is named all the same:
+/// The schemes that could rotate. Where none could, one is named all the same:
 /// HTTP wants a challenge with every 401.
 fn challenge(built: &Authenticator) -> String {
     let bearer = !built.tokens.is_empty() || !built.jwts.is_empty();
@@ -186,7 +186,7 @@ impl Builder<'_> {
         }
         let key = (path.to_owned(), user.name.clone());
         let before = previous.and_then(|users| users.get(&key));
-        let held = HeldCredentials::succeed(current, before, self.now);
+        let held = HeldCredentials::rotate(current, before, self.now);
         let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         let name: Arc<str> = format!("{file}:{}", user.name).into();
         for position in positions {
@@ -241,7 +241,7 @@ impl Builder<'_> {
         let (Some(entry), Some(other)) = (callers.get(position), callers.get(other)) else {
             return;
         };
-        let is_simple = |entry: &CallerEntry| KnownCaller::new(entry).is_simple();
+        let is_simple = |entry: &CallerEntry| CompiledCaller::new(entry).is_simple();
         if entry.cluster != other.cluster && is_simple(entry) && is_simple(other) {
             let place = entry.place.at(entry.place.path.field("cluster"));
             let message = one_cluster(&entry.cluster, other);

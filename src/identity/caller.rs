@@ -160,7 +160,7 @@ impl Caller {
     /// Whether anybody can be this caller who learned a token that users of the cluster can learn: what it
     /// asks about may never have happened.
     #[must_use]
-    pub const fn is_unproven(&self) -> bool {
+    pub const fn has_only_path_token(&self) -> bool {
         matches!(self.method, AuthenticationMethod::PathToken)
     }
 
@@ -305,9 +305,9 @@ pub const PATH_TOKEN_NAME: &str = AuthenticationMethod::PathToken.as_str();
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Fields(u8);
 
-/// What an entry asks for and what it gives.
+/// An entry of `callers`: the credentials that it needs, and what its caller may do.
 #[derive(Debug, Clone)]
-pub(crate) struct KnownCaller {
+pub(crate) struct CompiledCaller {
     /// The request must satisfy every one of these.
     pub(crate) needs: Fields,
     pub(crate) endpoints: Endpoints,
@@ -330,14 +330,14 @@ pub(crate) struct Proof {
     pub(crate) until: Option<SystemTime>,
 }
 
-/// Whom some proofs name.
+/// The caller that proofs match, if any.
 #[derive(Debug)]
-pub(crate) enum NamedField {
+pub(crate) enum CallerMatch {
     /// One caller, or one that is refused for what it is.
     Caller(Result<Caller, Refusal>),
-    /// An entry is met in part.
+    /// They match some of the fields of an entry, not all.
     Incomplete,
-    /// Nobody.
+    /// They match no entry.
     Nobody,
 }
 
@@ -362,9 +362,9 @@ impl Fields {
     }
 }
 
-// === impl KnownCaller ===
+// === impl CompiledCaller ===
 
-impl KnownCaller {
+impl CompiledCaller {
     pub(crate) fn new(entry: &CallerEntry) -> Self {
         let fields = [
             (entry.kubeconfig.is_some(), Fields::KUBECONFIG),
@@ -407,11 +407,11 @@ impl Proof {
 /// Whom `proofs` name, where `others` may complete an entry that they meet in
 /// part. Several entries give the union of their endpoints, for one cluster.
 pub(crate) fn name(
-    entries: &[KnownCaller],
+    entries: &[CompiledCaller],
     proofs: &[Proof],
     others: &[Proof],
     now: SystemTime,
-) -> NamedField {
+) -> CallerMatch {
     let mut named: Option<Caller> = None;
     let mut incomplete = false;
     for proof in proofs.iter().filter(|proof| proof.counts(now)) {
@@ -430,19 +430,19 @@ pub(crate) fn name(
             }
             Some(caller) => {
                 let (name, method) = (caller.name.clone(), caller.method);
-                return NamedField::Caller(Err(Refusal::ClusterConflict { name, method }));
+                return CallerMatch::Caller(Err(Refusal::ClusterConflict { name, method }));
             }
         }
     }
     match named {
-        Some(caller) => NamedField::Caller(Ok(caller)),
-        None if incomplete => NamedField::Incomplete,
-        None => NamedField::Nobody,
+        Some(caller) => CallerMatch::Caller(Ok(caller)),
+        None if incomplete => CallerMatch::Incomplete,
+        None => CallerMatch::Nobody,
     }
 }
 
 fn is_met<'p>(
-    entry: &KnownCaller,
+    entry: &CompiledCaller,
     position: usize,
     proofs: impl Iterator<Item = &'p Proof>,
     now: SystemTime,
@@ -453,7 +453,7 @@ fn is_met<'p>(
     proven.holds(entry.needs)
 }
 
-fn caller(entry: &KnownCaller, proof: &Proof) -> Caller {
+fn caller(entry: &CompiledCaller, proof: &Proof) -> Caller {
     Caller {
         name: proof.name.clone(),
         cluster: entry.cluster.clone(),

@@ -25,12 +25,12 @@ use crate::identity::certificates::system_time;
 pub struct PeerCertificate {
     pub(crate) leaf: X509,
     pub(crate) intermediates: Vec<X509>,
-    pub(crate) judgement: ArcSwapOption<CertificateJudgement>,
+    pub(crate) judgement: ArcSwapOption<CertificateVerdict>,
 }
 
 /// What one authenticator thinks of a certificate, and when.
 #[derive(Debug)]
-pub(crate) struct CertificateJudgement {
+pub(crate) struct CertificateVerdict {
     /// Whose judgement it is.
     pub(crate) generation: u64,
     /// When it holds.
@@ -103,7 +103,7 @@ impl PeerCertificate {
     }
 
     /// The judgement that `generation` has already made and that holds at `now`.
-    pub(crate) fn judged(&self, generation: u64, now: SystemTime) -> Option<Arc<CertificateJudgement>> {
+    pub(crate) fn judged(&self, generation: u64, now: SystemTime) -> Option<Arc<CertificateVerdict>> {
         let judgement = self.judgement.load_full()?;
         (judgement.generation == generation && judgement.window.contains(now)).then_some(judgement)
     }

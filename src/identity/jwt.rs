@@ -230,7 +230,7 @@ impl Issuer {
             };
             return (Err(TokenFault::Expired), after);
         }
-        (self.met(claims), window)
+        (self.check_claims(claims), window)
     }
 
     /// The claims of a token that the issuer did sign, for one of the audiences.
@@ -256,7 +256,7 @@ impl Issuer {
             })
     }
 
-    fn met(&self, claims: Map<String, Value>) -> Result<Map<String, Value>, TokenFault> {
+    fn check_claims(&self, claims: Map<String, Value>) -> Result<Map<String, Value>, TokenFault> {
         if claims.get("iss").and_then(Value::as_str) != Some(self.rules.issuer.as_str()) {
             return Err(TokenFault::Issuer);
         }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::caller::{
-    self, AuthenticationMethod, CredentialFault, Fields, KnownCaller, NamedField, PATH_TOKEN_NAME, Proof,
+    self, AuthenticationMethod, CallerMatch, CompiledCaller, CredentialFault, Fields, PATH_TOKEN_NAME, Proof,
     Refusal,
 };
 use super::rotation::Purpose;
@@ -41,8 +41,8 @@ impl Authenticator {
         let digest = self.digester.digest(Purpose::PathToken, token);
         let proofs = self.path_tokens.get(&digest).map_or(&[][..], Vec::as_slice);
         match caller::name(&self.entries, proofs, &[], now) {
-            NamedField::Caller(outcome) => outcome,
-            NamedField::Incomplete | NamedField::Nobody => Err(Refusal::Unauthenticated {
+            CallerMatch::Caller(outcome) => outcome,
+            CallerMatch::Incomplete | CallerMatch::Nobody => Err(Refusal::Unauthenticated {
                 method: AuthenticationMethod::PathToken,
                 cause: CredentialFault::UnknownPathToken,
             }),
@@ -97,7 +97,7 @@ impl Authenticator {
         let Some(endpoint) = Endpoint::ALL.into_iter().find(|known| known.as_str() == endpoint) else {
             return;
         };
-        let proves = |entry: &&KnownCaller| entry.endpoints.contains(endpoint) && !entry.has_path_token();
+        let proves = |entry: &&CompiledCaller| entry.endpoints.contains(endpoint) && !entry.has_path_token();
         if self.entries.iter().find(proves).is_none() {
             warn(
                 "no caller can call this: each that may has a token in the path. Write `/t/TOKEN` before it, or \

@@ -51,7 +51,7 @@ pub(crate) type Users = HashMap<(PathBuf, String), HeldCredentials>;
 
 impl HeldCredentials {
     /// What a user holds whose kubeconfig now has `current`, and who held `before`.
-    pub(crate) fn succeed(current: Vec<Credential>, before: Option<&Self>, now: SystemTime) -> Self {
+    pub(crate) fn rotate(current: Vec<Credential>, before: Option<&Self>, now: SystemTime) -> Self {
         let Some(before) = before else {
             return Self {
                 current,
@@ -179,21 +179,21 @@ mod tests {
         let token = |text: &str| Credential::Token(digester.digest(Purpose::Token, text.as_bytes()));
         let (a, b, c) = (token("a"), token("b"), token("c"));
 
-        let first = HeldCredentials::succeed(vec![a], None, at(0));
+        let first = HeldCredentials::rotate(vec![a], None, at(0));
         assert_eq!(first.replaced, []);
-        let second = HeldCredentials::succeed(vec![b], Some(&first), at(1));
+        let second = HeldCredentials::rotate(vec![b], Some(&first), at(1));
         assert_eq!(second.replaced, [(a, at(11))]);
-        let same = HeldCredentials::succeed(vec![b], Some(&second), at(2));
+        let same = HeldCredentials::rotate(vec![b], Some(&second), at(2));
         assert_eq!(
             same.replaced,
             [(a, at(11))],
             "a reload that changes nothing changes nothing"
         );
-        let third = HeldCredentials::succeed(vec![c], Some(&same), at(3));
+        let third = HeldCredentials::rotate(vec![c], Some(&same), at(3));
         assert_eq!(third.replaced, [(a, at(11)), (b, at(13))]);
-        let later = HeldCredentials::succeed(vec![c], Some(&third), at(12));
+        let later = HeldCredentials::rotate(vec![c], Some(&third), at(12));
         assert_eq!(later.replaced, [(b, at(13))]);
-        let back = HeldCredentials::succeed(vec![b], Some(&later), at(12));
+        let back = HeldCredentials::rotate(vec![b], Some(&later), at(12));
         assert_eq!((back.current, back.replaced), (vec![b], vec![(c, at(22))]));
     }
 
@@ -202,12 +202,12 @@ mod tests {
         let digester = Digester::new().unwrap();
         let token = Credential::Token(digester.digest(Purpose::Token, b"a"));
         let certificate = Credential::Certificate(digester.digest(Purpose::Certificate, b"a"));
-        let both = HeldCredentials::succeed(vec![certificate, token], None, at(0));
+        let both = HeldCredentials::rotate(vec![certificate, token], None, at(0));
         assert_eq!(
-            HeldCredentials::succeed(vec![certificate], Some(&both), at(1)).replaced,
+            HeldCredentials::rotate(vec![certificate], Some(&both), at(1)).replaced,
             []
         );
-        assert_eq!(HeldCredentials::succeed(vec![], Some(&both), at(1)).replaced, []);
+        assert_eq!(HeldCredentials::rotate(vec![], Some(&both), at(1)).replaced, []);
     }
 
     #[test]
@@ -215,9 +215,9 @@ mod tests {
         let digester = Digester::new().unwrap();
         let token = Credential::Token(digester.digest(Purpose::Token, b"a"));
         let certificate = Credential::Certificate(digester.digest(Purpose::Certificate, b"a"));
-        let before = HeldCredentials::succeed(vec![token], None, at(0));
+        let before = HeldCredentials::rotate(vec![token], None, at(0));
         assert_eq!(
-            HeldCredentials::succeed(vec![certificate], Some(&before), at(1)).replaced,
+            HeldCredentials::rotate(vec![certificate], Some(&before), at(1)).replaced,
             [(token, at(11))]
         );
     }

@@ -184,13 +184,13 @@ impl Connection {
     }
 
     /// The client is not reading what was written: the connection is closed unless it reads some `within` this time.
-    pub(crate) fn is_unread(&self, within: Duration) {
+    pub(crate) fn start_read_deadline(&self, within: Duration) {
         self.tracked.expect_reader(within);
     }
 
     /// The client read some of what was written.
-    pub(crate) fn was_read(&self) {
-        self.tracked.status.was_read();
+    pub(crate) fn clear_read_deadline(&self) {
+        self.tracked.status.clear_read_deadline();
     }
 
     /// Whether a request is being answered.
@@ -358,7 +358,7 @@ impl TrackedConnection {
     pub(crate) fn handshake_done(&self, proven: bool) {
         self.status.reached();
         self.enter(ConnectionState::Unauthenticated);
-        if proven && self.status.prove(PeerStanding::OfAuthority) {
+        if proven && self.status.prove(PeerStanding::SignedByClientCa) {
             self.connections.table().prove(self.number, None);
             self.enter(ConnectionState::Authenticated);
         }

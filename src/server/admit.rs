@@ -28,7 +28,7 @@ use futures_util::future::try_join_all;
 use memchr::memmem::{self, Finder};
 
 use super::gateway::GatewayState;
-use super::pool::{JobError, JobSize, MAX_WORKER_BYTES, WORKER_TIME_SLICE};
+use super::pool::{JobClass, JobError, MAX_WORKER_BYTES, WORKER_TIME_SLICE};
 use super::receive::ReviewRequest;
 use super::respond::Rejection;
 use crate::webhooks::authorizers::{CallPlace, ConsultationStep};
@@ -42,9 +42,9 @@ use portcullis_policy::admission::{
 use portcullis_policy::api::OwnedAdmissionReview;
 use portcullis_policy::authorization::Authorization;
 use portcullis_policy::authorization::authorizer::Consultation;
-use portcullis_policy::manifest::is_judged;
+use portcullis_policy::manifest::needs_validation;
 use portcullis_policy::model::{Attributes, Deadline, Decision};
-use run::{AdmissionResult, AdmissionRun, JobStep, ROLE_PAUSE, StepEnd};
+use run::{AdmissionResult, JobStep, PendingAdmission, ROLE_POLL_INTERVAL, StepLimits};
 
 /// What stands in every review of one of the gateway's own kinds.
 static OWN_KINDS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("portcullis.dev"));
@@ -56,7 +56,7 @@ pub(crate) async fn answer(
     phase: Phase,
     only: Option<String>,
 ) -> Result<Vec<u8>, Rejection> {
-    let mut asked = AdmissionRun {
+    let mut pending = PendingAdmission {
         received,
         phase,
         only,
@@ -65,19 +65,19 @@ pub(crate) async fn answer(
         memory: OnceLock::new(),
         allowed_elsewhere: OnceLock::new(),
     };
-    asked.check_name()?;
-    if asked.is_for_the_pool() {
-        let (job, step) = Job::begin(shared, asked).await?;
+    pending.check_name()?;
+    if pending.needs_pool() {
+        let (job, step) = Job::begin(shared, pending).await?;
         return job.finish(shared, step).await;
     }
-    let review = asked.read()?;
-    let end = asked.received.deadline.min(asked.since + WORKER_TIME_SLICE);
+    let review = pending.read()?;
+    let end = pending.received.deadline.min(pending.since + WORKER_TIME_SLICE);
     let is_over = || Instant::now() >= end;
-    let trial = StepEnd {
+    let trial = StepLimits {
         is_over: &is_over,
         is_attempt: true,
     };
-    let tried = asked.advance(shared, review.review(), Chain::new(phase), Vec::new(), trial);
+    let tried = pending.advance(shared, review.review(), Chain::new(phase), Vec::new(), trial);
     let step = match tried {
         Some(JobStep::Done(settled)) if settled.log_line.is_none() => {
             if let Some(recording) = settled.recording {
@@ -87,24 +87,24 @@ pub(crate) async fn answer(
         }
         step => step,
     };
-    let job = Job::new(asked, review);
+    let job = Job::new(pending, review);
     let step = match step {
         Some(settled @ JobStep::Done(_)) => settled,
         step => match (job.hold(shared), step) {
             (Err(refused), _) => refused,
             (Ok(()), Some(step)) => step,
-            (Ok(()), None) => job.begin_anew(shared).await?,
+            (Ok(()), None) => job.restart_in_pool(shared).await?,
         },
     };
     job.finish(shared, step).await
 }
 
-// === impl AdmissionRun ===
+// === impl PendingAdmission ===
 
-impl AdmissionRun {
+impl PendingAdmission {
     /// Whether a worker does not even try. What expressions of the gateway's own kinds cost
     /// to compile is not bounded by the time of a trial.
-    fn is_for_the_pool(&self) -> bool {
+    fn needs_pool(&self) -> bool {
         let body = &self.received.body;
         body.len() > MAX_WORKER_BYTES || OWN_KINDS.find(body).is_some()
     }
@@ -130,7 +130,7 @@ const LARGE_BYTES: usize = 4 << 20;
 
 /// A review that goes on.
 pub(crate) struct Job {
-    pub(crate) asked: AdmissionRun,
+    pub(crate) pending: PendingAdmission,
     pub(crate) review: Arc<OwnedAdmissionReview>,
     /// That of the index of the review.
     memory: OnceLock<TakenMemory>,
@@ -139,9 +139,9 @@ pub(crate) struct Job {
 // === impl Job ===
 
 impl Job {
-    pub(crate) fn new(asked: AdmissionRun, review: OwnedAdmissionReview) -> Arc<Self> {
+    pub(crate) fn new(pending: PendingAdmission, review: OwnedAdmissionReview) -> Arc<Self> {
         Arc::new(Self {
-            asked,
+            pending,
             review: Arc::new(review),
             memory: OnceLock::new(),
         })
@@ -151,7 +151,7 @@ impl Job {
     /// review is refused: a cluster that takes all of it must not have the API server ignore the policy.
     pub(crate) fn hold(&self, shared: &GatewayState) -> Result<(), JobStep> {
         let review = self.review.review();
-        let memory = self.asked.memory_of(&review.request.user.name);
+        let memory = self.pending.memory_of(&review.request.user.name);
         match memory.take(self.review.memory() - self.review.bytes()) {
             Some(taken) => {
                 // It is taken once.
@@ -163,7 +163,7 @@ impl Job {
                     denial: Some(Denial::too_many_requests(ChangeError::NoMemory.to_string())),
                     ..Outcome::default()
                 };
-                Err(JobStep::Done(self.asked.settle(shared, review, refused)))
+                Err(JobStep::Done(self.pending.settle(shared, review, refused)))
             }
         }
     }
@@ -171,49 +171,50 @@ impl Job {
     /// Reads the review and decides until calls to webhooks or a thread for long work are needed.
     pub(crate) async fn begin(
         shared: &Data<GatewayState>,
-        mut asked: AdmissionRun,
+        mut pending: PendingAdmission,
     ) -> Result<(Arc<Self>, JobStep), Rejection> {
         let of_step = shared.clone();
-        let (deadline, phase) = (asked.received.deadline, asked.phase);
-        let owner = asked.received.owner(unread_user(&asked.received.body));
-        let size = if asked.received.body.len() > LARGE_BYTES {
-            JobSize::Large
+        let (deadline, phase) = (pending.received.deadline, pending.phase);
+        let owner = pending.received.owner(unread_user(&pending.received.body));
+        let size = if pending.received.body.len() > LARGE_BYTES {
+            JobClass::Large
         } else {
-            JobSize::Small
+            JobClass::Small
         };
         let work = move |is_over: &dyn Fn() -> bool| {
             // Whose memory it is can be told once it is read.
-            let bytes = Document::most_bytes(&asked.received.body) - asked.received.body.len();
-            let unread = asked
+            let bytes = Document::most_bytes(&pending.received.body) - pending.received.body.len();
+            let unread = pending
                 .received
                 .permit
                 .make(bytes)
                 .ok_or(Rejection::TooManyRequests)?;
-            let review = asked.read()?;
-            let job = Self::new(asked, review);
+            let review = pending.read()?;
+            let job = Self::new(pending, review);
             drop(unread);
             let step = match job.hold(&of_step) {
                 Err(refused) => Some(refused),
                 // On a thread for large ones, it is judged once it is known whose it is.
-                Ok(()) if size == JobSize::Large => None,
+                Ok(()) if size == JobClass::Large => None,
                 Ok(()) => job.step(&of_step, Chain::new(phase), Vec::new(), size.step_end(is_over)),
             };
             Ok::<_, Rejection>((job, step))
         };
-        let (job, step) = shared.pool.run(size, owner, deadline, work).await??;
+        let (job, step) = shared.admission_pool.run(size, owner, deadline, work).await??;
         let step = match step {
             Some(step) => step,
-            None => job.step_anew(shared, Chain::new(phase), Vec::new()).await?,
+            None => job.restart_step(shared, Chain::new(phase), Vec::new()).await?,
         };
         Ok((job, step))
     }
 
     /// The same on a thread for long work, once a worker's time slice was too short.
-    pub(crate) async fn begin_anew(
+    pub(crate) async fn restart_in_pool(
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
     ) -> Result<JobStep, Rejection> {
-        self.go_on(shared, Chain::new(self.asked.phase), Vec::new()).await
+        self.go_on(shared, Chain::new(self.pending.phase), Vec::new())
+            .await
     }
 
     /// Goes on to the end; the reply.
@@ -228,15 +229,15 @@ impl Job {
                 JobStep::AsksAuthorizers(missing) => {
                     let is_allowed = self.is_allowed_elsewhere(shared, missing).await?;
                     // They are asked once.
-                    let _ = self.asked.allowed_elsewhere.set(is_allowed);
+                    let _ = self.pending.allowed_elsewhere.set(is_allowed);
                     step = self
-                        .step_anew(shared, Chain::new(self.asked.phase), Vec::new())
+                        .restart_step(shared, Chain::new(self.pending.phase), Vec::new())
                         .await?;
                 }
                 JobStep::AwaitsRole => {
-                    tokio::time::sleep(ROLE_PAUSE).await;
+                    tokio::time::sleep(ROLE_POLL_INTERVAL).await;
                     step = self
-                        .step_anew(shared, Chain::new(self.asked.phase), Vec::new())
+                        .restart_step(shared, Chain::new(self.pending.phase), Vec::new())
                         .await?;
                 }
                 JobStep::Done(settled) => {
@@ -246,7 +247,7 @@ impl Job {
                         recording,
                     } = settled;
                     if let Some(log_line) = log_line {
-                        shadow::spawn(shared, &self.asked, &self.review, *log_line, recording);
+                        shadow::spawn(shared, &self.pending, &self.review, *log_line, recording);
                     } else if let Some(recording) = recording {
                         recording.record(shared, Arc::clone(&self.review));
                     }
@@ -285,14 +286,14 @@ impl Job {
     ) -> Result<Decision, Rejection> {
         let job = Arc::clone(self);
         let consult = move |is_over: &dyn Fn() -> bool| {
-            let ReviewRequest { snapshot, caller, .. } = &job.asked.received;
+            let ReviewRequest { snapshot, caller, .. } = &job.pending.received;
             let consultation = Consultation::new(Authorization::no_opinion(""), false);
             let deadline = Deadline::new(is_over);
             let now = Instant::now();
             let authorizers = &snapshot.authorizers;
             authorizers.consult(&caller.cluster, &attributes, consultation, deadline, now)
         };
-        let end = match self.run(shared, JobSize::Small, consult).await? {
+        let end = match self.run(shared, JobClass::Small, consult).await? {
             ConsultationStep::Done(end) => end,
             ConsultationStep::Ask(pending) => {
                 let ReviewRequest {
@@ -300,10 +301,10 @@ impl Job {
                     deadline,
                     trace,
                     ..
-                } = &self.asked.received;
+                } = &self.pending.received;
                 let take_place = || permit.call().map(|place| Box::new(place) as CallPlace);
-                let asked = pending.ask(*deadline, trace, &take_place).await;
-                asked.map_err(|_| Rejection::TooManyRequests)?.0
+                let answered = pending.ask(*deadline, trace, &take_place).await;
+                answered.map_err(|_| Rejection::TooManyRequests)?.0
             }
         };
         Ok(end.authorization.decision)
@@ -325,7 +326,7 @@ impl Job {
         while !left.is_empty() {
             let job = Arc::clone(self);
             let encode = move |_: &dyn Fn() -> bool| job.questions(left);
-            let encoding = self.run(shared, JobSize::Small, encode);
+            let encoding = self.run(shared, JobClass::Small, encode);
             let (questions, still_left) = encoding.await?;
             returned.extend(self.put(shared, questions, &user).await?);
             left = still_left;
@@ -348,7 +349,7 @@ impl Job {
                 let (call, answer, of_answer) = one.answer();
                 taken.extend(of_answer);
                 if keeps {
-                    job.asked.keep_call(call, answer.clone());
+                    job.pending.keep_call(call, answer.clone());
                 }
                 answer
             });
@@ -357,45 +358,48 @@ impl Job {
                 &of_step,
                 chain.clone(),
                 answers.clone(),
-                JobSize::Small.step_end(is_over),
+                JobClass::Small.step_end(is_over),
             );
             step.ok_or((chain, answers, taken))
         };
-        match self.run(shared, JobSize::Small, work).await? {
+        match self.run(shared, JobClass::Small, work).await? {
             Ok(step) => Ok(step),
-            Err((chain, answers, _taken)) => self.step_anew(shared, chain, answers).await,
+            Err((chain, answers, _taken)) => self.restart_step(shared, chain, answers).await,
         }
     }
 
     /// The step that took too long for a small one, from its beginning.
-    async fn step_anew(
+    async fn restart_step(
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
         chain: Chain,
         answers: Vec<WebhookAnswer>,
     ) -> Result<JobStep, Rejection> {
         let (job, of_step) = (Arc::clone(self), shared.clone());
-        let size = if is_judged(&self.review.review().request) {
-            JobSize::Compiling
+        let size = if needs_validation(&self.review.review().request) {
+            JobClass::Compiling
         } else {
-            JobSize::Large
+            JobClass::Large
         };
         let work =
             move |is_over: &dyn Fn() -> bool| job.step(&of_step, chain, answers, size.step_end(is_over));
         let step = self.run(shared, size, work).await?;
-        step.ok_or(Rejection::TooLate)
+        step.ok_or(Rejection::ReviewDeadlineExceeded)
     }
 
     /// Runs `work` on a thread, until the deadline at the latest.
     async fn run<T: Send + 'static>(
         &self,
         shared: &GatewayState,
-        size: JobSize,
+        size: JobClass,
         work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
     ) -> Result<T, JobError> {
-        let received = &self.asked.received;
+        let received = &self.pending.received;
         let owner = received.owner(&self.review.review().request.user.name);
-        shared.pool.run(size, owner, received.deadline, work).await
+        shared
+            .admission_pool
+            .run(size, owner, received.deadline, work)
+            .await
     }
 
     /// The next step of the run, unless it is over before.
@@ -404,16 +408,16 @@ impl Job {
         shared: &GatewayState,
         chain: Chain,
         answers: Vec<WebhookAnswer>,
-        end: StepEnd<'_>,
+        end: StepLimits<'_>,
     ) -> Option<JobStep> {
         let review = self.review.review();
-        self.asked.advance(shared, review, chain, answers, end)
+        self.pending.advance(shared, review, chain, answers, end)
     }
 
     /// More of the questions, and the calls that are left.
     fn questions(&self, mut left: VecDeque<Call>) -> (Vec<CallQuestion>, VecDeque<Call>) {
         let request = &self.review.review().request;
-        let questions = questions(&mut left, request, &self.asked.received.permit);
+        let questions = questions(&mut left, request, &self.pending.received.permit);
         (questions, left)
     }
 
@@ -426,32 +430,32 @@ impl Job {
         user: &str,
     ) -> Result<Vec<CallResult>, JobError> {
         let put = questions.into_iter().map(|question| async move {
-            let returned = self.put_one(question, user).await;
+            let returned = self.send_one(question, user).await;
             if !returned.is_large() {
                 return Ok(returned);
             }
-            self.run(shared, JobSize::Small, |_| returned.verified()).await
+            self.run(shared, JobClass::Small, |_| returned.verified()).await
         });
         try_join_all(put).await
     }
 
-    async fn put_one(&self, question: CallQuestion, user: &str) -> CallResult {
-        let upstreams = &self.asked.received.snapshot.upstreams;
-        let end = end_of_calls(self.asked.since, self.asked.received.deadline);
+    async fn send_one(&self, question: CallQuestion, user: &str) -> CallResult {
+        let upstreams = &self.pending.received.snapshot.upstreams;
+        let end = end_of_calls(self.pending.since, self.pending.received.deadline);
         let left = end.saturating_duration_since(Instant::now());
-        let caller = &self.asked.received.caller;
-        let trace = &self.asked.received.trace;
+        let caller = &self.pending.received.caller;
+        let trace = &self.pending.received.trace;
         let mut span = trace.call(|| format!("webhook {}", question.webhook()));
         let terms = CallTerms {
             cluster: &caller.cluster,
-            phase: self.asked.phase,
+            phase: self.pending.phase,
             timeout: left.min(question.timeout()),
             requester: Some(Requester {
                 share: &caller.share,
                 user,
             }),
             parent: trace.traceparent(&span),
-            memory: Arc::new(self.asked.memory_of(user).clone()),
+            memory: Arc::new(self.pending.memory_of(user).clone()),
         };
         let mut returned = question.put(upstreams, terms).await;
         // Cut by the caller's time, the webhook has not failed: no failurePolicy may

@@ -21,7 +21,7 @@ use tokio::time::timeout_at;
 
 use super::counters::CountingObserver;
 use super::gateway::{DecisionRecorder, GatewayState};
-use super::pool::{JobSize, MAX_WORKER_BYTES, WORKER_TIME_SLICE};
+use super::pool::{JobClass, MAX_WORKER_BYTES, WORKER_TIME_SLICE};
 use super::receive::ReviewRequest;
 use super::respond::Rejection;
 use crate::config::Endpoint;
@@ -123,7 +123,7 @@ async fn answer_in_pool(
     received: Arc<ReviewRequest>,
     mut before: InterruptedAttempt,
 ) -> Result<Bytes, Rejection> {
-    for size in [JobSize::Small, JobSize::Large] {
+    for size in [JobClass::Small, JobClass::Large] {
         match attempt_in_pool(shared, &received, size, before).await? {
             AuthorizeStep::Answered(reply) => return Ok(reply),
             AuthorizeStep::Consult(pending) => {
@@ -132,14 +132,14 @@ async fn answer_in_pool(
             AuthorizeStep::Interrupted(attempt) => before = attempt,
         }
     }
-    Err(Rejection::TooLate)
+    Err(Rejection::ReviewDeadlineExceeded)
 }
 
 /// One that finds no thread in time for the caller is made here: what takes long has failed.
 async fn attempt_in_pool(
     shared: &Data<GatewayState>,
     received: &Arc<ReviewRequest>,
-    size: JobSize,
+    size: JobClass,
     before: InterruptedAttempt,
 ) -> Result<AuthorizeStep, Rejection> {
     let InterruptedAttempt { counted, user } = before;
@@ -151,14 +151,18 @@ async fn attempt_in_pool(
         // What nobody waits for any more is always in vain.
         let attempt = DecisionAttempt {
             is_over: &|_| is_over() || Instant::now() >= end,
-            is_first: size == JobSize::Small,
-            is_in_vain: &|| size == JobSize::Small || is_over(),
+            is_first: size == JobClass::Small,
+            is_in_vain: &|| size == JobClass::Small || is_over(),
             counted,
         };
         decide(&of_job, &asked, attempt)
     };
     let owner = received.owner(&user);
-    let mut running = pin!(shared.access_pool.run(size, owner, received.deadline, work));
+    let mut running = pin!(
+        shared
+            .authorization_pool
+            .run(size, owner, received.deadline, work)
+    );
     match timeout_at(end.into(), &mut running).await {
         Ok(step) => step?,
         Err(_) if has_begun.load(Ordering::Relaxed) => running.await?,
@@ -185,7 +189,7 @@ fn decide(
     drop(span);
     let policies = received.snapshot.policies.for_cluster(&received.caller.cluster);
     let is_protected = || policies.is_protected(&review.attributes);
-    let is_awaited = received.is_awaited(&review.attributes.user.name, is_protected)?;
+    let is_unsynced = received.is_unsynced(&review.attributes.user.name, is_protected)?;
     let counters = shared.counters.load();
     let counters = counters.of(&received.snapshot);
 
@@ -214,7 +218,7 @@ fn decide(
     };
     let now = received.time.into();
     let span = received.trace.span("decide");
-    let mut authorization = match is_awaited {
+    let mut authorization = match is_unsynced {
         true => Authorization::no_opinion(CLUSTER_NOT_KNOWN),
         false => policies.authorize_observed(&review.attributes, now, deadline, &mut count),
     };
@@ -224,7 +228,7 @@ fn decide(
     }
     let (mut error, mut opinions) = (String::new(), Vec::new());
     let authorizers = &received.snapshot.authorizers;
-    if authorization.decision == Decision::NoOpinion && !authorizers.is_empty() && !is_awaited {
+    if authorization.decision == Decision::NoOpinion && !authorizers.is_empty() && !is_unsynced {
         let consultation = Consultation::new(authorization, policies.is_protected(&review.attributes))
             .keeping(shared.recordings.is_on());
         let cluster = &received.caller.cluster;

@@ -141,7 +141,7 @@ where
                     at_once: !timer.polled,
                 });
             }
-            Err(()) => return Err(Rejection::DeadlinePassed),
+            Err(()) => return Err(Rejection::BodyDeadlineExceeded),
         }
     }
 }
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(trickle(steady, never).0.unwrap(), 8 * mebibyte);
         // The caller's own deadline is earlier.
         let (read, elapsed) = trickle(vec![(1000, 1); 100], Duration::from_secs(2));
-        assert!(matches!(read, Err(Rejection::DeadlinePassed)));
+        assert!(matches!(read, Err(Rejection::BodyDeadlineExceeded)));
         assert_eq!(elapsed, Duration::from_secs(2));
     }
 

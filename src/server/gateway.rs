@@ -51,17 +51,17 @@ pub(crate) struct GatewayState {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) refusals: Refusals,
     /// `portcullis_in_flight_requests` of `/authorize`.
-    pub(crate) authorizing: IntGauge,
+    pub(crate) authorizations_in_flight: IntGauge,
     /// The same of `/validate`.
-    pub(crate) validating: IntGauge,
+    pub(crate) validations_in_flight: IntGauge,
     /// The same of `/mutate`.
     pub(crate) mutating: IntGauge,
     /// `portcullis_shadow_reviews_in_flight`.
     pub(crate) shadowing: IntGauge,
     /// Where costly admission reviews run.
-    pub(crate) pool: Pool,
+    pub(crate) admission_pool: Pool,
     /// Where costly SubjectAccessReviews do.
-    pub(crate) access_pool: Pool,
+    pub(crate) authorization_pool: Pool,
     /// What policies come to, and webhooks, is counted by these.
     pub(crate) counters: Arc<CountersInForce>,
     /// What the console remembers, where there is one.
@@ -107,13 +107,14 @@ impl GatewayState {
         };
         Ok(Self {
             console,
-            authorizing: metrics.in_flight(Endpoint::Authorize),
-            validating: metrics.in_flight(Endpoint::Validate),
+            authorizations_in_flight: metrics.in_flight(Endpoint::Authorize),
+            validations_in_flight: metrics.in_flight(Endpoint::Validate),
             mutating: metrics.in_flight(Endpoint::Mutate),
             shadowing: metrics.shadow_in_flight(),
             traces: Traces::new(metrics.trace_spans_dropped()),
-            pool: Pool::start("admission", threads, costly_threads(4, MAX_EVALUATION_BYTES))?.compiling()?,
-            access_pool: Pool::start(
+            admission_pool: Pool::start("admission", threads, costly_threads(4, MAX_EVALUATION_BYTES))?
+                .compiling()?,
+            authorization_pool: Pool::start(
                 "access",
                 threads,
                 costly_threads(16, RequestActivation::MAX_BYTES),
@@ -317,7 +318,7 @@ impl Lifecycle {
     }
 
     /// Waits until nothing is in flight, `limit` at most. Whether nothing is.
-    pub(crate) async fn drained(&self, limit: Duration) -> bool {
+    pub(crate) async fn wait_until_idle(&self, limit: Duration) -> bool {
         let start = Instant::now();
         loop {
             let since = start.elapsed();

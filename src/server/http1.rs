@@ -201,9 +201,9 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Stream<IO> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.io).poll_write(context, bytes);
         if written.is_pending() {
-            this.connection.is_unread(MAX_UNREAD_TIME);
+            this.connection.start_read_deadline(MAX_UNREAD_TIME);
         } else {
-            this.connection.was_read();
+            this.connection.clear_read_deadline();
         }
         written
     }

@@ -20,7 +20,7 @@ use actix_web::web::Bytes;
 use arc_swap::ArcSwap;
 
 use crate::telemetry::metrics::IntGauge;
-use shares::{Rate, ShareCounts, ShareUse, Shares, UserBytes};
+use shares::{ShareCounts, ShareUse, Shares, TokenBucket, UserBytes};
 
 /// The requests of one sort that are being read or answered.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ struct InUse {
     made: AtomicUsize,
     /// Calls to webhooks.
     calls: AtomicUsize,
-    rate: Rate,
+    rate: TokenBucket,
 }
 
 /// How much may be held at once.

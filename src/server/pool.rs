@@ -47,14 +47,14 @@ pub(crate) struct Pool {
     is_closing: Arc<AtomicBool>,
 }
 
-/// What is known of a job before it runs.
+/// The class of a job, which selects its threads and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum JobSize {
-    /// It may be done in a short while, and stops where it is not.
+pub(crate) enum JobClass {
+    /// It has [`SMALL_JOB_TIME`] of a processor, and starts again as a large one if that is too little.
     Small,
-    /// It may take as long as there is time.
+    /// It may run until the deadline.
     Large,
-    /// The same of one that may compile expressions.
+    /// It may run until the deadline, and may compile expressions.
     Compiling,
 }
 
@@ -63,8 +63,8 @@ pub(crate) enum JobSize {
 pub(crate) enum JobError {
     /// Its deadline passed, before it began or while it ran.
     TooLate,
-    /// It broke off.
-    Broken,
+    /// It panicked.
+    Panicked,
 }
 
 // === impl Pool ===
@@ -102,7 +102,7 @@ impl Pool {
     /// Nobody waits beyond `deadline`.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
-        size: JobSize,
+        size: JobClass,
         owner: JobOwner,
         deadline: Instant,
         work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
@@ -124,14 +124,14 @@ impl Pool {
             }
         };
         let queue = match size {
-            JobSize::Small => &self.small,
-            JobSize::Large => &self.large,
-            JobSize::Compiling => &self.compiling,
+            JobClass::Small => &self.small,
+            JobClass::Large => &self.large,
+            JobClass::Compiling => &self.compiling,
         };
         queue.push(owner, Box::new(job));
         match timeout_at(deadline.into(), answered).await {
             Ok(Ok(result)) => Ok(result),
-            Ok(Err(_)) if Instant::now() < deadline => Err(JobError::Broken),
+            Ok(Err(_)) if Instant::now() < deadline => Err(JobError::Panicked),
             Ok(Err(_)) | Err(_) => Err(JobError::TooLate),
         }
     }
@@ -146,9 +146,9 @@ impl Drop for Pool {
     }
 }
 
-// === impl JobSize ===
+// === impl JobClass ===
 
-impl JobSize {
+impl JobClass {
     /// The slice of a job that begins now on this thread.
     fn slice(self) -> Option<TimeSlice> {
         (self == Self::Small).then(TimeSlice::begin)
@@ -256,7 +256,7 @@ mod tests {
         let (end, ended) = mpsc::channel();
         block_on(async {
             let mut waiting = Box::pin(
-                pool.run(JobSize::Large, of("east"), much_later(), move |is_over| {
+                pool.run(JobClass::Large, of("east"), much_later(), move |is_over| {
                     begin.send(()).unwrap();
                     while !is_over() {
                         thread::yield_now();
@@ -295,11 +295,13 @@ mod tests {
         let pool = Pool::start("test", 1, 2).unwrap();
         block_on(async {
             let broken: Result<u8, _> = pool
-                .run(JobSize::Small, of("east"), much_later(), |_| panic!("on purpose"))
+                .run(JobClass::Small, of("east"), much_later(), |_| {
+                    panic!("on purpose")
+                })
                 .await;
-            assert_eq!(broken, Err(JobError::Broken));
+            assert_eq!(broken, Err(JobError::Panicked));
             assert_eq!(
-                pool.run(JobSize::Small, of("east"), much_later(), |_| 7).await,
+                pool.run(JobClass::Small, of("east"), much_later(), |_| 7).await,
                 Ok(7)
             );
         });
@@ -311,17 +313,17 @@ mod tests {
         let (release, held) = mpsc::channel::<()>();
         block_on(async {
             let mut holding =
-                Box::pin(pool.run(JobSize::Large, of("east"), much_later(), move |_| held.recv()));
+                Box::pin(pool.run(JobClass::Large, of("east"), much_later(), move |_| held.recv()));
             assert!(futures_util::poll!(&mut holding).is_pending());
             let soon = Instant::now() + Duration::from_millis(20);
             let waited = pool
-                .run(JobSize::Large, of("east"), soon, |_| panic!("it never begins"))
+                .run(JobClass::Large, of("east"), soon, |_| panic!("it never begins"))
                 .await;
             assert_eq!(waited, Err::<(), _>(JobError::TooLate));
             drop(release);
             assert!(holding.await.is_ok(), "and takes no thread later either");
             assert_eq!(
-                pool.run(JobSize::Large, of("east"), much_later(), |_| 7).await,
+                pool.run(JobClass::Large, of("east"), much_later(), |_| 7).await,
                 Ok(7)
             );
         });
@@ -339,7 +341,7 @@ mod tests {
             end.send(()).unwrap();
         };
         // Which of the two comes first at the deadline, its end or the timer, is left to chance.
-        let _either = block_on(pool.run(JobSize::Large, of("east"), soon, work));
+        let _either = block_on(pool.run(JobClass::Large, of("east"), soon, work));
         ended.recv().unwrap();
     }
 
@@ -350,7 +352,7 @@ mod tests {
             thread::sleep(2 * SMALL_JOB_TIME);
             is_over()
         };
-        let over = block_on(pool.run(JobSize::Small, of("east"), much_later(), wait));
+        let over = block_on(pool.run(JobClass::Small, of("east"), much_later(), wait));
         assert_eq!(over, Ok(false));
     }
 
@@ -366,14 +368,14 @@ mod tests {
             // Each has its slice among the small ones, then a thread of the others.
             for _ in 0..4 {
                 assert_eq!(
-                    pool.run(JobSize::Small, of("east"), much_later(), spin).await,
+                    pool.run(JobClass::Small, of("east"), much_later(), spin).await,
                     Ok(())
                 );
             }
-            let mut large = Box::pin(pool.run(JobSize::Large, of("east"), much_later(), spin));
+            let mut large = Box::pin(pool.run(JobClass::Large, of("east"), much_later(), spin));
             assert!(futures_util::poll!(&mut large).is_pending());
             assert_eq!(
-                pool.run(JobSize::Small, of("east"), much_later(), |_| 7).await,
+                pool.run(JobClass::Small, of("east"), much_later(), |_| 7).await,
                 Ok(7)
             );
             assert!(futures_util::poll!(&mut large).is_pending());
@@ -389,7 +391,7 @@ mod tests {
             }
         };
         block_on(async {
-            for size in [JobSize::Compiling, JobSize::Large] {
+            for size in [JobClass::Compiling, JobClass::Large] {
                 let held = |_| Box::pin(pool.run(size, of("east"), much_later(), spin));
                 let mut held: Vec<_> = (0..4).map(held).collect();
                 for held in &mut held {
@@ -410,12 +412,12 @@ mod tests {
         };
         block_on(async {
             let held = ["a", "b", "c", "d"]
-                .map(|cluster| Box::pin(pool.run(JobSize::Compiling, of(cluster), much_later(), spin)));
+                .map(|cluster| Box::pin(pool.run(JobClass::Compiling, of(cluster), much_later(), spin)));
             let mut held = held;
             for held in &mut held {
                 assert!(futures_util::poll!(held).is_pending());
             }
-            let large = pool.run(JobSize::Large, of("east"), much_later(), |_| 7);
+            let large = pool.run(JobClass::Large, of("east"), much_later(), |_| 7);
             assert_eq!(large.await, Ok(7));
         });
     }

@@ -27,7 +27,7 @@ use crate::config::kubeconfig::Secret;
 use crate::config::limits::Descriptors;
 use crate::config::{Config, Endpoint, parse_duration};
 use crate::identity::{Caller, Credentials, Refusal};
-use crate::state::{AwaitedAnswer, Snapshot};
+use crate::state::{Snapshot, UnsyncedAnswer};
 use crate::telemetry::ReviewTrace;
 use crate::telemetry::metrics::{IntGauge, Outcome};
 use crate::telemetry::traces::TraceBegin;
@@ -78,7 +78,7 @@ pub(crate) fn receive(
     let trace = begin_trace(head, (arrived, time), shared, &snapshot, endpoint);
     check_origin(head, &snapshot.config)?;
     body::check_type(head)?;
-    let deadline = of_query(head.query, arrived).ok_or(Rejection::Timeout)?;
+    let deadline = deadline_from_query(head.query, arrived).ok_or(Rejection::InvalidTimeout)?;
     let limit = snapshot.config.limits.body_bytes;
     let length = body::announced(head);
     if length > limit {
@@ -141,7 +141,7 @@ impl RequestContext {
         let body = read.map_err(|rejection| {
             let ending = shared.lifecycle.phase() == LifecyclePhase::Draining;
             if ending && matches!(rejection, Rejection::Incomplete) {
-                Rejection::CutOff
+                Rejection::ShuttingDown
             } else {
                 rejection
             }
@@ -180,7 +180,7 @@ impl ReviewRequest {
     /// # Errors
     ///
     /// 503: to be tried again, or after an administrator has mended the files.
-    pub(crate) fn is_awaited(
+    pub(crate) fn is_unsynced(
         &self,
         user: &str,
         is_protected: impl FnOnce() -> bool,
@@ -189,10 +189,10 @@ impl ReviewRequest {
             return Ok(false);
         };
         match awaited.answer(user, is_protected(), Instant::now()) {
-            AwaitedAnswer::Later => Err(Rejection::Awaited),
-            AwaitedAnswer::Faulty => Err(Rejection::FaultyFiles),
-            AwaitedAnswer::NoOpinion => Ok(true),
-            AwaitedAnswer::Decided => Ok(false),
+            UnsyncedAnswer::Later => Err(Rejection::Unsynced),
+            UnsyncedAnswer::Faulty => Err(Rejection::FaultyFiles),
+            UnsyncedAnswer::NoOpinion => Ok(true),
+            UnsyncedAnswer::Decided => Ok(false),
         }
     }
 }
@@ -256,7 +256,7 @@ fn enter(
         shares: snapshot.authenticator.shares(),
     };
     let (limiter, gauge) = limiter(endpoint, shared);
-    if caller.is_unproven() && !limiter.is_within_rate(key, Instant::now()) {
+    if caller.has_only_path_token() && !limiter.is_within_rate(key, Instant::now()) {
         return None;
     }
     limiter.enter(capacity, Some(key), bytes, gauge)
@@ -274,8 +274,8 @@ const fn span_name(endpoint: Endpoint) -> &'static str {
 /// What bounds the reviews at `endpoint` that are in flight, and what counts them.
 const fn limiter(endpoint: Endpoint, shared: &GatewayState) -> (&Arc<Limiter>, &IntGauge) {
     match endpoint {
-        Endpoint::Authorize => (&shared.lifecycle.authorization, &shared.authorizing),
-        Endpoint::Validate => (&shared.lifecycle.admission, &shared.validating),
+        Endpoint::Authorize => (&shared.lifecycle.authorization, &shared.authorizations_in_flight),
+        Endpoint::Validate => (&shared.lifecycle.admission, &shared.validations_in_flight),
         Endpoint::Mutate => (&shared.lifecycle.admission, &shared.mutating),
     }
 }
@@ -287,7 +287,7 @@ pub(crate) const MAX_REQUEST_TIME: Duration = Duration::from_secs(30);
 
 /// When a request that arrived at `now` must be answered; `None` if its query
 /// holds a timeout that is none.
-pub(crate) fn of_query(query: &str, now: Instant) -> Option<Instant> {
+pub(crate) fn deadline_from_query(query: &str, now: Instant) -> Option<Instant> {
     let timeout = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
     let allowed = match timeout {
         None | Some("") => MAX_REQUEST_TIME,
@@ -398,7 +398,7 @@ mod tests {
             ("timeout=-1s", None),
         ] {
             assert_eq!(
-                of_query(query, now),
+                deadline_from_query(query, now),
                 expected.map(|allowed| now + allowed),
                 "{query}"
             );

@@ -22,7 +22,7 @@ pub(crate) enum Rejection {
     Starting,
     /// Nothing is known yet of the caller's cluster.
     #[error("the objects of the cluster are not known yet")]
-    Awaited,
+    Unsynced,
     /// Files of the caller's cluster have faults, and nothing stands in for them.
     #[error(
         "the policies of the cluster are not known: its own files have faults, and the gateway has no earlier \
@@ -42,7 +42,7 @@ pub(crate) enum Rejection {
     UnsupportedMediaType,
     /// The timeout in the query is none.
     #[error("the timeout in the query is not a duration such as 3s")]
-    Timeout,
+    InvalidTimeout,
     /// The gateway called itself.
     #[error(
         "this gateway made the call itself (`{pseudonym}` is in the Via header): the address of a \
@@ -63,16 +63,16 @@ pub(crate) enum Rejection {
     TooManyRequests,
     /// The body did not arrive in time.
     #[error("the deadline passed before the body was received")]
-    DeadlinePassed,
+    BodyDeadlineExceeded,
     /// The gateway ends, and the body was not there at the end of `server.shutdownTimeout`.
     #[error("the gateway is shutting down")]
-    CutOff,
+    ShuttingDown,
     /// The connection broke within the body, or its framing is wrong.
     #[error("the body was not received completely")]
     Incomplete,
     /// The review was not answered before its deadline.
     #[error("the deadline passed before the review was answered")]
-    TooLate,
+    ReviewDeadlineExceeded,
     /// The path names a policy or webhook configuration that is not there.
     #[error("there is no policy or webhook configuration `{name}` for this endpoint")]
     NoSuchPolicy {
@@ -93,8 +93,8 @@ pub(crate) enum Rejection {
 impl From<JobError> for Rejection {
     fn from(unfinished: JobError) -> Self {
         match unfinished {
-            JobError::TooLate => Self::TooLate,
-            JobError::Broken => Self::Internal,
+            JobError::TooLate => Self::ReviewDeadlineExceeded,
+            JobError::Panicked => Self::Internal,
         }
     }
 }
@@ -123,9 +123,11 @@ impl Rejection {
     fn status(&self) -> Status {
         let status = Status::new(self.reason(), self.to_string());
         match self {
-            Self::Starting | Self::Awaited | Self::FaultyFiles | Self::CutOff | Self::TooManyRequests => {
-                status.retry_after(1)
-            }
+            Self::Starting
+            | Self::Unsynced
+            | Self::FaultyFiles
+            | Self::ShuttingDown
+            | Self::TooManyRequests => status.retry_after(1),
             _ => status,
         }
     }
@@ -134,7 +136,7 @@ impl Rejection {
         match self {
             Self::NotFound | Self::NoSuchPolicy { .. } => StatusReason::NotFound,
             Self::MethodNotAllowed => StatusReason::MethodNotAllowed,
-            Self::Starting | Self::Awaited | Self::FaultyFiles | Self::CutOff => {
+            Self::Starting | Self::Unsynced | Self::FaultyFiles | Self::ShuttingDown => {
                 StatusReason::ServiceUnavailable
             }
             Self::Refused { refusal, .. } if refusal.status() == 401 => StatusReason::Unauthorized,
@@ -142,9 +144,9 @@ impl Rejection {
             Self::UnsupportedMediaType => StatusReason::UnsupportedMediaType,
             Self::TooLarge { .. } => StatusReason::RequestEntityTooLarge,
             Self::TooManyRequests => StatusReason::TooManyRequests,
-            Self::DeadlinePassed | Self::TooLate => StatusReason::Timeout,
+            Self::BodyDeadlineExceeded | Self::ReviewDeadlineExceeded => StatusReason::Timeout,
             Self::Internal => StatusReason::InternalError,
-            Self::Timeout
+            Self::InvalidTimeout
             | Self::Loop { .. }
             | Self::Incomplete
             | Self::Review(_)
@@ -201,9 +203,9 @@ mod tests {
     fn who_is_to_come_again_is_told_when() {
         for (rejection, code) in [
             (Rejection::Starting, 503),
-            (Rejection::Awaited, 503),
+            (Rejection::Unsynced, 503),
             (Rejection::FaultyFiles, 503),
-            (Rejection::CutOff, 503),
+            (Rejection::ShuttingDown, 503),
             (Rejection::TooManyRequests, 429),
         ] {
             let reply = rejection.reply();
@@ -213,6 +215,6 @@ mod tests {
                 "{rejection}"
             );
         }
-        assert_eq!(Rejection::TooLate.reply().field, None);
+        assert_eq!(Rejection::ReviewDeadlineExceeded.reply().field, None);
     }
 }

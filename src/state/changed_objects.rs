@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::snapshot::{Base, Snapshot};
+use super::snapshot::{LoadedManifests, Snapshot};
 use portcullis_policy::document;
 use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, SetDifference, ValidatedObject};
 use portcullis_policy::model::groups::RBAC;
@@ -18,7 +18,7 @@ const TOO_LONG: &str = "# the rest is not shown\n";
 
 /// The objects in files that are in force at one moment.
 #[derive(Clone)]
-pub struct FileObjects(Arc<Base>);
+pub struct FileObjects(Arc<LoadedManifests>);
 
 /// One object, and the only cluster that it holds for, if any.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +51,7 @@ impl Snapshot {
     /// The objects in files, to compare with those of another snapshot.
     #[must_use]
     pub fn file_objects(&self) -> FileObjects {
-        FileObjects(Arc::clone(&self.base))
+        FileObjects(Arc::clone(&self.manifests))
     }
 }
 

@@ -190,7 +190,7 @@ impl StandIns {
         let folder = snapshot.config.cluster_folder.as_ref();
         Self {
             cluster_files: folder.map(|folder| folder.files.clone()).unwrap_or_default(),
-            manifests: snapshot.base.files.clone(),
+            manifests: snapshot.manifests.files.clone(),
             clusters: known(&snapshot.config, &snapshot.unknown.faulty),
             followed: followed(&snapshot.config),
         }

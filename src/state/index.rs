@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::registrations::{self, GatewayIdentity, RegistrationsByCluster};
-use super::watched::{AwaitedCluster, WatchedObjects};
+use super::watched::{UnsyncedCluster, WatchedObjects};
 use crate::config::{self, AdmissionKnowledge, ClusterEntry, Config};
 use crate::webhooks::ConfiguredWebhook;
 use portcullis_policy::admission::matching::CustomResources;
 use portcullis_policy::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
-use portcullis_policy::authorization::{AccessRequestTrust, Policies, ReviewedResources};
+use portcullis_policy::authorization::{AccessRequestTrust, ClusterPolicySets, ReviewedResources};
 use portcullis_policy::manifest::{
     self, ObjectIdentity, ObjectSet, SetDifference, SourceObjects, ValidatedObject,
 };
@@ -20,39 +20,39 @@ use portcullis_policy::model::groups;
 
 /// What decides, and what it was made of.
 pub(crate) struct SnapshotIndex {
-    pub(crate) policies: Policies,
+    pub(crate) policies: ClusterPolicySets,
     pub(crate) admission: AdmissionPolicies,
-    pub(crate) basis: IndexBasis,
+    pub(crate) index_inputs: IndexInputs,
 }
 
 /// What a set was made of, besides the objects of files.
-pub(crate) struct IndexBasis {
+pub(crate) struct IndexInputs {
     webhooks: WebhooksByCluster,
     pub(crate) watched: Vec<Arc<WatchedObjects>>,
     /// What is known of the registrations of clusters that are watched for it.
     pub(crate) registrations: RegistrationsByCluster,
     /// The clusters of which something is not known.
-    pub(crate) awaited: HashMap<String, AwaitedCluster>,
+    pub(crate) awaited: HashMap<String, UnsyncedCluster>,
     settings: AdmissionSettings,
 }
 
 /// What was indexed before.
 #[derive(Clone, Copy)]
 pub(crate) struct EarlierIndex<'o> {
-    pub(crate) policies: &'o Policies,
+    pub(crate) policies: &'o ClusterPolicySets,
     pub(crate) admission: &'o AdmissionPolicies,
-    pub(crate) basis: &'o IndexBasis,
+    pub(crate) index_inputs: &'o IndexInputs,
     pub(crate) own: &'o ObjectSet,
 }
 
-/// What is known of the gateway that serves by an index.
+/// The gateway for which a set is indexed: who it is to its clusters, and its certificate.
 #[derive(Clone, Copy)]
-pub(crate) struct Service<'s> {
+pub(crate) struct GatewayContext<'s> {
     own_user: &'s dyn Fn(&str) -> Option<String>,
     identity: GatewayIdentity<'s>,
 }
 
-impl<'s> Service<'s> {
+impl<'s> GatewayContext<'s> {
     /// One that puts an index in force now; `own_user` says what the API server of a cluster calls the
     /// gateway, where that is known.
     pub(crate) const fn new(
@@ -70,7 +70,7 @@ impl SnapshotIndex {
     /// Of `own` objects and those that are `watched`; where that is known, at the price of what
     /// became different since `earlier`. It decides the same in either case.
     ///
-    /// `service` is what serves by it; nobody does offline, or where it is on trial.
+    /// `gateway` is what serves by it; nobody does offline, or where it is on trial.
     ///
     /// Without warnings: the caller has reported them, or they are those of the last
     /// reload.
@@ -78,22 +78,22 @@ impl SnapshotIndex {
         config: &Config,
         own: &ObjectSet,
         watched: Vec<Arc<WatchedObjects>>,
-        service: Option<Service<'_>>,
+        gateway: Option<GatewayContext<'_>>,
         earlier: Option<EarlierIndex<'_>>,
     ) -> Self {
         let cluster_scoped = watched
             .iter()
             .map(|watched| (watched.cluster.clone(), watched.cluster_scoped.clone()));
-        let before = earlier.map(|earlier| &earlier.basis.registrations);
-        let registrations = match service {
-            Some(service) => registrations::known(config, &watched, service.identity, before),
+        let before = earlier.map(|earlier| &earlier.index_inputs.registrations);
+        let registrations = match gateway {
+            Some(gateway) => registrations::known(config, &watched, gateway.identity, before),
             None => before.cloned().unwrap_or_default(),
         };
-        let reviewed = reviewed(config, &watched, service, &registrations);
+        let reviewed = reviewed_resources(config, &watched, gateway, &registrations);
         let indexing = Indexer {
             options: manifest::Options {
                 cluster_scoped: cluster_scoped.collect(),
-                access_requests: trusted(config, &reviewed),
+                access_requests: access_request_trust(config, &reviewed),
                 reviewed,
                 ..options(config, None)
             },
@@ -105,11 +105,11 @@ impl SnapshotIndex {
         };
         let parts = earlier.and_then(|earlier| indexing.after(earlier));
         let (mut policies, admission, webhooks) = parts.unwrap_or_else(|| indexing.rebuild());
-        if let Some(service) = service {
+        if let Some(gateway) = gateway {
             follow(
                 &mut policies,
                 earlier.map(|earlier| earlier.policies),
-                service.identity.now.into(),
+                gateway.identity.now.into(),
             );
         }
         let settings = indexing.settings;
@@ -118,7 +118,7 @@ impl SnapshotIndex {
         Self {
             policies,
             admission,
-            basis: IndexBasis {
+            index_inputs: IndexInputs {
                 webhooks,
                 awaited: awaited.collect(),
                 registrations,
@@ -131,7 +131,7 @@ impl SnapshotIndex {
 
 /// Notes since when, as of `now`, each Allow with objectConditions is there, where `policies` follow
 /// `before`.
-fn follow(policies: &mut Policies, before: Option<&Policies>, now: Time) {
+fn follow(policies: &mut ClusterPolicySets, before: Option<&ClusterPolicySets>, now: Time) {
     for (cluster, set) in &mut policies.clusters {
         let before = before.and_then(|before| before.clusters.get(cluster));
         let is_same = before.is_some_and(|before| Arc::ptr_eq(before, set));
@@ -148,10 +148,10 @@ fn namespace_of(user: &str) -> Option<String> {
 }
 
 /// What `/validate` is known to see of the clusters that are watched.
-fn reviewed(
+fn reviewed_resources(
     config: &Config,
     watched: &[Arc<WatchedObjects>],
-    service: Option<Service<'_>>,
+    gateway: Option<GatewayContext<'_>>,
     registrations: &RegistrationsByCluster,
 ) -> BTreeMap<String, ReviewedResources> {
     let entries = config.clusters.iter();
@@ -162,7 +162,7 @@ fn reviewed(
         Some(_) => config::authorizers::beside(&config.file, config.admission.cel_version).into(),
         None => Arc::default(),
     };
-    let own_user = |cluster: &str| service.and_then(|service| (service.own_user)(cluster));
+    let own_user = |cluster: &str| gateway.and_then(|gateway| (gateway.own_user)(cluster));
     let of_entry = |entry: &ClusterEntry| {
         // Offline nothing is watched: files say what there is.
         let known = watched.iter().find(|one| one.cluster == entry.name);
@@ -185,7 +185,7 @@ fn reviewed(
 
 /// In which clusters AccessRequests grant, and since when: where `/mutate` and `/validate` are known to see every
 /// write of one.
-fn trusted(
+fn access_request_trust(
     config: &Config,
     reviewed: &BTreeMap<String, ReviewedResources>,
 ) -> BTreeMap<String, AccessRequestTrust> {
@@ -203,7 +203,7 @@ fn trusted(
     reviewed.iter().filter_map(trust).collect()
 }
 
-impl IndexBasis {
+impl IndexInputs {
     /// Every webhook: of a cluster first those of files, then in the order in which an API server
     /// asks them.
     pub(crate) fn webhooks(&self) -> impl Iterator<Item = ConfiguredWebhook<'_>> {
@@ -221,7 +221,7 @@ impl IndexBasis {
     }
 }
 
-type IndexParts = (Policies, AdmissionPolicies, WebhooksByCluster);
+type IndexParts = (ClusterPolicySets, AdmissionPolicies, WebhooksByCluster);
 
 /// What is indexed.
 struct Indexer<'o> {
@@ -256,7 +256,7 @@ impl<'o> Indexer<'o> {
 
     /// `None` where it is simpler to index everything.
     fn after(&self, earlier: EarlierIndex<'o>) -> Option<IndexParts> {
-        if !self.has_settings(&earlier.basis.settings) {
+        if !self.has_settings(&earlier.index_inputs.settings) {
             return None;
         }
         let difference = self.difference(earlier)?;
@@ -275,7 +275,8 @@ impl<'o> Indexer<'o> {
         earlier: EarlierIndex<'_>,
         touched: &BTreeSet<Option<&str>>,
     ) -> (AdmissionPolicies, WebhooksByCluster) {
-        let (mut admission, mut by_cluster) = (earlier.admission.clone(), earlier.basis.webhooks.clone());
+        let (mut admission, mut by_cluster) =
+            (earlier.admission.clone(), earlier.index_inputs.webhooks.clone());
         if touched.is_empty() {
             return (admission, by_cluster);
         }
@@ -365,7 +366,7 @@ impl<'o> Indexer<'o> {
     fn difference(&self, earlier: EarlierIndex<'o>) -> Option<IndexDifference<'o>> {
         let mut of_files = self.own.since(earlier.own);
         let is_of_files = !of_files.added.is_empty() || !of_files.removed.is_empty();
-        let (mut beside, clusters) = self.beside(&earlier.basis.watched);
+        let (mut beside, clusters) = self.beside(&earlier.index_inputs.watched);
         let of_beside = identities(&beside);
         if self.own.may_have(&of_beside) || earlier.own.may_have(&of_beside) {
             if is_of_files {
@@ -376,7 +377,7 @@ impl<'o> Indexer<'o> {
             beside.removed.retain(|object| !self.is_in_files(object));
         }
         let in_files = identities(&of_files);
-        let watched = self.watched.iter().chain(&earlier.basis.watched);
+        let watched = self.watched.iter().chain(&earlier.index_inputs.watched);
         let mut watched = watched.flat_map(|watched| watched.objects());
         if is_of_files && watched.any(|object| in_files.contains(&object.identity().digest())) {
             return None;
@@ -467,7 +468,7 @@ fn place_in_order(configuration: &ValidatedObject) -> (bool, &str, &str) {
 
 /// With a `now`, warnings are found: for these alone the AuthorizationConfiguration is read.
 pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
-    let reviewed = reviewed(config, &[], None, &BTreeMap::new());
+    let reviewed = reviewed_resources(config, &[], None, &BTreeMap::new());
     manifest::Options {
         now: now.map(Time::from),
         clusters: config
@@ -477,7 +478,7 @@ pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Opt
             .collect(),
         watched: config.clusters.iter().map(|entry| entry.name.clone()).collect(),
         cluster_scoped: BTreeMap::new(),
-        access_requests: trusted(config, &reviewed),
+        access_requests: access_request_trust(config, &reviewed),
         reviewed,
         never_deny: config.authorization.never_deny.clone(),
         missing_namespace: config.admission.missing_namespace,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::changed_settings::{ChangedSettings, MAX_NAMES};
 use portcullis_policy::admission::webhook::Webhook;
 use portcullis_policy::admission::{AdmissionPolicies, AdmissionSet, Phase, PolicyBinding, ValidationAction};
-use portcullis_policy::authorization::{Policies, PolicySet};
+use portcullis_policy::authorization::{ClusterPolicySets, PolicySet};
 use portcullis_policy::manifest::{ObjectIdentity, SetDifference, ValidatedObject};
 use portcullis_policy::model::CauseKind;
 
@@ -162,11 +162,11 @@ impl fmt::Display for Restriction {
 
 /// What refuses requests in `before` and not in `after`, for every cluster or for one; sorted.
 pub(crate) fn vanished(
-    (policies, admission): (&Policies, &AdmissionPolicies),
-    (policies_after, admission_after): (&Policies, &AdmissionPolicies),
+    (policies, admission): (&ClusterPolicySets, &AdmissionPolicies),
+    (policies_after, admission_after): (&ClusterPolicySets, &AdmissionPolicies),
 ) -> Vec<Restriction> {
     let denies = |cluster: Option<&str>| {
-        let of = |policies: &'_ Policies| {
+        let of = |policies: &'_ ClusterPolicySets| {
             Arc::clone(cluster.map_or(&policies.shared, |cluster| policies.for_cluster(cluster)))
         };
         vanished_denies(&of(policies), &of(policies_after))
@@ -291,7 +291,7 @@ mod tests {
         )
     }
 
-    fn mk_set(sources: &[Source]) -> (ObjectSet, (Policies, AdmissionPolicies)) {
+    fn mk_set(sources: &[Source]) -> (ObjectSet, (ClusterPolicySets, AdmissionPolicies)) {
         let (objects, faults) = manifest::read(sources, &Options::default());
         let objects = objects.unwrap_or_else(|| panic!("{faults}"));
         let manifests = manifest::assemble(objects.objects(), &Options::default());
@@ -301,8 +301,8 @@ mod tests {
 
     /// What vanished, as it is written.
     fn vanished(
-        before: &(Policies, AdmissionPolicies),
-        after: &(Policies, AdmissionPolicies),
+        before: &(ClusterPolicySets, AdmissionPolicies),
+        after: &(ClusterPolicySets, AdmissionPolicies),
     ) -> Vec<String> {
         let found = super::vanished((&before.0, &before.1), (&after.0, &after.1));
         found.iter().map(ToString::to_string).collect()

@@ -13,14 +13,14 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use super::files::{self, FileTimes, Fingerprint, SetFiles, SetNames};
 use super::index::{SnapshotIndex, options};
 use super::snapshot::Snapshot;
-use super::watch::schedule::{ChangedNames, Interest};
+use super::watch::schedule::{ChangedNames, WatchFilter};
 use super::{ReloadState, held_back, load};
 use crate::config::{self, Config};
 use crate::identity::Authenticator;
 use crate::webhooks;
 use crate::webhooks::authorizers::Authorizers;
 use portcullis_policy::admission::AdmissionPolicies;
-use portcullis_policy::authorization::Policies;
+use portcullis_policy::authorization::ClusterPolicySets;
 use portcullis_policy::field::{Fault, Faults};
 use portcullis_policy::manifest::{self, Compilation, ObjectIdentity, ObjectSet, Source, SourceObjects};
 use portcullis_policy::model::Deadline;
@@ -70,7 +70,7 @@ pub(crate) struct LoadedSnapshot {
 pub(crate) struct Watches {
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
-    interest: Arc<Mutex<Interest>>,
+    interest: Arc<Mutex<WatchFilter>>,
     /// As they were when everything was read last.
     names: SetNames,
 }
@@ -198,7 +198,7 @@ impl ReloadJob {
 impl Watches {
     /// Watches nothing yet; `changed` is called with each change of what matters.
     pub(crate) fn new(changed: impl Fn() + Send + 'static) -> Self {
-        let interest = Arc::new(Mutex::new(Interest::default()));
+        let interest = Arc::new(Mutex::new(WatchFilter::default()));
         let of_watcher = Arc::clone(&interest);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             let mut interest = of_watcher.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,7 +216,7 @@ impl Watches {
         }
     }
 
-    fn interest(&self) -> MutexGuard<'_, Interest> {
+    fn interest(&self) -> MutexGuard<'_, WatchFilter> {
         self.interest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -263,7 +263,7 @@ impl Watches {
 /// What would decide with some manifests beside those in force.
 pub struct Trial {
     /// What decides authorization, by cluster.
-    pub policies: Policies,
+    pub policies: ClusterPolicySets,
     /// What decides admission, by cluster.
     pub admission: AdmissionPolicies,
     /// The objects on trial, in order.
@@ -292,7 +292,7 @@ impl Snapshot {
         let trial = Arc::new(SourceObjects::read(source, compilation, None));
         let objects: Vec<ObjectIdentity> = trial.valid().map(|object| object.identity().clone()).collect();
         let on_trial: HashSet<&ObjectIdentity> = objects.iter().collect();
-        let own = &self.base.objects;
+        let own = &self.manifests.objects;
         let mut sources = own.without(&on_trial);
         sources.retain(|source| is_seen(source.cluster(), only));
         sources.push(trial);
@@ -303,7 +303,7 @@ impl Snapshot {
             let faults = if faults.has_errors() { faults } else { found };
             return (None, faults);
         };
-        let mut watched = self.basis.watched.clone();
+        let mut watched = self.index_inputs.watched.clone();
         watched.retain(|watched| is_seen(Some(&watched.cluster), only));
         let earlier = only.is_none().then(|| self.into());
         let indexed = SnapshotIndex::new(&self.config, &set, watched, None, earlier);

@@ -11,10 +11,10 @@ use std::time::{Duration, SystemTime};
 use super::changed_settings::FileContents;
 use super::files::{self, FaultsByCluster, FileTimes, ManifestFiles, Revision};
 use super::held_back::{self, StandIns, UsableFiles};
-use super::index::{Service, SnapshotIndex, options};
+use super::index::{GatewayContext, SnapshotIndex, options};
 use super::last_good::{self, LastGoodSet, PendingSave};
 use super::registrations::GatewayIdentity;
-use super::snapshot::{Base, Snapshot, removal_faults};
+use super::snapshot::{LoadedManifests, Snapshot, removal_faults};
 use super::source::ManifestSource;
 use super::watched::UnknownClusters;
 use super::writable;
@@ -25,7 +25,7 @@ use crate::identity::tls::TlsContext;
 use crate::webhooks::authorizers::Authorizers;
 use crate::webhooks::{self, Upstreams};
 use portcullis_policy::admission::AdmissionPolicies;
-use portcullis_policy::authorization::Policies;
+use portcullis_policy::authorization::ClusterPolicySets;
 use portcullis_policy::field::{Fault, Faults};
 use portcullis_policy::manifest::{self, ObjectSet};
 
@@ -66,7 +66,7 @@ fn load_here(
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
     let load = |stand_ins: &StandIns, held: HeldBack| {
-        load_beside(path, source, (previous, stand_ins), held, (times, now))
+        load_with_fallback(path, source, (previous, stand_ins), held, (times, now))
     };
     if let Some(previous) = previous {
         let stand_ins = StandIns::of(previous);
@@ -120,7 +120,7 @@ fn load_bounded(
 }
 
 /// Loads what the files say where `earlier` ones stand in for those of a cluster that are faulty.
-fn load_beside(
+fn load_with_fallback(
     path: &Path,
     source: &dyn ManifestSource,
     (previous, earlier): (Option<&Snapshot>, &StandIns),
@@ -132,12 +132,12 @@ fn load_beside(
         mut faults,
         held_back,
         unknown,
-    } = config::load_beside(path, &earlier.cluster_files);
+    } = config::load_with_fallback(path, &earlier.cluster_files);
     let Some(config) = config else {
         return (None, faults);
     };
     faults.extend(config.require_callers().err());
-    let known = previous.map(|previous| &previous.base.files);
+    let known = previous.map(|previous| &previous.manifests.files);
     let (files, unreadable) = ManifestFiles::read(&config, known, times, now);
     let parts = ReadParts {
         files,
@@ -281,7 +281,7 @@ pub fn policies(
     config: &Config,
     source: &dyn ManifestSource,
     now: SystemTime,
-) -> (Option<(Policies, AdmissionPolicies)>, Faults) {
+) -> (Option<(ClusterPolicySets, AdmissionPolicies)>, Faults) {
     let (sources, mut faults) = files::read_manifests(&config.manifests);
     let (objects, found) = manifest::read(&sources, &options(config, Some(now)));
     faults.append(found);
@@ -299,8 +299,8 @@ pub(crate) fn refresh(current: &Snapshot, source: &dyn ManifestSource, now: Syst
     if current.config.clusters.is_empty() {
         return None;
     }
-    let base = Arc::clone(&current.base);
-    let snapshot = with_base(current, base, source, now);
+    let manifests = Arc::clone(&current.manifests);
+    let snapshot = with_manifests(current, manifests, source, now);
     snapshot.upstreams.log_left_out(&current.upstreams);
     Some(snapshot)
 }
@@ -316,58 +316,70 @@ pub(crate) fn reload_files(
     now: SystemTime,
 ) -> Option<(Snapshot, Faults)> {
     let config = &current.config;
-    let files = current.base.files.after(files, config, now)?;
+    let files = current.manifests.files.after(files, config, now)?;
     let never_deny = &config.authorization.never_deny;
     if config.reload.refuses_lock_outs
         && files
-            .holding_back_lock_outs(Some(&current.base.files), never_deny)
+            .holding_back_lock_outs(Some(&current.manifests.files), never_deny)
             .is_some()
     {
         return None;
     }
-    let earlier = Some(&current.base.objects);
+    let earlier = Some(&current.manifests.objects);
     let (objects, mut faults) = ObjectSet::new(files.objects(), &options(config, Some(now)), earlier);
     // Whose faults they are, and what stands in for him, is found by looking at everything.
     let objects = objects.filter(|_| !faults.has_errors())?;
-    let base = Base {
+    let manifests = LoadedManifests {
         revision: Revision::of_files(config.texts(), &files),
         objects,
         files,
     };
-    let snapshot = with_base(current, Arc::new(base), source, now);
+    let snapshot = with_manifests(current, Arc::new(manifests), source, now);
     if !removal_faults(current, &snapshot).is_empty() {
         return None;
     }
     faults.append(snapshot.upstreams.warnings(config));
     let unknown = &snapshot.unknown.faulty;
-    let unsaved = PendingSave::new(config, snapshot.base.files.sources(), unknown, &snapshot.revision);
+    let unsaved = PendingSave::new(
+        config,
+        snapshot.manifests.files.sources(),
+        unknown,
+        &snapshot.revision,
+    );
     Some((Snapshot { unsaved, ..snapshot }, faults))
 }
 
-/// `current` with what `base` and `source` have in place of what it has of them.
-fn with_base(current: &Snapshot, base: Arc<Base>, source: &dyn ManifestSource, now: SystemTime) -> Snapshot {
+/// `current` with what `manifests` and `source` have in place of what it has of them.
+fn with_manifests(
+    current: &Snapshot,
+    manifests: Arc<LoadedManifests>,
+    source: &dyn ManifestSource,
+    now: SystemTime,
+) -> Snapshot {
     let watched = source.objects(&current.config);
-    let revision = base.revision.clone().with(&watched).name();
+    let revision = manifests.revision.clone().with(&watched).name();
     let own_user = |cluster: &str| source.own_user(cluster);
     let identity = GatewayIdentity {
         tls: &current.tls,
         authenticator: &current.authenticator,
         now,
     };
-    let service = Some(Service::new(&own_user, identity));
+    let gateway = Some(GatewayContext::new(&own_user, identity));
     let earlier = Some(current.into());
-    let mut indexed = SnapshotIndex::new(&current.config, &base.objects, watched, service, earlier);
+    let mut indexed = SnapshotIndex::new(&current.config, &manifests.objects, watched, gateway, earlier);
     current
         .unknown
-        .hold_up(&mut indexed.basis.awaited, |cluster| source.own_user(cluster));
+        .delay_requests(&mut indexed.index_inputs.awaited, |cluster| {
+            source.own_user(cluster)
+        });
     let upstreams = current
         .upstreams
-        .with(indexed.basis.webhooks(), Some(&current.upstreams));
+        .with(indexed.index_inputs.webhooks(), Some(&current.upstreams));
     Snapshot {
         revision,
         policies: indexed.policies,
         admission: indexed.admission,
-        basis: indexed.basis,
+        index_inputs: indexed.index_inputs,
         config: Arc::clone(&current.config),
         authenticator: Arc::clone(&current.authenticator),
         upstreams,
@@ -379,7 +391,7 @@ fn with_base(current: &Snapshot, base: Arc<Base>, source: &dyn ManifestSource, n
         unknown: Arc::clone(&current.unknown),
         refused: Arc::clone(&current.refused),
         file_contents: Arc::clone(&current.file_contents),
-        base,
+        manifests,
         unsaved: None,
     }
 }
@@ -397,7 +409,7 @@ fn assemble(
 ) -> Option<Snapshot> {
     faults.append(writable::unwritable_faults(&config));
     faults.append(writable::key_folder_faults(&config));
-    let known = previous.map(|previous| &previous.base.objects);
+    let known = previous.map(|previous| &previous.manifests.objects);
     let options = options(&config, Some(now));
     let settled = held_back::settle(
         &parts.files,
@@ -470,33 +482,35 @@ fn assemble(
     let of_clusters = config.cluster_folder.as_ref().map(|folder| folder.path.as_path());
     let file_contents = FileContents::of(read, of_clusters).into();
     let watched = source.objects(&config);
-    let base = Base {
+    let manifests = LoadedManifests {
         revision: Revision::of_files(config.texts(), &files),
         objects,
         files,
     };
-    let revision = base.revision.clone().with(&watched).name();
+    let revision = manifests.revision.clone().with(&watched).name();
     let own_user = |cluster: &str| source.own_user(cluster);
     let identity = GatewayIdentity {
         tls: &tls,
         authenticator: &authenticator,
         now,
     };
-    let service = Some(Service::new(&own_user, identity));
+    let gateway = Some(GatewayContext::new(&own_user, identity));
     let earlier = previous.map(Into::into);
-    let mut indexed = SnapshotIndex::new(&config, &base.objects, watched, service, earlier);
-    unknown.hold_up(&mut indexed.basis.awaited, |cluster| source.own_user(cluster));
+    let mut indexed = SnapshotIndex::new(&config, &manifests.objects, watched, gateway, earlier);
+    unknown.delay_requests(&mut indexed.index_inputs.awaited, |cluster| {
+        source.own_user(cluster)
+    });
     let upstreams = upstreams.with(
-        indexed.basis.webhooks(),
+        indexed.index_inputs.webhooks(),
         previous.map(|previous| &previous.upstreams),
     );
     faults.append(upstreams.warnings(&config));
     Some(Snapshot {
-        unsaved: PendingSave::new(&config, base.files.sources(), &unknown.faulty, &revision),
+        unsaved: PendingSave::new(&config, manifests.files.sources(), &unknown.faulty, &revision),
         revision,
         policies: indexed.policies,
         admission: indexed.admission,
-        basis: indexed.basis,
+        index_inputs: indexed.index_inputs,
         config: Arc::new(config),
         authenticator: Arc::new(authenticator),
         upstreams,
@@ -508,7 +522,7 @@ fn assemble(
         unknown: Arc::new(unknown),
         refused: Arc::new(refused.clone()),
         file_contents,
-        base: Arc::new(base),
+        manifests: Arc::new(manifests),
     })
 }
 

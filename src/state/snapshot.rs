@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::changed_settings::{ChangedSettings, FileContents, MAX_NAMES};
 use super::files::{FaultsByCluster, ManifestFiles, Revision};
-use super::index::{EarlierIndex, IndexBasis};
+use super::index::{EarlierIndex, IndexInputs};
 use super::inventory::{self, Change, Restriction};
 use super::last_good::PendingSave;
 use super::registrations::ClusterRegistrations;
-use super::watched::{AwaitedCluster, UnknownClusters};
+use super::watched::{UnknownClusters, UnsyncedCluster};
 use crate::config::{Config, HeldBack};
 use crate::identity::Authenticator;
 use crate::identity::certificates::Expiry;
@@ -17,7 +17,7 @@ use crate::identity::tls::TlsContext;
 use crate::webhooks::Upstreams;
 use crate::webhooks::authorizers::Authorizers;
 use portcullis_policy::admission::AdmissionPolicies;
-use portcullis_policy::authorization::Policies;
+use portcullis_policy::authorization::ClusterPolicySets;
 use portcullis_policy::document::Document;
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
@@ -31,7 +31,7 @@ pub struct Snapshot {
     /// The configuration.
     pub config: Arc<Config>,
     /// What decides authorization, by cluster.
-    pub policies: Policies,
+    pub policies: ClusterPolicySets,
     /// What decides admission, by cluster.
     pub admission: AdmissionPolicies,
     /// Who may call.
@@ -54,14 +54,14 @@ pub struct Snapshot {
     pub refused: Arc<Faults>,
     /// What the files of certificates and credentials held.
     pub(crate) file_contents: Arc<FileContents>,
-    pub(crate) basis: IndexBasis,
-    pub(crate) base: Arc<Base>,
+    pub(crate) index_inputs: IndexInputs,
+    pub(crate) manifests: Arc<LoadedManifests>,
     /// To be saved once it is in force.
     pub(crate) unsaved: Option<PendingSave>,
 }
 
-/// What the files said, for when only what is outside of them changes.
-pub(crate) struct Base {
+/// The manifests of the files, as last read: kept for when only watched objects change.
+pub(crate) struct LoadedManifests {
     pub(crate) revision: Revision,
     pub(crate) files: ManifestFiles,
     pub(crate) objects: ObjectSet,
@@ -88,13 +88,13 @@ impl Snapshot {
                 (&self.config.text, &self.file_contents),
             ),
             vanished: self.vanished(before),
-            ..Change::of(&self.base.objects.since(&before.base.objects))
+            ..Change::of(&self.manifests.objects.since(&before.manifests.objects))
         }
     }
 
     /// The names of the policies, exceptions and webhook configurations in files.
     pub fn policies_of_files(&self) -> impl Iterator<Item = &str> {
-        let identities = self.base.objects.others().map(|object| object.identity());
+        let identities = self.manifests.objects.others().map(|object| object.identity());
         let policies = identities.filter(|identity| {
             let kind = identity.kind();
             kind.ends_with("Policy")
@@ -107,7 +107,7 @@ impl Snapshot {
     /// The objects of Portcullis' own kinds in files that hold for `cluster`.
     #[must_use]
     pub fn own_kinds_of_files(&self, cluster: &str) -> BTreeSet<ObjectIdentity> {
-        let own = self.base.objects.others().filter(|object| {
+        let own = self.manifests.objects.others().filter(|object| {
             let is_own = object.identity().group() == groups::PORTCULLIS;
             is_own && object.cluster().is_none_or(|of| of == cluster)
         });
@@ -123,26 +123,30 @@ impl Snapshot {
 
     /// What is known of the registrations of each cluster with `admission: Watched`.
     pub fn registrations(&self) -> impl Iterator<Item = (&str, &ClusterRegistrations)> {
-        let all = self.basis.registrations.iter();
+        let all = self.index_inputs.registrations.iter();
         all.map(|(cluster, known)| (cluster.as_str(), known))
     }
 
     /// `cluster`, where something of it is not known.
     #[must_use]
-    pub fn awaited(&self, cluster: &str) -> Option<&AwaitedCluster> {
-        self.basis.awaited.get(cluster)
+    pub fn awaited(&self, cluster: &str) -> Option<&UnsyncedCluster> {
+        self.index_inputs.awaited.get(cluster)
     }
 
     /// Every object of files and clusters; one that is in both is in force as the files have it.
     pub fn objects_in_force(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
-        let watched = self.basis.watched.iter().flat_map(|watched| watched.objects());
-        self.base.objects.objects().chain(watched)
+        let watched = self
+            .index_inputs
+            .watched
+            .iter()
+            .flat_map(|watched| watched.objects());
+        self.manifests.objects.objects().chain(watched)
     }
 
     /// The policies, bindings, exceptions and configurations of webhooks in files, as written. None
     /// of them holds a secret; other objects, which may, are left out.
     pub fn documents_of_policies(&self) -> impl Iterator<Item = (&Arc<ValidatedObject>, &Document)> {
-        self.base.objects.documents_of_policies()
+        self.manifests.objects.documents_of_policies()
     }
 
     /// Each cluster that has files of its own, with how many faults these have for which its last
@@ -171,7 +175,7 @@ impl Snapshot {
         namespace: &str,
         name: &str,
     ) -> impl Iterator<Item = (&Arc<ValidatedObject>, Document)> {
-        self.base.objects.documents_of_rbac(kind, namespace, name)
+        self.manifests.objects.documents_of_rbac(kind, namespace, name)
     }
 
     /// What refused requests in `before` and does so no more.
@@ -224,7 +228,7 @@ impl Snapshot {
     /// where no file has it.
     fn owner(&self, restriction: &Restriction) -> Option<Option<&str>> {
         let is_it = |cluster: Option<&str>| cluster.is_none() || cluster == restriction.cluster.as_deref();
-        let mut own = self.base.objects.others().filter(|object| {
+        let mut own = self.manifests.objects.others().filter(|object| {
             let identity = object.identity();
             let is_named = identity.kind() == restriction.kind && identity.name() == restriction.name;
             is_named && is_it(object.cluster())
@@ -238,8 +242,8 @@ impl<'o> From<&'o Snapshot> for EarlierIndex<'o> {
         Self {
             policies: &snapshot.policies,
             admission: &snapshot.admission,
-            basis: &snapshot.basis,
-            own: &snapshot.base.objects,
+            index_inputs: &snapshot.index_inputs,
+            own: &snapshot.manifests.objects,
         }
     }
 }

@@ -35,7 +35,7 @@ pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Keeps a [`ReloadState`] up to date on a thread of its own, until dropped.
 pub struct Reloader {
-    events: Sender<FileEvent>,
+    events: Sender<ReloaderMessage>,
     trigger: Trigger,
     thread: Option<JoinHandle<()>>,
 }
@@ -66,7 +66,7 @@ impl Reloader {
             .spawn(move || worker.run(&events))?;
         let events = sender.clone();
         // An error means that the reloader has stopped: nothing to ask any more.
-        let trigger = Trigger::new(move |request| drop(sender.send(FileEvent::ReloadRequest(request))));
+        let trigger = Trigger::new(move |request| drop(sender.send(ReloaderMessage::ReloadRequest(request))));
         Ok(Self {
             events,
             trigger,
@@ -83,7 +83,7 @@ impl Reloader {
 
 impl Drop for Reloader {
     fn drop(&mut self) {
-        let _ = self.events.send(FileEvent::Stop);
+        let _ = self.events.send(ReloaderMessage::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -105,7 +105,7 @@ const MAX_HANGING_POLLS: usize = MAX_HANGING / 2;
 
 /// What the thread works with.
 struct ReloadWorker {
-    events: Sender<FileEvent>,
+    events: Sender<ReloaderMessage>,
     state: Arc<ReloadState>,
     path: PathBuf,
     observer: ReloadObserver,
@@ -137,7 +137,7 @@ struct RunningReload {
 
 impl ReloadWorker {
     fn new(
-        events: Sender<FileEvent>,
+        events: Sender<ReloaderMessage>,
         state: Arc<ReloadState>,
         path: PathBuf,
         limit: Duration,
@@ -178,7 +178,7 @@ impl ReloadWorker {
         }
     }
 
-    fn run(mut self, events: &Receiver<FileEvent>) {
+    fn run(mut self, events: &Receiver<ReloaderMessage>) {
         loop {
             let now = Instant::now();
             self.report_hanging(now);
@@ -192,9 +192,13 @@ impl ReloadWorker {
                 None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match received {
-                Ok(FileEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(FileEvent::ReloadRequest(requested)) => self.schedule.request(requested, Instant::now()),
-                Ok(FileEvent::Ended(number, result)) => self.ended(number, result.map(|result| *result)),
+                Ok(ReloaderMessage::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(ReloaderMessage::ReloadRequest(requested)) => {
+                    self.schedule.request(requested, Instant::now())
+                }
+                Ok(ReloaderMessage::Ended(number, result)) => {
+                    self.ended(number, result.map(|result| *result))
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
@@ -241,7 +245,7 @@ impl ReloadWorker {
         let job = self.job(extent);
         let begun = job.spawn(move |result| {
             // Who has stopped needs no result.
-            let _ = events.send(FileEvent::Ended(number, result.map(Box::new)));
+            let _ = events.send(ReloaderMessage::Ended(number, result.map(Box::new)));
         });
         match begun {
             Ok(()) => self.running.push(RunningReload {
@@ -259,7 +263,7 @@ impl ReloadWorker {
 
     fn job(&mut self, extent: ReloadExtent) -> ReloadJob {
         let events = self.events.clone();
-        let changed = move || drop(events.send(FileEvent::ReloadRequest(ReloadRequest::CHANGED)));
+        let changed = move || drop(events.send(ReloaderMessage::ReloadRequest(ReloadRequest::CHANGED)));
         ReloadJob {
             state: Arc::clone(&self.state),
             path: self.path.clone(),
@@ -409,7 +413,7 @@ pub enum ReloadAttempt<'a> {
     Failed(&'a ReloadFailure),
 }
 
-pub(crate) enum FileEvent {
+pub(crate) enum ReloaderMessage {
     /// Something is to be done.
     ReloadRequest(ReloadRequest),
     /// The job of this number ended; without result if it broke off.

@@ -31,7 +31,7 @@ pub struct WatchedObjects {
     /// Names their content: equal objects, equal digest.
     pub digest: [u8; 32],
     /// That nothing is known of the cluster yet; `None` where its objects are.
-    pub awaited: Option<AwaitedCluster>,
+    pub awaited: Option<UnsyncedCluster>,
 }
 
 /// The webhook configurations that an API server runs.
@@ -57,7 +57,7 @@ pub struct WatchedRegistration {
 /// A cluster of which nothing is known since the gateway follows it, or of whose own files something
 /// is not: neither all its grants nor all its denials.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AwaitedCluster {
+pub struct UnsyncedCluster {
     /// Until when its requests are not decided without what is not known; `None`: until somebody mends
     /// the files that keep it from being known.
     pub until: Option<Instant>,
@@ -78,7 +78,7 @@ pub(crate) struct UnknownClusters {
 
 /// How a request is answered of whose cluster nothing is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AwaitedAnswer {
+pub enum UnsyncedAnswer {
     /// It is to be asked again.
     Later,
     /// Not at all, until files are mended.
@@ -149,19 +149,19 @@ impl PartialEq for WatchedRegistration {
 
 impl Eq for WatchedRegistration {}
 
-// === impl AwaitedCluster ===
+// === impl UnsyncedCluster ===
 
-impl AwaitedCluster {
+impl UnsyncedCluster {
     /// How a request of `user` is answered at `now`. Those that are never denied are not held up,
     /// or a gateway could not start in its own cluster; nor is the gateway's own user, or what is
     /// awaited would never come.
     #[must_use]
-    pub fn answer(&self, user: &str, is_protected: bool, now: Instant) -> AwaitedAnswer {
+    pub fn answer(&self, user: &str, is_protected: bool, now: Instant) -> UnsyncedAnswer {
         match self.until {
-            Some(until) if now >= until => AwaitedAnswer::Decided,
-            _ if is_protected || self.own_user.as_deref() == Some(user) => AwaitedAnswer::NoOpinion,
-            Some(_) => AwaitedAnswer::Later,
-            None => AwaitedAnswer::Faulty,
+            Some(until) if now >= until => UnsyncedAnswer::Decided,
+            _ if is_protected || self.own_user.as_deref() == Some(user) => UnsyncedAnswer::NoOpinion,
+            Some(_) => UnsyncedAnswer::Later,
+            None => UnsyncedAnswer::Faulty,
         }
     }
 }
@@ -180,13 +180,13 @@ impl UnknownClusters {
 
     /// Has requests of these wait until files are mended. Those of the gateway's `own_user` in a
     /// cluster do not, nor those that are never denied.
-    pub(crate) fn hold_up(
+    pub(crate) fn delay_requests(
         &self,
-        awaited: &mut HashMap<String, AwaitedCluster>,
+        awaited: &mut HashMap<String, UnsyncedCluster>,
         own_user: impl Fn(&str) -> Option<String>,
     ) {
         for cluster in &self.faulty {
-            let unknown = AwaitedCluster {
+            let unknown = UnsyncedCluster {
                 until: None,
                 own_user: own_user(cluster),
             };
@@ -210,26 +210,26 @@ mod tests {
     #[test]
     fn what_is_awaited_is_awaited_for_a_while_and_not_by_everybody() {
         let start = Instant::now();
-        let awaited = AwaitedCluster {
+        let awaited = UnsyncedCluster {
             until: Some(start + Duration::from_secs(30)),
             own_user: Some("gateway".to_owned()),
         };
         let answer = |user: &str, is_protected: bool, seconds: u64| {
             awaited.answer(user, is_protected, start + Duration::from_secs(seconds))
         };
-        assert_eq!(answer("jane", false, 29), AwaitedAnswer::Later);
-        assert_eq!(answer("jane", true, 29), AwaitedAnswer::NoOpinion);
-        assert_eq!(answer("gateway", false, 29), AwaitedAnswer::NoOpinion);
+        assert_eq!(answer("jane", false, 29), UnsyncedAnswer::Later);
+        assert_eq!(answer("jane", true, 29), UnsyncedAnswer::NoOpinion);
+        assert_eq!(answer("gateway", false, 29), UnsyncedAnswer::NoOpinion);
         for user in ["jane", "gateway"] {
-            assert_eq!(answer(user, false, 30), AwaitedAnswer::Decided);
+            assert_eq!(answer(user, false, 30), UnsyncedAnswer::Decided);
         }
-        let faulty = AwaitedCluster {
+        let faulty = UnsyncedCluster {
             until: None,
             ..awaited.clone()
         };
         let late = start + Duration::from_secs(1_000_000);
-        assert_eq!(faulty.answer("jane", false, late), AwaitedAnswer::Faulty);
-        assert_eq!(faulty.answer("jane", true, late), AwaitedAnswer::NoOpinion);
-        assert_eq!(faulty.answer("gateway", false, late), AwaitedAnswer::NoOpinion);
+        assert_eq!(faulty.answer("jane", false, late), UnsyncedAnswer::Faulty);
+        assert_eq!(faulty.answer("jane", true, late), UnsyncedAnswer::NoOpinion);
+        assert_eq!(faulty.answer("gateway", false, late), UnsyncedAnswer::NoOpinion);
     }
 }

@@ -49,7 +49,7 @@ spec:
 "
     ));
     let set = manifests.admission(&AdmissionSettings::default()).shared;
-    let run = Run::new(&*manifests.policies.shared, Time::UNIX_EPOCH);
+    let run = RunOptions::new(&*manifests.policies.shared, Time::UNIX_EPOCH);
     outcome(Phase::Validate, &set, &mk_review(&json!({})), run)
 }
 

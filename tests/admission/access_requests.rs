@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use portcullis_policy::admission::{AdmissionSettings, Outcome, Phase, Run};
+use portcullis_policy::admission::{AdmissionSettings, Outcome, Phase, RunOptions};
 use portcullis_policy::authorization::{AccessRequestSettings, AccessRequestTrust, PolicySet};
 use portcullis_policy::manifest::ValidationContext;
 use portcullis_policy::model::Time;
@@ -59,9 +59,9 @@ fn run(phase: Phase, request: &Value) -> Outcome {
     let admission = manifests(AROUND).admission(&AdmissionSettings::default());
     let set = admission.for_cluster("default");
     let validation = ValidationContext::new(&policies, set);
-    let run = Run {
+    let run = RunOptions {
         judge: Some(&validation),
-        ..Run::new(&policies, Time::parse(NOW).unwrap())
+        ..RunOptions::new(&policies, Time::parse(NOW).unwrap())
     };
     outcome(phase, set, &reviews::admission(request), run)
 }

@@ -46,7 +46,7 @@ fn judged(phase: Phase, set: &AdmissionSet, body: &[u8]) -> (Outcome, Vec<u8>) {
     let document = Document::parse_bytes(body).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
     let access = PolicySet::default();
-    let run = Run::new(&access, Time::UNIX_EPOCH);
+    let run = RunOptions::new(&access, Time::UNIX_EPOCH);
     let outcome = Chain::run(phase, set, &review.request, run, &mut nobody);
     let reply: Value = serde_json::from_slice(&review.reply(&outcome)).unwrap();
     let patch = reply

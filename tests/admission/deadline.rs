@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use portcullis_policy::admission::{Phase, Run};
+use portcullis_policy::admission::{Phase, RunOptions};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::model::{Deadline, PolicyResult, Time};
 
@@ -29,9 +29,9 @@ fn of_many_policies_those_after_the_deadline_are_not_asked() {
             left.set(left.get().saturating_sub(1));
             is_over
         };
-        let run = Run {
+        let run = RunOptions {
             deadline: Deadline::new(&expired),
-            ..Run::new(&access, Time::UNIX_EPOCH)
+            ..RunOptions::new(&access, Time::UNIX_EPOCH)
         };
         outcome(Phase::Validate, &set, &review, run)
     };
@@ -77,9 +77,9 @@ fn an_expression_is_given_up_at_the_deadline() {
                 left.set(left.get().saturating_sub(1));
                 is_over
             };
-            let run = Run {
+            let run = RunOptions {
                 deadline: Deadline::new(&expired),
-                ..Run::new(&access, Time::UNIX_EPOCH)
+                ..RunOptions::new(&access, Time::UNIX_EPOCH)
             };
             outcome(phase, &set, &review, run).denial.is_some()
         };

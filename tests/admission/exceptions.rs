@@ -8,7 +8,7 @@ use portcullis_cel::Version;
 use portcullis_cel::json::Document;
 use portcullis_policy::admission::webhook::{CallFailure, WebhookAnswer, WebhookReply};
 use portcullis_policy::admission::{
-    AdmissionSet, AdmissionSettings, Chain, Denial, Outcome, Phase, Run, StatusDetails,
+    AdmissionSet, AdmissionSettings, Chain, Denial, Outcome, Phase, RunOptions, StatusDetails,
 };
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
@@ -104,7 +104,7 @@ fn judged(set: &AdmissionSet, review: &Value, reply: Result<WebhookReply, CallFa
         Phase::Validate,
         set,
         &review.request,
-        Run::new(&access, now),
+        RunOptions::new(&access, now),
         &mut |_| WebhookAnswer {
             result: reply.clone(),
             took: std::time::Duration::ZERO,

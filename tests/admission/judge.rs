@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use serde_json::{Value, json};
 
-use portcullis_policy::admission::{AdmissionSettings, Outcome, Phase, Run};
+use portcullis_policy::admission::{AdmissionSettings, Outcome, Phase, RunOptions};
 use portcullis_policy::manifest::ValidationContext;
 use portcullis_policy::model::{Deadline, Time};
 
@@ -50,11 +50,11 @@ fn judged_until(
     let policies = manifests.policies.for_cluster("default");
     let set = admission.for_cluster("default");
     let validation = ValidationContext::new(policies, set);
-    let run = Run {
+    let run = RunOptions {
         judge: Some(&validation),
         only,
         deadline,
-        ..Run::new(&**policies, Time::parse("2026-12-01T00:00:00Z").unwrap())
+        ..RunOptions::new(&**policies, Time::parse("2026-12-01T00:00:00Z").unwrap())
     };
     outcome(Phase::Validate, set, &review, run)
 }

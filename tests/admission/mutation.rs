@@ -23,7 +23,7 @@ spec: {{policyName: {name}}}
 
 fn mutated(text: &str, object: &Value) -> Outcome {
     let access = PolicySet::default();
-    let run = Run::new(&access, Time::UNIX_EPOCH);
+    let run = RunOptions::new(&access, Time::UNIX_EPOCH);
     outcome(Phase::Mutate, &mk_set(text), &mk_review(object), run)
 }
 
@@ -256,7 +256,7 @@ fn no_mutation_changes_of_which_kind_an_object_is() {
         let access = PolicySet::default();
         let text =
             mk_conditional("a", "Ignore", "true", &patch).replace("apiGroups: ['']", "apiGroups: ['*']");
-        let run = Run::new(&access, Time::UNIX_EPOCH);
+        let run = RunOptions::new(&access, Time::UNIX_EPOCH);
         let denial = outcome(Phase::Mutate, &mk_set(&text), &review, run).denial;
         denial.map(|denial| denial.code)
     };
@@ -295,7 +295,7 @@ fn no_mutation_is_asked_about_a_deletion() {
         if operation == "DELETE" {
             review["request"]["object"] = Value::Null;
         }
-        let run = Run::new(&access, Time::UNIX_EPOCH);
+        let run = RunOptions::new(&access, Time::UNIX_EPOCH);
         let outcome = outcome(Phase::Mutate, &mk_set(&text), &review, run);
         assert_eq!(outcome.denial, None, "{operation}");
         assert_eq!(!outcome.evaluations.is_empty(), is_asked, "{operation}");

@@ -55,14 +55,14 @@ fn asked(operation: &str, resource: &str, name: &str, user: &Value) -> Value {
     )
 }
 
-fn refused(is_on: bool, run: impl Fn(&mut Run<'_>), review: &Value) -> Outcome {
+fn refused(is_on: bool, run: impl Fn(&mut RunOptions<'_>), review: &Value) -> Outcome {
     let manifests = manifests(POLICIES);
     let settings = AdmissionSettings {
         enforces_authorization: is_on,
         ..AdmissionSettings::default()
     };
     let set = manifests.admission(&settings).shared;
-    let mut options = Run::new(&*manifests.policies.shared, Time::UNIX_EPOCH);
+    let mut options = RunOptions::new(&*manifests.policies.shared, Time::UNIX_EPOCH);
     run(&mut options);
     outcome(Phase::Validate, &set, review, options)
 }
@@ -125,7 +125,7 @@ fn those_who_run_the_cluster_are_not_refused_nor_what_nobody_asks() {
     let review = asked("CREATE", "configmaps", "x", &of_groups(&["devs", "system:nodes"]));
     assert!(refused(true, |_| {}, &review).denial.is_some());
     assert_eq!(
-        message(&refused(true, |run| run.nobody_asks = true, &review)),
+        message(&refused(true, |run| run.requester_unknown = true, &review)),
         "allowed"
     );
     assert_eq!(

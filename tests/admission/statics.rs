@@ -110,7 +110,7 @@ fn a_static_policy_changes_policies_and_others_do_not() {
     let access = PolicySet::default();
     let changed = |name: &str| {
         let set = mk_set(&labelling(name));
-        let run = Run::new(&access, Time::UNIX_EPOCH);
+        let run = RunOptions::new(&access, Time::UNIX_EPOCH);
         let outcome = outcome(Phase::Mutate, &set, &review, run);
         assert_eq!(message(&outcome), "allowed");
         !outcome.patch.is_empty()

@@ -10,7 +10,9 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use portcullis_cel::json::{Document, patch};
 use portcullis_policy::admission::webhook::nobody;
-use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run};
+use portcullis_policy::admission::{
+    AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, RunOptions,
+};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::manifest::{Options, Source, load};
@@ -77,10 +79,10 @@ fn endpoint(case: &Case<'_>) -> Result<(), Mismatch> {
 
 static ACCESS: LazyLock<PolicySet> = LazyLock::new(PolicySet::default);
 
-fn run(name: &str) -> Run<'_> {
-    Run {
+fn run(name: &str) -> RunOptions<'_> {
+    RunOptions {
         only: Some(name),
-        ..Run::new(&*ACCESS, Time::UNIX_EPOCH)
+        ..RunOptions::new(&*ACCESS, Time::UNIX_EPOCH)
     }
 }
 

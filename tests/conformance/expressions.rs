@@ -15,7 +15,7 @@ use portcullis_cel::{
 use portcullis_policy::admission::webhook::nobody;
 use portcullis_policy::admission::{
     AccessChecker, AdmissionSet, AdmissionSettings, Chain, GroupVersionKind, GroupVersionResource, Operation,
-    Outcome, Phase, Request, Run,
+    Outcome, Phase, Request, RunOptions,
 };
 use portcullis_policy::manifest::{Manifests, Options, Source, load};
 use portcullis_policy::model::{Attributes, Deadline};

@@ -2,7 +2,7 @@
 
 use portcullis_cel::json::{Document, patch};
 use portcullis_policy::admission::webhook::nobody;
-use portcullis_policy::admission::{AdmissionSettings, Chain, Outcome, Phase, Run};
+use portcullis_policy::admission::{AdmissionSettings, Chain, Outcome, Phase, RunOptions};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::manifest::{Options, load};
@@ -67,7 +67,7 @@ fn mutate(case: &Case<'_>, mutation: &Value) -> Result<Outcome, Mismatch> {
     let document = Document::parse(review.to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
     let access = PolicySet::default();
-    let run = Run::new(&access, Time::UNIX_EPOCH);
+    let run = RunOptions::new(&access, Time::UNIX_EPOCH);
     let set = sets.for_cluster("default");
     Ok(Chain::run(Phase::Mutate, set, &review.request, run, &mut nobody))
 }

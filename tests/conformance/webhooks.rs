@@ -20,7 +20,7 @@ use portcullis_policy::admission::webhook::{
     self, Call, ClientConfig, SideEffects, Webhook, WebhookConfiguration, WebhookTarget,
 };
 use portcullis_policy::admission::{
-    AdmissionObjects, AdmissionSet, AdmissionSettings, Chain, FailurePolicy, Outcome, Phase, Run,
+    AdmissionObjects, AdmissionSet, AdmissionSettings, Chain, FailurePolicy, Outcome, Phase, RunOptions,
 };
 use portcullis_policy::api::{AdmissionReview, ReviewVersion, ask, verify};
 use portcullis_policy::authorization::PolicySet;

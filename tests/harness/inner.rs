@@ -4,7 +4,7 @@
 
 use portcullis_cel::json::{Document, patch};
 use portcullis_policy::admission::webhook::nobody;
-use portcullis_policy::admission::{AdmissionSet, Chain, Outcome, Phase, Run};
+use portcullis_policy::admission::{AdmissionSet, Chain, Outcome, Phase, RunOptions};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{Manifests, Options, Source, load};
@@ -31,7 +31,7 @@ pub(crate) fn faults(text: &str) -> Faults {
 }
 
 /// What comes of a review where no webhook is asked.
-pub(crate) fn outcome(phase: Phase, set: &AdmissionSet, review: &Value, run: Run<'_>) -> Outcome {
+pub(crate) fn outcome(phase: Phase, set: &AdmissionSet, review: &Value, run: RunOptions<'_>) -> Outcome {
     let document = Document::parse(review.to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
     Chain::run(phase, set, &review.request, run, &mut nobody)

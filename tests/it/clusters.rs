@@ -11,7 +11,7 @@ use openssl::ssl::{SslAcceptor, SslMethod};
 use portcullis::cluster::Clusters;
 use portcullis::config::Config;
 use portcullis::state::{
-    AwaitedCluster, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects,
+    ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, UnsyncedCluster, WatchedObjects,
 };
 use portcullis_policy::model::{Attributes, Decision, ResourceAttributes, Target, Time, User};
 use serde_json::{Value, json};
@@ -138,7 +138,7 @@ impl ManifestSource for UnknownCluster {
 
     fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
         let is_known = self.is_known.load(Ordering::SeqCst);
-        let awaited = AwaitedCluster {
+        let awaited = UnsyncedCluster {
             until: Some(*self.until.lock().unwrap()),
             own_user: Some("gateway".to_owned()),
         };

@@ -1,7 +1,7 @@
 //! Invariants: what is made of the objects of users to prove them.
 
 use portcullis_cel::json::Document;
-use portcullis_policy::admission::{AdmissionSettings, OwnKindValidator, Run};
+use portcullis_policy::admission::{AdmissionSettings, OwnKindValidator, RunOptions};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::authorization::proof::{InvariantProof, InvariantStatus, UnknownRoles, WorkLimit};
@@ -185,7 +185,7 @@ fn a_write_is_judged_in_memory_in_proportion_to_it() {
     measure("judged write", 50.0, largest(), |text| {
         let document = Document::parse(text.clone()).unwrap();
         let review = AdmissionReview::decode(&document).unwrap();
-        let run = Run::new(&**manifests.policies.for_cluster("default"), now);
+        let run = RunOptions::new(&**manifests.policies.for_cluster("default"), now);
         validation.judge(&review.request, run).unwrap();
     });
 }

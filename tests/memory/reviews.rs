@@ -6,7 +6,7 @@ use std::time::Duration;
 use portcullis_cel::json::Document;
 use portcullis_policy::admission::webhook::{Call, WebhookAnswer, WebhookReply, nobody};
 use portcullis_policy::admission::{
-    AdmissionSet, AdmissionSettings, Chain, ChangedObject, MAX_OBJECT, Outcome, Phase, Run,
+    AdmissionSet, AdmissionSettings, Chain, ChangedObject, MAX_OBJECT, Outcome, Phase, RunOptions,
 };
 use portcullis_policy::api::{OwnedAdmissionReview, ReviewVersion, SubjectAccessReview, verify};
 use portcullis_policy::authorization::PolicySet;
@@ -94,7 +94,7 @@ fn mutated(
         Phase::Mutate,
         set,
         &review.review().request,
-        Run::new(&access, Time::UNIX_EPOCH),
+        RunOptions::new(&access, Time::UNIX_EPOCH),
         ask,
     )
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use portcullis_cel::json::Document;
 use portcullis_policy::admission::webhook::nobody;
-use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Phase, Run};
+use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Phase, RunOptions};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::manifest::Manifests;
 use portcullis_policy::model::Time;
@@ -78,9 +78,9 @@ fn refusals(manifests: &Manifests, set: &AdmissionSet, question: &Question) -> B
     let request = AdmissionReview::decode(&document).unwrap().request;
     let access = manifests.policies.for_cluster(CLUSTER);
     let refuses = |policy: &&str| {
-        let run = Run {
+        let run = RunOptions {
             only: Some(policy),
-            ..Run::new(&**access, Time::UNIX_EPOCH)
+            ..RunOptions::new(&**access, Time::UNIX_EPOCH)
         };
         let denial = Chain::run(Phase::Validate, set, &request, run, &mut nobody).denial;
         denial.is_some_and(|denial| {

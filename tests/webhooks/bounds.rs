@@ -30,9 +30,9 @@ fn changed(
     let document = Document::parse(creation_of_pod("ns", pod).to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
     let access = PolicySet::default();
-    let run = Run {
+    let run = RunOptions {
         memory,
-        ..Run::new(&access, Time::UNIX_EPOCH)
+        ..RunOptions::new(&access, Time::UNIX_EPOCH)
     };
     Chain::run(Phase::Mutate, &set, &review.request, run, &mut |call| ask(call))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use portcullis_cel::json::Document;
 use portcullis_policy::admission::webhook::nobody;
-use portcullis_policy::admission::{AdmissionSettings, Chain, Phase, Run};
+use portcullis_policy::admission::{AdmissionSettings, Chain, Phase, RunOptions};
 use portcullis_policy::api::{AdmissionReview, SubjectAccessReview, SubjectAccessReviewReply};
 use portcullis_policy::authorization::{Authorization, PolicySet};
 use portcullis_policy::manifest::{self, Manifests, Source};
@@ -114,7 +114,7 @@ fn admission(body: String) -> Case {
     Box::new(move || {
         let document = Document::parse(black_box(&body)).expect("JSON");
         let review = AdmissionReview::decode(&document).expect("a valid review");
-        let run = Run::new(&*access, Time::UNIX_EPOCH);
+        let run = RunOptions::new(&*access, Time::UNIX_EPOCH);
         let outcome = Chain::run(Phase::Validate, &set, &review.request, run, &mut nobody);
         assert!(outcome.denial.is_none() && outcome.evaluations.len() == 5);
         black_box(review.reply(&outcome));

@@ -34,7 +34,7 @@ pub(crate) fn answered(by: &LoadedPolicies, phases: &'static [Phase], review: &s
         now: Time::UNIX_EPOCH,
         clock: std::time::Instant::now,
         answers: &RecordedAnswers::default(),
-        nobody_asks: false,
+        requester_unknown: false,
         deadline: None,
         recorder: None,
     };

@@ -53,7 +53,7 @@ pub use policy::{
 };
 pub use registrations::{Registration, Registrations};
 pub use request::{CONNECT_VERBS, GroupVersionKind, GroupVersionResource, Operation, Request};
-pub use run::{GrantReview, Judgement, OwnKindValidator, Phase, Run};
+pub use run::{GrantReview, OwnKindValidator, Phase, RunOptions, ValidationReport};
 pub use set::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};
 pub use validating::ValidatingPolicy;
 pub use variables::{ExpressionResult, MatchConditions};

@@ -29,7 +29,7 @@ pub use access::{AllowedShare, Grantee, OpenRequest, OpenResource, OpenTarget, P
 pub(crate) use access_request::AccessGrant;
 pub use access_request::{AccessRequestSettings, AccessRequestState, AccessRequestTrust};
 pub use answer::{Authorization, AuthorizationReason, NearMisses, Shadow};
-pub use answer::{Event, Finding, Observer, Trace};
+pub use answer::{Finding, Observer, Trace, TraceEntry};
 pub use authorizer::SubjectAccessReviewVersion;
 pub use condition::{Condition, ConditionError, ObjectCondition};
 pub(crate) use conditional::{ConditionalPolicy, conditions_of};
@@ -42,14 +42,15 @@ pub(crate) use never_deny::MASTERS;
 pub use never_deny::{CONTROL_PLANE, NeverDeny};
 pub(crate) use object_conditions::is_left_out;
 pub use object_conditions::{
-    AdmissionCoverage, GRANT_DELAY_SECONDS, GRANT_LAG_SECONDS, NotGranted, ReviewKnowledge, ReviewedResources,
+    AdmissionCoverage, FORMER_GRANT_RETENTION_SECONDS, NEW_GRANT_DELAY_SECONDS, NotGranted, ReviewKnowledge,
+    ReviewedResources,
 };
 pub use objects::{
     AccessEntry, AccessRequest, AccessRequester, AuthorizationInvariant, AuthorizationPolicy, Binding,
     Effect, Enforcement, FailurePolicy, Mode, NamespaceLabels, NonResourceRule, Objects, ResourceRule, Role,
     RoleKind, RoleRef, ServiceAccount, SharedObjects, Subject, SubjectKind,
 };
-pub use policy_set::{ChangedPolicies, ObjectWrite, Policies, PolicySet, PolicySetChange};
+pub use policy_set::{ChangedPolicies, ClusterPolicySets, ObjectWrite, PolicySet, PolicySetChange};
 pub use rbac::Rule;
 pub use rule_match::{Criterion, RuleMatch};
 

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use crate::admission::{AdmissionPolicies, AdmissionSettings, Phase};
 use crate::authorization::authorizer::Authorizer;
-use crate::authorization::{Policies, PolicySet, RoleKind};
+use crate::authorization::{ClusterPolicySets, PolicySet, RoleKind};
 use crate::document::{begins_command, is_before_command};
 use crate::manifest;
 use objects::CustomKinds;
@@ -41,7 +41,7 @@ pub use crate::document::is_escaped;
 
 /// All that decides.
 pub struct LoadedPolicies {
-    pub policies: Policies,
+    pub policies: ClusterPolicySets,
     /// Those of `authorization.webhooks`.
     pub authorizers: Vec<Authorizer>,
     pub admission: AdmissionPolicies,

@@ -41,7 +41,7 @@ use std::sync::Arc;
 pub use admission::{MigratedObject, migrate};
 pub use assemble::{ChangedManifests, Manifests, Scope, assemble, assemble_changed, scope};
 pub use default_roles::default_roles;
-pub use judge::{ValidationContext, is_judged};
+pub use judge::{ValidationContext, needs_validation};
 pub use kind::{KINDS, KnownKind};
 pub use lint::{
     built_in_resource, built_in_resources, is_namespaced, is_never_asked_about, kind_of, odd_request,

@@ -11,7 +11,7 @@ use portcullis_policy::admission::matching::Mismatch;
 use portcullis_policy::admission::may_read;
 use portcullis_policy::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep};
 use portcullis_policy::admission::webhook::{Call, WebhookAnswer};
-use portcullis_policy::admission::{Chain, GrantReview, Outcome, Phase, Progress, Request, Run};
+use portcullis_policy::admission::{Chain, GrantReview, Outcome, Phase, Progress, Request, RunOptions};
 use portcullis_policy::api::{AdmissionReview, SubjectAccessReview};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{StepRecorder, StepsInWords};
@@ -186,7 +186,7 @@ impl AdmissionReplay<'_> {
         let validation = ValidationContext::new(access, set);
         let (mut chain, mut answers) = (Chain::new(phase), Vec::new());
         let outcome = loop {
-            let run = Run {
+            let run = RunOptions {
                 only,
                 grants: Some(GrantReview {
                     policies: access,
@@ -194,7 +194,7 @@ impl AdmissionReplay<'_> {
                 }),
                 judge: Some(&validation),
                 recorder: steps.or_else(|| self.watch.is_any().then_some(&self.watch as &dyn Recorder)),
-                ..Run::new(&**access, deciding.now)
+                ..RunOptions::new(&**access, deciding.now)
             };
             match chain.advance(set, request, run, answers) {
                 Progress::Done(outcome) => break *outcome,

@@ -241,7 +241,7 @@ fn admits(judge: &ObjectJudge, review: &str, user: (&str, &[&str]), before: Opti
         now: judge.now,
         clock: std::time::Instant::now,
         answers: &answers,
-        nobody_asks: false,
+        requester_unknown: false,
         deadline: None,
         recorder: None,
     };

@@ -182,7 +182,7 @@ impl ObjectJudge {
             now: self.now,
             clock: std::time::Instant::now,
             answers: &answers,
-            nobody_asks: self.manifests.user.is_none(),
+            requester_unknown: self.manifests.user.is_none(),
             deadline: None,
             recorder: Some(&tape),
         };

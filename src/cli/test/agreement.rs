@@ -10,7 +10,7 @@ use super::run;
 use super::suite::{Case, CaseQuestion};
 use portcullis_cel::json::Document;
 use portcullis_policy::admission::webhook::nobody;
-use portcullis_policy::admission::{Chain, Phase, Run};
+use portcullis_policy::admission::{Chain, Phase, RunOptions};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::OfflineReview;
@@ -234,7 +234,7 @@ proptest! {
             let body = Document::parse(review.clone()).unwrap();
             let decoded = AdmissionReview::decode(&body).unwrap();
             let (set, access) = (loaded.admission.for_cluster("c"), loaded.policies.for_cluster("c"));
-            let run_of = Run::new(&**access, now);
+            let run_of = RunOptions::new(&**access, now);
             let served = Chain::run(Phase::Validate, set, &decoded.request, run_of, &mut nobody);
             prop_assert_eq!(served.denial.is_none(), allowed, "{:?} {:?}", asked, exceptions);
             let reported: Vec<(String, &str)> = served.exceptions.iter()
@@ -252,7 +252,7 @@ proptest! {
                 now,
                 clock: std::time::Instant::now,
                 answers: &answers,
-                nobody_asks: false,
+                requester_unknown: false,
                 deadline: None,
                 recorder: None,
             };

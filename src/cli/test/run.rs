@@ -220,7 +220,7 @@ fn admit(loaded: &LoadedPolicies, cluster: &str, case: &AdmissionCase, now: Time
         now,
         clock: std::time::Instant::now,
         answers: &case.answers,
-        nobody_asks: false,
+        requester_unknown: false,
         deadline: None,
         recorder: None,
     };

@@ -19,7 +19,7 @@ use crate::cluster::served::{ACCEPT, DiscoveredGroup, DiscoveredGroups};
 use crate::config::files;
 
 /// A connection may be silent for this long.
-const SILENCE: Duration = Duration::from_secs(75);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// The most bytes of an answer; a page of the largest objects that an API server stores has some
 /// 750 MiB, and such a page is an error.
@@ -99,7 +99,7 @@ impl ApiAccess {
             |error: &(dyn std::error::Error + Send + Sync + 'static)| LiveError::Kubeconfig(in_words(error));
         let mut config = config(kubeconfig, context).await?;
         config.connect_timeout = Some(Duration::from_secs(10));
-        config.read_timeout = Some(SILENCE);
+        config.read_timeout = Some(IDLE_TIMEOUT);
         config.reset_reader_on_write = true;
         let namespace = config.default_namespace.clone();
         let address = ServerAddress::of(&config);

@@ -70,7 +70,9 @@ impl Store {
     pub(crate) fn is_absent(&self, kind: &WatchedKind) -> bool {
         let known = self.known();
         let is_settled = known.kinds.get(kind).is_some_and(|objects| {
-            objects.progress != SyncProgress::Awaited && objects.doubt.is_none() && objects.outdated.is_none()
+            objects.progress != SyncProgress::NotListed
+                && objects.doubt.is_none()
+                && objects.outdated.is_none()
         });
         is_settled && !kind.is_always_served() && known.count(kind, |_, _| true) == 0
     }
@@ -297,7 +299,7 @@ impl KindObjects {
         let stale = stale.filter(|stale| now.saturating_duration_since(stale.since) >= OUTDATED_AFTER);
         let kind = &kind.kind;
         match (self.progress, &self.doubt, stale) {
-            (SyncProgress::Awaited, ..) => Some(format!(
+            (SyncProgress::NotListed, ..) => Some(format!(
                 "no {kind} was listed since the gateway follows the cluster"
             )),
             (SyncProgress::Refused, ..) => Some(format!(

@@ -74,7 +74,7 @@ pub(crate) struct KindObjects {
 pub(crate) enum SyncProgress {
     /// Its list is awaited.
     #[default]
-    Awaited,
+    NotListed,
     /// The API server refuses to list it, or does not serve it.
     Refused,
     /// It was listed.

@@ -19,7 +19,7 @@ fn roles() -> WatchedKind {
 
 fn watch(max_list_time: Duration, answer: impl Fn(&Uri) -> TestAnswer + Send + 'static) -> Watch {
     let reporter = Reporter::new("east", Arc::default());
-    let reach = SharedReach::new(api_server(answer), SpokenProtocol::default(), reporter.clone());
+    let reach = ApiServerConnection::new(api_server(answer), SpokenProtocol::default(), reporter.clone());
     Watch {
         kind: roles(),
         reach: Arc::new(reach),
@@ -27,7 +27,7 @@ fn watch(max_list_time: Duration, answer: impl Fn(&Uri) -> TestAnswer + Send + '
         store: Arc::new(Store::new("east", None, Version::NEWEST)),
         reporter,
         max_list_time,
-        left_out_period: LEFT_OUT,
+        left_out_period: LEFT_OUT_RETRY_INTERVAL,
     }
 }
 

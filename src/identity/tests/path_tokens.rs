@@ -35,7 +35,7 @@ fn seen(authenticator: &Authenticator, token: &str, peer: Option<&PeerCertificat
     };
     match authenticator.authenticate(&credentials, at(0)) {
         Ok(caller) => {
-            assert!(caller.is_unproven());
+            assert!(caller.has_only_path_token());
             assert!(caller.check(Endpoint::Authorize).is_err() && caller.check_console().is_err());
             let (name, cluster, share) = (&caller.name, &caller.cluster, &caller.share);
             format!("{name} {cluster} {share} {:?}", caller.endpoints)

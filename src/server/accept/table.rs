@@ -287,7 +287,7 @@ pub(crate) enum PeerStanding {
     /// Nobody, so far.
     Stranger,
     /// A client that has the key of a certificate of the client CA.
-    OfAuthority,
+    SignedByClientCa,
     /// A caller.
     Caller,
 }
@@ -342,7 +342,7 @@ impl ConnectionStatus {
 
     /// Whether its client is authenticated.
     pub(crate) fn is_proven(&self) -> bool {
-        self.is_at_least(PeerStanding::OfAuthority)
+        self.is_at_least(PeerStanding::SignedByClientCa)
     }
 
     /// Whether its client is known so well.
@@ -383,7 +383,7 @@ impl ConnectionStatus {
     }
 
     /// It read.
-    pub(crate) fn was_read(&self) {
+    pub(crate) fn clear_read_deadline(&self) {
         if self.read_deadline.load(Ordering::Relaxed) != NEVER {
             self.read_deadline.store(NEVER, Ordering::Relaxed);
         }

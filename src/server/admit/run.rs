@@ -11,15 +11,15 @@ use crate::identity::Caller;
 use crate::recording::{QuotedSecrets, RecordedBody, RecordedCall, RecordedDecision, RecordedReview};
 use crate::server::gateway::{DecisionRecorder, GatewayState};
 use crate::server::limits::memory::ReviewMemory;
-use crate::server::pool::JobSize;
+use crate::server::pool::JobClass;
 use crate::server::receive::ReviewRequest;
 use crate::server::respond::Rejection;
 use crate::state::Snapshot;
 use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision, TextRedaction};
 use portcullis_policy::admission::webhook::{Call, WebhookAnswer};
 use portcullis_policy::admission::{
-    AdmissionSet, Chain, GrantReview, MissingGrants, ObjectMemory, Outcome, Phase, Progress, Request, Run,
-    TakenMemory,
+    AdmissionSet, Chain, GrantReview, MissingGrants, ObjectMemory, Outcome, Phase, Progress, Request,
+    RunOptions, TakenMemory,
 };
 use portcullis_policy::api::{AdmissionReview, OwnedAdmissionReview};
 use portcullis_policy::authorization::PolicySet;
@@ -30,10 +30,10 @@ use portcullis_policy::model::{Deadline, Decision};
 /// the watch of the cluster has told of it.
 const MAX_ROLE_WAIT: Duration = Duration::from_secs(3);
 /// How often it is looked for.
-pub(crate) const ROLE_PAUSE: Duration = Duration::from_millis(300);
+pub(crate) const ROLE_POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// A review to be answered.
-pub(crate) struct AdmissionRun {
+/// An AdmissionReview that is not answered yet.
+pub(crate) struct PendingAdmission {
     pub(crate) received: ReviewRequest,
     pub(crate) phase: Phase,
     /// The only policy or webhook configuration that is to be asked.
@@ -49,7 +49,7 @@ pub(crate) struct AdmissionRun {
 
 /// Memory for what is made of a review of this user.
 pub(crate) struct MemoryOf<'r> {
-    pub(crate) asked: &'r AdmissionRun,
+    pub(crate) admission: &'r PendingAdmission,
     pub(crate) user: &'r str,
 }
 
@@ -57,13 +57,13 @@ pub(crate) struct MemoryOf<'r> {
 
 impl ObjectMemory for MemoryOf<'_> {
     fn take(&self, bytes: usize) -> Option<TakenMemory> {
-        self.asked.memory_of(self.user).take(bytes)
+        self.admission.memory_of(self.user).take(bytes)
     }
 }
 
-// === impl AdmissionRun ===
+// === impl PendingAdmission ===
 
-impl AdmissionRun {
+impl PendingAdmission {
     /// Memory for what is made of the review, which is of `user`.
     pub(crate) fn memory_of(&self, user: &str) -> &ReviewMemory {
         let ReviewRequest { permit, caller, .. } = &self.received;
@@ -78,7 +78,7 @@ impl AdmissionRun {
         let user = &review.review().request.user;
         // Who is not held up is judged by the files.
         self.received
-            .is_awaited(&user.name, || self.access().protects(user))?;
+            .is_unsynced(&user.name, || self.access().protects(user))?;
         Ok(review)
     }
 
@@ -114,21 +114,22 @@ impl AdmissionRun {
     }
 }
 
-/// When a step ends before it is done.
+/// When a step gives up before it is done.
 #[derive(Clone, Copy)]
-pub(crate) struct StepEnd<'a> {
-    /// Whether it is over.
+pub(crate) struct StepLimits<'a> {
+    /// Whether its time is over.
     pub(crate) is_over: &'a dyn Fn() -> bool,
-    /// Whether it is tried again where it is, so that it ends where it needs much memory, too.
+    /// Whether the step is tried again if it gives up; it then also gives up when it needs more than its
+    /// allowance of memory.
     pub(crate) is_attempt: bool,
 }
 
-// === impl JobSize ===
+// === impl JobClass ===
 
-impl JobSize {
+impl JobClass {
     /// The end of a step within a job of this size.
-    pub(crate) fn step_end(self, is_over: &dyn Fn() -> bool) -> StepEnd<'_> {
-        StepEnd {
+    pub(crate) fn step_end(self, is_over: &dyn Fn() -> bool) -> StepLimits<'_> {
+        StepLimits {
             is_over,
             is_attempt: self == Self::Small,
         }
@@ -147,7 +148,7 @@ pub(crate) enum JobStep {
     AwaitsRole,
 }
 
-impl AdmissionRun {
+impl PendingAdmission {
     /// The next step of the run, unless it is over before.
     pub(crate) fn advance(
         &self,
@@ -155,7 +156,7 @@ impl AdmissionRun {
         review: &AdmissionReview<'_>,
         mut chain: Chain,
         answers: Vec<WebhookAnswer>,
-        end: StepEnd<'_>,
+        end: StepLimits<'_>,
     ) -> Option<JobStep> {
         let span = self.received.trace.span("evaluate");
         let in_force = shared.state.current();
@@ -186,7 +187,7 @@ impl AdmissionRun {
     /// Whether there is time for what was written a moment ago to come here.
     fn may_wait_for_role(&self) -> bool {
         let end = self.received.deadline.min(self.since + MAX_ROLE_WAIT);
-        Instant::now() + ROLE_PAUSE < end
+        Instant::now() + ROLE_POLL_INTERVAL < end
     }
 
     /// What is written is judged by what is `in_force` now, and not when the review arrived.
@@ -196,7 +197,7 @@ impl AdmissionRun {
         chain: &mut Chain,
         request: &Request<'_>,
         answers: Vec<WebhookAnswer>,
-        end: StepEnd<'_>,
+        end: StepLimits<'_>,
     ) -> Option<Progress> {
         let was_over = AtomicBool::new(false);
         let expired = || {
@@ -206,7 +207,7 @@ impl AdmissionRun {
         };
         let policies = in_force.policies.for_cluster(&self.received.caller.cluster);
         let validation = ValidationContext::new(policies, self.policies());
-        let run = Run {
+        let run = RunOptions {
             only: self.only.as_deref(),
             deadline: Deadline {
                 expired: &expired,
@@ -219,9 +220,9 @@ impl AdmissionRun {
                 is_allowed_elsewhere: self.allowed_elsewhere.get() == Some(&true),
             }),
             judge: Some(&validation),
-            nobody_asks: false,
+            requester_unknown: false,
             memory: Some(&MemoryOf {
-                asked: self,
+                admission: self,
                 user: &request.user.name,
             }),
             recorder: None,
@@ -267,9 +268,9 @@ pub(crate) struct DecisionContext<'a> {
     pub(crate) request: &'a Request<'a>,
 }
 
-// === impl AdmissionRun ===
+// === impl PendingAdmission ===
 
-impl AdmissionRun {
+impl PendingAdmission {
     /// The reply, and what is left to do.
     pub(crate) fn settle(
         &self,

@@ -13,14 +13,14 @@ use actix_web::web::Data;
 use futures_util::future::try_join_all;
 
 use super::calls::{CallQuestion, CallResult, CallTerms, questions};
-use super::run::{AdmissionRun, DecisionContext, DeferredLogLine, DeferredRecording};
+use super::run::{DecisionContext, DeferredLogLine, DeferredRecording, PendingAdmission};
 use crate::config::limits::Descriptors;
 use crate::identity::Caller;
 use crate::recording::RecordedCall;
 use crate::server::gateway::{DecisionRecorder, GatewayState};
 use crate::server::limits::memory::ReviewMemory;
 use crate::server::limits::{Capacity, Permit};
-use crate::server::pool::{JobError, JobOwner, JobSize};
+use crate::server::pool::{JobClass, JobError, JobOwner};
 use crate::server::receive::MAX_REQUEST_TIME;
 use crate::state::Snapshot;
 use crate::telemetry::decision_log::ShadowDecision;
@@ -66,7 +66,7 @@ struct WebhookDecision {
 /// Has the webhooks in shadow asked about a review that is answered.
 pub(crate) fn spawn(
     shared: &Data<GatewayState>,
-    review: &AdmissionRun,
+    review: &PendingAdmission,
     read: &Arc<OwnedAdmissionReview>,
     mut decided: DeferredLogLine,
     recording: Option<Box<DeferredRecording>>,
@@ -160,7 +160,10 @@ impl PendingShadows {
             share: Arc::clone(&self.caller.share),
             user: (&*self.read.review().request.user.name).into(),
         };
-        self.shared.pool.run(JobSize::Large, owner, soon(), work).await
+        self.shared
+            .admission_pool
+            .run(JobClass::Large, owner, soon(), work)
+            .await
     }
 
     fn record(&self, recorder: &DecisionRecorder) {

@@ -45,18 +45,18 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(1);
 /// The time whose requests may come at once.
 const MAX_BURST_TIME: Duration = Duration::from_secs(2);
 
-/// Counts requests, so that there are not too many in any time.
+/// Limits the rate of requests, with a burst.
 #[derive(Debug, Default)]
-pub(crate) struct Rate {
+pub(crate) struct TokenBucket {
     start: OnceLock<Instant>,
     /// The earliest time that no request has taken, in nanoseconds since [`MAX_BURST_TIME`] before the
     /// start: the theoretical arrival time of the generic cell rate algorithm.
     free: AtomicU64,
 }
 
-// === impl Rate ===
+// === impl TokenBucket ===
 
-impl Rate {
+impl TokenBucket {
     /// Takes the time of one request that came `now`, if there is some.
     pub(crate) fn take(&self, now: Instant) -> bool {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_rate_lets_a_burst_through_and_then_one_after_another() {
-        let (rate, start) = (Rate::default(), Instant::now());
+        let (rate, start) = (TokenBucket::default(), Instant::now());
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let passed = |now| (0..5_000).filter(|_| rate.take(now)).count();
         assert_eq!(passed(at(0)), 2_000, "at once");

@@ -233,7 +233,7 @@ fn told(indexed: &SnapshotIndex) -> Vec<String> {
 
 /// The webhooks, in their order.
 fn asked(indexed: &SnapshotIndex) -> Vec<String> {
-    let webhooks = indexed.basis.webhooks();
+    let webhooks = indexed.index_inputs.webhooks();
     webhooks.map(|registered| registered.webhook.id()).collect()
 }
 
@@ -340,7 +340,7 @@ proptest! {
             let earlier = before.as_ref().map(|(indexed, own)| EarlierIndex {
                 policies: &indexed.policies,
                 admission: &indexed.admission,
-                basis: &indexed.basis,
+                index_inputs: &indexed.index_inputs,
                 own,
             });
             let indexed = SnapshotIndex::new(&config, &own, watched(), None, earlier);
@@ -362,7 +362,7 @@ proptest! {
             let earlier = before.as_ref().map(|(indexed, own)| EarlierIndex {
                 policies: &indexed.policies,
                 admission: &indexed.admission,
-                basis: &indexed.basis,
+                index_inputs: &indexed.index_inputs,
                 own,
             });
             let indexed = SnapshotIndex::new(&config, &own, world.watched.values().cloned().collect(), None, earlier);
@@ -393,7 +393,7 @@ proptest! {
         let earlier = EarlierIndex {
             policies: &first.policies,
             admission: &first.admission,
-            basis: &first.basis,
+            index_inputs: &first.index_inputs,
             own: &own,
         };
         let then = SnapshotIndex::new(&config, &own, world.watched.values().cloned().collect(), None, Some(earlier));

@@ -61,7 +61,7 @@ impl ReloadRequest {
         is_changed: true,
         is_beside: false,
     };
-    pub(crate) const BESIDE: Self = Self {
+    pub(crate) const CLUSTER_OBJECTS_CHANGED: Self = Self {
         is_forced: false,
         is_changed: false,
         is_beside: true,
@@ -96,7 +96,7 @@ impl Trigger {
 
     /// Puts what the [`ManifestSource`](crate::state::ManifestSource) has now beside the files, soon.
     pub fn refresh(&self) {
-        (self.0)(ReloadRequest::BESIDE);
+        (self.0)(ReloadRequest::CLUSTER_OBJECTS_CHANGED);
     }
 }
 
@@ -162,7 +162,7 @@ impl Schedule {
 /// files that it reads, must not have everything read again: a decision log with each of its
 /// lines, the saved objects of a cluster with each change.
 #[derive(Debug, Default)]
-pub(crate) struct Interest {
+pub(crate) struct WatchFilter {
     files: HashSet<PathBuf>,
     written: HashSet<PathBuf>,
     touched: ChangedNames,
@@ -181,9 +181,9 @@ pub(crate) enum ChangedNames {
 /// Where more names than these were touched, everything is read.
 const MAX_TOUCHED: usize = 1_000;
 
-// === impl Interest ===
+// === impl WatchFilter ===
 
-impl Interest {
+impl WatchFilter {
     /// The changes of `files` matter, those of what a gateway of `config` writes do not.
     /// What was touched before still was.
     pub(crate) fn follow(&mut self, files: impl Iterator<Item = PathBuf>, config: &Config) {
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(schedule.requested_at(), None);
         schedule.request(ReloadRequest::CHANGED, now);
         assert_eq!(schedule.requested_at(), Some(now + ms(100)));
-        schedule.request(ReloadRequest::BESIDE, now + ms(50));
+        schedule.request(ReloadRequest::CLUSTER_OBJECTS_CHANGED, now + ms(50));
         assert_eq!(schedule.requested_at(), Some(now + ms(150)));
         schedule.request(ReloadRequest::CHANGED, now + ms(1990));
         assert_eq!(schedule.requested_at(), Some(now + MAX_DELAY));
@@ -276,7 +276,7 @@ mod tests {
         let now = Instant::now();
         let mut schedule = Schedule::new(now);
         schedule.rest_until(now + ms(5000));
-        schedule.request(ReloadRequest::BESIDE, now);
+        schedule.request(ReloadRequest::CLUSTER_OBJECTS_CHANGED, now);
         schedule.request(ReloadRequest::FORCED, now + ms(10));
         assert_eq!(schedule.requested_at(), Some(now));
     }
@@ -305,8 +305,8 @@ clusters: [{name: east, kubeconfig: east.kubeconfig, cacheFile: saved/east.json}
     fn only_events_that_can_change_the_set_matter() {
         let (config, faults) = config::parse(Path::new("p.yaml"), CONFIGURATION, Path::new("/etc/p"));
         let config = config.unwrap_or_else(|| panic!("{faults}"));
-        let mut interest = Interest::default();
-        interest.follow(["/etc/p/token".into()].into_iter(), &config);
+        let mut filter = WatchFilter::default();
+        filter.follow(["/etc/p/token".into()].into_iter(), &config);
         let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
         let create = EventKind::Create(CreateKind::File);
         let rename = EventKind::Modify(ModifyKind::Name(RenameMode::To));
@@ -325,7 +325,7 @@ clusters: [{name: east, kubeconfig: east.kubeconfig, cacheFile: saved/east.json}
             (EventKind::Access(AccessKind::Any), "/etc/p/token", false),
         ] {
             let event = notify::Event::new(kind).add_path(path.into());
-            assert_eq!(interest.note(&event), matters, "{kind:?} {path}");
+            assert_eq!(filter.note(&event), matters, "{kind:?} {path}");
         }
     }
 
@@ -336,21 +336,21 @@ clusters: [{name: east, kubeconfig: east.kubeconfig, cacheFile: saved/east.json}
             ..notify::Event::new(EventKind::Create(CreateKind::File))
         };
         let names = |names: &[&str]| ChangedNames::Names(names.iter().map(PathBuf::from).collect());
-        let mut interest = Interest::default();
-        assert_eq!(interest.take_touched(), ChangedNames::Anything);
-        assert_eq!(interest.take_touched(), names(&[]));
+        let mut filter = WatchFilter::default();
+        assert_eq!(filter.take_touched(), ChangedNames::Anything);
+        assert_eq!(filter.take_touched(), names(&[]));
         for path in ["/b.yaml", "/a.yaml", "/b.yaml"] {
-            assert!(interest.note(&event(Some(path))));
+            assert!(filter.note(&event(Some(path))));
         }
-        assert_eq!(interest.take_touched(), names(&["/a.yaml", "/b.yaml"]));
-        assert!(interest.note(&event(Some("/a.yaml"))) && interest.note(&event(None)));
-        assert_eq!(interest.take_touched(), ChangedNames::Anything);
+        assert_eq!(filter.take_touched(), names(&["/a.yaml", "/b.yaml"]));
+        assert!(filter.note(&event(Some("/a.yaml"))) && filter.note(&event(None)));
+        assert_eq!(filter.take_touched(), ChangedNames::Anything);
         let lost = event(Some("/a.yaml")).set_flag(notify::event::Flag::Rescan);
-        assert!(interest.note(&lost));
-        assert_eq!(interest.take_touched(), ChangedNames::Anything);
+        assert!(filter.note(&lost));
+        assert_eq!(filter.take_touched(), ChangedNames::Anything);
         for name in 0..=MAX_TOUCHED {
-            assert!(interest.note(&event(Some(&format!("/{name}.yaml")))));
+            assert!(filter.note(&event(Some(&format!("/{name}.yaml")))));
         }
-        assert_eq!(interest.take_touched(), ChangedNames::Anything);
+        assert_eq!(filter.take_touched(), ChangedNames::Anything);
     }
 }

@@ -13,7 +13,7 @@ use portcullis_cel::json::write_string;
 use portcullis_policy::admission::exceptions::ExcusedDenials;
 use portcullis_policy::admission::webhook::{Verdict, WebhookResult};
 use portcullis_policy::admission::{Phase, Request};
-use portcullis_policy::authorization::{Event, Finding, Shadow};
+use portcullis_policy::authorization::{Finding, Shadow, TraceEntry};
 use portcullis_policy::model::{
     Attributes, Cause, Decision, Operator, Requirement, Target, User, truncate_with_mark,
 };
@@ -38,7 +38,7 @@ pub struct Record<'a> {
     /// The object that decided.
     pub cause: Option<&'a Cause<'a>>,
     /// The rules that came nearest, where they are logged.
-    pub near_misses: &'a [Event],
+    pub near_misses: &'a [TraceEntry],
     /// What policies and webhooks in shadow would have said.
     pub shadow: &'a [ShadowDecision<'a>],
     /// The denials that AdmissionExceptions excused.
@@ -316,7 +316,7 @@ impl Line<'_> {
         self.raw("}");
     }
 
-    fn near_misses(&mut self, events: &[Event]) {
+    fn near_misses(&mut self, events: &[TraceEntry]) {
         if events.is_empty() {
             return;
         }

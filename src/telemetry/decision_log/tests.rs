@@ -12,7 +12,7 @@ use portcullis_policy::admission::FailurePolicy;
 use portcullis_policy::admission::Reinvocation;
 use portcullis_policy::admission::matching::Constraints;
 use portcullis_policy::admission::webhook::{ClientConfig, Verdict, Webhook, WebhookResult, WebhookTarget};
-use portcullis_policy::authorization::{Criterion, Event, Finding};
+use portcullis_policy::authorization::{Criterion, Finding, TraceEntry};
 use portcullis_policy::model::{
     Attributes, Cause, CauseKind, Decision, Operator, Requirement, ResourceAttributes, Selectors, Target,
     User,
@@ -337,7 +337,7 @@ fn a_file_that_cannot_be_opened_is_an_error_at_once() {
 
 #[test]
 fn near_misses_name_the_rule_and_its_field() {
-    let miss = |namespace: &str, rule| Event {
+    let miss = |namespace: &str, rule| TraceEntry {
         kind: CauseKind::RoleBinding,
         namespace: namespace.to_owned(),
         name: "b".to_owned(),

@@ -105,7 +105,13 @@ fn load(cluster: &Cluster) {
     let changing = (0..policies::COUNT)
         .map(policies::mutating)
         .chain(values::names());
-    let judging = judging.map(|name| (policies::VALIDATING, name, is_judged as fn(&Response) -> bool));
+    let judging = judging.map(|name| {
+        (
+            policies::VALIDATING,
+            name,
+            needs_validation as fn(&Response) -> bool,
+        )
+    });
     let changing = changing.map(|name| (policies::MUTATING, name, is_changed as fn(&Response) -> bool));
     for (label, name, is_in_force) in judging.chain(changing) {
         let labels = json!({label: name});
@@ -116,7 +122,7 @@ fn load(cluster: &Cluster) {
     }
 }
 
-fn is_judged(response: &Response) -> bool {
+fn needs_validation(response: &Response) -> bool {
     response.status == 422 || !response.header_values("Warning").is_empty()
 }
 

@@ -52,7 +52,7 @@ pub(super) fn validated(
         Phase::Validate,
         &set,
         request,
-        Run::new(authority, Time::UNIX_EPOCH),
+        RunOptions::new(authority, Time::UNIX_EPOCH),
         &mut nobody,
     )
 }

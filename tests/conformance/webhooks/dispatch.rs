@@ -76,7 +76,7 @@ pub(super) fn dispatch(case: &Case<'_>) -> Result<(), Mismatch> {
             phase,
             &set,
             &review.request,
-            Run::new(&access, Time::UNIX_EPOCH),
+            RunOptions::new(&access, Time::UNIX_EPOCH),
             &mut |one| {
                 let written = written
                     .iter()

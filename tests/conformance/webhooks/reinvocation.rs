@@ -76,7 +76,7 @@ pub(super) fn reinvocation(case: &Case<'_>) -> Result<(), Mismatch> {
         Phase::Mutate,
         &set,
         &review.request,
-        Run::new(&access, Time::UNIX_EPOCH),
+        RunOptions::new(&access, Time::UNIX_EPOCH),
         &mut |one| {
             let written = written
                 .iter()
@@ -175,7 +175,7 @@ pub(super) fn end_to_end(case: &Case<'_>) -> Result<(), Mismatch> {
         Phase::Mutate,
         &set,
         &review.request,
-        Run::new(&access, Time::UNIX_EPOCH),
+        RunOptions::new(&access, Time::UNIX_EPOCH),
         &mut |one| {
             let place: usize = one.webhook.name[1..2].parse().unwrap();
             let path = written[place]["path"].as_str().unwrap();

@@ -26,7 +26,7 @@ fn response_under(case: &Case<'_>, failure_policy: &str, expected: &Value) -> Re
         phase,
         &set,
         &review.request,
-        Run::new(&access, Time::UNIX_EPOCH),
+        RunOptions::new(&access, Time::UNIX_EPOCH),
         &mut |one| call(one, &review, phase, &|question| http(&input["http"], question)),
     );
     case.same(

@@ -42,7 +42,7 @@ pub(super) fn timeout(case: &Case<'_>) -> Result<(), Mismatch> {
             phase,
             &set,
             &review.request,
-            Run::new(&access, Time::UNIX_EPOCH),
+            RunOptions::new(&access, Time::UNIX_EPOCH),
             &mut |one| {
                 // Validating webhooks are asked at once.
                 let since = if phase == Phase::Validate {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use portcullis::cluster::Clusters;
-use portcullis::state::{self, AwaitedAnswer, FilesAlone};
+use portcullis::state::{self, FilesAlone, UnsyncedAnswer};
 
 use super::{ask, builder, deny, entry, faults_of, gauge_of};
 use crate::support::{Builder, Gateway, get, kubeconfig, until};
@@ -44,7 +44,7 @@ fn a_cluster_with_faulty_manifests_is_not_decided_and_the_others_are() {
     let snapshot = Arc::clone(&gateway.state.current());
     let late = Instant::now() + Duration::from_secs(1_000_000);
     let awaited = snapshot.awaited("east").unwrap();
-    assert_eq!(awaited.answer("jane", false, late), AwaitedAnswer::Faulty);
+    assert_eq!(awaited.answer("jane", false, late), UnsyncedAnswer::Faulty);
     fs::write(gateway.file("policies/more.yaml"), deny("all", "ann")).unwrap();
     until("the change is in force", || ask(&gateway, "own-token", "ann").1);
     assert_eq!(ask(&gateway, "east-token", "jane").0, 503);
@@ -148,7 +148,7 @@ fn a_cluster_of_which_nothing_can_be_learnt_is_not_decided() {
     let gateway = with_west().source(Arc::new(Clusters::new())).start();
     let late = Instant::now() + Duration::from_secs(1_000_000);
     let awaited = gateway.state.current().awaited("west").cloned().unwrap();
-    assert_eq!(awaited.answer("jane", false, late), AwaitedAnswer::Faulty);
+    assert_eq!(awaited.answer("jane", false, late), UnsyncedAnswer::Faulty);
     assert_eq!(ask(&gateway, "west-token", "joe").0, 503);
     assert_eq!(ask(&gateway, "own-token", "joe").0, 200);
 }

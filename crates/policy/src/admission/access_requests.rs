@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-use super::{Judgement, Operation, Request, StatusCause};
+use super::{Operation, Request, StatusCause, ValidationReport};
 use crate::authorization::{MASTERS, PolicySet};
 use crate::model::{Attributes, Deadline, ResourceAttributes, Target, Time, User, groups};
 
@@ -121,7 +121,7 @@ pub(crate) fn judge(
     request: &Request<'_>,
     policies: &PolicySet,
     (now, deadline): (Time, Deadline<'_>),
-    judgement: &mut Judgement,
+    judgement: &mut ValidationReport,
 ) {
     let of = |node: Option<portcullis_cel::json::Node<'_>>| node.and_then(|node| read(node.raw()));
     let Some(object) = of(request.object) else {
@@ -148,7 +148,7 @@ pub(crate) fn judge(
 }
 
 impl AccessRequestWrite<'_> {
-    fn created(&self, judgement: &mut Judgement) {
+    fn created(&self, judgement: &mut ValidationReport) {
         let has_entries = !approvals(self.object).is_empty()
             || SINGLE.iter().any(|name| single(self.object, name).is_some());
         if has_entries {
@@ -194,7 +194,7 @@ impl AccessRequestWrite<'_> {
         self.warn_of_lifts(judgement);
     }
 
-    fn warn_of_lifts(&self, judgement: &mut Judgement) {
+    fn warn_of_lifts(&self, judgement: &mut ValidationReport) {
         for name in texts(self.object, "/spec/lifts") {
             let mut policies = self.policies.authorization_policies();
             if !policies.any(|policy| policy.name == name && policy.liftable) {
@@ -204,7 +204,7 @@ impl AccessRequestWrite<'_> {
         }
     }
 
-    fn updated(&self, old: &Value, judgement: &mut Judgement) {
+    fn updated(&self, old: &Value, judgement: &mut ValidationReport) {
         if self.object.get("spec") != old.get("spec") {
             let message = "never changes: withdraw this AccessRequest, and create another";
             judgement

@@ -22,7 +22,7 @@ mod reply;
 mod validating;
 
 use super::authorizer::{AuthorizerVariables, RequestAuthorizer};
-use super::run::{Phase, Run, RunContext};
+use super::run::{Phase, RunContext, RunOptions};
 use super::webhook::{Call, WebhookAnswer};
 use super::{AdmissionSet, Outcome, Request, grants, outcome};
 
@@ -77,7 +77,7 @@ impl Chain {
         &mut self,
         set: &AdmissionSet,
         request: &Request<'_>,
-        run: Run<'_>,
+        run: RunOptions<'_>,
         answers: Vec<WebhookAnswer>,
     ) -> Progress {
         let authorizer = RequestAuthorizer::new(run.access, &request.user, run.now).within(run.deadline);
@@ -135,7 +135,7 @@ impl Chain {
         phase: Phase,
         set: &AdmissionSet,
         request: &Request<'_>,
-        run: Run<'_>,
+        run: RunOptions<'_>,
         ask: &mut dyn FnMut(&Call) -> WebhookAnswer,
     ) -> Outcome {
         let mut chain = Self::new(phase);

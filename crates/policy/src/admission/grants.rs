@@ -66,7 +66,9 @@ struct Reviewer<'r> {
 /// is one, ends the run. A run that is limited to one policy asks none.
 pub(crate) fn review(set: &AdmissionSet, context: RunContext<'_>) -> Outcome {
     let run = context.run;
-    let review = run.grants.filter(|_| run.only.is_none() && !run.nobody_asks);
+    let review = run
+        .grants
+        .filter(|_| run.only.is_none() && !run.requester_unknown);
     let mut outcome = Outcome::default();
     let Some(review) = review.filter(|review| review.policies.has_object_conditions(run.now)) else {
         return outcome;

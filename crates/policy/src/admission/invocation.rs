@@ -11,7 +11,7 @@
 use super::matching::{Constraints, MatchError, MatchSubject, MatchedResource, Mismatch};
 use super::parameters::CollectedParameters;
 use super::policy::{Applicability, PolicyBinding};
-use super::run::{Run, RunContext};
+use super::run::{RunContext, RunOptions};
 use super::trace::{MatchFinding, TraceStep};
 use super::{AdmissionSet, ParamFault};
 use crate::model::{CauseKind, PolicyResult};
@@ -37,7 +37,7 @@ pub(crate) fn policy_matches<'m>(
     kind: CauseKind,
     policy: &'m Applicability,
     subject: MatchSubject<'m>,
-    run: Run<'_>,
+    run: RunOptions<'_>,
 ) -> Result<Option<MatchedResource<'m>>, Unusable> {
     let found = policy.constraints.matches(subject);
     run.record(|| TraceStep::Policy {
@@ -52,7 +52,7 @@ pub(crate) fn policy_matches<'m>(
 pub(crate) fn binding_matches(
     binding: &PolicyBinding,
     subject: MatchSubject<'_>,
-    run: Run<'_>,
+    run: RunOptions<'_>,
 ) -> Result<bool, Unusable> {
     let Some(constraints) = &binding.constraints else {
         return Ok(true);

@@ -10,7 +10,7 @@ use crate::model::{Deadline, Time};
 
 /// How to run the policies.
 #[derive(Clone, Copy)]
-pub struct Run<'r> {
+pub struct RunOptions<'r> {
     /// Only the policy of this name; all if there is none.
     pub only: Option<&'r str>,
     /// When to give up.
@@ -27,7 +27,7 @@ pub struct Run<'r> {
     /// before. Expressions that look at `request.userInfo`, `authorizer` or `oldObject` have no
     /// value ([`EvalError::Unknown`](portcullis_cel::EvalError::Unknown)), and no exception with
     /// subjects applies.
-    pub nobody_asks: bool,
+    pub requester_unknown: bool,
     /// The memory that changed objects take; as much as there is, if nobody says.
     pub memory: Option<&'r dyn ObjectMemory>,
     /// The recorder of each step.
@@ -48,7 +48,7 @@ pub struct GrantReview<'r> {
 pub(crate) struct RunContext<'c> {
     pub(crate) request: &'c Request<'c>,
     pub(crate) access: &'c AuthorizerVariables<'c>,
-    pub(crate) run: Run<'c>,
+    pub(crate) run: RunOptions<'c>,
 }
 
 impl<'c> RunContext<'c> {
@@ -59,7 +59,7 @@ impl<'c> RunContext<'c> {
 
     /// The same, of which nothing is recorded.
     pub(crate) const fn unrecorded(self) -> Self {
-        let run = Run {
+        let run = RunOptions {
             recorder: None,
             ..self.run
         };
@@ -67,7 +67,7 @@ impl<'c> RunContext<'c> {
     }
 }
 
-impl<'r> Run<'r> {
+impl<'r> RunOptions<'r> {
     /// Every policy as at `now`, without a deadline.
     #[must_use]
     pub const fn new(access: &'r dyn AccessChecker, now: Time) -> Self {
@@ -78,7 +78,7 @@ impl<'r> Run<'r> {
             access,
             grants: None,
             judge: None,
-            nobody_asks: false,
+            requester_unknown: false,
             memory: None,
             recorder: None,
         }
@@ -132,12 +132,12 @@ pub trait OwnKindValidator: Sync {
     /// What is wrong with the object of `request`, and with what it would grant; `None` where it is of
     /// another kind, or nothing that is judged is done to it. Once the deadline of `run` has passed,
     /// what is said means nothing.
-    fn judge(&self, request: &Request<'_>, run: Run<'_>) -> Option<Judgement>;
+    fn judge(&self, request: &Request<'_>, run: RunOptions<'_>) -> Option<ValidationReport>;
 }
 
-/// What `check` would say of an object.
+/// The errors and warnings that `check` would report for an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Judgement {
+pub struct ValidationReport {
     /// Why it cannot be used; empty where it can.
     pub faults: Vec<StatusCause>,
     /// Why it may not be written though it could be used; empty where it may.

@@ -31,7 +31,7 @@ pub(crate) struct RequestView<'r> {
     kind: &'r GroupVersionKind<'r>,
     resource: &'r GroupVersionResource<'r>,
     user: UserView<'r>,
-    nobody_asks: bool,
+    requester_unknown: bool,
 }
 
 /// `request.userInfo`.
@@ -99,7 +99,7 @@ impl<'g> Inputs<'g> {
         activation.push(node(self.params));
         activation.push_lazy(&self.access.authorizer);
         activation.push_lazy(&self.access.request_resource);
-        if self.request.nobody_asks {
+        if self.request.requester_unknown {
             activation.set_unknown(OLD_OBJECT, "`oldObject`");
             activation.set_unknown(AUTHORIZER, "`authorizer`, which answers about the user,");
             activation.set_unknown(REQUEST_RESOURCE, "`authorizer`, which answers about the user,");
@@ -128,8 +128,8 @@ impl<'r> RequestView<'r> {
     }
 
     /// The same, where nobody knows the user.
-    pub(crate) fn asked_by_nobody(mut self, nobody_asks: bool) -> Self {
-        self.nobody_asks = nobody_asks;
+    pub(crate) fn with_unknown_requester(mut self, requester_unknown: bool) -> Self {
+        self.requester_unknown = requester_unknown;
         self
     }
 
@@ -148,7 +148,7 @@ impl<'r> RequestView<'r> {
             kind,
             resource,
             user: UserView::of(&request.user),
-            nobody_asks: false,
+            requester_unknown: false,
         }
     }
 }
@@ -173,7 +173,7 @@ impl Object for RequestView<'_> {
     }
 
     fn unknown(&self, field: &str) -> Option<&'static str> {
-        (self.nobody_asks && field == "userInfo").then_some("`request.userInfo`")
+        (self.requester_unknown && field == "userInfo").then_some("`request.userInfo`")
     }
 
     fn fields(&self) -> Vec<&str> {

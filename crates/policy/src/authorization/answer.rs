@@ -59,7 +59,7 @@ pub struct NearMisses {
     pub errors: Vec<String>,
     /// The bindings and policies that fit best, the best first, each with its nearest rule and
     /// what of it does not fit; at most [`NearMisses::MAX_NEAREST`].
-    pub nearest: Vec<Event>,
+    pub nearest: Vec<TraceEntry>,
 }
 
 /// What decided, for the person who asked: at most [`AuthorizationReason::MAX_BYTES`] when it
@@ -366,7 +366,7 @@ fn write_policy(
 #[serde(rename_all = "camelCase")]
 pub struct Trace {
     /// What was considered, at most [`Trace::MAX_EVENTS`].
-    pub events: Vec<Event>,
+    pub events: Vec<TraceEntry>,
     /// How many more there were.
     pub omitted: usize,
 }
@@ -374,7 +374,7 @@ pub struct Trace {
 /// One policy or binding that was considered, and the finding about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Event {
+pub struct TraceEntry {
     /// The kind of the object considered.
     pub kind: CauseKind,
     /// Its namespace; empty for cluster-scoped kinds.
@@ -504,9 +504,9 @@ impl<F: FnMut(usize, PolicyResult)> Observer for F {
     }
 }
 
-// === impl Event ===
+// === impl TraceEntry ===
 
-impl Event {
+impl TraceEntry {
     pub(crate) fn of_policy(policy: &AuthorizationPolicy, finding: Finding) -> Self {
         Self {
             kind: CauseKind::AuthorizationPolicy,
@@ -550,7 +550,7 @@ impl Trace {
     /// The most events kept of one request.
     pub const MAX_EVENTS: usize = 10_000;
 
-    pub(crate) fn record(&mut self, event: Event) {
+    pub(crate) fn record(&mut self, event: TraceEntry) {
         if self.events.len() < Self::MAX_EVENTS {
             self.events.push(event);
         } else {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::condition::{ConditionsResult, RequestActivation};
 use super::index::PolicyGroup;
-use super::object_conditions::{GRANT_LAG_SECONDS, GrantHistory, NotGranted, ReviewedResources};
+use super::object_conditions::{FORMER_GRANT_RETENTION_SECONDS, GrantHistory, NotGranted, ReviewedResources};
 use super::{
     AuthorizationPolicy, Condition, Criterion, Effect, MASTERS, Mode, NeverDeny, PolicySet, RuleMatch,
     SharedObjects,
@@ -89,7 +89,7 @@ impl PolicySet {
     /// changes are not followed for so long.
     pub(crate) fn may_lack_former(&self, now: Time) -> bool {
         let history = self.history.as_ref().filter(|_| self.reviewed.is_some());
-        history.is_some_and(|history| history.is_short(now))
+        history.is_some_and(|history| history.history_is_too_short(now))
     }
 
     /// Whether an Allow may grant at all: one with objectConditions only where `/validate` is known to
@@ -176,8 +176,8 @@ impl PolicySet {
         let mut found: Vec<ConditionalPolicy<'s>> = Vec::new();
         for rule in group.rules_for(&ids) {
             let policy = &rule.policy.policy;
-            let is_judged = policy.effect == effect && !policy.object_conditions.is_empty();
-            if !is_judged || !is_in_force(policy, now) || !query.is_of_sort(rule) {
+            let needs_validation = policy.effect == effect && !policy.object_conditions.is_empty();
+            if !needs_validation || !is_in_force(policy, now) || !query.is_of_sort(rule) {
                 continue;
             }
             // Labels may have been others when it was allowed.
@@ -206,7 +206,7 @@ fn is_in_force(policy: &AuthorizationPolicy, now: Time) -> bool {
     let validity = &policy.validity;
     let has_begun = validity.not_before.is_none_or(|start| start <= now);
     let lag = match policy.effect {
-        Effect::Allow => GRANT_LAG_SECONDS,
+        Effect::Allow => FORMER_GRANT_RETENTION_SECONDS,
         Effect::Deny | Effect::Limit => 0,
     };
     has_begun && validity.not_after.is_none_or(|end| now < end.plus_seconds(lag))

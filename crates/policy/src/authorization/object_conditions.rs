@@ -85,11 +85,11 @@ pub enum NotGranted {
 
 /// How long a new Allow with objectConditions grants nothing, in seconds: until then other gateways have
 /// it, whose `/validate` must know it.
-pub const GRANT_DELAY_SECONDS: i64 = 10;
+pub const NEW_GRANT_DELAY_SECONDS: i64 = 10;
 
 /// How long one that was removed, changed or ended is judged as it was, in seconds: longer than an API
 /// server keeps an answer.
-pub const GRANT_LAG_SECONDS: i64 = 600;
+pub const FORMER_GRANT_RETENTION_SECONDS: i64 = 600;
 
 /// The most that were removed or changed and are judged, the newest.
 const MAX_FORMER: usize = 10_000;
@@ -262,7 +262,7 @@ impl GrantHistory {
             let since = same.and_then(|same| before?.since.get(&address(same)).copied());
             history.since.insert(address(policy), since.unwrap_or(now));
         }
-        let until = now.plus_seconds(GRANT_LAG_SECONDS);
+        let until = now.plus_seconds(FORMER_GRANT_RETENTION_SECONDS);
         let is_gone = |one: &&Arc<AuthorizationPolicy>| {
             let own = names.get(&one.name);
             own.is_none_or(|own| !is_same(own, one))
@@ -282,15 +282,15 @@ impl GrantHistory {
     }
 
     /// Whether something that an API server still has cached at `now` may have been taken away before.
-    pub(crate) fn is_short(&self, now: Time) -> bool {
-        now < self.began.plus_seconds(GRANT_LAG_SECONDS)
+    pub(crate) fn history_is_too_short(&self, now: Time) -> bool {
+        now < self.began.plus_seconds(FORMER_GRANT_RETENTION_SECONDS)
     }
 
     /// Whether `policy` is so new at `now` that others may not have it. Of one that is not known nothing
     /// is: where nobody follows changes, as offline, nothing is new.
     pub(crate) fn is_new(&self, policy: &Arc<AuthorizationPolicy>, now: Time) -> bool {
         let since = self.since.get(&address(policy));
-        since.is_some_and(|since| now < since.plus_seconds(GRANT_DELAY_SECONDS))
+        since.is_some_and(|since| now < since.plus_seconds(NEW_GRANT_DELAY_SECONDS))
     }
 
     /// Those that were removed or changed.

@@ -28,7 +28,7 @@ use crate::model::{Attributes, CauseKind, Time, User};
 
 /// The policy sets of all clusters.
 #[derive(Debug, Clone)]
-pub struct Policies {
+pub struct ClusterPolicySets {
     /// What holds for a cluster without manifests of its own.
     pub shared: Arc<PolicySet>,
     /// What holds for the clusters that have some, shared manifests included.
@@ -158,7 +158,7 @@ impl PolicySet {
 
 // === impl Policies ===
 
-impl Policies {
+impl ClusterPolicySets {
     /// What decides for `cluster`.
     #[must_use]
     pub fn for_cluster(&self, cluster: &str) -> &Arc<PolicySet> {

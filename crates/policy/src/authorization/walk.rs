@@ -8,7 +8,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use super::access_request::AccessGrant;
-use super::answer::{Event, Finding, Observer, Trace};
+use super::answer::{Finding, Observer, Trace, TraceEntry};
 use super::condition::{Condition, ConditionsResult, RequestActivation};
 use super::index::{BoundRole, Grant, PolicyQuery, TermIds};
 use super::rbac::{RoleNotFoundError, applying_subject, compare_rule};
@@ -27,7 +27,7 @@ trait WalkRecorder {
 
     fn spent(&mut self, policy: usize, cost: u64);
 
-    fn record(&mut self, event: Event);
+    fn record(&mut self, event: TraceEntry);
 }
 
 /// Reports the results of policies alone.
@@ -174,7 +174,7 @@ impl<O: Observer> WalkRecorder for ObserverRecorder<'_, O> {
         self.0.spent(policy, cost);
     }
 
-    fn record(&mut self, _: Event) {}
+    fn record(&mut self, _: TraceEntry) {}
 }
 
 impl WalkRecorder for TraceRecorder {
@@ -184,7 +184,7 @@ impl WalkRecorder for TraceRecorder {
 
     fn spent(&mut self, _: usize, _: u64) {}
 
-    fn record(&mut self, event: Event) {
+    fn record(&mut self, event: TraceEntry) {
         self.0.record(event);
     }
 }
@@ -365,7 +365,8 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
                         decision: Decision::Allow,
                     },
                 );
-                self.recorder.record(Event::of_access(&grant.request, finding));
+                self.recorder
+                    .record(TraceEntry::of_access(&grant.request, finding));
             }
         }
         found
@@ -406,7 +407,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
     }
 
     /// Why a binding that applies to the user allows the request or not.
-    fn binding_event(&self, bound: &BoundRole) -> Event {
+    fn binding_event(&self, bound: &BoundRole) -> TraceEntry {
         let nearest = bound.role.as_ref().map(|role| self.nearest_rule(&role.rules));
         let finding = match nearest {
             Some(NearestRule::Allows(rule)) => Finding::Match {
@@ -425,7 +426,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
                 error: RoleNotFoundError::of(&bound.binding.role).to_string(),
             },
         };
-        Event::of_binding(&bound.binding, finding)
+        TraceEntry::of_binding(&bound.binding, finding)
     }
 
     /// The first rule that allows, or else the one that comes nearest.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Lines, LoadedPolicies};
 use crate::authorization::authorizer::{Authorizer, Consultation, NamedOpinion, Opinion, Relevance};
 use crate::authorization::{
-    Authorization, Criterion, Event, Finding, Mode, PolicySet, SubjectAccessReviewVersion, Trace,
+    Authorization, Criterion, Finding, Mode, PolicySet, SubjectAccessReviewVersion, Trace, TraceEntry,
 };
 use crate::field::FieldPath;
 use crate::manifest::odd_request;
@@ -21,7 +21,7 @@ use crate::model::{Attributes, Deadline, Decision, Time};
 pub struct DecisionExplanation<'a> {
     decision: Decision,
     reason: String,
-    trace: &'a [Event],
+    trace: &'a [TraceEntry],
     /// Other authorizers whose turn it was.
     #[serde(skip_serializing_if = "<[AuthorizerTurn]>::is_empty")]
     webhooks: &'a [AuthorizerTurn],
@@ -215,7 +215,7 @@ fn considered(trace: &Trace, decision: Decision) -> Lines {
 /// What was considered, each object with what became of it: in order or, where nothing matched,
 /// those that came nearest first.
 pub fn considered_rows(trace: &Trace, decision: Decision) -> Vec<(String, String)> {
-    let mut events: Vec<&Event> = trace.events.iter().collect();
+    let mut events: Vec<&TraceEntry> = trace.events.iter().collect();
     if decision == Decision::NoOpinion {
         events.sort_by_key(|event| Reverse(nearness(&event.finding)));
     }
@@ -243,7 +243,7 @@ const fn nearness(finding: &Finding) -> (u8, Option<Criterion>) {
 }
 
 /// The object with what it does: `AuthorizationPolicy/a (Deny, Shadow)`, `RoleBinding/n/b -> Role/r`.
-fn event_object(event: &Event) -> String {
+fn event_object(event: &TraceEntry) -> String {
     let mut text = object(event.kind, &event.namespace, &event.name);
     if let Some(effect) = event.effect {
         let shadow = if event.mode == Some(Mode::Shadow) {

@@ -138,7 +138,7 @@ impl PodReview<'_> {
             now: self.now,
             clock: self.clock,
             answers: &answers,
-            nobody_asks: false,
+            requester_unknown: false,
             deadline: Some(Deadline::new(self.deadline)),
             recorder: None,
         };

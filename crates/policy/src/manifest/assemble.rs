@@ -7,13 +7,15 @@ use super::object_set::SetDifference;
 use super::source::Options;
 use super::validated::{Content, ValidatedObject};
 use crate::admission::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};
-use crate::authorization::{Binding, ChangedPolicies, Policies, PolicySet, PolicySetChange, SharedObjects};
+use crate::authorization::{
+    Binding, ChangedPolicies, ClusterPolicySets, PolicySet, PolicySetChange, SharedObjects,
+};
 
 /// Everything that sources say, ready for use.
 #[derive(Debug, Clone)]
 pub struct Manifests {
     /// What decides requests.
-    pub policies: Policies,
+    pub policies: ClusterPolicySets,
     /// What admission uses, for every cluster.
     pub shared: Scope,
     /// What admission uses for one cluster besides that.
@@ -69,7 +71,7 @@ fn policies(
     shared: SharedObjects,
     clusters: &mut BTreeMap<String, ScopedObjects>,
     options: &Options,
-) -> Policies {
+) -> ClusterPolicySets {
     let set_of_all = PolicySet::new(shared.clone(), &options.never_deny);
     let mut own = HashMap::new();
     for (cluster, sorted) in clusters {
@@ -83,7 +85,7 @@ fn policies(
             own.insert(cluster.clone(), Arc::new(set.reviewing(reviewed).trusting(trust)));
         }
     }
-    Policies {
+    ClusterPolicySets {
         shared: Arc::new(set_of_all),
         clusters: own,
     }
@@ -226,7 +228,7 @@ fn joined(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
 /// What a change makes of [`Manifests`].
 pub struct ChangedManifests<'o> {
     /// What decides requests. Sets of clusters that the change is not about are those of before.
-    pub policies: Policies,
+    pub policies: ClusterPolicySets,
     /// The clusters, or `None` for all of them, of which what admission uses is different.
     pub admission: BTreeSet<Option<&'o str>>,
 }
@@ -240,7 +242,7 @@ pub struct ChangedManifests<'o> {
 /// is called where more than bindings changed, or much did.
 #[must_use]
 pub fn assemble_changed<'o>(
-    earlier: &Policies,
+    earlier: &ClusterPolicySets,
     difference: &SetDifference<'o>,
     all: impl Fn(Option<&str>) -> Vec<&'o Arc<ValidatedObject>>,
     options: &'o Options,
@@ -271,7 +273,7 @@ pub fn assemble_changed<'o>(
         };
     }
     Some(ChangedManifests {
-        policies: Policies { shared, clusters },
+        policies: ClusterPolicySets { shared, clusters },
         admission: changes.admission,
     })
 }
@@ -295,7 +297,7 @@ struct ChangedScope<'c, 'o, F> {
     cluster: Option<&'c str>,
     changes: [&'c ChangedObjects<'o>; 2],
     options: &'c Options,
-    earlier: &'c Policies,
+    earlier: &'c ClusterPolicySets,
     all: &'c F,
 }
 
@@ -334,7 +336,7 @@ impl<'o> Changes<'o> {
     }
 
     /// The clusters that have another set than before: with a change for all, those that had one.
-    fn clusters<'c>(&self, earlier: &'c Policies, options: &'c Options) -> BTreeSet<&'c str>
+    fn clusters<'c>(&self, earlier: &'c ClusterPolicySets, options: &'c Options) -> BTreeSet<&'c str>
     where
         'o: 'c,
     {

@@ -12,8 +12,8 @@ use super::report::Compilation;
 use super::validated::{Content, ManifestObject};
 use super::{lint, namespace, object};
 use crate::admission::{
-    AdmissionSet, Judgement, Operation, OwnKindValidator, Request, Run, StatusCause, is_access_request_write,
-    judge_access_request,
+    AdmissionSet, Operation, OwnKindValidator, Request, RunOptions, StatusCause, ValidationReport,
+    is_access_request_write, judge_access_request,
 };
 use crate::authorization::proof::{
     InvariantProof, InvariantStatus, ProofLimitError, UnknownRoles, WorkLimit,
@@ -42,7 +42,7 @@ pub struct ValidationContext<'s> {
 
 /// Whether the object of `request` is one that is judged. Its status is of AccessRequests alone.
 #[must_use]
-pub fn is_judged(request: &Request<'_>) -> bool {
+pub fn needs_validation(request: &Request<'_>) -> bool {
     let resource = &request.resource;
     let is_policy = resource.group == groups::PORTCULLIS
         && RESOURCES.contains(&resource.resource.as_ref())
@@ -136,7 +136,7 @@ fn judge(
     set: &PolicySet,
     write: Option<&ObjectWrite>,
     (now, deadline): (Time, Deadline<'_>),
-    judgement: &mut Judgement,
+    judgement: &mut ValidationReport,
 ) {
     let limit = WorkLimit {
         parts: MAX_PARTS,
@@ -203,7 +203,7 @@ fn judge_new(
     set: &PolicySet,
     invariant: &Arc<AuthorizationInvariant>,
     (now, deadline): (Time, Deadline<'_>),
-    judgement: &mut Judgement,
+    judgement: &mut ValidationReport,
 ) {
     let limit = WorkLimit {
         parts: MAX_PARTS,
@@ -290,14 +290,14 @@ impl<'s> ValidationContext<'s> {
 }
 
 impl OwnKindValidator for ValidationContext<'_> {
-    fn judge(&self, request: &Request<'_>, run: Run<'_>) -> Option<Judgement> {
+    fn judge(&self, request: &Request<'_>, run: RunOptions<'_>) -> Option<ValidationReport> {
         let (now, deadline) = (run.now, run.deadline);
-        let is_own = is_judged(request);
+        let is_own = needs_validation(request);
         let are_concerned = are_concerned(self.policies, request);
         if !is_own && !are_concerned {
             return None;
         }
-        let mut judgement = Judgement::default();
+        let mut judgement = ValidationReport::default();
         // A proof takes longer than may be tried where others wait.
         if are_concerned && deadline.end_attempt() {
             return Some(judgement);
@@ -330,7 +330,7 @@ impl OwnKindValidator for ValidationContext<'_> {
         let content = object.as_ref().map(|object| &object.content);
         if is_access_request {
             // Of one that is there already, nobody says anything now.
-            if run.nobody_asks {
+            if run.requester_unknown {
                 return Some(judgement);
             }
             judge_access_request(request, self.policies, (now, deadline), &mut judgement);
@@ -344,7 +344,7 @@ impl OwnKindValidator for ValidationContext<'_> {
     }
 }
 
-fn tell(faults: &Faults, judgement: &mut Judgement) {
+fn tell(faults: &Faults, judgement: &mut ValidationReport) {
     for fault in faults.iter() {
         let field = fault.place.path.to_string();
         let message = format!("{}: {}", fault.kind.as_str(), fault.message);

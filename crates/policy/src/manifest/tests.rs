@@ -10,7 +10,7 @@ mod versions;
 
 use super::*;
 use crate::admission::matching::MissingNamespace;
-use crate::authorization::Policies;
+use crate::authorization::ClusterPolicySets;
 use crate::field::FaultKind;
 use crate::model::{Attributes, Decision, ResourceAttributes, Target, Time, User, Validity};
 use portcullis_cel::Version;

@@ -209,7 +209,7 @@ impl AdmissionAnswer {
             now,
             clock: std::time::Instant::now,
             answers: &nothing,
-            nobody_asks: false,
+            requester_unknown: false,
             deadline: Some(Deadline::new(&expired)),
             recorder: None,
         };

@@ -194,7 +194,7 @@ fn a_caller_that_reads_nothing_for_its_time_is_closed() {
     status.expect_reader(30_000);
     status.expect_reader(90_000);
     table.sweep(29_999);
-    status.was_read();
+    status.clear_read_deadline();
     status.expect_reader(60_000);
     table.sweep(59_999);
     assert_eq!(status.stage(), ConnectionStage::Open);

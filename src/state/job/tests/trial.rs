@@ -16,7 +16,7 @@ fn mk_deny(user: &str) -> String {
     )
 }
 
-fn decision(policies: &Policies, user: &'static str) -> Decision {
+fn decision(policies: &ClusterPolicySets, user: &'static str) -> Decision {
     let resource = ResourceAttributes {
         verb: "get".into(),
         resource: "pods".into(),

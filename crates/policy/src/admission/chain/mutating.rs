@@ -363,7 +363,7 @@ impl MutatingPhase {
 /// Writes authors and times into an AccessRequest, after all else that changes it.
 fn author(state: &mut MutationState, context: RunContext<'_>) -> Result<(), ChangeError> {
     let RunContext { request, run, .. } = context;
-    if run.only.is_some() || run.nobody_asks || !is_access_request_write(request) {
+    if run.only.is_some() || run.requester_unknown || !is_access_request_write(request) {
         return Ok(());
     }
     let authored = |object: Node<'_>| access_requests::authored(request, object.raw(), run.now);

@@ -191,7 +191,7 @@ fn run(phase: Phase, set: &AdmissionSet, request: &Request<'_>) -> (Outcome, Vec
         phase,
         set,
         request,
-        Run::new(&access, Time::UNIX_EPOCH),
+        RunOptions::new(&access, Time::UNIX_EPOCH),
         &mut |call| {
             asked.push(call.webhook.name.clone());
             behave(&call.webhook.name, call, &received)

@@ -18,7 +18,8 @@ use crate::admission::run::RunContext;
 use crate::admission::trace::TraceStep;
 use crate::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
 use crate::admission::{
-    AdmissionSet, ChangeError, Denial, Outcome, Phase, Request, Run, StatusCause, StatusDetails, outcome,
+    AdmissionSet, ChangeError, Denial, Outcome, Phase, Request, RunOptions, StatusCause, StatusDetails,
+    outcome,
 };
 use crate::authorization::{Authorization, Shadow};
 use crate::model::{Attributes, Cause, Decision, StatusReason};
@@ -214,9 +215,9 @@ impl ValidatingPhase {
 /// [question](Request::authorization_questions) that the API server can have asked would have been. A run
 /// that is limited to one policy or webhook configuration asks none, nor does one of which nobody knows
 /// the user.
-pub(crate) fn authorized(set: &AdmissionSet, request: &Request<'_>, run: Run<'_>) -> Outcome {
+pub(crate) fn authorized(set: &AdmissionSet, request: &Request<'_>, run: RunOptions<'_>) -> Outcome {
     let mut outcome = Outcome::default();
-    if !set.enforces_authorization || run.only.is_some() || run.nobody_asks {
+    if !set.enforces_authorization || run.only.is_some() || run.requester_unknown {
         return outcome;
     }
     let questions = request.authorization_questions();
@@ -251,7 +252,7 @@ pub(crate) fn authorized(set: &AdmissionSet, request: &Request<'_>, run: Run<'_>
 
 /// Adds what the judge says of a request to its `outcome`. A run that is limited to one policy or
 /// webhook configuration asks no judge.
-pub(crate) fn judged(request: &Request<'_>, run: Run<'_>, outcome: &mut Outcome) {
+pub(crate) fn judged(request: &Request<'_>, run: RunOptions<'_>, outcome: &mut Outcome) {
     let judge = run.judge.filter(|_| run.only.is_none());
     let Some(judgement) = judge.and_then(|judge| judge.judge(request, run)) else {
         return;

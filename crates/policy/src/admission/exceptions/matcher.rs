@@ -116,7 +116,7 @@ impl Exception {
         if self.not_after <= run.now {
             return Err(NotExcused::Ended);
         }
-        if (run.nobody_asks && !self.subjects.is_empty()) || !self.is_for(request) {
+        if (run.requester_unknown && !self.subjects.is_empty()) || !self.is_for(request) {
             return Err(NotExcused::Subjects);
         }
         if !selects_namespace(&constraints.namespace_selector, request, &*set.namespaces) {
@@ -130,7 +130,8 @@ impl Exception {
             Ok(Some(matched)) if matched.as_sent(request).is_ok() => matched,
             _ => return Err(NotExcused::Rules),
         };
-        let view = RequestView::for_conditions(request, &matched).asked_by_nobody(run.nobody_asks);
+        let view =
+            RequestView::for_conditions(request, &matched).with_unknown_requester(run.requester_unknown);
         let given = Inputs {
             object: request.object,
             old_object: request.old_object,

@@ -319,7 +319,8 @@ impl<'p> Pass<'p> {
 
     fn conditions(&mut self, invocation: &Invocation<'_>, context: RunContext<'_>) -> MatchConditions {
         let RunContext { request, access, run } = context;
-        let view = RequestView::for_conditions(request, &invocation.matched).asked_by_nobody(run.nobody_asks);
+        let view = RequestView::for_conditions(request, &invocation.matched)
+            .with_unknown_requester(run.requester_unknown);
         let spent = Cell::new(0);
         let inputs = Inputs {
             object: self.state.object_of(request),
@@ -343,7 +344,8 @@ impl<'p> Pass<'p> {
         for (index, mutation) in invocation.policy.mutations.iter().enumerate() {
             let spent = Cell::new(0);
             let changed = {
-                let view = RequestView::new(request, &invocation.matched).asked_by_nobody(run.nobody_asks);
+                let view = RequestView::new(request, &invocation.matched)
+                    .with_unknown_requester(run.requester_unknown);
                 let object = self.state.object.as_ref().map(|object| object.root());
                 let inputs = Inputs {
                     object: object.or(request.object),

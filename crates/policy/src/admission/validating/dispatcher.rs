@@ -159,8 +159,9 @@ impl AdmissionSet {
         }
         as_sent(binding, matched, context).map_err(Unusable::Version)?;
         let namespace = dispatch.namespace.get_or_init(|| self.namespace_of(request));
-        let view = RequestView::new(request, matched).asked_by_nobody(run.nobody_asks);
-        let condition_view = RequestView::for_conditions(request, matched).asked_by_nobody(run.nobody_asks);
+        let view = RequestView::new(request, matched).with_unknown_requester(run.requester_unknown);
+        let condition_view =
+            RequestView::for_conditions(request, matched).with_unknown_requester(run.requester_unknown);
         let mut evaluation = PolicyResult::NoMatch;
         for (place, param) in params.iter().enumerate() {
             // It was considered before the policy.

@@ -8,8 +8,8 @@ use crate::authorization::condition::{ConditionEvaluationError, ConditionsResult
 use crate::authorization::index::{BoundRole, IndexedPolicy, IndexedRule, PolicyGroup, UserRules};
 use crate::authorization::rbac::RoleNotFoundError;
 use crate::authorization::{
-    AuthorizationPolicy, Binding, Criterion, Effect, Event, FailurePolicy, Finding, Mode, NearMisses,
-    NotGranted, RuleMatch, Shadow,
+    AuthorizationPolicy, Binding, Criterion, Effect, FailurePolicy, Finding, Mode, NearMisses, NotGranted,
+    RuleMatch, Shadow, TraceEntry,
 };
 use crate::model::{CauseKind, Decision, PolicyResult};
 
@@ -298,7 +298,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
 
     fn record_finding(&mut self, policy: &AuthorizationPolicy, finding: Finding) {
         if R::DETAILED {
-            self.recorder.record(Event::of_policy(policy, finding));
+            self.recorder.record(TraceEntry::of_policy(policy, finding));
         }
     }
 }
@@ -485,7 +485,7 @@ impl<'s> RankedMisses<'s> {
         }
     }
 
-    fn into_events(self) -> Vec<Event> {
+    fn into_events(self) -> Vec<TraceEntry> {
         self.0.into_iter().map(NearMiss::into_event).collect()
     }
 }
@@ -493,14 +493,14 @@ impl<'s> RankedMisses<'s> {
 // === impl NearMiss ===
 
 impl NearMiss<'_> {
-    fn into_event(self) -> Event {
+    fn into_event(self) -> TraceEntry {
         let finding = Finding::NoMatch {
             rule: self.rule,
             criterion: self.criterion,
         };
         match self.object {
-            NearMissObject::Binding(binding) => Event::of_binding(binding, finding),
-            NearMissObject::Policy(policy) => Event::of_policy(policy, finding),
+            NearMissObject::Binding(binding) => TraceEntry::of_binding(binding, finding),
+            NearMissObject::Policy(policy) => TraceEntry::of_policy(policy, finding),
         }
     }
 }

@@ -18,7 +18,9 @@ use crate::admission::chain::{Comparison, compare};
 use crate::admission::exceptions::NotExcused;
 use crate::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep, to_json};
 use crate::admission::webhook::{Call, Verdict, WebhookAnswer, WebhookResult};
-use crate::admission::{Chain, GrantReview, GroupVersionResource, Outcome, Phase, Progress, Request, Run};
+use crate::admission::{
+    Chain, GrantReview, GroupVersionResource, Outcome, Phase, Progress, Request, RunOptions,
+};
 use crate::api::{AdmissionReview, AdmissionReviewError};
 use crate::explain::LoadedPolicies;
 use crate::explain::recorded::{AnswerSequence, RecordedAnswers};
@@ -42,7 +44,7 @@ pub struct OfflineReview<'a> {
     /// What webhooks answer.
     pub answers: &'a RecordedAnswers,
     /// Nobody knows who asks, nor what was there before.
-    pub nobody_asks: bool,
+    pub requester_unknown: bool,
     /// When to give up: then the answer says nothing. `None`: never.
     pub deadline: Option<Deadline<'a>>,
     /// Takes the steps, in place of the trace of the answer.
@@ -264,7 +266,7 @@ impl OfflineRun<'_> {
             only,
             now,
             clock,
-            nobody_asks,
+            requester_unknown,
             deadline,
             recorder,
             ..
@@ -274,10 +276,10 @@ impl OfflineRun<'_> {
             loaded.policies.for_cluster(cluster),
             loaded.admission.for_cluster(cluster),
         );
-        let unlimited = Run::new(&**loaded.policies.for_cluster(cluster), now);
-        let run = Run {
+        let unlimited = RunOptions::new(&**loaded.policies.for_cluster(cluster), now);
+        let run = RunOptions {
             only,
-            nobody_asks,
+            requester_unknown,
             deadline: deadline.unwrap_or(unlimited.deadline),
             recorder: Some(recorder.unwrap_or(&tape)),
             grants: Some(GrantReview {

@@ -132,7 +132,7 @@ fn options() -> Options {
 #[derive(Default)]
 struct Before {
     files: Vec<(Source, Arc<SourceObjects>)>,
-    set: Option<(ObjectSet, Policies)>,
+    set: Option<(ObjectSet, ClusterPolicySets)>,
 }
 
 impl Before {
@@ -166,7 +166,7 @@ fn says(set: &ObjectSet) -> Vec<(String, Option<String>, u64)> {
 }
 
 /// What decides requests in each cluster, as requests show it.
-fn decides(policies: &Policies) -> Vec<String> {
+fn decides(policies: &ClusterPolicySets) -> Vec<String> {
     let mut told: Vec<String> = policies.clusters.keys().cloned().collect();
     told.sort();
     for cluster in ["east", "west"] {
@@ -207,7 +207,10 @@ fn is_for_admission(says: &(String, Option<String>, u64)) -> bool {
 }
 
 /// The policies of `set`, made of those before it where that is possible.
-fn policies(set: &ObjectSet, before: Option<&(ObjectSet, Policies)>) -> Result<Policies, TestCaseError> {
+fn policies(
+    set: &ObjectSet,
+    before: Option<&(ObjectSet, ClusterPolicySets)>,
+) -> Result<ClusterPolicySets, TestCaseError> {
     let rebuilt = || assemble(set.objects(), &options()).policies;
     let Some((earlier, policies)) = before else {
         return Ok(rebuilt());

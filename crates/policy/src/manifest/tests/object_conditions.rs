@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::admission::{
     AdmissionSet, AdmissionSettings, Chain, GrantReview, GroupVersionKind, GroupVersionResource, Operation,
-    Outcome, Phase, Request, Run,
+    Outcome, Phase, Request, RunOptions,
 };
-use crate::authorization::{GRANT_DELAY_SECONDS, GRANT_LAG_SECONDS, PolicySet, ReviewedResources};
+use crate::authorization::{
+    FORMER_GRANT_RETENTION_SECONDS, NEW_GRANT_DELAY_SECONDS, PolicySet, ReviewedResources,
+};
 use crate::model::Deadline;
 use portcullis_cel::json::Document as JsonDocument;
 
@@ -145,12 +147,12 @@ fn validate_with(set: &PolicySet, shown: &Shown<'_>, is_allowed_elsewhere: bool)
         dry_run: false,
         written: object.root(),
     };
-    let run = Run {
+    let run = RunOptions {
         grants: Some(GrantReview {
             policies: set,
             is_allowed_elsewhere,
         }),
-        ..Run::new(set, shown.now)
+        ..RunOptions::new(set, shown.now)
     };
     let admission = AdmissionSet::new(<_>::default(), &AdmissionSettings::default());
     Chain::run(Phase::Validate, &admission, &request, run, &mut |_| {
@@ -504,15 +506,15 @@ fn what_was_removed_narrowed_or_ended_is_judged_a_while_longer() {
         let again = set("", Some(after), 1_300);
         for (now, expected) in [
             (1_000, true),
-            (1_000 + GRANT_LAG_SECONDS - 1, true),
-            (1_000 + GRANT_LAG_SECONDS, false),
+            (1_000 + FORMER_GRANT_RETENTION_SECONDS - 1, true),
+            (1_000 + FORMER_GRANT_RETENTION_SECONDS, false),
         ] {
             assert_eq!(bad(after, now), expected, "{now}");
             assert_eq!(bad(&again, now), expected, "{now}, after another change");
         }
     }
     assert!(
-        bad(&unknown, 1_000 + GRANT_LAG_SECONDS),
+        bad(&unknown, 1_000 + FORMER_GRANT_RETENTION_SECONDS),
         "its own rule is judged for ever"
     );
     // What it granted is judged as it was.
@@ -527,7 +529,11 @@ fn what_was_removed_narrowed_or_ended_is_judged_a_while_longer() {
         PODS,
         &format!("{GOOD}\n  notAfter: \"1970-01-01T00:01:00Z\""),
     ));
-    for (now, expected) in [(59, true), (60, true), (60 + GRANT_LAG_SECONDS, false)] {
+    for (now, expected) in [
+        (59, true),
+        (60, true),
+        (60 + FORMER_GRANT_RETENTION_SECONDS, false),
+    ] {
         assert_eq!(bad(&ended, now), expected, "{now}");
     }
 }
@@ -550,13 +556,23 @@ fn soon_after_the_start_only_what_is_known_to_be_allowed_passes() {
         refusal(set, &shown)
     };
     for set in [&set, &later] {
-        let why = refused(set, Operation::Create, "pods", 99 + GRANT_LAG_SECONDS);
+        let why = refused(
+            set,
+            Operation::Create,
+            "pods",
+            99 + FORMER_GRANT_RETENTION_SECONDS,
+        );
         assert!(
             why.ends_with("that was removed before may have allowed it"),
             "{why}"
         );
         assert_eq!(
-            refused(set, Operation::Create, "pods", 100 + GRANT_LAG_SECONDS),
+            refused(
+                set,
+                Operation::Create,
+                "pods",
+                100 + FORMER_GRANT_RETENTION_SECONDS
+            ),
             ""
         );
         assert_eq!(refused(set, Operation::Create, "services", 400), "");
@@ -590,14 +606,14 @@ fn a_new_allow_grants_once_other_gateways_have_it() {
     let allow = policy("a", "Allow", PODS, GOOD);
     let decides = |set: &PolicySet, now: i64| set.authorize(&asked, at(now)).decision;
     let first = policies_of(&allow).following(None, at(100));
-    assert_eq!(decides(&first, 99 + GRANT_DELAY_SECONDS), Decision::NoOpinion);
-    assert_eq!(decides(&first, 100 + GRANT_DELAY_SECONDS), Decision::Allow);
+    assert_eq!(decides(&first, 99 + NEW_GRANT_DELAY_SECONDS), Decision::NoOpinion);
+    assert_eq!(decides(&first, 100 + NEW_GRANT_DELAY_SECONDS), Decision::Allow);
     // The same is not new, a wider one is.
     let same = policies_of(&allow).following(Some(&first), at(500));
     assert_eq!(decides(&same, 500), Decision::Allow);
     let wider = policies_of(&allow.replace("== 'good'", "!= ''")).following(Some(&same), at(500));
     assert_eq!(decides(&wider, 500), Decision::NoOpinion);
-    assert_eq!(decides(&wider, 500 + GRANT_DELAY_SECONDS), Decision::Allow);
+    assert_eq!(decides(&wider, 500 + NEW_GRANT_DELAY_SECONDS), Decision::Allow);
 }
 
 #[test]

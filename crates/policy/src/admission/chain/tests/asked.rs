@@ -61,9 +61,9 @@ fn a_run_may_be_limited_to_one_configuration() {
     assert!(set.has(Phase::Mutate, "b") && !set.has(Phase::Validate, "c"));
     let access = PolicySet::default();
     let (object, mut asked) = (pod(), Vec::new());
-    let limited = Run {
+    let limited = RunOptions {
         only: Some("b"),
-        ..Run::new(&access, Time::UNIX_EPOCH)
+        ..RunOptions::new(&access, Time::UNIX_EPOCH)
     };
     let outcome = Chain::run(Phase::Mutate, &set, &mk_request(&object), limited, &mut |call| {
         asked.push(call.webhook.name.clone());
@@ -129,9 +129,9 @@ fn past_the_deadline_nobody_is_asked() {
     let access = PolicySet::default();
     let object = pod();
     for phase in Phase::ALL {
-        let late = Run {
+        let late = RunOptions {
             deadline: Deadline::new(&|| true),
-            ..Run::new(&access, Time::UNIX_EPOCH)
+            ..RunOptions::new(&access, Time::UNIX_EPOCH)
         };
         let set = mk_set(vec![mk_webhook("noop")]);
         let Progress::Done(outcome) = Chain::new(phase).advance(&set, &mk_request(&object), late, Vec::new())
@@ -190,9 +190,9 @@ fn a_condition_without_time_lets_nothing_pass() {
                 left.set(left.get().saturating_sub(1));
                 is_over
             };
-            let limited = Run {
+            let limited = RunOptions {
                 deadline: Deadline::new(&expired),
-                ..Run::new(&access, Time::UNIX_EPOCH)
+                ..RunOptions::new(&access, Time::UNIX_EPOCH)
             };
             let request = mk_request(&object);
             match Chain::new(phase).advance(&set, &request, limited, Vec::new()) {

@@ -291,7 +291,7 @@ fn the_first_patch_is_a_change_where_the_object_was_written_just_now() {
             Phase::Mutate,
             &set,
             &request,
-            Run::new(&access, Time::UNIX_EPOCH),
+            RunOptions::new(&access, Time::UNIX_EPOCH),
             &mut |call| {
                 asked.push(call.webhook.name.clone());
                 match call.webhook.name.as_str() {

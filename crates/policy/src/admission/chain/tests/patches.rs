@@ -59,7 +59,7 @@ fn what_is_wrong_with_a_patch_decides_whether_the_failure_policy_is_asked() {
             Phase::Mutate,
             &set,
             &mk_request(&object),
-            Run::new(&access, Time::UNIX_EPOCH),
+            RunOptions::new(&access, Time::UNIX_EPOCH),
             &mut |_| answered(Ok(reply.clone())),
         );
         assert_eq!(outcome.denial.is_none(), passes, "{patch}: {:?}", outcome.denial);
@@ -90,7 +90,7 @@ fn nothing_can_be_changed_where_there_is_no_object() {
         Phase::Mutate,
         &set,
         &request,
-        Run::new(&access, Time::UNIX_EPOCH),
+        RunOptions::new(&access, Time::UNIX_EPOCH),
         &mut |_| patching("[]"),
     );
     assert!(outcome.denial.is_none());
@@ -117,7 +117,7 @@ proptest! {
         let names: Vec<String> = (0..of.len()).map(|place| format!("w{place}")).collect();
         let set = mk_set(names.iter().map(|name| mk_webhook(name)).collect());
         let mut next = 0;
-        let outcome = Chain::run(Phase::Mutate, &set, &mk_request(&object), Run::new(&access, Time::UNIX_EPOCH), &mut |_| {
+        let outcome = Chain::run(Phase::Mutate, &set, &mk_request(&object), RunOptions::new(&access, Time::UNIX_EPOCH), &mut |_| {
             next += 1;
             patching(&of[next - 1])
         });

@@ -7,8 +7,12 @@ fn validating_webhooks_are_asked_at_once_and_the_first_denial_in_their_order_is_
     let access = PolicySet::default();
     let set = mk_set(vec![mk_webhook("a"), mk_webhook("b"), mk_webhook("c")]);
     let mut chain = Chain::new(Phase::Validate);
-    let Progress::Ask(calls) = chain.advance(&set, &request, Run::new(&access, Time::UNIX_EPOCH), Vec::new())
-    else {
+    let Progress::Ask(calls) = chain.advance(
+        &set,
+        &request,
+        RunOptions::new(&access, Time::UNIX_EPOCH),
+        Vec::new(),
+    ) else {
         panic!("nobody is asked");
     };
     assert_eq!(calls.len(), 3);
@@ -24,8 +28,12 @@ fn validating_webhooks_are_asked_at_once_and_the_first_denial_in_their_order_is_
         .audit_annotations
         .insert("two/parts".into(), "value".into());
     let answers = vec![answered(Ok(allowing)), denied("b says no"), denied("c says no")];
-    let Progress::Done(outcome) = chain.advance(&set, &request, Run::new(&access, Time::UNIX_EPOCH), answers)
-    else {
+    let Progress::Done(outcome) = chain.advance(
+        &set,
+        &request,
+        RunOptions::new(&access, Time::UNIX_EPOCH),
+        answers,
+    ) else {
         panic!("it does not end");
     };
     assert_eq!(message(&outcome), "b says no");
@@ -43,9 +51,12 @@ fn validating_webhooks_are_asked_at_once_and_the_first_denial_in_their_order_is_
         ]
     );
 
-    let Progress::Done(outcome) =
-        chain.advance(&set, &request, Run::new(&access, Time::UNIX_EPOCH), Vec::new())
-    else {
+    let Progress::Done(outcome) = chain.advance(
+        &set,
+        &request,
+        RunOptions::new(&access, Time::UNIX_EPOCH),
+        Vec::new(),
+    ) else {
         panic!("it goes on");
     };
     assert!(outcome.denial.is_some(), "a run that has ended decides nothing");
@@ -59,10 +70,18 @@ fn an_answer_that_is_missing_is_a_call_that_failed() {
     for phase in Phase::ALL {
         let set = mk_set(vec![mk_webhook("a")]);
         let mut chain = Chain::new(phase);
-        chain.advance(&set, &request, Run::new(&access, Time::UNIX_EPOCH), Vec::new());
-        let Progress::Done(outcome) =
-            chain.advance(&set, &request, Run::new(&access, Time::UNIX_EPOCH), Vec::new())
-        else {
+        chain.advance(
+            &set,
+            &request,
+            RunOptions::new(&access, Time::UNIX_EPOCH),
+            Vec::new(),
+        );
+        let Progress::Done(outcome) = chain.advance(
+            &set,
+            &request,
+            RunOptions::new(&access, Time::UNIX_EPOCH),
+            Vec::new(),
+        ) else {
             panic!("it does not end");
         };
         assert!(message(&outcome).contains("nobody answered"), "{outcome:?}");
@@ -130,7 +149,7 @@ fn annotations_of_many_webhooks_come_to_no_more_than_one_reply_should_hold() {
         Phase::Validate,
         &set,
         &request,
-        Run::new(&policies, Time::UNIX_EPOCH),
+        RunOptions::new(&policies, Time::UNIX_EPOCH),
         &mut |_| answered(Ok(reply.clone())),
     );
     assert!(outcome.denial.is_none());

@@ -532,7 +532,7 @@ fn the_nearest_misses_are_in_order_each_policy_once_and_few() {
 fn clusters_without_manifests_have_the_shared_ones() {
     let shared = std::sync::Arc::new(policies(vec![deny("shared")]));
     let east = std::sync::Arc::new(policies(vec![allow("east")]));
-    let all = Policies {
+    let all = ClusterPolicySets {
         shared,
         clusters: [("east".to_owned(), east)].into(),
     };
