@@ -247,7 +247,7 @@ impl ManifestSource for Clusters {
         config.clusters.iter().filter_map(watched).collect()
     }
 
-    fn follow(&self, snapshot: &Snapshot) {
+    fn snapshot_applied(&self, snapshot: &Snapshot) {
         let Some(runtime) = self.runtime.get() else { return };
         let mut known = self.known();
         let same = known

@@ -129,13 +129,13 @@ impl Authenticator {
     /// judged for each request.
     #[must_use]
     pub fn knows(&self, peer: &PeerCertificate, now: SystemTime) -> bool {
-        self.judge(peer, now).is_of_ca
+        self.verdict_of(peer, now).is_of_ca
     }
 
     /// The cluster whose caller `peer` is without any other credential.
     #[must_use]
     pub fn cluster_of(&self, peer: &PeerCertificate, now: SystemTime) -> Option<Arc<str>> {
-        let judgement = self.judge(peer, now);
+        let judgement = self.verdict_of(peer, now);
         let caller = judgement.alone.as_ref()?.as_ref().ok()?;
         Some(Arc::clone(&caller.cluster))
     }
@@ -168,7 +168,7 @@ impl Authenticator {
         {
             return outcome;
         }
-        let judgement = credentials.peer.map(|peer| self.judge(peer, now));
+        let judgement = credentials.peer.map(|peer| self.verdict_of(peer, now));
         if let Some(judgement) = &judgement
             && (credentials.authorization.is_none() || !self.has_combined)
             && let Some(outcome) = &judgement.alone
@@ -220,7 +220,7 @@ impl Authenticator {
     }
 
     /// What is thought of `peer` at `now`: remembered, or found.
-    fn judge(&self, peer: &PeerCertificate, now: SystemTime) -> Arc<CertificateVerdict> {
+    fn verdict_of(&self, peer: &PeerCertificate, now: SystemTime) -> Arc<CertificateVerdict> {
         if let Some(judgement) = peer.judged(self.generation, now) {
             return judgement;
         }

@@ -160,9 +160,9 @@ impl ReloadState {
     /// # Errors
     ///
     /// Those of [`ManifestSource::start`].
-    pub fn follow(&self, trigger: Trigger) -> io::Result<()> {
+    pub fn start_source(&self, trigger: Trigger) -> io::Result<()> {
         self.source.start(trigger)?;
-        self.source.follow(&self.current());
+        self.source.snapshot_applied(&self.current());
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl ReloadState {
         observers.iter().for_each(|observer| observer(&snapshot));
         self.current.store(snapshot);
         drop(observers);
-        self.source.follow(&self.current());
+        self.source.snapshot_applied(&self.current());
     }
 
     /// Keeps the snapshot in force and remembers why.

@@ -128,7 +128,7 @@ fn begin(setup: &Setup, source: &Arc<Clusters>) -> (Arc<ReloadState>, Reloader, 
     });
     let reloader = Reloader::start(Arc::clone(&state), configuration, state::RELOAD_TIMEOUT, observer);
     let reloader = reloader.expect("a thread");
-    state.follow(reloader.trigger()).expect("threads");
+    state.start_source(reloader.trigger()).expect("threads");
     (state, reloader, refreshed)
 }
 

@@ -257,7 +257,7 @@ impl ManifestSource for LiveObjects {
         vec![Arc::clone(&self.0)]
     }
 
-    fn follow(&self, _: &Snapshot) {}
+    fn snapshot_applied(&self, _: &Snapshot) {}
 
     fn status(&self) -> Vec<SourceStatus> {
         Vec::new()

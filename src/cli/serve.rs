@@ -260,7 +260,7 @@ impl Serve {
         };
         let reloader = reloader(&state, &path, &metrics)?;
         state
-            .follow(reloader.trigger())
+            .start_source(reloader.trigger())
             .map_err(|error| CommandError::Serve(error.into()))?;
         let gateway = Gateway {
             state,

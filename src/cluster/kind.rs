@@ -273,7 +273,7 @@ mod tests {
             store.replace(kind, Vec::new());
         }
         let unknown = store.watched(None, false).unknown.clone();
-        let parameters = Parameters::default().beside(Some(unknown));
+        let parameters = Parameters::default().with_unknown(Some(unknown));
         let reference = ParamRef {
             target: ParamTarget::Name("a".to_owned()),
             namespace: "n".to_owned(),

@@ -137,7 +137,7 @@ impl Store {
         if let Some(objects) = known.kinds.get_mut(kind) {
             objects.progress = SyncProgress::Refused;
         }
-        known.settle(&self.cluster);
+        known.take_withheld(&self.cluster);
         known.is_live_from_now(&self.cluster)
     }
 
@@ -195,16 +195,16 @@ impl Store {
         let cel_version = self.known().cel_version;
         let before = self.bytes_of(kind, &name);
         match received.and_then(|received| self.read(kind, received, before)) {
-            Ok(read) => self.hold(kind, name, read, cel_version),
+            Ok(read) => self.insert_read(kind, name, read, cel_version),
             Err(reason) => self.leave_out(kind, name, reason),
         }
     }
 
-    fn hold(&self, kind: &WatchedKind, name: Name, read: ReadObject, cel_version: Version) -> bool {
+    fn insert_read(&self, kind: &WatchedKind, name: Name, read: ReadObject, cel_version: Version) -> bool {
         let mut known = self.changing();
         let schema = known.schema(kind);
         let objects = known.kinds.entry(kind.clone()).or_default();
-        let changed = objects.hold(&self.cluster, kind, name.clone(), read, &schema);
+        let changed = objects.insert_read(&self.cluster, kind, name.clone(), read, &schema);
         let is_outdated = known.cel_version != cel_version;
         drop(known);
         if is_outdated {
@@ -406,14 +406,14 @@ impl StoredKinds {
             log_faults(cluster, true, &faults);
         }
         self.definitions.insert(name.clone(), *held);
-        (is_own && self.settle(cluster)) | is_new
+        (is_own && self.take_withheld(cluster)) | is_new
     }
 
     /// Forgets a definition that is gone. Whether what holds changed.
     pub(crate) fn undefine(&mut self, cluster: &Arc<str>, name: &Name) -> bool {
         let gone = self.definitions.known.remove(name);
         let is_own = gone.as_ref().is_some_and(HeldDefinition::is_own);
-        (is_own && self.settle(cluster)) | gone.is_some()
+        (is_own && self.take_withheld(cluster)) | gone.is_some()
     }
 
     /// Definitions but for `names` are gone. Whether there were any.
@@ -424,7 +424,7 @@ impl StoredKinds {
     }
 
     /// Takes of what was withheld all that may be taken. Whether what holds changed.
-    pub(crate) fn settle(&mut self, cluster: &Arc<str>) -> bool {
+    pub(crate) fn take_withheld(&mut self, cluster: &Arc<str>) -> bool {
         let own = self.kinds.keys().filter(|kind| kind.is_own());
         let schemas: Vec<(WatchedKind, SchemaState)> =
             own.map(|kind| (kind.clone(), self.schema(kind))).collect();
@@ -432,7 +432,7 @@ impl StoredKinds {
         for (kind, schema) in schemas {
             let objects = self.kinds.get_mut(&kind).into_iter();
             for (_, held) in objects.flat_map(|objects| objects.objects.iter_mut()) {
-                changed |= held.settle(cluster, &kind, &schema);
+                changed |= held.recheck_schema(cluster, &kind, &schema);
             }
         }
         changed
@@ -456,7 +456,7 @@ impl StoredKinds {
 
 impl KindObjects {
     /// Takes an object that was read. Whether what holds changed.
-    fn hold(
+    fn insert_read(
         &mut self,
         cluster: &Arc<str>,
         kind: &WatchedKind,

@@ -77,7 +77,7 @@ impl Watch {
     pub(crate) async fn run(self) {
         let mut failures = RecentFailures::default();
         loop {
-            match self.follow(&mut failures).await {
+            match self.list_and_watch(&mut failures).await {
                 Ok(()) => {}
                 Err(error) if error.is(403) => self.refused(&error, &mut failures).await,
                 Err(error) => self.failed(&error, &mut failures).await,
@@ -86,7 +86,7 @@ impl Watch {
     }
 
     /// Lists the kind, and watches it until it is to be listed again.
-    async fn follow(&self, failures: &mut RecentFailures) -> Result<(), ApiError> {
+    async fn list_and_watch(&self, failures: &mut RecentFailures) -> Result<(), ApiError> {
         let served = {
             let _alone = self.reach.turn().await;
             ServedKind::find(self.reach.server(), &self.kind).await?

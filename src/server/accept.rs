@@ -64,7 +64,7 @@ pub(crate) async fn accept(
     let listener = TcpListener::from_std(listener)?;
     let mut last_said = None;
     loop {
-        connections.settle().await;
+        connections.wait_for_closing().await;
         match listener.accept().await {
             Ok((stream, peer)) => {
                 if let Some(tracked) = connections.add(peer.ip(), limits()) {
@@ -300,7 +300,7 @@ impl Connections {
     }
 
     /// Waits until most of the connections that were closed are gone, but not for long.
-    pub(crate) async fn settle(&self) {
+    pub(crate) async fn wait_for_closing(&self) {
         let settled = async {
             while self.table().is_crowded() {
                 self.gone.notified().await;

@@ -90,7 +90,7 @@ pub(crate) async fn answer(
     let job = Job::new(pending, review);
     let step = match step {
         Some(settled @ JobStep::Done(_)) => settled,
-        step => match (job.hold(shared), step) {
+        step => match (job.reserve_memory(shared), step) {
             (Err(refused), _) => refused,
             (Ok(()), Some(step)) => step,
             (Ok(()), None) => job.restart_in_pool(shared).await?,
@@ -149,7 +149,7 @@ impl Job {
 
     /// Takes the memory of the review, which it keeps to the end. Where there is none, the
     /// review is refused: a cluster that takes all of it must not have the API server ignore the policy.
-    pub(crate) fn hold(&self, shared: &GatewayState) -> Result<(), JobStep> {
+    pub(crate) fn reserve_memory(&self, shared: &GatewayState) -> Result<(), JobStep> {
         let review = self.review.review();
         let memory = self.pending.memory_of(&review.request.user.name);
         match memory.take(self.review.memory() - self.review.bytes()) {
@@ -163,7 +163,7 @@ impl Job {
                     denial: Some(Denial::too_many_requests(ChangeError::NoMemory.to_string())),
                     ..Outcome::default()
                 };
-                Err(JobStep::Done(self.pending.settle(shared, review, refused)))
+                Err(JobStep::Done(self.pending.finish(shared, review, refused)))
             }
         }
     }
@@ -192,7 +192,7 @@ impl Job {
             let review = pending.read()?;
             let job = Self::new(pending, review);
             drop(unread);
-            let step = match job.hold(&of_step) {
+            let step = match job.reserve_memory(&of_step) {
                 Err(refused) => Some(refused),
                 // On a thread for large ones, it is judged once it is known whose it is.
                 Ok(()) if size == JobClass::Large => None,
@@ -225,7 +225,7 @@ impl Job {
     ) -> Result<Vec<u8>, Rejection> {
         loop {
             match step {
-                JobStep::Asks(asking) => step = self.ask(shared, *asking).await?,
+                JobStep::Asks(asking) => step = self.call_webhooks(shared, *asking).await?,
                 JobStep::AsksAuthorizers(missing) => {
                     let is_allowed = self.is_allowed_elsewhere(shared, missing).await?;
                     // They are asked once.
@@ -311,7 +311,7 @@ impl Job {
     }
 
     /// Asks all webhooks, and makes of their replies what it can.
-    async fn ask(
+    async fn call_webhooks(
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
         asking: PendingCalls,
@@ -322,13 +322,13 @@ impl Job {
             questions,
             mut left,
         } = asking;
-        let mut returned = self.put(shared, questions, &user).await?;
+        let mut returned = self.send(shared, questions, &user).await?;
         while !left.is_empty() {
             let job = Arc::clone(self);
             let encode = move |_: &dyn Fn() -> bool| job.questions(left);
             let encoding = self.run(shared, JobClass::Small, encode);
             let (questions, still_left) = encoding.await?;
-            returned.extend(self.put(shared, questions, &user).await?);
+            returned.extend(self.send(shared, questions, &user).await?);
             left = still_left;
         }
         self.go_on(shared, chain, returned).await
@@ -423,7 +423,7 @@ impl Job {
 
     /// Puts questions for `user`, all at once; what came back, in their order. Each reply is
     /// verified when it comes, so that no more is kept of it than what it says.
-    async fn put(
+    async fn send(
         &self,
         shared: &GatewayState,
         questions: Vec<CallQuestion>,
@@ -457,7 +457,7 @@ impl Job {
             parent: trace.traceparent(&span),
             memory: Arc::new(self.pending.memory_of(user).clone()),
         };
-        let mut returned = question.put(upstreams, terms).await;
+        let mut returned = question.send(upstreams, terms).await;
         // Cut by the caller's time, the webhook has not failed: no failurePolicy may
         // let pass what it would have refused, had the gateway been less busy.
         if returned.result.is_err() && Instant::now() >= end {

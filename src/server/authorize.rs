@@ -97,7 +97,7 @@ pub(crate) async fn answer(shared: &Data<GatewayState>, received: ReviewRequest)
             AuthorizeStep::Answered(reply) => return Ok(reply),
             // Boxed, as below: most reviews need no room for it.
             AuthorizeStep::Consult(pending) => {
-                return Box::pin(pending.ask(shared, &received)).await;
+                return Box::pin(pending.call_authorizers(shared, &received)).await;
             }
             AuthorizeStep::Interrupted(attempt) => attempt,
         }
@@ -127,7 +127,7 @@ async fn answer_in_pool(
         match attempt_in_pool(shared, &received, size, before).await? {
             AuthorizeStep::Answered(reply) => return Ok(reply),
             AuthorizeStep::Consult(pending) => {
-                return Box::pin(pending.ask(shared, &received)).await;
+                return Box::pin(pending.call_authorizers(shared, &received)).await;
             }
             AuthorizeStep::Interrupted(attempt) => before = attempt,
         }
@@ -261,7 +261,11 @@ fn decide(
 
 impl PendingConsultation {
     /// Asks, and replies within the caller's deadline.
-    async fn ask(self, shared: &GatewayState, received: &ReviewRequest) -> Result<Bytes, Rejection> {
+    async fn call_authorizers(
+        self,
+        shared: &GatewayState,
+        received: &ReviewRequest,
+    ) -> Result<Bytes, Rejection> {
         let take_place = || received.permit.call().map(|place| Box::new(place) as CallPlace);
         let asking = self.pending.ask(received.deadline, &received.trace, &take_place);
         let (end, attributes) = asking.await.map_err(|_| Rejection::TooManyRequests)?;

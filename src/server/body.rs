@@ -189,7 +189,7 @@ impl ReceivedBody {
         if length > limit {
             return Err(Rejection::TooLarge { limit });
         }
-        if !permit.hold(length) {
+        if !permit.reserve_body(length) {
             return Err(Rejection::TooManyRequests);
         }
         if length == chunk.len() {

@@ -156,7 +156,7 @@ impl Limiter {
             bytes: ShareUse::default(),
             gauge: gauge.clone(),
         };
-        permit.hold(bytes).then_some(permit)
+        permit.reserve_body(bytes).then_some(permit)
     }
 
     /// Whether a request that came `now` is within the rate of a share that has one.
@@ -205,7 +205,7 @@ fn counts<'c>(
 
 impl Permit {
     /// Whether there is room for a body of `bytes`; more than was announced is taken now.
-    pub(crate) fn hold(&mut self, bytes: usize) -> bool {
+    pub(crate) fn reserve_body(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes.amount());
         let taken = self.shares.take(self.counts(|in_use| &in_use.bytes), more);
         if let Some(taken) = taken {
@@ -261,7 +261,7 @@ impl Drop for Permit {
 
 impl ReplyRoom {
     /// The reply `body`, which counts until it is dropped, if there is room.
-    pub(crate) fn hold(self, body: Bytes) -> Option<Bytes> {
+    pub(crate) fn reserve(self, body: Bytes) -> Option<Bytes> {
         let Self { limiter, own, shares } = self;
         let counts = counts(own.as_deref(), &limiter.common, |in_use| &in_use.replies);
         let bytes = shares.take(counts, body.len() + REPLY_BYTES)?;
@@ -347,11 +347,11 @@ mod tests {
         let mut first = limiter.enter(capacity, None, 60, &gauge).unwrap();
         assert!(limiter.enter(capacity, None, 41, &gauge).is_none());
         let mut second = limiter.enter(capacity, None, 0, &gauge).unwrap();
-        assert!(first.hold(60), "announced already");
-        assert!(second.hold(40));
-        assert!(!second.hold(41) && !first.hold(61));
+        assert!(first.reserve_body(60), "announced already");
+        assert!(second.reserve_body(40));
+        assert!(!second.reserve_body(41) && !first.reserve_body(61));
         drop(first);
-        assert!(second.hold(100));
+        assert!(second.reserve_body(100));
         drop(second);
         assert!(limiter.is_empty());
         let bytes = limiter.common.bytes.load(Ordering::Relaxed);
@@ -386,7 +386,7 @@ mod tests {
             calls: 0,
         };
         let request = limiter.enter(capacity, None, 90, &gauge).unwrap();
-        let hold = |bytes| request.reply_room().hold(vec![b'a'; bytes].into());
+        let hold = |bytes| request.reply_room().reserve(vec![b'a'; bytes].into());
         let most = LEAST_REPLIES_BYTES - REPLY_BYTES;
         let mut reply = hold(most).unwrap();
         assert!(hold(0).is_none(), "none takes nothing");
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(part, [b'a'; 10].as_slice());
         let room = request.reply_room();
         drop((part, request));
-        assert!(room.hold(vec![b'a'; most].into()).is_some());
+        assert!(room.reserve(vec![b'a'; most].into()).is_some());
     }
 
     #[test]

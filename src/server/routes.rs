@@ -51,7 +51,7 @@ where
             Ok((route, received)) => {
                 let room = received.permit.reply_room();
                 let reply = review(&shared, route, received).await;
-                reply.and_then(|reply| room.hold(reply).ok_or(Rejection::TooManyRequests))
+                reply.and_then(|reply| room.reserve(reply).ok_or(Rejection::TooManyRequests))
             }
             Err(rejection) => {
                 body::skip(&mut body).await;

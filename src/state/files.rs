@@ -246,7 +246,7 @@ impl FaultsByCluster {
     }
 
     /// Moves the faults of clusters that have errors to `held`.
-    pub(crate) fn hold(&mut self, held: &mut HeldBack) {
+    pub(crate) fn hold_back_clusters(&mut self, held: &mut HeldBack) {
         let is_faulty =
             |cluster: &Option<String>, faults: &mut Faults| cluster.is_some() && faults.has_errors();
         for (cluster, faults) in self.0.extract_if(.., is_faulty) {

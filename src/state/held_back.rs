@@ -45,7 +45,7 @@ pub(crate) fn settle(
 ) -> UsableFiles {
     let mut settled = match earlier {
         Some(earlier) => {
-            unreadable.hold(held);
+            unreadable.hold_back_clusters(held);
             let settling = UsableFilesFinder {
                 files,
                 earlier,
@@ -109,7 +109,7 @@ impl UsableFiles {
         let Some((files, mut faults)) = held_back else {
             return self;
         };
-        faults.hold(held);
+        faults.hold_back_clusters(held);
         refused.append(faults.together());
         let options = options_without(options, &self.missing);
         Self {
@@ -127,7 +127,7 @@ impl UsableFilesFinder<'_> {
         if whole.objects.is_some() {
             return whole;
         }
-        whole.files.by_cluster(whole.faults).hold(held);
+        whole.files.by_cluster(whole.faults).hold_back_clusters(held);
         let rest = self.without(held);
         if rest.objects.is_none() && self.accuse(&rest, held) {
             return self.without(held);

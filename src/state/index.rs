@@ -106,7 +106,7 @@ impl SnapshotIndex {
         let parts = earlier.and_then(|earlier| indexing.after(earlier));
         let (mut policies, admission, webhooks) = parts.unwrap_or_else(|| indexing.rebuild());
         if let Some(gateway) = gateway {
-            follow(
+            record_grant_history(
                 &mut policies,
                 earlier.map(|earlier| earlier.policies),
                 gateway.identity.now.into(),
@@ -131,7 +131,7 @@ impl SnapshotIndex {
 
 /// Notes since when, as of `now`, each Allow with objectConditions is there, where `policies` follow
 /// `before`.
-fn follow(policies: &mut ClusterPolicySets, before: Option<&ClusterPolicySets>, now: Time) {
+fn record_grant_history(policies: &mut ClusterPolicySets, before: Option<&ClusterPolicySets>, now: Time) {
     for (cluster, set) in &mut policies.clusters {
         let before = before.and_then(|before| before.clusters.get(cluster));
         let is_same = before.is_some_and(|before| Arc::ptr_eq(before, set));
@@ -366,7 +366,7 @@ impl<'o> Indexer<'o> {
     fn difference(&self, earlier: EarlierIndex<'o>) -> Option<IndexDifference<'o>> {
         let mut of_files = self.own.since(earlier.own);
         let is_of_files = !of_files.added.is_empty() || !of_files.removed.is_empty();
-        let (mut beside, clusters) = self.beside(&earlier.index_inputs.watched);
+        let (mut beside, clusters) = self.watched_difference(&earlier.index_inputs.watched);
         let of_beside = identities(&beside);
         if self.own.may_have(&of_beside) || earlier.own.may_have(&of_beside) {
             if is_of_files {
@@ -392,7 +392,10 @@ impl<'o> Indexer<'o> {
 
     /// What became different since `before` in what is watched, and in which clusters more than
     /// objects did.
-    fn beside(&self, before: &'o [Arc<WatchedObjects>]) -> (SetDifference<'o>, BTreeSet<&'o str>) {
+    fn watched_difference(
+        &self,
+        before: &'o [Arc<WatchedObjects>],
+    ) -> (SetDifference<'o>, BTreeSet<&'o str>) {
         let (mut difference, mut clusters) = (SetDifference::default(), BTreeSet::new());
         let mut gone: HashMap<&str, &Arc<WatchedObjects>> = HashMap::new();
         gone.extend(before.iter().map(|before| (before.cluster.as_str(), before)));

@@ -107,7 +107,7 @@ fn load_bounded(
         return (snapshot, faults);
     };
     let mut held = HeldBack::new();
-    found.hold(&mut held);
+    found.hold_back_clusters(&mut held);
     let found = found.together();
     if found.is_empty() && held.is_empty() {
         return (snapshot, faults);

@@ -32,7 +32,7 @@ pub trait ManifestSource: Send + Sync {
 
     /// `snapshot` is in force: its configuration says what to follow, its
     /// policies which parameters they take. Called again with each snapshot.
-    fn follow(&self, snapshot: &Snapshot);
+    fn snapshot_applied(&self, snapshot: &Snapshot);
 
     /// What the API server of `cluster` calls the gateway's own user, where the credentials say.
     fn own_user(&self, _cluster: &str) -> Option<String> {
@@ -120,7 +120,7 @@ impl ManifestSource for FilesAlone {
         Vec::new()
     }
 
-    fn follow(&self, _: &Snapshot) {}
+    fn snapshot_applied(&self, _: &Snapshot) {}
 
     fn status(&self) -> Vec<SourceStatus> {
         Vec::new()

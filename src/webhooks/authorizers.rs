@@ -172,7 +172,7 @@ impl Authorizers {
                         }));
                     }
                 },
-                settled => entry.settled(settled),
+                settled => entry.opinion_without_call(settled),
             };
             if opinion.is_some_and(|opinion| consultation.take(entry.name(), opinion)) {
                 break;
@@ -222,7 +222,7 @@ impl PendingQuestion {
                         }
                     }
                 }
-                settled => entry.settled(&settled),
+                settled => entry.opinion_without_call(&settled),
             };
             if opinion.is_some_and(|opinion| consultation.take(entry.name(), opinion)) {
                 break;

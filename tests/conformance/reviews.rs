@@ -12,7 +12,7 @@ use portcullis_policy::admission::webhook::{
 use portcullis_policy::admission::{
     Denial, FailurePolicy, GroupVersionKind, GroupVersionResource, Phase, Request,
 };
-use portcullis_policy::api::{AdmissionReview, ReviewVersion, ask, verify, verify_decoded};
+use portcullis_policy::api::{AdmissionReview, ReviewVersion, encode_review, verify, verify_decoded};
 use portcullis_policy::manifest::{Options, load};
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ fn asks(case: &Case<'_>, review: &AdmissionReview<'_>, expected: &Value) -> Resu
         resource: request.resource.clone().into_owned(),
         ..call(*version, "hook.example.com")
     };
-    let asked: Value = serde_json::from_slice(&ask(&call, request, &request.uid)).unwrap();
+    let asked: Value = serde_json::from_slice(&encode_review(&call, request, &request.uid)).unwrap();
     let expected =
         json!({"kind": "AdmissionReview", "apiVersion": version.api_version(), "request": expected});
     case.same("question", &asked, &expected)

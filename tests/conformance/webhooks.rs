@@ -22,7 +22,7 @@ use portcullis_policy::admission::webhook::{
 use portcullis_policy::admission::{
     AdmissionObjects, AdmissionSet, AdmissionSettings, Chain, FailurePolicy, Outcome, Phase, RunOptions,
 };
-use portcullis_policy::api::{AdmissionReview, ReviewVersion, ask, verify};
+use portcullis_policy::api::{AdmissionReview, ReviewVersion, encode_review, verify};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::manifest::{Options, load};
 use serde_json::{Map, Value, json};
@@ -112,7 +112,7 @@ fn call_within(
     answer: &dyn Fn(&Value) -> Answer,
 ) -> webhook::WebhookAnswer {
     let uid = format!("{}-of-{}", review.request.uid, call.webhook.name);
-    let question = ask(call, &review.request, &uid);
+    let question = encode_review(call, &review.request, &uid);
     *LIVE.next.lock().unwrap() = answer(&serde_json::from_slice(&question).unwrap());
     let upstreams = {
         let mut before = LIVE.upstreams.lock().unwrap();

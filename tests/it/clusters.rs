@@ -150,7 +150,7 @@ impl ManifestSource for UnknownCluster {
         })]
     }
 
-    fn follow(&self, _: &Snapshot) {}
+    fn snapshot_applied(&self, _: &Snapshot) {}
 
     fn status(&self) -> Vec<SourceStatus> {
         Vec::new()
@@ -272,7 +272,7 @@ impl WatchedRegistrations {
             .clusters("[{name: default, kubeconfig: own.kubeconfig, admission: Watched}]")
             .source(Arc::new(Clusters::new()))
             .start();
-        gateway.state.follow(gateway.reloader.trigger()).unwrap();
+        gateway.state.start_source(gateway.reloader.trigger()).unwrap();
         Self { servers, gateway }
     }
 

@@ -250,7 +250,7 @@ impl ManifestSource for Gate {
         Vec::new()
     }
 
-    fn follow(&self, _: &Snapshot) {}
+    fn snapshot_applied(&self, _: &Snapshot) {}
 
     fn status(&self) -> Vec<SourceStatus> {
         Vec::new()
@@ -384,7 +384,7 @@ impl ManifestSource for OnePolicy {
         })]
     }
 
-    fn follow(&self, _: &Snapshot) {}
+    fn snapshot_applied(&self, _: &Snapshot) {}
 
     fn status(&self) -> Vec<SourceStatus> {
         Vec::new()

@@ -186,6 +186,6 @@ fn a_write_is_judged_in_memory_in_proportion_to_it() {
         let document = Document::parse(text.clone()).unwrap();
         let review = AdmissionReview::decode(&document).unwrap();
         let run = RunOptions::new(&**manifests.policies.for_cluster("default"), now);
-        validation.judge(&review.request, run).unwrap();
+        validation.validate(&review.request, run).unwrap();
     });
 }

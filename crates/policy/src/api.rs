@@ -19,7 +19,8 @@ use serde::Serialize;
 use crate::model::{StatusReason, truncate};
 
 pub use admission_review::{
-    AdmissionReview, AdmissionReviewError, OwnedAdmissionReview, ReviewVersion, ask, verify, verify_decoded,
+    AdmissionReview, AdmissionReviewError, OwnedAdmissionReview, ReviewVersion, encode_review, verify,
+    verify_decoded,
 };
 pub use subject_access_review::{
     AuthorizerReply, ReplyError, SubjectAccessReview, SubjectAccessReviewError, SubjectAccessReviewReply,

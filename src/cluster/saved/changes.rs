@@ -153,7 +153,7 @@ impl SnapshotSaver {
         let placed = self.scope.place(&self.path)?;
         super::write(placed.path(), &self.cluster, objects, &digest)?;
         // They are of the set before, and would not be used.
-        match fs::remove_file(beside(placed.path())) {
+        match fs::remove_file(changes_path(placed.path())) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -195,7 +195,7 @@ impl SnapshotSaver {
 
     fn begin(&self) -> io::Result<File> {
         let placed = self.scope.place(&self.path)?;
-        let path = beside(placed.path());
+        let path = changes_path(placed.path());
         let file = OpenOptions::new()
             .create_new(true)
             .append(true)
@@ -208,7 +208,7 @@ impl SnapshotSaver {
 }
 
 /// Where the changes of the set at `path` are.
-fn beside(path: &Path) -> PathBuf {
+fn changes_path(path: &Path) -> PathBuf {
     files::with_ending(path, CACHE_FILE_CHANGES)
 }
 
@@ -247,7 +247,7 @@ fn with_changes(
     mut saved: RestoredSet,
     (mut digest, max_bytes): ([u8; 32], usize),
 ) -> RestoredSet {
-    let content = match scope.read(&beside(path), max_bytes) {
+    let content = match scope.read(&changes_path(path), max_bytes) {
         Ok(content) => content,
         Err(error) => {
             saved.lacks_changes = error.kind() != io::ErrorKind::NotFound;
@@ -370,43 +370,43 @@ mod tests {
             .save(&changed(&[role("b", "watch")], &["c", "absent"]))
             .unwrap();
         assert_eq!(texts(&path), [role("a", "list"), role("b", "watch")]);
-        let mode = fs::metadata(beside(&path)).unwrap().permissions().mode();
+        let mode = fs::metadata(changes_path(&path)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "only the owner may read it");
         // Another set ends them.
         saver.save(&all(&[role("d", "get")])).unwrap();
         assert_eq!(texts(&path), [role("d", "get")]);
-        assert!(!beside(&path).exists());
+        assert!(!changes_path(&path).exists());
     }
 
     #[test]
     fn changes_that_are_not_whole_or_of_another_set_are_not_used() {
         let (folder, path, _) = saved();
-        let lines = fs::read_to_string(beside(&path)).unwrap();
+        let lines = fs::read_to_string(changes_path(&path)).unwrap();
         let first = [role("a", "list"), role("b", "get"), role("c", "get")];
         for (torn, lacks) in [
             (lines.trim_end(), false),
             (lines[..lines.len() - 9].trim_end(), false),
             (&lines.replace("\"b\"", "\"c\""), true),
         ] {
-            fs::write(beside(&path), torn).unwrap();
+            fs::write(changes_path(&path), torn).unwrap();
             assert_eq!(texts(&path), first, "{torn}");
             assert_eq!(restored(&path).lacks_changes, lacks, "{torn}");
         }
         let later = lines.split_inclusive('\n').nth(1).unwrap();
         for useless in [later, "", "\n", "no digest\n", &lines.replace("list", "edit")] {
-            fs::write(beside(&path), useless).unwrap();
+            fs::write(changes_path(&path), useless).unwrap();
             assert_eq!(texts(&path), [role("a", "get"), role("b", "get")], "{useless}");
             assert_eq!(restored(&path).lacks_changes, !useless.is_empty(), "{useless}");
         }
-        fs::remove_file(beside(&path)).unwrap();
-        fs::create_dir(beside(&path)).unwrap();
+        fs::remove_file(changes_path(&path)).unwrap();
+        fs::create_dir(changes_path(&path)).unwrap();
         assert_eq!(texts(&path), [role("a", "get"), role("b", "get")]);
         assert!(restored(&path).lacks_changes, "what cannot be read");
         let other = folder.path().join("west.json");
         SnapshotSaver::new(other.clone(), FileScope::Anywhere, "east")
             .save(&all(&[role("e", "get")]))
             .unwrap();
-        fs::write(beside(&other), &lines).unwrap();
+        fs::write(changes_path(&other), &lines).unwrap();
         assert_eq!(texts(&other), [role("e", "get")]);
     }
 
@@ -414,7 +414,7 @@ mod tests {
     fn all_is_saved_again_where_something_else_wrote_to_its_place() {
         let remove = |path: &Path| fs::remove_file(path).unwrap();
         let others: [&dyn Fn(&Path); 3] = [
-            &|path| remove(&beside(path)),
+            &|path| remove(&changes_path(path)),
             &|path| remove(path),
             // Another gateway on the same file.
             &|path| {
@@ -451,7 +451,7 @@ mod tests {
         );
         saver.save(&all(&[role("a", "get")])).unwrap();
         assert!(!saver.wants_all());
-        fs::create_dir(beside(&path)).unwrap();
+        fs::create_dir(changes_path(&path)).unwrap();
         assert!(saver.save(&changed(&[role("a", "list")], &[])).is_err());
         assert!(saver.wants_all());
         assert!(saver.save(&changed(&[role("a", "list")], &[])).is_err());

@@ -187,7 +187,12 @@ impl HeldObject {
     }
 
     /// The API server's schema of this kind is known again. Whether what holds changed.
-    pub(crate) fn settle(&mut self, cluster: &Arc<str>, kind: &WatchedKind, schema: &SchemaState) -> bool {
+    pub(crate) fn recheck_schema(
+        &mut self,
+        cluster: &Arc<str>,
+        kind: &WatchedKind,
+        schema: &SchemaState,
+    ) -> bool {
         let mut withheld = match std::mem::take(&mut self.newest) {
             LatestVersion::Withheld(withheld) => withheld,
             newest => {

@@ -199,7 +199,7 @@ impl Store {
         }
         objects.left_out = left_out;
         for (name, read) in come {
-            changed |= objects.hold(cluster, kind, name.clone(), read, &schema);
+            changed |= objects.insert_read(cluster, kind, name.clone(), read, &schema);
             if let Some(held) = objects.objects.peek_mut(&name) {
                 held.listed = mark;
             }
@@ -241,6 +241,6 @@ impl StoredKinds {
         if let Some(objects) = self.kinds.get_mut(kind) {
             (objects.progress, objects.known) = (SyncProgress::Listed, true);
         }
-        changed | self.settle(cluster)
+        changed | self.take_withheld(cluster)
     }
 }

@@ -92,7 +92,7 @@ async fn doubt(watch: &Watch) -> String {
     };
     let mut failures = RecentFailures::default();
     tokio::select! {
-        _ = watch.follow(&mut failures) => {}
+        _ = watch.list_and_watch(&mut failures) => {}
         () = doubted => {}
     }
     watch.store.status().doubts.concat()
@@ -105,7 +105,10 @@ fn a_list_that_never_ends_is_given_up() {
             true => list(&[role("a", "1")], "more"),
             false => resources(),
         });
-        watch.follow(&mut RecentFailures::default()).await.unwrap_err()
+        watch
+            .list_and_watch(&mut RecentFailures::default())
+            .await
+            .unwrap_err()
     });
     assert!(matches!(error, ApiError::TooLong("the list", _)), "{error}");
 }
@@ -132,7 +135,10 @@ fn definitions_whose_list_never_ends_are_no_evidence() {
             _ => not_found(),
         };
         let watch = watch(Duration::from_millis(20), server);
-        watch.follow(&mut RecentFailures::default()).await.unwrap_err()
+        watch
+            .list_and_watch(&mut RecentFailures::default())
+            .await
+            .unwrap_err()
     });
     assert!(
         matches!(error, ApiError::TooLong("the list of definitions", _)),
@@ -187,7 +193,10 @@ fn an_event_that_is_older_than_what_is_known_is_not_believed() {
                 true => list(&[role("a", "1")], ""),
                 false => resources(),
             });
-            let error = watch.follow(&mut RecentFailures::default()).await.unwrap_err();
+            let error = watch
+                .list_and_watch(&mut RecentFailures::default())
+                .await
+                .unwrap_err();
             (error.to_string(), watch.store.has_any(&watch.kind))
         });
         let expected =
@@ -208,7 +217,7 @@ fn what_fails_to_be_followed_is_not_up_to_date() {
             }
         };
         let mut failures = RecentFailures::default();
-        let error = watch.follow(&mut failures).await.unwrap_err();
+        let error = watch.list_and_watch(&mut failures).await.unwrap_err();
         assert!(watch.store.outdated_at(Instant::now() + minute).is_empty());
         tokio::select! {
             () = watch.failed(&error, &mut failures) => {}
@@ -265,7 +274,7 @@ fn what_was_left_out_is_listed_again_once_there_is_room() {
         };
         let watches = || requests.lock().unwrap().1;
         let mut failures = RecentFailures::default();
-        let follow = async { while watch.follow(&mut failures).await.is_ok() {} };
+        let follow = async { while watch.list_and_watch(&mut failures).await.is_ok() {} };
         let listed_again = async {
             while watches() == 0 || watch.store.status().left_out.rbac > 0 && watches() < 20 {
                 tokio::task::yield_now().await;

@@ -122,7 +122,7 @@ fn questions_of(
             break;
         }
         let uid = Uuid::new_v4().to_string();
-        let body = api::ask(&call, request, &uid);
+        let body = api::encode_review(&call, request, &uid);
         bytes += body.len();
         let copied = permit.copy(body.len());
         is_room = copied.is_some();
@@ -151,7 +151,7 @@ impl CallQuestion {
     }
 
     /// Asks, and waits for the answer.
-    pub(crate) async fn put(self, upstreams: &Upstreams, terms: CallTerms<'_>) -> CallResult {
+    pub(crate) async fn send(self, upstreams: &Upstreams, terms: CallTerms<'_>) -> CallResult {
         let Self {
             call,
             uid,
@@ -357,7 +357,7 @@ mod tests {
     fn questions_beyond_what_may_be_held_wait_but_one_is_always_put() {
         let body = Document::parse(REVIEW).unwrap();
         let review = AdmissionReview::decode(&body).unwrap();
-        let length = api::ask(&mk_call(), &review.request, &Uuid::new_v4().to_string()).len();
+        let length = api::encode_review(&mk_call(), &review.request, &Uuid::new_v4().to_string()).len();
         for (most, expected) in [(1, [1, 1, 1]), (length + 1, [2, 1, 0]), (usize::MAX, [3, 0, 0])] {
             let mut left = VecDeque::from([mk_call(), mk_call(), mk_call()]);
             let put =
@@ -389,7 +389,7 @@ mod tests {
     fn questions_of_all_reviews_together_have_as_much_room_as_bodies() {
         let body = Document::parse(REVIEW).unwrap();
         let review = AdmissionReview::decode(&body).unwrap();
-        let length = api::ask(&mk_call(), &review.request, &Uuid::new_v4().to_string()).len();
+        let length = api::encode_review(&mk_call(), &review.request, &Uuid::new_v4().to_string()).len();
         let permit = permit(2 * length);
         let ask = || {
             let mut left = VecDeque::from([mk_call(), mk_call(), mk_call(), mk_call()]);

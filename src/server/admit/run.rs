@@ -173,7 +173,7 @@ impl PendingAdmission {
                 &review.request,
                 &self.received.permit,
             ))),
-            Progress::Done(outcome) => JobStep::Done(self.settle(shared, review, *outcome)),
+            Progress::Done(outcome) => JobStep::Done(self.finish(shared, review, *outcome)),
         })
     }
 
@@ -272,7 +272,7 @@ pub(crate) struct DecisionContext<'a> {
 
 impl PendingAdmission {
     /// The reply, and what is left to do.
-    pub(crate) fn settle(
+    pub(crate) fn finish(
         &self,
         shared: &GatewayState,
         review: &AdmissionReview<'_>,

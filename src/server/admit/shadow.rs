@@ -88,7 +88,7 @@ pub(crate) fn spawn(
         Some(permit) => {
             let permit = Arc::new(permit);
             rt::spawn(async move {
-                waiting.ask(calls, &permit).await;
+                waiting.call_webhooks(calls, &permit).await;
                 // The line is written.
                 drop(permit);
             });
@@ -99,7 +99,7 @@ pub(crate) fn spawn(
 // === impl PendingShadows ===
 
 impl PendingShadows {
-    async fn ask(mut self, calls: Vec<Call>, permit: &Arc<Permit>) {
+    async fn call_webhooks(mut self, calls: Vec<Call>, permit: &Arc<Permit>) {
         let mut left = VecDeque::from(calls);
         while !left.is_empty() {
             let (read, place) = (Arc::clone(&self.read), Arc::clone(permit));
@@ -119,7 +119,7 @@ impl PendingShadows {
                     parent: None,
                     memory: Arc::new(memory.clone()),
                 };
-                self.put(question, terms)
+                self.send(question, terms)
             });
             let Ok(returned) = try_join_all(put).await else {
                 return;
@@ -144,8 +144,8 @@ impl PendingShadows {
     }
 
     /// Asks one, whose reply is verified when it comes.
-    async fn put(&self, question: CallQuestion, terms: CallTerms<'_>) -> Result<CallResult, JobError> {
-        let returned = question.put(&self.snapshot.upstreams, terms).await;
+    async fn send(&self, question: CallQuestion, terms: CallTerms<'_>) -> Result<CallResult, JobError> {
+        let returned = question.send(&self.snapshot.upstreams, terms).await;
         if !returned.is_large() {
             return Ok(returned);
         }

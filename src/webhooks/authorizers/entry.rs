@@ -159,7 +159,7 @@ impl WebhookAuthorizer {
     }
 
     /// Its result without a call; `None` where it does not apply.
-    pub(crate) fn settled(&self, relevance: &Relevance) -> Option<Opinion> {
+    pub(crate) fn opinion_without_call(&self, relevance: &Relevance) -> Option<Opinion> {
         match relevance {
             Relevance::Failed(error) => Some(self.failed(error)),
             Relevance::Asked | Relevance::Skipped(_) => None,

@@ -322,7 +322,7 @@ impl FixedNamespaces {
 
     /// The same, where these others are there, too; `None`: any may be.
     #[must_use]
-    pub fn beside(self, left_out: Option<BTreeSet<String>>) -> Self {
+    pub fn with_left_out(self, left_out: Option<BTreeSet<String>>) -> Self {
         Self { left_out, ..self }
     }
 }

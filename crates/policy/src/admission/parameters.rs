@@ -176,7 +176,7 @@ impl Parameters {
 
     /// The same, where there are these, too; `None`: no others.
     #[must_use]
-    pub fn beside(mut self, unknown: Option<UnknownObjects>) -> Self {
+    pub fn with_unknown(mut self, unknown: Option<UnknownObjects>) -> Self {
         self.unknown = unknown;
         self
     }

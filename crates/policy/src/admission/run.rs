@@ -132,7 +132,7 @@ pub trait OwnKindValidator: Sync {
     /// What is wrong with the object of `request`, and with what it would grant; `None` where it is of
     /// another kind, or nothing that is judged is done to it. Once the deadline of `run` has passed,
     /// what is said means nothing.
-    fn judge(&self, request: &Request<'_>, run: RunOptions<'_>) -> Option<ValidationReport>;
+    fn validate(&self, request: &Request<'_>, run: RunOptions<'_>) -> Option<ValidationReport>;
 }
 
 /// The errors and warnings that `check` would report for an object.

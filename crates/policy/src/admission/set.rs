@@ -135,7 +135,7 @@ impl AdmissionObjects {
 fn namespaces(known: Vec<Arc<Document<'static>>>, unknown: Option<&UnknownObjects>) -> FixedNamespaces {
     let namespaces = FixedNamespaces::new(known);
     match unknown {
-        Some(unknown) => namespaces.beside(unknown.namespaces.clone()),
+        Some(unknown) => namespaces.with_left_out(unknown.namespaces.clone()),
         None => namespaces,
     }
 }
@@ -210,7 +210,7 @@ impl AdmissionSet {
                 &equivalents,
             )),
             namespaces: Arc::new(namespaces(objects.namespaces, objects.unknown.as_ref())),
-            parameters: Parameters::new(objects.parameters).beside(objects.unknown),
+            parameters: Parameters::new(objects.parameters).with_unknown(objects.unknown),
             missing_namespace: settings.missing_namespace,
             equivalents,
         }
@@ -240,7 +240,7 @@ impl AdmissionSet {
             failure_policy: self.failure_policy,
             enforces_authorization: self.enforces_authorization,
             namespaces: Arc::new(namespaces(objects.namespaces, objects.unknown.as_ref())),
-            parameters: Parameters::new(objects.parameters).beside(objects.unknown),
+            parameters: Parameters::new(objects.parameters).with_unknown(objects.unknown),
             missing_namespace: self.missing_namespace,
             equivalents,
         }

@@ -4,7 +4,7 @@
 //! bytes ─json─▶ Document ─decode─▶ AdmissionReview { version, request } ─▶ engine
 //! bytes ◀──────────────── reply { version, uid, outcome } ◀────────────────┤
 //!                                                                          │ Call
-//!           webhook ◀─bytes── ask(call, request, uid) ◀────────────────────┤
+//!           webhook ◀─bytes── encode_review(call, request, uid) ◀──────────┤
 //!                   ─bytes─▶ verify(call, uid, phase) ─▶ Reply ────────────┘
 //! ```
 //!
@@ -13,7 +13,7 @@
 //! Facts: `api/admission/{v1,v1beta1}/types.go`;
 //! `api@release-1.8/admission/v1alpha1`.
 
-mod ask;
+mod encode;
 mod verify;
 
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ use crate::model::User;
 use portcullis_cel::json::{self, Document, Kind, Node};
 
 pub use crate::admission::webhook::ReviewVersion;
-pub use ask::ask;
+pub use encode::encode_review;
 pub use verify::{verify, verify_decoded};
 
 /// A question in any of the versions, decoded.
@@ -114,14 +114,14 @@ impl<'r> AdmissionReview<'r> {
     /// room for a patch, and what would have to be changed is refused there.
     #[must_use]
     pub fn within_version(&self, outcome: Outcome) -> Outcome {
-        ask::within_version(self.version, outcome)
+        encode::within_version(self.version, outcome)
     }
 
     /// The reply, in the version asked and with its uid, to what is
     /// [`within_version`](Self::within_version).
     #[must_use]
     pub fn reply(&self, outcome: &Outcome) -> Vec<u8> {
-        ask::encode(self.version, &self.request, outcome)
+        encode::encode(self.version, &self.request, outcome)
     }
 }
 

@@ -290,7 +290,7 @@ impl<'s> ValidationContext<'s> {
 }
 
 impl OwnKindValidator for ValidationContext<'_> {
-    fn judge(&self, request: &Request<'_>, run: RunOptions<'_>) -> Option<ValidationReport> {
+    fn validate(&self, request: &Request<'_>, run: RunOptions<'_>) -> Option<ValidationReport> {
         let (now, deadline) = (run.now, run.deadline);
         let is_own = needs_validation(request);
         let are_concerned = are_concerned(self.policies, request);

@@ -192,7 +192,7 @@ fn what_the_files_of_a_cluster_become_is_charged_to_it_alone() {
     let errors = |files: &ManifestFiles| {
         let mut held = HeldBack::new();
         let mut found = files.by_cluster(faults(files));
-        found.hold(&mut held);
+        found.hold_back_clusters(&mut held);
         assert!(!found.together().has_errors());
         held
     };

@@ -254,7 +254,7 @@ pub(crate) fn authorized(set: &AdmissionSet, request: &Request<'_>, run: RunOpti
 /// webhook configuration asks no judge.
 pub(crate) fn judged(request: &Request<'_>, run: RunOptions<'_>, outcome: &mut Outcome) {
     let judge = run.judge.filter(|_| run.only.is_none());
-    let Some(judgement) = judge.and_then(|judge| judge.judge(request, run)) else {
+    let Some(judgement) = judge.and_then(|judge| judge.validate(request, run)) else {
         return;
     };
     for warning in &judgement.warnings {

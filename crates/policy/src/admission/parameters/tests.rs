@@ -139,7 +139,7 @@ fn what_may_be_missing_is_an_error() {
         parameters: BTreeMap::from([(mk_kind("Limit"), BTreeSet::new())]),
         ..UnknownObjects::default()
     };
-    let parameters = mk_parameters().beside(Some(unknown));
+    let parameters = mk_parameters().with_unknown(Some(unknown));
     let collect = |kind: &str, target: ParamTarget| {
         let reference = mk_reference(target, "", NotFound::Allow);
         parameters
@@ -168,7 +168,7 @@ fn what_was_left_out_is_an_error_where_it_may_be_meant() {
         ]),
         ..UnknownObjects::default()
     };
-    let parameters = mk_parameters().beside(Some(unknown));
+    let parameters = mk_parameters().with_unknown(Some(unknown));
     let collect = |kind: &str, namespace: &str, target: ParamTarget| {
         let reference = mk_reference(target, namespace, NotFound::Allow);
         let found = parameters.collect(Some(&mk_kind(kind)), Some(&reference), "y");

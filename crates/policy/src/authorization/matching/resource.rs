@@ -227,7 +227,7 @@ fn gather<'r>(requirements: impl Iterator<Item = &'r Requirement<'r>>) -> Receiv
     for requirement in requirements {
         keys.entry(requirement.key.as_ref()).or_default().add(requirement);
     }
-    keys.values_mut().for_each(ReceivedValues::settle);
+    keys.values_mut().for_each(ReceivedValues::subtract_excluded);
     keys
 }
 
@@ -259,7 +259,7 @@ impl<'r> ReceivedValues<'r> {
     }
 
     /// Takes what is ruled out from what is possible, once all is received.
-    fn settle(&mut self) {
+    fn subtract_excluded(&mut self) {
         let Self {
             within: Some(within),
             without,

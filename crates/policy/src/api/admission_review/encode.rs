@@ -25,7 +25,7 @@ const ENVELOPE_BYTES: usize = 1024;
 /// `requestResource` stay those that the user asked for. `v1alpha1` has room
 /// neither for these nor for the uid, the options and `dryRun`.
 #[must_use]
-pub fn ask(call: &Call, request: &Request<'_>, uid: &str) -> Vec<u8> {
+pub fn encode_review(call: &Call, request: &Request<'_>, uid: &str) -> Vec<u8> {
     let object = call
         .object
         .as_ref()
@@ -286,7 +286,7 @@ mod tests {
     fn asked(call: &Call, body: &str) -> String {
         let document = Document::parse(body).unwrap();
         let review = AdmissionReview::decode(&document).unwrap();
-        String::from_utf8(ask(call, &review.request, "ours")).unwrap()
+        String::from_utf8(encode_review(call, &review.request, "ours")).unwrap()
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
                 resource: request.resource.clone().into_owned(),
                 ..fixtures::call(version)
             };
-            let asked = ask(&call, &request, &request.uid);
+            let asked = encode_review(&call, &request, &request.uid);
             assert_eq!(std::str::from_utf8(&asked).unwrap(), body);
         }
     }
