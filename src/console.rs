@@ -426,12 +426,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::state::ChangedObject;
+    use crate::state::ChangedObjectKey;
 
     #[test]
     fn the_texts_of_changed_objects_are_bounded_for_all_clusters_together() {
         let change = |cluster: &str, bytes: usize| {
-            let object = ChangedObject {
+            let object = ChangedObjectKey {
                 object: "Role/a/b".to_owned(),
                 cluster: Some(cluster.to_owned()),
             };

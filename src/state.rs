@@ -39,7 +39,7 @@ use portcullis_policy::field::Faults;
 
 use last_good::Saver;
 
-pub use changed_objects::{ChangedObject, FileObjects, ObjectChange, ObjectChanges};
+pub use changed_objects::{ChangedObjectKey, FileObjects, ObjectChange, ObjectChanges};
 pub use changed_settings::ChangedSettings;
 pub(crate) use files::manifest_files_at;
 pub use files::{applied_manifests, read_manifest, read_manifests};

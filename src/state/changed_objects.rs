@@ -22,7 +22,7 @@ pub struct FileObjects(Arc<LoadedManifests>);
 
 /// One object, and the only cluster that it holds for, if any.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ChangedObject {
+pub struct ChangedObjectKey {
     /// `Kind/name` or `Kind/namespace/name`.
     pub object: String,
     /// `None`: every cluster.
@@ -42,7 +42,7 @@ pub struct ObjectChange {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectChanges {
     /// Each that says something else than before.
-    pub objects: BTreeMap<ChangedObject, ObjectChange>,
+    pub objects: BTreeMap<ChangedObjectKey, ObjectChange>,
     /// How many more there are, by the only cluster that they hold for.
     pub left_out: BTreeMap<Option<String>, usize>,
 }
@@ -68,7 +68,7 @@ impl FileObjects {
         let (now, before) = (&self.0.objects, &earlier.0.objects);
         let mut difference = now.since(before);
         let left_out = keep_first_of_each_cluster(&mut difference);
-        let mut objects: BTreeMap<ChangedObject, ObjectChange> = BTreeMap::new();
+        let mut objects: BTreeMap<ChangedObjectKey, ObjectChange> = BTreeMap::new();
         for (key, text) in texts(before, &difference.removed, now) {
             objects.entry(key).or_default().before = Some(text);
         }
@@ -126,9 +126,9 @@ fn texts(
     set: &ObjectSet,
     wanted: &[&Arc<ValidatedObject>],
     other: &ObjectSet,
-) -> impl Iterator<Item = (ChangedObject, String)> {
+) -> impl Iterator<Item = (ChangedObjectKey, String)> {
     set.documents_among(wanted, other).map(|(object, document)| {
-        let key = ChangedObject {
+        let key = ChangedObjectKey {
             object: object.identity().to_string(),
             cluster: object.cluster().map(str::to_owned),
         };

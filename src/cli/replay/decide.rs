@@ -15,7 +15,7 @@ use portcullis_policy::admission::{Chain, GrantReview, Outcome, Phase, Progress,
 use portcullis_policy::api::{AdmissionReview, SubjectAccessReview};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{StepRecorder, StepsInWords};
-use portcullis_policy::explain::authorization::{self, InWords, OpinionResult, Opinions};
+use portcullis_policy::explain::authorization::{self, ConsultationReport, InWords, Opinions};
 use portcullis_policy::explain::recorded::{KnownDecision, ReplayDecision};
 use portcullis_policy::manifest::ValidationContext;
 use portcullis_policy::model::{Decision, Time};
@@ -110,7 +110,8 @@ impl ReplayDecider<'_> {
         let (own, trace) = policies.explain(&review.attributes, self.now);
         let opinions = Opinions::of(self.recorded.opinions()?);
         let webhooks = (self.policies.authorizers.as_slice(), &opinions);
-        let consulted: OpinionResult = authorization::consult(policies, &review.attributes, own, webhooks);
+        let consulted: ConsultationReport =
+            authorization::consult(policies, &review.attributes, own, webhooks);
         let words = InWords {
             consulted: &consulted,
             trace: &trace,

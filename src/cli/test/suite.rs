@@ -90,7 +90,7 @@ struct WrittenSuite {
     #[serde(rename = "kind")]
     _kind: String,
     #[serde(default)]
-    metadata: Option<WrittenMetadata>,
+    metadata: Option<SuiteMetadata>,
     #[serde(default)]
     config: Option<PathBuf>,
     #[serde(default)]
@@ -99,7 +99,7 @@ struct WrittenSuite {
 }
 
 #[derive(Deserialize)]
-struct WrittenMetadata {
+struct SuiteMetadata {
     #[serde(default)]
     name: Option<String>,
 }

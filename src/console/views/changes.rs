@@ -13,7 +13,7 @@ use crate::console::views::parameters::ClusterChoice;
 use crate::console::{RevisionInForce, together};
 use crate::console::{ViewContext, ViewRequest};
 use crate::identity::certificates::rfc3339;
-use crate::state::{ChangedObject, ObjectChange, ObjectChanges};
+use crate::state::{ChangedObjectKey, ObjectChange, ObjectChanges};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::authorization::proof::{self, ProofLimitError, WorkLimit};
 use portcullis_policy::explain::difference::DifferenceReport;
@@ -207,8 +207,8 @@ const fn in_a_word(change: &ObjectChange) -> &'static str {
 
 // === impl ObjectRow ===
 
-impl From<(ChangedObject, ObjectChange)> for ObjectRow {
-    fn from((object, change): (ChangedObject, ObjectChange)) -> Self {
+impl From<(ChangedObjectKey, ObjectChange)> for ObjectRow {
+    fn from((object, change): (ChangedObjectKey, ObjectChange)) -> Self {
         let lines = lines(
             change.before.as_deref().unwrap_or_default(),
             change.after.as_deref().unwrap_or_default(),

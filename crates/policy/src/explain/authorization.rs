@@ -35,7 +35,7 @@ pub struct DecisionExplanation<'a> {
 
 /// What decides a request, and all that was considered.
 pub struct AuthorizationAnswer {
-    pub consulted: OpinionResult,
+    pub consulted: ConsultationReport,
     pub trace: Trace,
     /// What may have been meant, where Kubernetes has no such verb, group or resource.
     pub hints: Vec<String>,
@@ -45,7 +45,7 @@ pub struct AuthorizationAnswer {
 
 /// A decision in words.
 pub struct InWords<'a> {
-    pub consulted: &'a OpinionResult,
+    pub consulted: &'a ConsultationReport,
     pub trace: &'a Trace,
     /// How many bindings apply to the user where the request is.
     pub bindings: usize,
@@ -82,7 +82,7 @@ impl AuthorizationAnswer {
 }
 
 impl<'a> DecisionExplanation<'a> {
-    fn new(consulted: &'a OpinionResult, trace: &'a Trace, hints: &'a [String]) -> Self {
+    fn new(consulted: &'a ConsultationReport, trace: &'a Trace, hints: &'a [String]) -> Self {
         Self {
             decision: consulted.authorization.decision,
             reason: consulted.authorization.reason.to_string(),
@@ -165,7 +165,7 @@ impl InWords<'_> {
 }
 
 /// The names of those of whom nobody knows what they say.
-fn asked(consulted: &OpinionResult) -> String {
+fn asked(consulted: &ConsultationReport) -> String {
     let names: Vec<_> = consulted.unanswered().map(|name| format!("`{name}`")).collect();
     names.join(", ")
 }
@@ -352,7 +352,7 @@ const fn misfit(criterion: Criterion) -> &'static str {
 pub struct Opinions(BTreeMap<String, Opinion>);
 
 /// What comes of a request.
-pub struct OpinionResult {
+pub struct ConsultationReport {
     pub authorization: Authorization<'static>,
     /// What went wrong on the way; empty if nothing did.
     pub error: String,
@@ -383,7 +383,7 @@ pub enum TurnOutcome {
     ConditionError { error: String, decision: Decision },
 }
 
-impl OpinionResult {
+impl ConsultationReport {
     /// The names of those that would be asked, and of which nobody knows what they say.
     pub fn unanswered(&self) -> impl Iterator<Item = &str> {
         let asked = |turn: &&AuthorizerTurn| matches!(turn.outcome, TurnOutcome::Asked);
@@ -398,7 +398,7 @@ pub fn consult(
     attributes: &Attributes<'_>,
     own: Authorization<'_>,
     (authorizers, recorded): (&[Authorizer], &Opinions),
-) -> OpinionResult {
+) -> ConsultationReport {
     let mut turns = Vec::new();
     let is_open = own.decision == Decision::NoOpinion;
     let mut consultation = Consultation::new(own, policies.is_protected(attributes));
@@ -416,7 +416,7 @@ pub fn consult(
         }
     }
     let (authorization, error) = consultation.finish();
-    OpinionResult {
+    ConsultationReport {
         authorization,
         error,
         turns,

@@ -14,7 +14,7 @@ fn the_schema_has_every_field_that_is_read_and_no_other() {
     let review = format!("{case}/properties/review");
     let types = [
         (String::new(), struct_fields::<WrittenSuite>()),
-        ("/properties/metadata".into(), struct_fields::<WrittenMetadata>()),
+        ("/properties/metadata".into(), struct_fields::<SuiteMetadata>()),
         (case.into(), struct_fields::<WrittenCase>()),
         (
             format!("{case}/properties/request"),
