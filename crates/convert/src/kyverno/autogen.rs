@@ -99,6 +99,13 @@ fn derive(rule: &Value, prefix: &str, kinds: &[&str], template: &[&str]) -> Valu
     if mutate["patchStrategicMerge"].is_object() {
         mutate["patchStrategicMerge"] = wrapped(&mutate["patchStrategicMerge"]);
     }
+    // Kyverno leaves out the order, and for loops in loops it has a patch of null.
+    if let Some(loops) = mutate.get_mut("foreach").and_then(Value::as_array_mut) {
+        loops.iter_mut().for_each(|each| {
+            *each = json!({"list": each["list"], "context": each["context"], "preconditions": each["preconditions"],
+                "patchStrategicMerge": wrapped(&each["patchStrategicMerge"])});
+        });
+    }
     let template = format!("spec.{}", template.join("."));
     renamed(&rule, is_cel, &template)
 }

@@ -4,6 +4,7 @@
 //! rule ─▶ controllers  the rules that Kyverno derives from it
 //!      ─▶ matching     match, exclude          ─▶ resource rules, match conditions
 //!      ─▶ pattern, …   what it asks of objects ─▶ one validation
+//!      ─▶ mutate       merges, JSON patches, loops ─▶ edits ─▶ one JSONPatch
 //! ```
 //!
 //! Each rule becomes a policy with its binding. If one cannot be converted, none is: what is left
@@ -17,14 +18,17 @@
 mod applies;
 mod conditions;
 mod context;
+mod edits;
 mod equality;
 mod exceptions;
 mod failure;
 mod fields;
 mod functions;
 mod jmespath;
+mod json_patch;
 mod kinds;
 pub(crate) mod matching;
+mod merge;
 mod mutate;
 mod pattern;
 mod pod_security;
@@ -45,9 +49,7 @@ use serde_json::{Value, json};
 
 use super::autogen;
 use super::expression::{Condition, Judged, one_of};
-use super::mutating::fits;
 use crate::conversion::{self, Conversion, on_one_line};
-use portcullis_policy::admission::GroupVersionKind;
 use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 use portcullis_policy::model::Deadline;
@@ -226,23 +228,19 @@ impl ClusterPolicy<'_> {
     fn mutating(&self, rule: &Value, matching: &Matching) -> Result<[Value; 2], Refusal> {
         let within = |refusal: Refusal| refusal.within("mutate");
         let applies = Applies::read(rule, matching, &["CREATE", "UPDATE"])?;
-        let mut configuration = mutate::configuration(&rule["mutate"], &applies.scope).map_err(within)?;
-        for kind in matching.served_kinds() {
-            let kind = kind.map(|[group, version, kind]| GroupVersionKind {
-                group: group.into(),
-                version: version.into(),
-                kind: kind.into(),
-            });
-            fits(&configuration, &kind)
-                .map_err(|reason| within(Refusal::new("patchStrategicMerge", reason)))?;
+        let changes = mutate::changes(&rule["mutate"], &applies.scope).map_err(within)?;
+        if changes.is_empty() {
+            return Err(within(Refusal::here("it changes nothing")));
         }
-        if matching.asks_for_namespaces() {
-            let subject = applies.subject();
-            let matches = matching.applies(subject);
-            let matches = Judged::sure(matches).and(applies.preconditions.clone()).condition;
-            configuration = format!("({matches}) ? {configuration} : Object{{}}");
-        }
-        let mut spec = mutate::spec(&configuration, self.failure_policy());
+        let matches = match matching.asks_for_namespaces() {
+            true => {
+                Judged::sure(matching.applies(applies.subject()))
+                    .and(applies.preconditions.clone())
+                    .condition
+            }
+            false => Condition::constant(true),
+        };
+        let mut spec = mutate::spec(changes, matches, self.failure_policy()).map_err(within)?;
         spec["matchConstraints"] = self.constraints(matching, &applies);
         let conditions = self.match_conditions(rule, matching, &applies);
         if !conditions.is_empty() {

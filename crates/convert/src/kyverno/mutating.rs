@@ -102,7 +102,7 @@ fn refuse_atomics(policy: &mut KyvernoPolicy<'_>, spec: &Value) {
 }
 
 /// Whether Kubernetes applies the configuration to objects of `kind`; none: one that is not known.
-pub(crate) fn fits(text: &str, kind: &Option<GroupVersionKind<'static>>) -> Result<(), String> {
+fn fits(text: &str, kind: &Option<GroupVersionKind<'static>>) -> Result<(), String> {
     let Some(kind) = kind else {
         return Err(
             "it is for resources whose types are not known here, and Kubernetes refuses to apply atomic fields"

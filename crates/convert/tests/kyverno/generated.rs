@@ -14,11 +14,11 @@ pub(crate) struct Case {
 pub(crate) type Construct = fn(&mut Random, usize) -> Case;
 
 /// Whether something happens that does so in `percent` of 100 cases.
-fn chance(random: &mut Random, percent: usize) -> bool {
+pub(crate) fn chance(random: &mut Random, percent: usize) -> bool {
     random.below(100) < percent
 }
 
-fn one_of(random: &mut Random, values: &Value) -> Value {
+pub(crate) fn one_of(random: &mut Random, values: &Value) -> Value {
     let values = values.as_array().unwrap();
     values[random.below(values.len())].clone()
 }
@@ -29,7 +29,7 @@ fn some_of(random: &mut Random, values: &Value, most: usize) -> Value {
     (0..count).map(|_| one_of(random, values)).collect()
 }
 
-fn case(
+pub(crate) fn case(
     random: &mut Random,
     count: usize,
     kinds: &Value,
@@ -407,7 +407,7 @@ fn container(random: &mut Random, name: &str) -> Value {
     container
 }
 
-fn pod(random: &mut Random) -> Value {
+pub(crate) fn pod(random: &mut Random) -> Value {
     let mut spec = json!({"containers": [container(random, "c0")]});
     if chance(random, 40) {
         let another = container(random, "c1");
@@ -534,42 +534,5 @@ pub(crate) fn pod_security(random: &mut Random, count: usize) -> Case {
     }
     let checks = json!({"level": level, "version": "latest", "exclude": exclude});
     let rule = action(random, json!({"podSecurity": checks}));
-    case(random, count, &json!(["Pod"]), rule, pod)
-}
-
-// Patches.
-
-pub(crate) fn patches(random: &mut Random, count: usize) -> Case {
-    let texts = json!([
-        "a",
-        "b",
-        "{{ request.userInfo.username }}",
-        "{{ request.object.metadata.labels.a || 'none' }}"
-    ]);
-    let mut metadata = json!({});
-    for map in ["labels", "annotations"] {
-        for key in ["a", "+(a)", "example.com/b", "+(example.com/b)"] {
-            if chance(random, 25) {
-                metadata[map][key] = one_of(random, &texts);
-            }
-        }
-    }
-    let mut spec = json!({});
-    let fields = [
-        ("dnsPolicy", json!(["Default", "ClusterFirst"])),
-        ("+(dnsPolicy)", json!(["Default"])),
-        ("hostNetwork", json!([true])),
-        ("+(securityContext)", json!([{"runAsNonRoot": true}])),
-        (
-            "securityContext",
-            json!([{"+(runAsUser)": 5}, {"runAsNonRoot": true, "+(fsGroup)": 1}]),
-        ),
-    ];
-    for (field, values) in fields {
-        if chance(random, 25) {
-            spec[field] = one_of(random, &values);
-        }
-    }
-    let rule = json!({"mutate": {"patchStrategicMerge": {"metadata": metadata, "spec": spec}}});
     case(random, count, &json!(["Pod"]), rule, pod)
 }

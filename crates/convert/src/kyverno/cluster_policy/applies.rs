@@ -143,6 +143,7 @@ fn names(rule: &Value, matching: &Matching, operations: &[&str]) -> Result<Scope
         },
         is_typed: matching.is_typed(),
         kinds: matching.served_kinds(),
+        types: matching.types(),
         has_integers: false,
         names: Vec::new(),
         made: Cell::new(0),

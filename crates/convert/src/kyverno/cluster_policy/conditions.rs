@@ -280,7 +280,7 @@ fn orders_durations(sign: &str, key: &Term, value: &Term) -> Result<Condition, R
 
 /// A piece of a text: as it is written, or a variable.
 #[derive(Debug, PartialEq)]
-enum TextPiece<'t> {
+pub(crate) enum TextPiece<'t> {
     Text(&'t str),
     Variable(&'t str),
 }
@@ -410,7 +410,7 @@ pub(crate) fn variable(query: &str, scope: &Scope) -> Result<Term, Refusal> {
 }
 
 /// The pieces of a text.
-fn pieces(text: &str) -> Result<Vec<TextPiece<'_>>, Refusal> {
+pub(crate) fn pieces(text: &str) -> Result<Vec<TextPiece<'_>>, Refusal> {
     let refused = |reason: &str| Err(Refusal::here(reason));
     if text.contains("$(") {
         return refused("a reference `$()` has no counterpart: write what it refers to");

@@ -260,7 +260,7 @@ const FIELDS: [(Part, &str, Fate); 68] = [
         Mutate,
         "patchStrategicMerge",
         Becomes(
-            "an ApplyConfiguration that sets scalars in maps, with `+()`, for kinds that Kubernetes serves itself; refused with lists, atomic fields, `null` and other anchors",
+            "a JSONPatch, with `()`, `<()` and `+()`; of containers, volumes, `env` and other lists with a merge key the patched elements come first, as in Kyverno, and all other lists are replaced; refused with `null`, and with lists of two merge keys (`ports`)",
         ),
     ),
     (
@@ -276,13 +276,15 @@ const FIELDS: [(Part, &str, Fate); 68] = [
     (
         Mutate,
         "foreach",
-        Refused("loops that change are not converted: write a JSONPatch with `map`"),
+        Becomes(
+            "`transformList` over the list, nested too, with `order`, `preconditions`, `context` and `elementIndex`; refused where a loop looks at what a loop before it changed",
+        ),
     ),
     (
         Mutate,
         "patchesJson6902",
-        Refused(
-            "Kyverno makes missing parents and takes negative places, which a JSONPatch does not: write one",
+        Becomes(
+            "a JSONPatch of `add`, `replace` and `remove`, with the missing parents that Kyverno makes, and without the removal of what is missing; `reinvocationPolicy: Never` where it appends; refused where an operation changes what one before it changed, and with variables that are not between double quotes",
         ),
     ),
     (

@@ -17,6 +17,9 @@ use crate::kyverno::expression::{
     Condition, field, has_wildcard, is_wildcard_match, literal, literals, matches_wildcard, one_of,
     optional_field,
 };
+use portcullis_cel::Type;
+use portcullis_policy::admission::GroupVersionKind;
+use portcullis_policy::admission::apply::Schemas;
 
 /// The namespace of the request; of a Namespace its name.
 pub(crate) const NAMESPACE: &str = "request.?namespace.orValue('')";
@@ -118,6 +121,23 @@ impl Matching {
     pub(crate) fn served_kinds(&self) -> Vec<Option<[String; 3]>> {
         let kinds = self.filters.iter().flat_map(|filter| &filter.kinds);
         kinds.map(KindSelector::served).collect()
+    }
+
+    /// The types of the objects, where Kubernetes itself serves all; those of subresources are not known.
+    pub(crate) fn types(&self) -> Vec<Type> {
+        let declared = |kind: Option<[String; 3]>| {
+            let [group, version, kind] = kind?;
+            Schemas::builtin().declared(&GroupVersionKind {
+                group: group.into(),
+                version: version.into(),
+                kind: kind.into(),
+            })
+        };
+        if self.has_subresources() || !self.is_typed() {
+            return Vec::new();
+        }
+        let types: Option<Vec<Type>> = self.served_kinds().into_iter().map(declared).collect();
+        types.unwrap_or_default()
     }
 
     /// Whether all objects are of types that Kubernetes itself serves.

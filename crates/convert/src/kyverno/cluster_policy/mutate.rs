@@ -1,145 +1,347 @@
-//! `mutate.patchStrategicMerge` as an ApplyConfiguration.
+//! `mutate`: strategic merges, JSON patches and loops over them, as one JSONPatch.
 //!
-//! What sets scalars in maps means the same to both. Kustomize, which Kyverno merges with, and server-side apply
-//! merge lists otherwise, and delete otherwise.
+//! Kyverno changes the object step by step. What is made here looks at the object as it is before, so what reads
+//! what an earlier step changed is refused.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::conditions;
+use super::context;
+use super::edits::{EachElement, Edit, PatchPart, PathStep, matching_first};
 use super::fields::{self, Part};
-use super::pattern::{Anchor, anchor};
+use super::jmespath::{self, QueryNode};
+use super::json_patch::{JsonPatch, PatchedElement};
+use super::merge::{Merge, PatchLoop};
 use super::refusal::{self, Refusal};
-use super::scope::{Scope, TEXT, cel};
-use crate::kyverno::expression::{has_field, is_identifier, literal, optional_field};
+use super::scope::{NUMBERS, Scope, Term};
+use crate::kyverno::expression::Condition;
 
-/// How deep patches may nest.
-const MAX_DEPTH: usize = 20;
+/// How deep loops may nest.
+const MAX_LOOPS: usize = 3;
 
-/// Fields whose keys are no fields.
-const MAPS: [&str; 11] = [
-    "labels",
-    "annotations",
-    "nodeSelector",
-    "matchLabels",
-    "data",
-    "stringData",
-    "binaryData",
-    "limits",
-    "requests",
-    "hard",
-    "parameters",
+/// The fields of a loop.
+const LOOP: [&str; 7] = [
+    "list",
+    "order",
+    "context",
+    "preconditions",
+    "patchStrategicMerge",
+    "patchesJson6902",
+    "foreach",
 ];
 
-/// A part of the object that is patched.
-#[derive(Debug, Clone)]
-struct PatchPart {
-    /// Its type in CEL.
-    kind: String,
-    /// Its value as an optional one, below the object.
-    optional: String,
-    is_map: bool,
-    depth: usize,
-}
-
-/// The ApplyConfiguration that `mutate` is.
-pub(crate) fn configuration(mutate: &Value, scope: &Scope) -> Result<String, Refusal> {
+/// The changes that `mutate` makes.
+pub(crate) fn changes(mutate: &Value, scope: &Scope) -> Result<Vec<Edit>, Refusal> {
     fields::check(Part::Mutate, mutate)?;
-    let Value::Object(entries) = &mutate["patchStrategicMerge"] else {
-        return refusal::of("patchStrategicMerge", "it is no map");
-    };
-    let object = PatchPart {
-        kind: "Object".to_owned(),
-        optional: scope.object.clone(),
-        is_map: false,
-        depth: 0,
-    };
-    of_map(entries, &object, scope).map_err(|refusal| refusal.within("patchStrategicMerge"))
+    match &mutate["foreach"] {
+        Value::Null => of_patch(mutate, scope),
+        loops => of_loops(loops, scope, &[]),
+    }
 }
 
-fn of_map(entries: &Map<String, Value>, at: &PatchPart, scope: &Scope) -> Result<String, Refusal> {
-    if at.depth > MAX_DEPTH {
-        return Err(Refusal::here(format!("a patch nests at most {MAX_DEPTH} deep")));
+fn of_patch(written: &Value, scope: &Scope) -> Result<Vec<Edit>, Refusal> {
+    if !written["patchStrategicMerge"].is_null() {
+        let edits = Merge::new(scope, None).edits(&written["patchStrategicMerge"]);
+        return edits.map_err(|refusal| refusal.within("patchStrategicMerge"));
     }
-    let (mut fields, mut names) = (Vec::new(), BTreeSet::new());
-    for (key, value) in entries {
-        if !names.insert(anchor(key).1) {
-            let refusal =
-                Refusal::here("Kyverno fails where a patch names a field with and without an anchor");
-            return Err(refusal.within(key));
+    let edits = JsonPatch::new(scope, &[]).edits(&written["patchesJson6902"]);
+    edits.map_err(|refusal| refusal.within("patchesJson6902"))
+}
+
+fn of_loops(loops: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<Vec<Edit>, Refusal> {
+    let mut all: Vec<Edit> = Vec::new();
+    for (index, written) in loops.as_array().into_iter().flatten().enumerate() {
+        let within = |refusal: Refusal| refusal.within_index(index).within("foreach");
+        let edits = of_loop(written, scope, outer).map_err(within)?;
+        check_apart(&all, &edits, written).map_err(within)?;
+        all.extend(edits);
+    }
+    Ok(all)
+}
+
+/// What a loop looks at: its list, whose elements are maybe parts of the object.
+struct PatchedList {
+    term: Term,
+    /// Its elements, as CEL.
+    elements: String,
+    /// Where it is.
+    part: Option<(Vec<PathStep>, PatchPart)>,
+}
+
+fn of_loop(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<Vec<Edit>, Refusal> {
+    refusal::unknown(written, &LOOP)?;
+    if outer.len() >= MAX_LOOPS {
+        return Err(Refusal::here(format!("loops nest at most {MAX_LOOPS} deep")));
+    }
+    let list = list(written, scope, outer).map_err(|refusal| refusal.within("list"))?;
+    let (index, element) = (scope.fresh("i"), scope.fresh("e"));
+    let mut inner = with_element(scope, (&index, list.term.element(&element)), outer.len());
+    context::add_variables(&written["context"], &mut inner)?;
+    let applies = conditions::judged(&written["preconditions"], &inner)
+        .map_err(|refusal| refusal.within("preconditions"))?;
+    let condition = match scope.is_typed {
+        true => applies.condition,
+        false => Condition::all([
+            Condition::relation(format!("{element} != null")),
+            applies.condition,
+        ]),
+    };
+    let is_merge = !written["patchStrategicMerge"].is_null();
+    let is_reversed = match written["order"].as_str() {
+        None => is_merge,
+        Some("Descending") => true,
+        Some("Ascending") if !is_merge => false,
+        Some(_) => {
+            return refusal::of(
+                "order",
+                "merged elements come first, so that this order turns them round",
+            );
         }
-        fields.push(of_entry(key, value, at, scope).map_err(|refusal| refusal.within(key))?);
+    };
+    let is_counted = written["preconditions"].to_string().contains("elementIndex");
+    let runs = Condition::primary(format!("{}.exists({element}, {condition})", list.elements));
+    let runs = if condition.is(true) {
+        Condition::relation(format!("size({}) > 0", list.elements))
+    } else {
+        runs
+    };
+    let mut each = EachElement {
+        list: list.elements.clone(),
+        index: index.clone(),
+        element: element.clone(),
+        applies: condition,
+        is_reversed,
+        edits: Vec::new(),
+    };
+    let mut before = Vec::new();
+    if is_merge {
+        let looped = PatchLoop {
+            list: list
+                .part
+                .as_ref()
+                .map(|(path, _)| names(path))
+                .unwrap_or_default(),
+            index,
+            element: element.clone(),
+            runs,
+        };
+        let mut merge = Merge::new(&inner, Some(looped));
+        each.edits = merge
+            .edits(&written["patchStrategicMerge"])
+            .map_err(|refusal| refusal.within("patchStrategicMerge"))?;
+        before = merge.before;
+        if let Some((_, part)) = list.part.filter(|_| merge.moves) {
+            if !each.applies.is(true) && written.to_string().contains("elementIndex") {
+                return Err(Refusal::here(
+                    "the place of an element that moves has no counterpart",
+                ));
+            }
+            let (moved, matching) = matching_first(&part, &element, &each.applies);
+            each.list = matching;
+            each.applies = Condition::constant(true);
+            before.extend(moved);
+        }
+    } else {
+        let own = PatchedElement {
+            list: list.part.map(|(path, _)| path).unwrap_or_default(),
+            index,
+            element,
+            is_reversed,
+        };
+        let loops: Vec<PatchedElement> = outer.iter().cloned().chain([own]).collect();
+        each.edits = match &written["foreach"] {
+            Value::Null => {
+                let mut patch = JsonPatch::new(&inner, &loops);
+                let edits = patch.edits(&written["patchesJson6902"]);
+                let edits = edits.map_err(|refusal| refusal.within("patchesJson6902"))?;
+                before = Edit::only_if(runs, patch.before);
+                edits
+            }
+            inner_loops => of_loops(inner_loops, &inner, &loops)?,
+        };
     }
-    Ok(match at.is_map {
-        true => format!("{{{}}}", fields.join(", ")),
-        false => format!("{}{{{}}}", at.kind, fields.join(", ")),
-    })
-}
-
-fn of_entry(key: &str, value: &Value, at: &PatchPart, scope: &Scope) -> Result<String, Refusal> {
-    let (anchor, name) = anchor(key);
-    if name.contains("{{") {
+    scope.made.set(inner.made.get());
+    if is_counted && !before.is_empty() {
+        return refusal::of(
+            "preconditions",
+            "what is changed once for all elements cannot depend on `elementIndex`",
+        );
+    }
+    if !outer.is_empty() && !before.is_empty() {
         return Err(Refusal::here(
-            "a variable in a key has no counterpart: write a JSONPatch",
+            "an inner loop that changes more than its elements has no counterpart",
         ));
     }
-    if !at.is_map && !is_identifier(name) {
-        return Err(Refusal::here("it is no name of a field"));
+    if !each.edits.is_empty() {
+        before.push(Edit::Each(each));
     }
-    let part = PatchPart {
-        kind: format!("{}.{name}", at.kind),
-        optional: optional_field(&at.optional, name),
-        is_map: at.is_map || MAPS.contains(&name),
-        depth: at.depth + 1,
+    Ok(before)
+}
+
+/// The names that a loop makes.
+fn with_element(scope: &Scope, (index, element): (&str, Term), nesting: usize) -> Scope {
+    let mut inner = scope.clone();
+    let mut place = Term::new(index, NUMBERS);
+    place.is_plain = true;
+    for name in ["element".to_owned(), format!("element{nesting}")] {
+        inner.names.push((name, Ok(element.clone())));
+    }
+    for name in ["elementIndex".to_owned(), format!("elementIndex{nesting}")] {
+        inner.names.push((name, Ok(place.clone())));
+    }
+    inner
+}
+
+fn list(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<PatchedList, Refusal> {
+    let query = written["list"].as_str().unwrap_or_default();
+    let node = jmespath::parse(query).map_err(Refusal::here)?;
+    let chosen = one_of_lists(&node, written);
+    let node = chosen.as_ref().unwrap_or(&node);
+    let term = scope.term(node)?;
+    let elements = match (&term.strict, &chosen) {
+        // A list that is not there is an error.
+        (Some(strict), None) => strict.clone(),
+        _ => term.elements(scope),
     };
-    let value = of_value(value, &part, scope)?;
-    let written = if at.is_map { literal(name) } else { name.to_owned() };
-    match anchor {
-        Anchor::None => Ok(format!("{written}: {value}")),
-        Anchor::Addition => {
-            let is_there = match at.optional.contains('?') {
-                true => format!("{}.hasValue()", part.optional),
-                false => has_field(&at.optional, name).to_string(),
-            };
-            Ok(format!(
-                "?{written}: {is_there} ? optional.none() : optional.of({value})"
-            ))
-        }
-        _ => Err(Refusal::here(
-            "an anchor in a patch is a condition on the object: ask for it in `preconditions`",
-        )),
-    }
+    let part = part_of(node, scope, outer);
+    Ok(PatchedList { term, elements, part })
 }
 
-fn of_value(value: &Value, at: &PatchPart, scope: &Scope) -> Result<String, Refusal> {
-    match value {
-        Value::Object(entries) => of_map(entries, at, scope),
-        Value::Array(_) => Err(Refusal::here(
-            "server-side apply merges lists otherwise than Kyverno: write a JSONPatch",
-        )),
-        Value::Null => Err(Refusal::here("null removes what is there: write a JSONPatch")),
-        Value::String(_) => {
-            let term = conditions::operand(value, scope)?;
-            match term.is_only(TEXT) && !term.may_fail() {
-                true => Ok(term.whole().to_owned()),
-                false => Err(Refusal::here(
-                    "it may not be there, or be no text: end its query with `|| ''`",
-                )),
+/// The one of several lists (`[a, b][]`) whose elements the patch is about: it names their elements by `(name)`, which
+/// no element of another list has.
+fn one_of_lists(node: &QueryNode, written: &Value) -> Option<QueryNode> {
+    let QueryNode::Projection(flattened, current) = node else {
+        return None;
+    };
+    let (QueryNode::Flatten(lists), QueryNode::Current) = (&**flattened, &**current) else {
+        return None;
+    };
+    let QueryNode::Sub(base, lists) = &**lists else {
+        return None;
+    };
+    let QueryNode::List(lists) = &**lists else {
+        return None;
+    };
+    let path = field_path(base)?;
+    let patch = path
+        .iter()
+        .skip(2)
+        .try_fold(&written["patchStrategicMerge"], |patch, name| {
+            match patch.as_object() {
+                Some(entries) if entries.len() == 1 => entries.get(*name),
+                _ => None,
             }
+        })?;
+    let (key, items) = patch
+        .as_object()
+        .filter(|entries| entries.len() == 1)?
+        .iter()
+        .next()?;
+    let is_named = items[0]["(name)"].is_string() && items.as_array().is_some_and(|items| items.len() == 1);
+    let is_plain = written["preconditions"].is_null() && written["context"].is_null();
+    let found = lists.iter().find(|list| **list == QueryNode::Field(key.clone()));
+    let found = found.filter(|_| is_named && is_plain && path.starts_with(&["request", "object"]))?;
+    let list = QueryNode::Sub(base.clone(), Box::new(found.clone()));
+    Some(QueryNode::Or(
+        Box::new(list),
+        Box::new(QueryNode::Literal(json!([]))),
+    ))
+}
+
+/// The names of `a.b.c`.
+fn field_path(node: &QueryNode) -> Option<Vec<&str>> {
+    match node {
+        QueryNode::Field(name) => Some(vec![name]),
+        QueryNode::Sub(left, right) => {
+            let mut path = field_path(left)?;
+            path.extend(field_path(right)?);
+            Some(path)
         }
-        scalar => Ok(cel(scalar)),
+        _ => None,
     }
 }
 
-/// The spec of a MutatingAdmissionPolicy that applies `configuration`.
-pub(crate) fn spec(configuration: &str, failure_policy: &str) -> Value {
-    json!({
+/// Where the elements of a list are: `request.object.a.b`, or `element.c` of the loop outside, also with `[]` and with
+/// an empty list in place of none.
+fn part_of(node: &QueryNode, scope: &Scope, outer: &[PatchedElement]) -> Option<(Vec<PathStep>, PatchPart)> {
+    let path = match node {
+        QueryNode::Or(list, otherwise) if **otherwise == QueryNode::Literal(json!([])) => {
+            return part_of(list, scope, outer);
+        }
+        QueryNode::Projection(flattened, current) if **current == QueryNode::Current => match &**flattened {
+            QueryNode::Flatten(list) if scope.is_typed => return part_of(list, scope, outer),
+            _ => return None,
+        },
+        node => field_path(node)?,
+    };
+    let (part, names) = match (path.as_slice(), outer.last()) {
+        (["request", "object", names @ ..], None) => (PatchPart::object(scope), names),
+        (["element", names @ ..], Some(outer)) => {
+            let mut list = outer.list.iter().filter_map(PathStep::key);
+            let of_list = list.try_fold(PatchPart::object(scope), |part, name| Some(part.child(name)))?;
+            (of_list.item(&outer.index, &outer.element), names)
+        }
+        _ => return None,
+    };
+    let part = names.iter().fold(part, |part, name| part.child(name));
+    Some((part.path.clone(), part))
+}
+
+fn names(path: &[PathStep]) -> Vec<String> {
+    path.iter().filter_map(PathStep::key).map(str::to_owned).collect()
+}
+
+/// Loops that change the same, or that look at what those before them changed, have no counterpart.
+fn check_apart(before: &[Edit], edits: &[Edit], written: &Value) -> Result<(), Refusal> {
+    let fixed = |edits: &[Edit]| -> Vec<Vec<String>> {
+        let mut paths = Vec::new();
+        Edit::paths(edits, &mut paths);
+        let fixed = paths
+            .into_iter()
+            .map(|path| path.iter().map_while(PathStep::key).map(str::to_owned).collect());
+        fixed.collect()
+    };
+    let overlaps = |one: &[String], other: &[String]| one.starts_with(other) || other.starts_with(one);
+    let own = fixed(edits);
+    let read = read_paths(&written.to_string());
+    for changed in fixed(before) {
+        if own.iter().chain(&read).any(|path| overlaps(path, &changed)) {
+            return Err(Refusal::here(format!(
+                "a loop before it changes `{}`, which Kyverno looks at again: write a rule for each",
+                changed.join(".")
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The paths below `request.object` that a text names.
+fn read_paths(text: &str) -> Vec<Vec<String>> {
+    let rests = text.split("request.object").skip(1);
+    let names = rests.map(|rest| {
+        let end = rest.find(|next: char| next != '.' && next != '_' && !next.is_ascii_alphanumeric());
+        let path = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
+        path.split('.')
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect()
+    });
+    names.collect()
+}
+
+/// The spec of a MutatingAdmissionPolicy that makes the changes where `applies` holds.
+pub(crate) fn spec(edits: Vec<Edit>, applies: Condition, failure_policy: &str) -> Result<Value, Refusal> {
+    let mut paths = Vec::new();
+    Edit::paths(&edits, &mut paths);
+    // What appends would do so once more.
+    let is_repeatable = !paths.iter().any(|path| path.last().is_some_and(PathStep::shifts));
+    let expression = Edit::expression(&Edit::only_if(applies, edits))?;
+    Ok(json!({
         "failurePolicy": failure_policy,
-        "reinvocationPolicy": "IfNeeded",
+        "reinvocationPolicy": if is_repeatable { "IfNeeded" } else { "Never" },
         "mutations": [{
-            "patchType": "ApplyConfiguration",
-            "applyConfiguration": {"expression": configuration},
+            "patchType": "JSONPatch",
+            "jsonPatch": {"expression": expression},
         }],
-    })
+    }))
 }

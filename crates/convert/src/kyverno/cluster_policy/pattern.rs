@@ -178,6 +178,42 @@ pub(crate) fn anchor(key: &str) -> (Anchor, &str) {
     (anchor, name)
 }
 
+/// Whether one of these anchors stands anywhere in the pattern.
+pub(crate) fn has_anchor(pattern: &Value, anchors: &[Anchor]) -> bool {
+    match pattern {
+        Value::Object(entries) => entries
+            .iter()
+            .any(|(key, value)| anchors.contains(&anchor(key).0) || has_anchor(value, anchors)),
+        Value::Array(items) => items.iter().any(|item| has_anchor(item, anchors)),
+        _ => false,
+    }
+}
+
+/// What Kyverno leaves of a patch where there is nothing yet: without conditions, and without maps in which nothing
+/// is left.
+pub(crate) fn pruned(value: &Value) -> Option<Value> {
+    match value {
+        Value::Object(entries) => {
+            let left: Map<String, Value> = entries
+                .iter()
+                .filter(|(key, _)| !matches!(anchor(key).0, Anchor::Condition | Anchor::Global))
+                .filter_map(|(key, value)| Some((anchor(key).1.to_owned(), pruned(value)?)))
+                .collect();
+            (!left.is_empty()).then_some(Value::Object(left))
+        }
+        Value::Array(items) => {
+            let with_anchors = [Anchor::Condition, Anchor::Global, Anchor::Addition];
+            let left: Vec<Value> = items
+                .iter()
+                .filter(|item| !has_anchor(item, &with_anchors))
+                .filter_map(pruned)
+                .collect();
+            (!left.is_empty() || items.is_empty()).then_some(Value::Array(left))
+        }
+        scalar => Some(scalar.clone()),
+    }
+}
+
 fn of_value(pattern: &Value, at: &Spot) -> Result<Verdict, Refusal> {
     if at.depth > MAX_DEPTH {
         return Err(Refusal::here(format!("a pattern nests at most {MAX_DEPTH} deep")));

@@ -9,8 +9,11 @@ use serde_json::Value;
 use super::functions::is_false;
 use super::jmespath::QueryNode;
 use super::refusal::Refusal;
-use super::scope::{ANY, BOOL, Known, LIST, MAP, NULL, Scope, Shape, TEXT, Term, listed};
+use super::scope::{
+    ANY, BOOL, Known, LIST, MAP, NULL, Scope, Shape, TEXT, Term, field_type, item_type, listed, shape_of,
+};
 use crate::kyverno::expression::{field, literal, optional_field};
+use portcullis_cel::Type;
 
 /// How long what becomes of one query may be.
 const MAX_QUERY_BYTES: usize = 20_000;
@@ -203,6 +206,7 @@ impl Scope {
                 term.path = Some((value.clone(), value.clone()));
                 term.null_root = (value == "oldObject").then(|| value.clone());
                 term.known = Known::Object;
+                term.types.clone_from(&self.types);
                 return Ok(term);
             }
             "operation" => {
@@ -255,10 +259,17 @@ impl Scope {
             (Known::Request, _) => (Known::Nothing, TEXT | NULL),
             _ => (Known::Nothing, ANY),
         };
+        let types: Vec<Type> = base.types.iter().map(|of| field_type(of, key)).collect();
+        let shape = match shape_of(&types) {
+            Some(declared) if shape == ANY => declared | NULL,
+            _ => shape,
+        };
         let is_map = base.known != Known::Nothing || self.is_typed && base.path.is_some();
         let mut term = Term::new("", shape);
         term.known = known;
-        term.has_texts = base.known == Known::Request && key == "groups";
+        term.has_texts = base.known == Known::Request && key == "groups"
+            || !types.is_empty() && types.iter().all(|of| *of == Type::list(Type::String));
+        term.types = types;
         term.is_fallible = base.is_fallible;
         term.is_nested = !self.is_typed && base.known != Known::Request;
         term.null_root.clone_from(&base.null_root);
@@ -303,6 +314,10 @@ impl Scope {
             })
         };
         let mut term = Term::new(of(&base.value), ANY);
+        term.types = base.types.iter().map(item_type).collect();
+        if let Some(shape) = shape_of(&term.types) {
+            term.shape = shape | NULL;
+        }
         if base.strict.is_some() {
             term.strict = Some(of(base.whole()));
         }
@@ -347,7 +362,12 @@ impl Scope {
         let flat = |list: &str| {
             let (name, body) =
                 self.each(|element| format!("type({element}) == list ? dyn({element}) : dyn([{element}])"));
-            format!("{list}.map({name}, {body}).flatten()")
+            // Of a list that is not there null is left, which a projection leaves out.
+            let found = match self.is_typed {
+                true => format!(".filter({name}, {name} != null)"),
+                false => String::new(),
+            };
+            format!("{list}.map({name}, {body}).flatten(){found}")
         };
         let mut term = left.clone();
         term.strict = None;
@@ -361,6 +381,15 @@ impl Scope {
         };
         term.shape = if left.is_only(LIST) { LIST } else { LIST | NULL };
         term.is_nested = !self.is_typed;
+        let inner = left.types.iter().map(item_type);
+        let inner = inner.map(|item| {
+            if matches!(item, Type::List(_)) {
+                item
+            } else {
+                Type::list(item)
+            }
+        });
+        term.types = inner.collect();
         term
     }
 
@@ -372,7 +401,7 @@ impl Scope {
         condition: Option<&QueryNode>,
     ) -> Result<Term, Refusal> {
         let element = self.fresh("e");
-        let mut current = Term::named(&element);
+        let mut current = left.element(&element);
         current.is_nested = left.is_nested;
         let place = Place::Value(Box::new(current));
         let taken = self.value(right, &place)?;
@@ -415,8 +444,9 @@ impl Scope {
         term.has_texts = if is_itself {
             left.has_texts
         } else {
-            taken.is_only(TEXT)
+            taken.is_only(TEXT) || taken.is_never_null && taken.is_only(TEXT | NULL)
         };
+        term.types = taken.types.into_iter().map(Type::list).collect();
         Ok(term)
     }
 
@@ -428,6 +458,13 @@ impl Scope {
         let values: Vec<String> = terms.iter().map(|term| term.value.clone()).collect();
         let mut term = self.unless_null(listed(&values), LIST, current);
         term.is_fallible = terms.iter().any(|term| term.is_fallible);
+        if terms.iter().all(|term| !term.types.is_empty()) {
+            term.types = terms
+                .into_iter()
+                .flat_map(|term| term.types)
+                .map(Type::list)
+                .collect();
+        }
         Ok(term)
     }
 

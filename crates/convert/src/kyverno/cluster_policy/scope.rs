@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::refusal::Refusal;
 use crate::kyverno::expression::literal;
+use portcullis_cel::Type;
 
 /// Which types a value may have.
 pub(crate) type Shape = u8;
@@ -47,6 +48,8 @@ pub(crate) struct Term {
     /// Whether it is not null, where it is there.
     pub(crate) is_never_null: bool,
     pub(crate) known: Known,
+    /// What it may be by the types that Kubernetes serves; none: anything.
+    pub(crate) types: Vec<Type>,
 }
 
 /// What Kubernetes guarantees of a value.
@@ -75,6 +78,8 @@ pub(crate) struct Scope {
     pub(crate) is_typed: bool,
     /// Group, version and kind of the objects; none: one that Kubernetes itself does not serve.
     pub(crate) kinds: Vec<Option<[String; 3]>>,
+    /// The types of the objects, if all are known.
+    pub(crate) types: Vec<Type>,
     /// Whether Kyverno keeps integers apart from other numbers, as it does in old objects.
     pub(crate) has_integers: bool,
     /// The variables of the rule, and the elements of loops.
@@ -102,6 +107,7 @@ impl Term {
             has_texts: false,
             is_never_null: false,
             known: Known::Nothing,
+            types: Vec::new(),
         }
     }
 
@@ -126,6 +132,16 @@ impl Term {
     pub(crate) fn named(name: &str) -> Self {
         let mut term = Self::new(name, ANY);
         term.path = Some((name.to_owned(), name.to_owned()));
+        term
+    }
+
+    /// An element of this list under the name `name`.
+    pub(crate) fn element(&self, name: &str) -> Self {
+        let mut term = Self::named(name);
+        term.types = self.types.iter().map(item_type).collect();
+        if let Some(shape) = shape_of(&term.types) {
+            term.shape = shape;
+        }
         term
     }
 
@@ -234,6 +250,40 @@ impl Term {
     pub(crate) const fn is_only(&self, shape: Shape) -> bool {
         self.shape & !shape == 0
     }
+}
+
+/// The type of a field or key of a value.
+pub(crate) fn field_type(of: &Type, name: &str) -> Type {
+    match of {
+        Type::Object(object) => object.field(name).unwrap_or(Type::Dyn),
+        Type::Map(entry) => entry.1.clone(),
+        _ => Type::Dyn,
+    }
+}
+
+/// The type of the elements of a list.
+pub(crate) fn item_type(of: &Type) -> Type {
+    match of {
+        Type::List(item) => (**item).clone(),
+        _ => Type::Dyn,
+    }
+}
+
+/// What values of these types are where they are there; none, if that is not known.
+pub(crate) fn shape_of(types: &[Type]) -> Option<Shape> {
+    let shapes = types.iter().map(|of| match of {
+        Type::String => Some(TEXT),
+        Type::Bool => Some(BOOL),
+        Type::Int => Some(NUMBERS),
+        Type::List(_) => Some(LIST),
+        Type::Map(_) | Type::Object(_) => Some(MAP),
+        _ => None,
+    });
+    let all: Shape = shapes
+        .collect::<Option<Vec<Shape>>>()?
+        .into_iter()
+        .fold(0, |all, one| all | one);
+    (all != 0).then_some(all)
 }
 
 /// A JSON value as CEL.

@@ -14,7 +14,7 @@ use super::matching::Matching;
 use super::pattern;
 use super::pod_security;
 use super::refusal::{self, Refusal};
-use super::scope::{Scope, Term};
+use super::scope::Scope;
 use crate::conversion::on_one_line;
 use crate::kyverno::autogen::is_optional;
 use crate::kyverno::expression::{Condition, Judged};
@@ -90,7 +90,7 @@ fn of_loop(written: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Ref
     let element = scope.fresh("e");
     let mut inner = scope.clone();
     for name in ["element".to_owned(), format!("element{nesting}")] {
-        inner.names.push((name, Ok(Term::named(&element))));
+        inner.names.push((name, Ok(list.element(&element))));
     }
     for name in ["elementIndex".to_owned(), format!("elementIndex{nesting}")] {
         inner

@@ -1,0 +1,459 @@
+//! Changes of an object as the operations of a JSONPatch, in CEL.
+
+use serde_json::Value;
+
+use super::conditions;
+use super::refusal::Refusal;
+use super::scope::{NULL, Scope, TEXT, cel, listed};
+use crate::kyverno::expression::{Condition, field, has_field, literal, optional_field};
+use portcullis_policy::admission::GroupVersionKind;
+use portcullis_policy::admission::apply::Schemas;
+
+/// How deep patches may nest.
+pub(crate) const MAX_DEPTH: usize = 20;
+
+/// How long what becomes of one rule may be.
+pub(crate) const MAX_EDITS_BYTES: usize = 50_000;
+
+/// A step of the path to a part of an object.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum PathStep {
+    /// A field, or a key of a map.
+    Key(String),
+    /// A key of a map, as CEL.
+    ComputedKey(String),
+    /// A place in a list: a number, `-`, or a name of CEL.
+    Index(String),
+}
+
+/// A change.
+#[derive(Debug, Clone)]
+pub(crate) enum Edit {
+    /// One operation, with a value of CEL unless it removes.
+    Operation(&'static str, Vec<PathStep>, Option<String>),
+    /// The first changes where the condition holds, or else the others.
+    Choice(Condition, Vec<Edit>, Vec<Edit>),
+    /// The changes for each element of a list.
+    Each(EachElement),
+}
+
+/// Changes for each element of a list.
+#[derive(Debug, Clone)]
+pub(crate) struct EachElement {
+    /// The list, as CEL.
+    pub(crate) list: String,
+    /// The names of an element's place and of itself.
+    pub(crate) index: String,
+    pub(crate) element: String,
+    /// For which elements.
+    pub(crate) applies: Condition,
+    /// Whether the last element comes first.
+    pub(crate) is_reversed: bool,
+    pub(crate) edits: Vec<Edit>,
+}
+
+/// A part of the object that is patched.
+#[derive(Debug, Clone)]
+pub(crate) struct PatchPart {
+    pub(crate) path: Vec<PathStep>,
+    /// Its CEL, and the same as an optional value.
+    plain: String,
+    optional: String,
+    /// Whether it may not be there: an earlier change makes it.
+    is_made: bool,
+    /// Whether Kubernetes itself serves the object, whose values are not null.
+    is_typed: bool,
+}
+
+// === impl PatchPart ===
+
+impl PatchPart {
+    /// The object that the scope is about.
+    pub(crate) fn object(scope: &Scope) -> Self {
+        Self {
+            path: Vec::new(),
+            plain: scope.object.clone(),
+            optional: scope.object.clone(),
+            is_made: false,
+            is_typed: scope.is_typed,
+        }
+    }
+
+    fn with(&self, step: PathStep, plain: String, optional: String) -> Self {
+        let mut path = self.path.clone();
+        path.push(step);
+        Self {
+            path,
+            plain,
+            optional,
+            ..*self
+        }
+    }
+
+    /// The field or key `name`.
+    pub(crate) fn child(&self, name: &str) -> Self {
+        let step = PathStep::Key(name.to_owned());
+        self.with(
+            step,
+            field(&self.plain, name),
+            optional_field(&self.optional, name),
+        )
+    }
+
+    /// The key that CEL computes.
+    pub(crate) fn computed(&self, key: &str) -> Self {
+        let (plain, optional) = (
+            format!("{}[{key}]", self.plain),
+            format!("{}[?{key}]", self.optional),
+        );
+        self.with(PathStep::ComputedKey(key.to_owned()), plain, optional)
+    }
+
+    /// The element at a place that is written: a negative one counts from the end, and `-` comes after it.
+    pub(crate) fn place(&self, place: &str) -> Self {
+        let list = self.value();
+        let at = match place.strip_prefix('-') {
+            Some(back) => format!("size({list}) - {back}"),
+            None => place.to_owned(),
+        };
+        let step = PathStep::Index(place.to_owned());
+        self.with(step, format!("{list}[{at}]"), format!("{list}[?{at}]"))
+    }
+
+    /// The element at `index` of the list that it is; `element` is its CEL.
+    pub(crate) fn item(&self, index: &str, element: &str) -> Self {
+        let step = PathStep::Index(index.to_owned());
+        let mut item = self.with(step, element.to_owned(), element.to_owned());
+        item.is_made = false;
+        item
+    }
+
+    /// The same, made by an earlier change where it is missing.
+    pub(crate) fn made(mut self) -> Self {
+        self.is_made |= !self.is_always_there();
+        self
+    }
+
+    /// Its CEL, where it is there.
+    pub(crate) fn value(&self) -> String {
+        match self.is_made {
+            true => format!("{}.value()", self.optional),
+            false => self.plain.clone(),
+        }
+    }
+
+    /// Whether `child`, which is one of its fields, keys or elements, is there.
+    pub(crate) fn has(&self, child: &Self) -> Condition {
+        if child.is_always_there() {
+            return Condition::constant(true);
+        }
+        let there = match (child.path.last(), self.is_made) {
+            (Some(PathStep::Key(name)), false) => has_field(&self.plain, name),
+            (Some(PathStep::ComputedKey(key)), false) => {
+                Condition::relation(format!("{key} in {}", self.plain))
+            }
+            _ => Condition::primary(format!("{}.hasValue()", child.optional)),
+        };
+        // Kyverno takes null for nothing.
+        match self.is_typed || self.is_metadata() {
+            true => there,
+            false => Condition::all([
+                there,
+                Condition::relation(format!("{}.orValue(null) != null", child.optional)),
+            ]),
+        }
+    }
+
+    /// Whether every object has it.
+    fn is_always_there(&self) -> bool {
+        let names: Option<Vec<&str>> = self.path.iter().map(PathStep::key).collect();
+        match names.as_deref() {
+            Some(["metadata"]) => true,
+            Some(["spec", rest @ ..]) => {
+                let template = rest.strip_prefix(&["jobTemplate", "spec"]).unwrap_or(rest);
+                self.is_typed
+                    && matches!(
+                        template,
+                        [] | ["jobTemplate"] | ["template"] | ["template", "spec"]
+                    )
+            }
+            _ => false,
+        }
+    }
+
+    fn is_metadata(&self) -> bool {
+        self.path.first().and_then(PathStep::key) == Some("metadata")
+    }
+
+    /// The names on its path; places in lists are left out.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.path.iter().filter_map(PathStep::key).collect()
+    }
+
+    /// An operation about it.
+    pub(crate) fn operation(&self, operation: &'static str, value: Option<String>) -> Edit {
+        Edit::Operation(operation, self.path.clone(), value)
+    }
+}
+
+// === impl PathStep ===
+
+impl PathStep {
+    pub(crate) fn key(&self) -> Option<&str> {
+        match self {
+            Self::Key(name) => Some(name),
+            Self::ComputedKey(_) | Self::Index(_) => None,
+        }
+    }
+
+    /// Whether what is added there, or removed, moves other elements.
+    pub(crate) const fn shifts(&self) -> bool {
+        matches!(self, Self::Index(_))
+    }
+
+    /// Whether it is a name for a place in a list.
+    pub(crate) fn is_named_index(&self) -> bool {
+        matches!(self, Self::Index(index) if index.starts_with(|first: char| first.is_ascii_alphabetic()))
+    }
+}
+
+/// The path as CEL: a JSON pointer.
+fn pointer(path: &[PathStep]) -> String {
+    let (mut parts, mut text) = (Vec::new(), String::new());
+    for step in path {
+        text.push('/');
+        let computed = match step {
+            PathStep::Key(name) => {
+                text.push_str(&name.replace('~', "~0").replace('/', "~1"));
+                continue;
+            }
+            PathStep::Index(index) if !step.is_named_index() => {
+                text.push_str(index);
+                continue;
+            }
+            PathStep::Index(name) => format!("string({name})"),
+            PathStep::ComputedKey(key) => format!("jsonpatch.escapeKey({key})"),
+        };
+        parts.push(literal(&text));
+        parts.push(computed);
+        text.clear();
+    }
+    if !text.is_empty() {
+        parts.push(literal(&text));
+    }
+    parts.join(" + ")
+}
+
+// === impl Edit ===
+
+impl Edit {
+    /// The paths of its operations.
+    pub(crate) fn paths<'e>(edits: &'e [Self], found: &mut Vec<&'e [PathStep]>) {
+        for edit in edits {
+            match edit {
+                Self::Operation(_, path, _) => found.push(path),
+                Self::Choice(_, first, others) => {
+                    Self::paths(first, found);
+                    Self::paths(others, found);
+                }
+                Self::Each(each) => Self::paths(&each.edits, found),
+            }
+        }
+    }
+
+    /// The edits where the condition holds.
+    pub(crate) fn only_if(condition: Condition, edits: Vec<Self>) -> Vec<Self> {
+        match edits.is_empty() || condition.is(false) {
+            true => Vec::new(),
+            false if condition.is(true) => edits,
+            false => vec![Self::Choice(condition, edits, Vec::new())],
+        }
+    }
+
+    /// A list of operations, as CEL.
+    ///
+    /// # Errors
+    ///
+    /// It is too long.
+    pub(crate) fn expression(edits: &[Self]) -> Result<String, Refusal> {
+        let expression = Self::joined(edits);
+        match expression.len() {
+            0..=MAX_EDITS_BYTES => Ok(expression),
+            _ => Err(Refusal::here(
+                "it becomes too long an expression: split the patch into several rules",
+            )),
+        }
+    }
+
+    fn joined(edits: &[Self]) -> String {
+        let (mut parts, mut operations) = (Vec::new(), Vec::new());
+        for edit in edits {
+            match edit {
+                Self::Operation(operation, path, value) => {
+                    let value = value.as_ref().map(|value| format!(", value: {value}"));
+                    operations.push(format!(
+                        "JSONPatch{{op: '{operation}', path: {}{}}}",
+                        pointer(path),
+                        value.unwrap_or_default()
+                    ));
+                    continue;
+                }
+                _ if operations.is_empty() => {}
+                _ => parts.push(format!("[{}]", std::mem::take(&mut operations).join(", "))),
+            }
+            parts.push(edit.part());
+        }
+        if !operations.is_empty() || parts.is_empty() {
+            parts.push(format!("[{}]", operations.join(", ")));
+        }
+        parts.join(" + ")
+    }
+
+    fn part(&self) -> String {
+        match self {
+            Self::Operation(..) => Self::joined(std::slice::from_ref(self)),
+            Self::Choice(condition, first, others) => {
+                let [first, others] = [first, others].map(|edits| Condition::primary(Self::joined(edits)));
+                format!("({})", condition.choice(&first, &others))
+            }
+            Self::Each(each) => {
+                let applies = match each.applies.is(true) {
+                    true => String::new(),
+                    false => format!("{}, ", each.applies),
+                };
+                let reversed = if each.is_reversed { ".reverse()" } else { "" };
+                format!(
+                    "{}.transformList({}, {}, {applies}{}){reversed}.flatten()",
+                    each.list,
+                    each.index,
+                    each.element,
+                    Self::joined(&each.edits)
+                )
+            }
+        }
+    }
+}
+
+/// The elements that match before the others, and their list.
+pub(crate) fn matching_first(part: &PatchPart, element: &str, matches: &Condition) -> (Option<Edit>, String) {
+    let list = part.value();
+    if matches.is(true) {
+        return (None, list);
+    }
+    let matching = format!("{list}.filter({element}, {matches})");
+    let others = format!("{list}.filter({element}, {})", matches.clone().not());
+    let differs = Condition::primary(format!("{list}.exists({element}, {matches})"));
+    let moved = part.operation("add", Some(format!("{matching} + {others}")));
+    (Some(Edit::Choice(differs, vec![moved], Vec::new())), matching)
+}
+
+// Values.
+
+/// A value of a patch as CEL, with the values of its variables. `fallible` gets those that may have an error,
+/// which is one of the whole rule.
+pub(crate) fn value(written: &Value, scope: &Scope, fallible: &mut Vec<String>) -> Result<String, Refusal> {
+    match written {
+        Value::String(_) => text(written, scope, fallible),
+        Value::Array(items) => {
+            let items = items.iter().enumerate().map(|(index, item)| {
+                value(item, scope, fallible).map_err(|refusal| refusal.within_index(index))
+            });
+            let items: Vec<String> = items.collect::<Result<_, _>>()?;
+            Ok(
+                match written
+                    .as_array()
+                    .is_some_and(|items| items.iter().all(Value::is_string))
+                {
+                    true => format!("[{}]", items.join(", ")),
+                    false => listed(&items),
+                },
+            )
+        }
+        Value::Object(entries) => {
+            let entries = entries.iter().map(|(key, item)| {
+                if key.contains("{{") {
+                    return Err(Refusal::new(key, "a variable in a key has no counterpart here"));
+                }
+                let item = value(item, scope, fallible).map_err(|refusal| refusal.within(key))?;
+                Ok(format!("{}: dyn({item})", literal(key)))
+            });
+            let entries: Vec<String> = entries.collect::<Result<_, _>>()?;
+            Ok(format!("{{{}}}", entries.join(", ")))
+        }
+        scalar => Ok(cel(scalar)),
+    }
+}
+
+/// A text with variables as CEL.
+pub(crate) fn text(written: &Value, scope: &Scope, fallible: &mut Vec<String>) -> Result<String, Refusal> {
+    let term = conditions::operand(written, scope)?;
+    if !(term.is_only(TEXT) || term.is_never_null && term.is_only(TEXT | NULL)) {
+        return Err(Refusal::here(
+            "it may not be there, or be no text: end its query with `|| ''`",
+        ));
+    }
+    if term.may_fail() && !fallible.iter().any(|known| known == term.whole()) {
+        fallible.push(term.whole().to_owned());
+    }
+    Ok(term.whole().to_owned())
+}
+
+/// The edits, or an error where one of these values has one.
+pub(crate) fn unless_failing(fallible: &[String], edits: Vec<Edit>) -> Vec<Edit> {
+    if fallible.is_empty() || edits.is_empty() {
+        return edits;
+    }
+    let evaluated = format!("size({}) == {}", listed(fallible), fallible.len());
+    vec![Edit::Choice(Condition::relation(evaluated), edits, Vec::new())]
+}
+
+// What objects have.
+
+fn kinds(scope: &Scope) -> impl Iterator<Item = GroupVersionKind<'_>> {
+    scope
+        .kinds
+        .iter()
+        .flatten()
+        .map(|[group, version, kind]| GroupVersionKind {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+        })
+}
+
+/// Refuses what objects of a kind do not have: an API server drops it of Kyverno's patch, and of its own patch it
+/// refuses the request.
+pub(crate) fn check_known(scope: &Scope, names: &[&str]) -> Result<(), Refusal> {
+    for kind in kinds(scope) {
+        if !matches!(Schemas::builtin().is_atomic(&kind, names), Ok(Some(_))) {
+            return Err(Refusal::here(format!(
+                "a {} has no `{}`, and Kubernetes refuses an admission policy that adds it: leave it out, or write a \
+                 rule for the kinds that have it",
+                kind.kind,
+                names.join(".")
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The same for all that a value has.
+pub(crate) fn check_known_value(scope: &Scope, names: &[&str], value: &Value) -> Result<(), Refusal> {
+    match value {
+        Value::Object(entries) => entries.iter().try_for_each(|(key, value)| {
+            let names: Vec<&str> = names.iter().copied().chain([key.as_str()]).collect();
+            check_known(scope, &names)?;
+            check_known_value(scope, &names, value)
+        }),
+        Value::Array(items) => items
+            .iter()
+            .try_for_each(|item| check_known_value(scope, names, item)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a list or map can only be replaced as a whole, in all kinds.
+pub(crate) fn is_atomic(scope: &Scope, names: &[&str]) -> bool {
+    let mut kinds = kinds(scope);
+    kinds.all(|kind| matches!(Schemas::builtin().is_atomic(&kind, names), Ok(Some(true))))
+}
