@@ -13,6 +13,8 @@
 #[path = "harness/mod.rs"]
 mod harness;
 
+#[path = "cli/access_requests.rs"]
+mod access_requests;
 #[path = "cli/admit.rs"]
 mod admit;
 #[path = "cli/authorize.rs"]

@@ -1,14 +1,25 @@
 //! `portcullis request`, `approve`, `deny` and `withdraw`: access for a time, asked for and decided by people.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::live_policies::LiveArguments;
 use super::output::{self, CommandError, CommandResult, Format, Output};
+use super::policy_files;
 use crate::cluster::LiveCluster;
-use portcullis_policy::explain::{Lines, one_line};
+use crate::config::{self, ManifestPath};
+use crate::state;
+use portcullis_policy::authorization::{
+    AccessRequest, AccessRequestSettings, ReviewKnowledge, ReviewedResources,
+};
+use portcullis_policy::document::Document;
+use portcullis_policy::explain::{Lines, LoadedPolicies, one_line};
+use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::names::dns_subdomain;
+use portcullis_policy::manifest::{ObjectIdentity, ValidatedObject, documents};
+use portcullis_policy::model::groups;
 
 /// Ask for a ClusterRole for a time.
 ///
@@ -257,6 +268,75 @@ impl AccessDecision {
 
 fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+// AccessRequests in files: no gateway grants by these, but commands may say what one would.
+
+/// Has the AccessRequests in `paths`, and in the manifests of `config`, grant in `loaded`, whenever they were
+/// created: in the clusters where the configuration says that they do. Without one, `loaded` is that of
+/// manifests alone, and is taken for a cluster with `admission: Declared` and `accessRequests: {}`.
+pub(crate) fn count_those_of_files(
+    loaded: &mut LoadedPolicies,
+    config: Option<&Path>,
+    paths: &[PathBuf],
+) -> Faults {
+    let mut files = config.map_or_else(Vec::new, |config| config::examine(config).0.manifests);
+    files.extend(policy_files::everywhere(paths));
+    let (requests, faults) = of_files(&files);
+    let mut do_any_grant = requests.is_empty();
+    let clusters = loaded.policies.clusters.iter_mut();
+    let sets = clusters.map(|(cluster, set)| (Some(cluster.as_str()), set));
+    for (cluster, set) in sets.chain([(None, &mut loaded.policies.shared)]) {
+        let mut settings = set.access_request_trust().map(|trust| trust.settings);
+        if config.is_none() {
+            settings = Some(AccessRequestSettings::default());
+            let assumed = ReviewedResources {
+                knowledge: ReviewKnowledge::Assumed,
+                ..ReviewedResources::default()
+            };
+            *set = Arc::new(set.as_ref().clone().reviewing(Some(assumed)));
+        }
+        let own = requests
+            .iter()
+            .filter(|(of, _)| of.is_none() || of.as_deref() == cluster);
+        if let Some(settings) = settings {
+            let own = own.map(|(_, request)| Arc::clone(request)).collect();
+            *set = Arc::new(set.with_access_requests(own, settings));
+            do_any_grant = true;
+        }
+    }
+    if !do_any_grant {
+        output::complain(
+            "note: the AccessRequests grant nothing: that takes `authorization.accessRequests`, and \
+             `clusters[].admission` of their cluster",
+        );
+    }
+    faults
+}
+
+/// AccessRequests, each with the only cluster that it holds for.
+type RequestsByCluster = Vec<(Option<String>, Arc<AccessRequest>)>;
+
+fn of_files(files: &[ManifestPath]) -> (RequestsByCluster, Faults) {
+    let (sources, mut faults) = state::read_manifests(files);
+    let mut requests = Vec::new();
+    for source in &sources {
+        let is_wanted = |document: &Document| {
+            let identity = ObjectIdentity::of(document);
+            (identity.group(), identity.kind()) == (groups::PORTCULLIS, "AccessRequest")
+        };
+        for document in documents(source, &mut faults).into_iter().filter(is_wanted) {
+            match ValidatedObject::read(document, "".into(), <_>::default()) {
+                Ok(object) => requests.extend(
+                    object
+                        .access_request()
+                        .map(|request| (source.cluster.clone(), Arc::new(request.clone()))),
+                ),
+                Err(found) => faults.append(found),
+            }
+        }
+    }
+    (requests, faults)
 }
 
 #[cfg(test)]

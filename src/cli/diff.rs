@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::access::TimeLimit;
+use super::access_requests;
 use super::live_policies::LiveArguments;
 use super::output::{self, CommandError, CommandResult, Output};
 use super::policy_files::{
@@ -355,6 +356,9 @@ impl Diff {
             refuse_unknown_cluster(&path, cluster)?;
         }
         let mut loaded = policies.load_files()?;
+        let config = policies.config.as_deref();
+        // What is wrong with them is known by now.
+        let _ = access_requests::count_those_of_files(&mut loaded, config, &policies.manifests);
         if is_config {
             policies.warn_of_unknown_rbac(&loaded);
         }

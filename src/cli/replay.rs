@@ -19,7 +19,7 @@ use regex_automata::hybrid::regex::Regex;
 use report::{ChangeExample, ChangeWeights, ReplayFormat, ReplayReport};
 
 use super::output::{self, CommandError, CommandResult, Output, ProgressLine};
-use super::policy_files;
+use super::{access_requests, policy_files};
 use crate::identity::PATH_TOKEN_NAME;
 use crate::recording::RecordLine;
 use portcullis_policy::explain::LoadedPolicies;
@@ -143,10 +143,13 @@ impl Replay {
         for path in &self.manifests {
             policy_files::readable(path)?;
         }
-        valid(
+        let mut loaded = valid(
             &policy_files::shown(&self.manifests),
             policy_files::of_paths(&self.manifests),
-        )
+        )?;
+        // What is wrong with them is known by now.
+        let _ = access_requests::count_those_of_files(&mut loaded, None, &self.manifests);
+        Ok(loaded)
     }
 
     fn compare(
@@ -184,7 +187,9 @@ impl Replay {
 
 fn configured(path: &Path) -> Result<LoadedPolicies, CommandError> {
     policy_files::regular(path)?;
-    valid(&shown(path), policy_files::of_configuration(path))
+    let mut loaded = valid(&shown(path), policy_files::of_configuration(path))?;
+    let _ = access_requests::count_those_of_files(&mut loaded, Some(path), &[]);
+    Ok(loaded)
 }
 
 fn valid(

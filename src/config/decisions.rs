@@ -45,9 +45,6 @@ pub(crate) fn authorization(root: &Section<'_>, cel_version: Version) -> Authori
     }
 }
 
-/// The longest that AccessRequests may grant, in seconds.
-const DEFAULT_MAX_DURATION_SECONDS: i64 = 8 * 3600;
-
 /// The most approvals that may be required: as many as an AccessRequest can have.
 const MAX_APPROVALS: usize = 32;
 
@@ -57,7 +54,8 @@ fn access_requests(section: &Section<'_>) -> AccessRequestSettings {
     if seconds == Some(0) {
         section.fault("maxDuration", FaultKind::Invalid, "must be at least a second");
     }
-    let approvals = section.positive("approvals").unwrap_or(1);
+    let default = AccessRequestSettings::default();
+    let approvals = section.positive("approvals").unwrap_or(default.approvals);
     if approvals > MAX_APPROVALS {
         section.fault(
             "approvals",
@@ -66,7 +64,7 @@ fn access_requests(section: &Section<'_>) -> AccessRequestSettings {
         );
     }
     AccessRequestSettings {
-        max_duration_seconds: seconds.unwrap_or(DEFAULT_MAX_DURATION_SECONDS),
+        max_duration_seconds: seconds.unwrap_or(default.max_duration_seconds),
         approvals,
     }
 }

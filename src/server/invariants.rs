@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use portcullis_policy::authorization::proof::{InvariantStatus, WorkLimit};
 use portcullis_policy::authorization::{AuthorizationInvariant, PolicySet};
 use portcullis_policy::explain::invariants::{CheckedInvariant, checked_invariants};
-use portcullis_policy::model::Deadline;
+use portcullis_policy::model::{Deadline, Time};
 
 use crate::config::DEFAULT_CLUSTER;
 use crate::state::{ReloadState, Snapshot};
@@ -45,6 +45,8 @@ struct CheckedSet {
     /// When they were proven, and how long that took.
     checked: Instant,
     took: Duration,
+    /// How long after that the first thing ends by which one is broken.
+    ends: Option<Duration>,
 }
 
 /// Checks what is in force in `state`, now and after each change, on a thread that ends with it.
@@ -140,7 +142,8 @@ impl CheckedSet {
             parts: MAX_PARTS,
             deadline: Deadline::new(&expired),
         };
-        let checked = checked_invariants(set, cluster, SystemTime::now().into(), limit);
+        let now: Time = SystemTime::now().into();
+        let checked = checked_invariants(set, cluster, now, limit);
         let invariants = checked.unwrap_or_else(|limit| {
             let unproven = |invariant: &Arc<AuthorizationInvariant>| CheckedInvariant {
                 name: invariant.name().to_owned(),
@@ -160,6 +163,7 @@ impl CheckedSet {
         let checked = Instant::now();
         Self {
             set: Arc::downgrade(set),
+            ends: end_of_breaches(&invariants, now),
             invariants,
             checked,
             took: checked - begin,
@@ -170,8 +174,22 @@ impl CheckedSet {
     fn due(&self, set: &Arc<PolicySet>) -> Instant {
         let is_same = std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set));
         let pause = self.took * PAUSES;
-        self.checked + if is_same { pause.max(RECHECK_AFTER) } else { pause }
+        let recheck = self.ends.map_or(RECHECK_AFTER, |ends| ends.min(RECHECK_AFTER));
+        self.checked + if is_same { pause.max(recheck) } else { pause }
     }
+}
+
+/// How long after `now` the first thing ends by which one of `invariants` is broken, such as an AccessRequest.
+fn end_of_breaches(invariants: &[CheckedInvariant], now: Time) -> Option<Duration> {
+    let breaches = invariants.iter().flat_map(|one| match &one.status {
+        InvariantStatus::Broken(breaches) => breaches.as_slice(),
+        _ => &[],
+    });
+    let end = breaches
+        .filter_map(|breach| breach.region.period().not_after)
+        .min()?;
+    let seconds = end.as_seconds() - now.as_seconds();
+    Duration::try_from_secs_f64(seconds.max(0.0).ceil()).ok()
 }
 
 fn log(cluster: &str, one: &CheckedInvariant, was_known: bool) {
@@ -203,20 +221,31 @@ mod tests {
     fn a_cluster_whose_proofs_take_long_waits_for_its_own_alone() {
         let [set, other] = [(), ()].map(|()| Arc::new(PolicySet::default()));
         let checked = Instant::now();
-        let after = |took: u64, now: &Arc<PolicySet>| {
+        let until = |ends: Option<u64>, took: u64, now: &Arc<PolicySet>| {
             let known = CheckedSet {
                 set: Arc::downgrade(&set),
                 invariants: Vec::new(),
                 checked,
                 took: Duration::from_secs(took),
+                ends: ends.map(Duration::from_secs),
             };
             (known.due(now) - checked).as_secs()
         };
+        let after = |took, now: &_| until(None, took, now);
         assert_eq!([after(0, &other), after(10, &other)], [0, 90]);
         // Policies end by themselves, however often other clusters change.
         assert_eq!(
             [after(0, &set), after(10, &set), after(100, &set)],
             [600, 600, 900]
+        );
+        // What an AccessRequest grants ends at an instant that is known, if there is time for it.
+        assert_eq!(
+            [
+                until(Some(7), 0, &set),
+                until(Some(7), 10, &set),
+                until(Some(7_000), 0, &set)
+            ],
+            [7, 90, 600]
         );
     }
 }

@@ -11,7 +11,9 @@ use crate::config::{self, AdmissionKnowledge, ClusterEntry, Config};
 use crate::webhooks::ConfiguredWebhook;
 use portcullis_policy::admission::matching::CustomResources;
 use portcullis_policy::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
-use portcullis_policy::authorization::{AccessRequestTrust, ClusterPolicySets, ReviewedResources};
+use portcullis_policy::authorization::{
+    AccessRequestTrust, ClusterPolicySets, ReviewKnowledge, ReviewedResources,
+};
 use portcullis_policy::manifest::{
     self, ObjectIdentity, ObjectSet, SetDifference, SourceObjects, ValidatedObject,
 };
@@ -166,14 +168,18 @@ fn reviewed_resources(
     let of_entry = |entry: &ClusterEntry| {
         // Offline nothing is watched: files say what there is.
         let known = watched.iter().find(|one| one.cluster == entry.name);
-        if known.is_some_and(|one| one.awaited.is_some()) {
+        if gateway.is_some() && known.is_some_and(|one| one.awaited.is_some()) {
             return None;
         }
         let custom = known.into_iter().flat_map(|one| one.custom_resources.iter());
         let custom = custom.map(|one| (one.group.clone(), one.resource.clone()));
         let reviewed = ReviewedResources {
-            // Offline it is as if those of `init` were applied.
-            knowledge: registrations.get(&entry.name).map(Into::into).unwrap_or_default(),
+            knowledge: match (registrations.get(&entry.name), entry.admission) {
+                (Some(known), _) => known.into(),
+                // Offline it is as if those of `init` were applied.
+                (None, AdmissionKnowledge::Watched) => ReviewKnowledge::Assumed,
+                (None, AdmissionKnowledge::Declared | AdmissionKnowledge::None) => ReviewKnowledge::Declared,
+            },
             custom: Arc::new(custom.collect()),
             own_namespace: own_user(&entry.name).as_deref().and_then(namespace_of),
             asked: Arc::clone(&asked),

@@ -143,3 +143,105 @@ fn check_says_what_has_no_effect_and_what_is_not_supported() {
         "{watched}"
     );
 }
+
+#[test]
+fn offline_admission_watched_is_taken_for_granted_and_said() {
+    let portcullis = set_up();
+    let ask = |config: &str| portcullis.run(&format!("authorize --config {config}.yaml {ASK}"));
+    let granted = "it is taken for granted that `/validate` sees the request";
+    let watched = ask("watched");
+    assert_eq!(watched.code, 0, "{watched:?}");
+    assert!(watched.stderr.contains(granted), "{watched:?}");
+    let declared = ask("declared");
+    assert!(!declared.stderr.contains(granted), "{declared:?}");
+}
+
+/// The review of a Pod that dora creates.
+fn review(image: &str) -> Value {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "shop"},
+        "spec": {"containers": [{"name": "a", "image": image}]}});
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "operation": "CREATE", "name": "a", "namespace": "shop",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "userInfo": {"username": "dora", "groups": ["devs", "system:authenticated"]}, "object": pod}})
+}
+
+#[test]
+fn a_suite_decides_both_halves() {
+    let portcullis = set_up();
+    for (name, image) in [("good", "corp/a"), ("bad", "other/a")] {
+        portcullis.write(&format!("{name}.json"), &review(image).to_string());
+    }
+    let suite = |policies: &str| {
+        format!(
+            "apiVersion: portcullis.dev/v1alpha1\nkind: PolicyTest\n{policies}\ncases:\n\
+             - {{name: asked, request: {{user: dora, groups: [devs], verb: create, resource: pods, namespace: shop}},\n\
+             \x20  expect: {{decision: allow, cause: AuthorizationPolicy/images}}}}\n\
+             - {{name: good, reviewFile: good.json, phase: validate, expect: {{allowed: true}}}}\n\
+             - {{name: bad, reviewFile: bad.json, phase: validate, expect: {{allowed: false, code: 403,\n\
+             \x20  cause: AuthorizationPolicy/images, rule: 0}}}}\n"
+        )
+    };
+    for policies in [
+        "manifests: [policies]",
+        "config: declared.yaml",
+        "config: watched.yaml",
+    ] {
+        portcullis.write("s.yaml", &suite(policies));
+        let run = portcullis.run("test s.yaml");
+        assert_eq!(run.code, 0, "{policies}: {run:?}");
+    }
+    portcullis.write("s.yaml", &suite("config: silent.yaml"));
+    assert_eq!(portcullis.run("test s.yaml").code, 1);
+}
+
+#[test]
+fn the_trace_of_admit_shows_what_each_condition_came_to() {
+    let portcullis = set_up();
+    portcullis.write("bad.json", &review("other/a").to_string());
+    let run = portcullis.run("admit --config declared.yaml --review bad.json --phase validate");
+    assert_eq!(run.code, 1, "{run:?}");
+    for said in [
+        "AuthorizationPolicy/images",
+        "objectCondition registry",
+        "= false",
+    ] {
+        assert!(run.stdout.contains(said), "{said}: {run:?}");
+    }
+}
+
+#[test]
+fn replay_asks_the_conditions_again_unless_what_they_read_is_redacted() {
+    let portcullis = set_up();
+    let write = |review: &Value, redacted: &[&str]| {
+        let line = json!({"time": "2026-12-01T08:30:00Z", "endpoint": "validate", "cluster": "default", "caller": "api",
+            "revision": "0123456789ab", "decision": "allow", "redacted": redacted, "review": review});
+        let header = "{\"portcullisRecording\":1,\"program\":\"portcullis 0.1.0\"}";
+        portcullis.write(
+            "recordings/recording-20261201T080000.000000Z.jsonl",
+            &format!("{header}\n{line}\n"),
+        );
+        let run = portcullis.run("replay --config declared.yaml -o json -- recordings");
+        (run.code, json(&run))
+    };
+    let (code, same) = write(&review("corp/a"), &[]);
+    assert_eq!((code, &same["changes"]), (0, &json!([])), "{same}");
+    let (code, refused) = write(&review("other/a"), &[]);
+    assert_eq!(code, 1, "{refused}");
+    assert!(
+        refused["changes"]
+            .to_string()
+            .contains("AuthorizationPolicy/images"),
+        "{refused}"
+    );
+    // The image may have been any.
+    let mut hidden = review("other/a");
+    hidden["request"]["object"]["spec"]["containers"][0]["image"] = json!("");
+    let (_, unknown) = write(&hidden, &["/review/request/object/spec/containers/0/image"]);
+    assert_eq!(unknown["changes"], json!([]), "{unknown}");
+    assert!(
+        unknown.to_string().contains("may look at what is redacted"),
+        "{unknown}"
+    );
+}

@@ -13,12 +13,13 @@ use portcullis_policy::admission::trace::{MatchFinding, PolicyExpression, Record
 use portcullis_policy::admission::webhook::{Call, WebhookAnswer};
 use portcullis_policy::admission::{Chain, GrantReview, Outcome, Phase, Progress, Request, RunOptions};
 use portcullis_policy::api::{AdmissionReview, SubjectAccessReview};
+use portcullis_policy::authorization::{Authorization, PolicySet};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{StepRecorder, StepsInWords};
 use portcullis_policy::explain::authorization::{self, ConsultationReport, InWords, Opinions};
 use portcullis_policy::explain::recorded::{KnownDecision, ReplayDecision};
 use portcullis_policy::manifest::ValidationContext;
-use portcullis_policy::model::{Decision, Time};
+use portcullis_policy::model::{CauseKind, Decision, Time};
 
 /// The group of the gateway's own kinds, which are judged as a whole.
 const OWN_GROUP: &str = "portcullis.dev";
@@ -70,6 +71,9 @@ impl ReplayDecider<'_> {
             .map_err(|_| RecordingError::Field("review"))?;
         let policies = self.policies.policies.for_cluster(&self.recorded.text("cluster"));
         let own = policies.authorize(&review.attributes, self.now);
+        if let Some(decision) = self.by_absent_access_request(policies, &own) {
+            return Ok(decision);
+        }
         let authorizers = self.policies.authorizers.as_slice();
         let authorization = if own.decision == Decision::NoOpinion && !authorizers.is_empty() {
             let opinions = Opinions::of(self.recorded.opinions()?);
@@ -86,6 +90,34 @@ impl ReplayDecider<'_> {
         Ok(ReplayDecision::Known(KnownDecision::of_authorization(
             &authorization,
         )))
+    }
+
+    /// What is to be said of a decision of an AccessRequest that the policies, which decide `own`, do not have:
+    /// it allows what nothing else decides, and whether it lifts a Deny or Limit is not known. `None` where
+    /// `own` counts.
+    fn by_absent_access_request(
+        &self,
+        policies: &PolicySet,
+        own: &Authorization<'_>,
+    ) -> Option<ReplayDecision> {
+        let recorded = self.recorded.cause();
+        let name = recorded.strip_prefix("AccessRequest/")?;
+        if policies.access_requests().iter().any(|one| one.name == name) {
+            return None;
+        }
+        match (own.decision, &own.cause) {
+            (Decision::NoOpinion, _) => Some(recorded_decision(self.recorded)),
+            (Decision::Deny, Some(by)) => {
+                let mut all = policies.authorization_policies();
+                all.any(|policy| policy.liftable && policy.name == by.name)
+                    .then(|| {
+                        ReplayDecision::Unknown(format!(
+                            "{recorded} allowed it, which may lift {by} and is not among these policies"
+                        ))
+                    })
+            }
+            _ => None,
+        }
     }
 
     /// What was considered on the way, in the words of `authorize` and `admit`.
@@ -351,6 +383,11 @@ impl RedactionWatch {
 impl Recorder for RedactionWatch {
     fn record(&self, step: TraceStep<'_>) {
         match step {
+            // Its rules and objectConditions decide, and no labels of the object.
+            TraceStep::Policy {
+                kind: CauseKind::AuthorizationPolicy,
+                ..
+            } => {}
             TraceStep::Policy { kind, name, finding } => self.selects(&finding, || format!("{kind}/{name}")),
             TraceStep::Binding { name, finding } => self.selects(&finding, || format!("the binding {name}")),
             TraceStep::Webhook { webhook, finding } => {
@@ -364,7 +401,9 @@ impl Recorder for RedactionWatch {
             } => match part {
                 // These decide nothing.
                 PolicyExpression::Message(_) | PolicyExpression::Annotation(_) => {}
-                PolicyExpression::Condition(_) | PolicyExpression::Validation(_) => {
+                PolicyExpression::Condition(_)
+                | PolicyExpression::ObjectCondition(_)
+                | PolicyExpression::Validation(_) => {
                     self.look(program, || format!("`{text}`"));
                 }
                 // What it makes of the object is typed and compared as a whole.

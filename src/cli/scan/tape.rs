@@ -295,7 +295,8 @@ impl PolicyRun {
                 }
             }
             // A fixed message, or the expression itself, stands in.
-            (PolicyExpression::Message(_), _) => {}
+            // Nobody asks in a scan.
+            (PolicyExpression::Message(_) | PolicyExpression::ObjectCondition(_), _) => {}
             (PolicyExpression::Annotation(_) | PolicyExpression::Mutation(_), _) => {
                 self.other = self.other.or(needs);
             }

@@ -7,7 +7,7 @@ use super::admission::{AdmissionCase, Difference};
 use super::coverage::Coverage;
 use super::suite::{AccessCase, Case, CaseQuestion, Expectation, InvariantCase, PoliciesFrom, Suite};
 use crate::cli::access::TimeLimit;
-use crate::cli::{output, policy_files, set_checks};
+use crate::cli::{access_requests, output, policy_files, set_checks};
 use crate::{config, state};
 use portcullis_policy::authorization::{Authorization, Trace};
 use portcullis_policy::explain::admission::{AdmitInWords, OfflineReview, TracedStep};
@@ -57,9 +57,13 @@ type CaseComparison = (Vec<Difference>, String, CaseDecision);
 impl TestRun {
     /// Decides the cases of `suite`. Without policies to decide by there is none.
     pub(crate) fn run(&mut self, suite: &Suite, faults: &mut Faults) -> Vec<CaseOutcome> {
-        let (loaded, found) = match &suite.policies {
-            PoliciesFrom::Manifests(paths) => policy_files::of_paths(paths),
-            PoliciesFrom::Configuration(path) => policy_files::of_configuration(path),
+        let (config, paths) = match &suite.policies {
+            PoliciesFrom::Manifests(paths) => (None, paths.as_slice()),
+            PoliciesFrom::Configuration(path) => (Some(path.as_path()), &[][..]),
+        };
+        let (loaded, found) = match config {
+            None => policy_files::of_paths(paths),
+            Some(path) => policy_files::of_configuration(path),
         };
         // What check warns of is no matter of a test.
         faults.extend(
@@ -67,9 +71,15 @@ impl TestRun {
                 .into_iter()
                 .filter(|fault| fault.severity == portcullis_policy::field::Severity::Error),
         );
-        let Some(loaded) = loaded else {
+        let Some(mut loaded) = loaded else {
             return Vec::new();
         };
+        let requests = [paths, &suite.access_requests].concat();
+        let found = access_requests::count_those_of_files(&mut loaded, config, &requests);
+        if found.has_errors() {
+            faults.append(found);
+            return Vec::new();
+        }
         let mut coverage = self.coverage.is_some().then(|| reachable(&suite.policies));
         let mut outcomes = Vec::new();
         for case in suite.cases.iter().filter(|case| self.is_wanted(suite, case)) {
@@ -162,7 +172,11 @@ fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) 
         trace: &trace,
         bindings: policies.unmatched(&case.attributes, now).bindings,
     };
-    let explanation = words.lines().to_string();
+    let mut lines = words.lines();
+    if let Some(assumption) = policies.assumption(&consulted.authorization) {
+        lines.line(format_args!("note: {assumption}"));
+    }
+    let explanation = lines.to_string();
     let differences = differences(&case.expect, &consulted.authorization);
     (differences, explanation, CaseDecision::Access(trace))
 }

@@ -28,6 +28,8 @@ pub(crate) struct Suite {
     /// `metadata.name`; may be empty.
     pub(crate) name: String,
     pub(crate) policies: PoliciesFrom,
+    /// Files and folders with AccessRequests that a cluster has beside these.
+    pub(crate) access_requests: Vec<PathBuf>,
     pub(crate) cases: Vec<Case>,
 }
 
@@ -95,6 +97,8 @@ struct WrittenSuite {
     config: Option<PathBuf>,
     #[serde(default)]
     manifests: Vec<PathBuf>,
+    #[serde(default)]
+    access_requests: Vec<PathBuf>,
     cases: Vec<WrittenCase>,
 }
 
@@ -206,6 +210,11 @@ fn validate(
             PoliciesFrom::Manifests(Vec::new())
         }
     };
+    let access_requests = written.access_requests.iter().enumerate();
+    let access_requests = access_requests.filter_map(|(index, path)| {
+        roots.manifests(path, &root.field("accessRequests").index(index), &mut fault)
+    });
+    let access_requests = access_requests.collect();
     if written.cases.is_empty() {
         let message = "the suite has no cases: add one".to_owned();
         fault(root.field("cases"), FaultKind::Required, message);
@@ -231,6 +240,7 @@ fn validate(
         file,
         name: name.unwrap_or_default(),
         policies,
+        access_requests,
         cases,
     })
 }

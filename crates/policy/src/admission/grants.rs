@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use super::outcome::MissingGrants;
 use super::run::{GrantReview, RunContext};
-use super::trace::PolicyExpression;
+use super::trace::{MatchFinding, PolicyExpression, TraceStep};
 use super::variables::{ExpressionResult, Inputs, MatchConditions, RequestView};
 use super::{AdmissionSet, Operation, Outcome, PolicyEvaluation, Request, outcome};
 use crate::authorization::condition::ConditionsResult;
@@ -302,6 +302,13 @@ impl<'r> Reviewer<'r> {
 
     fn evaluate(&self, policy: &AuthorizationPolicy) -> MatchConditions {
         let RunContext { request, access, run } = self.context;
+        run.record(|| TraceStep::Policy {
+            kind: CauseKind::AuthorizationPolicy,
+            name: &policy.name,
+            finding: MatchFinding::Applies {
+                resource: &request.request_resource,
+            },
+        });
         let view = RequestView::as_sent(request);
         let namespace = self.set.namespace_of(request);
         let spent = Cell::new(0);
@@ -312,14 +319,14 @@ impl<'r> Reviewer<'r> {
             params: None,
             namespace: namespace.as_variable(),
             access,
-            recorder: None,
+            recorder: run.recorder,
             spent: &spent,
         };
         let mut budget = run.deadline.budget(cost::PER_BINDING);
         let mut sequence = inputs.sequence(&self.set.webhook_environment);
         let mut results = Vec::with_capacity(policy.object_conditions.len());
         for condition in &policy.object_conditions {
-            let part = PolicyExpression::Condition(condition.name());
+            let part = PolicyExpression::ObjectCondition(condition.name());
             match sequence.program(part, condition.expression(), condition.program(), &mut budget) {
                 Ok(result) => results.push((condition.name(), result)),
                 Err(error) => return MatchConditions::Error(error.to_string()),

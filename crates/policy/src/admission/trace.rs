@@ -168,6 +168,8 @@ pub enum MatchFinding<'s> {
 pub enum PolicyExpression<'s> {
     /// The match condition of this name.
     Condition(&'s str),
+    /// The object condition of this name, of an AuthorizationPolicy.
+    ObjectCondition(&'s str),
     /// One of `validations`.
     Validation(usize),
     /// The `messageExpression` of one of them.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::rbac::RoleResolver;
 use super::{AccessRequest, Role, RoleKind, RoleRef};
 use super::{Binding, Subject};
-use crate::model::{Attributes, Target, Time, User};
+use crate::model::{Attributes, Target, Time, User, Validity};
 
 /// How far ahead of this clock the time of an entry may be, in seconds: as far as clocks of replicas differ.
 const MAX_AHEAD_SECONDS: i64 = 60;
@@ -138,6 +138,16 @@ impl AccessRequest {
 
 // === impl AccessRequestState ===
 
+impl Default for AccessRequestSettings {
+    /// What the configuration says where it leaves them out: eight hours, and one approval.
+    fn default() -> Self {
+        Self {
+            max_duration_seconds: 8 * 3600,
+            approvals: 1,
+        }
+    }
+}
+
 impl AccessRequestState {
     /// All of them.
     pub const ALL: [Self; 6] = [
@@ -216,6 +226,15 @@ impl AccessGrants {
         })
     }
 
+    /// Those that grant at `now` or later, whoever asked, in the order in which those of one user are asked.
+    pub(crate) fn since(&self, now: Time) -> Vec<&AccessGrant> {
+        let all = self.0.values().flatten();
+        let mut found: Vec<_> = all.filter(|grant| now < grant.until).collect();
+        let order = |grant: &AccessGrant| (std::cmp::Reverse(grant.until), grant.request.name.clone());
+        found.sort_by_cached_key(|grant| order(grant));
+        found
+    }
+
     /// Those in force at `now`, whoever asked, by name.
     pub(crate) fn in_force(&self, now: Time) -> Vec<&AccessGrant> {
         let all = self.0.values().flatten();
@@ -240,6 +259,19 @@ impl AccessGrant {
         };
         let role = self.role.as_ref().filter(|_| is_there)?;
         role.rules.first_allowing(attributes, visited)
+    }
+
+    /// The role that it grants; `None` where there is no such ClusterRole.
+    pub(crate) const fn role(&self) -> Option<&Arc<Role>> {
+        self.role.as_ref()
+    }
+
+    /// When it grants.
+    pub(crate) fn period(&self) -> Validity {
+        Validity {
+            not_before: Some(self.from.plus_seconds(-MAX_AHEAD_SECONDS)),
+            not_after: Some(self.until),
+        }
     }
 
     /// Bindings that would grant the same.

@@ -11,12 +11,14 @@ use std::sync::Arc;
 
 use super::condition::{ConditionsResult, RequestActivation};
 use super::index::PolicyGroup;
-use super::object_conditions::{FORMER_GRANT_RETENTION_SECONDS, GrantHistory, NotGranted, ReviewedResources};
-use super::{
-    AuthorizationPolicy, Condition, Criterion, Effect, MASTERS, Mode, NeverDeny, PolicySet, RuleMatch,
-    SharedObjects,
+use super::object_conditions::{
+    FORMER_GRANT_RETENTION_SECONDS, GrantHistory, NotGranted, ReviewKnowledge, ReviewedResources,
 };
-use crate::model::{Attributes, Deadline, Target, Time, User};
+use super::{
+    Authorization, AuthorizationPolicy, Condition, Criterion, Effect, MASTERS, Mode, NeverDeny, PolicySet,
+    RuleMatch, SharedObjects,
+};
+use crate::model::{Attributes, CauseKind, Deadline, Decision, Target, Time, User};
 
 /// A policy with objectConditions that is about a request.
 pub(crate) struct ConditionalPolicy<'s> {
@@ -90,6 +92,28 @@ impl PolicySet {
     pub(crate) fn may_lack_former(&self, now: Time) -> bool {
         let history = self.history.as_ref().filter(|_| self.reviewed.is_some());
         history.is_some_and(|history| history.history_is_too_short(now))
+    }
+
+    /// What `decided` takes for granted, where nobody asks the cluster: that `/validate` sees the request of an
+    /// Allow with objectConditions.
+    #[must_use]
+    pub fn assumption(&self, decided: &Authorization<'_>) -> Option<String> {
+        let reviewed = self.reviewed.as_ref()?;
+        let cause = decided.cause.as_ref()?;
+        let is_assumed = matches!(reviewed.knowledge, ReviewKnowledge::Assumed);
+        let mut policies = self.authorization_policies();
+        let is_conditional = policies.any(|policy| {
+            cause.kind == CauseKind::AuthorizationPolicy
+                && policy.name == cause.name
+                && !policy.object_conditions.is_empty()
+        });
+        let is_so = is_assumed && is_conditional && decided.decision == Decision::Allow;
+        is_so.then(|| {
+            format!(
+                "{cause} has objectConditions: it is taken for granted that `/validate` sees the request, as with \
+                 `admission: Declared`; `serve` asks the cluster"
+            )
+        })
     }
 
     /// Whether an Allow may grant at all: one with objectConditions only where `/validate` is known to

@@ -31,6 +31,8 @@ pub enum ReviewKnowledge {
     /// Somebody says that it sees everything but what the registrations of `portcullis init` leave out.
     #[default]
     Declared,
+    /// Nobody asks the cluster, as offline: it is taken for granted.
+    Assumed,
     /// By the webhook configurations that the cluster has.
     Watched(Arc<dyn AdmissionCoverage>),
     /// These are not known, for this reason: nothing is known to be seen.
@@ -175,7 +177,9 @@ impl ReviewedResources {
             return Some(NotGranted::LeftOut);
         }
         match &self.knowledge {
-            ReviewKnowledge::Declared => self.leaves_out(request).then_some(NotGranted::LeftOut),
+            ReviewKnowledge::Declared | ReviewKnowledge::Assumed => {
+                self.leaves_out(request).then_some(NotGranted::LeftOut)
+            }
             ReviewKnowledge::Watched(coverage) => coverage
                 .why_not_covered(attributes, is_cluster_scoped, now)
                 .map(NotGranted::NotCovered),
@@ -189,7 +193,7 @@ impl ReviewedResources {
     #[must_use]
     pub fn reviewed_since(&self, group: &str, resource: &str) -> Option<Time> {
         match &self.knowledge {
-            ReviewKnowledge::Declared => Some(Time::UNIX_EPOCH),
+            ReviewKnowledge::Declared | ReviewKnowledge::Assumed => Some(Time::UNIX_EPOCH),
             ReviewKnowledge::Watched(coverage) => coverage.covered_since(group, resource),
             ReviewKnowledge::Unproven(_) => None,
         }
@@ -227,7 +231,7 @@ impl PartialEq for ReviewKnowledge {
     /// Whether both are known from the same configurations.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Declared, Self::Declared) => true,
+            (Self::Declared, Self::Declared) | (Self::Assumed, Self::Assumed) => true,
             (Self::Watched(one), Self::Watched(other)) => Arc::ptr_eq(one, other),
             (Self::Unproven(one), Self::Unproven(other)) => one == other,
             _ => false,

@@ -29,6 +29,8 @@ pub struct Objects {
     pub policies: Vec<AuthorizationPolicy>,
     /// AuthorizationInvariants.
     pub invariants: Vec<AuthorizationInvariant>,
+    /// AccessRequests of an API server.
+    pub access_requests: Vec<AccessRequest>,
     /// The labels of Namespaces, by name, that of the name among them.
     pub namespaces: NamespaceLabels,
     /// The custom resources that are known to have no namespace.
@@ -46,7 +48,7 @@ pub struct SharedObjects {
     pub policies: Vec<Arc<AuthorizationPolicy>>,
     /// AuthorizationInvariants.
     pub invariants: Vec<Arc<AuthorizationInvariant>>,
-    /// AccessRequests of API servers: those of files grant nothing.
+    /// As of [`Objects`].
     pub access_requests: Vec<Arc<AccessRequest>>,
     /// As of [`Objects`].
     pub namespaces: NamespaceLabels,
@@ -324,7 +326,7 @@ impl From<Objects> for SharedObjects {
             bindings: objects.bindings.into_iter().map(Arc::new).collect(),
             policies: objects.policies.into_iter().map(Arc::new).collect(),
             invariants: objects.invariants.into_iter().map(Arc::new).collect(),
-            access_requests: Vec::new(),
+            access_requests: objects.access_requests.into_iter().map(Arc::new).collect(),
             namespaces: objects.namespaces,
             cluster_scoped: objects.cluster_scoped,
         }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use super::access_request::{AccessGrants, AccessRequestTrust};
+use super::access_request::{AccessGrants, AccessRequestSettings, AccessRequestTrust};
 use super::index::{BindingIndex, BoundRole, NamespaceIndex, PolicyIndex};
 use super::matching::ClusterScoped;
 use super::never_deny::NeverDenyMatcher;
@@ -297,6 +297,27 @@ impl PolicySet {
         self.trust = trust;
         self.index_access();
         self
+    }
+
+    /// This set with these AccessRequests beside its own, all of which grant whenever they were created: for
+    /// answers offline.
+    #[must_use]
+    pub fn with_access_requests(
+        &self,
+        requests: Vec<Arc<AccessRequest>>,
+        settings: AccessRequestSettings,
+    ) -> Self {
+        let own = self.access_requests.iter();
+        let others = own.filter(|one| !requests.iter().any(|other| other.name == one.name));
+        let access_requests = Arc::new(others.cloned().chain(requests.iter().cloned()).collect());
+        let set = Self {
+            access_requests,
+            ..self.clone()
+        };
+        set.trusting(Some(AccessRequestTrust {
+            settings,
+            since: None,
+        }))
     }
 
     /// Which AccessRequests grant; `None`: none.

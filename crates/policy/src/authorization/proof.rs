@@ -11,6 +11,7 @@
 
 mod condition;
 mod difference;
+mod grants;
 mod idle;
 mod invariant;
 mod limit;

@@ -37,7 +37,8 @@ pub struct DecisionExplanation<'a> {
 pub struct AuthorizationAnswer {
     pub consulted: ConsultationReport,
     pub trace: Trace,
-    /// What may have been meant, where Kubernetes has no such verb, group or resource.
+    /// What may have been meant, where Kubernetes has no such verb, group or resource, and what the answer takes
+    /// for granted.
     pub hints: Vec<String>,
     /// How many bindings apply to the user where the request is.
     pub bindings: usize,
@@ -57,10 +58,12 @@ impl AuthorizationAnswer {
         let policies = loaded.policies.for_cluster(cluster);
         let (own, trace) = policies.explain(attributes, now);
         let nothing = Opinions::default();
+        let mut hints = odd_request(&attributes.target, policies);
+        hints.extend(policies.assumption(&own));
         Self {
             consulted: consult(policies, attributes, own, (&loaded.authorizers, &nothing)),
             trace,
-            hints: odd_request(&attributes.target, policies),
+            hints,
             bindings: policies.unmatched(attributes, now).bindings,
         }
     }

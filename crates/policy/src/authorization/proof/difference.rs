@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::condition::{Outcomes, RegionCondition};
+use super::grants::{granted, of_bindings};
 use super::limit::{ProofLimitError, WorkLimit};
-use super::pieces::{DecidingRule, Pieces, granted};
+use super::pieces::{DecidingRule, Pieces};
 use super::region::Region;
 use super::witness::Witness;
 use crate::authorization::index::BoundRole;
@@ -52,7 +53,10 @@ pub fn difference(
     now: Time,
     limit: WorkLimit<'_>,
 ) -> Result<Vec<DecisionChange>, ProofLimitError> {
-    let (o, n) = (&Pieces::new(old, limit)?, &Pieces::new(new, limit)?);
+    let (o, n) = (
+        &Pieces::new(old, Some(now), limit)?,
+        &Pieces::new(new, Some(now), limit)?,
+    );
     let everything = [false, true].map(Region::of_each_caller).concat();
     let changed = Changed::between(o, n, &everything)?.from(now);
     let asked = AskedSets { old, new, now };
@@ -214,7 +218,10 @@ pub fn changed_reasons(
     now: Time,
     limit: WorkLimit<'_>,
 ) -> Result<Vec<DecisionChange>, ProofLimitError> {
-    let (o, n) = (&Pieces::new(old, limit)?, &Pieces::new(new, limit)?);
+    let (o, n) = (
+        &Pieces::new(old, Some(now), limit)?,
+        &Pieces::new(new, Some(now), limit)?,
+    );
     let everything = [false, true].map(Region::of_each_caller).concat();
     let changed = Changed::between(o, n, &everything)?.from(now);
     let changed = [
@@ -289,15 +296,16 @@ impl Changed {
         let mut changed = Self::default();
         let (old, new) = (o.set(), n.set());
         let (removed, added) = changed_bindings(old, new);
-        let granted = |pieces: &Pieces<'_>, bindings: &[&BoundRole]| {
+        let limit = n.limit();
+        let granted = |bindings: &[&BoundRole]| {
             let mut regions = Vec::new();
             for within in within {
-                regions.extend(pieces.granting(bindings.iter().copied(), within)?);
+                regions.extend(of_bindings(bindings.iter().copied(), within, limit)?);
             }
             Ok(regions)
         };
-        changed.removed_allows = granted(o, &removed)?;
-        changed.added_allows = granted(n, &added)?;
+        changed.removed_allows = granted(&removed)?;
+        changed.added_allows = granted(&added)?;
         let roles: HashSet<(&str, &str)> = old
             .roles()
             .iter()
@@ -321,6 +329,7 @@ impl Changed {
                     Effect::Deny | Effect::Limit => denies.extend(regions),
                 }
             }
+            allows.extend(pieces.accesses_besides(others, within)?);
         }
         Ok(changed)
     }

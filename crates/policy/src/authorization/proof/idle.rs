@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use super::grants::of_bindings;
 use super::limit::{ProofLimitError, WorkLimit};
 use super::pieces::{Pieces, PolicyPieces};
 use super::predicates::RegionExpression;
@@ -41,7 +42,7 @@ pub fn idle_parts(
     now: Time,
     limit: WorkLimit<'_>,
 ) -> Result<Vec<(String, IdlePart)>, ProofLimitError> {
-    let pieces = Pieces::new(set, limit)?;
+    let pieces = Pieces::new(set, None, limit)?;
     let mut search = IdleSearch {
         later: Validity {
             not_before: Some(now),
@@ -214,9 +215,7 @@ impl<'p> IdleSearch<'p, '_> {
     fn granted_by_rbac(&self, regions: &[RuleRegion]) -> Result<Option<Vec<String>>, ProofLimitError> {
         let mut names = BTreeSet::new();
         for RuleRegion { requests, .. } in regions {
-            let granting = self
-                .pieces
-                .granting(self.pieces.set().bindings.iter(), requests)?;
+            let granting = of_bindings(self.pieces.set().bindings.iter(), requests, self.limit)?;
             let granting: Vec<&Region> = granting.iter().collect();
             if !requests.without(&granting, self.limit)?.is_empty() {
                 return Ok(None);

@@ -1,8 +1,9 @@
 //! Whether what an AuthorizationInvariant forbids is allowed to anybody.
 
 use super::difference::{Changed, changed_bindings};
+use super::grants::granted;
 use super::limit::{ProofLimitError, WorkLimit};
-use super::pieces::{Pieces, granted};
+use super::pieces::Pieces;
 use super::region::Region;
 use super::witness::Witness;
 use crate::authorization::index::BoundRole;
@@ -73,7 +74,7 @@ impl<'s> InvariantProof<'s> {
     pub fn of_set(set: &'s PolicySet, now: Time, limit: WorkLimit<'s>) -> Result<Self, ProofLimitError> {
         Ok(Self {
             old: None,
-            new: Pieces::new(set, limit)?,
+            new: Pieces::new(set, Some(now), limit)?,
             now,
             limit,
         })
@@ -90,8 +91,8 @@ impl<'s> InvariantProof<'s> {
         limit: WorkLimit<'s>,
     ) -> Result<Self, ProofLimitError> {
         Ok(Self {
-            old: Some(Pieces::new(old, limit)?),
-            new: Pieces::new(new, limit)?,
+            old: Some(Pieces::new(old, Some(now), limit)?),
+            new: Pieces::new(new, Some(now), limit)?,
             now,
             limit,
         })

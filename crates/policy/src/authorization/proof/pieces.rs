@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::condition::Side;
+use super::grants::{add, granted, is_in_reach, of_access, of_bindings};
 use super::limit::{ProofLimitError, RegionRoom, WorkLimit};
 use super::region::Region;
 use super::rules::{PolicyRegions, RuleRegion, never_denied, never_denied_callers, of_role};
@@ -16,16 +17,17 @@ use crate::authorization::matching::{ResourcePattern, Wildcard};
 use crate::authorization::never_deny::MASTERS;
 use crate::authorization::rbac::WildcardSet;
 use crate::authorization::{
-    AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Mode, PolicySet, ResourceRule, Role,
-    Subject, SubjectKind,
+    AccessGrant, AuthorizationInvariant, AuthorizationPolicy, Effect, Mode, PolicySet, ResourceRule, Role,
 };
-use crate::model::{Cause, CauseKind, Decision};
+use crate::model::{Cause, CauseKind, Decision, Time};
 
 /// The rules of a policy set as regions, made when they are asked for.
 pub(crate) struct Pieces<'s> {
     set: &'s PolicySet,
     never_denied: Vec<Region>,
     policies: Vec<PolicyPieces<'s>>,
+    /// The AccessRequests that count.
+    accesses: Vec<&'s AccessGrant>,
     limit: WorkLimit<'s>,
 }
 
@@ -40,6 +42,8 @@ pub(crate) struct DecidingRule<'s> {
 pub(crate) struct PolicyPieces<'s> {
     set: &'s PolicySet,
     pub(crate) policy: &'s AuthorizationPolicy,
+    /// The AccessRequests that lift it.
+    lifted_by: Vec<&'s AccessGrant>,
     limit: WorkLimit<'s>,
     regions: OnceCell<Result<PolicyRegions, ProofLimitError>>,
 }
@@ -47,7 +51,14 @@ pub(crate) struct PolicyPieces<'s> {
 // === impl Pieces ===
 
 impl<'s> Pieces<'s> {
-    pub(crate) fn new(set: &'s PolicySet, limit: WorkLimit<'s>) -> Result<Self, ProofLimitError> {
+    /// With the AccessRequests that grant at `now` or later; `None`: without any.
+    pub(crate) fn new(
+        set: &'s PolicySet,
+        now: Option<Time>,
+        limit: WorkLimit<'s>,
+    ) -> Result<Self, ProofLimitError> {
+        let accesses = set.access.as_deref().zip(now);
+        let accesses = accesses.map_or_else(Vec::new, |(grants, now)| grants.since(now));
         let enforced = set
             .authorization_policies()
             .filter(|policy| policy.mode == Mode::Enforce)
@@ -57,8 +68,9 @@ impl<'s> Pieces<'s> {
         Ok(Self {
             never_denied: never_denied(set.never_deny()),
             policies: enforced
-                .map(|policy| PolicyPieces::new(set, policy, limit))
+                .map(|policy| PolicyPieces::new(set, policy, lifting(policy, &accesses), limit))
                 .collect(),
+            accesses,
             set,
             limit,
         })
@@ -80,7 +92,13 @@ impl<'s> Pieces<'s> {
         for own in &self.policies {
             self.limit.in_time()?;
             let is_same = match known.get(own.policy.name.as_str()) {
-                Some(other) if have_same_namespaces && std::ptr::eq(own.policy, other.policy) => true,
+                Some(other)
+                    if have_same_namespaces
+                        && !own.policy.liftable
+                        && std::ptr::eq(own.policy, other.policy) =>
+                {
+                    true
+                }
                 Some(other) => own.says_the_same_as(other)?,
                 None => false,
             };
@@ -92,9 +110,10 @@ impl<'s> Pieces<'s> {
     }
 
     /// The rules that decide requests of `within`, in the order in which they are asked: Denies and
-    /// Limits, bindings, Allows.
+    /// Limits, what AccessRequests lift of them, bindings, Allows, AccessRequests.
     pub(crate) fn in_order(&self, within: &Region) -> Result<Vec<DecidingRule<'s>>, ProofLimitError> {
         let mut rules = self.policy_rules(true, within)?;
+        self.add_lifted(within, &mut rules)?;
         let mut roles: HashMap<*const Role, Vec<RuleRegion>> = HashMap::new();
         let mut room = self.limit.room();
         for BoundRole { binding, role } in self.set.bindings.iter() {
@@ -122,8 +141,51 @@ impl<'s> Pieces<'s> {
             }
         }
         rules.extend(self.policy_rules(false, within)?);
+        for grant in &self.accesses {
+            rules.extend(self.access_rules(grant, within)?);
+        }
         rules.retain(|rule| !rule.regions.is_empty());
         Ok(rules)
+    }
+
+    /// What an AccessRequest grants of `within`, by the rules of its role.
+    fn access_rules(
+        &self,
+        grant: &'s AccessGrant,
+        within: &Region,
+    ) -> Result<Vec<DecidingRule<'s>>, ProofLimitError> {
+        let regions = of_access(grant, within, self.limit)?;
+        let rule = |RuleRegion { rule, requests }| DecidingRule {
+            decision: Decision::Allow,
+            cause: Cause {
+                kind: CauseKind::AccessRequest,
+                namespace: Cow::Borrowed(""),
+                name: Cow::Borrowed(&grant.request.name),
+                rule,
+            },
+            regions: vec![requests],
+        };
+        Ok(regions.into_iter().map(rule).collect())
+    }
+
+    /// Adds what AccessRequests grant of what they lift.
+    fn add_lifted(&self, within: &Region, rules: &mut Vec<DecidingRule<'s>>) -> Result<(), ProofLimitError> {
+        for pieces in self.policies.iter().filter(|one| !one.lifted_by.is_empty()) {
+            let whole = PolicyPieces::new(self.set, pieces.policy, Vec::new(), self.limit);
+            let refused = self.rules_of(&whole, within)?.into_values().flatten();
+            let refused: Vec<Region> = refused.collect();
+            for grant in &pieces.lifted_by {
+                for mut rule in self.access_rules(grant, within)? {
+                    let granted = rule.regions.iter();
+                    let lifted = granted.flat_map(|granted| {
+                        refused.iter().filter_map(|refused| granted.intersection(refused))
+                    });
+                    rule.regions = lifted.collect();
+                    rules.push(rule);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The rules of the policies that refuse, or of those that allow.
@@ -169,75 +231,35 @@ impl<'s> Pieces<'s> {
     /// # Errors
     /// The limit is reached.
     pub(crate) fn allowing(&self, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
-        let mut regions = self.granting(self.set.bindings.iter(), within)?;
+        let mut regions = of_bindings(self.set.bindings.iter(), within, self.limit)?;
         self.add_policies(false, within, &mut regions)?;
+        self.add_accesses(within, &mut regions)?;
         Ok(regions)
     }
 
-    /// What `bindings` allow of `within`.
-    ///
-    /// # Errors
-    /// The limit is reached.
-    pub(crate) fn granting<'b>(
-        &self,
-        bindings: impl Iterator<Item = &'b BoundRole>,
-        within: &Region,
-    ) -> Result<Vec<Region>, ProofLimitError> {
-        let (mut regions, mut room) = (Vec::new(), self.limit.room());
-        // Users of equal grants are one region.
-        let mut users: BTreeMap<((usize, usize), &str), Patterns> = BTreeMap::new();
-        let (mut rules, mut rules_room) = (Vec::new(), self.limit.room());
-        let mut meeting: HashMap<*const Role, (usize, usize)> = HashMap::new();
-        for BoundRole { binding, role } in bindings {
-            let Some(role) = role.as_ref().filter(|_| is_in_reach(binding, within)) else {
-                continue;
-            };
-            let (first, end) = match meeting.entry(Arc::as_ptr(role)) {
-                Entry::Occupied(known) => *known.get(),
-                Entry::Vacant(unknown) => {
-                    self.limit.in_time()?;
-                    let first = rules.len();
-                    rules.extend(of_role(role, within, &mut rules_room)?);
-                    *unknown.insert((first, rules.len()))
-                }
-            };
-            let own = || rules.get(first..end).into_iter().flatten();
-            if first == end {
-                continue;
-            }
-            for subject in &binding.subjects {
-                let Some(name) = subject.authenticated_name(&binding.namespace) else {
-                    continue;
-                };
-                match subject.kind {
-                    SubjectKind::Group => {
-                        let group = GroupSet {
-                            all: Patterns::exact([&*name]),
-                            none: Patterns::default(),
-                        };
-                        for RuleRegion { requests, .. } in own() {
-                            let of_group = in_namespace(requests, &binding.namespace)
-                                .and_then(|requests| requests.with_groups(&group))
-                                .filter(|region| region.meets(within));
-                            add(&mut regions, of_group, &mut room)?;
-                        }
-                    }
-                    SubjectKind::User | SubjectKind::ServiceAccount
-                        if within.side(Side::User).contains(&name) =>
-                    {
-                        let users = users.entry(((first, end), &binding.namespace)).or_default();
-                        users.exact.insert((*name).into());
-                    }
-                    SubjectKind::User | SubjectKind::ServiceAccount => {}
-                }
-            }
+    /// Adds what AccessRequests grant of `within`.
+    fn add_accesses(&self, within: &Region, regions: &mut Vec<Region>) -> Result<(), ProofLimitError> {
+        for grant in &self.accesses {
+            let granted = of_access(grant, within, self.limit)?;
+            regions.extend(granted.into_iter().map(|rule| rule.requests));
         }
-        for (((first, end), namespace), users) in users {
-            let users = TextSet::of(users);
-            for RuleRegion { requests, .. } in rules.get(first..end).into_iter().flatten() {
-                let of_users =
-                    in_namespace(requests, namespace).and_then(|requests| requests.with(Side::User, &users));
-                add(&mut regions, of_users, &mut room)?;
+        Ok(())
+    }
+
+    /// What its AccessRequests grant of the regions of `within`, where `others` has not the very same.
+    pub(crate) fn accesses_besides(
+        &self,
+        others: &Pieces<'_>,
+        within: &[Region],
+    ) -> Result<Vec<Region>, ProofLimitError> {
+        let mut regions = Vec::new();
+        let is_same = match (&self.set.access, &others.set.access) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        if !is_same {
+            for within in within {
+                self.add_accesses(within, &mut regions)?;
             }
         }
         Ok(regions)
@@ -274,6 +296,10 @@ impl<'s> Pieces<'s> {
         self.set
     }
 
+    pub(crate) const fn limit(&self) -> WorkLimit<'s> {
+        self.limit
+    }
+
     /// What `policy` allows or denies within the regions of `within`.
     pub(crate) fn of_policy(
         &self,
@@ -296,7 +322,7 @@ impl<'s> Pieces<'s> {
         &self,
         invariant: &AuthorizationInvariant,
     ) -> Result<Vec<Region>, ProofLimitError> {
-        let rules = PolicyPieces::new(self.set, &invariant.forbidden, self.limit);
+        let rules = PolicyPieces::new(self.set, &invariant.forbidden, Vec::new(), self.limit);
         let masters = GroupSet {
             all: Patterns::exact([MASTERS]),
             none: Patterns::default(),
@@ -328,57 +354,44 @@ impl<'s> Pieces<'s> {
     }
 }
 
-/// Whether a binding may say something of `within`.
-fn is_in_reach(binding: &Binding, within: &Region) -> bool {
-    binding.namespace.is_empty()
-        || !within.is_path && within.side(Side::Namespace).contains(&binding.namespace)
-}
-
-/// What of `all` a binding to a role that allows all of it grants.
-pub(crate) fn granted(binding: &Binding, all: &Region) -> Vec<Region> {
-    let Some(all) = in_namespace(all, &binding.namespace) else {
-        return Vec::new();
-    };
-    let of = |subject: &Subject| {
-        let name = subject.authenticated_name(&binding.namespace)?;
-        match subject.kind {
-            SubjectKind::Group => all.with_groups(&GroupSet {
-                all: Patterns::exact([&*name]),
-                none: Patterns::default(),
-            }),
-            SubjectKind::User | SubjectKind::ServiceAccount => {
-                all.with(Side::User, &TextSet::exact([&*name]))
-            }
-        }
-    };
-    binding.subjects.iter().filter_map(of).collect()
-}
-
-/// What of a role's rule a binding of `namespace` grants.
-fn in_namespace(rule: &Region, namespace: &str) -> Option<Region> {
-    match namespace {
-        "" => Some(rule.clone()),
-        _ if rule.is_path => None,
-        namespace => rule.with(Side::Namespace, &TextSet::exact([namespace])),
-    }
+/// Those of `accesses` that lift `policy`.
+fn lifting<'s>(policy: &AuthorizationPolicy, accesses: &[&'s AccessGrant]) -> Vec<&'s AccessGrant> {
+    let accesses = accesses
+        .iter()
+        .filter(|grant| policy.liftable && grant.lifts(&policy.name));
+    accesses.copied().collect()
 }
 
 // === impl PolicyPieces ===
 
 impl<'s> PolicyPieces<'s> {
-    const fn new(set: &'s PolicySet, policy: &'s AuthorizationPolicy, limit: WorkLimit<'s>) -> Self {
+    const fn new(
+        set: &'s PolicySet,
+        policy: &'s AuthorizationPolicy,
+        lifted_by: Vec<&'s AccessGrant>,
+        limit: WorkLimit<'s>,
+    ) -> Self {
         Self {
             set,
             policy,
+            lifted_by,
             limit,
             regions: OnceCell::new(),
         }
     }
 
     fn regions(&self) -> Result<&PolicyRegions, ProofLimitError> {
-        let made = self
-            .regions
-            .get_or_init(|| PolicyRegions::new(self.set, self.policy, self.limit));
+        let made = self.regions.get_or_init(|| {
+            let mut regions = PolicyRegions::new(self.set, self.policy, self.limit)?;
+            // What is lifted it says nothing of, as a Limit of what it holds.
+            for within in [false, true].into_iter().flat_map(Region::of_each_caller) {
+                for grant in &self.lifted_by {
+                    let lifted = of_access(grant, &within, self.limit)?;
+                    regions.held.extend(lifted.into_iter().map(|rule| rule.requests));
+                }
+            }
+            Ok(regions)
+        });
         made.as_ref().map_err(|error| *error)
     }
 
@@ -461,18 +474,4 @@ impl<'s> PolicyPieces<'s> {
         }
         Ok(rules)
     }
-}
-
-/// Adds `region`, if there is one and room for it.
-fn add(
-    regions: &mut Vec<Region>,
-    region: Option<Region>,
-    room: &mut RegionRoom<'_>,
-) -> Result<(), ProofLimitError> {
-    room.in_time()?;
-    if let Some(region) = region {
-        room.take(region.weight())?;
-        regions.push(region);
-    }
-    Ok(())
 }

@@ -33,7 +33,7 @@ pub(crate) struct RuleRegion {
 pub(crate) struct PolicyRegions {
     pub(crate) rules: Vec<RuleRegion>,
     pub(crate) callers: Vec<Region>,
-    /// Of a Limit, what its rules hold: it says nothing of these.
+    /// What it says nothing of: of a Limit, what its rules hold; what is lifted.
     pub(crate) held: Vec<Region>,
 }
 

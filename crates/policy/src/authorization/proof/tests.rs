@@ -12,6 +12,7 @@ use super::*;
 use crate::authorization::matching::namespace_of;
 use crate::authorization::policy_set::tests::reference::{bindings, namespaces, policies, roles};
 use crate::authorization::{
+    AccessEntry, AccessRequest, AccessRequestSettings, AccessRequestTrust, AccessRequester,
     AuthorizationPolicy, Binding, NeverDeny, Objects, PolicySet, RoleKind, RoleRef, Rule, Subject, fixtures,
 };
 use crate::model::{Attributes, Deadline, Decision, ResourceAttributes, Selectors, Target, Time, User};
@@ -33,15 +34,76 @@ fn cases(usual: u32) -> ProptestConfig {
 }
 
 fn objects() -> impl Strategy<Value = Objects> {
-    (roles(), bindings(), policies(), namespaces()).prop_map(|(roles, bindings, policies, namespaces)| {
-        Objects {
+    let of_policies = (policies(), any::<u16>());
+    let of_policies = of_policies.prop_map(|(mut policies, liftable)| {
+        for (at, policy) in policies.iter_mut().enumerate() {
+            policy.liftable = policy.effect.refuses() && liftable >> at & 1 == 1;
+        }
+        policies
+    });
+    (roles(), bindings(), of_policies, access_requests(), namespaces()).prop_map(
+        |(roles, bindings, policies, access_requests, namespaces)| Objects {
             roles,
             bindings,
             policies,
+            access_requests,
             namespaces,
             ..Objects::default()
+        },
+    )
+}
+
+/// Approved and denied ones, which begin and end between [`instants`].
+fn access_requests() -> impl Strategy<Value = Vec<AccessRequest>> {
+    use proptest::sample::{select, subsequence};
+
+    let lifted: Vec<String> = (0..12).map(|at| format!("p{at}")).collect();
+    let request = (
+        select(vec!["r1", "r2", "gone"]),
+        subsequence(vec!["a", "b"], 0..=2),
+        select(vec!["u1", "x", "system:serviceaccount:a:s"]),
+        prop_oneof![4 => Just(""), 1 => Just("it's 5")],
+        (0..3_i64, 1..4_i64),
+        subsequence(lifted, 0..=12),
+        prop::bool::weighted(0.1),
+    );
+    let request = request.prop_map(
+        |(role, namespaces, username, uid, (begin, duration_seconds), lifts, is_denied)| AccessRequest {
+            name: String::new(),
+            role: role.to_owned(),
+            namespaces: fixtures::texts(&namespaces),
+            duration_seconds,
+            reason: "r".to_owned(),
+            lifts,
+            requester: AccessRequester {
+                username: username.to_owned(),
+                uid: uid.to_owned(),
+                groups: Vec::new(),
+            },
+            approvals: vec![AccessEntry {
+                username: "approver".to_owned(),
+                time: instants()[0].plus_seconds(begin),
+            }],
+            is_denied,
+            is_withdrawn: false,
+            created: None,
+        },
+    );
+    prop::collection::vec(request, 0..4).prop_map(|mut requests| {
+        for (at, request) in requests.iter_mut().enumerate() {
+            request.name = format!("a{at}");
         }
+        requests
     })
+}
+
+/// What decides by `objects`, AccessRequests among them.
+fn built(objects: Objects) -> PolicySet {
+    let trust = AccessRequestTrust {
+        settings: AccessRequestSettings::default(),
+        since: None,
+    };
+    PolicySet::new(objects, &NeverDeny::default()).trusting(Some(trust))
 }
 
 /// Two sets that share some of their objects.
@@ -66,6 +128,7 @@ fn pairs() -> impl Strategy<Value = (Objects, Objects)> {
         }
         if namespaces {
             other.namespaces.clone_from(&one.namespaces);
+            other.access_requests = one.access_requests.iter().skip(1).cloned().collect();
         }
         (one, other)
     })
@@ -184,7 +247,7 @@ proptest! {
 
     #[test]
     fn a_difference_is_what_every_request_shows((old, new) in pairs(), targets in targets()) {
-        let [old, new] = [old, new].map(|objects| PolicySet::new(objects, &NeverDeny::default()));
+        let [old, new] = [old, new].map(built);
         let changes = difference(&old, &new, instants()[1], UNLIMITED).unwrap();
         for change in &changes {
             let witnessed = change.witness.is_some() || !change.region.conditions.is_empty();
@@ -218,7 +281,7 @@ proptest! {
 
     #[test]
     fn reasons_that_changed_are_what_every_request_shows((old, new) in pairs(), targets in targets()) {
-        let [old, new] = [old, new].map(|objects| PolicySet::new(objects, &NeverDeny::default()));
+        let [old, new] = [old, new].map(built);
         let changes = changed_reasons(&old, &new, instants()[1], UNLIMITED).unwrap();
         for change in &changes {
             let witnessed = change.witness.is_some() || !change.region.conditions.is_empty();

@@ -332,6 +332,9 @@ impl fmt::Display for Breach {
         if self.region.period().not_before.is_some() {
             write!(f, " from {} on", witness.at)?;
         }
+        if let Some(end) = self.region.period().not_after {
+            write!(f, " until {end}")?;
+        }
         write!(f, ", such as: {witness}")
     }
 }

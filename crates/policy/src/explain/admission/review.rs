@@ -517,6 +517,7 @@ fn answered(result: &WebhookResult) -> TracedStep {
 fn part_in_words(part: PolicyExpression<'_>) -> String {
     match part {
         PolicyExpression::Condition(name) => format!("matchCondition {name}"),
+        PolicyExpression::ObjectCondition(name) => format!("objectCondition {name}"),
         PolicyExpression::Validation(index) => format!("validation {index}"),
         PolicyExpression::Message(index) => format!("messageExpression {index}"),
         PolicyExpression::Annotation(key) => format!("auditAnnotation {key}"),

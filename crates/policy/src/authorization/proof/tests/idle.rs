@@ -94,7 +94,7 @@ proptest! {
                 }
             }
         }
-        let pieces = Pieces::new(&set, UNLIMITED).unwrap();
+        let pieces = Pieces::new(&set, None, UNLIMITED).unwrap();
         for pieces_of in pieces.policies() {
             let policy = pieces_of.policy;
             let all = [false, true].into_iter().flat_map(Region::of_each_caller);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{UNLIMITED, cases, instants, labelled, labellings, pairs, targets, users, with_secrets};
+use super::{UNLIMITED, built, cases, instants, labelled, labellings, pairs, targets, users, with_secrets};
 use crate::authorization::policy_set::tests::reference::policies;
 use crate::authorization::proof::{InvariantProof, Witness};
 use crate::authorization::rbac::AlwaysAllowPaths;
@@ -53,7 +53,7 @@ proptest! {
         for of in of.into_iter().take(3) {
             let (invariant, concerned) = invariant(of, &new);
             new.invariants = vec![invariant.clone()];
-            let [old, new] = [&old, &new].map(|objects| PolicySet::new(objects.clone(), &NeverDeny::default()));
+            let [old, new] = [&old, &new].map(|objects| built(objects.clone()));
             let now = instants()[1];
             let of_set = InvariantProof::of_set(&new, now, UNLIMITED).unwrap();
             let of_set = of_set.breaches(&invariant).unwrap();
