@@ -220,8 +220,8 @@ impl Store {
         let objects = known.kinds.entry(kind.clone()).or_default();
         let changed = was_defined | objects.objects.leave_out(&name);
         objects.left_out.note(name, reason);
-        // What is not known of parameters decides too.
-        changed | (kind.role == WatchPurpose::Parameter)
+        // What is not known of these decides too.
+        changed | kind.counts_when_unknown()
     }
 
     /// How much memory the object of this name takes.
@@ -470,7 +470,11 @@ impl KindObjects {
         held.note(read.noted);
         let changed = match read.outcome {
             Ok(good) => held.take(cluster, kind, good, schema),
-            Err((refused, charge)) => held.refuse(cluster, read.digest, refused, Some(charge)),
+            // The version before of a webhook configuration does not hold on.
+            Err((refused, charge)) => {
+                held.refuse(cluster, read.digest, refused, Some(charge))
+                    | (kind.role == WatchPurpose::Registration)
+            }
         };
         was_left_out | changed | is_of_other_time
     }

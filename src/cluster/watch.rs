@@ -306,6 +306,10 @@ impl Watch {
                 }
                 WatchEvent::Deleted(object) => {
                     self.check_version(&object.head.resource_version)?;
+                    if comparable(&object.head.resource_version).is_none() {
+                        // Perhaps it went long ago, and is there again: a list says so.
+                        return Ok(WatchEnd::Relist);
+                    }
                     *version = object.head.resource_version;
                     let name = (object.head.namespace, object.head.name);
                     self.changed(self.store.delete(&self.kind, &name));
@@ -322,7 +326,7 @@ impl Watch {
         }
     }
 
-    /// What is older than what is known is not believed.
+    /// What is older than what is known is not believed, nor what may be.
     fn check_version(&self, version: &str) -> Result<(), ApiError> {
         if self.store.is_newer(&self.kind, comparable(version)) {
             return Ok(());
@@ -330,7 +334,10 @@ impl Watch {
         let what = format!("the watch of {}", self.kind);
         Err(ApiError::unexpected(
             &what,
-            format!("version {version} is older than what is known"),
+            match comparable(version) {
+                Some(_) => format!("version {version} is older than what is known"),
+                None => format!("version {version} is no number, so that it may be older than what is known"),
+            },
         ))
     }
 

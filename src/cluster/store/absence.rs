@@ -82,15 +82,16 @@ impl Store {
         self.known().kinds.get(kind).and_then(|objects| objects.newest)
     }
 
-    /// Whether what comes of `kind` with this version is not older than what is known. Then it is
-    /// the newest.
+    /// Whether what a watch says of `kind` with this version is not older than what is known. Then it is
+    /// the newest. An API server that numbers its versions does not stop doing so: without a number it is
+    /// not known how old it is.
     pub(crate) fn is_newer(&self, kind: &WatchedKind, version: Option<u64>) -> bool {
         let mut known = self.known();
         let objects = known.kinds.entry(kind.clone()).or_default();
-        if version < objects.newest && version.is_some() {
+        if version < objects.newest {
             return false;
         }
-        objects.newest = version.or(objects.newest);
+        objects.newest = version;
         true
     }
 
@@ -140,8 +141,15 @@ impl StoredKinds {
                 "the list is empty where {known} objects are known, and {why}"
             )));
         }
-        if let Some(before) = self.kinds.get(kind).and_then(|objects| objects.doubt.as_ref()) {
+        let objects = self.kinds.get(kind);
+        if let Some(before) = objects.and_then(|objects| objects.doubt.as_ref()) {
             return Some(before.clone());
+        }
+        if let (None, Some(newest)) = (evidence.version, objects.and_then(|objects| objects.newest)) {
+            return Some(Doubt(format!(
+                "the list lacks {gone} of the {known} objects that are known, and its version is no number, as \
+                 {newest} is"
+            )));
         }
         let is_much = gone > MASS_REMOVAL_OBJECTS && gone * 2 > known;
         is_much.then(|| {

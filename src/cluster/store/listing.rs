@@ -158,7 +158,10 @@ impl Store {
         let names = listing.changed.keys().filter(|_| is_outdated);
         let outdated: Vec<_> = names.map(|name| (kind.clone(), name.clone())).collect();
         let objects = known.kinds.entry(kind.clone()).or_default();
-        objects.newest = evidence.version.or(objects.newest);
+        objects.newest = match &doubt {
+            Some(_) => evidence.version.or(objects.newest),
+            None => evidence.version,
+        };
         objects.doubt.clone_from(&doubt);
         let mut changed = self.take_list(&mut known, kind, listing, doubt.is_none());
         if !outdated.is_empty() {
@@ -191,7 +194,7 @@ impl Store {
             left_out,
             ..
         } = listing;
-        changed |= kind.role == WatchPurpose::Parameter
+        changed |= kind.counts_when_unknown()
             && (!objects.known || !is_whole || left_out.all() != objects.left_out.all());
         log_new_left_out(cluster, kind, &left_out, &objects.left_out);
         for name in left_out.names() {
@@ -216,7 +219,7 @@ impl StoredKinds {
     fn do_not_believe(&mut self, kind: &WatchedKind, doubt: Doubt) -> ListOutcome {
         let objects = self.kinds.entry(kind.clone()).or_default();
         objects.doubt = Some(doubt.clone());
-        objects.known &= kind.role != WatchPurpose::Parameter;
+        objects.known &= !kind.counts_when_unknown();
         ListOutcome::NotBelieved(doubt)
     }
 

@@ -1,6 +1,7 @@
 //! A watch of a server that lies, hangs, fails or has too much to say.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{StatusCode, Uri};
 use serde_json::{Value, json};
@@ -186,6 +187,9 @@ fn an_event_that_is_older_than_what_is_known_is_not_believed() {
         ("ADDED", "99"),
         ("DELETED", "99"),
         ("BOOKMARK", "99"),
+        ("MODIFIED", "later"),
+        ("DELETED", "later"),
+        ("BOOKMARK", "later"),
     ] {
         let (error, has_role) = block_on(async {
             let watch = with_a_role(move |uri| match is_list(uri) {
@@ -199,11 +203,42 @@ fn an_event_that_is_older_than_what_is_known_is_not_believed() {
                 .unwrap_err();
             (error.to_string(), watch.store.has_any(&watch.kind))
         });
-        let expected =
-            "the watch of ClusterRole.rbac.authorization.k8s.io: version 99 is older than what is known";
-        assert!(error.ends_with(expected), "{sort}: {error}");
+        let expected = match version {
+            "99" => "version 99 is older than what is known",
+            _ => "version later is no number, so that it may be older than what is known",
+        };
+        assert!(
+            error.contains("the watch of ClusterRole.rbac") && error.ends_with(expected),
+            "{sort}: {error}"
+        );
         assert!(has_role, "{sort}");
     }
+}
+
+#[test]
+fn without_numbers_of_versions_a_list_confirms_what_is_deleted() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let listed = Arc::clone(&lists);
+    let has_role = block_on(async {
+        let watch = watch(MAX_LIST_TIME, move |uri| match is_list(uri) {
+            true if is_watch(uri) => ok(json!({"type": "DELETED", "object": role("a", "y")})),
+            true => {
+                listed.fetch_add(1, Ordering::Relaxed);
+                let metadata = json!({"resourceVersion": "x"});
+                ok(
+                    json!({"kind": "ClusterRoleList", "apiVersion": RBAC, "metadata": metadata,
+                    "items": [role("a", "x")]}),
+                )
+            }
+            false => resources(),
+        });
+        watch
+            .list_and_watch(&mut RecentFailures::default())
+            .await
+            .unwrap();
+        watch.store.has_any(&watch.kind)
+    });
+    assert_eq!((lists.load(Ordering::Relaxed), has_role), (1, true));
 }
 
 #[test]

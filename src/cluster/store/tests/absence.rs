@@ -1,8 +1,12 @@
 //! What is absent, and when that is believed.
 
+use std::time::{Duration, Instant};
+
 use super::*;
 use crate::cluster::saved::{self, SnapshotSaver};
 use crate::config::FileScope;
+use crate::state::WatchedRegistrations;
+use portcullis_policy::model::Time;
 
 fn roles(count: usize) -> Vec<ReceivedObject> {
     (0..count)
@@ -73,9 +77,22 @@ fn what_is_older_than_what_is_known_is_not_believed() {
     );
     assert!(!store.is_newer(&kind(ROLES), Some(99)) && store.is_newer(&kind(ROLES), Some(101)));
     assert!(
-        store.is_newer(&kind(ROLES), None),
-        "what cannot be compared is not older"
+        !store.is_newer(&kind(ROLES), None),
+        "what cannot be compared may be older"
     );
+    assert!(doubted(&store.list_of(&kind(ROLES), roles(2), None)));
+    assert_eq!((names(&store).len(), store.newest(&kind(ROLES))), (3, Some(101)));
+    let store = with_roles(3);
+    assert!(
+        !doubted(&store.list_of(&kind(ROLES), roles(3), None)),
+        "nothing is lost"
+    );
+    assert!(
+        store.is_newer(&kind(ROLES), None),
+        "it numbers no versions any more"
+    );
+    let store = with_roles(3);
+    store.is_newer(&kind(ROLES), Some(101));
     assert!(matches!(
         store.list_of(&kind(ROLES), roles(3), Some(100)),
         ListOutcome::NotBelieved(_)
@@ -389,4 +406,124 @@ fn what_was_left_out_of_a_kind_goes_with_the_kind() {
         .not_served(&kind(POLICIES), &AbsenceEvidence::Proven)
         .unwrap();
     assert_eq!(store.status().left_out.policies, 0);
+}
+
+/// A webhook configuration that was created at the second `created`, and written then or at `written`.
+fn registration(
+    name: &str,
+    created: u32,
+    written: Option<u32>,
+    webhooks: Value,
+) -> (WatchedKind, ReceivedObject) {
+    let [kind, _] = WatchedKind::registrations();
+    let time = |second: u32| format!("2026-01-01T00:00:{second:02}Z");
+    let entries: Vec<Value> = written
+        .into_iter()
+        .map(|second| json!({"manager": "kubectl", "time": time(second)}))
+        .collect();
+    let object = json!({
+        "metadata": {
+            "name": name,
+            "creationTimestamp": time(created),
+            "generation": if written.is_some() { 2 } else { 1 },
+            "managedFields": entries,
+        },
+        "webhooks": webhooks,
+    });
+    let received = received(&kind, object);
+    (kind, received)
+}
+
+/// Since which second of 2026 each is as it is; why they are not known, if they are not.
+fn registrations(store: &Store, now: Instant) -> Result<Vec<Option<u32>>, String> {
+    let known = store.known().registrations(now).expect("they are watched");
+    let second = |since: Time| {
+        let start = Time::parse("2026-01-01T00:00:00Z").unwrap();
+        (0..60)
+            .find(|second| start.plus_seconds(i64::from(*second)) == since)
+            .unwrap()
+    };
+    match &*known {
+        WatchedRegistrations::Known(all) => Ok(all.iter().map(|one| one.since.map(second)).collect()),
+        WatchedRegistrations::Unproven(why) => Err(why.to_string()),
+    }
+}
+
+#[test]
+fn registrations_are_known_only_while_that_is_certain() {
+    let store = Store::new("east", None, Version::NEWEST);
+    let now = Instant::now();
+    assert_eq!(store.known().registrations(now), None);
+    let kinds = WatchedKind::registrations();
+    store.keep(&kinds.iter().cloned().collect());
+    let [validating, mutating] = &kinds;
+    store.replace(validating, Vec::new());
+    assert!(
+        registrations(&store, now)
+            .unwrap_err()
+            .contains("no MutatingWebhookConfiguration was listed")
+    );
+    store.refused(mutating);
+    assert!(
+        registrations(&store, now)
+            .unwrap_err()
+            .contains("may not list MutatingWebhookConfiguration")
+    );
+    store.replace(mutating, Vec::new());
+    assert_eq!(registrations(&store, now), Ok(Vec::new()));
+    store.is_not_followed(validating, "no connection", now);
+    assert_eq!(
+        registrations(&store, now + Duration::from_secs(59)),
+        Ok(Vec::new())
+    );
+    let stale = registrations(&store, now + Duration::from_secs(60)).unwrap_err();
+    assert!(
+        stale.contains("not been followed for a minute: no connection"),
+        "{stale}"
+    );
+    store.is_followed(validating);
+    assert_eq!(
+        registrations(&store, now + Duration::from_secs(60)),
+        Ok(Vec::new())
+    );
+    // An API server serves them: one that does not is none.
+    assert!(store.not_served(validating, &AbsenceEvidence::Proven).is_err());
+    assert!(
+        registrations(&store, now)
+            .unwrap_err()
+            .contains("every API server serves it")
+    );
+    store.await_all();
+    assert!(registrations(&store, now).is_err());
+}
+
+#[test]
+fn a_registration_is_as_old_as_its_last_write_and_its_last_version_counts_alone() {
+    let store = Store::new("east", None, Version::NEWEST);
+    let kinds = WatchedKind::registrations();
+    store.keep(&kinds.iter().cloned().collect());
+    for kind in &kinds {
+        store.replace(kind, Vec::new());
+    }
+    let now = Instant::now();
+    let put = |created, written, webhooks: Value| {
+        let (kind, received) = registration("a", created, written, webhooks);
+        store.put(&kind, received)
+    };
+    assert!(put(5, None, json!([])));
+    assert_eq!(registrations(&store, now), Ok(vec![Some(5)]));
+    assert!(!put(5, None, json!([])), "nothing changed");
+    // The same under the same name, but created or written later.
+    assert!(put(7, None, json!([])));
+    assert_eq!(registrations(&store, now), Ok(vec![Some(7)]));
+    assert!(put(7, Some(9), json!([])));
+    assert_eq!(registrations(&store, now), Ok(vec![Some(9)]));
+    assert!(put(7, Some(9), json!([{"name": "faulty"}])));
+    assert_eq!(
+        registrations(&store, now),
+        Ok(Vec::new()),
+        "the version before does not hold on"
+    );
+    assert!(put(7, Some(11), json!([])));
+    assert_eq!(registrations(&store, now), Ok(vec![Some(11)]));
 }
