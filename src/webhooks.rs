@@ -345,4 +345,4 @@ fn address(webhook: &Arc<Webhook>) -> usize {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

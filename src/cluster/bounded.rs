@@ -1,5 +1,5 @@
-//! Limits for an API server: the silence of its responses, and how often it may end a watch. Their
-//! size is bounded by who reads them.
+//! Limits for an API server: the silence of its responses, what comes besides their bodies, and how often it
+//! may end a watch. The size of bodies is bounded by who reads them.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,6 +15,8 @@ use hyper::{Request, Response, Uri, Version};
 use tokio::time::{Sleep, sleep, timeout};
 use tower_service::Service;
 
+use crate::webhooks::client::ReadAllowance;
+
 /// How long an answer may be silent, before it begins and within it: over HTTP/2 a connection is
 /// alive, by its pings, while one of its answers is not.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
@@ -29,6 +31,9 @@ const WATCH_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(60), Duration:
 /// How far apart the watches of one kind begin: an API server that ends them at once is not
 /// asked without pause.
 const MIN_WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the head of an answer takes on its connection.
+const HEAD_BYTES: usize = 4 << 10;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -54,6 +59,8 @@ pub(crate) struct SpokenProtocol(Arc<AtomicBool>);
 pub(crate) struct BoundedBody<B> {
     body: B,
     silence: IdleTimeout,
+    /// Of its connection, where that has one.
+    allowance: Option<Arc<ReadAllowance>>,
 }
 
 /// Ends an answer that stays silent.
@@ -133,9 +140,14 @@ where
             } else {
                 most
             };
+            let allowance = response.extensions().get::<Arc<ReadAllowance>>().cloned();
+            if let Some(allowance) = &allowance {
+                allowance.taken(HEAD_BYTES);
+            }
             Ok(response.map(|body| BoundedBody {
                 body,
                 silence: IdleTimeout { most, end: None },
+                allowance,
             }))
         })
     }
@@ -195,6 +207,9 @@ impl<B: Body<Data = Bytes> + Unpin> Body for BoundedBody<B> {
             return Poll::Ready(Some(Err(BodyError::Silent(self.silence.most))));
         };
         self.silence.end = None;
+        if let (Some(allowance), Some(Ok(frame))) = (&self.allowance, &frame) {
+            allowance.taken(frame.data_ref().map_or(0, Bytes::len));
+        }
         Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Body)))
     }
 }
@@ -245,6 +260,7 @@ mod tests {
                     most: Duration::from_millis(1),
                     end: None,
                 },
+                allowance: None,
             };
             let mut next =
                 async || std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;

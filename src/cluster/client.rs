@@ -32,7 +32,9 @@ use super::bounded::{BoundedService, BoxError, SpokenProtocol};
 use crate::config::Secret;
 use crate::config::kubeconfig::client::{ClientUser, Context, KeyPair};
 use crate::config::limits::Descriptors;
-use crate::webhooks::client::{ClientIdentity, SettingsError, TlsClient, TlsConnection, trust_system};
+use crate::webhooks::client::{
+    ClientIdentity, ReadAllowance, SettingsError, TlsClient, TlsConnection, trust_system,
+};
 
 /// A connection may be silent for this long. A watch over HTTP/1.1 ends before; over HTTP/2 pings
 /// are answered.
@@ -45,6 +47,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// to answer; as `apimachinery/pkg/util/net/http.go` has them.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(15);
+
+/// How much of one answer, and of all over one connection, comes over HTTP/2 before it is taken.
+const WINDOWS: (u32, u32) = (512 << 10, 1 << 20);
 
 /// What commands offer to an API server.
 const PROTOCOLS: &[u8] = b"\x02h2\x08http/1.1";
@@ -178,6 +183,8 @@ where
         .timer(TokioTimer::new())
         .http2_keep_alive_interval(PING)
         .http2_keep_alive_timeout(PONG)
+        .http2_initial_stream_window_size(WINDOWS.0)
+        .http2_initial_connection_window_size(WINDOWS.1)
         .build::<_, Body>(connector);
     let bounded = BoundedService::new(http);
     let protocol = bounded.protocol();
@@ -275,6 +282,9 @@ pub(crate) struct ApiServerConnector {
     /// The name in the certificate, where it is not the host of the URL.
     server_name: Option<Arc<str>>,
     connections: ClusterConnections,
+    /// Of all connections over HTTP/2: the API server ends one, and has the answers begun on it go on, as
+    /// often as it wants. Over HTTP/1.1 each has its own, and one answer.
+    allowance: Arc<ReadAllowance>,
 }
 
 /// The most connections of one cluster: one for each kind that can be watched, and a few.
@@ -321,6 +331,7 @@ impl ApiServerConnector {
             tls: Arc::new(tls),
             server_name: server_name.map(Arc::from),
             connections: ClusterConnections::new(),
+            allowance: ReadAllowance::of_answers(),
         }
     }
 }
@@ -338,11 +349,17 @@ impl Service<Uri> for ApiServerConnector {
         let name = self.server_name.clone().unwrap_or_else(|| host(&url).into());
         let tls = Arc::clone(&self.tls);
         let place = self.connections.open();
+        let of_http2 = Arc::clone(&self.allowance);
         let dialling = self.tcp.call(url);
         Box::pin(async move {
             let place = place?;
             let stream = dialling.await?.into_inner();
-            Ok(tls.connect(stream, &name).await?.holding(place))
+            let connection = tls.connect(stream, &name).await?.holding(place);
+            let allowance = match connection.is_http2() {
+                true => of_http2,
+                false => ReadAllowance::of_answers(),
+            };
+            Ok(connection.allowed(allowance))
         })
     }
 }
@@ -402,6 +419,38 @@ impl Drop for ConnectionPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::requests::{ApiRequest, ApiServer, JSON};
+    use crate::cluster::tests::fixtures::block_on;
+    use crate::pki::Authority;
+    use crate::webhooks::tests::fixtures::{FakeAction, FakeWebhook, ok};
+
+    /// What an API server answers with that sends these bytes, of which the body has at most so many.
+    fn asked(sent: Vec<u8>, max_bytes: usize) -> Result<usize, String> {
+        let authority = Authority::new("ca");
+        let issued = authority.server_elsewhere(&["127.0.0.1"]);
+        let server = FakeWebhook::start(&issued, move |_| FakeAction::Send(sent.clone()));
+        block_on(async {
+            let tls = TlsClient::new(&[authority.pem()], None, true).unwrap();
+            let config = Config::new(server.url("/").parse().unwrap());
+            let (client, _) = over(ApiServerConnector::new(tls, None), &config).unwrap();
+            let answer = ApiServer::new(client)
+                .ask(&ApiRequest::get("/", JSON), max_bytes)
+                .await;
+            answer
+                .map(|answer| answer.len())
+                .map_err(|error| error.to_string())
+        })
+    }
+
+    #[test]
+    fn an_api_server_sends_no_more_besides_its_answers_than_may_be_read() {
+        let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(200_000);
+        let error = asked(interim, 0).unwrap_err();
+        assert!(error.contains("it sends more than any reply may have"), "{error}");
+        // What is taken of answers may be read, however much that is.
+        let bytes = 20 << 20;
+        assert_eq!(asked(ok(&vec![b' '; bytes]), bytes), Ok(bytes));
+    }
 
     #[test]
     fn the_name_that_a_certificate_must_have_is_the_host() {

@@ -85,7 +85,7 @@ fn response(status: StatusCode, bytes: Option<Bytes>, is_endless: bool) -> Respo
 /// Runs `test` on one thread.
 pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
+        .enable_all()
         .build()
         .unwrap();
     runtime.block_on(test)

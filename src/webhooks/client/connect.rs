@@ -67,6 +67,10 @@ const MAX_READ_BYTES: usize = 16 << 10;
 /// What may be read besides the replies to calls, of each call and in between.
 const MAX_BYTES_BESIDES: u64 = 1 << 20;
 
+/// What may have been read of the answers of an API server that nobody has taken yet: those of two
+/// connections over HTTP/2, and frames around them, each of which may become a few hundred bytes.
+const MAX_UNTAKEN_BYTES: u64 = 3 << 20;
+
 /// Connects to one webhook.
 pub(crate) struct Connector {
     settings: Settings,
@@ -75,8 +79,9 @@ pub(crate) struct Connector {
     allowance: Arc<ReadAllowance>,
 }
 
-/// How many more bytes may be read over all connections to one webhook: those of the replies to its calls,
-/// however they are framed. What has no end, and is no body either, ends with this.
+/// How many more bytes may be read over connections to one server: those of the replies to the calls of a
+/// webhook, however they are framed, or what is taken of the answers of an API server. What has no end, and
+/// is no body either, ends with this.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAllowance(Mutex<AllowedReads>);
 
@@ -267,6 +272,14 @@ impl TlsConnection {
         self.stream.inner().ssl().selected_alpn_protocol() == Some(b"h2")
     }
 
+    /// The same, of which no more is read than `allowance` has.
+    pub(crate) fn allowed(self, allowance: Arc<ReadAllowance>) -> Self {
+        Self {
+            allowance: Some(allowance),
+            ..self
+        }
+    }
+
     /// The same, which holds `place` until it ends.
     pub(crate) fn holding(self, place: impl Send + Sync + 'static) -> Self {
         Self {
@@ -340,6 +353,19 @@ impl ReadAllowance {
         }
     }
 
+    /// One for answers without end, such as watches: more is allowed as they are taken.
+    pub(crate) fn of_answers() -> Arc<Self> {
+        let left = MAX_UNTAKEN_BYTES;
+        Arc::new(Self(Mutex::new(AllowedReads { calls: 0, left })))
+    }
+
+    /// So many bytes of an answer were taken, around which there may be as many again.
+    pub(crate) fn taken(&self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(2);
+        let mut reads = self.reads();
+        reads.left = reads.left.saturating_add(bytes).min(MAX_UNTAKEN_BYTES);
+    }
+
     /// Whether so many bytes more may be read.
     pub(crate) fn take(&self, bytes: usize) -> bool {
         let mut reads = self.reads();
@@ -372,6 +398,10 @@ impl Drop for AllowedCall {
 impl Connection for TlsConnection {
     fn connected(&self) -> Connected {
         let connected = Connected::new();
+        let connected = match &self.allowance {
+            Some(allowance) => connected.extra(Arc::clone(allowance)),
+            None => connected,
+        };
         if self.is_http2() {
             connected.negotiated_h2()
         } else {

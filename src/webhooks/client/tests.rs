@@ -7,7 +7,6 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use openssl::nid::Nid;
 
-use super::connect::ReadAllowance;
 use super::*;
 use crate::config::Secret;
 use crate::pki::{Authority, BEGINNING, Identity, Leaf};

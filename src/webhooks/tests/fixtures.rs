@@ -172,7 +172,8 @@ fn read_request(stream: &mut impl BufRead) -> Option<FakeRequest> {
             .headers
             .insert(name.to_ascii_lowercase(), value.to_owned());
     }
-    let length = request.headers.get("content-length")?.parse().ok()?;
+    let length = request.headers.get("content-length");
+    let length = length.map_or(Ok(0), |length| length.parse()).ok()?;
     request.body = vec![0; length];
     stream.read_exact(&mut request.body).ok()?;
     Some(request)
