@@ -205,10 +205,12 @@ impl Diff {
         let time = TimeLimit::new();
         let report = self.report([&old, &new], self.cluster(), &time)?;
         let print = |lines: &Lines| output::write(lines.as_str());
+        let expired = || time.has_passed();
+        let deadline = Deadline::new(&expired);
         match self.output.output {
-            DiffFormat::Text => print(&report.in_words())?,
+            DiffFormat::Text => print(&report.in_words(deadline))?,
             DiffFormat::Json => output::print_json(&report)?,
-            DiffFormat::Markdown => print(&report.as_markdown())?,
+            DiffFormat::Markdown => print(&report.as_markdown(deadline))?,
             DiffFormat::Sarif => {
                 output::print_json(&log(&report, &files, |list| self.fails_by(list)))?;
             }

@@ -121,6 +121,7 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
         left_out: changes.left_out.values().sum(),
         objects: changes.objects.into_iter().map(ObjectRow::from).collect(),
     };
+    let expired = || Instant::now() >= context.deadline;
     let page = ChangesPage {
         frame: context.frame("Changes", request),
         view: &view,
@@ -128,7 +129,7 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
         decisions: view
             .decisions
             .as_ref()
-            .map(|decisions| decisions.in_words().as_str().to_owned())
+            .map(|decisions| decisions.in_words(Deadline::new(&expired)).as_str().to_owned())
             .unwrap_or_default(),
     };
     Page::of(request.representation, &view, &page)

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Lines;
 use super::invariants::{ChangedInvariant, ReportedCause, subject_access_review};
 use crate::authorization::proof::{Answer, DecisionChange, Region, RegionSummary, Side, TextSet};
-use crate::model::{Decision, LabelSelector};
+use crate::model::{Deadline, Decision, LabelSelector};
 
 /// The answer of `portcullis diff`.
 #[derive(Debug, Serialize)]
@@ -178,16 +178,16 @@ impl DifferenceReport {
         !self.gains.is_empty() || self.otherwise.iter().any(is_lifted)
     }
 
-    /// The same in sentences.
+    /// The same in sentences. From the deadline on, each change has one of its own.
     #[must_use]
-    pub fn in_words(&self) -> Lines {
+    pub fn in_words(&self, deadline: Deadline<'_>) -> Lines {
         let mut lines = Lines::new();
         if self.same {
             lines.line("no request is decided otherwise");
         }
         for (title, changes) in self.sections() {
             lines.line(format_args!("{title}:"));
-            for change in in_words(changes) {
+            for change in in_words(changes, deadline) {
                 lines.line(format_args!("  {}", change.sentence));
                 lines.line(format_args!("    {}", change.decisions));
                 if let Some(example) = &change.example {
@@ -209,7 +209,7 @@ impl DifferenceReport {
 
     /// The same as Markdown, for a comment on a change that is reviewed.
     #[must_use]
-    pub fn as_markdown(&self) -> Lines {
+    pub fn as_markdown(&self, deadline: Deadline<'_>) -> Lines {
         let mut lines = Lines::new();
         if self.same {
             lines.line("No request is decided otherwise.");
@@ -219,7 +219,7 @@ impl DifferenceReport {
             lines.line("");
             lines.line("| Requests | Decision | Such as |");
             lines.line("|---|---|---|");
-            for change in in_words(changes) {
+            for change in in_words(changes, deadline) {
                 let example = change.example.unwrap_or_default();
                 let cells = [change.sentence.as_str(), &change.decisions, example].map(cell);
                 lines.line(format_args!("| {} |", cells.join(" | ")));
@@ -251,7 +251,7 @@ impl DifferenceReport {
 }
 
 /// Each change; those with the same decisions and causes as one, where one sentence says the same.
-fn in_words(changes: &[ReportedChange]) -> Vec<ChangeInWords<'_>> {
+fn in_words<'c>(changes: &'c [ReportedChange], deadline: Deadline<'_>) -> Vec<ChangeInWords<'c>> {
     let mut groups: Vec<Vec<&ReportedChange>> = Vec::new();
     let mut known: HashMap<(String, bool, bool), usize> = HashMap::new();
     for change in changes {
@@ -268,17 +268,17 @@ fn in_words(changes: &[ReportedChange]) -> Vec<ChangeInWords<'_>> {
     }
     groups
         .into_iter()
-        .flat_map(|group| ChangeInWords::of(&group))
+        .flat_map(|group| ChangeInWords::of(&group, deadline))
         .collect()
 }
 
 // === impl ChangeInWords ===
 
 impl<'c> ChangeInWords<'c> {
-    fn of(group: &[&'c ReportedChange]) -> Vec<Self> {
+    fn of(group: &[&'c ReportedChange], deadline: Deadline<'_>) -> Vec<Self> {
         let regions: Vec<&Region> = group.iter().map(|change| &change.region).collect();
         let listed: usize = group.iter().map(|change| change.sentence.len()).sum();
-        let summary = RegionSummary::new(&regions).map(|summary| summary.to_string());
+        let summary = RegionSummary::new(&regions, deadline).map(|summary| summary.to_string());
         // Little is won by a sentence that is nearly as long as the list.
         let summary = summary.filter(|summary| group.len() > 1 && summary.len() * 3 < listed * 2);
         let one = |change: &&'c ReportedChange, sentence: String| Self {

@@ -33,24 +33,26 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 // === impl RegionSummary ===
 
 impl RegionSummary {
-    /// The summary of `regions`; `None` where they are of different sorts, depend on conditions, or are
-    /// no shorter in one sentence.
+    /// The summary of `regions`; `None` where they are of different sorts, depend on conditions, are no
+    /// shorter in one sentence, or the deadline has passed.
     #[must_use]
-    pub fn new(regions: &[&Region]) -> Option<Self> {
+    pub fn new(regions: &[&Region], deadline: Deadline<'_>) -> Option<Self> {
         let (first, others) = regions.split_first()?;
         if regions.len() > MAX_PARTS || !regions.iter().all(|one| first.is_alike(one)) {
             return None;
         }
-        let mut around = (*first).clone();
-        for other in others {
-            around = hull(&around, other);
-        }
         let limit = WorkLimit {
             parts: MAX_PARTS,
-            deadline: Deadline::NEVER,
+            deadline,
         };
+        let mut around = (*first).clone();
+        for other in others {
+            limit.in_time().ok()?;
+            around = hull(&around, other);
+        }
         let mut except: Vec<Region> = Vec::new();
         for part in around.without(regions, limit).ok()? {
+            limit.in_time().ok()?;
             let wide = with_fewer_groups(part.widened(&around, regions), regions);
             if !except.iter().any(|known| known.covers(&wide)) {
                 except.retain(|known| !wide.covers(known));
@@ -556,7 +558,7 @@ mod tests {
         let parts = all.less(&[&taken]);
         let parts: Vec<&Region> = parts.iter().collect();
         assert!(parts.len() > 2, "{parts:?}");
-        let summary = RegionSummary::new(&parts).unwrap();
+        let summary = RegionSummary::new(&parts, Deadline::NEVER).unwrap();
         assert!(is_exact(&summary, &parts));
         assert_eq!(summary.except.len(), 1, "{summary:?}");
         assert_eq!(
@@ -567,6 +569,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_summarised_in_time_is_not_summarised() {
+        let parts = [
+            region(&["get"], TextSet::all()),
+            region(&["list"], TextSet::all()),
+        ];
+        let parts: Vec<&Region> = parts.iter().collect();
+        assert!(RegionSummary::new(&parts, Deadline::NEVER).is_some());
+        assert!(RegionSummary::new(&parts, Deadline::new(&|| true)).is_none());
+    }
+
+    #[test]
     fn what_has_too_many_gaps_is_not_summarised() {
         let parts: Vec<Region> = ["get", "list", "watch", "create"]
             .into_iter()
@@ -574,6 +587,6 @@ mod tests {
             .map(|(at, verb)| region(&[verb], TextSet::exact([format!("n{at}")])))
             .collect();
         let parts: Vec<&Region> = parts.iter().collect();
-        assert!(RegionSummary::new(&parts).is_none(), "{parts:?}");
+        assert!(RegionSummary::new(&parts, Deadline::NEVER).is_none(), "{parts:?}");
     }
 }
