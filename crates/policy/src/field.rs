@@ -87,12 +87,17 @@ pub struct Fault {
     pub message: String,
 }
 
-/// How many faults of one run are kept. The next says only that there are more.
+/// How many errors of one run are kept, and how many warnings. The next says only that there are more.
 const MAX_FAULTS: usize = 1_000;
 
-/// The faults of one run, in the order found: the first 1,000, and whether there are more.
+/// The faults of one run, in the order found: the first 1,000 errors and the first 1,000 warnings, and whether
+/// there are more. Warnings hide no error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Faults(Vec<Fault>);
+pub struct Faults {
+    kept: Vec<Fault>,
+    /// How many of those kept are errors.
+    errors: usize,
+}
 
 // === impl FieldPath ===
 
@@ -355,30 +360,41 @@ impl Faults {
     /// No fault yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self(Vec::new())
+        Self {
+            kept: Vec::new(),
+            errors: 0,
+        }
     }
 
-    /// Adds one, unless there are too many already: a text of a few bytes for each would fill the
-    /// memory. Whether one of them forbids use is known in any case.
+    /// Adds one, unless there are too many like it already: a text of a few bytes for each would fill the
+    /// memory.
     pub fn push(&mut self, fault: Fault) {
-        if self.0.len() < MAX_FAULTS {
-            return self.0.push(fault);
-        }
-        match self.0.get_mut(MAX_FAULTS) {
-            Some(more) => more.severity = more.severity.min(fault.severity),
-            None => self.0.push(Fault {
-                message: format!("there are more than {MAX_FAULTS} faults: mend these first"),
+        let is_error = fault.severity == Severity::Error;
+        let (alike, words) = match is_error {
+            true => (self.errors, "errors"),
+            false => (self.warnings(), "warnings"),
+        };
+        let kept = match alike {
+            0..MAX_FAULTS => fault,
+            MAX_FAULTS => Fault {
+                message: format!("there are more than {MAX_FAULTS} {words}: mend these first"),
                 kind: FaultKind::TooMany,
                 ..fault
-            }),
-        }
+            },
+            _ => return,
+        };
+        self.errors += usize::from(is_error);
+        self.kept.push(kept);
     }
 
-    /// Whether there are so many that no others are kept. That one of them forbids use is known
-    /// from the next on.
+    const fn warnings(&self) -> usize {
+        self.kept.len() - self.errors
+    }
+
+    /// Whether there are so many warnings that no others are kept.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        self.0.len() > MAX_FAULTS
+        self.warnings() > MAX_FAULTS
     }
 
     /// Adds those of another run.
@@ -390,13 +406,18 @@ impl Faults {
     /// many more there are.
     #[must_use]
     pub fn bounded(mut self, count: usize, bytes: usize) -> Self {
-        let more = self.0.len().saturating_sub(count);
-        self.0.truncate(count);
-        for fault in &mut self.0 {
+        let more = self.kept.len().saturating_sub(count);
+        self.kept.truncate(count);
+        self.errors = self
+            .kept
+            .iter()
+            .filter(|fault| fault.severity == Severity::Error)
+            .count();
+        for fault in &mut self.kept {
             cut(&mut fault.message, bytes);
             fault.place.path.cut(bytes);
         }
-        if let Some(last) = self.0.last().filter(|_| more > 0) {
+        if let Some(last) = self.kept.last().filter(|_| more > 0) {
             let place = Place {
                 path: FieldPath::root(),
                 ..last.place.clone()
@@ -404,38 +425,38 @@ impl Faults {
             let message = format!("{more} more faults");
             self.push(Fault::error(place, FaultKind::TooMany, message));
         }
-        self.0.shrink_to_fit();
+        self.kept.shrink_to_fit();
         self
     }
 
     /// How many bytes of memory they take, at most.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let of_faults = self.0.iter().map(Fault::heap_bytes).sum::<usize>();
-        self.0.capacity() * size_of::<Fault>() + of_faults
+        let of_faults = self.kept.iter().map(Fault::heap_bytes).sum::<usize>();
+        self.kept.capacity() * size_of::<Fault>() + of_faults
     }
 
     /// Whether one of them forbids use; warnings do not.
     #[must_use]
     pub fn has_errors(&self) -> bool {
-        self.0.iter().any(|fault| fault.severity == Severity::Error)
+        self.errors > 0
     }
 
     /// Whether there is nothing to say.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.kept.is_empty()
     }
 
     /// How many are kept, warnings included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.kept.len()
     }
 
     /// Each of them, in the order found.
     pub fn iter(&self) -> std::slice::Iter<'_, Fault> {
-        self.0.iter()
+        self.kept.iter()
     }
 }
 
@@ -453,7 +474,7 @@ impl IntoIterator for Faults {
     type IntoIter = std::vec::IntoIter<Fault>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.kept.into_iter()
     }
 }
 
@@ -465,7 +486,7 @@ impl Extend<Fault> for Faults {
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, fault) in self.0.iter().enumerate() {
+        for (position, fault) in self.kept.iter().enumerate() {
             if position > 0 {
                 f.write_str("\n")?;
             }

@@ -1,21 +1,32 @@
 use super::*;
 
 #[test]
-fn no_more_than_a_thousand_are_kept_and_an_error_among_the_rest_is_known() {
-    let fault = |number: usize| Fault::warning(Place::default(), FaultKind::Invalid, number.to_string());
+fn no_more_than_a_thousand_of_each_sort_are_kept_and_warnings_hide_no_error() {
+    let warning = |number: usize| Fault::warning(Place::default(), FaultKind::Invalid, number.to_string());
+    let error = |number: usize| Fault::error(Place::default(), FaultKind::Invalid, number.to_string());
     let mut faults = Faults::new();
-    faults.extend((0..3 * MAX_FAULTS).map(fault));
-    assert_eq!((faults.len(), faults.has_errors()), (MAX_FAULTS + 1, false));
-    faults.push(Fault::error(Place::default(), FaultKind::Invalid, "error"));
-    assert_eq!((faults.len(), faults.has_errors()), (MAX_FAULTS + 1, true));
+    faults.extend((0..3 * MAX_FAULTS).map(warning));
+    assert_eq!(
+        (faults.len(), faults.is_full(), faults.has_errors()),
+        (MAX_FAULTS + 1, true, false)
+    );
+    assert!(
+        faults
+            .to_string()
+            .ends_with("there are more than 1000 warnings: mend these first")
+    );
+    faults.push(error(7));
+    assert!(faults.has_errors() && faults.to_string().ends_with("\nInvalid value: 7"));
     let mut others = Faults::new();
-    others.push(fault(0));
+    others.push(warning(0));
     others.append(faults);
-    assert_eq!((others.len(), others.has_errors()), (MAX_FAULTS + 1, true));
+    assert_eq!((others.len(), others.has_errors()), (MAX_FAULTS + 2, true));
+    others.extend((0..3 * MAX_FAULTS).map(error));
+    assert_eq!(others.len(), 2 * (MAX_FAULTS + 1));
     assert!(
         others
             .to_string()
-            .ends_with("there are more than 1000 faults: mend these first")
+            .ends_with("there are more than 1000 errors: mend these first")
     );
 }
 
@@ -70,7 +81,8 @@ fn what_is_kept_of_many_and_long_faults_is_bounded() {
         "{bounded}"
     );
     assert!(bounded.iter().all(|fault| fault.place.path.steps().len() <= 2));
-    let few = Faults(vec![Fault::error(Place::default(), FaultKind::Invalid, "short")]);
+    let mut few = Faults::new();
+    few.push(Fault::error(Place::default(), FaultKind::Invalid, "short"));
     assert_eq!(few.clone().bounded(3, 100), few);
 }
 
