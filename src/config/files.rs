@@ -178,14 +178,20 @@ fn replace_with_mode(
         .create_new(true)
         .mode(mode)
         .open(&beside)?;
+    let written = write_through(file, write).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // Where the disk is full, what has another name each time would take all that is left of it.
+        let _removed = fs::remove_file(&beside);
+    }
+    written?;
+    File::open(folder)?.sync_all()
+}
+
+fn write_through(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let mut writer = BufWriter::new(file);
     write(&mut writer)?;
-    writer
-        .into_inner()
-        .map_err(io::IntoInnerError::into_error)?
-        .sync_all()?;
-    fs::rename(&beside, path)?;
-    File::open(folder)?.sync_all()
+    let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.sync_all()
 }
 
 /// Does what may wait for the file system at `path`; [`pending`] reports it meanwhile.
@@ -345,6 +351,22 @@ mod tests {
         }
         let missing = read(&path("missing"), 10).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let full = |file: &mut BufWriter<File>| {
+            file.write_all(b"half")?;
+            Err(io::ErrorKind::StorageFull.into())
+        };
+        assert!(replace(&path, full).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        // Nor where it cannot be put in its place.
+        fs::create_dir_all(path.join("full")).unwrap();
+        assert!(replace(&path, |file| file.write_all(b"all")).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

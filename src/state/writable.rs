@@ -3,11 +3,12 @@
 //! private keys are safe. Nothing is made or changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use rustix::fs::{Access, access};
+use rustix::process::geteuid;
 
 use crate::config::files::{self, KeyFolderOwner, unsafe_for_keys};
 use crate::config::{Config, HeldBack, LogPath, ManifestPath};
@@ -29,16 +30,23 @@ pub(crate) fn unwritable_faults(config: &Config) -> Faults {
         let place = place.at(root.field("decisionLog").field("path"));
         faults.push(Fault::error(place, kind, message));
     }
-    let recording = config.recording.as_ref().map(|recording| &recording.files);
+    let recording = config.recording.as_ref().map(|recording| &recording.files.folder);
+    let usage = config.usage.as_ref().map(|usage| &usage.folder);
+    let spool = config.tracing.as_ref().and_then(|tracing| tracing.spool.as_ref());
     let folders = [
-        ("recording", recording, "whole reviews are"),
-        ("usage", config.usage.as_ref(), "what users ask is"),
+        (root.field("recording"), recording, "whole reviews are"),
+        (root.field("usage"), usage, "what users ask is"),
+        (
+            root.field("tracing").field("spool"),
+            spool.map(|spool| &spool.folder),
+            "decisions are",
+        ),
     ];
-    for (field, bounds, what) in folders {
-        if let Some(bounds) = bounds
-            && let Some((kind, message)) = unusable_folder(&bounds.folder, &config.manifests, what)
+    for (section, folder, what) in folders {
+        if let Some(folder) = folder
+            && let Some((kind, message)) = unusable_folder(folder, &config.manifests, what)
         {
-            let place = place.at(root.field(field).field("folder"));
+            let place = place.at(section.field("folder"));
             faults.push(Fault::error(place, kind, message));
         }
     }
@@ -98,6 +106,13 @@ fn unusable_folder(folder: &Path, manifests: &[ManifestPath], what: &str) -> Opt
     match std::fs::metadata(folder) {
         Ok(found) if !found.is_dir() => {
             let message = format!("`{}` is not a folder", folder.display());
+            Some((FaultKind::Invalid, message))
+        }
+        Ok(found) if ![0, geteuid().as_raw()].contains(&found.uid()) => {
+            let message = format!(
+                "`{}` belongs to somebody else, and {what} kept there: name another folder",
+                folder.display()
+            );
             Some((FaultKind::Invalid, message))
         }
         Ok(found) if found.permissions().mode() & 0o077 != 0 => {

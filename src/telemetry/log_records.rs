@@ -35,6 +35,7 @@ use super::metrics::IntCounter;
 use super::write_queue::{BatchWriter, QueueSettings, SwitchedQueue, WriteQueue};
 use crate::config::{SpoolBounds, Tracing};
 use backlog::{Backlog, MAX_PENDING_BYTES, MAX_SEGMENT_AGE_AWAY, MIN_RETRY_DELAY, Spool, lock};
+use portcullis_policy::model::cut;
 
 /// From so many bytes on, a segment is closed.
 const SEGMENT_BYTES: usize = 512 << 10;
@@ -44,6 +45,8 @@ const MAX_SEGMENT_AGE: Duration = Duration::from_secs(1);
 const MAX_REQUEST_BYTES: usize = 1 << 20;
 /// What is read of a collector's answer.
 const MAX_REPLY_BYTES: usize = 64 << 10;
+/// What is quoted of it.
+const MAX_MESSAGE_BYTES: usize = 512;
 /// How long sending may take.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest pause between two attempts, which are doubled until then.
@@ -74,6 +77,8 @@ struct Sender {
     runtime: Runtime,
     /// The collector that was connected to last.
     client: Option<(Arc<str>, LogsServiceClient<Channel>)>,
+    /// The collector rejected what it was sent last: logged once.
+    is_rejected: bool,
 }
 
 /// Why lines were not taken.
@@ -235,6 +240,7 @@ impl Sender {
             backlog,
             runtime,
             client: None,
+            is_rejected: false,
         };
         let thread = thread::Builder::new().name("log-sender".to_owned());
         thread.spawn(move || sender.run()).map(drop)
@@ -267,6 +273,7 @@ impl Sender {
             let endpoint = Arc::clone(&*lock(&self.backlog.endpoint));
             match self.send(&endpoint, lines) {
                 Ok(rejected) => {
+                    self.is_rejected = false;
                     self.backlog.dropped.inc_by(rejected);
                     if self.backlog.set_away(false) {
                         tracing::info!(%endpoint, "log records are sent again");
@@ -274,7 +281,9 @@ impl Sender {
                     return true;
                 }
                 Err(SendError::Rejected(error)) => {
-                    tracing::warn!(%endpoint, error, "the collector rejects log records: they are dropped");
+                    if !std::mem::replace(&mut self.is_rejected, true) {
+                        tracing::warn!(%endpoint, error, "the collector rejects log records: they are dropped");
+                    }
                     self.backlog.dropped.inc_by(count(lines));
                     return true;
                 }
@@ -333,7 +342,11 @@ fn connect(endpoint: &Arc<str>) -> Result<LogsServiceClient<Channel>, tonic::tra
 impl From<&Status> for SendError {
     /// <https://opentelemetry.io/docs/specs/otlp/#failures>
     fn from(status: &Status) -> Self {
-        let text = format!("{:?}: {}", status.code(), status.message());
+        let text = format!(
+            "{:?}: {}",
+            status.code(),
+            cut(status.message().to_owned(), MAX_MESSAGE_BYTES)
+        );
         match status.code() {
             Code::Cancelled
             | Code::DeadlineExceeded

@@ -305,6 +305,14 @@ fn check_says_what_serve_would_refuse_to_record_to() {
         let said = check(recording);
         assert!(said.contains(fault), "`{fault}`: {said}");
     }
+    // Nor does what was decided wait for a collector where others may read or write it.
+    portcullis.write(
+        "new.yaml",
+        &format!("{CONFIGURATION}tracing: {{endpoint: 'http://a:1', logs: true, spool: {{folder: open}}}}\n"),
+    );
+    let said = portcullis.run("check --config new.yaml").stdout;
+    let fault = "new.yaml: tracing.spool.folder: Invalid value: others may use";
+    assert!(said.contains(fault), "{said}");
     let said = check("{folder: r, maxBytes: 2097152, maxAge: 1m, redact: ['configmaps:.data']}");
     assert!(!said.contains("recording"), "{said}");
 }

@@ -36,12 +36,19 @@ const MIN_FILE_BYTES: u64 = 4096;
 /// The most that is read of a file: the largest segments have half of it.
 const MAX_FILE_BYTES: usize = 16 << 20;
 
+/// How often the folder is listed, where it is not known otherwise what its files take.
+const MAX_LISTING_AGE: Duration = Duration::from_secs(60);
+
 /// The folder.
 #[derive(Debug)]
 pub(crate) struct Spool {
     bounds: SpoolBounds,
     /// Who has it locked sends what is in the folder.
     lock: File,
+    /// What the files take, and when they were last listed: thousands are not listed for each.
+    taken: Mutex<(u64, Option<Instant>)>,
+    /// Those that were listed to be sent, the oldest first.
+    listed: Mutex<VecDeque<PathBuf>>,
 }
 
 /// Why a segment was not written.
@@ -160,7 +167,7 @@ impl Backlog {
     /// again.
     pub(crate) fn done(&self, segment: &Segment) -> bool {
         let is_gone = match (&self.spool, &segment.file) {
-            (Some(spool), Some(file)) => spool.remove(file),
+            (Some(spool), Some(file)) => spool.remove(file, file_bytes(&segment.lines)),
             _ => {
                 self.state().bytes -= segment.lines.len();
                 true
@@ -218,6 +225,11 @@ fn wait<'g, T>(changed: &Condvar, guard: MutexGuard<'g, T>, limit: Duration) -> 
     }
 }
 
+/// What a file of these lines takes.
+fn file_bytes(lines: &[u8]) -> u64 {
+    (lines.len() as u64).max(MIN_FILE_BYTES)
+}
+
 // === impl Spool ===
 
 impl Spool {
@@ -236,8 +248,10 @@ impl Spool {
         let spool = Self {
             bounds: bounds.clone(),
             lock,
+            taken: Mutex::default(),
+            listed: Mutex::default(),
         };
-        for (path, _) in spool.files(files::NEW_FILE_ENDING)? {
+        for (path, _) in spool.files(&format!("{ENDING}{}", files::NEW_FILE_ENDING))? {
             fs::remove_file(path)?;
         }
         Ok(spool)
@@ -254,27 +268,48 @@ impl Spool {
     ///
     /// There is no room, or it cannot be written.
     pub(crate) fn add(&self, lines: &[u8]) -> Result<(), SpoolError> {
-        let taken: u64 = self.segments()?.iter().map(|(_, length)| length).sum();
-        if taken + (lines.len() as u64).max(MIN_FILE_BYTES) > self.bounds.max_bytes {
+        let bytes = file_bytes(lines);
+        if !self.has_room(bytes)? {
             return Err(SpoolError::Full);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let path = self.bounds.folder.join(format!("{:020}{ENDING}", now.as_nanos()));
-        Ok(files::replace(&path, |file| file.write_all(lines))?)
+        files::replace(&path, |file| file.write_all(lines))?;
+        lock(&self.taken).0 += bytes;
+        Ok(())
+    }
+
+    /// Whether so many bytes more fit, as the folder is now or was a while ago.
+    fn has_room(&self, bytes: u64) -> io::Result<bool> {
+        let mut taken = lock(&self.taken);
+        let is_known = taken.1.is_some_and(|at| at.elapsed() < MAX_LISTING_AGE);
+        if !is_known || taken.0 + bytes > self.bounds.max_bytes {
+            let files = self.files(ENDING)?;
+            *taken = (files.iter().map(|(_, length)| length).sum(), Some(Instant::now()));
+        }
+        Ok(taken.0 + bytes <= self.bounds.max_bytes)
     }
 
     /// The oldest segment and its file. One that cannot be read is removed, and counts as one dropped
     /// line.
     pub(crate) fn oldest(&self, dropped: &IntCounter) -> Option<(PathBuf, Vec<u8>)> {
-        let mut segments = self.segments().unwrap_or_default();
-        segments.sort();
-        for (path, _) in segments {
-            match files::read(&path, MAX_FILE_BYTES) {
-                Ok(lines) => return Some((path, lines)),
-                Err(error) => {
-                    tracing::error!(%error, file = %path.display(), "log records of the spool cannot be read and are dropped");
-                    if self.remove(&path) {
-                        dropped.inc();
+        let mut listed = lock(&self.listed);
+        // What was listed before may be gone.
+        for _ in 0..2 {
+            if listed.is_empty() {
+                let mut files = self.files(ENDING).unwrap_or_default();
+                files.sort();
+                listed.extend(files.into_iter().map(|(path, _)| path));
+            }
+            while let Some(path) = listed.pop_front() {
+                match files::read(&path, MAX_FILE_BYTES) {
+                    Ok(lines) => return Some((path, lines)),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => {
+                        tracing::error!(%error, file = %path.display(), "log records of the spool cannot be read and are dropped");
+                        if self.remove(&path, 0) {
+                            dropped.inc();
+                        }
                     }
                 }
             }
@@ -282,27 +317,31 @@ impl Spool {
         None
     }
 
-    /// Removes a segment; whether it is gone.
-    fn remove(&self, path: &Path) -> bool {
+    /// Removes a segment that takes so many bytes; whether it is gone.
+    fn remove(&self, path: &Path, bytes: u64) -> bool {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::error!(%error, file = %path.display(), "log records of the spool cannot be removed");
                 false
             }
-            _ => true,
+            _ => {
+                let mut taken = lock(&self.taken);
+                taken.0 = taken.0.saturating_sub(bytes);
+                true
+            }
         }
     }
 
-    /// The files of segments, and what each takes.
-    fn segments(&self) -> io::Result<Vec<(PathBuf, u64)>> {
-        self.files(ENDING)
-    }
-
+    /// The files of segments whose names end so, and what each takes. Others in the folder are left alone.
     fn files(&self, ending: &str) -> io::Result<Vec<(PathBuf, u64)>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.bounds.folder)? {
             let entry = entry?;
-            if !entry.file_name().to_string_lossy().ends_with(ending) {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_suffix(ending));
+            let is_own =
+                |number: &str| number.len() == 20 && number.bytes().all(|byte| byte.is_ascii_digit());
+            if !number.is_some_and(is_own) {
                 continue;
             }
             // One that is removed meanwhile takes no place.

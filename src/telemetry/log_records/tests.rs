@@ -86,21 +86,40 @@ fn a_spool_gives_back_the_oldest_first_and_is_bounded() {
         spool.add(&batch(lines)).unwrap();
     }
     assert!(matches!(spool.add(LINE), Err(SpoolError::Full)));
-    // A file that is no segment, and what a process began to write before it ended.
-    std::fs::create_dir(folder.path().join("00.jsonl")).unwrap();
-    std::fs::write(folder.path().join("01.jsonl.new"), "{").unwrap();
+    // What is no segment, and what a process began to write before it ended.
+    let named = |name: &str| folder.path().join(name);
+    let begun = named("00000000000000000001.jsonl.new");
+    std::fs::create_dir(named("00000000000000000000.jsonl")).unwrap();
+    std::fs::write(named("decisions.jsonl"), LINE).unwrap();
+    std::os::unix::fs::symlink(named("decisions.jsonl"), named("00000000000000000002.jsonl")).unwrap();
+    std::fs::write(&begun, "{").unwrap();
     drop(spool);
     let backlog = mk_backlog(Some(mk_spool(folder.path(), 4 * 4096)));
-    assert!(!folder.path().join("01.jsonl.new").exists());
+    assert!(!begun.exists());
     assert!(backlog.wait_for_spool());
     for lines in 1..=3 {
         let segment = backlog.next().unwrap();
         assert_eq!(segment.lines, batch(lines));
         assert!(backlog.done(&segment));
     }
-    backlog.state().is_closed = true;
-    assert!(backlog.next().is_none());
-    assert_eq!(backlog.dropped.get(), 0);
+    // What is sent makes room, and what comes meanwhile is sent, too.
+    for _ in 0..4 {
+        backlog.add(batch(1), 1).unwrap();
+    }
+    assert!(matches!(backlog.add(batch(1), 1), Err(SpoolError::Full)));
+    assert_eq!(backlog.dropped.get(), 1);
+    let first = backlog.next().unwrap();
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        let path = file.unwrap().path();
+        if path.is_file() && !path.is_symlink() && !path.ends_with("decisions.jsonl") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    assert!(backlog.done(&first));
+    backlog.add(batch(2), 2).unwrap();
+    assert_eq!(backlog.next().unwrap().lines, batch(2));
+    assert!(named("decisions.jsonl").exists(), "a file of somebody else");
+    assert_eq!(backlog.dropped.get(), 1);
 }
 
 #[test]
