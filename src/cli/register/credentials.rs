@@ -44,6 +44,9 @@ const CHANGED: &str = "portcullis.dev/changed";
 /// Two thirds of the life of a certificate.
 const RENEW_AFTER: Duration = Duration::from_secs(243 * 24 * 60 * 60);
 
+/// How far ahead of this clock the time of a change may be: one that is further away would end all rotation.
+const MAX_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
+
 const TOKEN_BYTES: usize = 32;
 
 /// How far a rotation is.
@@ -215,9 +218,20 @@ impl WebhookCredentials {
         if self.tokens.is_empty() {
             repaired.tokens = vec![new_token()?];
         }
+        repaired.drop_others();
         let is_same =
             repaired.tokens.len() == self.tokens.len() && repaired.authorities() == self.authorities();
         Ok((!is_same).then(|| repaired.since(rules)))
+    }
+
+    /// Forgets tokens and authorities that this phase does not have: somebody who once wrote to the Secret could
+    /// go on calling, or standing in for, the gateways.
+    fn drop_others(&mut self) {
+        let is_settled = self.phase == RotationPhase::Settled;
+        self.tokens.truncate(if is_settled { 1 } else { 2 });
+        if let Some(certificates) = self.certificates.as_mut().filter(|_| is_settled) {
+            certificates.trust_issuer_alone();
+        }
     }
 
     /// The next phase, if its time has come.
@@ -280,7 +294,9 @@ impl WebhookCredentials {
         let Some(latest) = rules.now.checked_sub(age).map(Time::from) else {
             return false;
         };
-        self.changed.is_none_or(|changed| changed <= latest)
+        let is_ahead = |changed: Time| changed > Time::from(rules.now + MAX_AHEAD);
+        self.changed
+            .is_none_or(|changed| changed <= latest || is_ahead(changed))
     }
 }
 
@@ -316,6 +332,9 @@ impl ServingCertificates {
     }
 
     fn trust_issuer_alone(&mut self) {
+        if X509::stack_from_pem(&self.trusted).is_ok_and(|trusted| trusted.len() == 1) {
+            return;
+        }
         let certificate = X509::from_pem(&self.server.certificate).ok();
         let issuer = certificate.and_then(|certificate| self.issuer(&certificate));
         if let Some(Ok(issuer)) = issuer.map(|issuer| issuer.to_pem()) {

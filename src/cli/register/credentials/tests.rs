@@ -206,6 +206,34 @@ fn what_nobody_could_use_is_replaced_at_once() {
 }
 
 #[test]
+fn what_somebody_has_added_does_not_stay() {
+    let hosts = hosts();
+    let mut secret = made(&hosts).object(&empty());
+    let data = |secret: &Value, key: &str| STANDARD.decode(secret["data"][key].as_str().unwrap()).unwrap();
+    let own = [data(&secret, "path-token"), data(&secret, "ca.crt")];
+    let other = made(&hosts).object(&empty());
+    for key in ["path-token", "ca.crt"] {
+        let both = [data(&secret, key), data(&other, key)].concat();
+        secret["data"][key] = json!(STANDARD.encode(both));
+    }
+    let found = WebhookCredentials::read(&secret);
+    assert_eq!(found.tokens.len(), 2);
+    let repaired = found.repaired(&rules(&hosts, START)).unwrap().unwrap();
+    let object = repaired.object(&secret);
+    assert_eq!([data(&object, "path-token"), data(&object, "ca.crt")], own);
+    assert!(
+        stored(&repaired)
+            .repaired(&rules(&hosts, START))
+            .unwrap()
+            .is_none()
+    );
+    // Nor does a time that is never over.
+    secret["metadata"]["annotations"][CHANGED] = json!("2999-01-01T00:00:00Z");
+    let found = WebhookCredentials::read(&secret);
+    assert!(found.advanced(&rules(&hosts, START)).unwrap().is_some());
+}
+
+#[test]
 fn a_token_that_could_be_guessed_is_replaced() {
     let hosts = hosts();
     for token in ["", "secret\n", "00\n", &"G".repeat(64), &"../".repeat(22)] {
