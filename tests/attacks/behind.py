@@ -3,15 +3,19 @@
 import base64
 import gzip
 import json
+import socket
+import ssl
+import struct
+import threading
 import time
 
-from gateway import EAST_TOKEN
+from gateway import EAST_TOKEN, free_port
 from strangers import at_once, summary
 from tenants import reconfigure, within
 from users import ask
 from watched import SELECTED, WEST_TOKEN, deny, says, watching
 from webhook import Webhook, answer
-from wire import pod
+from wire import CONTINUATION, DATA, END_HEADERS, HEADERS, PING, SETTINGS, WINDOW_UPDATE, frame, pod
 
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 SLICES = {"apiGroups": ["resource.k8s.io"], "apiVersions": ["v1"], "operations": ["CREATE"],
@@ -24,6 +28,110 @@ class Replies(Webhook):
     def __init__(self, reply):
         super().__init__()
         self.reply = reply
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+CHUNKS = HEAD + b"transfer-encoding: chunked\r\n"
+FIELD = b"x: " + b"y" * 1000 + b"\r\n"
+NOTHING = gzip.compress(b"") * 400
+
+# How replies begin, and what then comes without end.
+ENDLESS = [
+    (CHUNKS + b"\r\n", b"1\r\n \r\n" * 1000),
+    (CHUNKS + b"content-encoding: gzip\r\n\r\n", b"%x\r\n" % len(NOTHING) + NOTHING + b"\r\n"),
+    (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100),
+    (HEAD, FIELD),
+    (CHUNKS + b"\r\n0\r\n", FIELD),
+    (CHUNKS + b"\r\n1;", b"x" * 1000),
+    (b"HTTP/1.1 200 ", b"x" * 1000),
+    (HEAD + b"\r\n", b" " * 10000),
+]
+
+# `:status 200` and `:status 103`, and the same over HTTP/2.
+OK, EARLY_HINTS = b"\x88", b"\x08\x03103"
+ENDLESS_FRAMES = [
+    (b"", frame(HEADERS, END_HEADERS, 1, EARLY_HINTS) * 100),
+    (b"", frame(PING, 0, 0, b"x" * 8) * 100),
+    (b"", frame(SETTINGS) * 100),
+    (b"", frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1)) * 100),
+    (b"", frame(99, 0, 0, b"z" * 1000) * 20),
+    (frame(HEADERS, 0, 1, OK), frame(CONTINUATION, 0, 1, b"\x00\x01x\x7f\x00" + b"y" * 127) * 50),
+    (frame(HEADERS, END_HEADERS, 1, OK), frame(DATA, 0, 1) * 100),
+    (frame(HEADERS, END_HEADERS, 1, OK), frame(DATA, 0, 1, b" " * 1000) * 10),
+]
+
+
+class Endless(Webhook):
+    """Begins the reply that the path names, and does not end it."""
+
+    sent = 0
+
+    def is_answering(self, handler, _):
+        begin, more = ENDLESS[int(handler.path.split("?")[0].strip("/")) % len(ENDLESS)]
+        handler.close_connection = True
+        try:
+            handler.wfile.write(begin)
+            while True:
+                self.sent += handler.wfile.write(more)
+        except OSError:
+            return False
+
+
+class EndlessFrames:
+    """The same over HTTP/2: each connection another reply."""
+
+    def __init__(self, gateway):
+        self.port, self.sent, self.context = free_port(), 0, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(gateway.file("pki/server.crt"), gateway.file("pki/server.key"))
+        self.context.set_alpn_protocols(["h2"])
+        self.listener = socket.create_server(("127.0.0.1", self.port), backlog=256)
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        number = 0
+        while True:
+            stream, _ = self.listener.accept()
+            threading.Thread(target=self.reply, args=(stream, *ENDLESS_FRAMES[number % len(ENDLESS_FRAMES)]),
+                             daemon=True).start()
+            number += 1
+
+    def reply(self, stream, begin, more):
+        try:
+            stream = self.context.wrap_socket(stream, server_side=True)
+            stream.sendall(frame(SETTINGS))
+            threading.Thread(target=self.drain, args=(stream,), daemon=True).start()
+            # A reply to a request that was not sent is none.
+            time.sleep(0.3)
+            stream.sendall(begin)
+            while True:
+                stream.sendall(more)
+                self.sent += len(more)
+        except OSError:
+            pass
+
+    @staticmethod
+    def drain(stream):
+        try:
+            while stream.recv(1 << 16):
+                pass
+        except OSError:
+            pass
+
+
+def endless_replies(gateway):
+    """80 webhooks of one cluster whose replies have no end, over HTTP/1.1 and HTTP/2"""
+    result = {}
+    for version, webhook in (("HTTP/1.1", Endless()), ("HTTP/2", EndlessFrames(gateway))):
+        if version == "HTTP/1.1":
+            webhook.serve(gateway)
+        of_east(gateway, 80, port=webhook.port)
+        begin = time.monotonic()
+        found = at_once(2, lambda number: asked(gateway, "/validate", pod(f"mallory-{number}")))
+        result[version] = (f"{summary(found)} after {time.monotonic() - begin:.1f} s, "
+                           f"{webhook.sent >> 20} MiB sent")
+        broken = [] if time.monotonic() - begin < 13 else [f"no answer over {version} by the deadline"]
+        result["broken"] = result.get("broken", []) + broken
+    return result
 
 
 def configuration(gateway, port, count, *, kind="Validating", rule=PODS, bundle=True):
@@ -135,5 +243,6 @@ def connections_to_webhooks(gateway):
 
 many_webhooks.prepare = watching
 connections_to_webhooks.gateway = {"descriptors": 1024}
+endless_replies.gateway = {"more": {"upstreams": {"http2": True}}}
 
-ATTACKS = [unknown_paths, many_webhooks, large_replies, connections_to_webhooks]
+ATTACKS = [unknown_paths, many_webhooks, large_replies, connections_to_webhooks, endless_replies]
