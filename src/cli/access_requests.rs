@@ -256,14 +256,38 @@ impl AccessDecision {
             )));
         }
         let mut words = Lines::new();
-        let author = one_line(author);
+        let (author, what) = (one_line(author), said(&changed));
         words.each(
             "",
-            &format!("accessrequest.portcullis.dev/{name} {done} by {author}"),
+            &format!("accessrequest.portcullis.dev/{name} {done} by {author}: {what}"),
         );
         output::print(self.output.output, &words, &changed)?;
         Ok(CommandResult::Success)
     }
+}
+
+/// What is asked for: another AccessRequest may have taken the name since somebody read what it says.
+fn said(object: &Value) -> String {
+    let field = |name: &str| one_line(text(object, &format!("/spec/{name}"))).to_string();
+    let names = |name: &str| {
+        let names = object.pointer(&format!("/spec/{name}")).and_then(Value::as_array);
+        let names = names.into_iter().flatten().filter_map(Value::as_str);
+        names
+            .map(|name| one_line(name).to_string())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let place = match names("namespaces") {
+        namespaces if namespaces.is_empty() => "the whole cluster".to_owned(),
+        namespaces => namespaces,
+    };
+    let lifts = match names("lifts") {
+        lifts if lifts.is_empty() => String::new(),
+        lifts => format!(", lifting {lifts}"),
+    };
+    let (requester, role) = (field("requester/username"), field("role"));
+    let (duration, reason) = (field("duration"), field("reason"));
+    format!("{requester} asks for {role} in {place} for {duration}{lifts} ({reason})")
 }
 
 fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
@@ -342,6 +366,23 @@ fn of_files(files: &[ManifestPath]) -> (RequestsByCluster, Faults) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_decided_on_is_said_on_one_line() {
+        let mut object = json!({"spec": {"role": "edit", "namespaces": ["prod", "dev"], "duration": "2h",
+            "reason": "INC-1\nINC-2", "requester": {"username": "ann"}}});
+        assert_eq!(
+            said(&object),
+            "ann asks for edit in prod, dev for 2h (INC-1\\nINC-2)"
+        );
+        object["spec"]["namespaces"] = json!(null);
+        object["spec"]["lifts"] = json!(["frozen"]);
+        object["spec"]["reason"] = json!("INC-1");
+        assert_eq!(
+            said(&object),
+            "ann asks for edit in the whole cluster for 2h, lifting frozen (INC-1)"
+        );
+    }
 
     #[test]
     fn names_begin_with_the_role_as_far_as_names_may() {

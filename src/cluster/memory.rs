@@ -1,16 +1,18 @@
 //! How much memory the objects of watched clusters may take, and who takes it.
 //!
 //! ```text
-//! limits.watchedBytes ─┬─ 1/2  RBAC, Namespaces      who may do what: anybody's RoleBindings
-//!                      ├─ 1/4  policies              Denies, admission policies, webhooks, exceptions
-//!                      └─ 1/4  parameters            of admission policies: anybody's ConfigMaps
+//! limits.watchedBytes ─┬─ 15/32  RBAC, Namespaces    who may do what: anybody's RoleBindings
+//!                      ├─ 1/4    policies            Denies, admission policies, webhooks, exceptions
+//!                      ├─ 1/4    parameters          of admission policies: anybody's ConfigMaps
+//!                      └─ 1/32   AccessRequests      of everybody who may ask for anything
 //! ```
 //!
 //! Of each room half is common, and half is kept in equal parts for those who write the entries of
 //! clusters, and in each part equally for their clusters, which fill their own part first. So the
 //! objects of one cluster leave the others their part, RBAC leaves the policies theirs, and nobody's
 //! parameters keep out a Deny. Within a cluster one namespace takes at most an eighth of a room, and
-//! the last eighth is for objects without namespace.
+//! the last eighth is for objects without namespace. Of AccessRequests, which have none, the same holds
+//! for those who ask.
 //!
 //! What is counted is what objects become (see `weight`) and what is made of them, not what they are
 //! as JSON: what their expressions are compiled to, or their faults.
@@ -34,15 +36,18 @@ pub(crate) enum RoomPurpose {
     Rbac,
     Policies,
     Parameters,
+    AccessRequests,
 }
+
+const ROOMS: usize = 4;
 
 /// The rooms of all clusters.
 #[derive(Debug)]
-pub(crate) struct WatchedMemory([Arc<Room>; 3]);
+pub(crate) struct WatchedMemory([Arc<Room>; ROOMS]);
 
 /// The rooms, as one cluster may use them.
 #[derive(Debug)]
-pub(crate) struct ClusterMemory([Arc<ClusterRoom>; 3]);
+pub(crate) struct ClusterMemory([Arc<ClusterRoom>; ROOMS]);
 
 #[derive(Debug)]
 struct Room(Mutex<RoomState>);
@@ -108,14 +113,15 @@ pub(crate) struct ContentCharge {
 
 impl Default for WatchedMemory {
     fn default() -> Self {
-        Self([(); 3].map(|()| Arc::new(Room::new())))
+        Self([(); ROOMS].map(|()| Arc::new(Room::new())))
     }
 }
 
 impl WatchedMemory {
     /// From now on all objects may take so many bytes. What is held stays.
     pub(crate) fn limit(&self, bytes: usize) {
-        let parts = [bytes / 2, bytes / 4, bytes / 4];
+        let of_requests = bytes / 32;
+        let parts = [bytes / 2 - of_requests, bytes / 4, bytes / 4, of_requests];
         for (room, part) in self.0.iter().zip(parts) {
             let mut state = room.state();
             state.limit = part;
@@ -144,11 +150,12 @@ impl WatchedMemory {
 
 impl ClusterMemory {
     pub(crate) const fn room(&self, purpose: RoomPurpose) -> &Arc<ClusterRoom> {
-        let [rbac, policies, parameters] = &self.0;
+        let [rbac, policies, parameters, access_requests] = &self.0;
         match purpose {
             RoomPurpose::Rbac => rbac,
             RoomPurpose::Policies => policies,
             RoomPurpose::Parameters => parameters,
+            RoomPurpose::AccessRequests => access_requests,
         }
     }
 }
@@ -455,7 +462,8 @@ mod tests {
         let mut held = Vec::new();
         assert_eq!(fill(cluster.room(RoomPurpose::Parameters), "", &mut held), 100);
         assert_eq!(fill(cluster.room(RoomPurpose::Policies), "", &mut held), 100);
-        assert_eq!(fill(cluster.room(RoomPurpose::Rbac), "", &mut held), 200);
+        assert_eq!(fill(cluster.room(RoomPurpose::AccessRequests), "", &mut held), 12);
+        assert_eq!(fill(cluster.room(RoomPurpose::Rbac), "", &mut held), 187);
         held.clear();
         assert_eq!(fill(cluster.room(RoomPurpose::Parameters), "", &mut held), 100);
     }
@@ -499,10 +507,10 @@ mod tests {
 
     #[test]
     fn a_namespace_leaves_the_others_and_what_has_none_their_part() {
-        let memory = memory(1_600);
+        let memory = memory(0);
         let cluster = memory.cluster();
-        let room = cluster.room(RoomPurpose::Rbac);
-        memory.limit(1_600 * KIB);
+        let room = cluster.room(RoomPurpose::Policies);
+        memory.limit(3_200 * KIB);
         let mut held = Vec::new();
         let names: Vec<String> = (0..9).map(|number| format!("team-{number}")).collect();
         let of_each: Vec<usize> = names.iter().map(|name| fill(room, name, &mut held)).collect();

@@ -149,6 +149,18 @@ impl ReceivedObject {
         }
     }
 
+    /// Who asks, of an AccessRequest.
+    pub(crate) fn requester(&self, kind: &WatchedKind) -> Option<String> {
+        if kind.role != WatchPurpose::AccessRequest {
+            return None;
+        }
+        let object: Value = serde_json::from_str(self.text.as_ref().ok()?).ok()?;
+        object
+            .pointer("/spec/requester/username")?
+            .as_str()
+            .map(str::to_owned)
+    }
+
     /// The definition that it is, if it is one.
     pub(crate) fn definition(&self) -> Option<CustomDefinition> {
         CustomDefinition::examined(&serde_json::from_str(self.text.as_ref().ok()?).ok()?)

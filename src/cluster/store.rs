@@ -240,8 +240,11 @@ impl Store {
     ) -> Result<ReadObject, LeftOutReason> {
         let room = self.memory.room(kind.room());
         let (bytes, is_shared) = (received.bytes, self.contents.has(&received));
-        let namespace = kind.namespace_of(&received.name);
-        let charge = room.try_take(namespace, bytes, is_shared, before);
+        let requester = received.requester(kind);
+        let share = requester
+            .as_deref()
+            .unwrap_or_else(|| kind.namespace_of(&received.name));
+        let charge = room.try_take(share, bytes, is_shared, before);
         let charge = charge.ok_or(LeftOutReason::NoRoom { bytes })?;
         let cel_version = self.known().cel_version;
         let (digest, noted) = (received.digest, received.noted.clone());

@@ -27,6 +27,9 @@ const MAX_RBAC: (usize, usize) = (512 << 10, 50_000);
 /// The same of any other object: what an API server takes in one request.
 const MAX_OTHER: (usize, usize) = (3 << 20, 100_000);
 
+/// The same of an AccessRequest: more than `/validate` lets through.
+const MAX_ACCESS_REQUEST: (usize, usize) = (80 << 10, 5_000);
+
 /// The most bytes that an object may have as it is written, with what decides nothing, as a
 /// multiple of those.
 const WRITTEN: usize = 2;
@@ -64,9 +67,8 @@ impl LeftOutReason {
         };
         let means = match kind.room() {
             _ if kind.role == WatchPurpose::Definition => "nothing is known of its resource",
-            RoomPurpose::Rbac => "it grants nothing",
+            RoomPurpose::Rbac | RoomPurpose::AccessRequests => "it grants nothing",
             RoomPurpose::Policies => "what it restricted before stays restricted, and nothing more",
-            RoomPurpose::Parameters if kind.role == WatchPurpose::AccessRequest => "it grants nothing",
             RoomPurpose::Parameters => "policies that take it as a parameter fail",
         };
         let mut faults = Faults::new();
@@ -85,8 +87,9 @@ impl WatchedKind {
     /// Where its objects take memory.
     pub(crate) fn room(&self) -> RoomPurpose {
         match self.role {
-            // Nor do users who may ask for access hide a Deny, however often they ask.
-            WatchPurpose::Parameter | WatchPurpose::AccessRequest => RoomPurpose::Parameters,
+            WatchPurpose::Parameter => RoomPurpose::Parameters,
+            // Users who may ask for access hide nothing else, however often they ask.
+            WatchPurpose::AccessRequest => RoomPurpose::AccessRequests,
             WatchPurpose::Base if self.group == RBAC || self.is_namespace() => RoomPurpose::Rbac,
             // Nobody's parameters hide which resources have a namespace, nor do they hide a Deny.
             WatchPurpose::Definition => RoomPurpose::Rbac,
@@ -111,7 +114,11 @@ impl WatchedKind {
 
     /// The most bytes, and the most values, of one of its objects as JSON.
     fn max_size(&self) -> (usize, usize) {
-        if self.group == RBAC { MAX_RBAC } else { MAX_OTHER }
+        match self.role {
+            WatchPurpose::AccessRequest => MAX_ACCESS_REQUEST,
+            _ if self.group == RBAC => MAX_RBAC,
+            _ => MAX_OTHER,
+        }
     }
 
     /// The most bytes that are read of one of its objects.
@@ -149,7 +156,7 @@ pub(crate) fn content_bytes(kind: &WatchedKind, bytes: usize, values: usize) -> 
         RoomPurpose::Rbac if kind.is_role() && values > 64 => (4, 400),
         RoomPurpose::Rbac => (4, 100),
         RoomPurpose::Policies => (40, 200),
-        RoomPurpose::Parameters => (3, 60),
+        RoomPurpose::Parameters | RoomPurpose::AccessRequests => (3, 60),
     };
     of_byte * bytes + of_value * values
 }

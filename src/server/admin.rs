@@ -75,6 +75,7 @@ async fn metrics(shared: Data<GatewayState>) -> HttpResponse {
                 ("rbac", status.left_out.rbac),
                 ("policies", status.left_out.policies),
                 ("parameters", status.left_out.parameters),
+                ("accessRequests", status.left_out.access_requests),
             ],
         }));
     let snapshot = shared.state.current();
@@ -202,6 +203,7 @@ fn describe_left_out(counts: LeftOutCounts) -> String {
         rbac,
         policies,
         parameters,
+        access_requests,
     } = counts;
     let lines = [
         (
@@ -215,6 +217,10 @@ fn describe_left_out(counts: LeftOutCounts) -> String {
         (
             rbac,
             "objects of RBAC and Namespaces are left out, so that they grant nothing",
+        ),
+        (
+            access_requests,
+            "AccessRequests are left out, so that they grant nothing",
         ),
     ];
     let told = lines.iter().filter(|(count, _)| *count > 0);

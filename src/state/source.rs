@@ -88,6 +88,8 @@ pub struct LeftOutCounts {
     pub policies: usize,
     /// Parameters.
     pub parameters: usize,
+    /// AccessRequests.
+    pub access_requests: usize,
 }
 
 /// Where the objects of a cluster are from.

@@ -65,7 +65,7 @@ pub struct ClusterState<'a> {
     /// How many kinds are not up to date.
     pub outdated_kinds: usize,
     /// How many objects were left out, by what they are for.
-    pub left_out: [(&'static str, usize); 3],
+    pub left_out: [(&'static str, usize); 4],
 }
 
 // === impl Metrics ===

@@ -363,6 +363,25 @@ fn the_spec_never_changes_whoever_asks() {
 }
 
 #[test]
+fn one_that_is_as_large_as_it_may_be_can_be_ended_and_nothing_else() {
+    let mut object = approved("bob", &created("ann", &asked()).unwrap()).unwrap();
+    let room = (64 << 10) - object.to_string().len();
+    object["metadata"]["annotations"] = json!({"a": "x".repeat(room - 25)});
+    for what in ["denied", "withdrawn"] {
+        let over = said("bob", what, &object).unwrap();
+        assert_eq!(over["status"][what], json!({"username": "bob", "time": NOW}));
+        assert!(over.to_string().len() > 64 << 10);
+    }
+    refuses(&approved("cid", &object), "more than 65536 bytes");
+    refuses(
+        &updated("cid", &object, |object| {
+            object["status"]["more"] = json!("x".repeat(100))
+        }),
+        "more than 65536 bytes",
+    );
+}
+
+#[test]
 fn what_cannot_be_one_is_refused() {
     let mut large = asked();
     large["metadata"]["annotations"] = json!({"a": "x".repeat(70_000)});

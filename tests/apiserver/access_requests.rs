@@ -263,7 +263,9 @@ pub(crate) fn a_role_that_was_asked_for_and_approved_is_there_until_it_is_withdr
     let said = servers.portcullis("bob", &["approve", &name]).unwrap();
     assert_eq!(
         said,
-        format!("accessrequest.portcullis.dev/{name} approved by bob\n")
+        format!(
+            "accessrequest.portcullis.dev/{name} approved by bob: ann asks for maps in prod for 2h (INC-1)\n"
+        )
     );
     assert!(
         eventually(|| servers.creates_map("ann", "granted")),
@@ -276,7 +278,9 @@ pub(crate) fn a_role_that_was_asked_for_and_approved_is_there_until_it_is_withdr
     let said = servers.portcullis("ann", &["withdraw", &name]).unwrap();
     assert_eq!(
         said,
-        format!("accessrequest.portcullis.dev/{name} withdrawn by ann\n")
+        format!(
+            "accessrequest.portcullis.dev/{name} withdrawn by ann: ann asks for maps in prod for 2h (INC-1)\n"
+        )
     );
     let mut number = 0;
     let ended = eventually(|| {

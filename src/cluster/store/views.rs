@@ -190,6 +190,7 @@ impl StoredKinds {
                 RoomPurpose::Rbac => &mut counts.rbac,
                 RoomPurpose::Policies => &mut counts.policies,
                 RoomPurpose::Parameters => &mut counts.parameters,
+                RoomPurpose::AccessRequests => &mut counts.access_requests,
             };
             *count += objects.left_out.len();
         }
@@ -203,6 +204,7 @@ impl StoredKinds {
             RoomPurpose::Policies => 0,
             RoomPurpose::Parameters => 1,
             RoomPurpose::Rbac => 2,
+            RoomPurpose::AccessRequests => 3,
         });
         let faults = kinds
             .into_iter()

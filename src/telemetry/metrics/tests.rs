@@ -93,7 +93,12 @@ fn series_follow_the_configuration() {
         failures: 3,
         unconfirmed_absences: 4,
         outdated_kinds: 5,
-        left_out: [("rbac", 0), ("policies", 6), ("parameters", 7)],
+        left_out: [
+            ("rbac", 0),
+            ("policies", 6),
+            ("parameters", 7),
+            ("accessRequests", 0),
+        ],
     };
     metrics.clusters([cluster("gone"), cluster("east")]);
     metrics.cluster_webhooks_left_out([("gone", 9)]);

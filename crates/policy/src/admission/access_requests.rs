@@ -15,6 +15,10 @@ use crate::model::{Attributes, Deadline, ResourceAttributes, Target, Time, User,
 /// The largest object, in bytes. One has a few hundred, and some for each approval.
 const MAX_OBJECT_BYTES: usize = 64 << 10;
 
+/// What a denial or withdrawal may add to an object of that size, with what the API server notes of the write:
+/// nobody fills up an AccessRequest so that it cannot be ended.
+const MAX_ENDING_BYTES: usize = 16 << 10;
+
 /// How many entries `status.approvals` may have.
 const MAX_APPROVALS: usize = 32;
 
@@ -81,7 +85,7 @@ pub(crate) fn authored(request: &Request<'_>, object: &str, now: Time) -> Option
 }
 
 fn read(text: &str) -> Option<Value> {
-    (text.len() <= MAX_OBJECT_BYTES).then(|| serde_json::from_str(text).ok())?
+    (text.len() <= MAX_OBJECT_BYTES + MAX_ENDING_BYTES).then(|| serde_json::from_str(text).ok())?
 }
 
 fn approvals(object: &Value) -> &[Value] {
@@ -124,10 +128,9 @@ pub(crate) fn judge(
     judgement: &mut ValidationReport,
 ) {
     let of = |node: Option<portcullis_cel::json::Node<'_>>| node.and_then(|node| read(node.raw()));
+    let bytes = request.object.map_or(0, |object| object.raw().len());
     let Some(object) = of(request.object) else {
-        let message = format!("more than {MAX_OBJECT_BYTES} bytes, with metadata and status");
-        judgement.faults.push(fault("", "FieldValueTooLong", &message));
-        return;
+        return judgement.faults.push(too_long());
     };
     let write = AccessRequestWrite {
         user: &request.user,
@@ -137,8 +140,14 @@ pub(crate) fn judge(
         deadline,
     };
     if request.operation == Operation::Create {
+        if bytes > MAX_OBJECT_BYTES {
+            judgement.faults.push(too_long());
+        }
         write.created(judgement);
     } else if let Some(old) = of(request.old_object) {
+        if bytes > MAX_OBJECT_BYTES && !write.ends(&old) {
+            judgement.faults.push(too_long());
+        }
         write.updated(&old, judgement);
     } else {
         judgement
@@ -202,6 +211,12 @@ impl AccessRequestWrite<'_> {
                 judgement.warnings.push(message);
             }
         }
+    }
+
+    /// Whether it denies or withdraws the AccessRequest.
+    fn ends(&self, old: &Value) -> bool {
+        let added = self.added(old).ok().flatten();
+        matches!(added, Some(AddedEntry::Denial(_) | AddedEntry::Withdrawal(_)))
     }
 
     fn updated(&self, old: &Value, judgement: &mut ValidationReport) {
@@ -354,6 +369,11 @@ impl AccessRequestWrite<'_> {
         let is_master = self.user.groups.iter().any(|group| group == MASTERS);
         is_master || policies.allows_without_access_requests(&attributes, self.now, self.deadline)
     }
+}
+
+fn too_long() -> StatusCause {
+    let message = format!("more than {MAX_OBJECT_BYTES} bytes, with metadata and status");
+    fault("", "FieldValueTooLong", &message)
 }
 
 fn fault(field: &str, reason: &str, message: &str) -> StatusCause {

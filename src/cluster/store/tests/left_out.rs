@@ -170,6 +170,33 @@ fn where_more_parameters_are_left_out_than_are_named_none_is_known() {
 }
 
 #[test]
+fn who_asks_for_much_keeps_out_neither_parameters_nor_what_others_ask_for() {
+    let (_memory, store) = mk_bounded(4 << 10);
+    let requests = kind("AccessRequest");
+    let ask = |user: &str, number: usize| {
+        let spec = json!({"role": "edit", "namespaces": ["prod"], "duration": "2h", "reason": "INC-1",
+            "requester": {"username": user, "uid": "", "groups": []}});
+        let object = json!({"metadata": {"name": format!("{user}-{number}")}, "spec": spec});
+        put(&store, &requests, &object);
+    };
+    let left_out = |user: &str| {
+        let before = store.status().left_out.access_requests;
+        (0..100).for_each(|number| ask(user, number));
+        store.status().left_out.access_requests - before
+    };
+    let of_ann = left_out("ann");
+    assert!((80..100).contains(&of_ann), "{of_ann}");
+    assert_eq!(left_out("bob"), of_ann);
+    let maps = WatchedKind::of_object("v1", "ConfigMap");
+    put(
+        &store,
+        &maps,
+        &json!({"metadata": {"name": "m", "namespace": "n"}, "data": {"a": "x".repeat(10_000)}}),
+    );
+    assert_eq!(store.status().left_out.parameters, 0);
+}
+
+#[test]
 fn neither_bindings_nor_parameters_keep_out_a_deny() {
     let (_memory, store) = mk_bounded(2 << 10);
     let maps = WatchedKind::of_object("v1", "ConfigMap");
