@@ -12,7 +12,7 @@
 //!
 //! An unauthenticated connection costs its client nothing, so there is a limit per
 //! address, they are closed after seconds, and they are closed first if the limit is
-//! reached. The connection of a caller is closed for another one only at the maximum, and
+//! reached, those before all others over which nothing has come. The connection of a caller is closed for another one only at the maximum, and
 //! only if its cluster has more than its share, so that no cluster keeps the others out.
 //! There are no timers for individual handshakes or request heads: a sweep twice a second
 //! checks all connections.
@@ -352,6 +352,11 @@ impl TrackedConnection {
     /// What its task follows.
     pub(crate) const fn status(&self) -> &Arc<ConnectionStatus> {
         &self.status
+    }
+
+    /// The client has sent something: others make way first.
+    pub(crate) fn has_sent(&self) {
+        self.connections.table().has_sent(self.number);
     }
 
     /// The handshake is complete; `proven`: with a certificate of the client CA.

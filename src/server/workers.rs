@@ -178,6 +178,9 @@ where
     let Ok(stream) = TcpStream::from_std(job.stream) else {
         return;
     };
+    if stream.readable().await.is_ok() {
+        tracked.has_sent();
+    }
     let stream = match handshake(stream, tls).await {
         Ok(stream) => stream,
         Err(error) => return shared.refusals.log_handshake(&error, peer),

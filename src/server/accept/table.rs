@@ -35,8 +35,10 @@ pub(crate) struct ConnectionTable {
     open: BTreeMap<u64, TableEntry>,
     /// Those without proof that are not closed yet.
     unproven: BTreeSet<u64>,
-    /// The same by client.
-    networks: HashMap<IpAddr, BTreeSet<u64>>,
+    /// Those of them whose client has sent nothing yet.
+    silent: BTreeSet<u64>,
+    /// Those without proof by client, and by whether it has sent anything.
+    networks: HashMap<(IpAddr, bool), BTreeSet<u64>>,
     /// Those with a certificate of the client CA that no caller has used yet, not closed.
     of_authority: BTreeSet<u64>,
     /// Those of callers that are not closed yet, by cluster.
@@ -50,6 +52,8 @@ pub(crate) struct ConnectionTable {
 struct TableEntry {
     status: Arc<ConnectionStatus>,
     network: IpAddr,
+    /// Whether the client has sent anything.
+    has_sent: bool,
     /// The cluster whose caller has used it.
     cluster: Option<Arc<str>>,
     /// When the client must be authenticated.
@@ -89,7 +93,8 @@ impl ConnectionTable {
             return None;
         }
         let network = network(address);
-        let of_network = self.networks.get(&network).map_or(0, BTreeSet::len);
+        let of_network = [false, true].map(|has_sent| self.networks.get(&(network, has_sent)));
+        let of_network: usize = of_network.into_iter().flatten().map(BTreeSet::len).sum();
         if of_network >= limits.per_address {
             self.close_oldest_of(network);
         }
@@ -106,14 +111,31 @@ impl ConnectionTable {
         let entry = TableEntry {
             status: Arc::clone(&status),
             network,
+            has_sent: false,
             cluster: None,
             prove_by: now.saturating_add(milliseconds(limits.authentication_timeout)),
             is_closing: false,
         };
         self.open.insert(number, entry);
         self.unproven.insert(number);
-        self.networks.entry(network).or_default().insert(number);
+        self.silent.insert(number);
+        self.networks.entry((network, false)).or_default().insert(number);
         Some((number, status))
+    }
+
+    /// Its client has sent something.
+    pub(crate) fn has_sent(&mut self, number: u64) {
+        let Some(entry) = self.open.get_mut(&number) else {
+            return;
+        };
+        if self.silent.remove(&number) {
+            entry.has_sent = true;
+            remove_of(&mut self.networks, &(entry.network, false), number);
+            self.networks
+                .entry((entry.network, true))
+                .or_default()
+                .insert(number);
+        }
     }
 
     /// It no longer counts for the limits of unauthenticated connections, but for `cluster`
@@ -161,9 +183,9 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes the oldest without proof; whether there was one.
+    /// Closes the oldest without proof, first of those whose client has sent nothing; whether there was one.
     pub(crate) fn close_oldest(&mut self) -> bool {
-        let oldest = self.unproven.first().copied();
+        let oldest = self.silent.first().or(self.unproven.first()).copied();
         oldest.inspect(|oldest| self.close(*oldest)).is_some()
     }
 
@@ -185,7 +207,8 @@ impl ConnectionTable {
     /// Closes one connection to make room for a new one:
     ///
     /// 1. the newest of the cluster that has the most, if it has more than its share;
-    /// 2. otherwise the oldest that no caller has used.
+    /// 2. otherwise the oldest that no caller has used, first of those whose client has sent nothing, so that
+    ///    nobody who opens connections ends a caller's handshake.
     ///
     /// In the other order, the new connections of the clusters whose share is taken would close each
     /// other during their handshakes.
@@ -197,6 +220,9 @@ impl ConnectionTable {
     }
 
     fn oldest_unused(&self) -> Option<u64> {
+        if let Some(oldest) = self.silent.first() {
+            return Some(*oldest);
+        }
         let first_of = [&self.unproven, &self.of_authority].map(BTreeSet::first);
         first_of.into_iter().flatten().min().copied()
     }
@@ -212,7 +238,9 @@ impl ConnectionTable {
     }
 
     fn close_oldest_of(&mut self, network: IpAddr) {
-        let oldest = self.networks.get(&network).and_then(BTreeSet::first).copied();
+        let mut of_network = [false, true].into_iter();
+        let oldest =
+            of_network.find_map(|has_sent| self.networks.get(&(network, has_sent))?.first().copied());
         if let Some(oldest) = oldest {
             self.close(oldest);
         }
@@ -236,7 +264,8 @@ impl ConnectionTable {
             return;
         };
         if self.unproven.remove(&number) {
-            remove_of(&mut self.networks, &entry.network, number);
+            self.silent.remove(&number);
+            remove_of(&mut self.networks, &(entry.network, entry.has_sent), number);
         }
         self.of_authority.remove(&number);
         if let Some(cluster) = &entry.cluster {

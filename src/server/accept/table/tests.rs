@@ -39,6 +39,38 @@ fn the_oldest_connection_of_an_address_makes_way_for_its_newest() {
 }
 
 #[test]
+fn what_is_silent_makes_way_before_a_handshake_that_has_begun() {
+    for per_address in [2, 4] {
+        let limits = ConnectionLimits {
+            max: 4,
+            per_address,
+            ..LIMITS
+        };
+        let mut table = ConnectionTable::default();
+        let mut open = || {
+            table
+                .add(address(1), limits.into(), Duration::from_secs(5), 0)
+                .unwrap()
+        };
+        let (number, begun) = open();
+        let (_, silent) = open();
+        table.has_sent(number);
+        for _ in 0..20 {
+            table
+                .add(address(1), limits.into(), Duration::from_secs(5), 0)
+                .unwrap();
+        }
+        let stages = [&begun, &silent].map(|status| status.stage());
+        assert_eq!(stages, [ConnectionStage::Open, ConnectionStage::Closed]);
+        assert!(table.close_oldest());
+        assert_eq!(begun.stage(), ConnectionStage::Open);
+        while table.close_oldest() {}
+        assert_eq!(begun.stage(), ConnectionStage::Closed);
+        assert!(table.networks.is_empty() && table.silent.is_empty());
+    }
+}
+
+#[test]
 fn at_the_most_the_oldest_without_proof_is_closed_and_never_one_with_proof() {
     let mut table = ConnectionTable::default();
     let opened: Vec<_> = (1..=4).map(|last| add(&mut table, last, 0).unwrap()).collect();
