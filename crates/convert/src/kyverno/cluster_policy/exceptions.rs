@@ -17,6 +17,10 @@ use crate::kyverno::expression::is_wildcard_match;
 use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 
+/// The longest name of a rule of which a policy can be made. Longer ones are not compared with patterns, which
+/// takes as many steps as both are long, times each other.
+const MAX_RULE_NAME_BYTES: usize = 253;
+
 /// Objects that PolicyExceptions take out.
 #[derive(Debug, Clone)]
 struct Exception {
@@ -67,6 +71,9 @@ impl Exceptions {
 
     /// Those that name the rule.
     pub(crate) fn of(&self, policy: &str, rule: &str) -> Vec<Filters> {
+        if rule.len() > MAX_RULE_NAME_BYTES {
+            return Vec::new();
+        }
         let names = |exception: &&Exception| {
             exception.rules.iter().any(|(own, rules)| {
                 own == policy && rules.iter().any(|pattern| is_wildcard_match(pattern, rule))
@@ -125,5 +132,21 @@ impl Exception {
             rules: rules.collect(),
             filters,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portcullis_policy::document;
+
+    #[test]
+    fn a_name_that_no_policy_can_have_is_compared_with_no_pattern() {
+        let text = "{apiVersion: kyverno.io/v2, kind: PolicyException, metadata: {name: e}, spec: {\
+                    exceptions: [{policyName: p, ruleNames: ['*']}], \
+                    match: {any: [{resources: {kinds: [Pod], names: [x]}}]}}}";
+        let exceptions = Exceptions::read(&document::parse(None, text).unwrap());
+        let found = |bytes| exceptions.of("p", &"r".repeat(bytes)).len();
+        assert_eq!((found(253), found(254)), (1, 0));
     }
 }
