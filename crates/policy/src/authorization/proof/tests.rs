@@ -1,6 +1,7 @@
 //! What is proven equals what trying every request of small worlds finds.
 
 mod conditions;
+mod diagrams;
 mod idle;
 mod invariants;
 

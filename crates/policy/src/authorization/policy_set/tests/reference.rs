@@ -16,7 +16,7 @@ use crate::model::{
 
 mod access;
 mod changes;
-mod plain;
+pub(crate) mod plain;
 
 const VERBS: &[&str] = &["get", "list", "create", "*"];
 const GROUPS: &[&str] = &["", "apps", "*"];

@@ -15,7 +15,7 @@ use crate::authorization::{
 use crate::model::{Attributes, Decision, Selectors, Validity};
 
 /// An invariant of generated rules, and the set that decides nothing but whether it is concerned.
-fn invariant(of: AuthorizationPolicy, objects: &Objects) -> (AuthorizationInvariant, PolicySet) {
+pub(crate) fn invariant(of: AuthorizationPolicy, objects: &Objects) -> (AuthorizationInvariant, PolicySet) {
     let mut forbidden = of;
     forbidden.effect = Effect::Deny;
     forbidden.mode = Mode::Enforce;

@@ -186,7 +186,7 @@ fn selects(terms: &[&str], name: &str, known: Option<&BTreeMap<String, String>>)
     all
 }
 
-fn resource_rule(
+pub(crate) fn resource_rule(
     denies: bool,
     rule: &ResourceRule,
     namespaces: &NamespaceLabels,
@@ -257,14 +257,14 @@ fn written(patterns: &[impl ToString]) -> Vec<String> {
     patterns.iter().map(ToString::to_string).collect()
 }
 
-fn text(denies: bool, list: &[String], requested: &str) -> bool {
+pub(crate) fn text(denies: bool, list: &[String], requested: &str) -> bool {
     !list.is_empty()
         && (list.iter().any(|text| text == "*" || text == requested) || denies && requested == "*")
 }
 
 /// Every resource and subresource that there is, in a small world: whether the
 /// rule's part of it holds the requested part, or has something in common.
-fn resources(denies: bool, pattern: &str, resource: &str, sub: &str) -> bool {
+pub(crate) fn resources(denies: bool, pattern: &str, resource: &str, sub: &str) -> bool {
     const WORLD: [&str; 5] = ["pods", "nodes", "namespaces", "elsewhere", "*"];
     const SUBS: [&str; 5] = ["", "log", "scale", "other", "*"];
     let in_pattern = |one: &str, its: &str| match pattern.split_once('/') {
@@ -324,7 +324,7 @@ fn narrow(written: &[Requirement<'_>], received: &[Requirement<'_>], labels: boo
     })
 }
 
-fn covers(url: &str, path: &str) -> bool {
+pub(crate) fn covers(url: &str, path: &str) -> bool {
     if url.ends_with('*') {
         path.starts_with(url.trim_end_matches('*'))
     } else {
