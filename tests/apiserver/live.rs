@@ -89,6 +89,46 @@ apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata: {name: requests}
 spec: {policyName: requests, validationActions: [Audit]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: builder}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: builder, namespace: ci}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: debug, namespace: ci}
+rules: [{apiGroups: [""], resources: [pods/exec], verbs: [create]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: debug, namespace: ci}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: debug}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: erin}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: run, namespace: ci}
+rules: [{apiGroups: [""], resources: [pods], verbs: [create]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: run, namespace: ci}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: run}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: frank}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: ticket}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  validations: [{expression: "has(object.metadata.labels) && 'ticket' in object.metadata.labels", message: no ticket}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: ticket}
+spec: {policyName: ticket, validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {tier: build}}}}
 "#;
 
 /// As much of the CustomResourceDefinitions of OpenReports as a report needs.
@@ -160,7 +200,12 @@ fn start() -> LiveServer {
         &USERS,
         &["--authorization-mode=RBAC".to_owned()],
     );
-    for (name, tier) in [("shop", "prod"), ("bank", "prod"), ("dev", "test")] {
+    for (name, tier) in [
+        ("shop", "prod"),
+        ("bank", "prod"),
+        ("dev", "test"),
+        ("ci", "build"),
+    ] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"tier": tier}}});
         cluster.create("/api/v1/namespaces", &namespace);
     }
@@ -186,6 +231,14 @@ fn start() -> LiveServer {
         "selector": {"matchLabels": {"a": "b"}},
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
     cluster.create("/apis/apps/v1/namespaces/dev/deployments", &deployment);
+    for name in ["builder", "default"] {
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
+        cluster.create("/api/v1/namespaces/ci/serviceaccounts", &account);
+    }
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "build-1", "labels": {"ticket": "7"}}, "spec": {
+        "serviceAccountName": "builder", "automountServiceAccountToken": false,
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1m"}}}]}});
+    cluster.create("/api/v1/namespaces/ci/pods", &pod);
     for (kind, title, scope) in [
         ("report", "Report", "Namespaced"),
         ("clusterreport", "ClusterReport", "Cluster"),
@@ -271,6 +324,24 @@ pub(crate) fn who_can_and_what_can_read_rbac_and_denies_of_the_cluster() {
         let run = portcullis(&server.0, "admin", &question);
         assert_eq!(run.code, decision, "{run:?}");
     }
+}
+
+/// The Pod that a step needs is one that runs, or one that the policies of the cluster refuse.
+pub(crate) fn escalations_name_pods_that_run_and_policies_that_refuse_others() {
+    let Some(server) = Lease::of(&SHARED) else { return };
+    let ask = |user: &str| portcullis(&server.0, "admin", &format!("escalations --from {user}"));
+    let erin = ask("erin");
+    let by_exec = "  create pods/exec in ci -> ServiceAccount ci/builder (RoleBinding/ci/debug)\n    Pod ci/build-1 runs as it\n";
+    assert!(erin.code == Some(0) && erin.stdout.contains(by_exec), "{erin:?}");
+    let none = "  create pods/exec in ci -> ServiceAccount ci/default (RoleBinding/ci/debug)\n    where a Pod runs as it, which none does now\n";
+    assert!(erin.stdout.contains(none), "{erin:?}");
+    let frank = ask("frank");
+    let refused = "  create pods in ci -> ServiceAccount ci/builder (RoleBinding/ci/run)\n    the plainest such Pod is refused by ValidatingAdmissionPolicy/ticket: ";
+    assert!(
+        frank.code == Some(0) && frank.stdout.contains(refused),
+        "{frank:?}"
+    );
+    assert!(frank.stdout.contains("no ticket"), "{frank:?}");
 }
 
 /// As `serve` merges them: where both have an object, that of the files holds.

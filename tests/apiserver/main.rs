@@ -188,6 +188,7 @@ const TESTS: &[Test] = tests![
     live::a_cluster_is_scanned_page_by_page_and_reports_are_written,
     live::a_definition_in_manifests_is_no_match_for_what_the_cluster_serves,
     live::as_the_plugin_of_kubectl_it_asks_the_cluster_of_the_context,
+    live::escalations_name_pods_that_run_and_policies_that_refuse_others,
     live::manifests_are_judged_by_the_policies_of_the_cluster,
     live::the_files_of_the_gateway_and_the_cluster_answer_together,
     live::who_can_and_what_can_read_rbac_and_denies_of_the_cluster,

@@ -399,10 +399,14 @@ impl EscalationAnswer {
         let paths = self.0.paths.iter_mut().chain(&mut self.0.refuted);
         for step in paths.flat_map(|path| &mut path.steps) {
             let Identity { namespace, name, .. } = &step.becomes;
-            for limit in step.limits.iter_mut().filter(|limit| *limit == RUNS) {
+            let is_end = |rest: &&str| rest.is_empty() || rest.starts_with(',');
+            for limit in &mut step.limits {
+                let Some(rest) = limit.strip_prefix(RUNS).filter(is_end) else {
+                    continue;
+                };
                 *limit = match running.get(&(namespace.clone(), name.clone())) {
-                    Some(pod) => format!("Pod {namespace}/{pod} runs as it"),
-                    None => "where a Pod runs as it, which none does now".to_owned(),
+                    Some(pod) => format!("Pod {namespace}/{pod} runs as it{rest}"),
+                    None => format!("{RUNS}, which none does now{rest}"),
                 };
             }
         }

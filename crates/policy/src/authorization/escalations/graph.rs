@@ -213,6 +213,14 @@ impl<'s> Graph<'s> {
         match gives {
             Gives::AccountsOfNamespace => vec![Targets::Accounts(area, Names::all())],
             Gives::Account => vec![Targets::Accounts(area, names)],
+            Gives::Controller(namespace, name) | Gives::ControllerOfNamespace(namespace, name) => {
+                let number = self.namespaces.binary_search(&namespace.to_owned()).ok();
+                let is_anywhere = matches!(gives, Gives::Controller(..));
+                let number = number.filter(|number| is_anywhere || area.contains(*number));
+                let account =
+                    number.map(|number| Targets::Accounts(Area::one(number), Names::Only(name.to_owned())));
+                account.into_iter().collect()
+            }
             Gives::AllAccounts | Gives::AccountsOnNode => {
                 vec![Targets::Accounts(Area::Everywhere, Names::all())]
             }

@@ -231,7 +231,11 @@ impl Graph<'_> {
         let becomes = self.identity(to)?;
         let kind = STEP_KINDS.get(edge.kind)?;
         let denies = self.questions.denies_for(&actor);
-        let place = self.place_of(&target);
+        let place = match kind.gives {
+            // It is for the controller to look in its own.
+            Gives::Controller(..) => None,
+            _ => self.place_of(&target),
+        };
         let name = self.name_asked(&actor, kind.gives, &target);
         let mut step = EscalationStep {
             by: NODE_CREDENTIALS.to_owned(),

@@ -43,6 +43,10 @@ pub(crate) enum AskedName {
 pub(crate) enum Gives {
     /// The service accounts of the namespace.
     AccountsOfNamespace,
+    /// This service account, of a controller that does what is written in any namespace.
+    Controller(&'static str, &'static str),
+    /// That of one that does what is written in its own namespace.
+    ControllerOfNamespace(&'static str, &'static str),
     /// The service account of the name, in the namespace.
     Account,
     /// All service accounts.
@@ -96,12 +100,19 @@ const WORKLOAD_RESOURCES: [&str; 7] = [
 const EXISTS: &str = "where there is one that can be changed";
 /// A limit that is known for certain where the Pods are.
 pub(crate) const RUNS: &str = "where a Pod runs as it";
+/// Begins with the same words: the rest is about the API server.
+const RUNS_BY_GET: &str = "where a Pod runs as it, and `get` is enough for a WebSocket: before Kubernetes 1.35, or without \
+                           its feature AuthorizePodWebsocketUpgradeCreatePermission";
 const NODE_RUNS: &str = "where a Pod runs as it on a node that can be reached";
 const HAS_TOKEN: &str = "where a Secret holds its token";
 const TOKEN_CONTROLLER: &str = "where kube-controller-manager issues tokens for Secrets";
 const ON_MODE: &str = "only for requests that `impersonate-on:` verbs of this mode allow, too";
 const SIGNER: &str = "where kube-controller-manager signs for clients of the API server";
 const BOOTSTRAP: &str = "where the API server accepts bootstrap tokens";
+const FLUX: &str = "where Flux runs as it and applies what it is given as itself";
+const ARGO_CD: &str = "where Argo CD runs as it, and its AppProject allows it";
+const ARGO_WORKFLOWS: &str = "where Argo Workflows makes Pods of it";
+const TEKTON: &str = "where Tekton makes Pods of it";
 const NEXT_POD: &str = "as soon as a Pod that runs as it is created";
 const NEXT_SECRET: &str = "as soon as a Secret with its token is written";
 const APPROVED: &str = "once somebody else approves the AccessRequest, and until its time is over";
@@ -241,6 +252,22 @@ macro_rules! in_pod {
             Gives::AccountsOfNamespace,
             RUNS,
             EXEC,
+        )
+    };
+}
+
+/// Custom resources of which any change counts: a controller does what is written there.
+macro_rules! by_controller {
+    ($group:literal, $resource:literal, $gives:expr, $limit:ident, $source:literal) => {
+        StepKind::new(
+            &[&[
+                create($group, $resource),
+                update($group, $resource),
+                patch($group, $resource),
+            ]],
+            $gives,
+            $limit,
+            $source,
         )
     };
 }
@@ -484,6 +511,15 @@ pub static STEP_KINDS: &[StepKind] = &[
     in_pod!("attach", "create"),
     in_pod!("ephemeralcontainers", "update", "patch"),
     StepKind::new(
+        &[&[
+            ask("get", "", "pods").of("exec"),
+            ask("get", "", "pods").of("attach"),
+        ]],
+        Gives::AccountsOfNamespace,
+        RUNS_BY_GET,
+        EXEC,
+    ),
+    StepKind::new(
         &[&[update("", "pods"), patch("", "pods")]],
         Gives::AccountsOfNamespace,
         RUNS,
@@ -503,6 +539,49 @@ pub static STEP_KINDS: &[StepKind] = &[
         Gives::AccountsOnNode,
         NODE_RUNS,
         "plugin/pkg/auth/authorizer/node/node_authorizer.go",
+    ),
+    // What controllers of others do for those who write their objects.
+    by_controller!(
+        "kustomize.toolkit.fluxcd.io",
+        "kustomizations",
+        Gives::Controller("flux-system", "kustomize-controller"),
+        FLUX,
+        "https://fluxcd.io/flux/components/kustomize/kustomizations/"
+    ),
+    by_controller!(
+        "helm.toolkit.fluxcd.io",
+        "helmreleases",
+        Gives::Controller("flux-system", "helm-controller"),
+        FLUX,
+        "https://fluxcd.io/flux/components/helm/helmreleases/"
+    ),
+    by_controller!(
+        "argoproj.io",
+        "applications",
+        Gives::ControllerOfNamespace("argocd", "argocd-application-controller"),
+        ARGO_CD,
+        "https://argo-cd.readthedocs.io/en/stable/operator-manual/security/"
+    ),
+    by_controller!(
+        "argoproj.io",
+        "workflows",
+        Gives::AccountsOfNamespace,
+        ARGO_WORKFLOWS,
+        "https://argo-workflows.readthedocs.io/en/latest/service-accounts/"
+    ),
+    by_controller!(
+        "tekton.dev",
+        "taskruns",
+        Gives::AccountsOfNamespace,
+        TEKTON,
+        "https://tekton.dev/docs/pipelines/taskruns/"
+    ),
+    by_controller!(
+        "tekton.dev",
+        "pipelineruns",
+        Gives::AccountsOfNamespace,
+        TEKTON,
+        "https://tekton.dev/docs/pipelines/pipelineruns/"
     ),
     // What stands in the way of all requests.
     StepKind::new(

@@ -78,6 +78,66 @@ fn who_creates_pods_gets_at_the_accounts_of_the_namespace() {
 }
 
 #[test]
+fn who_writes_for_a_controller_gets_at_its_account_where_it_looks() {
+    let account = Subject::service_account;
+    let deployer = |verbs: &[&str], resources: &[&str], place: &str, name: &str| {
+        let objects = Objects {
+            roles: vec![
+                role("", "write", vec![grants(verbs, resources)]),
+                role("", "all", vec![grants(&["*"], &["*"])]),
+            ],
+            bindings: vec![
+                binding(place, "dev", "write", vec![Subject::group("dev")]),
+                binding(
+                    "",
+                    "flux",
+                    "all",
+                    vec![account("flux-system", "kustomize-controller")],
+                ),
+                binding(
+                    "",
+                    "argo",
+                    "all",
+                    vec![account("argocd", "argocd-application-controller")],
+                ),
+                binding("", "ci", "all", vec![account("ci", "builder")]),
+            ],
+            ..Objects::default()
+        };
+        let found = find(
+            &objects,
+            Some(Subject::group("dev")),
+            EscalationTarget::ClusterAdmin,
+        );
+        let path = found.paths.into_iter().next()?;
+        assert!(path.steps.iter().all(|step| step.via[0].name == name), "{path:?}");
+        Some((in_words(&path), path.steps[0].limits.join("; ")))
+    };
+    let (flux, limits) = deployer(&["patch"], &["kustomizations"], "apps", "dev").unwrap();
+    let expected = "Group /dev: patch kustomizations -> ServiceAccount flux-system/kustomize-controller";
+    assert_eq!(flux, expected);
+    assert!(limits.contains("Flux"), "{limits}");
+    let (argo, _) = deployer(&["create"], &["applications"], "argocd", "dev").unwrap();
+    let expected =
+        "Group /dev: create applications in argocd -> ServiceAccount argocd/argocd-application-controller";
+    assert_eq!(argo, expected);
+    assert_eq!(deployer(&["create"], &["applications"], "apps", "dev"), None);
+    let (tekton, _) = deployer(&["create"], &["taskruns"], "ci", "dev").unwrap();
+    assert_eq!(
+        tekton,
+        "Group /dev: create taskruns in ci -> ServiceAccount ci/builder"
+    );
+    let (exec, limits) = deployer(&["get"], &["pods/exec"], "ci", "dev").unwrap();
+    assert_eq!(
+        exec,
+        "Group /dev: get pods/exec in ci -> ServiceAccount ci/builder"
+    );
+    assert!(limits.contains("1.35"), "{limits}");
+    // To read is not to write.
+    assert_eq!(deployer(&["get"], &["kustomizations"], "apps", "dev"), None);
+}
+
+#[test]
 fn a_deny_refutes_a_step_and_is_named() {
     let mut no_pods = policy(Effect::Deny, "no-pods");
     no_pods.resource_rules = vec![rule(&["create"], &["pods"])];
@@ -364,6 +424,17 @@ impl<'o> OneByOne<'o> {
             match kind.gives {
                 Gives::AccountsOfNamespace => {
                     found.extend(accounts().filter(|one| may(one.0, "")).map(|one| one.2.clone()));
+                }
+                Gives::Controller(namespace, name) | Gives::ControllerOfNamespace(namespace, name) => {
+                    let own = [namespace.to_owned()];
+                    let places = if matches!(kind.gives, Gives::Controller(..)) {
+                        &self.namespaces[..]
+                    } else {
+                        &own
+                    };
+                    let may = places.iter().any(|place| may(place, ""));
+                    let is_it = |one: &(&String, &String, _)| may && one.0 == namespace && one.1 == name;
+                    found.extend(accounts().filter(is_it).map(|one| one.2.clone()));
                 }
                 Gives::Account => found.extend(
                     accounts()
