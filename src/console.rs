@@ -31,7 +31,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::config::Config;
 use crate::identity::Caller;
-use crate::state::{FileObjects, ObjectChange, ObjectChanges, ReloadState, Snapshot};
+use crate::state::{ObjectChange, ObjectChanges, ReloadState, Snapshot, WrittenObjects};
 use crate::telemetry::Metrics;
 use portcullis_policy::authorization::ClusterPolicySets;
 use portcullis_policy::model::Decision;
@@ -253,7 +253,7 @@ impl ViewRequest {
     }
 }
 
-// What the last changes of files were: the difference between any two of the last sets in force.
+// What the last changes were: the difference between any two of the last sets in force.
 
 /// The most sets that can be compared for one cluster.
 const MAX_REVISIONS: usize = 20;
@@ -273,7 +273,7 @@ struct KeptChanges {
     /// The oldest first, of which it is not known what it changed.
     revisions: VecDeque<RevisionInForce>,
     /// The objects of the newest.
-    objects: Option<FileObjects>,
+    objects: Option<WrittenObjects>,
 }
 
 /// A set, and what it changed.
@@ -291,11 +291,11 @@ pub(crate) struct RevisionInForce {
 // === impl ChangeHistory ===
 
 impl ChangeHistory {
-    /// `snapshot` is in force from `now` on. Where its files have the objects of before, the
+    /// `snapshot` is in force from `now` on. Where its objects are those of before, the
     /// set counts as the same.
     pub(crate) fn follow(&self, snapshot: &Snapshot, now: SystemTime) {
         let mut kept = self.kept();
-        let objects = snapshot.file_objects();
+        let objects = snapshot.written_objects();
         let changes = kept.objects.as_ref().map(|before| objects.changes_since(before));
         kept.objects = Some(objects);
         if changes.as_ref().is_some_and(|changes| changes.objects.is_empty()) {

@@ -39,7 +39,7 @@ use portcullis_policy::field::Faults;
 
 use last_good::Saver;
 
-pub use changed_objects::{ChangedObjectKey, FileObjects, ObjectChange, ObjectChanges};
+pub use changed_objects::{ChangedObjectKey, ObjectChange, ObjectChanges, WrittenObjects};
 pub use changed_settings::ChangedSettings;
 pub(crate) use files::manifest_files_at;
 pub use files::{applied_manifests, read_manifest, read_manifests};
@@ -54,6 +54,7 @@ pub use source::{FilesAlone, LeftOutCounts, ManifestSource, Origin, SourceFiles,
 pub use watch::{RELOAD_TIMEOUT, ReloadAttempt, ReloadObserver, Reloader, Trigger, log};
 pub use watched::{
     UnsyncedAnswer, UnsyncedCluster, WatchedObjects, WatchedPart, WatchedRegistration, WatchedRegistrations,
+    WatchedText,
 };
 
 /// The snapshot in force, and how the last attempt to replace it went.

@@ -1,7 +1,8 @@
 //! What grows with the size of a set, and what does not: `just growth`.
 //!
 //! One row for each size: a decision, the start from files, a change to one object in a
-//! small file beside the others, and memory. Each row is a process of its own, so that
+//! small file beside the others, memory, and what is proven of all requests: an invariant of the set and of
+//! one write, and what five changed bindings grant. Each row is a process of its own, so that
 //! its memory is that of this size alone. Changes go the way that they go in the gateway:
 //! the file is written, the watch notices, and the time ends when the set is in force.
 //!
@@ -26,12 +27,19 @@ mod setup;
 mod watched;
 
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant, SystemTime};
 
 use portcullis::state::{self, FilesAlone, ReloadAttempt, ReloadState, Reloader, Snapshot};
-use portcullis_policy::authorization::PolicySet;
-use portcullis_policy::model::{Attributes, ResourceAttributes, Target, Time, User};
+use portcullis_policy::authorization::proof::{
+    InvariantProof, InvariantStatus, UnknownRoles, WorkLimit, difference,
+};
+use portcullis_policy::authorization::{
+    AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Enforcement, FailurePolicy, Mode,
+    ObjectWrite, PolicySet, ResourceRule, RoleKind, RoleRef, Subject,
+};
+use portcullis_policy::model::{Attributes, Deadline, ResourceAttributes, Target, Time, User, Validity};
 
 use setup::{Setup, Size, Sort};
 
@@ -42,7 +50,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const ROW: &str = "--row";
 
 /// The heads of both tables.
-const OF_FILES: &str = "| | decision (ns) | start (s) | start, CPU (s) | change in force (s) | change, CPU (ms) | resident (MB) | peak ÷ resident |";
+const OF_FILES: &str = "| | decision (ns) | start (s) | start, CPU (s) | change in force (s) | change, CPU (ms) | resident (MB) | peak ÷ resident | invariant (ms) | write (ms) | difference (ms) |";
 const OF_WATCHED: &str = "| | start (s) | start, CPU (s) | change in force (s) | change, CPU (ms) | 20 changes/s (% of a core) | idle (% of a core) | resident (MB) | peak ÷ resident |";
 
 /// How often an object is changed.
@@ -100,15 +108,16 @@ fn size(sort: Option<&String>, count: Option<&String>) -> Option<Size> {
 fn row(size: &Size) {
     let setup = Setup::new(size);
     let (start, start_cpu, snapshot) = measured(|| load(&setup));
-    let decision = decision(snapshot.policies.for_cluster(&setup.cluster()));
-    let state = ReloadState::new(snapshot, std::sync::Arc::new(FilesAlone));
+    let set = snapshot.policies.for_cluster(&setup.cluster());
+    let (decision, proofs) = (decision(set), proofs(set));
+    let state = ReloadState::new(snapshot, Arc::new(FilesAlone));
     let (ended, reloads) = channel();
     let observer = Box::new(move |attempt: ReloadAttempt<'_>| {
         let is_reloaded = matches!(attempt, ReloadAttempt::Reloaded(_));
         let _ = ended.send(is_reloaded);
     });
     let reloader = Reloader::start(
-        std::sync::Arc::clone(&state),
+        Arc::clone(&state),
         setup.configuration(),
         state::RELOAD_TIMEOUT,
         observer,
@@ -128,7 +137,7 @@ fn row(size: &Size) {
     }
     drop(reloader);
     println!(
-        "| {} {} | {decision:.0} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.2} |",
+        "| {} {} | {decision:.0} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.2} | {} |",
         size.count,
         size.sort.name(),
         start.as_secs_f64(),
@@ -137,6 +146,7 @@ fn row(size: &Size) {
         1e3 * (cpu / CHANGES).as_secs_f64(),
         resident,
         peak / resident,
+        proofs.map(|proof| format!("{proof:.2}")).join(" | "),
     );
 }
 
@@ -171,14 +181,102 @@ fn decision(set: &PolicySet) -> f64 {
         },
         target: Target::Resource(Box::new(target)),
     };
-    let mut rounds = [Duration::ZERO; ROUNDS];
-    for round in &mut rounds {
-        let start = Instant::now();
+    let round = || {
         for _ in 0..DECISIONS {
             std::hint::black_box(set.authorize(std::hint::black_box(&request), Time::UNIX_EPOCH));
         }
-        *round = start.elapsed();
+    };
+    median::<ROUNDS>(round) * 1e9 / f64::from(DECISIONS)
+}
+
+/// Seconds of a round: the median of many.
+fn median<const ROUNDS: usize>(mut round: impl FnMut()) -> f64 {
+    let mut rounds = [Duration::ZERO; ROUNDS];
+    for taken in &mut rounds {
+        let start = Instant::now();
+        round();
+        *taken = start.elapsed();
     }
     let (_, median, _) = rounds.select_nth_unstable(ROUNDS / 2);
-    median.as_secs_f64() * 1e9 / f64::from(DECISIONS)
+    median.as_secs_f64()
+}
+
+/// Milliseconds in which an invariant is proven of the set, and of a binding that is written; and in which a
+/// set is compared with one in which five bindings are new.
+fn proofs(set: &PolicySet) -> [f64; 3] {
+    const ROUNDS: usize = 11;
+    let limit = WorkLimit {
+        parts: usize::MAX,
+        deadline: Deadline::NEVER,
+    };
+    let invariant = invariant();
+    let changed = (0..5).fold(set.clone(), |set, number| written(&set, number));
+    let status = |proof: Result<InvariantProof<'_>, _>| {
+        let proof = proof.expect("no limit");
+        proof.status(&invariant, UnknownRoles::GrantNothing)
+    };
+    let seconds = [
+        median::<ROUNDS>(|| {
+            let proof = InvariantProof::of_set(set, Time::UNIX_EPOCH, limit);
+            assert!(matches!(status(proof), InvariantStatus::Holds), "of all bindings");
+        }),
+        median::<ROUNDS>(|| {
+            let after = written(set, 0);
+            let proof = InvariantProof::of_change(set, &after, Time::UNIX_EPOCH, limit);
+            assert!(
+                matches!(status(proof), InvariantStatus::Broken(_)),
+                "by the write"
+            );
+        }),
+        median::<ROUNDS>(|| {
+            let changes = difference(set, &changed, Time::UNIX_EPOCH, limit).expect("no limit");
+            assert!(changes.len() >= 5, "five bindings");
+        }),
+    ];
+    seconds.map(|seconds| 1e3 * seconds)
+}
+
+/// The set with one more binding.
+fn written(set: &PolicySet, number: usize) -> PolicySet {
+    let binding = Binding {
+        namespace: format!("team-{number}"),
+        name: format!("new-{number}"),
+        role: RoleRef {
+            kind: RoleKind::ClusterRole,
+            name: "edit".to_owned(),
+        },
+        subjects: vec![Subject::group(format!("contractors-{number}"))],
+        until: None,
+    };
+    let write = ObjectWrite::Binding(Arc::new(binding));
+    set.after_write(&write).expect("a binding that changes something")
+}
+
+/// Those of the teams and the user who is bound beside them alone read Pods: all bindings are compared.
+fn invariant() -> AuthorizationInvariant {
+    let texts = |text: &str| vec![text.to_owned()];
+    let pods = ResourceRule {
+        verbs: texts("get").into(),
+        api_groups: texts("").into(),
+        resources: vec!["pods".into()],
+        ..ResourceRule::default()
+    };
+    AuthorizationInvariant {
+        forbidden: AuthorizationPolicy {
+            name: "pods".to_owned(),
+            effect: Effect::Deny,
+            mode: Mode::Enforce,
+            subjects: vec![Subject::group("*")],
+            exclude_subjects: vec![Subject::group("team-*"), Subject::user("user-*")],
+            resource_rules: vec![pods],
+            non_resource_rules: Vec::new(),
+            conditions: Vec::new(),
+            object_conditions: Vec::new(),
+            liftable: false,
+            failure_policy: FailurePolicy::Deny,
+            reason: String::new(),
+            validity: Validity::default(),
+        },
+        enforcement: Enforcement::Refuse,
+    }
 }

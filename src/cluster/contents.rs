@@ -6,9 +6,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use serde_json::Value;
+
 use super::kind::Name;
 use super::memory::{Charge, ClusterRoom, ContentCharge};
 use super::object::{ReadContent, ReceivedObject, RefusedObject, StoredText};
+use crate::state::WatchedText;
 use portcullis_cel::Version;
 use portcullis_policy::manifest::ValidatedObject;
 
@@ -133,6 +136,12 @@ impl GoodContent {
             object: (!read.object.has_expressions()).then_some(read.object),
             _charge: charge,
         }
+    }
+}
+
+impl WatchedText for GoodContent {
+    fn to_json(&self) -> Value {
+        serde_json::from_str(&self.text.get()).unwrap_or_default()
     }
 }
 

@@ -1,12 +1,16 @@
-//! What became of the objects in files from one set in force to another, as they are written.
+//! What became of the objects in files and in watched clusters from one set in force to another, as they are
+//! written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::snapshot::{LoadedManifests, Snapshot};
+use super::watched::WatchedObjects;
 use portcullis_policy::document;
 use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, SetDifference, ValidatedObject};
-use portcullis_policy::model::groups::RBAC;
+use portcullis_policy::model::groups;
 
 /// The most objects of one change that are kept, and bytes of the text of each.
 const MAX_OBJECTS: usize = 200;
@@ -16,9 +20,12 @@ const MAX_TEXT_BYTES: usize = 16 << 10;
 const WITHHELD: &str = "# not shown: parameters may hold secrets\n";
 const TOO_LONG: &str = "# the rest is not shown\n";
 
-/// The objects in files that are in force at one moment.
+/// The objects that are in force at one moment, with what they say.
 #[derive(Clone)]
-pub struct FileObjects(Arc<LoadedManifests>);
+pub struct WrittenObjects {
+    files: Arc<LoadedManifests>,
+    watched: Vec<Arc<WatchedObjects>>,
+}
 
 /// One object, and the only cluster that it holds for, if any.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,25 +55,37 @@ pub struct ObjectChanges {
 }
 
 impl Snapshot {
-    /// The objects in files, to compare with those of another snapshot.
+    /// The objects, to compare with those of another snapshot.
     #[must_use]
-    pub fn file_objects(&self) -> FileObjects {
-        FileObjects(Arc::clone(&self.manifests))
+    pub fn written_objects(&self) -> WrittenObjects {
+        WrittenObjects {
+            files: Arc::clone(&self.manifests),
+            watched: self.index_inputs.watched.clone(),
+        }
     }
 }
 
-// === impl FileObjects ===
+// === impl WrittenObjects ===
 
-impl FileObjects {
+impl WrittenObjects {
     /// What became different from `earlier` to this: of very many objects the first by name, of each
     /// cluster as many as of any other.
     #[must_use]
     pub fn changes_since(&self, earlier: &Self) -> ObjectChanges {
-        if Arc::ptr_eq(&self.0, &earlier.0) {
-            return ObjectChanges::default();
+        let (now, before) = (&self.files.objects, &earlier.files.objects);
+        let mut difference = match Arc::ptr_eq(&self.files, &earlier.files) {
+            true => SetDifference {
+                added: Vec::new(),
+                removed: Vec::new(),
+            },
+            false => now.since(before),
+        };
+        let watched = self.watched_since(earlier);
+        for (now, before) in &watched {
+            let (come, gone) = now.unlike(before);
+            difference.added.extend(come);
+            difference.removed.extend(gone);
         }
-        let (now, before) = (&self.0.objects, &earlier.0.objects);
-        let mut difference = now.since(before);
         let left_out = keep_first_of_each_cluster(&mut difference);
         let mut objects: BTreeMap<ChangedObjectKey, ObjectChange> = BTreeMap::new();
         for (key, text) in texts(before, &difference.removed, now) {
@@ -75,9 +94,39 @@ impl FileObjects {
         for (key, text) in texts(now, &difference.added, before) {
             objects.entry(key).or_default().after = Some(text);
         }
+        for (now, before) in &watched {
+            let mut gone = watched_values(before, &difference.removed);
+            let mut come = watched_values(now, &difference.added);
+            // What was read again may say the same.
+            come.retain(|key, said| {
+                gone.get(key).is_none_or(|before| before.1 != said.1) || gone.remove(key).is_none()
+            });
+            for (key, (object, said)) in gone {
+                objects.entry(key).or_default().before = Some(text(object, || said));
+            }
+            for (key, (object, said)) in come {
+                objects.entry(key).or_default().after = Some(text(object, || said));
+            }
+        }
         // One that stands in another file, or was written otherwise, says the same.
         objects.retain(|_, change| change.before != change.after || change.is_withheld());
         ObjectChanges { objects, left_out }
+    }
+
+    /// The watched clusters that are not the same as in `earlier`, now and then. What comes of one of which
+    /// nothing was known, or is known no more, is no change.
+    fn watched_since<'o>(&'o self, earlier: &'o Self) -> Vec<(&'o WatchedObjects, &'o WatchedObjects)> {
+        let earlier: HashMap<&str, &'o Arc<WatchedObjects>> = earlier
+            .watched
+            .iter()
+            .map(|watched| (watched.cluster.as_str(), watched))
+            .collect();
+        let changed = self.watched.iter().filter_map(|now| {
+            let before = *earlier.get(now.cluster.as_str())?;
+            let is_known = [now, before].iter().all(|side| side.awaited.is_none());
+            (is_known && !Arc::ptr_eq(now, before)).then_some((&**now, &**before))
+        });
+        changed.collect()
     }
 }
 
@@ -128,22 +177,50 @@ fn texts(
     other: &ObjectSet,
 ) -> impl Iterator<Item = (ChangedObjectKey, String)> {
     set.documents_among(wanted, other).map(|(object, document)| {
-        let key = ChangedObjectKey {
-            object: object.identity().to_string(),
-            cluster: object.cluster().map(str::to_owned),
-        };
-        let text = match is_shown(object) {
-            true => cut(document::to_yaml(&document.root().to_json())),
-            false => WITHHELD.to_owned(),
-        };
-        (key, text)
+        let key = ChangedObjectKey::from(&**object);
+        (key, text(object, || document.root().to_json()))
     })
+}
+
+/// What those of `wanted` say that are watched here.
+fn watched_values<'o>(
+    watched: &'o WatchedObjects,
+    wanted: &[&Arc<ValidatedObject>],
+) -> BTreeMap<ChangedObjectKey, (&'o ValidatedObject, Value)> {
+    let wanted: HashSet<_> = wanted.iter().map(|object| Arc::as_ptr(object)).collect();
+    let written = watched
+        .parts
+        .iter()
+        .flat_map(|part| part.objects.iter().zip(&part.texts));
+    written
+        .filter(|(object, _)| wanted.contains(&Arc::as_ptr(object)))
+        .map(|(object, written)| (ChangedObjectKey::from(&**object), (&**object, written.to_json())))
+        .collect()
+}
+
+fn text(object: &ValidatedObject, written: impl FnOnce() -> Value) -> String {
+    match is_shown(object) {
+        true => cut(document::to_yaml(&written())),
+        false => WITHHELD.to_owned(),
+    }
 }
 
 /// Parameters, which may be Secrets, are not.
 fn is_shown(object: &ValidatedObject) -> bool {
     let identity = object.identity();
-    object.has_expressions() || identity.group() == RBAC || identity.kind() == "Namespace"
+    let is_policy = [groups::RBAC, groups::ADMISSION, groups::PORTCULLIS].contains(&identity.group());
+    object.has_expressions() || is_policy || identity.kind() == "Namespace"
+}
+
+// === impl ChangedObjectKey ===
+
+impl From<&ValidatedObject> for ChangedObjectKey {
+    fn from(object: &ValidatedObject) -> Self {
+        Self {
+            object: object.identity().to_string(),
+            cluster: object.cluster().map(str::to_owned),
+        }
+    }
 }
 
 fn cut(mut text: String) -> String {

@@ -9,7 +9,7 @@ use super::index::{EarlierIndex, IndexInputs};
 use super::inventory::{self, Change, Restriction};
 use super::last_good::PendingSave;
 use super::registrations::ClusterRegistrations;
-use super::watched::{UnknownClusters, UnsyncedCluster};
+use super::watched::{UnknownClusters, UnsyncedCluster, WatchedText};
 use crate::config::{Config, HeldBack};
 use crate::identity::Authenticator;
 use crate::identity::certificates::Expiry;
@@ -141,6 +141,18 @@ impl Snapshot {
             .iter()
             .flat_map(|watched| watched.objects());
         self.manifests.objects.objects().chain(watched)
+    }
+
+    /// The objects that are watched in `cluster`, each with what it says.
+    pub fn watched_texts<'s>(
+        &'s self,
+        cluster: &'s str,
+    ) -> impl Iterator<Item = (&'s Arc<ValidatedObject>, &'s Arc<dyn WatchedText>)> {
+        let watched = self.index_inputs.watched.iter();
+        watched
+            .filter(move |watched| watched.cluster == cluster)
+            .flat_map(|watched| &watched.parts)
+            .flat_map(|part| part.objects.iter().zip(&part.texts))
     }
 
     /// The policies, bindings, exceptions and configurations of webhooks in files, as written. None

@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use serde_json::Value;
+
 use crate::config::Config;
 use portcullis_policy::admission::UnknownObjects;
 use portcullis_policy::admission::matching::CustomResources;
@@ -89,11 +91,19 @@ pub enum UnsyncedAnswer {
     Decided,
 }
 
+/// What a watched object says, without what its API server adds.
+pub trait WatchedText: fmt::Debug + Send + Sync {
+    /// As JSON.
+    fn to_json(&self) -> Value;
+}
+
 /// Some objects of a cluster.
 #[derive(Debug, Default)]
 pub struct WatchedPart {
     /// The objects.
     pub objects: Vec<Arc<ValidatedObject>>,
+    /// What each of them says, in the same order; none where nobody looks.
+    pub texts: Vec<Arc<dyn WatchedText>>,
     /// Names their content.
     pub digest: [u8; 32],
 }

@@ -18,7 +18,7 @@ use crate::cluster::kind::{Name, WatchedKind};
 use crate::cluster::log_rate;
 use crate::cluster::memory::Charge;
 use crate::cluster::object::{ReceivedObject, RefusedObject, ServerMetadata};
-use crate::state::WatchedPart;
+use crate::state::{WatchedPart, WatchedText};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// What is held of one object.
@@ -433,15 +433,14 @@ impl HeldPart {
     fn give(&mut self, is_wanted: impl Fn(&ValidObject) -> bool) -> Arc<WatchedPart> {
         let given = self.given.get_or_insert_with(|| {
             let good = self.objects.values().filter_map(|held| held.good.as_ref());
-            let (mut digest, mut objects) = (Sha256::new(), Vec::new());
+            let (mut digest, mut part) = (Sha256::new(), WatchedPart::default());
             for good in good.filter(|good| is_wanted(good)) {
                 digest.update(&good.content.digest);
-                objects.push(Arc::clone(&good.object));
+                part.objects.push(Arc::clone(&good.object));
+                part.texts.push(Arc::clone(&good.content) as Arc<dyn WatchedText>);
             }
-            Arc::new(WatchedPart {
-                objects,
-                digest: digest.finish(),
-            })
+            part.digest = digest.finish();
+            Arc::new(part)
         });
         Arc::clone(given)
     }

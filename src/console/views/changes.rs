@@ -250,9 +250,15 @@ fn lines(before: &str, after: &str) -> Vec<DiffLine> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use crate::console::VisibleClusters;
     use crate::console::tests::fixtures::TestConsole;
     use crate::state::tests::fixtures::{mk_snapshot_of, now};
+    use crate::state::{UnsyncedCluster, WatchedObjects, WatchedPart, WatchedText};
+    use portcullis_cel::Version;
+    use portcullis_policy::document;
+    use portcullis_policy::manifest::ValidatedObject;
 
     fn deny(name: &str, verb: &str) -> String {
         format!(
@@ -319,6 +325,87 @@ mod tests {
         let error = console.html(&format!("/changes?from={}&to={}", revision(0), revision(1)));
         assert_eq!(error.unwrap_err().status(), 400);
         assert_eq!(console.html("/changes?from=x").unwrap_err().status(), 404);
+    }
+
+    impl WatchedText for serde_json::Value {
+        fn to_json(&self) -> serde_json::Value {
+            self.clone()
+        }
+    }
+
+    /// What an API server has.
+    fn mk_watched(cluster: &str, manifests: &str) -> WatchedObjects {
+        let mut part = WatchedPart::default();
+        for document in document::parse(None, manifests).unwrap() {
+            part.texts.push(Arc::new(document.root().to_json()));
+            let object = ValidatedObject::read(document, cluster.into(), Version::NEWEST);
+            part.objects.push(Arc::new(object.unwrap()));
+        }
+        WatchedObjects {
+            cluster: cluster.to_owned(),
+            parts: vec![Arc::new(part)],
+            ..WatchedObjects::default()
+        }
+    }
+
+    #[test]
+    fn what_became_of_watched_objects_is_shown_as_they_are_written() {
+        let console = TestConsole::of_clusters("", &[("east", ""), ("west", "")]);
+        let mut number = 0;
+        let mut follow = |east: WatchedObjects, west: &str| {
+            let (_folder, mut snapshot) = mk_snapshot_of("", &[("east", ""), ("west", "")], "");
+            number += 1;
+            snapshot.revision = number.to_string().into();
+            snapshot.index_inputs.watched = vec![Arc::new(east), Arc::new(mk_watched("west", west))];
+            console.console.follow_changes(&snapshot, now());
+        };
+        let awaited = WatchedObjects {
+            cluster: "east".to_owned(),
+            awaited: Some(UnsyncedCluster {
+                until: None,
+                own_user: None,
+            }),
+            ..WatchedObjects::default()
+        };
+        follow(awaited, "");
+        // That a cluster is known at last is no change.
+        let before = deny("a", "get") + &deny("b", "get") + SECRET;
+        follow(mk_watched("east", &before), "");
+        let after = deny("a", "list") + &deny("c", "get") + &SECRET.replace("VALUE", "OTHER");
+        follow(mk_watched("east", &after), "");
+        follow(mk_watched("east", &after), &deny("of-west", "get"));
+        let view = console.json("/changes").unwrap();
+        assert_eq!(objects(&view), ["added AuthorizationPolicy/of-west"]);
+        let revision = |place: usize| view["revisions"][place]["revision"].as_str().unwrap();
+        let url = format!("/changes?from={}&to={}", revision(2), revision(1));
+        let east = console.json(&url).unwrap();
+        let expected = [
+            "changed AuthorizationPolicy/a",
+            "removed AuthorizationPolicy/b",
+            "added AuthorizationPolicy/c",
+            "changed ConfigMap/shop/p",
+        ];
+        assert_eq!(objects(&east), expected);
+        let side =
+            |place: usize, side: &str| east["objects"][place][side].as_str().unwrap_or("none").to_owned();
+        assert!(
+            side(0, "before").contains("- get") && side(0, "after").contains("- list"),
+            "{east}"
+        );
+        assert!(
+            side(1, "before").contains("name: b") && side(1, "after") == "none",
+            "{east}"
+        );
+        assert_eq!(east["objects"][0]["cluster"], "east");
+        assert!(
+            !east.to_string().contains("OTHER") && !east.to_string().contains("VALUE"),
+            "{east}"
+        );
+        // Who sees the other cluster sees none of it.
+        let west = console.seeing(VisibleClusters::One("west".into()));
+        let view = west.json("/changes").unwrap();
+        assert_eq!(objects(&view), ["added AuthorizationPolicy/of-west"]);
+        assert!(!view.to_string().contains("east"), "{view}");
     }
 
     #[test]

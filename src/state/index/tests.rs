@@ -142,7 +142,11 @@ impl IndexWorld {
         WatchedObjects {
             registrations: None,
             cluster: CLUSTERS[cluster].to_owned(),
-            parts: vec![Arc::new(WatchedPart { objects, digest })],
+            parts: vec![Arc::new(WatchedPart {
+                objects,
+                digest,
+                ..WatchedPart::default()
+            })],
             unknown: UnknownObjects {
                 parameters: complete
                     .then(|| (config_maps, BTreeSet::new()))
@@ -269,6 +273,7 @@ fn webhooks_of_files_come_first_and_then_mutating_ones_by_name() {
     world.parts = vec![Arc::new(WatchedPart {
         objects: watched.into(),
         digest,
+        ..WatchedPart::default()
     })];
     let indexed = SnapshotIndex::new(&config, &own.0.unwrap(), vec![Arc::new(world)], None, None);
     assert_eq!(

@@ -22,7 +22,8 @@ use portcullis_policy::authorization::{Binding, PolicySet, Role, RoleKind};
 use portcullis_policy::document::{self, Document};
 use portcullis_policy::explain::sentences;
 use portcullis_policy::field::FieldPath;
-use portcullis_policy::model::CauseKind;
+use portcullis_policy::manifest::ValidatedObject;
+use portcullis_policy::model::{CauseKind, groups};
 
 /// The annotation in which `kubectl apply` keeps the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -66,7 +67,7 @@ struct PolicyView<'a> {
     rules: Vec<RuleUse>,
     /// By whom, how often and since when it decided, where decisions are counted.
     usage: Option<UsageView>,
-    /// The object and those that belong to it as they are written, where files have them.
+    /// The object and those that belong to it as they are written.
     texts: Vec<ObjectText>,
 }
 
@@ -299,7 +300,8 @@ fn rules(known: Vec<String>, used: &BTreeMap<usize, u64>) -> Vec<RuleUse> {
     known.chain(unknown).map(rule).collect()
 }
 
-/// The object, and the bindings that name it or the role that it binds, where files have them.
+/// The object, and the bindings that name it or the role that it binds: of what is watched, what no file
+/// has.
 fn texts(
     context: &ViewContext<'_>,
     cluster: &str,
@@ -307,22 +309,25 @@ fn texts(
 ) -> Vec<ObjectText> {
     let binding_kind = format!("{kind}Binding");
     let policies = context.snapshot.documents_of_policies();
-    let wanted = policies.filter(|(object, document)| {
+    let names_it = |spec: Option<&str>| spec == Some(name);
+    let is_wanted = |object: &ValidatedObject, policy_name: &dyn Fn() -> bool| {
         let identity = object.identity();
-        let names = || {
-            let spec = document.root().get("spec");
-            spec.and_then(|spec| spec.get("policyName")?.as_str()) == Some(name)
-        };
         let is_it = identity.kind() == kind && identity.name() == name;
-        is_it || (identity.kind() == binding_kind && names())
+        is_it || (identity.kind() == binding_kind && policy_name())
+    };
+    let wanted = policies.filter(|(object, document)| {
+        let spec = || document.root().get("spec");
+        is_wanted(object, &|| {
+            names_it(spec().and_then(|spec| spec.get("policyName")?.as_str()))
+        })
     });
     let policies = wanted.map(|(object, document)| (object, document.clone()));
     let bound = with_role(context.snapshot, cluster, (kind, namespace, name));
-    let bound = bound
+    let of_files = bound
         .iter()
         .flat_map(|(kind, namespace, name)| context.snapshot.documents_of_rbac(kind, namespace, name));
-    policies
-        .chain(bound)
+    let mut texts: Vec<ObjectText> = policies
+        .chain(of_files)
         .filter(|(object, _)| object.cluster().is_none_or(|of| of == cluster))
         .map(|(object, document)| {
             let place = document.place(FieldPath::root());
@@ -333,7 +338,30 @@ fn texts(
                     .unwrap_or_else(|| document::to_yaml(&shown(document.root().to_json()))),
             }
         })
-        .collect()
+        .collect();
+    let watched = context.snapshot.watched_texts(cluster).filter(|(object, text)| {
+        let identity = object.identity();
+        let its_name = (identity.kind(), identity.namespace(), identity.name());
+        match identity.group() == groups::RBAC {
+            true => bound
+                .iter()
+                .any(|(kind, namespace, name)| its_name == (kind, namespace, name)),
+            false => is_wanted(object, &|| {
+                names_it(text.to_json().pointer("/spec/policyName").and_then(Value::as_str))
+            }),
+        }
+    });
+    for (object, text) in watched {
+        let object = object.identity().to_string();
+        if texts.iter().all(|known| known.object != object) {
+            texts.push(ObjectText {
+                object,
+                place: format!("cluster {cluster}"),
+                text: document::to_yaml(&shown(text.to_json())),
+            });
+        }
+    }
+    texts
 }
 
 /// The object's part of its file, comments included, where the file still says what is in force.
