@@ -139,7 +139,7 @@ impl BindingIndex {
 
     /// The bindings of `user` in all namespaces, in the order in which they decide.
     pub(crate) fn all_of(&self, user: &User<'_>) -> Vec<&BoundRole> {
-        let applying = self.in_order();
+        let applying = self.in_order(|_| true);
         applying
             .flat_map(|bindings| bindings.applying_to(user, usize::MAX))
             .collect()
@@ -147,7 +147,12 @@ impl BindingIndex {
 
     /// All bindings, in the order in which they decide.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &BoundRole> {
-        self.in_order().flat_map(|bindings| &bindings.bindings)
+        self.in_namespaces(|_| true)
+    }
+
+    /// ClusterRoleBindings, and the RoleBindings of the namespaces for which `is_one` holds, in the same order.
+    pub(crate) fn in_namespaces(&self, is_one: impl Fn(&str) -> bool) -> impl Iterator<Item = &BoundRole> {
+        self.in_order(is_one).flat_map(|bindings| &bindings.bindings)
     }
 
     /// Those that the two do not share: bindings of namespaces in which one is different.
@@ -169,11 +174,14 @@ impl BindingIndex {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.in_order().map(|bindings| bindings.bindings.len()).sum()
+        self.in_order(|_| true)
+            .map(|bindings| bindings.bindings.len())
+            .sum()
     }
 
-    fn in_order(&self) -> impl Iterator<Item = &NamespaceBindings> {
-        let mut namespaces: Vec<_> = self.role_bindings.iter().collect();
+    fn in_order(&self, is_one: impl Fn(&str) -> bool) -> impl Iterator<Item = &NamespaceBindings> {
+        let namespaces = self.role_bindings.iter();
+        let mut namespaces: Vec<_> = namespaces.filter(|(namespace, _)| is_one(namespace)).collect();
         namespaces.sort_unstable_by_key(|(namespace, _)| *namespace);
         let namespaces = namespaces.into_iter().map(|(_, bindings)| &**bindings);
         std::iter::once(&*self.cluster_role_bindings).chain(namespaces)

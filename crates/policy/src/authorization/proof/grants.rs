@@ -49,6 +49,8 @@ pub(crate) fn of_bindings<'b>(
                 continue;
             };
             match subject.kind {
+                // Of most of very many bindings this is seen before anything is made.
+                SubjectKind::Group if !within.may_be_in(&name) => {}
                 SubjectKind::Group => {
                     let group = GroupSet {
                         all: Patterns::exact([&*name]),

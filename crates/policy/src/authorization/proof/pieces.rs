@@ -116,7 +116,7 @@ impl<'s> Pieces<'s> {
         self.add_lifted(within, &mut rules)?;
         let mut roles: HashMap<*const Role, Vec<RuleRegion>> = HashMap::new();
         let mut room = self.limit.room();
-        for BoundRole { binding, role } in self.set.bindings.iter() {
+        for BoundRole { binding, role } in self.bindings_in(within) {
             self.limit.in_time()?;
             let Some(role) = role.as_ref().filter(|_| is_in_reach(binding, within)) else {
                 continue;
@@ -231,10 +231,17 @@ impl<'s> Pieces<'s> {
     /// # Errors
     /// The limit is reached.
     pub(crate) fn allowing(&self, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
-        let mut regions = of_bindings(self.set.bindings.iter(), within, self.limit)?;
+        let mut regions = of_bindings(self.bindings_in(within), within, self.limit)?;
         self.add_policies(false, within, &mut regions)?;
         self.add_accesses(within, &mut regions)?;
         Ok(regions)
+    }
+
+    /// The bindings of namespaces that `within` is about: of very many, each region is about few.
+    fn bindings_in<'r>(&self, within: &'r Region) -> impl Iterator<Item = &'s BoundRole> + use<'r, 's> {
+        let set = self.set;
+        let is_one = |namespace: &str| !within.is_path && within.side(Side::Namespace).contains(namespace);
+        set.bindings.in_namespaces(is_one)
     }
 
     /// Adds what AccessRequests grant of `within`.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::condition::{ConditionTest, Field, Outcomes, RegionCondition, Side, Split, common_text};
 use super::limit::{ProofLimitError, WorkLimit};
-use super::sets::{GroupSet, Patterns, SERVICE_ACCOUNT, SelectorSet, TextSet};
+use super::sets::{
+    GroupSet, NAMESPACE_GROUP, Patterns, SERVICE_ACCOUNT, SERVICE_ACCOUNT_GROUPS, SelectorSet, TextSet,
+};
 use crate::model::Validity;
 use portcullis_cel::predicate::TextTest;
 use portcullis_cel::regex::StoppedError;
@@ -217,6 +219,14 @@ impl Region {
     pub(crate) fn passes(&self, field: Field, text: &str) -> bool {
         let mut tests = self.tests(field);
         tests.all(|(test, holds)| test.passes(text) == Some(holds))
+    }
+
+    /// Whether one of its users may be in `group`, the others of which do not count.
+    pub(crate) fn may_be_in(&self, group: &str) -> bool {
+        match self.is_service_account {
+            true => SERVICE_ACCOUNT_GROUPS.contains(&group) || group.starts_with(NAMESPACE_GROUP),
+            false => !self.groups.none.contains(group),
+        }
     }
 
     /// The part of it with a group of `groups`, each text being one and each prefix the beginning

@@ -29,9 +29,9 @@ pub struct Patterns {
 /// What the user name of a service account begins with.
 pub(crate) const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// The groups of a service account, besides that of its namespace.
-const SERVICE_ACCOUNT_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:authenticated"];
+pub(crate) const SERVICE_ACCOUNT_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:authenticated"];
 /// What the group of all service accounts of a namespace begins with.
-const NAMESPACE_GROUP: &str = "system:serviceaccounts:";
+pub(crate) const NAMESPACE_GROUP: &str = "system:serviceaccounts:";
 
 /// Sets of groups: those that hold some, and not others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
