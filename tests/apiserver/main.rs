@@ -3,6 +3,10 @@
 //! `tests/apiserver/build` makes the programs, or `KUBEBUILDER_ASSETS` names
 //! the folder that holds them. Where they are missing, each test
 //! counts as ignored; with `PORTCULLIS_REQUIRE_APISERVER=1` it fails.
+//!
+//! They use the newest version. For the oldest, `tests/apiserver/build 1.36` writes its programs into
+//! `target/apiserver-1.36`, and `KUBEBUILDER_ASSETS="$PWD/target/apiserver-1.36" cargo test --test apiserver NAME`
+//! runs the tests whose names begin so; `just apiserver-both` runs all of both.
 
 #![allow(
     clippy::unwrap_used,
@@ -50,6 +54,7 @@ mod services;
 mod static_manifests;
 #[path = "../harness/trials.rs"]
 mod trials;
+mod tutorials;
 mod watch_set_up;
 mod webhooks;
 
@@ -214,6 +219,7 @@ const TESTS: &[Test] = tests![
     static_manifests::an_api_server_starts_with_static_registrations_while_no_gateway_answers,
     static_manifests::only_static_policies_of_the_gateway_judge_policies_and_bindings,
     static_manifests::static_registrations_cannot_be_removed_through_the_api,
+    tutorials::what_the_chapters_on_access_show_is_what_a_reader_sees,
     watch_set_up::the_commands_that_init_prints_let_the_gateway_know_the_rbac_of_its_cluster,
     webhooks::between::between_webhooks_the_api_server_defaults_and_prunes_and_the_gateway_does_not,
     webhooks::past::a_webhook_of_kubernetes_1_7_is_asked_in_v1alpha1,

@@ -245,3 +245,27 @@ fn replay_asks_the_conditions_again_unless_what_they_read_is_redacted() {
         "{unknown}"
     );
 }
+
+#[test]
+fn convert_writes_the_policy_that_does_what_is_possible_without_a_gateway() {
+    let portcullis = set_up();
+    let whole = POLICY
+        .replace("[create, update]", "[create, update, patch]")
+        .replace("[pods, pods/status]", "[pods]");
+    portcullis.write("images.yaml", &whole);
+    let converted = portcullis.run("convert images.yaml");
+    assert!(
+        converted
+            .stdout
+            .contains("kind: ValidatingAdmissionPolicyBinding"),
+        "{converted:?}"
+    );
+    portcullis.write("converted/all.yaml", &converted.stdout);
+    for (image, code) in [("corp/a", 0), ("other/a", 1)] {
+        portcullis.write("review.json", &review(image).to_string());
+        let run = portcullis.run("admit --manifests converted --review review.json --phase validate");
+        assert_eq!(run.code, code, "{image}: {run:?}");
+        let why = "allows this only where its objectConditions hold";
+        assert_eq!(run.stdout.contains(why), code == 1, "{image}: {run:?}");
+    }
+}

@@ -293,6 +293,11 @@ impl SetUp {
         Process::start("portcullis", &self.folder, None, program, arguments)
     }
 
+    /// Where its gateway serves metrics and probes.
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
     pub(crate) fn path(&self, file: &str) -> String {
         self.folder.join(file).to_str().unwrap().to_owned()
     }

@@ -2,6 +2,7 @@
 //! refuses once the object is known.
 
 mod reference;
+mod replicas;
 
 use std::collections::BTreeSet;
 
@@ -10,9 +11,7 @@ use crate::admission::{
     AdmissionSet, AdmissionSettings, Chain, GrantReview, GroupVersionKind, GroupVersionResource, Operation,
     Outcome, Phase, Request, RunOptions,
 };
-use crate::authorization::{
-    FORMER_GRANT_RETENTION_SECONDS, NEW_GRANT_DELAY_SECONDS, PolicySet, ReviewedResources,
-};
+use crate::authorization::{PolicySet, ReviewedResources};
 use crate::model::Deadline;
 use portcullis_cel::json::Document as JsonDocument;
 
@@ -485,135 +484,6 @@ fn a_deny_refuses_at_validate_alone() {
     assert!(outcome.denial.is_none());
     assert_eq!(outcome.policy_shadows.len(), 1);
     assert_eq!(outcome.policy_shadows[0].decision, Decision::Deny);
-}
-
-#[test]
-fn what_was_removed_narrowed_or_ended_is_judged_a_while_longer() {
-    let set = |text: &str, before: Option<&PolicySet>, now| policies_of(text).following(before, at(now));
-    let bad = |set: &PolicySet, now: i64| {
-        let shown = Shown {
-            now: at(now),
-            ..shown(Operation::Create, "pods", "p", "bad")
-        };
-        !refusal(set, &shown).is_empty()
-    };
-    let allow = policy("a", "Allow", PODS, GOOD);
-    let first = set(&allow, None, 0);
-    let removed = set("", Some(&first), 1_000);
-    let narrowed = set(&allow.replace("name: dev", "name: none"), Some(&first), 1_000);
-    let unknown = policies_of(&allow.replace("name: a", "name: b")).following(Some(&first), at(1_000));
-    for after in [&removed, &narrowed] {
-        let again = set("", Some(after), 1_300);
-        for (now, expected) in [
-            (1_000, true),
-            (1_000 + FORMER_GRANT_RETENTION_SECONDS - 1, true),
-            (1_000 + FORMER_GRANT_RETENTION_SECONDS, false),
-        ] {
-            assert_eq!(bad(after, now), expected, "{now}");
-            assert_eq!(bad(&again, now), expected, "{now}, after another change");
-        }
-    }
-    assert!(
-        bad(&unknown, 1_000 + FORMER_GRANT_RETENTION_SECONDS),
-        "its own rule is judged for ever"
-    );
-    // What it granted is judged as it was.
-    let good = Shown {
-        now: at(1_000),
-        ..shown(Operation::Create, "pods", "p", "good")
-    };
-    assert_eq!(refusal(&removed, &good), "");
-    let ended = policies_of(&policy(
-        "a",
-        "Allow",
-        PODS,
-        &format!("{GOOD}\n  notAfter: \"1970-01-01T00:01:00Z\""),
-    ));
-    for (now, expected) in [
-        (59, true),
-        (60, true),
-        (60 + FORMER_GRANT_RETENTION_SECONDS, false),
-    ] {
-        assert_eq!(bad(&ended, now), expected, "{now}");
-    }
-}
-
-#[test]
-fn soon_after_the_start_only_what_is_known_to_be_allowed_passes() {
-    let reads = policy(
-        "all",
-        "Allow",
-        r#"verbs: [create], apiGroups: [""], resources: [pods/exec, services]"#,
-        "",
-    );
-    let set = policies_of(&reads).following(None, at(100));
-    let later = policies_of(&reads).following(Some(&set), at(400));
-    let refused = |set: &PolicySet, operation, resource: &str, now| {
-        let shown = Shown {
-            now: at(now),
-            ..shown(operation, resource, "p", "bad")
-        };
-        refusal(set, &shown)
-    };
-    for set in [&set, &later] {
-        let why = refused(
-            set,
-            Operation::Create,
-            "pods",
-            99 + FORMER_GRANT_RETENTION_SECONDS,
-        );
-        assert!(
-            why.ends_with("that was removed before may have allowed it"),
-            "{why}"
-        );
-        assert_eq!(
-            refused(
-                set,
-                Operation::Create,
-                "pods",
-                100 + FORMER_GRANT_RETENTION_SECONDS
-            ),
-            ""
-        );
-        assert_eq!(refused(set, Operation::Create, "services", 400), "");
-        assert_eq!(refused(set, Operation::Connect, "pods/exec", 400), "");
-        assert_ne!(refused(set, Operation::Connect, "pods/attach", 400), "");
-        let elsewhere = Shown {
-            now: at(400),
-            ..shown(Operation::Create, "pods", "p", "bad")
-        };
-        let outcome = validate_with(set, &elsewhere, true);
-        assert!(outcome.denial.is_none(), "other authorizers allow it");
-        let outcome = validate_with(set, &elsewhere, false);
-        assert!(!outcome.missing_grants.is_empty(), "they are asked");
-        let master = Shown {
-            user: user("root", &["system:masters"]),
-            ..elsewhere
-        };
-        assert_eq!(refusal(set, &master), "");
-    }
-    // Where nothing is ever granted on condition, and offline, nothing of the kind can have been.
-    let unwatched = PolicySet::clone(&policies_of(&reads))
-        .reviewing(None)
-        .following(None, at(100));
-    assert_eq!(refused(&unwatched, Operation::Create, "pods", 101), "");
-    assert_eq!(refused(&policies_of(&reads), Operation::Create, "pods", 101), "");
-}
-
-#[test]
-fn a_new_allow_grants_once_other_gateways_have_it() {
-    let asked = review(user("ann", &["dev"]), "create pods");
-    let allow = policy("a", "Allow", PODS, GOOD);
-    let decides = |set: &PolicySet, now: i64| set.authorize(&asked, at(now)).decision;
-    let first = policies_of(&allow).following(None, at(100));
-    assert_eq!(decides(&first, 99 + NEW_GRANT_DELAY_SECONDS), Decision::NoOpinion);
-    assert_eq!(decides(&first, 100 + NEW_GRANT_DELAY_SECONDS), Decision::Allow);
-    // The same is not new, a wider one is.
-    let same = policies_of(&allow).following(Some(&first), at(500));
-    assert_eq!(decides(&same, 500), Decision::Allow);
-    let wider = policies_of(&allow.replace("== 'good'", "!= ''")).following(Some(&same), at(500));
-    assert_eq!(decides(&wider, 500), Decision::NoOpinion);
-    assert_eq!(decides(&wider, 500 + NEW_GRANT_DELAY_SECONDS), Decision::Allow);
 }
 
 #[test]

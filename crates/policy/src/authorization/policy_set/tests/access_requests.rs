@@ -163,6 +163,30 @@ fn without_trust_or_before_it_none_grants() {
 }
 
 #[test]
+fn a_replica_grants_what_it_has_seen_approved_until_it_sees_it_end_or_its_time_is_over() {
+    let unseen = AccessRequest {
+        approvals: Vec::new(),
+        ..request()
+    };
+    let withdrawn = AccessRequest {
+        is_withdrawn: true,
+        ..request()
+    };
+    let [behind, ahead, ended] =
+        [unseen, request(), withdrawn].map(|seen| set_of(vec![seen], Vec::new(), TRUST));
+    for (now, expected) in [
+        (
+            10_500,
+            [Decision::NoOpinion, Decision::Allow, Decision::NoOpinion],
+        ),
+        (11_000, [Decision::NoOpinion; 3]),
+    ] {
+        let found = [&behind, &ahead, &ended].map(|replica| decides(replica, "get pods prod", now));
+        assert_eq!(found, expected, "{now}");
+    }
+}
+
+#[test]
 fn roles_that_come_later_are_granted_then() {
     let asked = AccessRequest {
         role: "late".to_owned(),
