@@ -10,7 +10,7 @@ use super::access::{MAX_TIME, TimeLimit};
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files;
 use crate::{config, state};
-use portcullis_convert::{Conversion, Remark, Summary};
+use portcullis_convert::{Conversion, Remark, Summary, TestSuites};
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document::{self, Document};
 use portcullis_policy::explain::Lines;
@@ -38,6 +38,10 @@ pub(crate) struct Convert {
     /// exist, and files of the same names are replaced.
     #[arg(long, value_name = "FOLDER")]
     into: Option<PathBuf>,
+    /// Write each test of Kyverno (`kyverno test`) among the files into this folder, as a PolicyTest for `portcullis test`
+    /// beside a copy of its policies that denies what they find.
+    #[arg(long, value_name = "FOLDER")]
+    test: Option<PathBuf>,
     #[command(flatten)]
     output: Output<Format>,
 }
@@ -46,6 +50,7 @@ const EXAMPLES: &str = "\
 Examples:
   portcullis convert kyverno > policies.yaml
   portcullis convert kyverno --into policies/
+  portcullis convert kyverno --into policies/ --test tests/ && portcullis test tests/
   portcullis convert guard.yaml --config portcullis.yaml";
 
 // === impl Convert ===
@@ -69,14 +74,21 @@ impl Convert {
         }
         let time = TimeLimit::new();
         let expired = || time.has_passed();
-        let converted = portcullis_convert::convert(&documents, &never_deny, Deadline::new(&expired));
-        match converted {
-            Some(converted) => report(&converted, self.into.as_deref(), format),
-            None => Err(CommandError::Usage(format!(
+        let too_long = || {
+            CommandError::Usage(format!(
                 "the conversion takes longer than {} s: convert fewer policies at once",
                 MAX_TIME.as_secs()
-            ))),
+            ))
+        };
+        let deadline = Deadline::new(&expired);
+        let converted =
+            portcullis_convert::convert(&documents, &never_deny, deadline).ok_or_else(too_long)?;
+        if let Some(folder) = &self.test {
+            let made =
+                portcullis_convert::kyverno_suites(&documents, &never_deny, deadline).ok_or_else(too_long)?;
+            write_suites(&made, folder)?;
         }
+        report(&converted, self.into.as_deref(), format)
     }
 
     fn never_deny(&self) -> Result<NeverDeny, CommandError> {
@@ -161,6 +173,38 @@ fn summed(summary: &Summary) -> Lines {
         lines.line(format_args!("{policies:>5}  {reason}"));
     }
     lines
+}
+
+/// Writes each suite with its policies beside it, and says what is left out.
+fn write_suites(made: &TestSuites, folder: &Path) -> Result<(), CommandError> {
+    for note in &made.notes {
+        output::complain(format_args!("{}: not tested: {}", note.place, note.text));
+    }
+    std::fs::create_dir_all(folder).map_err(|error| CommandError::file("write", folder, error))?;
+    let cases = |suite: &Value| {
+        suite
+            .pointer("/cases")
+            .and_then(Value::as_array)
+            .map_or(0, Vec::len)
+    };
+    for suite in &made.suites {
+        let files = [
+            ("test", yaml([&suite.suite])),
+            ("policies", yaml(&suite.policies)),
+        ];
+        for (end, lines) in files {
+            let path = folder.join(format!("{}_{end}.yaml", suite.name));
+            config::files::replace_report(&path, &lines.to_string())
+                .map_err(|error| CommandError::file("write", &path, error))?;
+        }
+    }
+    let all: usize = made.suites.iter().map(|suite| cases(&suite.suite)).sum();
+    output::complain(format_args!(
+        "{} tests with {all} cases in {}",
+        made.suites.len(),
+        folder.display()
+    ));
+    Ok(())
 }
 
 /// Writes each admission policy with its bindings into a file of its name.

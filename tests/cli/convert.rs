@@ -209,6 +209,94 @@ fn each_policy_gets_a_file_and_the_reasons_are_counted() {
     assert_eq!(report["files"], Value::Null);
 }
 
+const KYVERNO_RULES: &str = r#"apiVersion: kyverno.io/v1
+kind: ClusterPolicy
+metadata: {name: images}
+spec:
+  rules:
+  - name: no-latest
+    match: {any: [{resources: {kinds: [Pod]}}]}
+    validate: {message: no latest, pattern: {spec: {containers: [{image: "!*:latest"}]}}}
+  - name: always
+    match: {any: [{resources: {kinds: [Pod]}}]}
+    mutate: {patchStrategicMerge: {spec: {containers: [{"(name)": "*", imagePullPolicy: Always}]}}}
+"#;
+
+const KYVERNO_TEST: &str = r#"apiVersion: cli.kyverno.io/v1alpha1
+kind: Test
+metadata: {name: images}
+policies: [../policy.yaml]
+resources: [objects.yaml]
+results:
+- {policy: images, rule: no-latest, kind: Pod, resources: [latest], result: fail}
+- {policy: images, rule: no-latest, kind: Pod, resources: [pinned, system], result: pass}
+- {policy: images, rule: no-latest, kind: Deployment, resources: [latest], result: fail}
+- {policy: images, rule: always, kind: Pod, resources: [pinned], patchedResources: patched.yaml, result: pass}
+"#;
+
+/// A Pod of `image`, whose container has `fields` besides.
+fn pod(name: &str, namespace: &str, image: &str, fields: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {{containers: [{{name: a, image: \
+         {image}, resources: {{}}{fields}}}]}}\n---\n"
+    )
+}
+
+#[test]
+fn kyvernos_tests_are_suites_of_the_converted_policies() {
+    let portcullis = in_folder();
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: latest}\nspec: {template: {spec: {containers: \
+                      [{name: a, image: 'x:latest', resources: {}}]}}}\n";
+    let objects = [
+        pod("latest", "web", "x:latest", ""),
+        pod("pinned", "web", "x:1", ""),
+        pod("system", "kube-system", "x:1", ""),
+        deployment.to_owned(),
+    ];
+    portcullis.write("rules/policy.yaml", KYVERNO_RULES);
+    portcullis.write("rules/test/kyverno-test.yaml", KYVERNO_TEST);
+    portcullis.write("rules/test/objects.yaml", &objects.concat());
+    portcullis.write(
+        "rules/test/patched.yaml",
+        &pod("pinned", "web", "x:1", ", imagePullPolicy: Always"),
+    );
+    let run = portcullis.run("convert rules --test suites");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stderr.contains("1 tests with 4 cases in suites"), "{run:?}");
+    assert!(
+        run.stderr
+            .contains("not tested: `system` is in a namespace that Kyverno's webhooks leave out"),
+        "{run:?}"
+    );
+    let tested = portcullis.run("test suites");
+    assert_eq!(tested.code, 0, "{tested:?}");
+    assert!(tested.stdout.contains("4 passed, 0 failed"), "{tested:?}");
+    // A case that expects otherwise fails.
+    portcullis.write(
+        "rules/test/kyverno-test.yaml",
+        &KYVERNO_TEST.replace(
+            "resources: [latest], result: fail",
+            "resources: [latest], result: pass",
+        ),
+    );
+    assert_eq!(portcullis.run("convert rules --test suites").code, 0);
+    assert!(
+        portcullis
+            .run("test suites")
+            .stdout
+            .contains("2 passed, 2 failed")
+    );
+    portcullis.write(
+        "rules/test/kyverno-test.yaml",
+        &KYVERNO_TEST.replace("objects.yaml", "others.yaml"),
+    );
+    let run = portcullis.run("convert rules --test suites");
+    assert!(
+        run.stderr.contains("`others.yaml` is not among the files"),
+        "{run:?}"
+    );
+}
+
 #[test]
 fn never_deny_is_that_of_the_configuration() {
     let portcullis = in_folder();

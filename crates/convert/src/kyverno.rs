@@ -14,11 +14,14 @@ mod cluster_policy;
 mod expression;
 mod mutating;
 mod policy;
+mod suites;
 
 use autogen::Controllers;
 pub(crate) use cluster_policy::{Exceptions, convert as convert_cluster_policy, reference};
 use policy::KyvernoPolicy;
 use serde_json::{Value, json};
+pub(crate) use suites::suites;
+pub use suites::{TestSuite, TestSuites};
 
 use crate::conversion::{self, Conversion, on_one_line};
 use portcullis_policy::document::Document;

@@ -20,6 +20,7 @@ mod test_reviews;
 
 pub use conversion::{Conversion, Remark, Summary};
 use gatekeeper::Templates;
+pub use kyverno::{TestSuite, TestSuites};
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document::Document;
 use portcullis_policy::model::Deadline;
@@ -59,6 +60,16 @@ pub fn convert(documents: &[Document], never_deny: &NeverDeny, deadline: Deadlin
     // What was made after that is not whole.
     in_time()?;
     Some(all)
+}
+
+/// What Kyverno's tests (`kyverno test`) among the documents become: PolicyTests of what their policies, which are
+/// among the documents, too, are converted to. `None` where the deadline passed.
+pub fn kyverno_suites(
+    documents: &[Document],
+    never_deny: &NeverDeny,
+    deadline: Deadline<'_>,
+) -> Option<TestSuites> {
+    kyverno::suites(documents, never_deny, deadline)
 }
 
 /// Each field of Kyverno's ClusterPolicies and PolicyExceptions, and what becomes of it, as Markdown.

@@ -240,7 +240,7 @@ impl ClusterPolicy<'_> {
             }
             false => Condition::constant(true),
         };
-        let mut spec = mutate::spec(changes, matches, self.failure_policy()).map_err(within)?;
+        let mut spec = mutate::spec(rule, changes, matches, self.failure_policy()).map_err(within)?;
         spec["matchConstraints"] = self.constraints(matching, &applies);
         let conditions = self.match_conditions(rule, matching, &applies);
         if !conditions.is_empty() {
@@ -337,27 +337,8 @@ impl ClusterPolicy<'_> {
         Ok(spec)
     }
 
-    /// The name of the policy, with that of the rule if there are several. Rules that change objects run in
-    /// their order, and policies in that of their names.
     fn name_of(&self, rule: &Value) -> String {
-        let own = rule["name"].as_str().unwrap_or_default();
-        let rules = self.spec["rules"].as_array().map_or(&[][..], Vec::as_slice);
-        let derived = ["autogen-cronjob-", "autogen-"];
-        let derived = derived.into_iter().find(|prefix| own.starts_with(prefix));
-        match (rules, derived) {
-            ([_], None) => self.name.clone(),
-            ([_], Some(prefix)) => format!("{}-{}", self.name, prefix.trim_end_matches('-')),
-            _ if rules.iter().filter(|rule| !rule["mutate"].is_null()).count() > 1 => {
-                let written = own.strip_prefix(derived.unwrap_or_default()).unwrap_or(own);
-                let position = rules
-                    .iter()
-                    .position(|rule| rule["name"] == written || rule["name"] == own);
-                let number = position.unwrap_or_default() + 1;
-                let width = rules.len().to_string().len();
-                format!("{}-{number:0width$}-{}", self.name, as_name(own))
-            }
-            _ => format!("{}-{}", self.name, as_name(own)),
-        }
+        policy_name(&self.name, &self.spec, rule["name"].as_str().unwrap_or_default())
     }
 
     fn failure_policy(&self) -> &str {
@@ -396,6 +377,28 @@ impl ClusterPolicy<'_> {
                 .flat_map(|list| list.as_array().cloned().unwrap_or_default()),
         );
         conditions
+    }
+}
+
+/// The name of what the rule `own` becomes: that of the policy, with that of the rule if there are several. Rules
+/// that change objects run in their order, and policies in that of their names.
+pub(crate) fn policy_name(policy: &str, spec: &Value, own: &str) -> String {
+    let rules = spec["rules"].as_array().map_or(&[][..], Vec::as_slice);
+    let derived = ["autogen-cronjob-", "autogen-"];
+    let derived = derived.into_iter().find(|prefix| own.starts_with(prefix));
+    match (rules, derived) {
+        ([_], None) => policy.to_owned(),
+        ([_], Some(prefix)) => format!("{}-{}", policy, prefix.trim_end_matches('-')),
+        _ if rules.iter().filter(|rule| !rule["mutate"].is_null()).count() > 1 => {
+            let written = own.strip_prefix(derived.unwrap_or_default()).unwrap_or(own);
+            let position = rules
+                .iter()
+                .position(|rule| rule["name"] == written || rule["name"] == own);
+            let number = position.unwrap_or_default() + 1;
+            let width = rules.len().to_string().len();
+            format!("{}-{number:0width$}-{}", policy, as_name(own))
+        }
+        _ => format!("{}-{}", policy, as_name(own)),
     }
 }
 

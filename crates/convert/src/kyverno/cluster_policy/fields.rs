@@ -31,7 +31,7 @@ enum Fate {
     Refused(&'static str),
 }
 
-const FIELDS: [(Part, &str, Fate); 68] = [
+const FIELDS: [(Part, &str, Fate); 69] = [
     (
         Spec,
         "rules",
@@ -102,6 +102,11 @@ const FIELDS: [(Part, &str, Fate); 68] = [
         Rule,
         "generate",
         Refused("admission policies create no objects: keep a controller for it"),
+    ),
+    (
+        Rule,
+        "imageExtractors",
+        Refused("admission policies verify no images: keep a webhook that does"),
     ),
     (
         Rule,
@@ -284,7 +289,7 @@ const FIELDS: [(Part, &str, Fate); 68] = [
         Mutate,
         "patchesJson6902",
         Becomes(
-            "a JSONPatch of `add`, `replace` and `remove`, with the missing parents that Kyverno makes, and without the removal of what is missing; `reinvocationPolicy: Never` where it appends; refused where an operation changes what one before it changed, and with variables that are not between double quotes",
+            "a JSONPatch of `add`, `replace` and `remove`, with the missing parents that Kyverno makes, and without the removal of what is missing; `reinvocationPolicy: Never` where it appends or reads what it changes; refused where an operation changes what one before it changed, and with variables that are not between double quotes",
         ),
     ),
     (

@@ -8,6 +8,26 @@ use super::scalar::NUMBER;
 use super::scope::{ANY, BOOL, FAILS, Known, LIST, MAP, NULL, NUMBERS, Scope, TEXT, Term, is_number};
 use crate::kyverno::expression::{literal, matches_wildcard};
 
+/// The functions that are converted.
+const FUNCTIONS: [&str; 16] = [
+    "contains",
+    "ends_with",
+    "join",
+    "keys",
+    "length",
+    "pattern_match",
+    "regex_match",
+    "replace_all",
+    "split",
+    "starts_with",
+    "to_array",
+    "to_lower",
+    "to_number",
+    "to_string",
+    "to_upper",
+    "values",
+];
+
 // === impl Scope ===
 
 impl Scope {
@@ -88,6 +108,11 @@ impl Scope {
     }
 
     pub(crate) fn called(&self, name: &str, arguments: &[Term]) -> Result<Term, Refusal> {
+        if !FUNCTIONS.contains(&name) {
+            return Err(Refusal::here(format!(
+                "the function `{name}()` of JMESPath is not converted: write the condition in CEL"
+            )));
+        }
         let wrong = || Refusal::here(format!("`{name}()` has other arguments"));
         let first = arguments.first().ok_or_else(wrong)?;
         let is_fallible = arguments.iter().any(|argument| argument.is_fallible);
@@ -172,6 +197,11 @@ impl Scope {
                 }),
                 NUMBERS | NULL,
             ),
+            "to_string" if first.is_only(MAP | LIST | NULL) => {
+                return Err(Refusal::here(
+                    "Kyverno writes a map or list as JSON, which CEL cannot: put the text together from its fields",
+                ));
+            }
             "to_string" => Term::new(
                 self.bound(alone()?, |name| format!("({name} == null ? 'null' : string({name}))")),
                 TEXT,
@@ -203,11 +233,7 @@ impl Scope {
                 }
                 _ => return Err(Refusal::here("the pattern must be written as it is")),
             },
-            _ => {
-                return Err(Refusal::here(format!(
-                    "the function `{name}()` of JMESPath is not converted: write the condition in CEL"
-                )));
-            }
+            _ => return Err(wrong()),
         };
         Ok(if is_fallible { term.fallible() } else { term })
     }

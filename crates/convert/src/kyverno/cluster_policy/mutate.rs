@@ -329,12 +329,39 @@ fn read_paths(text: &str) -> Vec<Vec<String>> {
     names.collect()
 }
 
+/// Whether the rule may read what it changes: a word of its variables is a step of a path. Run again, it would find
+/// what it made.
+fn reads_changes(rule: &Value, paths: &[&[PathStep]]) -> bool {
+    let texts = [&rule["mutate"], &rule["context"]].map(Value::to_string);
+    let [mutate, context] = &texts;
+    let variables = mutate
+        .split("{{")
+        .skip(1)
+        .map(|rest| rest.split("}}").next().unwrap_or(rest));
+    let mut words = variables
+        .chain([context.as_str()])
+        .flat_map(|text| text.split(|part: char| !part.is_ascii_alphanumeric()));
+    let places = ["spec", "metadata", "template", "jobTemplate"];
+    words.any(|word| {
+        let mut keys = paths
+            .iter()
+            .flat_map(|path| path.iter().filter_map(PathStep::key));
+        !places.contains(&word) && keys.any(|key| key == word)
+    })
+}
+
 /// The spec of a MutatingAdmissionPolicy that makes the changes where `applies` holds.
-pub(crate) fn spec(edits: Vec<Edit>, applies: Condition, failure_policy: &str) -> Result<Value, Refusal> {
+pub(crate) fn spec(
+    rule: &Value,
+    edits: Vec<Edit>,
+    applies: Condition,
+    failure_policy: &str,
+) -> Result<Value, Refusal> {
     let mut paths = Vec::new();
     Edit::paths(&edits, &mut paths);
     // What appends would do so once more.
-    let is_repeatable = !paths.iter().any(|path| path.last().is_some_and(PathStep::shifts));
+    let is_repeatable =
+        !reads_changes(rule, &paths) && !paths.iter().any(|path| path.last().is_some_and(PathStep::shifts));
     let expression = Edit::expression(&Edit::only_if(applies, edits))?;
     Ok(json!({
         "failurePolicy": failure_policy,

@@ -10,7 +10,8 @@ use super::functions::is_false;
 use super::jmespath::QueryNode;
 use super::refusal::Refusal;
 use super::scope::{
-    ANY, BOOL, Known, LIST, MAP, NULL, Scope, Shape, TEXT, Term, field_type, item_type, listed, shape_of,
+    ANY, BOOL, Known, LIST, MAP, NULL, Scope, Shape, TEXT, Term, field_type, is_of_texts, item_type, listed,
+    shape_of,
 };
 use crate::kyverno::expression::{field, literal, optional_field};
 use portcullis_cel::Type;
@@ -193,6 +194,9 @@ impl Scope {
             "images" => Err(Refusal::here(
                 "CEL takes no names of images apart: compare `image` with a pattern",
             )),
+            "" => Err(Refusal::here(
+                "`\"\"` names a field in JMESPath, and is no text: write `''`",
+            )),
             _ => Err(Refusal::here(format!("there is no variable `{name}`"))),
         }
     }
@@ -267,8 +271,7 @@ impl Scope {
         let is_map = base.known != Known::Nothing || self.is_typed && base.path.is_some();
         let mut term = Term::new("", shape);
         term.known = known;
-        term.has_texts = base.known == Known::Request && key == "groups"
-            || !types.is_empty() && types.iter().all(|of| *of == Type::list(Type::String));
+        term.has_texts = base.known == Known::Request && key == "groups" || is_of_texts(&types);
         term.types = types;
         term.is_fallible = base.is_fallible;
         term.is_nested = !self.is_typed && base.known != Known::Request;
@@ -390,6 +393,7 @@ impl Scope {
             }
         });
         term.types = inner.collect();
+        term.has_texts |= is_of_texts(&term.types);
         term
     }
 

@@ -286,6 +286,11 @@ pub(crate) fn shape_of(types: &[Type]) -> Option<Shape> {
     (all != 0).then_some(all)
 }
 
+/// Whether all of these are lists of texts, and there are some.
+pub(crate) fn is_of_texts(types: &[Type]) -> bool {
+    !types.is_empty() && types.iter().all(|of| *of == Type::list(Type::String))
+}
+
 /// A JSON value as CEL.
 pub(crate) fn cel(value: &Value) -> String {
     match value {

@@ -318,6 +318,11 @@ fn what_no_expression_can_say_is_refused_with_its_place() {
     };
     let with = |key: &str| refused(json!({"key": key, "operator": "Equals", "value": "x"}));
     assert!(with("{{ random('a') }}").starts_with(".key: the function `random()`"));
+    assert!(with("{{ request.object.a || \"\" }}").starts_with(".key: `\"\"` names a field"));
+    assert!(with("{{ time_now_utc() }}").starts_with(".key: the function `time_now_utc()`"));
+    assert!(
+        with("{{ request.userInfo.{a: groups} | to_string(@) }}").starts_with(".key: Kyverno writes a map")
+    );
     assert!(with("{{ images.containers }}").starts_with(".key: CEL takes no names of images apart"));
     assert!(with("{{ nobody }}").starts_with(".key: there is no variable `nobody`"));
     assert!(with("{{ a..b }}").starts_with(".key: `a..b` is no JMESPath"));

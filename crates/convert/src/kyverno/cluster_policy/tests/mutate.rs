@@ -221,6 +221,14 @@ fn operations_make_parents_and_pass_over_what_is_missing() {
 }
 
 #[test]
+fn what_reads_its_own_change_runs_once() {
+    let patch = json!({"metadata": {"labels": {"+(a)": "{{ request.userInfo.username }}",
+        "b": "{{ request.object.metadata.labels.a || 'none' }}"}}});
+    let made = changed_pod(&json!({"patchStrategicMerge": patch}), &json!({}));
+    assert_eq!(made["metadata"]["labels"], json!({"a": "jane", "b": "none"}));
+}
+
+#[test]
 fn loops_change_each_element() {
     let before = json!({"containers": [{"name": "a", "image": "x:1", "resources": {}}, {"name": "b", "image": "y:1", "resources": {}}],
         "volumes": [{"name": "h", "hostPath": {"path": "/"}}, {"name": "e", "emptyDir": {}}, {"name": "i", "hostPath": {"path": "/i"}}]});
