@@ -13,6 +13,7 @@ mod access;
 mod access_requests;
 mod admit;
 mod authorize;
+mod bundle;
 mod check;
 mod convert;
 mod diff;
@@ -75,6 +76,7 @@ enum Command {
     Scan(scan::Scan),
     Replay(replay::Replay),
     Convert(convert::Convert),
+    Bundle(bundle::BundleCommand),
     Completion(help::Completion),
     Man(help::Man),
 }
@@ -148,6 +150,7 @@ pub fn main() -> ExitCode {
         Command::Scan(scan) => scan.run(),
         Command::Replay(replay) => replay.run(),
         Command::Convert(convert) => convert.run(),
+        Command::Bundle(bundle) => bundle.run(),
         Command::Completion(completion) => completion.run(described()),
         Command::Man(man) => man.run(described()),
     };

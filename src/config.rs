@@ -47,7 +47,7 @@ pub use decisions::{AdmissionDefaults, Authorization};
 pub use files::{Disk, FileScope, Files};
 pub use kubeconfig::Secret;
 pub use limits::Limits;
-pub use manifests::{ManifestPath, Reload};
+pub use manifests::{BundleReference, BundleSource, KEPT_BUNDLE, ManifestPath, Reload, is_digest};
 pub use recording::{FolderBounds, PathStep, RecordingSettings, Redact};
 pub use san::SanPattern;
 pub(crate) use section::parse_duration;
@@ -175,6 +175,20 @@ fn examine_faulty(path: &Path) -> Option<PartialConfig> {
 ///
 /// It is no YAML.
 pub fn last_good(path: &Path) -> Result<Option<PathBuf>, Fault> {
+    let last_good = of_root(path, |root| manifests::reload(root).last_good)?;
+    Ok(last_good.flatten())
+}
+
+/// Where the manifests of the configuration at `path` are, whatever faults the rest of it has; none where
+/// it cannot be read.
+#[must_use]
+pub fn manifests_at(path: &Path) -> Vec<ManifestPath> {
+    let manifests = of_root(path, manifests::manifests).ok().flatten();
+    manifests.unwrap_or_default()
+}
+
+/// What `read` reads of the configuration at `path`; `None` where it cannot be read.
+fn of_root<T>(path: &Path, read: impl FnOnce(&Section<'_>) -> T) -> Result<Option<T>, Fault> {
     let (Ok(bytes), Ok(absolute)) = (Disk.read(path), std::path::absolute(path)) else {
         return Ok(None);
     };
@@ -183,7 +197,7 @@ pub fn last_good(path: &Path) -> Result<Option<PathBuf>, Fault> {
         return Ok(None);
     };
     let reading = ReadContext::new(document, folder);
-    Ok(manifests::reload(&reading.root(&FIELDS)).last_good)
+    Ok(Some(read(&reading.root(&FIELDS))))
 }
 
 /// Reads `text`, the content of `file`, whose relative paths start at `folder`. A folder that
@@ -360,7 +374,7 @@ impl Config {
     }
 
     /// The files that this section-by-section reading took for granted: itself
-    /// and those of the listener's certificates. The callers' are listed by
+    /// and those of the listener's certificates and of bundles. The callers' are listed by
     /// [`crate::identity::Authenticator::files`].
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
@@ -377,7 +391,31 @@ impl Config {
         }
         let of_clusters = self.cluster_folder.iter().flat_map(|folder| &folder.files);
         files.extend(of_clusters.map(|file| file.path.clone()));
+        for (source, _) in self.bundles() {
+            files.push(source.key.clone());
+            files.extend(
+                [&source.ca_bundle, &source.credentials]
+                    .into_iter()
+                    .flatten()
+                    .cloned(),
+            );
+        }
         files
+    }
+
+    /// Reads a bundle from where `candidate` is, in place of the one that is kept.
+    pub(crate) fn replace_bundle(&mut self, candidate: &ManifestPath) {
+        let bundles = self.manifests.iter_mut();
+        for entry in bundles.filter(|entry| entry.bundle == candidate.bundle) {
+            *entry = candidate.clone();
+        }
+    }
+
+    /// The bundles among the manifests, each with its entry.
+    pub fn bundles(&self) -> impl Iterator<Item = (&BundleSource, &ManifestPath)> {
+        self.manifests
+            .iter()
+            .filter_map(|entry| Some((entry.bundle.as_deref()?, entry)))
     }
 
     /// How the webhooks that are watched in the cluster of `entry` are called; `None`: without

@@ -1,6 +1,7 @@
 //! Portcullis answers the authorization and admission webhooks of a Kubernetes
 //! API server: the service around the decision of [`portcullis_policy`].
 
+pub mod bundle;
 pub mod cli;
 pub mod cluster;
 pub mod config;

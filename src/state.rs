@@ -13,6 +13,7 @@
 //! line. A fault in a file of all clusters rejects the whole set; a fault in the files of one cluster
 //! holds back only those.
 
+mod bundles;
 mod changed_objects;
 mod changed_settings;
 mod files;
@@ -39,6 +40,7 @@ use portcullis_policy::field::Faults;
 
 use last_good::Saver;
 
+pub use bundles::{BundleObserver, BundlePuller, PullResult, pull_bundles};
 pub use changed_objects::{ChangedObjectKey, ObjectChange, ObjectChanges, WrittenObjects};
 pub use changed_settings::ChangedSettings;
 pub(crate) use files::manifest_files_at;

@@ -23,6 +23,8 @@ mod authorize;
 mod authorizers;
 #[path = "cli/bad_files.rs"]
 mod bad_files;
+#[path = "cli/bundle.rs"]
+mod bundle;
 #[path = "cli/check.rs"]
 mod check;
 #[path = "cli/convert.rs"]

@@ -13,7 +13,7 @@ use super::output::{self, CommandError, CommandResult, Format, Output};
 /// The groups, by what somebody wants to do.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Serve", &["serve", "init", "register"]),
-    ("Policies", &["check", "test", "scan", "convert"]),
+    ("Policies", &["check", "test", "scan", "convert", "bundle"]),
     (
         "Questions",
         &["authorize", "admit", "who-can", "what-can", "escalations"],

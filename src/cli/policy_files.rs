@@ -562,6 +562,7 @@ pub(crate) fn everywhere(paths: &[PathBuf]) -> Vec<ManifestPath> {
         .map(|path| ManifestPath {
             path: path.clone(),
             cluster: None,
+            bundle: None,
         })
         .collect()
 }

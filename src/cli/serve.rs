@@ -21,8 +21,8 @@ use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
 use crate::config::{Config, LogPath};
 use crate::server::{Gateway, ListenAddresses, Server, Signals};
 use crate::state::{
-    self, LastGoodError, ManifestSource, ReloadAttempt, ReloadFailure, ReloadState, Reloader, Snapshot,
-    Trigger,
+    self, BundleObserver, BundlePuller, LastGoodError, ManifestSource, ReloadAttempt, ReloadFailure,
+    ReloadState, Reloader, Snapshot, Trigger,
 };
 use crate::telemetry::decision_log::Destination;
 use crate::telemetry::metrics::Outcome;
@@ -259,6 +259,7 @@ impl Serve {
             Some(failure) => ReloadState::of_last_good(failure, snapshot, source),
         };
         let reloader = reloader(&state, &path, &metrics)?;
+        let _bundles = bundles(&state, &path, reloader.trigger(), &metrics)?;
         state
             .start_source(reloader.trigger())
             .map_err(|error| CommandError::Serve(error.into()))?;
@@ -332,7 +333,11 @@ impl GatewayStart {
     /// What the files say or, beside faulty ones, what was last in force. Where there is neither,
     /// the faults are printed.
     fn read(path: &Path, source: &dyn ManifestSource, now: SystemTime) -> Option<Self> {
-        let (snapshot, faults) = state::load(path, source, None, now);
+        let (mut snapshot, mut faults) = state::load(path, source, None, now);
+        // No bundle was pulled yet, or a newer one mends what is wrong.
+        if snapshot.is_none() && pulled_any(path, source) {
+            (snapshot, faults) = state::load(path, source, None, now);
+        }
         if let Some(snapshot) = snapshot {
             state::log(&faults, &snapshot);
             return Some(Self {
@@ -370,6 +375,36 @@ impl GatewayStart {
             failure: Some(failure),
         }
     }
+}
+
+/// Whether bundles of the configuration were pulled.
+fn pulled_any(path: &Path, source: &dyn ManifestSource) -> bool {
+    let results = state::pull_bundles(path, source).unwrap_or_else(|error| {
+        tracing::error!(%error, "cannot pull bundles");
+        Vec::new()
+    });
+    for (bundle, result) in &results {
+        if let Err(error) = result {
+            tracing::error!(bundle = bundle.name, reference = %bundle.reference, %error, "the bundle was not taken");
+        }
+    }
+    results.iter().any(|(_, result)| result.is_ok())
+}
+
+/// Pulls the bundles of the configuration from now on, and counts how that goes.
+fn bundles(
+    state: &Arc<ReloadState>,
+    path: &Path,
+    trigger: Trigger,
+    metrics: &Arc<Metrics>,
+) -> Result<BundlePuller, CommandError> {
+    let metrics = Arc::clone(metrics);
+    let observer: BundleObserver = Arc::new(move |source, result| {
+        let created = result.as_ref().ok().map(|manifest| manifest.created);
+        metrics.bundle_pull(&source.name, created, SystemTime::now());
+    });
+    BundlePuller::start(Arc::clone(state), path.to_owned(), trigger, observer)
+        .map_err(|error| CommandError::Serve(error.into()))
 }
 
 fn open_log(path: Option<&LogPath>, metrics: &Metrics) -> Result<Option<DecisionLog>, CommandError> {

@@ -245,7 +245,8 @@ fn read_bounded(
     read_rest(file, length, most)
 }
 
-fn too_large(most: usize) -> io::Error {
+/// The error of what has more than `most` bytes.
+pub(crate) fn too_large(most: usize) -> io::Error {
     let message = format!("is larger than the limit of {most} bytes");
     io::Error::new(io::ErrorKind::FileTooLarge, message)
 }

@@ -1,22 +1,57 @@
-//! `manifests`: the files and folders from which policies are read; `reload`: how changed files are
-//! detected.
+//! `manifests`: the files, folders and signed bundles from which policies are read; `reload`: how
+//! changed files are detected.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::files::FileScope;
+use super::files::{FileScope, with_ending};
 use super::section::{ListItem, Section};
 use portcullis_policy::field::{FaultKind, unsupported_value};
 
-/// A file or folder of Kubernetes objects.
+/// A file or folder of Kubernetes objects, or a bundle of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ManifestPath {
-    /// Absolute.
+    /// Absolute; of a bundle, the file in which the last good one is kept.
     pub path: PathBuf,
     /// The cluster whose requests alone these objects hold for; `None`: every cluster.
     pub cluster: Option<String>,
+    /// The bundle that is kept at `path`, if it is one.
+    pub bundle: Option<Arc<BundleSource>>,
 }
+
+/// A signed bundle of manifests in an OCI registry, and how it is pulled.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BundleSource {
+    /// What the bundle must call itself.
+    pub name: String,
+    /// Where it is.
+    pub reference: BundleReference,
+    /// The public keys, in PEM, of which one must have signed it.
+    pub key: PathBuf,
+    /// The time from one pull to the next.
+    pub poll_interval: Duration,
+    /// Who may have signed the certificates of registry and token server; `None`: whom the system trusts.
+    pub ca_bundle: Option<PathBuf>,
+    /// The `config.json` of docker with credentials for the registry, if it needs any.
+    pub credentials: Option<PathBuf>,
+}
+
+/// A reference to a manifest in a registry: `registry/repository:tag` or `registry/repository@digest`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BundleReference {
+    /// The host, with a port where it is not 443.
+    pub registry: String,
+    /// The path of the repository.
+    pub repository: String,
+    /// The tag, or the digest, which begins with `sha256:`.
+    pub version: String,
+}
+
+/// The name of the file in `cache` with the last good bundle.
+pub const KEPT_BUNDLE: &str = "bundle";
 
 /// When files are read again, besides watching them and SIGHUP.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +101,15 @@ pub(crate) fn reload(root: &Section<'_>) -> Reload {
 // === impl ManifestPath ===
 
 impl ManifestPath {
+    /// The same bundle where it is put until it is known whether it may be kept.
+    #[must_use]
+    pub fn candidate(&self) -> Self {
+        Self {
+            path: with_ending(&self.path, ".candidate"),
+            ..self.clone()
+        }
+    }
+
     /// Where the files may be that it leads to. What holds for one cluster alone may be written by
     /// its administrators: it stays below the folder. Asks the file system what is there.
     #[must_use]
@@ -82,7 +126,15 @@ pub(crate) fn manifests(root: &Section<'_>) -> Vec<ManifestPath> {
     let (mut manifests, mut known) = (Vec::new(), HashSet::new());
     for item in root.items("manifests") {
         let Some(manifest) = manifest(&item) else { continue };
-        if !known.insert(manifest.clone()) {
+        // Two bundles would take turns in one file, or in one series of metrics.
+        let is_taken = |other: &ManifestPath| match (&manifest.bundle, &other.bundle) {
+            (Some(own), Some(others)) => other.path == manifest.path || own.name == others.name,
+            _ => false,
+        };
+        if manifests.iter().any(is_taken) {
+            let message = "each bundle has a `name` and a `cache` of its own";
+            item.fault(FaultKind::Duplicate, message);
+        } else if !known.insert(manifest.clone()) {
             item.fault(
                 FaultKind::Duplicate,
                 format!("`{}` is used twice", manifest.path.display()),
@@ -94,11 +146,188 @@ pub(crate) fn manifests(root: &Section<'_>) -> Vec<ManifestPath> {
 }
 
 fn manifest(item: &ListItem<'_>) -> Option<ManifestPath> {
+    let bundle = None;
     if item.is_text() {
-        return item.path().map(|path| ManifestPath { path, cluster: None });
+        let cluster = None;
+        return item.path().map(|path| ManifestPath {
+            path,
+            cluster,
+            bundle,
+        });
     }
-    let section = item.section(&["path", "cluster"]);
+    let section = item.section(&["path", "cluster", "oci"]);
     let cluster = section.text("cluster").map(str::to_owned);
-    let path = section.required_path("path", "a file or folder of Kubernetes YAML or JSON")?;
-    Some(ManifestPath { path, cluster })
+    let Some(oci) = section.optional("oci", &BUNDLE_FIELDS) else {
+        let path = section.required_path("path", "a file or folder of Kubernetes YAML or JSON")?;
+        return Some(ManifestPath {
+            path,
+            cluster,
+            bundle,
+        });
+    };
+    if section.value("path").is_some() {
+        section.fault("path", FaultKind::Invalid, "either `path` or `oci`, not both");
+    }
+    let (cache, source) = (oci.required_path("cache", CACHE), bundle_source(&oci)?);
+    Some(ManifestPath {
+        path: cache?.join(KEPT_BUNDLE),
+        cluster,
+        bundle: Some(source.into()),
+    })
+}
+
+const BUNDLE_FIELDS: [&str; 7] = [
+    "reference",
+    "name",
+    "verify",
+    "pollInterval",
+    "caBundle",
+    "credentials",
+    "cache",
+];
+
+const CACHE: &str =
+    "a folder of its own, in which the last good bundle is kept for a start without the registry";
+
+/// As often as changed files are looked for.
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(60);
+
+/// More often is an attack on the registry.
+const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+fn bundle_source(oci: &Section<'_>) -> Option<BundleSource> {
+    let verify = oci.section("verify", &["key"]);
+    let key = verify.required_path("key", "the public key of those who sign the bundle, in PEM");
+    let poll_interval = oci
+        .positive_duration("pollInterval")
+        .unwrap_or(DEFAULT_POLL_INTERVAL);
+    if poll_interval < MIN_POLL_INTERVAL {
+        oci.fault("pollInterval", FaultKind::Invalid, "must be at least 1s");
+    }
+    let (ca_bundle, credentials) = (oci.path("caBundle"), oci.path("credentials"));
+    let text = oci.required_text("reference", "where the bundle is: `registry/repository:tag`")?;
+    let reference = BundleReference::parse(text);
+    if let Err(message) = &reference {
+        oci.fault("reference", FaultKind::Invalid, format!("`{text}`: {message}"));
+    }
+    let reference = reference.ok()?;
+    let name = oci.text("name").unwrap_or(&reference.repository).to_owned();
+    Some(BundleSource {
+        name,
+        reference,
+        key: key?,
+        poll_interval,
+        ca_bundle,
+        credentials,
+    })
+}
+
+/// As the distribution specification has it.
+const MAX_REPOSITORY_BYTES: usize = 255;
+const MAX_TAG_BYTES: usize = 128;
+
+// === impl BundleReference ===
+
+impl BundleReference {
+    /// Reads `registry/repository:tag` or `registry/repository@sha256:…`. Unlike docker, no registry and
+    /// no tag is meant where none is named.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let (registry, rest) = text.split_once('/').ok_or("names no registry")?;
+        let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
+        if registry.is_empty() || !registry.bytes().all(is_host) {
+            return Err("begins with the host of the registry, without a scheme");
+        }
+        if !registry.contains(['.', ':']) && registry != "localhost" {
+            return Err("must begin with the host of the registry, such as `registry.example.com`");
+        }
+        let (repository, version) = match rest.split_once('@') {
+            Some((repository, digest)) if is_digest(digest) => (repository, digest),
+            Some(_) => return Err("the digest is `sha256:` and 64 lower-case hexadecimal digits"),
+            None => rest
+                .split_once(':')
+                .ok_or("names no tag: add the tag that is moved with each version, such as `:stable`")?,
+        };
+        let is_version = is_digest(version) || is_tag(version);
+        if !is_version {
+            return Err("the tag has up to 128 letters, digits, `_`, `.` and `-`");
+        }
+        if !is_repository(repository) {
+            return Err("the repository has lower-case letters, digits, `.`, `_`, `-` and `/`");
+        }
+        Ok(Self {
+            registry: registry.to_ascii_lowercase(),
+            repository: repository.to_owned(),
+            version: version.to_owned(),
+        })
+    }
+}
+
+/// Whether `text` is the digest of a manifest or blob.
+#[must_use]
+pub fn is_digest(text: &str) -> bool {
+    let digits = text.strip_prefix("sha256:").unwrap_or_default();
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    digits.len() == 64 && digits.bytes().all(is_digit)
+}
+
+fn is_tag(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    (1..=MAX_TAG_BYTES).contains(&text.len()) && text.bytes().all(is_part) && !text.starts_with(['.', '-'])
+}
+
+fn is_repository(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
+    let is_part = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(is_inner)
+            && part.trim_matches(['.', '_', '-']).len() == part.len()
+    };
+    text.len() <= MAX_REPOSITORY_BYTES && text.split('/').all(is_part)
+}
+
+impl fmt::Display for BundleReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if is_digest(&self.version) { '@' } else { ':' };
+        write!(f, "{}/{}{sign}{}", self.registry, self.repository, self.version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_names_registry_repository_and_tag_or_digest() {
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        for text in [
+            "registry.example.com/policies:stable",
+            "localhost/a:1",
+            "[::1]:5000/a/b-c/d_e:v1.2",
+            &format!("r.example:5000/a@{digest}"),
+        ] {
+            assert_eq!(BundleReference::parse(text).unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "policies:stable",
+            "library/policies:stable",
+            "https://registry.example.com/policies:stable",
+            "user@registry.example.com/policies:stable",
+            "registry.example.com/policies",
+            "registry.example.com/Policies:stable",
+            "registry.example.com/../policies:stable",
+            "registry.example.com/a//b:stable",
+            "registry.example.com/a:",
+            "registry.example.com/a:b/c",
+            "registry.example.com/a?b:c",
+            "registry.example.com/a@sha256:0a",
+            &format!("registry.example.com/a:b@{digest}"),
+        ] {
+            assert!(BundleReference::parse(text).is_err(), "{text}");
+        }
+    }
 }

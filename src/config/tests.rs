@@ -151,14 +151,16 @@ decisionLog: {path: log.jsonl, trace: nearMisses}
         shared,
         &ManifestPath {
             path: "/etc/portcullis/policies".into(),
-            cluster: None
+            cluster: None,
+            bundle: None,
         }
     );
     assert_eq!(
         east,
         &ManifestPath {
             path: "/east".into(),
-            cluster: Some("east".into())
+            cluster: Some("east".into()),
+            bundle: None,
         }
     );
     let never_deny = &config.authorization.never_deny;

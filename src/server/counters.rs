@@ -99,6 +99,7 @@ impl Counters {
             ];
             (labels, expiry.at)
         }));
+        metrics.bundles(snapshot.config.bundles().map(|(source, _)| source.name.as_str()));
         let file_faults = snapshot.file_faults();
         let unknown = snapshot.unknown_clusters();
         let named = file_faults

@@ -24,7 +24,8 @@ use std::{fs, io};
 use openssl::sha::{Sha256, sha256};
 
 use super::watched::WatchedObjects;
-use crate::config::files::{FolderRule, FolderWalk, MANIFEST_BYTES, describe, observed, read};
+use crate::bundle::Bundle;
+use crate::config::files::{FolderRule, FolderWalk, MANIFEST_BYTES, describe, observed, read, too_large};
 use crate::config::limits::{LEAST_MEMORY, memory_of_process};
 use crate::config::{FileScope, HeldBack, ManifestPath};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
@@ -93,19 +94,33 @@ pub(crate) fn manifest_files_at(path: &Path) -> Vec<PathBuf> {
 ///
 /// It cannot be read, is too long or is not UTF-8.
 pub fn read_manifest(file: &Path) -> io::Result<String> {
-    text(file, &FileScope::Anywhere, MANIFEST_BYTES)
+    let found = FoundManifest {
+        path: file,
+        cluster: None,
+        scope: &FileScope::Anywhere,
+        of_bundle: None,
+    };
+    found.text(MANIFEST_BYTES)
 }
 
 fn read_within(paths: &[ManifestPath], limits: ReadLimits) -> (Vec<Source>, FaultsByCluster) {
-    each_manifest(paths, limits, |file, (entry, scope), left| {
-        let text = text(file, scope, left)?;
+    each_manifest(paths, limits, |found, left| {
         let source = Source {
-            file: file.display().to_string(),
-            cluster: entry.cluster.clone(),
-            text,
+            file: found.path.display().to_string(),
+            cluster: found.cluster.map(str::to_owned),
+            text: found.text(left)?,
         };
         Ok((source.text.len(), source))
     })
+}
+
+/// A manifest of a set, before it is read.
+struct FoundManifest<'m> {
+    path: &'m Path,
+    cluster: Option<&'m str>,
+    scope: &'m FileScope,
+    /// Its text, where it is in a bundle, whose signature was verified.
+    of_bundle: Option<String>,
 }
 
 /// What `read` gives for every manifest at `paths`, in order, with its length; it is told how many
@@ -116,7 +131,7 @@ fn read_within(paths: &[ManifestPath], limits: ReadLimits) -> (Vec<Source>, Faul
 fn each_manifest<T>(
     paths: &[ManifestPath],
     limits: ReadLimits,
-    mut read: impl FnMut(&Path, (&ManifestPath, &FileScope), usize) -> io::Result<(usize, T)>,
+    mut read: impl FnMut(FoundManifest<'_>, usize) -> io::Result<(usize, T)>,
 ) -> (Vec<T>, FaultsByCluster) {
     let mut faults = FaultsByCluster::default();
     let mut found: Vec<Vec<T>> = paths.iter().map(|_| Vec::new()).collect();
@@ -126,18 +141,40 @@ fn each_manifest<T>(
         for (entry, found) in of_cluster.filter(|(entry, _)| entry.cluster.as_deref() == cluster) {
             let faults = faults.of(cluster);
             let scope = entry.scope();
+            let mut take = |path: &Path, of_bundle: Option<String>| {
+                let manifest = |left| {
+                    let scope = &scope;
+                    read(
+                        FoundManifest {
+                            path,
+                            cluster,
+                            scope,
+                            of_bundle,
+                        },
+                        left,
+                    )
+                };
+                match room.take(manifest) {
+                    Ok(one) => found.extend(one),
+                    Err(error) => faults.push(unreadable(path, &error)),
+                }
+            };
+            if let Some(source) = &entry.bundle {
+                match Bundle::kept(source, &entry.path) {
+                    Ok(bundle) => bundle.files.into_iter().for_each(|(name, text)| {
+                        take(Path::new(&format!("{}/{name}", source.reference)), Some(text));
+                    }),
+                    Err(error) => faults.push(unreadable(&entry.path, &io::Error::other(error))),
+                }
+                continue;
+            }
             let walk = FolderWalk::new(scope.clone(), FolderRule::Visible, &entry.path, limits.files);
+            walk.files.iter().for_each(|file| take(file, None));
             faults.extend(walk.errors.iter().map(|(path, error)| unreadable(path, error)));
             // That of `init` says that there is no policy yet.
             let is_explained = || entry.path.join("README.md").is_file();
             if walk.errors.is_empty() && walk.files.is_empty() && !is_explained() {
                 faults.push(empty(&entry.path));
-            }
-            for file in walk.files {
-                match room.take(|left| read(&file, (entry, &scope), left)) {
-                    Ok(one) => found.extend(one),
-                    Err(error) => faults.push(unreadable(&file, &error)),
-                }
             }
         }
         room.left
@@ -193,18 +230,25 @@ impl ByteBudget {
     }
 }
 
-/// The text of a file, where it has no more than `left` bytes.
-///
-/// One without a byte is an error: it was cut, or is being written, and says nothing of what it
-/// said before.
-fn text(file: &Path, scope: &FileScope, left: usize) -> io::Result<String> {
-    let text = scope.read_text(file, left.min(MANIFEST_BYTES))?;
-    if text.is_empty() {
-        let message = "is empty (0 bytes), as a file is that was cut or is being written: remove it, or \
-                       write a comment into it if it is to say nothing";
-        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+impl FoundManifest<'_> {
+    /// Its text, where it has no more than `left` bytes.
+    ///
+    /// One without a byte is an error: it was cut, or is being written, and says nothing of what it
+    /// said before.
+    fn text(self, left: usize) -> io::Result<String> {
+        let most = left.min(MANIFEST_BYTES);
+        let text = match self.of_bundle {
+            Some(text) if text.len() > most => return Err(too_large(most)),
+            Some(text) => text,
+            None => self.scope.read_text(self.path, most)?,
+        };
+        if text.is_empty() {
+            let message = "is empty (0 bytes), as a file is that was cut or is being written: remove it, or \
+                           write a comment into it if it is to say nothing";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        Ok(text)
     }
-    Ok(text)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Fault {

@@ -18,6 +18,7 @@ use super::snapshot::{LoadedManifests, Snapshot, removal_faults};
 use super::source::ManifestSource;
 use super::watched::UnknownClusters;
 use super::writable;
+use crate::bundle;
 use crate::config::{self, Config, ConfigBeside, Disk, HeldBack, ManifestPath};
 use crate::identity::Authenticator;
 use crate::identity::certificates;
@@ -43,7 +44,19 @@ pub fn load(
     previous: Option<&Snapshot>,
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
-    on_own_thread(|| load_here(path, source, previous, FileTimes::Believed, now))
+    on_own_thread(|| load_here(path, source, previous, None, (FileTimes::Believed, now)))
+}
+
+/// The same where `candidate`, a bundle, is read from its path in place of the one that is kept.
+pub(crate) fn load_candidate(
+    path: &Path,
+    source: &dyn ManifestSource,
+    previous: Option<&Snapshot>,
+    candidate: &ManifestPath,
+    now: SystemTime,
+) -> (Option<Snapshot>, Faults) {
+    let times = (FileTimes::Believed, now);
+    on_own_thread(|| load_here(path, source, previous, Some(candidate), times))
 }
 
 /// The same in place of `previous`, where the times of files tell which of them were written
@@ -55,18 +68,19 @@ pub(crate) fn reload(
     times: FileTimes,
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
-    on_own_thread(|| load_here(path, source, Some(previous), times, now))
+    on_own_thread(|| load_here(path, source, Some(previous), None, (times, now)))
 }
 
 fn load_here(
     path: &Path,
     source: &dyn ManifestSource,
     previous: Option<&Snapshot>,
-    times: FileTimes,
-    now: SystemTime,
+    candidate: Option<&ManifestPath>,
+    (times, now): (FileTimes, SystemTime),
 ) -> (Option<Snapshot>, Faults) {
+    let path_and = (path, candidate);
     let load = |stand_ins: &StandIns, held: HeldBack| {
-        load_with_fallback(path, source, (previous, stand_ins), held, (times, now))
+        load_with_fallback(path_and, source, (previous, stand_ins), held, (times, now))
     };
     if let Some(previous) = previous {
         let stand_ins = StandIns::of(previous);
@@ -121,7 +135,7 @@ fn load_bounded(
 
 /// Loads what the files say where `earlier` ones stand in for those of a cluster that are faulty.
 fn load_with_fallback(
-    path: &Path,
+    (path, candidate): (&Path, Option<&ManifestPath>),
     source: &dyn ManifestSource,
     (previous, earlier): (Option<&Snapshot>, &StandIns),
     mut held: HeldBack,
@@ -133,9 +147,12 @@ fn load_with_fallback(
         held_back,
         unknown,
     } = config::load_with_fallback(path, &earlier.cluster_files);
-    let Some(config) = config else {
+    let Some(mut config) = config else {
         return (None, faults);
     };
+    if let Some(candidate) = candidate {
+        config.replace_bundle(candidate);
+    }
     faults.extend(config.require_callers().err());
     let known = previous.map(|previous| &previous.manifests.files);
     let (files, unreadable) = ManifestFiles::read(&config, known, times, now);
@@ -408,6 +425,7 @@ fn assemble(
     (faults, held, refused): (&mut Faults, &mut HeldBack, &mut Faults),
 ) -> Option<Snapshot> {
     faults.append(writable::unwritable_faults(&config));
+    faults.append(bundle::file_faults(&config));
     faults.append(writable::key_folder_faults(&config));
     let known = previous.map(|previous| &previous.manifests.objects);
     let options = options(&config, Some(now));

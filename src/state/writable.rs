@@ -54,9 +54,11 @@ pub(crate) fn unwritable_faults(config: &Config) -> Faults {
         let place = cluster.place.at(cluster.place.path.field("cacheFile"));
         Some((place, cluster.cache_file.as_deref()?))
     });
+    let bundles = config.bundles();
+    let bundles = bundles.map(|(_, entry)| (place.at(root.field("manifests")), entry.path.as_path()));
     let last_good = config.reload.last_good.as_deref();
     let last_good = last_good.map(|path| (place.at(root.field("reload").field("lastGood")), path));
-    for (place, path) in last_good.into_iter().chain(cache_files) {
+    for (place, path) in last_good.into_iter().chain(cache_files).chain(bundles) {
         if let Some((kind, message)) = irreplaceable(path) {
             faults.push(Fault::warning(place, kind, message));
         }
@@ -241,6 +243,15 @@ fn written(config: &Config) -> Vec<WritableFiles> {
         add(
             root(["reload", "lastGood"]),
             vec![path.clone(), files::with_ending(path, files::NEW_FILE_ENDING)],
+        );
+    }
+    for (_, entry) in config.bundles() {
+        let candidate = entry.candidate().path;
+        let new = [&entry.path, &candidate].map(|path| files::with_ending(path, files::NEW_FILE_ENDING));
+        let place = Place::of_file(&config.file).at(FieldPath::root().field("manifests"));
+        add(
+            place,
+            [vec![entry.path.clone(), candidate], new.to_vec()].concat(),
         );
     }
     let mut of_clusters: Vec<WritableFiles> = config

@@ -197,6 +197,44 @@ impl Metrics {
         self.families.last_reload_successful.set(0);
     }
 
+    /// A bundle was pulled at `now`: the one that is kept was built then, or none was taken.
+    pub fn bundle_pull(&self, bundle: &str, created: Option<Time>, now: SystemTime) {
+        let families = &self.families;
+        let outcome = created.map_or(Outcome::Failure, |_| Outcome::Success);
+        families
+            .bundle_pulls
+            .with_label_values(&[bundle, outcome.as_str()])
+            .inc();
+        if let Some(created) = created {
+            let success = families.last_bundle_pull_success.with_label_values(&[bundle]);
+            success.set(seconds(now));
+            let family = families.bundle_created.with_label_values(&[bundle]);
+            family.set(created.as_seconds());
+        }
+    }
+
+    /// These are the bundles of the configuration: their series exist, and those of others end.
+    pub fn bundles<'b>(&self, bundles: impl IntoIterator<Item = &'b str>) {
+        let families = &self.families;
+        let bundles: HashSet<&str> = bundles.into_iter().collect();
+        for bundle in &bundles {
+            families.last_bundle_pull_success.with_label_values(&[bundle]);
+            for outcome in [Outcome::Success, Outcome::Failure] {
+                families
+                    .bundle_pulls
+                    .with_label_values(&[*bundle, outcome.as_str()]);
+            }
+        }
+        for (bundle, outcome) in label_pairs(&families.bundle_pulls, "bundle", "result") {
+            if !bundles.contains(bundle.as_str()) {
+                // An error means that the series is gone already.
+                let _gone = families.bundle_pulls.remove_label_values(&[&bundle, &outcome]);
+                let _gone = families.last_bundle_pull_success.remove_label_values(&[&bundle]);
+                let _gone = families.bundle_created.remove_label_values(&[&bundle]);
+            }
+        }
+    }
+
     /// `revision` names what is in force. The series of the one before ends.
     pub fn configuration(&self, revision: &str) {
         let info = &self.families.configuration_info;

@@ -39,9 +39,8 @@ pub use pool::UsedConnection;
 pub use reply::{CallError, ReplyMemory, SettingsError};
 pub use url::Url;
 
-pub(crate) use connect::ReadAllowance;
+pub(crate) use connect::{Connector, ReadAllowance};
 
-use connect::Connector;
 use pool::{ConnectionPool, RequestBody};
 use reply::CountedBody;
 

@@ -21,6 +21,7 @@ pub(crate) mod kubeconfig;
 pub(crate) mod pki;
 pub(crate) mod ports;
 pub(crate) mod process;
+pub(crate) mod registry;
 pub(crate) mod relay;
 pub(crate) mod reviews;
 pub(crate) mod webhooks;

@@ -19,6 +19,7 @@ mod admission;
 mod answers;
 mod attacks;
 mod authorizers;
+mod bundles;
 mod clusters;
 mod connections;
 mod console;

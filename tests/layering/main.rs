@@ -18,11 +18,12 @@ use circles::Files;
 use source::{Source, sources};
 
 /// The modules of the service: each uses only those before it.
-const ORDER: [&str; 13] = [
+const ORDER: [&str; 14] = [
     "config",
     "telemetry",
     "identity",
     "webhooks",
+    "bundle",
     "recording",
     "usage",
     "state",

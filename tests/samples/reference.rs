@@ -317,6 +317,21 @@ fn the_page_of_the_commands_is_true() {
             help.trim_end()
         )
         .unwrap();
+        let steps = help
+            .split("\n\n")
+            .find_map(|block| block.strip_prefix("Commands:\n"));
+        let steps = steps.unwrap_or_default().lines();
+        for step in steps.filter_map(|line| line.split_whitespace().next()) {
+            if step != "help" {
+                let help = self::help(&[name, step]);
+                write!(
+                    text,
+                    "\n### portcullis {name} {step}\n\n```text\n{}\n```\n",
+                    help.trim_end()
+                )
+                .unwrap();
+            }
+        }
     }
     page("cli", &text);
 }

@@ -10,7 +10,9 @@ use std::{io, thread};
 
 use openssl::sha::sha256;
 
-use super::{FaultsByCluster, FileStamp, FileTimes, ManifestMemory, ReadLimits, each_manifest, limits, text};
+use super::{
+    FaultsByCluster, FileStamp, FileTimes, FoundManifest, ManifestMemory, ReadLimits, each_manifest, limits,
+};
 use crate::config::files::MANIFEST_BYTES;
 use crate::config::{Config, FileScope, ManifestPath};
 use portcullis_cel::Version;
@@ -93,8 +95,8 @@ impl ManifestFiles {
         keeps_texts: bool,
         earlier: EarlierFiles<'_>,
     ) -> (Self, FaultsByCluster) {
-        let (files, faults) = each_manifest(paths, ReadLimits::default(), |path, (entry, scope), left| {
-            let file = earlier.look_at((path, scope), entry.cluster.as_deref(), keeps_texts, left)?;
+        let (files, faults) = each_manifest(paths, ReadLimits::default(), |found, left| {
+            let file = earlier.look_at(found, keeps_texts, left)?;
             Ok((file.length(), file))
         });
         let finish = |(place, file): (usize, FoundFile<'_>), budget: &MemoryBudget| {
@@ -127,10 +129,13 @@ impl ManifestFiles {
                 times: FileTimes::Ignored,
                 ..EarlierFiles::of([&*file], version, now)
             };
-            let cluster = file.cluster.as_deref();
-            let read = looked
-                .look_at((&file.path, &file.scope), cluster, keeps_texts, MANIFEST_BYTES)
-                .ok()?;
+            let manifest = FoundManifest {
+                path: &file.path,
+                cluster: file.cluster.as_deref(),
+                scope: &file.scope,
+                of_bundle: None,
+            };
+            let read = looked.look_at(manifest, keeps_texts, MANIFEST_BYTES).ok()?;
             // As if it were alone: whether all fit is found below.
             let (everywhere, of_clusters) = (
                 memory.everywhere(),
@@ -301,15 +306,13 @@ impl<'e> EarlierFiles<'e> {
         }
     }
 
-    fn look_at(
-        &self,
-        (path, scope): (&Path, &FileScope),
-        cluster: Option<&str>,
-        keeps_texts: bool,
-        left: usize,
-    ) -> io::Result<FoundFile<'e>> {
+    fn look_at(&self, found: FoundManifest<'_>, keeps_texts: bool, left: usize) -> io::Result<FoundFile<'e>> {
+        let FoundManifest {
+            path, cluster, scope, ..
+        } = found;
         // Before it is read: what is written meanwhile gives it another.
-        let stamp = FileStamp::of(path, self.now);
+        let is_file = found.of_bundle.is_none();
+        let stamp = is_file.then(|| FileStamp::of(path, self.now)).flatten();
         let earlier = self.known.get(&(path, cluster)).copied();
         let is_complete =
             |file: &&Arc<ManifestFile>| file.length <= left && (file.text.is_some() || !keeps_texts);
@@ -322,7 +325,7 @@ impl<'e> EarlierFiles<'e> {
         }
         let source = Source {
             file: path.display().to_string(),
-            text: text(path, scope, left)?,
+            text: found.text(left)?,
             cluster: cluster.map(str::to_owned),
         };
         Ok(FoundFile::Read {

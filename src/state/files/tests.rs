@@ -15,6 +15,7 @@ fn names(folder: &Path, cluster: Option<&str>) -> (Vec<String>, Faults) {
     let entry = ManifestPath {
         path: folder.to_owned(),
         cluster: cluster.map(str::to_owned),
+        bundle: None,
     };
     let (sources, faults) = read_manifests(&[entry]);
     let prefix = format!("{}/", folder.display());
@@ -112,6 +113,7 @@ fn a_set_has_bounds_which_a_fault_names() {
     let entry = ManifestPath {
         path: folder.path().to_owned(),
         cluster: None,
+        bundle: None,
     };
     let read = |files, bytes| {
         let (sources, faults) = read_within(std::slice::from_ref(&entry), ReadLimits { files, bytes });
@@ -156,7 +158,11 @@ fn what_one_cluster_writes_leaves_the_others_their_room() {
             fs::write(path.join(format!("{file}.yaml")), "# ten bytes").unwrap();
         }
         let cluster = cluster.map(str::to_owned);
-        entries.push(ManifestPath { path, cluster });
+        entries.push(ManifestPath {
+            path,
+            cluster,
+            bundle: None,
+        });
     }
     let (files, bytes) = (100, 22 + 2 * 22);
     let (sources, mut faults) = read_within(&entries, ReadLimits { files, bytes });

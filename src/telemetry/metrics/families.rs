@@ -39,6 +39,9 @@ pub(crate) struct Families {
     pub(crate) restrictions_removed: IntCounterVec,
     pub(crate) last_reload_success: Gauge,
     pub(crate) last_reload_successful: IntGauge,
+    pub(crate) bundle_pulls: IntCounterVec,
+    pub(crate) last_bundle_pull_success: GaugeVec,
+    pub(crate) bundle_created: GaugeVec,
     pub(crate) configuration_info: IntGaugeVec,
     pub(crate) log_dropped: IntCounter,
     pub(crate) policy_evaluations: IntCounterVec,
@@ -385,6 +388,14 @@ impl Families {
             last_reload_successful: make.gauge_of_counts("last_reload_successful",
                 "1 if the files on disk are in force; 0 while they have faults or hang, and older \
                  ones are in force.")?,
+            bundle_pulls: make.counters("bundle_pulls_total", &["bundle", "result"],
+                "Attempts to pull a bundle; a success finds the kept one to be the newest, or keeps another.")?,
+            last_bundle_pull_success: make.register(GaugeVec::new(
+                options("last_bundle_pull_success_timestamp_seconds", "When a bundle was pulled last."),
+                &["bundle"])?)?,
+            bundle_created: make.register(GaugeVec::new(
+                options("bundle_created_timestamp_seconds", "When the bundle that is kept was built."),
+                &["bundle"])?)?,
             configuration_info: make.gauges("configuration_info", &["revision"],
                 "Always 1; the revision of the configuration and manifests in force. Replicas with \
                  different files have different revisions.")?,

@@ -16,6 +16,7 @@ fn read(folder: &Path, earlier: Option<&ManifestFiles>, keeps_texts: bool, now: 
     let entry = ManifestPath {
         path: folder.to_owned(),
         cluster: None,
+        bundle: None,
     };
     let earlier = EarlierFiles::new(earlier, Version::NEWEST, now);
     let (files, faults) =
@@ -76,6 +77,7 @@ fn every_file_is_read_where_times_are_not_believed() {
     let entry = ManifestPath {
         path: folder.path().to_owned(),
         cluster: None,
+        bundle: None,
     };
     let earlier = EarlierFiles {
         times: FileTimes::Ignored,
@@ -96,6 +98,7 @@ fn files_are_read_again_for_another_version_of_cel() {
     let entry = ManifestPath {
         path: folder.path().to_owned(),
         cluster: None,
+        bundle: None,
     };
     let earlier = EarlierFiles::new(Some(&before), Version::new(36), later());
     let (after, _) = ManifestFiles::read_paths(&[entry], ManifestMemory::of_process(), false, earlier);
@@ -172,6 +175,7 @@ fn what_the_files_of_a_cluster_become_is_charged_to_it_alone() {
         ManifestPath {
             path,
             cluster: cluster.map(str::to_owned),
+            bundle: None,
         }
     };
     let paths = [None, Some("a"), Some("b")].map(entry);

@@ -1,0 +1,268 @@
+//! Pulls the bundles among the manifests, and keeps those that may be in force.
+//!
+//! ```text
+//! poll ─▶ pull ─▶ candidate ─▶ loaded beside all other files ─▶ kept ─▶ reload, as after any change
+//!                                   └─ faults: reported, and the last good one stays
+//! ```
+//!
+//! A bundle is taken only if the gateway's files have no fault with it, so that a restart finds a set that
+//! loads. Which bundles there are is read from the configuration on the disk: one that was just added
+//! must be pulled before the configuration can be in force.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant, SystemTime};
+use std::{io, thread};
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use tokio::runtime::Runtime;
+
+use super::watch::schedule::Trigger;
+use super::{ManifestSource, ReloadState, Snapshot, load};
+use crate::bundle::{self, Bundle, BundleError, BundleManifest};
+use crate::config::{self, BundleSource, ManifestPath};
+
+/// How many are pulled at the same time: each may take the memory of a whole bundle.
+const MAX_PULLS: usize = 4;
+
+/// When a pull that failed is tried again where no bundle is kept yet, unless polls are more frequent.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Told of each pull: of the bundle, and what its last good version is, or why no other was taken.
+pub type BundleObserver = Arc<dyn Fn(&BundleSource, &PullResult) + Send + Sync>;
+
+/// The manifest of the bundle that is kept after a pull, or why that is not the newest.
+pub type PullResult = Result<BundleManifest, BundleError>;
+
+/// How often the configuration is read, for bundles that were added.
+const CONFIGURATION_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A pull rests for so many times as long as it took with all that it entailed: a bundle that is refused
+/// again and again must not cost a processor.
+const REST_FACTOR: u32 = 10;
+
+/// Pulls bundles on a thread of its own, until dropped. A pull ends by itself, and nobody waits for that.
+pub struct BundlePuller {
+    _stop: Sender<()>,
+}
+
+/// What the thread works with.
+struct PullerWorker {
+    state: Arc<ReloadState>,
+    /// The configuration.
+    path: PathBuf,
+    trigger: Trigger,
+    observer: BundleObserver,
+    runtime: Runtime,
+    /// When each is to be pulled next.
+    due: HashMap<PathBuf, Instant>,
+    /// What was last reported of each, so that it is not repeated with every poll.
+    reported: BTreeMap<String, BundleError>,
+}
+
+// === impl BundlePuller ===
+
+impl BundlePuller {
+    /// Starts to pull the bundles of the configuration at `path`, whose manifests are those of `state`.
+    /// What was pulled comes into force by `trigger`; each result is passed to `observer`.
+    ///
+    /// # Errors
+    ///
+    /// The operating system refused a thread.
+    pub fn start(
+        state: Arc<ReloadState>,
+        path: PathBuf,
+        trigger: Trigger,
+        observer: BundleObserver,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = channel();
+        let mut worker = PullerWorker {
+            state,
+            path,
+            trigger,
+            observer,
+            runtime: bundle::runtime()?,
+            due: HashMap::new(),
+            reported: BTreeMap::new(),
+        };
+        thread::Builder::new()
+            .name("bundles".to_owned())
+            .spawn(move || worker.run(&stopped))?;
+        Ok(Self { _stop: stop })
+    }
+}
+
+// === impl PullerWorker ===
+
+impl PullerWorker {
+    fn run(&mut self, stopped: &Receiver<()>) {
+        loop {
+            let entries = entries(&self.path);
+            self.due
+                .retain(|path, _| entries.iter().any(|(_, entry)| entry.path == *path));
+            let now = Instant::now();
+            let is_due = |(_, entry): &&(Arc<BundleSource>, ManifestPath)| {
+                self.due.get(&entry.path).is_none_or(|at| *at <= now)
+            };
+            let due: Vec<_> = entries.iter().filter(is_due).cloned().collect();
+            if !due.is_empty() {
+                self.pull(&due, now);
+            }
+            let next = self.due.values().min().copied();
+            let wait = next.map_or(CONFIGURATION_INTERVAL, |next| {
+                next.saturating_duration_since(Instant::now())
+                    .min(CONFIGURATION_INTERVAL)
+            });
+            if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+    }
+
+    fn pull(&mut self, due: &[(Arc<BundleSource>, ManifestPath)], begun: Instant) {
+        let current = Arc::clone(&self.state.current());
+        let beside = (self.path.as_path(), self.state.source(), Some(&*current));
+        let mut results = Vec::new();
+        let (trigger, observer) = (&self.trigger, &self.observer);
+        pull_all(&self.runtime, due, beside, |source, entry, result, is_new| {
+            if is_new {
+                trigger.reload();
+            }
+            observer(source, &result);
+            results.push((source.clone(), entry.path.clone(), result));
+        });
+        let rest = begun.elapsed() * REST_FACTOR;
+        for (source, path, result) in results {
+            let is_kept = result.is_ok() || path.exists();
+            let interval = if is_kept {
+                source.poll_interval
+            } else {
+                source.poll_interval.min(RETRY_INTERVAL)
+            };
+            self.due.insert(path, Instant::now() + interval.max(rest));
+            self.report(&source, result);
+        }
+    }
+
+    /// Logs a failure once, and its end.
+    fn report(&mut self, source: &BundleSource, result: PullResult) {
+        let (bundle, reference) = (source.name.as_str(), &source.reference);
+        match result {
+            Ok(_) => {
+                if self.reported.remove(bundle).is_some() {
+                    tracing::info!(bundle, %reference, "the bundle is pulled again");
+                }
+            }
+            Err(error) => {
+                if self.reported.get(bundle) != Some(&error) {
+                    tracing::error!(bundle, %reference, %error, "the bundle was not taken");
+                }
+                self.reported.insert(bundle.to_owned(), error);
+            }
+        }
+    }
+}
+
+/// Pulls the bundles of the configuration at `path` once, where it has any: before there is a snapshot, or
+/// where no gateway runs. Blocks, no longer than each pull may take.
+///
+/// # Errors
+///
+/// There is no runtime to be had.
+pub fn pull_bundles(
+    path: &Path,
+    source: &dyn ManifestSource,
+) -> io::Result<Vec<(Arc<BundleSource>, PullResult)>> {
+    let entries = entries(path);
+    let mut results = Vec::new();
+    if !entries.is_empty() {
+        pull_all(
+            &bundle::runtime()?,
+            &entries,
+            (path, source, None),
+            |source, _, result, _| {
+                results.push((Arc::new(source.clone()), result));
+            },
+        );
+    }
+    Ok(results)
+}
+
+/// The bundles of the configuration on the disk, as much of it as can be read.
+fn entries(path: &Path) -> Vec<(Arc<BundleSource>, ManifestPath)> {
+    let bundle = |entry: ManifestPath| Some((entry.bundle.clone()?, entry));
+    config::manifests_at(path)
+        .into_iter()
+        .filter_map(bundle)
+        .collect()
+}
+
+/// What the files of a bundle are loaded with.
+type Beside<'b> = (&'b Path, &'b dyn ManifestSource, Option<&'b Snapshot>);
+
+/// Pulls these, and passes each result to `done`, with whether another bundle is kept now.
+fn pull_all(
+    runtime: &Runtime,
+    entries: &[(Arc<BundleSource>, ManifestPath)],
+    beside: Beside<'_>,
+    mut done: impl FnMut(&BundleSource, &ManifestPath, PullResult, bool),
+) {
+    let pull = |(source, entry): &'_ (Arc<BundleSource>, ManifestPath)| {
+        let (source, entry) = (Arc::clone(source), entry.clone());
+        async move {
+            let kept = Bundle::kept(&source, &entry.path).map(|bundle| bundle.manifest);
+            let pulled = bundle::in_time(bundle::pull(&source, kept.as_ref().ok())).await;
+            (source, entry, kept, pulled)
+        }
+    };
+    runtime.block_on(async {
+        let mut pulls = stream::iter(entries.iter().map(pull)).buffer_unordered(MAX_PULLS);
+        while let Some((source, entry, kept, pulled)) = pulls.next().await {
+            let taken = pulled.and_then(|pulled| match pulled {
+                Some(bundle) => take(&bundle, &entry, kept.is_ok(), beside).map(|()| (bundle.manifest, true)),
+                None => kept.map(|kept| (kept, false)),
+            });
+            let is_new = matches!(taken, Ok((_, true)));
+            done(&source, &entry, taken.map(|(manifest, _)| manifest), is_new);
+        }
+    });
+}
+
+/// Keeps `bundle` in place of the one of `entry`, unless the files would have faults with it. Where none is
+/// kept, it cannot be worse with it.
+fn take(
+    bundle: &Bundle,
+    entry: &ManifestPath,
+    is_any_kept: bool,
+    (path, source, previous): Beside<'_>,
+) -> Result<(), BundleError> {
+    if is_any_kept {
+        let candidate = entry.candidate();
+        bundle.keep(&candidate.path)?;
+        let tried = load::load_candidate(path, source, previous, &candidate, SystemTime::now());
+        // It is written again with the next pull, where it stays.
+        let _ = fs::remove_file(&candidate.path);
+        let (snapshot, faults) = tried;
+        // Where a cluster's own files have faults, its earlier ones would stand in for them.
+        let is_held = |snapshot: &Snapshot| {
+            let cluster = entry.cluster.as_ref();
+            cluster.is_some_and(|cluster| snapshot.held_back.contains_key(cluster))
+        };
+        if snapshot.as_ref().is_none_or(is_held) {
+            return Err(BundleError::Faulty(faults.to_string()));
+        }
+    }
+    bundle.keep(&entry.path)?;
+    let BundleManifest {
+        name,
+        sequence,
+        digest,
+        ..
+    } = &bundle.manifest;
+    tracing::info!(bundle = name, sequence, digest, "took a bundle");
+    Ok(())
+}
