@@ -202,10 +202,10 @@ fn each_of_fifty_clusters_decides_by_its_own_objects() {
             .filter(|line| line.starts_with("portcullis_cluster_"))
             .count()
     };
-    assert_eq!(series(), 11 * fleet.count);
+    assert_eq!(series(), 12 * fleet.count);
     let asked = fleet.connections(9);
     std::fs::remove_file(fleet.gateway.file("clusters.d/c8.yaml")).unwrap();
-    until("the cluster has gone", || series() == 11 * (fleet.count - 1));
+    until("the cluster has gone", || series() == 12 * (fleet.count - 1));
     until("its objects have gone", || !fleet.allows(8, "user-8"));
     assert!(fleet.allows(9, "user-9"));
     assert_eq!(fleet.connections(9), asked, "the others are left alone");
