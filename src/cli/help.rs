@@ -93,15 +93,21 @@ impl Man {
         std::fs::create_dir_all(&self.folder).map_err(failed)?;
         let arguments = arguments.disable_help_subcommand(true);
         clap_mangen::generate_to(arguments.clone(), &self.folder).map_err(failed)?;
-        let name = arguments.get_name();
-        let commands = arguments
-            .get_subcommands()
-            .map(|command| format!("{name}-{}.1", command.get_name()));
-        let pages: Vec<String> = std::iter::once(format!("{name}.1")).chain(commands).collect();
+        let mut pages = Vec::new();
+        add_pages(&arguments, arguments.get_name(), &mut pages);
         let folder = self.folder.display();
         let lines = pages.iter().map(|page| format!("{folder}/{page}")).collect();
         output::print(self.output.output, &lines, &ManReport { pages })?;
         Ok(CommandResult::Success)
+    }
+}
+
+/// Adds the page of `command`, whose name with those above it is `name`, and those of its subcommands.
+fn add_pages(command: &clap::Command, name: &str, pages: &mut Vec<String>) {
+    pages.push(format!("{name}.1"));
+    let subcommands = command.get_subcommands();
+    for subcommand in subcommands.filter(|subcommand| !subcommand.is_hide_set()) {
+        add_pages(subcommand, &format!("{name}-{}", subcommand.get_name()), pages);
     }
 }
 

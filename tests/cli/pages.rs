@@ -2,7 +2,7 @@
 
 use crate::run::Portcullis;
 
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "serve",
     "init",
     "register",
@@ -17,6 +17,7 @@ const COMMANDS: [&str; 21] = [
     "scan",
     "replay",
     "convert",
+    "bundle",
     "diff",
     "request",
     "approve",
@@ -42,7 +43,15 @@ fn each_command_has_a_man_page_that_names_its_flags() {
     }
     assert!(read("pages/portcullis-who-can.1").contains("\\-\\-all\\-namespaces"));
     let listed = run.stdout.lines().count();
-    assert_eq!(listed, COMMANDS.len() + 1, "{run:?}");
+    let of_bundle = ["build", "push", "pull", "verify"];
+    for command in of_bundle {
+        assert!(
+            run.stdout
+                .contains(&format!("pages/portcullis-bundle-{command}.1")),
+            "{run:?}"
+        );
+    }
+    assert_eq!(listed, COMMANDS.len() + of_bundle.len() + 1, "{run:?}");
     assert_eq!(
         std::fs::read_dir(portcullis.path("pages")).unwrap().count(),
         listed
@@ -90,7 +99,10 @@ fn the_help_has_every_command_in_its_group_and_says_what_none_does() {
 #[test]
 fn each_command_lists_its_own_formats_alone() {
     let portcullis = Portcullis::new();
-    for command in COMMANDS.into_iter().filter(|command| *command != "completion") {
+    let commands = COMMANDS
+        .into_iter()
+        .filter(|command| !["completion", "bundle"].contains(command));
+    for command in commands.chain(["bundle build", "bundle push", "bundle pull", "bundle verify"]) {
         let help = portcullis.run(&format!("{command} --help")).stdout;
         let (_, formats) = help
             .split_once("-o, --output")

@@ -159,6 +159,7 @@ suggest .portcullis/examples/decisions.log
 suggest .portcullis/examples/decisions.log -o json
 test suite.yaml
 test suite.yaml -o json
+bundle build .portcullis/policies --name policies --sequence 1 --into bundle
 completion bash
 init other
 man pages

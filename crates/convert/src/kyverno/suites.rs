@@ -11,12 +11,10 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::cluster_policy::policy_name;
-use crate::conversion::Remark;
-use portcullis_policy::authorization::NeverDeny;
+use crate::conversion::{Conversion, Remark};
 use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 use portcullis_policy::manifest;
-use portcullis_policy::model::Deadline;
 
 /// Namespaces that Kyverno's webhooks leave out, and its tests do not.
 const UNSEEN: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "kyverno"];
@@ -56,8 +54,7 @@ struct KyvernoTest<'d> {
 /// What Kyverno's tests among the documents become. `None` where the deadline passed.
 pub(crate) fn suites(
     documents: &[Document],
-    never_deny: &NeverDeny,
-    deadline: Deadline<'_>,
+    convert: impl Fn(&[Document]) -> Option<Conversion>,
 ) -> Option<TestSuites> {
     let files = Files::of(documents);
     let (mut made, mut names) = (TestSuites::default(), BTreeSet::new());
@@ -78,7 +75,7 @@ pub(crate) fn suites(
             }
         };
         let policies: Vec<Document> = test.policies.iter().map(|policy| (*policy).clone()).collect();
-        let converted = crate::convert(&policies, never_deny, deadline)?;
+        let converted = convert(&policies)?;
         let (cases, namespaces) = test.cases(&converted.objects, &mut made.notes);
         if cases.is_empty() {
             continue;
