@@ -17,6 +17,7 @@
 
 mod files;
 mod pki;
+mod platform;
 mod renew;
 mod set_up;
 mod watch;
@@ -36,7 +37,7 @@ use portcullis_policy::authorization::rbac::bootstrap_policy;
 use portcullis_policy::explain::Lines;
 
 pub(crate) use pki::{Authority, Host, Pair, Usage, hosts_of};
-use set_up::{AUTHORITY, File, SERVER, create};
+use set_up::{AUTHORITY, File, Platform, SERVER, create};
 pub(crate) use set_up::{CONFIGURATION, Examples, SERVER_NAME, SetUp};
 
 /// Write keys, certificates and configuration files for a gateway and its API servers.
@@ -49,6 +50,10 @@ pub(crate) struct Init {
     /// first one is used in URLs. The certificate also contains the names of loopback.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<Host>,
+    /// Also write what this platform needs to be told about the gateway, in its own form: patches of its
+    /// objects, files and flags of its API servers.
+    #[arg(long = "for", value_enum, value_name = "PLATFORM", conflicts_with_all = ["in_cluster", "if_absent", "renew", "renew_ca", "credentials"])]
+    platform: Option<Platform>,
     /// Also write manifests for `kubectl apply -k`: a gateway on each control plane node, on the
     /// host's network, in this namespace. The API server never asks about this namespace.
     #[arg(long, value_name = "NAMESPACE")]
@@ -170,7 +175,11 @@ impl Init {
             is_static: self.is_static,
             watch: self.watch,
             builtin_roles,
+            platform: self.platform,
         };
+        if let Some(platform) = self.platform {
+            platform.check(self.is_static)?;
+        }
         let files = write(&directory, &set_up)?;
         let mut words = written(&files, &directory);
         words.line(format_args!(
@@ -187,7 +196,10 @@ impl Init {
 
     /// Whether there is no flag of a whole set-up.
     const fn names_nothing_else(&self) -> bool {
-        let is_plain = self.hosts.is_empty() && self.exempt.is_empty() && self.in_cluster.is_none();
+        let is_plain = self.hosts.is_empty()
+            && self.exempt.is_empty()
+            && self.in_cluster.is_none()
+            && self.platform.is_none();
         is_plain && !(self.watch || self.examples || self.is_static || self.if_absent)
     }
 

@@ -406,3 +406,54 @@ fn what_kubernetes_makes_of_rbac_can_be_had_as_files() {
         assert_eq!(run.code, code, "{question}: {run:?}");
     }
 }
+
+#[test]
+fn each_platform_is_told_of_the_gateway_in_its_own_form() {
+    for (platform, files) in [
+        ("kubeadm", &["kubeadm.yaml"][..]),
+        ("k3s", &["k3s.yaml"]),
+        ("rke2", &["rke2.yaml"]),
+        ("talos", &["talos.yaml"]),
+        ("kamaji", &["apiserver-secret.yaml", "kamaji.yaml"]),
+        ("cluster-api", &["apiserver-secret.yaml", "cluster-api.yaml"]),
+        (
+            "kubermatic",
+            &["apiserver-secret.yaml", "kubermatic.yaml", "kubermatic-network-policy.yaml"],
+        ),
+        ("gardener", &["gardener.yaml", "gardener-shoot.yaml"]),
+    ] {
+        let portcullis = Portcullis::new();
+        let run = portcullis.run(&format!("init gateway --host gateway.example.com --for {platform}"));
+        assert_eq!(run.code, 0, "{platform}: {run:?}");
+        for file in files {
+            let path = portcullis.path("gateway").join(file);
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(!text.contains("{{"), "{platform} {file}: {text}");
+            let documents = portcullis_policy::document::parse(None, &text);
+            assert!(documents.is_ok(), "{platform} {file}: {documents:?}\n{text}");
+            let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            let has_key = text.contains("PRIVATE KEY") || text.contains("client-key-data");
+            assert_eq!(mode, if has_key { 0o600 } else { 0o644 }, "{platform} {file}");
+        }
+    }
+}
+
+#[test]
+fn on_talos_the_webhook_comes_before_rbac() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway --for talos").code, 0);
+    let text = std::fs::read_to_string(portcullis.path("gateway/talos.yaml")).unwrap();
+    let place = |authorizer: &str| text.find(&format!("    - type: {authorizer}\n")).unwrap();
+    assert!(place("Webhook") < place("Node") && place("Node") < place("RBAC"), "{text}");
+}
+
+#[test]
+fn what_a_platform_cannot_be_told_is_refused() {
+    let portcullis = Portcullis::new();
+    let run = portcullis.run("init gateway --for hypershift");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("docs/install/managed.md"), "{run:?}");
+    let run = portcullis.run("init gateway --for kamaji --static");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(!portcullis.path("gateway").exists());
+}

@@ -45,6 +45,10 @@ pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
         url_hosts(set_up.hosts, &names),
         &filling,
     ));
+    if let Some(platform) = set_up.platform {
+        let of_platform = platform.files(&files, &filling);
+        files.extend(of_platform);
+    }
     // The folder is there even while there is no policy.
     files.push(File::open(
         "policies/README.md",

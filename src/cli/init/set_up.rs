@@ -49,6 +49,22 @@ pub(crate) struct SetUp<'a> {
     pub(crate) watch: bool,
     /// The manifests of what Kubernetes makes of RBAC by itself.
     pub(crate) builtin_roles: Option<File>,
+    /// What runs the API servers, if it needs to be told of the gateway in its own form.
+    pub(crate) platform: Option<Platform>,
+}
+
+/// What runs the API servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Platform {
+    Kubeadm,
+    K3s,
+    Rke2,
+    Talos,
+    Kamaji,
+    Gardener,
+    Kubermatic,
+    Hypershift,
+    ClusterApi,
 }
 
 /// The examples of a set-up.

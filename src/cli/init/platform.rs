@@ -1,0 +1,235 @@
+//! `init --for`: what the platforms that run API servers need to be told, each in its own form.
+//!
+//! | platform | form | how the API server gets the files |
+//! |---|---|---|
+//! | kubeadm, k3s, RKE2 | a configuration file | the folder of the set-up, at the same path |
+//! | Talos | a patch of the machine configuration, with the files | below `/var` |
+//! | Cluster API | a patch of the KubeadmControlPlane, and a Secret | written on each machine |
+//! | Kamaji, Kubermatic | a patch, and a Secret | mounted into the pod |
+//! | Gardener | ConfigMap, Secret, and a patch of the Shoot | embedded |
+//!
+//! Facts: `siderolabs/talos` control_plane.go; `gardener/gardener` apiserver/authorization.go and
+//! authorizationconfig/handler.go; `kubermatic/kubermatic` apiserver/deployment.go; `clastix/kamaji` #1120.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::set_up::{ADMISSION, AUTHORIZATION, File, Platform, TRUSTED, TemplateValues, quoted};
+use crate::cli::output::{self, CommandError};
+
+/// The path of the files where they are mounted into pods or written on machines.
+const MOUNT_PATH: &str = "/etc/kubernetes/portcullis";
+
+/// The same on Talos, which writes files below `/var` alone.
+const TALOS_PATH: &str = "/var/portcullis";
+
+const AUTHORIZATION_CONFIGURATION: &str = "authorization-configuration.yaml";
+
+/// What an API server reads of a set-up.
+const READ_BY_THE_API_SERVER: [&str; 9] = [
+    AUTHORIZATION_CONFIGURATION,
+    "admission-configuration.yaml",
+    "kubeconfigs/authorization.kubeconfig",
+    "kubeconfigs/admission.kubeconfig",
+    TRUSTED,
+    AUTHORIZATION.0,
+    AUTHORIZATION.1,
+    ADMISSION.0,
+    ADMISSION.1,
+];
+
+// === impl Platform ===
+
+impl Platform {
+    /// Refuses what cannot be written for it.
+    ///
+    /// # Errors
+    ///
+    /// Its API servers can be given nothing of it.
+    pub(crate) fn check(self, is_static: bool) -> Result<(), CommandError> {
+        if self == Self::Hypershift {
+            return Err(CommandError::Usage(format!(
+                "a HostedCluster of HyperShift has no field for an authorizer, and none for files of its API server: \
+                 install admission by the chart, with `admission.enforceAuthorization` for Denies of writes \
+                 (docs/install/managed.md). `{} init` is not needed",
+                output::program()
+            )));
+        }
+        if is_static && !self.reads_the_folder() {
+            return Err(CommandError::Usage(
+                "`--static` needs the folder of the set-up on the API servers' machines: it can be combined with \
+                 `--for kubeadm`, `k3s` and `rke2`"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    const fn reads_the_folder(self) -> bool {
+        matches!(self, Self::Kubeadm | Self::K3s | Self::Rke2)
+    }
+
+    /// What it is told, beside the `files` of the set-up.
+    pub(crate) fn files(self, files: &[File], values: &TemplateValues<'_>) -> Vec<File> {
+        let template = PlatformTemplate {
+            files,
+            values,
+            mount_path: if self == Self::Talos {
+                TALOS_PATH
+            } else {
+                MOUNT_PATH
+            },
+        };
+        macro_rules! file {
+            ($path:literal) => {
+                template.file($path, include_str!(concat!("templates/platform/", $path)))
+            };
+        }
+        let secret = || File {
+            secret: true,
+            ..template.file(
+                "apiserver-secret.yaml",
+                include_str!("templates/platform/secret.yaml"),
+            )
+        };
+        match self {
+            Self::Kubeadm => vec![file!("kubeadm.yaml")],
+            Self::K3s => vec![file!("k3s.yaml")],
+            Self::Rke2 => vec![file!("rke2.yaml")],
+            Self::Talos => vec![File {
+                secret: true,
+                ..file!("talos.yaml")
+            }],
+            Self::Kamaji => vec![secret(), file!("kamaji.yaml")],
+            Self::ClusterApi => vec![secret(), file!("cluster-api.yaml")],
+            Self::Kubermatic => vec![
+                secret(),
+                file!("kubermatic.yaml"),
+                file!("kubermatic-network-policy.yaml"),
+            ],
+            Self::Gardener => vec![
+                File {
+                    secret: true,
+                    ..file!("gardener.yaml")
+                },
+                file!("gardener-shoot.yaml"),
+            ],
+            Self::Hypershift => Vec::new(),
+        }
+    }
+}
+
+/// Fills the templates of one platform.
+struct PlatformTemplate<'t> {
+    files: &'t [File],
+    values: &'t TemplateValues<'t>,
+    mount_path: &'static str,
+}
+
+// === impl PlatformTemplate ===
+
+impl PlatformTemplate<'_> {
+    fn file(&self, path: &'static str, template: &str) -> File {
+        let folder = self.values.directory();
+        let argument =
+            |flag: &str, file: &str| quoted(Path::new(&format!("{flag}={}", folder.join(file).display())));
+        let mount = format!("{0}:{0}:ro", folder.display());
+        let pem = |file| STANDARD.encode(self.text(file));
+        let mut text = template.to_owned();
+        for (name, value) in [
+            ("folder", quoted(folder)),
+            ("mount", quoted(Path::new(&mount))),
+            ("mount-path", self.mount_path.to_owned()),
+            (
+                "authorization-argument",
+                argument("authorization-config", AUTHORIZATION_CONFIGURATION),
+            ),
+            (
+                "admission-argument",
+                argument("admission-control-config-file", "admission-configuration.yaml"),
+            ),
+            (
+                "secret-data",
+                self.each_file(|name, text| format!("  {name}: |\n{}", indented(text, 4))),
+            ),
+            (
+                "machine-files",
+                self.each_file(|name, text| self.machine_file(name, text)),
+            ),
+            ("node-files", self.each_file(|name, _| self.node_file(name))),
+            ("authorizers", indented(&self.authorizers(), 4)),
+            ("webhook", indented(&self.webhook_alone(), 4)),
+            ("certificate", pem(AUTHORIZATION.0)),
+            ("key", pem(AUTHORIZATION.1)),
+        ] {
+            text = text.replace(&format!("{{{{{name}}}}}"), &value);
+        }
+        File::open(path, self.values.fill(&text))
+    }
+
+    /// What `write` writes of each file that the API server reads, by its name and its text.
+    fn each_file(&self, write: impl Fn(&str, &str) -> String) -> String {
+        let read = READ_BY_THE_API_SERVER.iter();
+        read.map(|path| write(name(path), &self.text(path))).collect()
+    }
+
+    fn machine_file(&self, name: &str, text: &str) -> String {
+        let path = self.mount_path;
+        let text = indented(text, 6);
+        format!("  - path: {path}/{name}\n    permissions: 0o600\n    op: create\n    content: |\n{text}")
+    }
+
+    fn node_file(&self, name: &str) -> String {
+        let path = self.mount_path;
+        format!(
+            "    - path: {path}/{name}\n      permissions: \"0600\"\n      contentFrom: {{secret: {{name: \
+             portcullis-apiserver, key: {name}}}}}\n"
+        )
+    }
+
+    /// The text of a file, which finds the others where they are mounted.
+    fn text(&self, path: &str) -> String {
+        let found = self.files.iter().find(|file| file.path == path);
+        let contents = found.map(|file| file.contents.as_slice()).unwrap_or_default();
+        let mut text = String::from_utf8_lossy(contents).into_owned();
+        for other in READ_BY_THE_API_SERVER {
+            let there = format!("{}/{}", self.mount_path, name(other));
+            let here = quoted(&self.values.directory().join(other));
+            text = text.replace(&here, &quoted(Path::new(&there)));
+        }
+        text
+    }
+
+    /// The list of authorizers.
+    fn authorizers(&self) -> String {
+        let text = self.text(AUTHORIZATION_CONFIGURATION);
+        let list = text.split_once("authorizers:\n").map(|(_, list)| list);
+        list.unwrap_or_default().to_owned()
+    }
+
+    /// The webhook of that list, without its connection, which the platform fills in.
+    fn webhook_alone(&self) -> String {
+        let authorizers = self.authorizers();
+        let webhook = authorizers.split("- type: Node").next().unwrap_or_default();
+        let (before, after) = webhook
+            .split_once("    connectionInfo:\n")
+            .unwrap_or((webhook, ""));
+        let after = after
+            .split_inclusive('\n')
+            .skip_while(|line| line.starts_with("      "));
+        before.to_owned() + &after.collect::<String>()
+    }
+}
+
+/// The name under which a file is mounted.
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn indented(text: &str, by: usize) -> String {
+    text.lines()
+        .map(|line| format!("{:by$}{line}", "").trim_end().to_owned() + "\n")
+        .collect()
+}
