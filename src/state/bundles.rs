@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -143,7 +144,7 @@ impl PullerWorker {
             } else {
                 source.poll_interval.min(RETRY_INTERVAL)
             };
-            self.due.insert(path, Instant::now() + interval.max(rest));
+            self.due.insert(path, Instant::now() + spread(interval.max(rest)));
             self.report(&source, result);
         }
     }
@@ -165,6 +166,14 @@ impl PullerWorker {
             }
         }
     }
+}
+
+/// `interval` and up to a tenth more: gateways that were started together do not ask a registry together for
+/// ever.
+fn spread(interval: Duration) -> Duration {
+    let random = RandomState::new().build_hasher().finish();
+    let share = (random % 1_000) as u32;
+    interval.saturating_add(interval / 10_000 * share)
 }
 
 /// Pulls the bundles of the configuration at `path` once, where it has any: before there is a snapshot, or
@@ -265,4 +274,22 @@ fn take(
     } = &bundle.manifest;
     tracing::info!(bundle = name, sequence, digest, "took a bundle");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_are_spread_over_a_tenth_of_their_interval() {
+        let interval = Duration::from_secs(60);
+        let spread: std::collections::BTreeSet<Duration> = (0..100).map(|_| spread(interval)).collect();
+        assert!(spread.len() > 10, "{spread:?}");
+        assert!(
+            spread
+                .iter()
+                .all(|one| (interval..interval * 11 / 10).contains(one)),
+            "{spread:?}"
+        );
+    }
 }

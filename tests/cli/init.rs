@@ -418,12 +418,18 @@ fn each_platform_is_told_of_the_gateway_in_its_own_form() {
         ("cluster-api", &["apiserver-secret.yaml", "cluster-api.yaml"]),
         (
             "kubermatic",
-            &["apiserver-secret.yaml", "kubermatic.yaml", "kubermatic-network-policy.yaml"],
+            &[
+                "apiserver-secret.yaml",
+                "kubermatic.yaml",
+                "kubermatic-network-policy.yaml",
+            ],
         ),
         ("gardener", &["gardener.yaml", "gardener-shoot.yaml"]),
     ] {
         let portcullis = Portcullis::new();
-        let run = portcullis.run(&format!("init gateway --host gateway.example.com --for {platform}"));
+        let run = portcullis.run(&format!(
+            "init gateway --host gateway.example.com --for {platform}"
+        ));
         assert_eq!(run.code, 0, "{platform}: {run:?}");
         for file in files {
             let path = portcullis.path("gateway").join(file);
@@ -444,7 +450,10 @@ fn on_talos_the_webhook_comes_before_rbac() {
     assert_eq!(portcullis.run("init gateway --for talos").code, 0);
     let text = std::fs::read_to_string(portcullis.path("gateway/talos.yaml")).unwrap();
     let place = |authorizer: &str| text.find(&format!("    - type: {authorizer}\n")).unwrap();
-    assert!(place("Webhook") < place("Node") && place("Node") < place("RBAC"), "{text}");
+    assert!(
+        place("Webhook") < place("Node") && place("Node") < place("RBAC"),
+        "{text}"
+    );
 }
 
 #[test]
