@@ -27,7 +27,7 @@ use portcullis_cel::json::{self, Document, Kind, Node};
 /// The only kind of a reply.
 const KIND: &str = "AdmissionReview";
 
-/// Reads the body of the reply to a [question](super::ask()).
+/// Reads the body of the reply to a [question](super::encode_review()).
 ///
 /// JSON alone, as Go reads it: keys count by case, unknown ones are ignored, of
 /// equal ones the last counts, a byte order mark is passed over. A reply in
