@@ -490,7 +490,7 @@ pub(crate) fn a_cluster_is_scanned_page_by_page_and_reports_are_written() {
         "{run:?}"
     );
     assert!(
-        run.stdout.contains(": 510 pass, 1 fail, 1 warn, 0 error, 1 skip"),
+        run.stdout.contains(": 512 pass, 1 fail, 1 warn, 0 error, 1 skip"),
         "{run:?}"
     );
     let get = |path: &str| cluster.admin().get(path).unwrap().json();
@@ -498,7 +498,7 @@ pub(crate) fn a_cluster_is_scanned_page_by_page_and_reports_are_written() {
     let namespaces: Vec<&Value> = (reports["items"].as_array().unwrap().iter())
         .map(|report| &report["metadata"]["namespace"])
         .collect();
-    assert_eq!(namespaces, ["bank", "dev", "portcullis", "shop"]);
+    assert_eq!(namespaces, ["bank", "ci", "dev", "portcullis", "shop"]);
     let bank = &reports["items"][0];
     assert_eq!(
         bank["summary"],
