@@ -9,8 +9,11 @@ use crate::every_page::ask_for_everything;
 use crate::pages;
 use crate::servers;
 
-/// Numbers what can be used, which is not replaced from then on, and returns how many there are.
+/// Numbers what can be used, which is not replaced from then on, and returns how many there are. Live takes
+/// no more rows, as where nobody sees the page: they would push the focus out of view.
 const NUMBER: &str = "
+Object.defineProperty(document, 'hidden', { value: true, configurable: true });
+document.dispatchEvent(new Event('visibilitychange'));
 document.querySelectorAll('[data-refresh]').forEach(part => delete part.dataset.refresh);
 const controls = Array.from(document.querySelectorAll('a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex=\"0\"]'))
     .filter(element => element.checkVisibility() && !element.disabled);
