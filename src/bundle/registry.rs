@@ -8,7 +8,7 @@
 //!
 //! What is dialled is chosen by the registry where it redirects or names a token server. So loopback and
 //! link-local addresses, where clouds keep credentials of machines, are dialled only if the reference
-//! itself is such an address. Each reply is bounded, and whoever calls this sets a deadline for the whole.
+//! itself is such an address. Each reply is bounded, and the caller sets a deadline for the whole.
 //!
 //! Facts: `distribution-spec/spec.md`; `distribution/docs/content/spec/auth/token.md`.
 
@@ -33,7 +33,7 @@ use crate::webhooks::client::{Addresses, CallError, Connector, Settings, TlsClie
 /// How many redirects of one request are followed.
 const MAX_REDIRECTS: usize = 3;
 
-/// How many signatures of each form are looked at, the newest first.
+/// How many signatures of each form are verified, the newest first.
 const MAX_SIGNATURES: usize = 16;
 
 /// The most bytes of a signature with what it signs.

@@ -42,8 +42,8 @@ pub type PullResult = Result<BundleManifest, BundleError>;
 /// How often the configuration is read, for bundles that were added.
 const CONFIGURATION_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A pull rests for so many times as long as it took with all that it entailed: a bundle that is refused
-/// again and again must not cost a processor.
+/// The pause after a pull, in multiples of the time that pull and reload took: a bundle that is refused again
+/// and again must not cost a processor.
 const REST_FACTOR: u32 = 10;
 
 /// Pulls bundles on a thread of its own, until dropped. A pull ends by itself, and nobody waits for that.

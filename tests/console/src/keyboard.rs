@@ -69,7 +69,6 @@ fn tab_reaches_every_control_and_shows_where_it_is() {
         }
         let missed: Vec<u64> = (0..controls).filter(|number| !reached.contains(number)).collect();
         assert!(reached.len() >= 8, "{path}: {reached:?}");
-        // Rows of Live come and go while others ask.
         let still_there = format!(
             "return [{missed:?}].flat().map(number => document.querySelector(`[data-number=\"${{number}}\"]`)?.outerHTML.slice(0, 120)).filter(Boolean);"
         );
