@@ -28,6 +28,7 @@ mod telemetry;
 mod upstreams;
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -355,6 +356,16 @@ fn type_meta(root: &Section<'_>) {
     }
 }
 
+/// `bytes` in lower-case hexadecimal digits.
+pub(crate) fn hexadecimal<'b>(bytes: impl IntoIterator<Item = &'b u8>) -> String {
+    let mut digits = String::new();
+    for byte in bytes {
+        // Writing to a String does not fail.
+        let _infallible = write!(digits, "{byte:02x}");
+    }
+    digits
+}
+
 // === impl Config ===
 
 impl Config {
@@ -363,8 +374,7 @@ impl Config {
     #[must_use]
     pub fn pseudonym(&self) -> String {
         let digest = sha256(self.text.as_bytes());
-        let digits = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
-        format!("portcullis-{}", digits.collect::<String>())
+        format!("portcullis-{}", hexadecimal(digest.iter().take(8)))
     }
 
     /// What stands in the file, and in those of the folder that `clusters` names.

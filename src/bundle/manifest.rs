@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use openssl::sha::sha256;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{BundleSource, is_digest};
+use crate::config::{BundleSource, hexadecimal, is_digest};
 use portcullis_policy::model::Time;
 
 /// `artifactType` of a bundle.
@@ -96,8 +96,8 @@ pub enum BundleError {
     },
     /// It is older than the one that is kept.
     #[error(
-        "its sequence {found} is not higher than that of the last good bundle, {kept}: whoever moves tags must not \
-         bring back an old version. To go back, build the old content with a higher sequence"
+        "its sequence {found} is not higher than that of the last good bundle, {kept}: moving a tag must not bring \
+         back an old version. To go back, build the old content with a higher sequence"
     )]
     Rollback {
         /// Its sequence.
@@ -280,8 +280,7 @@ impl BundleManifest {
 
 /// The digest of `content`, as registries write it.
 pub(crate) fn digest(content: &[u8]) -> String {
-    let digits = sha256(content).map(|byte| format!("{byte:02x}"));
-    format!("sha256:{}", digits.concat())
+    format!("sha256:{}", hexadecimal(&sha256(content)))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::kind::{Name, WatchedKind};
 use super::object::ReceivedObject;
 use super::weight::LeftOutReason;
-use crate::config::files;
+use crate::config::{files, hexadecimal};
 
 pub(crate) use changes::{SavedChanges, SnapshotSaver, UnsavedObjects, read};
 
@@ -241,10 +241,6 @@ fn object(line: &str) -> Option<RestoredObject> {
     let name = (metadata.namespace, metadata.name);
     let received = ReceivedObject::new(&kind, &api_version, name.clone(), line.as_bytes());
     Some((kind, name, received))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ pub struct Reload {
 /// What `refuse` may name.
 const LOCK_OUT: &str = "lockOut";
 
-/// As often as the API server looks at its own.
+/// As often as the API server checks its own files.
 const fn default_poll_interval() -> Duration {
     Duration::from_secs(60)
 }
@@ -189,9 +189,6 @@ const BUNDLE_FIELDS: [&str; 7] = [
 const CACHE: &str =
     "a folder of its own, in which the last good bundle is kept for a start without the registry";
 
-/// As often as changed files are looked for.
-const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(60);
-
 /// More often is an attack on the registry.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -200,7 +197,7 @@ fn bundle_source(oci: &Section<'_>) -> Option<BundleSource> {
     let key = verify.required_path("key", "the public key of those who sign the bundle, in PEM");
     let poll_interval = oci
         .positive_duration("pollInterval")
-        .unwrap_or(DEFAULT_POLL_INTERVAL);
+        .unwrap_or_else(default_poll_interval);
     if poll_interval < MIN_POLL_INTERVAL {
         oci.fault("pollInterval", FaultKind::Invalid, "must be at least 1s");
     }

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use openssl::sha::Sha256;
 
 use super::redaction::{Redaction, TooManyPlaces, redacted_patch};
-use crate::config::Endpoint;
+use crate::config::{Endpoint, hexadecimal};
 use portcullis_cel::json::ObjectWriter;
 use portcullis_policy::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
 use portcullis_policy::admission::{GroupVersionKind, GroupVersionResource};
@@ -118,7 +118,7 @@ pub fn object_state(call: &Call) -> ObjectState {
                 }
             }
             let digest = digest.finish();
-            ObjectState::Changed(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+            ObjectState::Changed(hexadecimal(&digest))
         }
     }
 }

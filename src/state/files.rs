@@ -27,7 +27,7 @@ use super::watched::WatchedObjects;
 use crate::bundle::Bundle;
 use crate::config::files::{FolderRule, FolderWalk, MANIFEST_BYTES, describe, observed, read, too_large};
 use crate::config::limits::{LEAST_MEMORY, memory_of_process};
-use crate::config::{FileScope, HeldBack, ManifestPath};
+use crate::config::{FileScope, HeldBack, ManifestPath, hexadecimal};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest::{MemoryBudget, Source, SourceLimits};
 
@@ -439,9 +439,7 @@ impl Revision {
 
     /// As it is shown.
     pub(crate) fn name(self) -> Arc<str> {
-        let digits = self.0.finish();
-        let digits = digits.iter().take(6).map(|byte| format!("{byte:02x}"));
-        digits.collect::<String>().into()
+        hexadecimal(self.0.finish().iter().take(6)).into()
     }
 }
 

@@ -14,7 +14,7 @@ use std::thread;
 use openssl::sha::sha256;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ClusterFile, Config, files};
+use crate::config::{ClusterFile, Config, files, hexadecimal};
 use portcullis_policy::manifest::Source;
 
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
@@ -294,10 +294,6 @@ fn parse(content: &[u8]) -> Result<LastGoodSet, &'static str> {
         manifests: texts.manifests.into_iter().map(Manifest::into_source).collect(),
         unknown: texts.unknown,
     })
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use openssl::sha::sha256;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::config::hexadecimal;
 use crate::telemetry::decision_log::{CountedQuestion, LoggedQuestion, QuestionParts};
 
 /// The version of the format of what is written, and the newest that is read.
@@ -304,11 +305,7 @@ fn member(out: &mut String, name: &str, value: &str) {
 
 /// The first half of a text's SHA-256, in hexadecimal digits.
 fn digest(text: &str) -> Box<str> {
-    let mut digits = String::with_capacity(32);
-    for byte in sha256(text.as_bytes()).iter().take(16) {
-        let _infallible = write!(digits, "{byte:02x}");
-    }
-    digits.into()
+    hexadecimal(sha256(text.as_bytes()).iter().take(16)).into()
 }
 
 // === impl QuestionParts ===

@@ -27,6 +27,7 @@ use openssl::x509::X509;
 use serde_json::{Map, Value, json};
 
 use crate::cli::init::{Authority, Host, Pair, SERVER_NAME, Usage, hosts_of};
+use crate::config::hexadecimal;
 use crate::identity::certificates::system_time;
 use portcullis_policy::model::Time;
 
@@ -358,7 +359,7 @@ fn issue(rules: &RotationRules<'_>) -> Result<(Vec<u8>, Pair), ErrorStack> {
 fn new_token() -> Result<String, ErrorStack> {
     let mut bytes = [0; TOKEN_BYTES];
     rand_bytes(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hexadecimal(&bytes))
 }
 
 /// Whether it is one of [`new_token`].

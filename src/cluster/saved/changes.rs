@@ -16,9 +16,9 @@ use openssl::sha::Sha256;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{CacheFileError, RestoredSet, SavedKind, SavedObjects, TEXT_SHARE, hexadecimal, object, parse};
+use super::{CacheFileError, RestoredSet, SavedKind, SavedObjects, TEXT_SHARE, object, parse};
 use crate::cluster::kind::{Name, WatchedKind};
-use crate::config::{CACHE_FILE_CHANGES, FileScope, files};
+use crate::config::{CACHE_FILE_CHANGES, FileScope, files, hexadecimal};
 
 /// The changes may have so many bytes, besides a quarter of those of the set, before the set is
 /// saved as a whole again.
@@ -292,7 +292,7 @@ fn with_changes(
 fn next_changes(digest: &mut [u8; 32], line: &str) -> Option<SavedChanges> {
     let (named, changes) = line.split_once(' ')?;
     *digest = chained(digest, changes);
-    if named != hexadecimal(digest) {
+    if named != hexadecimal(&*digest) {
         return None;
     }
     serde_json::from_str(changes).ok()
