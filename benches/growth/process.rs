@@ -1,6 +1,8 @@
-//! What `/proc` says of this process.
+//! What the system says of this process.
 
 use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// Clock ticks a second of `/proc/self/stat`: 100 on every Linux there is.
 const TICKS: f64 = 100.0;
@@ -13,6 +15,12 @@ pub(crate) fn cpu() -> Duration {
     let ticks = fields.split_whitespace().skip(11).take(2);
     let ticks: f64 = ticks.filter_map(|field| field.parse::<f64>().ok()).sum();
     Duration::from_secs_f64(ticks / TICKS)
+}
+
+/// Processor time of this thread: what one that is alone with its work takes on a busy machine, too.
+pub(crate) fn cpu_of_thread() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.try_into().expect("a time since its start")
 }
 
 /// Memory that is resident now and that was at most, in megabytes.

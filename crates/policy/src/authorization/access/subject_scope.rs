@@ -101,7 +101,8 @@ impl SubjectScope {
         }
     }
 
-    /// Whether a policy's subject may mean some of them. A user may be in any group.
+    /// Whether a policy's subject may mean some of them. A user may be in any group, but a service account
+    /// in those alone that its name says.
     pub(crate) fn may_meet(&self, subject: &Subject) -> bool {
         match (Self::of_policy(subject), self) {
             (None, _) => false,
@@ -111,8 +112,31 @@ impl SubjectScope {
             (Some(Self::UserPrefix(prefix)), Self::UserPrefix(own)) => {
                 prefix.starts_with(own) || own.starts_with(&prefix)
             }
+            (Some(users @ (Self::User(_) | Self::UserPrefix(_))), Self::Group(_) | Self::GroupPrefix(_)) => {
+                !users.are_accounts() || self.may_have_accounts(&users)
+            }
             _ => true,
         }
+    }
+
+    /// Whether they are service accounts alone.
+    fn are_accounts(&self) -> bool {
+        matches!(self, Self::User(name) | Self::UserPrefix(name) if name.starts_with(ACCOUNT_PREFIX))
+    }
+
+    /// Whether some of `accounts` may be in the group.
+    fn may_have_accounts(&self, accounts: &Self) -> bool {
+        let is_of_one = match self {
+            Self::Group(group) => is_of_accounts(group),
+            Self::GroupPrefix(prefix) => is_of_accounts(prefix),
+            Self::User(_) | Self::UserPrefix(_) => false,
+        };
+        // With a pattern, the namespace may be any.
+        is_of_one && matches!(accounts, Self::UserPrefix(_))
+            || accounts
+                .implied_groups()
+                .iter()
+                .any(|group| self.includes_group(group))
     }
 
     /// Whether no Deny can hold up any of them.

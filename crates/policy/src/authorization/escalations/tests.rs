@@ -1,5 +1,6 @@
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 
 use super::query::OWN_NAMESPACES;
 use super::steps::{AskedName, Gives, Question};
@@ -170,6 +171,28 @@ fn a_deny_refutes_a_step_and_is_named() {
     assert_eq!(refuted.steps[0].refuted_by[0].name, "no-pods");
 }
 
+#[test]
+fn a_deny_of_a_service_account_holds_up_only_groups_in_which_it_is() {
+    let mut no_pods = policy(Effect::Deny, "no-pods");
+    no_pods.subjects = vec![Subject::service_account("b", "default")];
+    no_pods.resource_rules = vec![rule(&["create"], &["pods"])];
+    let groups = ["dev", "system:serviceaccounts:a", "system:serviceaccounts:b"].map(Subject::group);
+    let objects = Objects {
+        roles: vec![role("", "all", vec![grants(&["*"], &["*"])])],
+        bindings: vec![binding("", "all", "all", groups.into())],
+        policies: vec![no_pods],
+        ..Objects::default()
+    };
+    let found = find(&objects, None, EscalationTarget::ClusterAdmin);
+    // The other groups may do everything: they need no step.
+    let from: Vec<&str> = found.paths.iter().map(|path| path.from.name.as_str()).collect();
+    assert!(from.contains(&"system:serviceaccounts:b"), "{from:?}");
+    assert!(
+        !from.contains(&"dev") && !from.contains(&"system:serviceaccounts:a"),
+        "{from:?}"
+    );
+}
+
 // All questions asked one by one, of the engine that decides requests.
 
 /// A universe, and the sets that decide in it.
@@ -178,12 +201,20 @@ struct OneByOne<'o> {
     all: PolicySet,
     namespaces: Vec<String>,
     subjects: Vec<BruteActor>,
-    granting: RefCell<BTreeMap<BruteActor, PolicySet>>,
-    known: RefCell<BTreeMap<(BruteActor, String, bool), bool>>,
+    asked: RefCell<HashMap<BruteActor, Rc<Asked>>>,
     steps: RefCell<BTreeMap<(BruteActor, bool), BTreeSet<BruteActor>>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// What is asked about one actor.
+struct Asked {
+    /// Without Deny policies, and with the role that they have.
+    granting: PolicySet,
+    members: Vec<User<'static>>,
+    /// Whether a request is granted, and whether it is left to some member.
+    known: RefCell<HashMap<String, (bool, Option<bool>)>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum BruteActor {
     User(String),
     Group(String),
@@ -210,6 +241,10 @@ impl BruteActor {
         Self::Holder(None, "cluster-admin".to_owned(), None)
     }
 
+    fn masters() -> Self {
+        Self::Group("system:masters".to_owned())
+    }
+
     /// As a request comes from them.
     fn user(&self) -> User<'static> {
         match self {
@@ -224,15 +259,42 @@ impl BruteActor {
         }
     }
 
-    /// In all groups in which they may be.
-    fn members(&self) -> Vec<User<'static>> {
-        let mut members = vec![self.user()];
-        for group in GROUPS.iter().filter(|_| !matches!(self, Self::Account(..))) {
-            for mut member in members.clone() {
-                member.groups.push((*group).into());
-                members.push(member);
+    /// In all groups in which they may be, and by each name of `users` that they may have.
+    fn members(&self, users: &[&Subject]) -> Vec<User<'static>> {
+        let own = self.user();
+        let mut members = vec![own.clone()];
+        let is_of = |user: &User<'_>| {
+            let mut groups = own.groups.iter();
+            groups.all(|group| user.groups.contains(group))
+        };
+        for subject in users
+            .iter()
+            .filter(|_| matches!(self, Self::Group(_) | Self::Holder(..)))
+        {
+            match subject.kind {
+                SubjectKind::User => members.push(User {
+                    name: subject.name.clone().into(),
+                    ..own.clone()
+                }),
+                SubjectKind::ServiceAccount => {
+                    let account = Self::Account(subject.namespace.clone(), subject.name.clone());
+                    members.extend(Some(account.user()).filter(is_of));
+                }
+                SubjectKind::Group => {}
             }
         }
+        let accounts = "system:serviceaccount:";
+        for group in GROUPS {
+            for mut member in members.clone() {
+                if !member.name.starts_with(accounts) {
+                    member.groups.push(group.into());
+                    members.push(member);
+                }
+            }
+        }
+        // Whom no Deny holds up.
+        let is_anybody = matches!(self, Self::Holder(..));
+        members.extend(is_anybody.then(|| user("system:node:n1", &["system:nodes", EVERYBODY])));
         members
     }
 }
@@ -276,10 +338,24 @@ impl<'o> OneByOne<'o> {
             objects,
             namespaces: namespaces.into_iter().collect(),
             subjects: subjects.into_iter().collect(),
-            granting: RefCell::default(),
-            known: RefCell::default(),
+            asked: RefCell::default(),
             steps: RefCell::default(),
         }
+    }
+
+    fn asked(&self, actor: &BruteActor) -> Rc<Asked> {
+        if let Some(asked) = self.asked.borrow().get(actor) {
+            return Rc::clone(asked);
+        }
+        let policies = self.objects.policies.iter();
+        let users: Vec<&Subject> = policies.flat_map(|policy| &policy.subjects).collect();
+        let asked = Rc::new(Asked {
+            granting: self.granting_set(actor),
+            members: actor.members(&users),
+            known: RefCell::default(),
+        });
+        self.asked.borrow_mut().insert(actor.clone(), Rc::clone(&asked));
+        asked
     }
 
     /// The set without Deny policies, and with the role that they have.
@@ -305,27 +381,30 @@ impl<'o> OneByOne<'o> {
     }
 
     fn is_allowed(&self, actor: &BruteActor, request: &str, with_denies: bool) -> bool {
-        let key = (actor.clone(), request.to_owned(), with_denies);
-        if let Some(known) = self.known.borrow().get(&key) {
-            return *known;
-        }
-        let allowed = self.decide(actor, request, with_denies);
-        self.known.borrow_mut().insert(key, allowed);
-        allowed
-    }
-
-    fn decide(&self, actor: &BruteActor, request: &str, with_denies: bool) -> bool {
-        if *actor == BruteActor::Group("system:masters".to_owned()) {
+        if *actor == BruteActor::masters() {
             return true;
         }
-        let mut sets = self.granting.borrow_mut();
-        let set = sets
-            .entry(actor.clone())
-            .or_insert_with(|| self.granting_set(actor));
-        let decision = |set: &PolicySet, user| set.authorize(&asks(user, request), Time::UNIX_EPOCH).decision;
-        let mut members = actor.members().into_iter();
-        decision(set, actor.user()) == Decision::Allow
-            && (!with_denies || members.any(|member| decision(&self.all, member) != Decision::Deny))
+        let asked = self.asked(actor);
+        let known = asked.known.borrow().get(request).copied();
+        let (is_granted, left) = known.unwrap_or_else(|| {
+            (
+                decision(&asked.granting, actor.user(), request) == Decision::Allow,
+                None,
+            )
+        });
+        let is_left = || {
+            let mut members = asked.members.iter();
+            members.any(|member| decision(&self.all, member.clone(), request) != Decision::Deny)
+        };
+        let left = match with_denies && is_granted {
+            true => left.or_else(|| Some(is_left())),
+            false => left,
+        };
+        asked
+            .known
+            .borrow_mut()
+            .insert(request.to_owned(), (is_granted, left));
+        is_granted && (!with_denies || left == Some(true))
     }
 
     fn may(
@@ -367,22 +446,17 @@ impl<'o> OneByOne<'o> {
     }
 
     fn is_admin(&self, actor: &BruteActor) -> bool {
-        let mut sets = self.granting.borrow_mut();
-        let set = &*sets
-            .entry(actor.clone())
-            .or_insert_with(|| self.granting_set(actor));
-        let decision = |set: &PolicySet, user, request: &str| {
-            set.authorize(&asks(user, request), Time::UNIX_EPOCH).decision
-        };
+        let asked = self.asked(actor);
         let places = self.namespaces.iter().map(String::as_str).chain(["-", "unknown"]);
         let mut requests =
             places.flat_map(|place| ["", "x", "other"].map(|name| format!("* *.* {place} {name}")));
-        *actor == BruteActor::Group("system:masters".to_owned())
+        *actor == BruteActor::masters()
             || *actor == BruteActor::admin()
             || requests.all(|request| {
-                let is_denied = |user| decision(&self.all, user, &request) == Decision::Deny;
-                decision(set, actor.user(), &request) == Decision::Allow
-                    && !actor.members().into_iter().any(is_denied)
+                let is_denied =
+                    |user: &User<'static>| decision(&self.all, user.clone(), &request) == Decision::Deny;
+                decision(&asked.granting, actor.user(), &request) == Decision::Allow
+                    && !asked.members.iter().any(is_denied)
             })
     }
 
@@ -453,7 +527,7 @@ impl<'o> OneByOne<'o> {
                     _ => None,
                 })),
                 Gives::UsersAndGroups if may("-", "") => {
-                    let masters = BruteActor::Group("system:masters".to_owned());
+                    let masters = BruteActor::masters();
                     let is_one =
                         |subject: &&BruteActor| user(subject) || matches!(subject, BruteActor::Group(_));
                     found.extend(
@@ -571,6 +645,10 @@ impl<'o> OneByOne<'o> {
         }
         found
     }
+}
+
+fn decision(set: &PolicySet, user: User<'static>, request: &str) -> Decision {
+    set.authorize(&asks(user, request), Time::UNIX_EPOCH).decision
 }
 
 /// Small numbers, always the same.
@@ -705,71 +783,79 @@ fn a_policy(numbers: &mut Numbers, number: usize, roles: &[Role]) -> Authorizati
     made
 }
 
+/// How many paths of one universe are possible, are refuted, and have several steps.
+fn compared_with_questions(seed: u64) -> [usize; 3] {
+    let objects = a_universe(&mut Numbers(seed));
+    let brute = OneByOne::new(&objects);
+    let of_one = |subject: &BruteActor| match subject {
+        BruteActor::User(name) => Subject::user(name),
+        BruteActor::Group(name) => Subject::group(name),
+        BruteActor::Account(namespace, name) => Subject::service_account(namespace, name),
+        BruteActor::Holder(..) => panic!("no subject"),
+    };
+    let (mut taken, mut refuted, mut long) = (0, 0, 0);
+    let everywhere = find(&objects, None, EscalationTarget::ClusterAdmin);
+    let system = |subject: &&BruteActor| matches!(subject, BruteActor::Group(name) if name.starts_with("system:") && !name.contains("accounts"));
+    for subject in brute.subjects.iter().filter(|subject| !system(subject)) {
+        let query = EscalationQuery {
+            from: Some(of_one(subject)),
+            to: EscalationTarget::Everybody,
+            accounts: Vec::new(),
+        };
+        let found = brute
+            .all
+            .escalations(&query, Time::UNIX_EPOCH, Deadline::NEVER)
+            .unwrap();
+        let steps = |paths: &[EscalationPath]| -> BTreeMap<BruteActor, usize> {
+            let one = |path: &EscalationPath| Some((BruteActor::of(&path.to)?, path.steps.len()));
+            paths.iter().filter_map(one).collect()
+        };
+        let is_other = |one: &BruteActor| !matches!(one, BruteActor::Holder(..)) && one != subject;
+        let expected = brute.reached(subject, true);
+        let mut others = expected.clone();
+        others.retain(|one, _| is_other(one));
+        assert_eq!(
+            steps(&found.paths),
+            others,
+            "seed {seed}, from {subject:?}: {objects:?}"
+        );
+        let mut without_denies = brute.reached(subject, false);
+        without_denies.retain(|one, _| is_other(one) && !others.contains_key(one));
+        assert_eq!(
+            steps(&found.refuted),
+            without_denies,
+            "seed {seed}, from {subject:?}: {objects:?}"
+        );
+        refuted += without_denies.len();
+        // Who reaches a subject that may do everything.
+        let nearest = expected
+            .iter()
+            .filter(|(one, _)| brute.is_admin(one))
+            .map(|(_, steps)| *steps)
+            .min();
+        let listed = everywhere
+            .paths
+            .iter()
+            .find(|path| BruteActor::of(&path.from).as_ref() == Some(subject));
+        assert_eq!(
+            listed.map(|path| path.steps.len()),
+            nearest.filter(|steps| *steps > 0),
+            "seed {seed}, {subject:?}: {objects:?}"
+        );
+        taken += others.len();
+        long += others.values().filter(|steps| **steps > 1).count();
+    }
+    [taken, refuted, long]
+}
+
 #[test]
 fn paths_are_those_of_asking_all_questions_one_by_one() {
-    let mut numbers = Numbers(7);
-    let (mut taken, mut refuted, mut long) = (0, 0, 0);
-    for round in 0..20 {
-        let objects = a_universe(&mut numbers);
-        let brute = OneByOne::new(&objects);
-        let of_one = |subject: &BruteActor| match subject {
-            BruteActor::User(name) => Subject::user(name),
-            BruteActor::Group(name) => Subject::group(name),
-            BruteActor::Account(namespace, name) => Subject::service_account(namespace, name),
-            BruteActor::Holder(..) => panic!("no subject"),
-        };
-        let everywhere = find(&objects, None, EscalationTarget::ClusterAdmin);
-        let system = |subject: &&BruteActor| matches!(subject, BruteActor::Group(name) if name.starts_with("system:") && !name.contains("accounts"));
-        for subject in brute.subjects.iter().filter(|subject| !system(subject)) {
-            let query = EscalationQuery {
-                from: Some(of_one(subject)),
-                to: EscalationTarget::Everybody,
-                accounts: Vec::new(),
-            };
-            let found = brute
-                .all
-                .escalations(&query, Time::UNIX_EPOCH, Deadline::NEVER)
-                .unwrap();
-            let steps = |paths: &[EscalationPath]| -> BTreeMap<BruteActor, usize> {
-                let one = |path: &EscalationPath| Some((BruteActor::of(&path.to)?, path.steps.len()));
-                paths.iter().filter_map(one).collect()
-            };
-            let is_other = |one: &BruteActor| !matches!(one, BruteActor::Holder(..)) && one != subject;
-            let expected = brute.reached(subject, true);
-            let mut others = expected.clone();
-            others.retain(|one, _| is_other(one));
-            assert_eq!(
-                steps(&found.paths),
-                others,
-                "round {round}, from {subject:?}: {objects:?}"
-            );
-            let mut without_denies = brute.reached(subject, false);
-            without_denies.retain(|one, _| is_other(one) && !others.contains_key(one));
-            assert_eq!(
-                steps(&found.refuted),
-                without_denies,
-                "round {round}, from {subject:?}: {objects:?}"
-            );
-            refuted += without_denies.len();
-            // Who reaches a subject that may do everything.
-            let nearest = expected
-                .iter()
-                .filter(|(one, _)| brute.is_admin(one))
-                .map(|(_, steps)| *steps)
-                .min();
-            let listed = everywhere
-                .paths
-                .iter()
-                .find(|path| BruteActor::of(&path.from).as_ref() == Some(subject));
-            assert_eq!(
-                listed.map(|path| path.steps.len()),
-                nearest.filter(|steps| *steps > 0),
-                "round {round}, {subject:?}: {objects:?}"
-            );
-            taken += others.len();
-            long += others.values().filter(|steps| **steps > 1).count();
-        }
+    let mut all = [0; 3];
+    for seed in 0..fixtures::cases(20).cases {
+        let one = compared_with_questions(seed.into());
+        all = std::array::from_fn(|at| all[at] + one[at]);
     }
+    let [taken, refuted, long] = all;
     assert!(
         taken > 300 && refuted > 0 && long > 10,
         "{taken} {refuted} {long}"

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::authorization::fixtures::cases;
 use crate::authorization::matching::namespace_of;
 use crate::authorization::policy_set::tests::reference::{bindings, namespaces, policies, roles};
 use crate::authorization::{
@@ -22,17 +23,6 @@ const UNLIMITED: WorkLimit<'static> = WorkLimit {
     parts: usize::MAX,
     deadline: Deadline::NEVER,
 };
-
-/// So many attempts, or as many as `PROPTEST_CASES` says: each tries many requests.
-fn cases(usual: u32) -> ProptestConfig {
-    let asked = ProptestConfig::default();
-    ProptestConfig {
-        // It has 256 where nothing was asked for.
-        cases: if asked.cases == 256 { usual } else { asked.cases },
-        failure_persistence: None,
-        ..asked
-    }
-}
 
 fn objects() -> impl Strategy<Value = Objects> {
     let of_policies = (policies(), any::<u16>());

@@ -1,5 +1,7 @@
 //! Test fixtures: builders of roles, bindings, policies and attributes.
 
+use proptest::prelude::ProptestConfig;
+
 use crate::authorization::rbac::WildcardSet;
 use crate::authorization::{
     AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule,
@@ -142,4 +144,15 @@ pub(crate) fn policies(policies: Vec<AuthorizationPolicy>) -> PolicySet {
         policies,
         ..Objects::default()
     })
+}
+
+/// So many attempts, or as many as `PROPTEST_CASES` says: each tries many requests.
+pub(crate) fn cases(usual: u32) -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    ProptestConfig {
+        // It has 256 where nothing was asked for.
+        cases: if asked.cases == 256 { usual } else { asked.cases },
+        failure_persistence: None,
+        ..asked
+    }
 }
