@@ -42,6 +42,23 @@ impl CountRecord {
         counts.collect::<Result<_, _>>().map(Self)
     }
 
+    /// Each case as the run in the middle counted it; allocations likewise. `runs` have the
+    /// same cases.
+    pub(crate) fn median(runs: &[Self]) -> Self {
+        let middle = |case: usize, number: fn(&CaseCount) -> u64| {
+            let mut numbers: Vec<u64> = runs.iter().map(|run| number(&run.0[case])).collect();
+            numbers.sort_unstable();
+            numbers[numbers.len() / 2]
+        };
+        let cases = runs.first().map_or(&[][..], |run| &run.0);
+        let medians = cases.iter().enumerate().map(|(case, count)| CaseCount {
+            name: count.name.clone(),
+            instructions: middle(case, |count| count.instructions),
+            allocations: middle(case, |count| count.allocations),
+        });
+        Self(medians.collect())
+    }
+
     /// What is worse here than in `recorded`, or missing in either.
     pub(crate) fn compare(&self, recorded: &Self) -> Vec<String> {
         let named = |record: &Self, name: &str| record.0.iter().find(|count| count.name == name).cloned();
@@ -122,6 +139,15 @@ mod tests {
         let counts = record(&[("decode", 12_345, 6), ("admission, 2 KB", 7, 0)]);
         assert_eq!(CountRecord::parse(&counts.to_string()), Ok(counts));
         assert!(CountRecord::parse("1 decode").is_err());
+    }
+
+    #[test]
+    fn a_run_that_was_unlucky_does_not_count() {
+        let runs = [2, 9, 3].map(|number| record(&[("decide", number, 0), ("load", 10 * number, 1)]));
+        assert_eq!(
+            CountRecord::median(&runs),
+            record(&[("decide", 3, 0), ("load", 30, 1)])
+        );
     }
 
     #[test]
