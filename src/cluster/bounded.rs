@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming};
-use hyper::{Request, Response, Uri, Version};
+use hyper::header::AUTHORIZATION;
+use hyper::{Request, Response, StatusCode, Uri, Version};
 use tokio::time::{Sleep, sleep, timeout};
 use tower_service::Service;
 
-use crate::webhooks::client::ReadAllowance;
+use crate::webhooks::client::{ClientAuthorization, ReadAllowance};
 
 /// How long an answer may be silent, before it begins and within it: over HTTP/2 a connection is
 /// alive, by its pings, while one of its answers is not.
@@ -37,10 +38,11 @@ const HEAD_BYTES: usize = 4 << 10;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Passes requests on, watches not too often, and bounds what is answered.
+/// Passes requests on, with the token of a file, watches not too often, and bounds what is answered.
 #[derive(Debug, Clone)]
 pub(crate) struct BoundedService<S> {
     inner: S,
+    authorization: ClientAuthorization,
     silence: Duration,
     protocol: SpokenProtocol,
     watches: Arc<WatchPace>,
@@ -85,9 +87,10 @@ pub(crate) enum BodyError<E> {
 // === impl BoundedService ===
 
 impl<S> BoundedService<S> {
-    pub(crate) fn new(inner: S) -> Self {
+    pub(crate) fn new(inner: S, authorization: ClientAuthorization) -> Self {
         Self {
             inner,
+            authorization,
             silence: IDLE_TIMEOUT,
             protocol: SpokenProtocol::default(),
             watches: Arc::default(),
@@ -115,7 +118,7 @@ where
         self.inner.poll_ready(context).map_err(Into::into)
     }
 
-    fn call(&mut self, request: Request<T>) -> Self::Future {
+    fn call(&mut self, mut request: Request<T>) -> Self::Future {
         let is_watch = is_watch(request.uri());
         let now = Instant::now();
         let pause = if is_watch {
@@ -127,14 +130,21 @@ where
         let next = self.inner.clone();
         let mut ready = std::mem::replace(&mut self.inner, next);
         let (most, protocol) = (self.silence, self.protocol.clone());
+        let authorization = self.authorization.clone();
         Box::pin(async move {
             if !pause.is_zero() {
                 sleep(pause).await;
+            }
+            if let Some(header) = authorization.header().await {
+                request.headers_mut().insert(AUTHORIZATION, header);
             }
             let answering = timeout(most, ready.call(request)).await;
             let silent = |_| BodyError::<hyper::Error>::Silent(most);
             let response = answering.map_err(silent)?.map_err(Into::into)?;
             protocol.note(response.version());
+            if response.status() == StatusCode::UNAUTHORIZED {
+                authorization.refused();
+            }
             let most = if is_watch {
                 protocol.watch() + WATCH_TIMEOUT_SLACK
             } else {
@@ -309,7 +319,7 @@ mod tests {
             .build()
             .unwrap();
         let _entered = runtime.enter();
-        let mut bounded = BoundedService::new(Counting::default());
+        let mut bounded = BoundedService::new(Counting::default(), ClientAuthorization::None);
         // Another watch is to begin in an hour.
         let an_hour = Duration::from_secs(3_600);
         bounded.watches.next("/roles", Instant::now() + an_hour);

@@ -3,7 +3,9 @@
 //! of `clusters` decides which it is.
 
 use std::future::Future;
+use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,11 +31,11 @@ use openssl::x509::verify::X509CheckFlags;
 use tower_service::Service;
 
 use super::bounded::{BoundedService, BoxError, SpokenProtocol};
-use crate::config::Secret;
 use crate::config::kubeconfig::client::{ClientUser, Context, KeyPair};
 use crate::config::limits::Descriptors;
+use crate::config::{FileScope, Files, Secret};
 use crate::webhooks::client::{
-    ClientIdentity, ReadAllowance, SettingsError, TlsClient, TlsConnection, trust_system,
+    ClientAuthorization, ClientIdentity, ReadAllowance, SettingsError, TlsClient, TlsConnection, trust_system,
 };
 
 /// A connection may be silent for this long. A watch over HTTP/1.1 ends before; over HTTP/2 pings
@@ -69,6 +71,14 @@ pub(crate) enum ClientError {
     /// The key is none, or not the certificate's.
     #[error("`client-key`: {0}")]
     Key(&'static str),
+    /// A token's file holds none.
+    #[error(
+        "`tokenFile`: `{0}` is empty, or has characters that no HTTP header may have: write the token alone"
+    )]
+    Token(String),
+    /// A token's file cannot be read.
+    #[error("`tokenFile`: cannot read `{0}`: {1}")]
+    TokenFile(String, io::Error),
     /// Whatever else.
     #[error("{0}")]
     Client(#[from] Box<kube::Error>),
@@ -186,7 +196,9 @@ where
         .http2_initial_stream_window_size(WINDOWS.0)
         .http2_initial_connection_window_size(WINDOWS.1)
         .build::<_, Body>(connector);
-    let bounded = BoundedService::new(http);
+    let mut config = config.clone();
+    let authorization = token_file(&mut config.auth_info)?;
+    let bounded = BoundedService::new(http, authorization);
     let protocol = bounded.protocol();
     let builder = ClientBuilder::new(bounded, config.default_namespace.clone());
     let base = config.base_uri_layer();
@@ -195,6 +207,25 @@ where
         None => builder.with_layer(&base).build(),
     };
     Ok((client, protocol))
+}
+
+/// What the token's file of `auth_info` gives, which is taken out of it: kube would send the line break at the
+/// end of the file, with which no request can be made. As for client-go, a token that is written in
+/// the kubeconfig counts only where the file cannot be read.
+fn token_file(auth_info: &mut AuthInfo) -> Result<ClientAuthorization, ClientError> {
+    let Some(path) = auth_info.token_file.take().map(PathBuf::from) else {
+        return Ok(ClientAuthorization::None);
+    };
+    match Files::read(&FileScope::Anywhere, &path) {
+        Ok(token) => {
+            auth_info.token = None;
+            let token = Secret::new(token.trim_ascii());
+            let authorization = ClientAuthorization::token_file((&path, &FileScope::Anywhere), &token);
+            authorization.map_err(|_| ClientError::Token(path.display().to_string()))
+        }
+        Err(_) if auth_info.token.is_some() => Ok(ClientAuthorization::None),
+        Err(error) => Err(ClientError::TokenFile(path.display().to_string(), error)),
+    }
 }
 
 fn trusted(config: &Config) -> Result<Vec<X509>, ClientError> {
@@ -244,7 +275,7 @@ fn auth_info(user: &ClientUser) -> Result<AuthInfo, ClientError> {
     }
     if let Some(bearer) = &user.bearer {
         match &bearer.file {
-            // The issuer of tokens writes it again: kube reads it again and again.
+            // The issuer of tokens writes it again: see `token_file`.
             Some(file) => auth_info.token_file = Some(file.display().to_string()),
             None => auth_info.token = Some(text(&bearer.token).into()),
         }
@@ -450,6 +481,39 @@ mod tests {
         // What is taken of answers may be read, however much that is.
         let bytes = 20 << 20;
         assert_eq!(asked(ok(&vec![b' '; bytes]), bytes), Ok(bytes));
+    }
+
+    #[test]
+    fn a_token_is_sent_without_the_line_break_of_its_file() {
+        let authority = Authority::new("ca");
+        let server = FakeWebhook::start(&authority.server_elsewhere(&["127.0.0.1"]), |request| {
+            let is_known = request
+                .headers
+                .get("authorization")
+                .is_some_and(|sent| sent == "Bearer t0ken");
+            FakeAction::Send(ok(if is_known { b"known" } else { b"" }))
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        std::fs::write(&path, "t0ken\n").unwrap();
+        let mut config = Config::new(server.url("/").parse().unwrap());
+        config.auth_info.token_file = Some(path.display().to_string());
+        config.auth_info.token = Some("other".to_owned().into());
+        let ask = |config: &Config| {
+            block_on(async {
+                let tls = TlsClient::new(&[authority.pem()], None, true).unwrap();
+                let (client, _) = over(ApiServerConnector::new(tls, None), config).unwrap();
+                let request = ApiRequest::get("/", JSON);
+                ApiServer::new(client).ask(&request, 100).await.unwrap()
+            })
+        };
+        assert_eq!(ask(&config), b"known".as_slice());
+        std::fs::remove_file(&path).unwrap();
+        assert_ne!(ask(&config), b"known".as_slice(), "the token beside it");
+        config.auth_info.token = None;
+        let tls = TlsClient::new(&[authority.pem()], None, true).unwrap();
+        let error = over(ApiServerConnector::new(tls, None), &config).err().unwrap();
+        assert!(error.to_string().contains("`tokenFile`: cannot read"), "{error}");
     }
 
     #[test]
