@@ -284,10 +284,7 @@ impl ManifestArguments {
             faults,
         })?;
         if found.reviews.is_empty() {
-            return Err(CommandError::Usage(format!(
-                "there is no manifest in `{}`",
-                path.display()
-            )));
+            return Err(no_manifest(path));
         }
         for note in found
             .notes
@@ -332,6 +329,11 @@ impl OperationArgument {
             Self::Connect => Operation::Connect,
         }
     }
+}
+
+/// Nothing can be said of a file without an object.
+pub(crate) fn no_manifest(path: &Path) -> CommandError {
+    CommandError::Usage(format!("there is no manifest in `{}`", path.display()))
 }
 
 /// Every object of a file, lists taken apart.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::admit::{answer_each, read_objects, read_review, result_of_all};
+use super::admit::{answer_each, no_manifest, read_objects, read_review, result_of_all};
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{At, PolicyFiles, PolicyPurpose};
 use portcullis_policy::admission::{CONNECT_VERBS, Operation, Phase};
@@ -228,6 +228,9 @@ impl ObjectArguments {
             path: path.display().to_string(),
             faults,
         })?;
+        if reviews.reviews.is_empty() {
+            return Err(no_manifest(path));
+        }
         let asked = OfflineReview {
             loaded,
             cluster: &files.cluster,

@@ -91,6 +91,20 @@ fn authorize_decides_both_halves_where_it_is_given_the_object() {
     ));
     assert_eq!(update.code, 2, "{update:?}");
     assert!(update.stderr.contains("add `--old FILE`"), "{update:?}");
+    // Nothing is no object, and one of another kind is never written so.
+    portcullis.write("empty.yaml", "# nothing\n");
+    portcullis.write(
+        "map.yaml",
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: shop}}",
+    );
+    for (file, said) in [
+        ("empty.yaml", "there is no manifest in `empty.yaml`"),
+        ("map.yaml", "a ConfigMap is written as `configmaps`, not `pods`"),
+    ] {
+        let run = ask("declared", &format!("-f {file}"));
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.stderr.contains(said), "{run:?}");
+    }
 }
 
 #[test]

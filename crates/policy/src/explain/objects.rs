@@ -354,6 +354,7 @@ impl ManifestRequest {
         let kind = required(object, &["kind"])?;
         let (group, version) = group_and_version(&api_version);
         let served = self.served(kinds, (group, &kind));
+        self.check_kind(object, (group, &kind), &served)?;
         let namespace = self.namespace_of(object, &served)?;
         if served.is_guess {
             notes.push(format!(
@@ -423,6 +424,31 @@ impl ManifestRequest {
                     ..served
                 }
             }
+        }
+    }
+
+    /// Refuses an object of Kubernetes that is never of the resource that is named.
+    fn check_kind(
+        &self,
+        object: &Document,
+        (group, kind): (&str, &str),
+        served: &ServedAs,
+    ) -> Result<(), Fault> {
+        let own = built_in_resource(group, kind, "").filter(|_| self.subresource.is_empty());
+        let qualified = |group: &str, resource: &str| match group.is_empty() {
+            true => resource.to_owned(),
+            false => format!("{resource}.{group}"),
+        };
+        match own {
+            Some((group, resource)) if (group, resource) != (&*served.group, &*served.resource) => {
+                let message = format!(
+                    "a {kind} is written as `{}`, not `{}`",
+                    qualified(group, resource),
+                    qualified(&served.group, &served.resource)
+                );
+                Err(fault(object, &["kind"], FaultKind::Invalid, message))
+            }
+            _ => Ok(()),
         }
     }
 
