@@ -15,7 +15,6 @@
 
 mod bundles;
 mod changed_objects;
-mod changed_settings;
 mod files;
 mod held_back;
 mod index;
@@ -42,11 +41,10 @@ use last_good::Saver;
 
 pub use bundles::{BundleObserver, BundlePuller, PullResult, pull_bundles};
 pub use changed_objects::{ChangedObjectKey, ObjectChange, ObjectChanges, WrittenObjects};
-pub use changed_settings::ChangedSettings;
 pub(crate) use files::manifest_files_at;
 pub use files::{applied_manifests, read_manifest, read_manifests};
 pub use index::admission_settings;
-pub use inventory::{Change, LoadedObjects, Restriction};
+pub use inventory::{Change, ChangedSettings, LoadedObjects, Restriction};
 pub use job::Trial;
 pub use last_good::LastGoodError;
 pub use load::{check, last_good, load, policies};

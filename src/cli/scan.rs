@@ -8,7 +8,6 @@
 
 #[cfg(test)]
 mod agreement;
-mod finding;
 mod formats;
 mod input;
 mod judge;

@@ -2,23 +2,28 @@
 //!
 //! The first line has the name of the cluster, the number of objects and the digest of
 //! the rest, which has one object per line, as JSON. Parameters may be objects of any
-//! kind, including Secrets: only the owner may read the file. What changed since is beside it
-//! ([`changes`]).
+//! kind, including Secrets: only the owner may read the file.
+//!
+//! What changed since is in a second file, so that a change costs what it is, however large the set:
+//! each line is a digest, a space, and changes as JSON. The digest is that of the line before
+//! (of the first line: of the set) and of this line's changes: lines of another set, or after
+//! one that is damaged, are not used, and what is read is known to lack changes. A last line without
+//! its end was being written when the process ended.
 
-mod changes;
-
-use std::io::{self, Write};
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 use openssl::sha::Sha256;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::kind::{Name, WatchedKind};
 use super::object::ReceivedObject;
 use super::weight::LeftOutReason;
-use crate::config::{files, hexadecimal};
-
-pub(crate) use changes::{SavedChanges, SnapshotSaver, UnsavedObjects, read};
+use crate::config::{CACHE_FILE_CHANGES, FileScope, files, hexadecimal};
 
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
 const KIND: &str = "ClusterSnapshot";
@@ -103,6 +108,57 @@ pub(crate) struct SavedObjects {
     kinds: Vec<SavedKind>,
     count: usize,
     lines: Vec<u8>,
+}
+
+/// The changes may have so many bytes, besides a quarter of those of the set, before the set is
+/// saved as a whole again.
+const CHANGED_BYTES: usize = 64 << 10;
+
+/// What is not saved yet.
+#[derive(Debug)]
+pub(crate) enum UnsavedObjects {
+    /// All that holds: more changed than is worth being told apart.
+    All(SavedObjects),
+    /// What changed since this was asked for last.
+    Changed(SavedChanges),
+}
+
+/// Objects that came, changed or went.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedChanges {
+    set: Vec<Box<RawValue>>,
+    delete: Vec<DeletedObject>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    kinds: Vec<SavedKind>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct DeletedObject {
+    api_version: String,
+    kind: String,
+    namespace: String,
+    name: String,
+}
+
+/// Saves the set of one cluster: as a whole, and then what changes.
+pub(crate) struct SnapshotSaver {
+    path: PathBuf,
+    scope: FileScope,
+    cluster: String,
+    written: Option<WrittenSnapshot>,
+}
+
+/// What is on disk.
+struct WrittenSnapshot {
+    /// Of the file of the set.
+    inode: u64,
+    bytes: usize,
+    /// Of the set, or of the last line of changes.
+    digest: [u8; 32],
+    changes: Option<File>,
+    changed_bytes: usize,
 }
 
 // === impl SavedKind ===
@@ -243,118 +299,232 @@ fn object(line: &str) -> Option<RestoredObject> {
     Some((kind, name, received))
 }
 
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
+// === impl SavedChanges ===
 
-    use super::*;
-    use crate::config::FileScope;
-    use portcullis_cel::Version;
-
-    const ROLE: &str = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"a","namespace":"n"},"rules":[]}"#;
-    const LIMIT: &str = r#"{"apiVersion":"example.com/v2","kind":"Limit","max":3,"metadata":{"name":"b"}}"#;
-
-    const MEMORY: usize = 64 << 20;
-
-    fn write_all(path: &Path, objects: &[&str]) {
-        let mut saved = SavedObjects::default();
-        objects.iter().for_each(|object| saved.add(object));
-        write(path, "east", &saved, &saved.digest()).unwrap();
+impl SavedChanges {
+    /// The object with this text holds.
+    pub(crate) fn set(&mut self, text: String) {
+        // What holds was read as JSON, and is kept as such.
+        self.set.extend(RawValue::from_string(text));
     }
 
-    fn saved() -> (tempfile::TempDir, std::path::PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("east.json");
-        write_all(&path, &[ROLE, LIMIT]);
-        (folder, path)
+    /// There is no such object any more.
+    pub(crate) fn delete(&mut self, kind: &WatchedKind, (namespace, name): &Name) {
+        // The versions of a kind are one: what is saved is of any of them.
+        let version = kind.versions.first().map_or("", String::as_str);
+        self.delete.push(DeletedObject {
+            api_version: kind.api_version(version),
+            kind: kind.kind.clone(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+        });
     }
 
-    #[test]
-    fn what_was_written_is_read() {
-        let (_folder, path) = saved();
-        let read = read((&path, &FileScope::Anywhere), "east", MEMORY)
-            .unwrap()
-            .unwrap();
-        let read: Vec<_> = read.objects.collect();
-        let kinds: Vec<String> = read.iter().map(|(kind, ..)| kind.to_string()).collect();
-        assert_eq!(kinds, ["Role.rbac.authorization.k8s.io", "Limit.example.com"]);
-        let texts: Vec<_> = read
-            .into_iter()
-            .map(|(.., received)| received.unwrap().read(&"east".into(), Version::NEWEST).unwrap())
-            .map(|read| read.text.get().into_owned())
-            .collect();
-        assert_eq!(texts, [ROLE, LIMIT]);
-    }
-
-    #[test]
-    fn only_the_owner_may_read_it() {
-        let (folder, path) = saved();
-        write_all(&path, &[ROLE]);
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let files = fs::read_dir(folder.path()).unwrap().count();
-        assert_eq!(files, 1, "nothing is left beside it");
-    }
-
-    #[test]
-    fn no_file_is_no_set() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(
-            read(
-                (&folder.path().join("absent"), &FileScope::Anywhere),
-                "east",
-                MEMORY
-            )
-            .unwrap()
-            .is_none()
-        );
-    }
-
-    #[test]
-    fn a_damaged_file_is_not_used() {
-        let (_folder, path) = saved();
-        let text = fs::read_to_string(&path).unwrap();
-        let damages = [
-            String::new(),
-            "{}\n".to_owned(),
-            text.replace("\"max\":3", "\"max\":4"),
-            text.trim_end().to_owned(),
-            text.lines().take(2).map(|line| format!("{line}\n")).collect(),
-            text.replace("v1alpha1", "v9"),
-            format!("{text}{ROLE}\n"),
-            text.replace("\"objects\":2", "\"objects\":3"),
-        ];
-        for damage in damages {
-            assert_ne!(damage, text);
-            fs::write(&path, &damage).unwrap();
-            let error = read((&path, &FileScope::Anywhere), "east", MEMORY).err();
-            assert!(
-                matches!(error, Some(CacheFileError::Damaged(_))),
-                "{damage}: {error:?}"
-            );
+    /// A kind is known so, where it was saved as `before`.
+    pub(crate) fn note(&mut self, kind: Option<SavedKind>, before: &mut Option<SavedKind>) {
+        if kind != *before {
+            before.clone_from(&kind);
+            self.kinds.extend(kind);
         }
-        fs::write(&path, [0xff, 0xfe]).unwrap();
-        assert!(matches!(
-            read((&path, &FileScope::Anywhere), "east", MEMORY),
-            Err(CacheFileError::Damaged(_))
-        ));
     }
 
-    #[test]
-    fn a_file_of_more_than_objects_may_take_is_not_read() {
-        let (_folder, path) = saved();
-        let bytes = fs::read(&path).unwrap().len();
-        let read = |memory| read((&path, &FileScope::Anywhere), "east", memory);
-        assert!(read(TEXT_SHARE * bytes).is_ok());
-        let error = read(TEXT_SHARE * (bytes - 1)).err();
-        assert!(matches!(error, Some(CacheFileError::Read(_))), "{error:?}");
-    }
-
-    #[test]
-    fn a_set_of_another_cluster_is_not_used() {
-        let (_folder, path) = saved();
-        assert!(
-            matches!(read((&path, &FileScope::Anywhere), "west", MEMORY), Err(CacheFileError::Elsewhere(east)) if east == "east")
-        );
+    fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.delete.is_empty() && self.kinds.is_empty()
     }
 }
+
+// === impl SnapshotSaver ===
+
+impl SnapshotSaver {
+    pub(crate) fn new(path: PathBuf, scope: FileScope, cluster: &str) -> Self {
+        Self {
+            path,
+            scope,
+            cluster: cluster.to_owned(),
+            written: None,
+        }
+    }
+
+    /// Whether all that holds is to be saved next.
+    pub(crate) fn wants_all(&self) -> bool {
+        let written = self.written.as_ref();
+        written.is_none_or(|written| written.changed_bytes > written.bytes / 4 + CHANGED_BYTES)
+    }
+
+    /// Saves what is not saved. After a failure all is wanted.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be written.
+    pub(crate) fn save(&mut self, unsaved: &UnsavedObjects) -> io::Result<()> {
+        let written = self.written.take();
+        self.written = Some(match (unsaved, written) {
+            (UnsavedObjects::Changed(changes), Some(written)) if changes.is_empty() => written,
+            (UnsavedObjects::Changed(changes), Some(written)) => self.append(written, changes)?,
+            (UnsavedObjects::Changed(_), None) => {
+                return Err(io::Error::other("no set was saved that this changes"));
+            }
+            (UnsavedObjects::All(objects), written) => self.replace(written, objects)?,
+        });
+        Ok(())
+    }
+
+    fn replace(
+        &self,
+        written: Option<WrittenSnapshot>,
+        objects: &SavedObjects,
+    ) -> io::Result<WrittenSnapshot> {
+        let digest = objects.digest();
+        if let Some(written) = written.filter(|written| written.digest == digest) {
+            return Ok(written);
+        }
+        let placed = self.scope.place(&self.path)?;
+        write(placed.path(), &self.cluster, objects, &digest)?;
+        // They are of the set before, and would not be used.
+        match fs::remove_file(changes_path(placed.path())) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        Ok(WrittenSnapshot {
+            inode: fs::metadata(placed.path())?.ino(),
+            bytes: objects.lines.len(),
+            digest,
+            changes: None,
+            changed_bytes: 0,
+        })
+    }
+
+    fn append(&self, mut written: WrittenSnapshot, changes: &SavedChanges) -> io::Result<WrittenSnapshot> {
+        let text = serde_json::to_string(changes)?;
+        let digest = chained(&written.digest, &text);
+        let line = format!("{} {text}\n", hexadecimal(&digest));
+        // What changes a set that is not there any more would be lost.
+        let placed = self.scope.place(&self.path)?;
+        if fs::metadata(placed.path())?.ino() != written.inode {
+            return Err(io::Error::other("something else has replaced the saved set"));
+        }
+        let mut file = match written.changes.take() {
+            Some(file) if file.metadata()?.nlink() == 0 => {
+                return Err(io::Error::other("something else has removed the saved changes"));
+            }
+            Some(file) => file,
+            None => self.begin()?,
+        };
+        file.write_all(line.as_bytes())?;
+        file.sync_data()?;
+        Ok(WrittenSnapshot {
+            inode: written.inode,
+            bytes: written.bytes,
+            digest,
+            changes: Some(file),
+            changed_bytes: written.changed_bytes + line.len(),
+        })
+    }
+
+    fn begin(&self) -> io::Result<File> {
+        let placed = self.scope.place(&self.path)?;
+        let path = changes_path(placed.path());
+        let file = OpenOptions::new()
+            .create_new(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)?;
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        File::open(folder)?.sync_all()?;
+        Ok(file)
+    }
+}
+
+/// Where the changes of the set at `path` are.
+fn changes_path(path: &Path) -> PathBuf {
+    files::with_ending(path, CACHE_FILE_CHANGES)
+}
+
+fn chained(before: &[u8; 32], text: &str) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    digest.update(before);
+    digest.update(text.as_bytes());
+    digest.finish()
+}
+
+/// The set of `cluster` at `path`, whose objects may take so many bytes of memory; `None` where
+/// there is no file.
+///
+/// # Errors
+///
+/// There is one, and nothing in it can be used.
+pub(crate) fn read(
+    (path, scope): (&Path, &FileScope),
+    cluster: &str,
+    memory: usize,
+) -> Result<Option<RestoredSet>, CacheFileError> {
+    let max_bytes = memory / TEXT_SHARE;
+    let content = match scope.read(path, max_bytes) {
+        Ok(content) => content,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let text = String::from_utf8(content).map_err(|_| CacheFileError::Damaged("it is not UTF-8"))?;
+    let (saved, digest) = parse(text, cluster)?;
+    Ok(Some(with_changes((path, scope), saved, (digest, max_bytes))))
+}
+
+/// The `objects` of the set at `path`, which have this digest, with what changed since.
+fn with_changes(
+    (path, scope): (&Path, &FileScope),
+    mut saved: RestoredSet,
+    (mut digest, max_bytes): ([u8; 32], usize),
+) -> RestoredSet {
+    let content = match scope.read(&changes_path(path), max_bytes) {
+        Ok(content) => content,
+        Err(error) => {
+            saved.lacks_changes = error.kind() != io::ErrorKind::NotFound;
+            return saved;
+        }
+    };
+    let text = String::from_utf8_lossy(&content);
+    let mut changed = BTreeMap::new();
+    for line in text
+        .split_inclusive('\n')
+        .map_while(|line| line.strip_suffix('\n'))
+    {
+        let Some(SavedChanges { set, delete, kinds }) = next_changes(&mut digest, line) else {
+            saved.lacks_changes = true;
+            break;
+        };
+        for text in set {
+            if let Some((kind, name, _)) = object(text.get()) {
+                changed.insert((kind, name), Some(text));
+            }
+        }
+        saved
+            .kinds
+            .extend(kinds.into_iter().map(|kind| (kind.watched(), kind)));
+        for gone in delete {
+            let kind = WatchedKind::of_object(&gone.api_version, &gone.kind);
+            changed.insert((kind, (gone.namespace, gone.name)), None);
+        }
+    }
+    if !changed.is_empty() {
+        let came: Vec<_> = changed.values().flatten().cloned().collect();
+        let changed: BTreeSet<(WatchedKind, Name)> = changed.into_keys().collect();
+        let is_same = move |kind: &WatchedKind, name: &Name| !changed.contains(&(kind.clone(), name.clone()));
+        let same = saved.objects.filter(move |(kind, name, _)| is_same(kind, name));
+        let came = came.into_iter().filter_map(|text| object(text.get()));
+        saved.objects = Box::new(same.chain(came));
+    }
+    saved
+}
+
+/// What `line` changes, if it belongs after what has this digest, which becomes its own.
+fn next_changes(digest: &mut [u8; 32], line: &str) -> Option<SavedChanges> {
+    let (named, changes) = line.split_once(' ')?;
+    *digest = chained(digest, changes);
+    if named != hexadecimal(&*digest) {
+        return None;
+    }
+    serde_json::from_str(changes).ok()
+}
+
+#[cfg(test)]
+mod tests;

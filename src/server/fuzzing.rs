@@ -9,8 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::accept::Connections;
 use super::accept::{Connection, HEAD_TIMEOUT};
-use super::head::RequestHead;
 use super::http2::{self, StreamBody};
+use super::request::RequestHead;
 use super::respond::Reply;
 use crate::config::ConnectionLimits;
 

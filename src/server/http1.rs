@@ -26,7 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::accept::ConnectionStage;
 use super::accept::{Connection, HEAD_TIMEOUT};
-use super::head::RequestHead;
+use super::request::RequestHead;
 use super::respond::{self, Rejection, Reply, ReplyField};
 
 /// Idle connections stay: an API server's client keeps them for 90 s and would

@@ -36,7 +36,7 @@ use http::{Method, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::accept::{Connection, ConnectionStage};
-use super::head::RequestHead;
+use super::request::RequestHead;
 use super::respond::Reply;
 use exchange::{ExchangeOutcome, Exchanges, Keepalive, Link, MAX_FIELDS};
 pub(crate) use exchange::{StreamBody, Timeouts};

@@ -2,25 +2,36 @@
 //!
 //! Authorization and admission have a [`Limiter`] each, so that load on one does not
 //! affect the other; within each, every cluster has a share, and its callers with a token in the path
-//! another ([`shares`]). A request is
+//! another. A request is
 //! admitted before its body is read, with the size that its `Content-Length` announces;
 //! bytes of unknown length are counted as they arrive. Everything is released when the
 //! request ends. Copies, such as requests to webhooks, are counted separately, with a limit of the
 //! same size, and so are replies until they are written, and what is made of bodies ([`memory`]).
+//!
+//! How one limit is divided among clusters:
+//!
+//! ```text
+//!           ┌──── half of the limit ────┬──────── what is left ────────┐
+//! reserved: │ east │ west │ …  in equal │ common to all clusters       │
+//!           └──────┴──────┴─────────────┴──────────────────────────────┘
+//! ```
+//!
+//! A cluster uses its own part first. So the callers of one cluster cannot use the parts
+//! of others, however many requests they send.
 
 pub(crate) mod memory;
-pub(crate) mod shares;
 
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use actix_web::web::Bytes;
 use arc_swap::ArcSwap;
 
 use crate::telemetry::metrics::IntGauge;
-use shares::{ShareCounts, ShareUse, Shares, TokenBucket, UserBytes};
 
 /// The requests of one sort that are being read or answered.
 #[derive(Debug, Default)]
@@ -124,6 +135,44 @@ pub(crate) struct CallPermit {
     limiter: Arc<Limiter>,
     own: Option<Arc<InUse>>,
     call: ShareUse,
+}
+
+/// What may be held of a limit: of the part that is one cluster's, and in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shares {
+    pub(crate) own: usize,
+    pub(crate) common: usize,
+}
+
+/// What is held of either.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ShareUse {
+    own: usize,
+    common: usize,
+}
+
+/// What is held in sum. The parts of the clusters are counted each for itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShareCounts<'c> {
+    /// Of the one cluster; `None` where it has no part.
+    pub(crate) own: Option<&'c AtomicUsize>,
+    pub(crate) common: &'c AtomicUsize,
+}
+
+/// The time of each request at the highest rate of callers with a token in the path: 1,000 a second, which
+/// is more than a cluster of thousands of nodes writes.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(1);
+
+/// The time whose requests may come at once.
+const MAX_BURST_TIME: Duration = Duration::from_secs(2);
+
+/// Limits the rate of requests, with a burst.
+#[derive(Debug, Default)]
+pub(crate) struct TokenBucket {
+    start: OnceLock<Instant>,
+    /// The earliest time that no request has taken, in nanoseconds since [`MAX_BURST_TIME`] before the
+    /// start: the theoretical arrival time of the generic cell rate algorithm.
+    free: AtomicU64,
 }
 
 // === impl Limiter ===
@@ -309,153 +358,125 @@ impl Drop for CopyPermit {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+// === impl TokenBucket ===
 
-    fn gauge() -> IntGauge {
-        IntGauge::new("in_flight", "requests").unwrap()
-    }
-
-    #[test]
-    fn a_limiter_is_full_at_its_requests_and_has_room_again_after_one_ends() {
-        let (limiter, gauge) = (Arc::new(Limiter::default()), gauge());
-        let capacity = Capacity {
-            requests: 2,
-            bytes: 100,
-            memory: 0,
-            calls: 0,
+impl TokenBucket {
+    /// Takes the time of one request that came `now`, if there is some.
+    pub(crate) fn take(&self, now: Instant) -> bool {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let since = now.saturating_duration_since(*self.start.get_or_init(|| now));
+        let now = nanoseconds(since + MAX_BURST_TIME);
+        let oldest = now.saturating_sub(nanoseconds(MAX_BURST_TIME));
+        let next = |free: u64| {
+            let free = free.max(oldest);
+            (free < now).then(|| free.saturating_add(nanoseconds(REQUEST_INTERVAL)))
         };
-        let first = limiter.enter(capacity, None, 0, &gauge).unwrap();
-        let _second = limiter.enter(capacity, None, 0, &gauge).unwrap();
-        assert!(limiter.enter(capacity, None, 0, &gauge).is_none());
-        assert_eq!(gauge.get(), 2);
-        drop(first);
-        assert!(limiter.enter(capacity, None, 0, &gauge).is_some());
-        assert_eq!(gauge.get(), 1);
-    }
-
-    #[test]
-    fn a_limiter_is_full_at_its_bytes_announced_or_not() {
-        let (limiter, gauge) = (Arc::new(Limiter::default()), gauge());
-        let capacity = Capacity {
-            requests: 10,
-            bytes: 100,
-            memory: 0,
-            calls: 0,
-        };
-        let mut first = limiter.enter(capacity, None, 60, &gauge).unwrap();
-        assert!(limiter.enter(capacity, None, 41, &gauge).is_none());
-        let mut second = limiter.enter(capacity, None, 0, &gauge).unwrap();
-        assert!(first.reserve_body(60), "announced already");
-        assert!(second.reserve_body(40));
-        assert!(!second.reserve_body(41) && !first.reserve_body(61));
-        drop(first);
-        assert!(second.reserve_body(100));
-        drop(second);
-        assert!(limiter.is_empty());
-        let bytes = limiter.common.bytes.load(Ordering::Relaxed);
-        assert_eq!((bytes, gauge.get()), (0, 0));
-    }
-
-    #[test]
-    fn copies_of_all_requests_have_as_much_room_as_their_bodies() {
-        let (limiter, gauge) = (Arc::new(Limiter::default()), gauge());
-        let capacity = Capacity {
-            requests: 10,
-            bytes: 100,
-            memory: 0,
-            calls: 0,
-        };
-        let first = limiter.enter(capacity, None, 50, &gauge).unwrap();
-        let second = limiter.enter(capacity, None, 50, &gauge).unwrap();
-        let copied = first.copy(60).unwrap();
-        assert!(second.copy(41).is_none());
-        let _other = second.copy(40).unwrap();
-        drop(copied);
-        assert!(second.copy(60).is_some());
-    }
-
-    #[test]
-    fn a_reply_takes_room_until_it_is_dropped_however_it_is_parted() {
-        let (limiter, gauge) = (Arc::new(Limiter::default()), gauge());
-        let capacity = Capacity {
-            requests: 10,
-            bytes: 100,
-            memory: 0,
-            calls: 0,
-        };
-        let request = limiter.enter(capacity, None, 90, &gauge).unwrap();
-        let hold = |bytes| request.reply_room().reserve(vec![b'a'; bytes].into());
-        let most = LEAST_REPLIES_BYTES - REPLY_BYTES;
-        let mut reply = hold(most).unwrap();
-        assert!(hold(0).is_none(), "none takes nothing");
-        let part = reply.split_to(10);
-        drop(reply);
-        assert!(hold(0).is_none(), "a part of it is still to be written");
-        assert_eq!(part, [b'a'; 10].as_slice());
-        let room = request.reply_room();
-        drop((part, request));
-        assert!(room.reserve(vec![b'a'; most].into()).is_some());
-    }
-
-    #[test]
-    fn each_share_has_a_rate_of_its_own() {
-        let limiter = Limiter::default();
-        let [east, west] = ["east", "west"].map(Arc::<str>::from);
-        let (both, now) = (
-            BTreeSet::from([Arc::clone(&east), Arc::clone(&west)]),
-            Instant::now(),
-        );
-        let is_within = |share, shares| limiter.is_within_rate(ShareKey { share, shares }, now);
-        let passed = (0..10_000).filter(|_| is_within(&east, &both)).count();
-        assert!((1..10_000).contains(&passed), "{passed}");
-        assert!(!is_within(&east, &both) && is_within(&west, &both));
-        let alone = BTreeSet::from([Arc::clone(&east)]);
-        assert!(is_within(&east, &alone), "what is common has one, too");
-    }
-
-    #[test]
-    fn an_amount_beyond_counting_does_not_fit() {
-        let limiter = Arc::new(Limiter::default());
-        let capacity = Capacity {
-            requests: 10,
-            bytes: usize::MAX,
-            memory: 0,
-            calls: 0,
-        };
-        let _one = limiter.enter(capacity, None, 1, &gauge()).unwrap();
-        assert!(limiter.enter(capacity, None, usize::MAX, &gauge()).is_none());
-        assert_eq!(limiter.requests.load(Ordering::Relaxed), 1);
-    }
-
-    #[test]
-    fn one_cluster_leaves_the_others_their_part_of_requests_and_bytes() {
-        let limiter = Arc::new(Limiter::default());
-        let [east, west, gone] = ["east", "west", "gone"].map(Arc::<str>::from);
-        let clusters = BTreeSet::from([Arc::clone(&east), Arc::clone(&west)]);
-        let capacity = Capacity {
-            requests: 8,
-            bytes: 800,
-            memory: 0,
-            calls: 0,
-        };
-        let enter = |cluster: &Arc<str>, bytes| {
-            let key = ShareKey {
-                share: cluster,
-                shares: &clusters,
-            };
-            limiter.enter(capacity, Some(key), bytes, &gauge())
-        };
-        let all_of_east: Vec<_> = std::iter::from_fn(|| enter(&east, 100)).collect();
-        assert_eq!(all_of_east.len(), 6, "its quarter and the common half");
-        assert!(enter(&gone, 0).is_none(), "no caller names it any more");
-        let of_west = [enter(&west, 100).unwrap(), enter(&west, 100).unwrap()];
-        assert!(enter(&west, 0).is_none() && enter(&east, 0).is_none());
-        assert!(of_west[0].copy(200).is_some() && of_west[0].copy(601).is_none());
-        drop(all_of_east);
-        assert!(enter(&gone, 100).is_some(), "what is common is for everybody");
-        drop(of_west);
-        assert!(limiter.is_empty());
+        let taken = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        taken.is_ok()
     }
 }
+
+// === impl Shares ===
+
+impl Shares {
+    /// Those of a `limit` among so many `clusters`, of which each has `least` at least.
+    /// A single one has all, in common.
+    pub(crate) fn of(limit: usize, clusters: usize, least: usize) -> Self {
+        if clusters <= 1 {
+            return Self {
+                own: 0,
+                common: limit,
+            };
+        }
+        let own = (limit / 2 / clusters).max(least);
+        Self {
+            own,
+            common: limit.saturating_sub(own.saturating_mul(clusters)),
+        }
+    }
+
+    /// Three quarters of them.
+    pub(crate) const fn three_quarters(self) -> Self {
+        Self {
+            own: self.own / 4 * 3,
+            common: self.common / 4 * 3,
+        }
+    }
+
+    /// Takes `amount`, as much as there is of the cluster's own part; all or nothing.
+    pub(crate) fn take(self, counts: ShareCounts<'_>, amount: usize) -> Option<ShareUse> {
+        let own = counts.own.map_or(0, |held| take_some(held, amount, self.own));
+        let held = ShareUse {
+            own,
+            common: amount - own,
+        };
+        if take(counts.common, held.common, self.common) {
+            return Some(held);
+        }
+        ShareUse { common: 0, ..held }.give_back(counts);
+        None
+    }
+}
+
+// === impl ShareUse ===
+
+impl ShareUse {
+    pub(crate) fn amount(self) -> usize {
+        self.own + self.common
+    }
+
+    pub(crate) fn and(self, more: Self) -> Self {
+        Self {
+            own: self.own + more.own,
+            common: self.common + more.common,
+        }
+    }
+
+    pub(crate) fn give_back(self, counts: ShareCounts<'_>) {
+        if let Some(own) = counts.own {
+            own.fetch_sub(self.own, Ordering::AcqRel);
+        }
+        counts.common.fetch_sub(self.common, Ordering::AcqRel);
+    }
+}
+
+/// Adds `amount` unless that exceeds `most`.
+fn take(count: &AtomicUsize, amount: usize, most: usize) -> bool {
+    let fits = |held: usize| held.checked_add(amount).filter(|sum| *sum <= most);
+    amount == 0
+        || count
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fits)
+            .is_ok()
+}
+
+/// Adds as much of `amount` as does not exceed `most`; how much that was.
+fn take_some(count: &AtomicUsize, amount: usize, most: usize) -> usize {
+    let fitting = |held: usize| amount.min(most.saturating_sub(held));
+    count
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |held| {
+            Some(held + fitting(held))
+        })
+        .map_or(0, fitting)
+}
+
+/// Bytes by a hash of cluster and user name, whose length then does not matter.
+#[derive(Debug, Default)]
+pub(crate) struct UserBytes {
+    bytes: Mutex<HashMap<u64, usize>>,
+    /// Has its own keys in each process, so that nobody can choose a name that shares a
+    /// count with another's.
+    hasher: RandomState,
+}
+
+impl UserBytes {
+    pub(crate) fn key(&self, cluster: &str, user: &str) -> u64 {
+        self.hasher.hash_one((cluster, user))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,24 +8,21 @@
 //! Workers never wait for these threads. Every job of the first kind has only a short slice
 //! of processor time, so an expensive one does not delay cheap ones: it starts again on
 //! separate threads. A cheap one that waits for a busy processor spends none of its slice.
-//! Clusters and their users take turns ([`JobQueue`]). The queues are bounded by the permits that every
+//! Clusters and their users take turns; callers with a token in the path are a cluster of their own
+//! here. The queues are bounded by the permits that every
 //! job holds. No job waits beyond its deadline.
 
-mod queue;
-
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
-
-pub(crate) use queue::JobOwner;
-
-use queue::{JobQueue, RunningLimits};
 
 /// The longest body that a worker reads itself: a longer one takes more time than a change of threads.
 pub(crate) const MAX_WORKER_BYTES: usize = 64 << 10;
@@ -65,6 +62,60 @@ pub(crate) enum JobError {
     TooLate,
     /// It panicked.
     Panicked,
+}
+
+/// Work for one thread.
+pub(crate) type PoolJob = Box<dyn FnOnce() + Send>;
+
+/// Whose a job is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct JobOwner {
+    /// [`Caller::share`](crate::identity::Caller::share).
+    pub(crate) share: Arc<str>,
+    /// Empty while it is not known.
+    pub(crate) user: Arc<str>,
+}
+
+/// How many jobs may run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RunningLimits {
+    pub(crate) of_cluster: usize,
+    pub(crate) of_user: usize,
+}
+
+/// The jobs that wait, in turns by cluster, and within a cluster by user.
+///
+/// Of the clusters that have jobs each has its turn, however many another has; and no cluster
+/// has more than a part of the threads at once, so that a job of another need not wait for the
+/// end of its jobs. The same holds for the users of a cluster.
+pub(crate) struct JobQueue {
+    limits: RunningLimits,
+    jobs: Mutex<QueuedJobs>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct QueuedJobs {
+    /// Of each cluster that has some, whose turn is next first; of its users likewise.
+    waiting: VecDeque<(Arc<str>, VecDeque<UserJobs>)>,
+    /// How many run, of each cluster that has some.
+    running: HashMap<Arc<str>, usize>,
+    /// The same of each user.
+    running_of_users: HashMap<JobOwner, usize>,
+    is_closed: bool,
+}
+
+/// The jobs of one user, in the order of arrival.
+struct UserJobs {
+    owner: JobOwner,
+    jobs: VecDeque<PoolJob>,
+}
+
+/// A job that was taken. It runs until this is dropped.
+pub(crate) struct RunningJob<'q> {
+    queue: &'q JobQueue,
+    owner: JobOwner,
+    pub(crate) job: Option<PoolJob>,
 }
 
 // === impl Pool ===
@@ -222,203 +273,125 @@ fn run(queue: &JobQueue) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
+// === impl JobQueue ===
 
-    use super::*;
-
-    fn block_on<T>(future: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap()
-            .block_on(future)
-    }
-
-    /// Whose it is, of somebody in this cluster.
-    fn of(cluster: &str) -> JobOwner {
-        JobOwner {
-            share: cluster.into(),
-            user: "jane".into(),
+impl JobQueue {
+    pub(crate) fn new(limits: RunningLimits) -> Self {
+        Self {
+            limits,
+            jobs: Mutex::default(),
+            changed: Condvar::new(),
         }
     }
 
-    /// Later than any test runs.
-    fn much_later() -> Instant {
-        Instant::now() + Duration::from_secs(600)
+    fn jobs(&self) -> MutexGuard<'_, QueuedJobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[test]
-    fn what_runs_notices_when_nobody_waits_any_more() {
-        let pool = Pool::start("test", 1, 2).unwrap();
-        let (begin, begun) = mpsc::channel();
-        let (end, ended) = mpsc::channel();
-        block_on(async {
-            let mut waiting = Box::pin(
-                pool.run(JobClass::Large, of("east"), much_later(), move |is_over| {
-                    begin.send(()).unwrap();
-                    while !is_over() {
-                        thread::yield_now();
-                    }
-                    end.send(()).unwrap();
-                }),
-            );
-            assert!(futures_util::poll!(&mut waiting).is_pending());
-            begun.recv().unwrap();
-        });
-        ended.recv().unwrap();
+    /// Adds a job of `owner` behind the others that it has.
+    pub(crate) fn push(&self, owner: JobOwner, job: PoolJob) {
+        self.jobs().push(owner, job);
+        self.changed.notify_one();
     }
 
-    #[test]
-    fn what_takes_much_memory_has_few_threads_however_many_processors_there_are() {
-        assert_eq!(large_threads(64, usize::MAX), 128);
-        assert_eq!(large_threads(64, 4), 4);
-        assert_eq!(large_threads(2, 16), 4);
-        assert_eq!(
-            large_threads(1, 16),
-            4,
-            "one for each of two users of two clusters"
-        );
-        assert_eq!(large_threads(1, 0), 2, "one for each of two clusters");
-    }
-
-    #[test]
-    fn a_cluster_has_half_of_the_threads_and_a_user_half_of_these() {
-        for (threads, of_cluster, of_user) in [(2, 1, 1), (4, 2, 1), (128, 64, 32)] {
-            assert_eq!(shares(threads), RunningLimits { of_cluster, of_user });
+    /// The next job, once there is one that may run; `None` once the queue is closed.
+    pub(crate) fn take(&self) -> Option<RunningJob<'_>> {
+        let mut jobs = self.jobs();
+        loop {
+            if jobs.is_closed {
+                return None;
+            }
+            if let Some((owner, job)) = jobs.next(self.limits) {
+                let job = Some(job);
+                let queue = self;
+                return Some(RunningJob { queue, owner, job });
+            }
+            jobs = self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    #[test]
-    fn a_job_that_breaks_takes_no_thread_away() {
-        let pool = Pool::start("test", 1, 2).unwrap();
-        block_on(async {
-            let broken: Result<u8, _> = pool
-                .run(JobClass::Small, of("east"), much_later(), |_| {
-                    panic!("on purpose")
-                })
-                .await;
-            assert_eq!(broken, Err(JobError::Panicked));
-            assert_eq!(
-                pool.run(JobClass::Small, of("east"), much_later(), |_| 7).await,
-                Ok(7)
-            );
-        });
-    }
-
-    #[test]
-    fn nobody_waits_for_a_thread_beyond_the_deadline() {
-        let pool = Pool::start("test", 1, 2).unwrap();
-        let (release, held) = mpsc::channel::<()>();
-        block_on(async {
-            let mut holding =
-                Box::pin(pool.run(JobClass::Large, of("east"), much_later(), move |_| held.recv()));
-            assert!(futures_util::poll!(&mut holding).is_pending());
-            let soon = Instant::now() + Duration::from_millis(20);
-            let waited = pool
-                .run(JobClass::Large, of("east"), soon, |_| panic!("it never begins"))
-                .await;
-            assert_eq!(waited, Err::<(), _>(JobError::TooLate));
-            drop(release);
-            assert!(holding.await.is_ok(), "and takes no thread later either");
-            assert_eq!(
-                pool.run(JobClass::Large, of("east"), much_later(), |_| 7).await,
-                Ok(7)
-            );
-        });
-    }
-
-    #[test]
-    fn work_that_runs_notices_its_deadline() {
-        let pool = Pool::start("test", 1, 2).unwrap();
-        let soon = Instant::now() + Duration::from_millis(20);
-        let (end, ended) = mpsc::channel();
-        let work = move |is_over: &dyn Fn() -> bool| {
-            while !is_over() {
-                thread::yield_now();
-            }
-            end.send(()).unwrap();
-        };
-        // Which of the two comes first at the deadline, its end or the timer, is left to chance.
-        let _either = block_on(pool.run(JobClass::Large, of("east"), soon, work));
-        ended.recv().unwrap();
-    }
-
-    #[test]
-    fn a_small_job_that_waits_for_a_processor_keeps_its_slice() {
-        let pool = Pool::start("test", 1, 2).unwrap();
-        let wait = |is_over: &dyn Fn() -> bool| {
-            thread::sleep(2 * SMALL_JOB_TIME);
-            is_over()
-        };
-        let over = block_on(pool.run(JobClass::Small, of("east"), much_later(), wait));
-        assert_eq!(over, Ok(false));
-    }
-
-    #[test]
-    fn costly_jobs_hold_up_no_small_one() {
-        let pool = Pool::start("test", 1, 2).unwrap();
-        let spin = |is_over: &dyn Fn() -> bool| {
-            while !is_over() {
-                thread::yield_now();
-            }
-        };
-        block_on(async {
-            // Each has its slice among the small ones, then a thread of the others.
-            for _ in 0..4 {
-                assert_eq!(
-                    pool.run(JobClass::Small, of("east"), much_later(), spin).await,
-                    Ok(())
-                );
-            }
-            let mut large = Box::pin(pool.run(JobClass::Large, of("east"), much_later(), spin));
-            assert!(futures_util::poll!(&mut large).is_pending());
-            assert_eq!(
-                pool.run(JobClass::Small, of("east"), much_later(), |_| 7).await,
-                Ok(7)
-            );
-            assert!(futures_util::poll!(&mut large).is_pending());
-        });
-    }
-
-    #[test]
-    fn a_cluster_that_compiles_holds_up_no_other() {
-        let pool = Pool::start("test", 1, 2).unwrap().compiling().unwrap();
-        let spin = |is_over: &dyn Fn() -> bool| {
-            while !is_over() {
-                thread::yield_now();
-            }
-        };
-        block_on(async {
-            for size in [JobClass::Compiling, JobClass::Large] {
-                let held = |_| Box::pin(pool.run(size, of("east"), much_later(), spin));
-                let mut held: Vec<_> = (0..4).map(held).collect();
-                for held in &mut held {
-                    assert!(futures_util::poll!(held).is_pending());
-                }
-                assert_eq!(pool.run(size, of("west"), much_later(), |_| 7).await, Ok(7));
-            }
-        });
-    }
-
-    #[test]
-    fn what_compiles_holds_up_nothing_else() {
-        let pool = Pool::start("test", 1, 2).unwrap().compiling().unwrap();
-        let spin = |is_over: &dyn Fn() -> bool| {
-            while !is_over() {
-                thread::yield_now();
-            }
-        };
-        block_on(async {
-            let held = ["a", "b", "c", "d"]
-                .map(|cluster| Box::pin(pool.run(JobClass::Compiling, of(cluster), much_later(), spin)));
-            let mut held = held;
-            for held in &mut held {
-                assert!(futures_util::poll!(held).is_pending());
-            }
-            let large = pool.run(JobClass::Large, of("east"), much_later(), |_| 7);
-            assert_eq!(large.await, Ok(7));
-        });
+    /// Ends the threads that wait for jobs; the jobs that wait are dropped.
+    pub(crate) fn close(&self) {
+        let mut jobs = self.jobs();
+        jobs.is_closed = true;
+        let dropped = std::mem::take(&mut jobs.waiting);
+        drop(jobs);
+        drop(dropped);
+        self.changed.notify_all();
     }
 }
+
+// === impl QueuedJobs ===
+
+impl QueuedJobs {
+    fn push(&mut self, owner: JobOwner, job: PoolJob) {
+        let cluster = self.waiting.iter_mut().find(|(own, _)| *own == owner.share);
+        let new = UserJobs {
+            jobs: [job].into(),
+            owner,
+        };
+        let Some((_, users)) = cluster else {
+            let cluster = Arc::clone(&new.owner.share);
+            return self.waiting.push_back((cluster, [new].into()));
+        };
+        match users.iter_mut().find(|user| user.owner == new.owner) {
+            Some(user) => user.jobs.extend(new.jobs),
+            None => users.push_back(new),
+        }
+    }
+
+    fn next(&mut self, limits: RunningLimits) -> Option<(JobOwner, PoolJob)> {
+        let (turn, user) = self.turn(limits)?;
+        let (cluster, mut users) = self.waiting.remove(turn)?;
+        let UserJobs { owner, mut jobs } = users.remove(user)?;
+        let job = jobs.pop_front()?;
+        if !jobs.is_empty() {
+            let owner = owner.clone();
+            users.push_back(UserJobs { owner, jobs });
+        }
+        *self.running.entry(Arc::clone(&cluster)).or_default() += 1;
+        *self.running_of_users.entry(owner.clone()).or_default() += 1;
+        if !users.is_empty() {
+            self.waiting.push_back((cluster, users));
+        }
+        Some((owner, job))
+    }
+
+    /// The places of the cluster and of its user whose job is next.
+    fn turn(&self, limits: RunningLimits) -> Option<(usize, usize)> {
+        let is_free = |user: &UserJobs| count(&self.running_of_users, &user.owner) < limits.of_user;
+        let mut clusters = self.waiting.iter().enumerate();
+        clusters.find_map(|(turn, (cluster, users))| {
+            let user = users.iter().position(is_free)?;
+            (count(&self.running, cluster) < limits.of_cluster).then_some((turn, user))
+        })
+    }
+
+    fn end(&mut self, owner: &JobOwner) {
+        release(&mut self.running, &owner.share);
+        release(&mut self.running_of_users, owner);
+    }
+}
+
+fn count<K: Hash + Eq>(running: &HashMap<K, usize>, key: &K) -> usize {
+    running.get(key).copied().unwrap_or_default()
+}
+
+fn release<K: Hash + Eq>(running: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = running.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            running.remove(key);
+        }
+    }
+}
+
+impl Drop for RunningJob<'_> {
+    fn drop(&mut self) {
+        self.queue.jobs().end(&self.owner);
+        self.queue.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests;

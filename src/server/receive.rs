@@ -16,12 +16,12 @@ use actix_web::web::Bytes;
 use futures_util::Stream;
 
 use super::accept::Connection;
-use super::body;
 use super::gateway::{GatewayState, LifecyclePhase};
-use super::head::RequestHead;
+
 use super::limits::{Capacity, Limiter, Permit, ShareKey};
 use super::pool::JobOwner;
 use super::refusals::RefusedClient;
+use super::request::{RequestHead, check_content_type, content_length, read_body};
 use super::respond::Rejection;
 use crate::config::kubeconfig::Secret;
 use crate::config::limits::Descriptors;
@@ -77,10 +77,10 @@ pub(crate) fn receive(
     let caller = authenticate(head, path_token, time, shared, &snapshot, endpoint)?;
     let trace = begin_trace(head, (arrived, time), shared, &snapshot, endpoint);
     check_origin(head, &snapshot.config)?;
-    body::check_type(head)?;
+    check_content_type(head)?;
     let deadline = deadline_from_query(head.query, arrived).ok_or(Rejection::InvalidTimeout)?;
     let limit = snapshot.config.limits.body_bytes;
-    let length = body::announced(head);
+    let length = content_length(head);
     if length > limit {
         return Err(Rejection::TooLarge { limit });
     }
@@ -137,7 +137,7 @@ impl RequestContext {
     {
         let span = self.trace.span("read");
         let limit = self.snapshot.config.limits.body_bytes;
-        let read = body::read(body, &mut self.permit, limit, self.arrived, self.deadline).await;
+        let read = read_body(body, &mut self.permit, limit, self.arrived, self.deadline).await;
         let body = read.map_err(|rejection| {
             let ending = shared.lifecycle.phase() == LifecyclePhase::Draining;
             if ending && matches!(rejection, Rejection::Incomplete) {

@@ -15,12 +15,11 @@ use std::future::Future;
 use actix_web::web::{Bytes, Data};
 use futures_util::Stream;
 
-use super::gateway::GatewayState;
-use super::gateway::LifecyclePhase;
-use super::head::{RequestHead, ReviewPath, ReviewRoute};
+use super::gateway::{GatewayState, LifecyclePhase};
 use super::receive::{RequestContext, ReviewRequest, receive};
+use super::request::{RequestHead, ReviewPath, ReviewRoute, skip_body};
 use super::respond::{Rejection, Reply};
-use super::{admit, authorize, body};
+use super::{admit, authorize};
 use crate::telemetry::metrics::{Endpoint, Phase};
 
 /// Answers one request, and gives back what is left of its body. The head is checked before
@@ -54,7 +53,7 @@ where
                 reply.and_then(|reply| room.reserve(reply).ok_or(Rejection::TooManyRequests))
             }
             Err(rejection) => {
-                body::skip(&mut body).await;
+                skip_body(&mut body).await;
                 Err(rejection)
             }
         };

@@ -26,8 +26,8 @@ use tokio_openssl::SslStream;
 use super::accept::TrackedConnection;
 use super::accept::{AcceptedConnection, Connection, HEAD_TIMEOUT};
 use super::gateway::GatewayState;
-use super::head::RequestHead;
 use super::http2::{self, Timeouts};
+use super::request::RequestHead;
 use super::{http1, routes};
 use crate::identity::PeerCertificate;
 

@@ -1,18 +1,27 @@
-//! What a reload changed, and which restrictions it took away, in the words of the log.
+//! What a reload changed, and which restrictions it removed, in the words of the log.
 //!
-//! A change that takes away more restrictions than `reload.maxRemoved` is not put in force: a
+//! A change that removes more restrictions than `reload.maxRemoved` is not put in force: a
 //! file that was cut, or written only in part, is a valid change otherwise.
+//!
+//! Changes besides those of objects are of fields of the configuration, and of the files that hold
+//! certificates, keys and credentials.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
-use std::sync::Arc;
+use std::hash::BuildHasher as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
 
-use super::changed_settings::{ChangedSettings, MAX_NAMES};
 use portcullis_policy::admission::webhook::Webhook;
 use portcullis_policy::admission::{AdmissionPolicies, AdmissionSet, Phase, PolicyBinding, ValidationAction};
 use portcullis_policy::authorization::{ClusterPolicySets, PolicySet};
+use portcullis_policy::document;
+use portcullis_policy::document::{Node, Value};
 use portcullis_policy::manifest::{ObjectIdentity, SetDifference, ValidatedObject};
 use portcullis_policy::model::CauseKind;
+
+use crate::config::files::{CONFIGURATION_BYTES, FileScope};
 
 /// An object and the only cluster that it holds for, if any.
 type InventoryKey<'o> = (&'o ObjectIdentity, Option<&'o str>);
@@ -51,6 +60,23 @@ pub struct LoadedObjects {
     pub count: usize,
     /// At most ten of them as `Kind/name` or `Kind/namespace/name`, sorted.
     pub names: Vec<String>,
+}
+
+/// The most names of each sort that a log line of a reload has.
+pub(crate) const MAX_NAMES: usize = 10;
+
+/// What each file holds, as a number that differs where the content does; `None` where it cannot be
+/// read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FileContents(BTreeMap<PathBuf, Option<u64>>);
+
+/// The fields and files that a reload found changed, sorted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChangedSettings {
+    /// Fields of the configuration, such as `callers` or `limits.inFlight`.
+    pub fields: Vec<String>,
+    /// Files other than the configuration and manifests.
+    pub files: Vec<PathBuf>,
 }
 
 // === impl LoadedObjects ===
@@ -264,155 +290,129 @@ fn denying(set: &AdmissionSet) -> BTreeSet<&str> {
     denying.map(|(policy, _)| policy.name.as_str()).collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use portcullis_policy::admission::AdmissionSettings;
-    use portcullis_policy::manifest::{self, ObjectSet, Options, Source};
+// === impl FileContents ===
 
-    fn mk_policy(name: &str, effect: &str, mode: &str) -> String {
-        format!(
-            "---\napiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: {name}}}\nspec:\n  effect: {effect}\n  mode: {mode}\n  subjects: [{{kind: User, name: joe}}]\n  nonResourceRules: [{{verbs: [get], paths: [/x]}}]\n"
-        )
+impl FileContents {
+    /// What `files` hold now. Those in the folder `of_clusters` are others' than the administrator's:
+    /// links in it lead nowhere else.
+    pub(crate) fn of(files: impl IntoIterator<Item = PathBuf>, of_clusters: Option<&Path>) -> Self {
+        // Nobody who sees a number of this process can try out passwords by it.
+        static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let content = |file: &Path| {
+            let scope = match of_clusters.filter(|folder| file.starts_with(folder)) {
+                Some(folder) => FileScope::below(folder),
+                None => FileScope::Anywhere,
+            };
+            let content = scope.read(file, CONFIGURATION_BYTES).ok()?;
+            Some(KEY.hash_one(content))
+        };
+        let read = files.into_iter().map(|file| {
+            let content = content(&file);
+            (file, content)
+        });
+        Self(read.collect())
     }
 
-    fn mk_source(text: String, cluster: Option<&str>) -> Source {
-        Source {
-            file: "policies.yaml".into(),
-            text,
-            cluster: cluster.map(str::to_owned),
+    /// The files that are not the same in `before`. One that only one of them knows is named by the
+    /// field of the configuration.
+    fn since(&self, before: &Self) -> Vec<PathBuf> {
+        let is_changed = |(file, content): &(&PathBuf, &Option<u64>)| {
+            before.0.get(*file).is_some_and(|before| before != *content)
+        };
+        self.0
+            .iter()
+            .filter(is_changed)
+            .map(|(file, _)| file.clone())
+            .collect()
+    }
+}
+
+// === impl ChangedSettings ===
+
+impl ChangedSettings {
+    /// What differs between two configurations, as they are written, and the files besides.
+    pub(crate) fn between(
+        (before, files_before): (&str, &FileContents),
+        (after, files_after): (&str, &FileContents),
+    ) -> Self {
+        Self {
+            fields: changed_fields(before, after),
+            files: files_after.since(files_before),
         }
     }
 
-    /// A policy on pods, and its binding with these actions.
-    fn mk_validating(name: &str, actions: &str) -> String {
-        format!(
-            "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {{name: {name}}}\nspec:\n  matchConstraints: {{resourceRules: [{{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}}]}}\n  validations: [{{expression: 'true'}}]\n---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {{name: {name}}}\nspec: {{policyName: {name}, validationActions: {actions}}}\n"
-        )
-    }
-
-    fn mk_set(sources: &[Source]) -> (ObjectSet, (ClusterPolicySets, AdmissionPolicies)) {
-        let (objects, faults) = manifest::read(sources, &Options::default());
-        let objects = objects.unwrap_or_else(|| panic!("{faults}"));
-        let manifests = manifest::assemble(objects.objects(), &Options::default());
-        let admission = manifests.admission(&AdmissionSettings::default());
-        (objects, (manifests.policies, admission))
-    }
-
-    /// What vanished, as it is written.
-    fn vanished(
-        before: &(ClusterPolicySets, AdmissionPolicies),
-        after: &(ClusterPolicySets, AdmissionPolicies),
-    ) -> Vec<String> {
-        let found = super::vanished((&before.0, &before.1), (&after.0, &after.1));
-        found.iter().map(ToString::to_string).collect()
-    }
-
-    fn since(after: &ObjectSet, before: &ObjectSet) -> Change {
-        Change::of(&after.since(before))
-    }
-
-    #[test]
-    fn a_change_counts_and_names_objects() {
-        let one = mk_policy("stays", "Deny", "Enforce") + &mk_policy("grows", "Allow", "Enforce");
-        let two = mk_policy("stays", "Deny", "Enforce")
-            + &mk_policy("grows", "Allow", "Shadow")
-            + &mk_policy("comes", "Allow", "Enforce");
-        let (before, _) = mk_set(&[mk_source(one, None)]);
-        let (after, _) = mk_set(&[mk_source(two, None)]);
-        let change = since(&after, &before);
-        assert_eq!(
-            change.describe(true),
-            "1 object added (AuthorizationPolicy/comes), 1 object changed (AuthorizationPolicy/grows)"
-        );
-        assert_eq!(
-            since(&before, &after).describe(false),
-            "1 object changed, 1 object removed"
-        );
-    }
-
-    #[test]
-    fn comments_and_order_are_no_change() {
-        let (one, two) = (
-            mk_policy("a", "Deny", "Enforce"),
-            mk_policy("b", "Deny", "Enforce"),
-        );
-        let (before, _) = mk_set(&[mk_source(format!("{one}{two}"), None)]);
-        let (after, _) = mk_set(&[mk_source(format!("# a comment\n{two}{one}"), None)]);
-        assert_eq!(since(&after, &before), Change::default());
-    }
-
-    #[test]
-    fn a_deny_or_limit_that_is_gone_in_shadow_or_turned_to_allow_has_vanished() {
-        let deny = |name| mk_policy(name, "Deny", "Enforce");
-        let limit = mk_policy("unlimited", "Limit", "Enforce");
-        let before = ["gone", "kept", "shadowed", "turned"].map(deny).concat() + &limit;
-        let after = deny("kept")
-            + &mk_policy("shadowed", "Deny", "Shadow")
-            + &mk_policy("turned", "Allow", "Enforce")
-            + &mk_policy("unlimited", "Limit", "Shadow");
-        let (_, before) = mk_set(&[mk_source(before, None)]);
-        let (_, after) = mk_set(&[mk_source(after, None)]);
-        let expected = ["gone", "shadowed", "turned", "unlimited"];
-        let expected = expected.map(|name| format!("AuthorizationPolicy/{name}"));
-        assert_eq!(vanished(&before, &after), expected);
-        assert!(vanished(&after, &after).is_empty());
-    }
-
-    #[test]
-    fn a_deny_that_now_holds_for_every_cluster_has_not_vanished() {
-        let deny = mk_policy("d", "Deny", "Enforce");
-        let (_, one) = mk_set(&[mk_source(deny.clone(), Some("east"))]);
-        let (_, all) = mk_set(&[mk_source(deny, None)]);
-        assert!(vanished(&one, &all).is_empty());
-        assert_eq!(vanished(&all, &one), ["AuthorizationPolicy/d"]);
-        let (_, none) = mk_set(&[]);
-        assert_eq!(vanished(&one, &none), ["AuthorizationPolicy/east/d"]);
-    }
-
-    /// A configuration of validating webhooks with these names.
-    fn mk_webhooks(name: &str, webhooks: &[&str]) -> String {
-        let webhook = |name: &&str| {
-            format!(
-                "  - {{name: {name}.example.com, clientConfig: {{url: 'https://127.0.0.1:1'}}, sideEffects: None, admissionReviewVersions: [v1], rules: [{{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}}]}}\n"
-            )
-        };
-        let webhooks: String = webhooks.iter().map(webhook).collect();
-        format!(
-            "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {{name: {name}}}\nwebhooks:\n{webhooks}"
-        )
-    }
-
-    #[test]
-    fn a_webhook_that_is_called_no_more_has_vanished() {
-        let before =
-            mk_webhooks("fewer", &["a", "b"]) + &mk_webhooks("gone", &["a"]) + &mk_webhooks("kept", &["a"]);
-        let after = mk_webhooks("fewer", &["b", "c"]) + &mk_webhooks("kept", &["b", "a"]);
-        let (_, shared) = mk_set(&[mk_source(before.clone(), None)]);
-        let (_, without) = mk_set(&[mk_source(after, None)]);
-        let expected = ["fewer", "gone"].map(|name| format!("ValidatingWebhookConfiguration/{name}"));
-        assert_eq!(vanished(&shared, &without), expected);
-        assert!(vanished(&shared, &shared).is_empty());
-        let (_, of_east) = mk_set(&[mk_source(before, Some("east"))]);
-        let (_, none) = mk_set(&[]);
-        let expected =
-            ["fewer", "gone", "kept"].map(|name| format!("ValidatingWebhookConfiguration/east/{name}"));
-        assert_eq!(vanished(&of_east, &none), expected);
-    }
-
-    #[test]
-    fn a_validating_policy_that_denies_no_more_has_vanished() {
-        let deny = |name: &str| mk_validating(name, "[Deny]");
-        let before = deny("gone") + &deny("kept") + &deny("warns") + &mk_validating("audits", "[Audit]");
-        let after = deny("kept") + &mk_validating("warns", "[Warn]");
-        let (_, shared) = mk_set(&[mk_source(before.clone(), None)]);
-        let (_, without) = mk_set(&[mk_source(after, None)]);
-        let expected = ["gone", "warns"].map(|name| format!("ValidatingAdmissionPolicy/{name}"));
-        assert_eq!(vanished(&shared, &without), expected);
-        assert!(vanished(&shared, &shared).is_empty());
-        let (_, of_east) = mk_set(&[mk_source(before, Some("east"))]);
-        let (_, none) = mk_set(&[]);
-        let expected = ["gone", "kept", "warns"].map(|name| format!("ValidatingAdmissionPolicy/east/{name}"));
-        assert_eq!(vanished(&of_east, &none), expected);
+    /// Such as `configuration changed (limits.inFlight), `, with the names of files where `named`;
+    /// empty where nothing did.
+    pub(crate) fn describe(&self, named: bool) -> String {
+        let files: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
+        let mut text = String::new();
+        if !self.fields.is_empty() {
+            text.push_str(&format!("configuration changed ({}), ", listed(&self.fields)));
+        }
+        if !files.is_empty() {
+            let plural = if files.len() == 1 { "" } else { "s" };
+            let names = if named {
+                format!(" ({})", listed(&files))
+            } else {
+                String::new()
+            };
+            text.push_str(&format!(
+                "{} file{plural} of certificates or credentials changed{names}, ",
+                files.len()
+            ));
+        }
+        text
     }
 }
+
+fn listed(names: &[String]) -> String {
+    let more = if names.len() > MAX_NAMES { ", …" } else { "" };
+    let first: Vec<&str> = names.iter().take(MAX_NAMES).map(String::as_str).collect();
+    first.join(", ") + more
+}
+
+/// The fields that two configurations do not have alike: of sections the field within.
+fn changed_fields(before: &str, after: &str) -> Vec<String> {
+    let root = |text| {
+        let mut documents = document::parse(None, text).unwrap_or_default();
+        documents.pop().map(document::Document::into_root)
+    };
+    let (Some(before), Some(after)) = (root(before), root(after)) else {
+        return Vec::new();
+    };
+    let mut fields = Vec::new();
+    for name in keys(&before, &after) {
+        match (before.get(name), after.get(name)) {
+            (Some(before), Some(after)) if before.says_the_same(after) => {}
+            (Some(before), Some(after)) if is_section(before) && is_section(after) => {
+                let within = keys(before, after).into_iter().filter(|field| {
+                    let (before, after) = (before.get(field), after.get(field));
+                    !matches!((before, after), (Some(before), Some(after)) if before.says_the_same(after))
+                });
+                fields.extend(within.map(|field| format!("{name}.{field}")));
+            }
+            _ => fields.push(name.to_owned()),
+        }
+    }
+    fields.sort();
+    fields
+}
+
+fn is_section(node: &Node) -> bool {
+    matches!(node.value, Value::Map(_))
+}
+
+/// The keys of either, each once.
+fn keys<'n>(before: &'n Node, after: &'n Node) -> Vec<&'n str> {
+    let of = |node: &'n Node| match &node.value {
+        Value::Map(entries) => entries.iter().map(|entry| entry.key.as_str()).collect(),
+        _ => Vec::new(),
+    };
+    let mut keys = [of(before), of(after)].concat();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+#[cfg(test)]
+mod tests;

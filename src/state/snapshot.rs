@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::changed_settings::{ChangedSettings, FileContents, MAX_NAMES};
 use super::files::{FaultsByCluster, ManifestFiles, Revision};
 use super::index::{EarlierIndex, IndexInputs};
-use super::inventory::{self, Change, Restriction};
+use super::inventory::{self, Change, ChangedSettings, FileContents, MAX_NAMES, Restriction};
 use super::last_good::PendingSave;
 use super::registrations::ClusterRegistrations;
 use super::watched::{UnknownClusters, UnsyncedCluster, WatchedText};

@@ -1,15 +1,14 @@
-//! What came of a conversion: objects, or why there are none.
+//! What a conversion results in: objects, or why a policy is not converted, and at which of its fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-use serde_json::{Value, json};
 
 use portcullis_policy::document;
 use portcullis_policy::document::Document;
 use portcullis_policy::field::{FieldPath, PathSegment, Place, Severity};
 use portcullis_policy::manifest::{Compilation, ObjectSet, Options, Source, SourceObjects};
 use portcullis_policy::model::Deadline;
+use serde_json::{Value, json};
 
 /// The objects that a policy becomes, or why it becomes none.
 #[derive(Debug, Default)]
@@ -63,6 +62,31 @@ pub(crate) fn on_one_line(text: &str) -> String {
         return text.to_owned();
     }
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A reason, and the path below what was read.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Refusal {
+    /// From the inside to the outside.
+    steps: Vec<PathSegment>,
+    pub(crate) reason: String,
+}
+
+/// A refusal of the field `name`.
+pub(crate) fn of<T>(name: &str, reason: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::new(name, reason))
+}
+
+/// Refuses the first field that is none of the `known` ones.
+pub(crate) fn unknown(object: &Value, known: &[&str]) -> Result<(), Refusal> {
+    let fields = object.as_object().into_iter().flatten();
+    match fields
+        .map(|(name, _)| name)
+        .find(|name| !known.contains(&name.as_str()))
+    {
+        Some(name) => of(name, "this field has no counterpart"),
+        None => Ok(()),
+    }
 }
 
 // === impl Conversion ===
@@ -225,4 +249,47 @@ fn rebased(path: &FieldPath, base: Option<&FieldPath>) -> FieldPath {
         PathSegment::Key(key) => path.key(key),
         PathSegment::Index(index) => path.index(*index),
     })
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    pub(crate) fn new(name: &str, reason: impl Into<String>) -> Self {
+        Self {
+            steps: vec![PathSegment::Field(name.into())],
+            reason: reason.into(),
+        }
+    }
+
+    /// A refusal of the whole.
+    pub(crate) fn here(reason: impl Into<String>) -> Self {
+        Self {
+            steps: Vec::new(),
+            reason: reason.into(),
+        }
+    }
+
+    /// The same, seen from what has it in the field `name`.
+    pub(crate) fn within(mut self, name: &str) -> Self {
+        self.steps.push(PathSegment::Field(name.into()));
+        self
+    }
+
+    /// The same, seen from the list that has it.
+    pub(crate) fn within_index(mut self, index: usize) -> Self {
+        self.steps.push(PathSegment::Index(index));
+        self
+    }
+
+    /// Where it is below `base`.
+    pub(crate) fn path(&self, base: &FieldPath) -> FieldPath {
+        self.steps
+            .iter()
+            .rev()
+            .fold(base.clone(), |path, step| match step {
+                PathSegment::Field(name) => path.field(name),
+                PathSegment::Key(key) => path.key(key),
+                PathSegment::Index(index) => path.index(*index),
+            })
+    }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
-use super::finding::ScanOutcome;
+use super::formats::ScanOutcome;
 use super::judge::{CREATED, ObjectJudge};
 use portcullis_policy::document::{Document, Node};
 use portcullis_policy::explain::LoadedPolicies;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::finding::{ScanFinding, ScanOutcome};
+use super::formats::{ScanFinding, ScanOutcome};
 use super::tape::{MissedBy, NearestPolicy, PolicyJudgement, PolicyResultRecorder, PolicyResults};
 use portcullis_policy::admission::Phase;
 use portcullis_policy::admission::matching::{Constraints, UNKNOWN_NAMESPACE_REMEDY};

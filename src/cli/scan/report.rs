@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::finding::{ScanFinding, ScanOutcome, ScanSummary};
-use super::formats::{JunitReport, OpenReports, SarifReport};
+use super::formats::{JunitReport, OpenReports, SarifReport, ScanFinding, ScanOutcome, ScanSummary};
 use super::judge::{JudgedObject, UnmatchedObject};
 use crate::cli::output::{self, CommandError};
 use portcullis_policy::explain::authorization::object;

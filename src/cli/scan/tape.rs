@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::finding::ScanOutcome;
+use super::formats::ScanOutcome;
 use portcullis_cel::{EvalError, Value};
 use portcullis_policy::admission::ValidationAction;
 use portcullis_policy::admission::exceptions::NotExcused;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 
 use crate::config::ConnectionLimits;
-use crate::server::limits::shares::Shares;
+use crate::server::limits::Shares;
 
 /// How many connections may be on their way out beside those that count.
 pub(crate) const MAX_CLOSING: usize = 64;

@@ -25,7 +25,7 @@ use http::{Response, StatusCode, Version};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::server::accept::Connection;
-use crate::server::head::RequestHead;
+use crate::server::request::RequestHead;
 use crate::server::respond::{self, Reply, ReplyField};
 
 /// How many bytes of answers may wait for room on one connection.

@@ -10,8 +10,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::shares::{ShareCounts, ShareUse, Shares};
-use super::{InUse, Limiter, Permit, counts};
+use super::{InUse, Limiter, Permit, ShareCounts, ShareUse, Shares, counts};
 use portcullis_policy::admission::{ObjectMemory, TakenMemory};
 
 /// Which part one user may have.

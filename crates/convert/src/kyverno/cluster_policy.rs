@@ -20,7 +20,6 @@ mod conditions;
 mod context;
 mod edits;
 mod equality;
-mod exceptions;
 mod failure;
 mod fields;
 mod functions;
@@ -33,23 +32,21 @@ mod mutate;
 mod pattern;
 mod pod_security;
 mod query;
-mod refusal;
 mod scalar;
 mod scope;
 mod validate;
 
+use crate::conversion::{self, Conversion, Refusal, on_one_line};
+pub(crate) use applies::Exceptions;
 use applies::{Applies, VARIABLE, object_of, with_variables};
-pub(crate) use exceptions::Exceptions;
 use failure::Failure;
 use fields::Part;
 pub(crate) use fields::reference;
 use matching::{Matching, NAMESPACE};
-use refusal::Refusal;
 use serde_json::{Value, json};
 
 use super::autogen;
 use super::expression::{Condition, Judged, one_of};
-use crate::conversion::{self, Conversion, on_one_line};
 use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 use portcullis_policy::model::Deadline;
@@ -107,19 +104,19 @@ impl ClusterPolicy<'_> {
         fields::check(Part::Spec, spec)?;
         let rules = spec["rules"].as_array().map_or(0, Vec::len);
         if rules == 0 {
-            return refusal::of("rules", "it has no rule");
+            return crate::conversion::of("rules", "it has no rule");
         }
         if spec["applyRules"] == "One" && rules > 1 {
-            return refusal::of(
+            return crate::conversion::of(
                 "applyRules",
                 "admission policies do not end each other: write `All`",
             );
         }
         if spec["admission"] == false {
-            return refusal::of("admission", "it decides nothing at admission");
+            return crate::conversion::of("admission", "it decides nothing at admission");
         }
         failure::check(spec)?;
-        refusal::unknown(
+        crate::conversion::unknown(
             &spec["webhookConfiguration"],
             &["failurePolicy", "timeoutSeconds", "matchConditions"],
         )
@@ -192,7 +189,7 @@ impl ClusterPolicy<'_> {
         let mut binding = json!({});
         if let Some([kind, reference]) = context::parameter(rule, self.namespace.as_deref())? {
             if !spec["paramKind"].is_null() {
-                return refusal::of(
+                return crate::conversion::of(
                     "context",
                     "an admission policy has one parameter, and this one has its own",
                 );

@@ -17,8 +17,10 @@
 //! Time and memory are linear in the text: there is no recursion over nesting levels
 //! ([`MAX_DEPTH`](super::MAX_DEPTH) limits the depth of the tree), and the repetition by
 //! aliases is limited.
+//!
+//! The last step is here: the builder makes JSON values of a tree. It follows aliases, merges merge
+//! keys (`<<`), resolves scalars, and converts keys of other types to text.
 
-mod builder;
 mod parser;
 mod property;
 mod resolve;
@@ -27,10 +29,29 @@ mod scanner;
 #[cfg(test)]
 mod tests;
 
-use super::Node;
-use super::layout::{Reason, Unreadable};
+use std::collections::HashMap;
+use std::mem::{self, Discriminant};
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 pub(crate) use resolve::{ResolvedScalar, normal, resolve};
+
+use super::layout::{Reason, Unreadable, too_many_values};
+use super::node::column_number;
+use super::{Entry, MAX_DEPTH, Node, Value as NodeValue};
+
+use parser::{NodeKind, ParsedTree, Scalar, Value};
+
+/// The most bytes of text that aliases may repeat.
+const MAX_REPEATED_BYTES: usize = 8 << 20;
+
+/// A mapping with more keys than this gets an index; most mappings of manifests have fewer.
+const MAX_UNINDEXED_KEYS: usize = 16;
+
+const BINARY: &str = "tag:yaml.org,2002:binary";
+const MERGE: &str = "tag:yaml.org,2002:merge";
 
 /// Reads the one document in `text`; `None` where there is nothing but comments.
 /// Lines are counted from `line`, that of its beginning. More than `max_values` values are an error.
@@ -62,7 +83,390 @@ pub(crate) fn parse(text: &str, line: u32, max_values: usize) -> Result<Option<N
 
 fn read(text: &str, max_values: usize) -> Result<Option<Node>, Unreadable> {
     match parser::EventParser::new(text, max_values).document()? {
-        Some(tree) => builder::build(&tree, max_values).map(Some),
+        Some(tree) => build(&tree, max_values).map(Some),
         None => Ok(None),
     }
+}
+
+/// The document in `tree`.
+fn build(tree: &ParsedTree, max_values: usize) -> Result<Node, Unreadable> {
+    let mut builder = DocumentBuilder {
+        tree,
+        followed: Vec::new(),
+        max_values,
+        values: 1,
+        repeated_values: 0,
+        repeated_bytes: 0,
+    };
+    builder.node(tree.root, 0)
+}
+
+struct DocumentBuilder<'t> {
+    tree: &'t ParsedTree,
+    /// The aliases that the present value is reached by.
+    followed: Vec<usize>,
+    max_values: usize,
+    /// How many values were built, and how many of them through aliases.
+    values: usize,
+    repeated_values: usize,
+    repeated_bytes: usize,
+}
+
+/// A mapping being built.
+#[derive(Default)]
+struct MappingEntries {
+    entries: Vec<Entry>,
+    /// How each of them came to be there.
+    origins: Vec<AnchorOrigin>,
+    /// Where each key stands, once there are more than [`MAX_UNINDEXED_KEYS`].
+    index: HashMap<String, usize>,
+}
+
+#[derive(Clone, Copy)]
+struct AnchorOrigin {
+    sort: Discriminant<ResolvedScalar>,
+    /// Not written in the mapping itself, but taken from another.
+    merged: bool,
+}
+
+/// A key as text, and what it was before: `1` and `"1"` come to the same.
+struct MappingKey {
+    text: String,
+    sort: Discriminant<ResolvedScalar>,
+}
+
+// === impl DocumentBuilder ===
+
+impl<'t> DocumentBuilder<'t> {
+    /// The value at `at`, `depth` levels down. Recursion ends at [`MAX_DEPTH`].
+    fn node(&mut self, at: usize, depth: usize) -> Result<Node, Unreadable> {
+        let value = self.visit(at)?;
+        let line = value.line.saturating_add(1);
+        let built = match &value.kind {
+            NodeKind::Scalar(scalar) => {
+                let mut node = Node::new(line, self.scalar(value, scalar)?).at_column(value.column);
+                // What is decoded stands nowhere.
+                if node.as_str().is_some() && scalar.tag != BINARY {
+                    node.layout = scalar.layout.clone();
+                    self.count(node.layout.values(), value)?;
+                }
+                return Ok(node);
+            }
+            NodeKind::Sequence(items) => {
+                let depth = deeper(value, depth)?;
+                let items = items.iter().map(|item| self.node(*item, depth));
+                let mut items: Vec<_> = items.collect::<Result<_, _>>()?;
+                items.shrink_to_fit();
+                NodeValue::List(items)
+            }
+            NodeKind::Mapping(children) => {
+                let depth = deeper(value, depth)?;
+                let mut entries = MappingEntries::default();
+                self.mapping(children, &mut entries, false, depth)?;
+                entries.entries.shrink_to_fit();
+                NodeValue::Map(entries.entries)
+            }
+            NodeKind::Alias(name, target) => {
+                let node = self.follow(at, value, name, |builder| builder.node(*target, depth))?;
+                let layout = node.layout.apart_from(node.line);
+                let own = Node { line, layout, ..node };
+                return Ok(own.at_column(value.column));
+            }
+        };
+        Ok(Node::new(line, built).at_column(value.column))
+    }
+
+    /// The value at `at`, which is counted.
+    fn visit(&mut self, at: usize) -> Result<&'t Value, Unreadable> {
+        let value = self.tree.value(at).ok_or_else(|| {
+            // Positions are those of the tree itself.
+            Unreadable::new(0, 0, Reason::Syntax, "a value is missing")
+        })?;
+        self.count(1, value)?;
+        if !self.followed.is_empty() {
+            self.repeated_values += 1;
+        }
+        if self.repeats_too_much() {
+            return Err(error(value, "aliases (`*name`) repeat too much"));
+        }
+        Ok(value)
+    }
+
+    /// Counts so many `values`, which are at `value`.
+    fn count(&mut self, values: usize, value: &Value) -> Result<(), Unreadable> {
+        self.values += values;
+        if self.values > self.max_values {
+            return Err(error(value, &too_many_values(self.max_values)));
+        }
+        Ok(())
+    }
+
+    /// As go-yaml bounds it: of few values nearly all may come from aliases, of
+    /// many a tenth.
+    fn repeats_too_much(&self) -> bool {
+        const SMALL_VALUES: usize = 400_000;
+        const LARGE_VALUES: usize = 4_000_000;
+        if self.repeated_values <= 100 || self.values <= 1000 {
+            return self.repeated_bytes > MAX_REPEATED_BYTES;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "it is a ratio")]
+        let allowed = match self.values {
+            ..=SMALL_VALUES => 0.99,
+            LARGE_VALUES.. => 0.10,
+            values => 0.99 - 0.89 * ((values - SMALL_VALUES) as f64 / (LARGE_VALUES - SMALL_VALUES) as f64),
+        };
+        #[expect(clippy::cast_precision_loss, reason = "it is a ratio")]
+        let ratio = self.repeated_values as f64 / self.values as f64;
+        ratio > allowed || self.repeated_bytes > MAX_REPEATED_BYTES
+    }
+
+    fn follow<T>(
+        &mut self,
+        at: usize,
+        value: &Value,
+        name: &str,
+        build: impl FnOnce(&mut Self) -> Result<T, Unreadable>,
+    ) -> Result<T, Unreadable> {
+        if self.followed.contains(&at) {
+            return Err(error(value, &format!("the anchor `&{name}` contains itself")));
+        }
+        self.followed.push(at);
+        let built = build(self);
+        self.followed.pop();
+        built
+    }
+
+    // --- scalars ---
+
+    fn scalar(&mut self, value: &Value, scalar: &Scalar) -> Result<NodeValue, Unreadable> {
+        Ok(match self.meaning(value, scalar)? {
+            ResolvedScalar::Null => NodeValue::Null,
+            ResolvedScalar::Bool(value) => NodeValue::Bool(value),
+            ResolvedScalar::Int(integer) => NodeValue::Number(integer.into()),
+            ResolvedScalar::Uint(integer) => NodeValue::Number(integer.into()),
+            ResolvedScalar::Float(float) => match resolve::normal(float) {
+                Some(number) => NodeValue::Number(number),
+                None => return Err(error(value, "infinity and `.nan` cannot be represented in JSON")),
+            },
+            ResolvedScalar::Text | ResolvedScalar::Timestamp => NodeValue::String(self.text(value, scalar)?),
+        })
+    }
+
+    fn meaning(&self, value: &Value, scalar: &Scalar) -> Result<ResolvedScalar, Unreadable> {
+        if scalar.tag.is_empty() && !scalar.implicit {
+            return Ok(ResolvedScalar::Text);
+        }
+        resolve::resolve(&scalar.tag, &scalar.text).map_err(|message| error(value, &message))
+    }
+
+    fn text(&mut self, value: &Value, scalar: &Scalar) -> Result<String, Unreadable> {
+        if !self.followed.is_empty() {
+            self.repeated_bytes = self.repeated_bytes.saturating_add(scalar.text.len());
+        }
+        if scalar.tag != BINARY {
+            return Ok(scalar.text.clone());
+        }
+        decode(&scalar.text).ok_or_else(|| error(value, "`!!binary` text is not valid base64"))
+    }
+
+    // --- mappings ---
+
+    /// Adds what a mapping says to `into`.
+    fn mapping(
+        &mut self,
+        children: &[usize],
+        into: &mut MappingEntries,
+        merged: bool,
+        depth: usize,
+    ) -> Result<(), Unreadable> {
+        for pair in children.chunks_exact(2) {
+            let [key, value] = *pair else { continue };
+            if self.is_merge(key) {
+                self.merge(value, into, depth)?;
+                continue;
+            }
+            let place = self.place(key);
+            let key = self.key(key)?;
+            let node = self.node(value, depth)?;
+            into.add(key, place, node, merged)?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, at: usize) -> (u32, usize) {
+        self.tree
+            .value(at)
+            .map_or((0, 0), |value| (value.line, value.column))
+    }
+
+    fn is_merge(&self, key: usize) -> bool {
+        match self.tree.value(key).map(|value| &value.kind) {
+            Some(NodeKind::Scalar(key)) => key.text == "<<" && (key.implicit || key.tag == MERGE),
+            _ => false,
+        }
+    }
+
+    /// Merges the mapping at `at`, or each of those in the list there: of these
+    /// the first that has a key says its value.
+    fn merge(&mut self, at: usize, into: &mut MappingEntries, depth: usize) -> Result<(), Unreadable> {
+        let Some(value) = self.tree.value(at) else {
+            return Ok(());
+        };
+        match &value.kind {
+            NodeKind::Sequence(items) => items
+                .iter()
+                .rev()
+                .try_for_each(|item| self.merge_one(*item, into, depth)),
+            _ => self.merge_one(at, into, depth),
+        }
+    }
+
+    fn merge_one(&mut self, at: usize, into: &mut MappingEntries, depth: usize) -> Result<(), Unreadable> {
+        let value = self.visit(at)?;
+        match &value.kind {
+            NodeKind::Mapping(children) => {
+                let depth = deeper(value, depth)?;
+                self.mapping(children, into, true, depth)
+            }
+            NodeKind::Alias(name, target) => {
+                let Some(NodeKind::Mapping(_)) = self.tree.value(*target).map(|value| &value.kind) else {
+                    return Err(not_merged(value));
+                };
+                self.follow(at, value, name, |builder| builder.merge_one(*target, into, depth))
+            }
+            NodeKind::Scalar(_) | NodeKind::Sequence(_) => Err(not_merged(value)),
+        }
+    }
+
+    /// A key as text.
+    fn key(&mut self, at: usize) -> Result<MappingKey, Unreadable> {
+        let value = self.visit(at)?;
+        match &value.kind {
+            NodeKind::Scalar(scalar) => self.scalar_key(value, scalar),
+            NodeKind::Alias(name, target) => self.follow(at, value, name, |builder| builder.key(*target)),
+            NodeKind::Sequence(_) | NodeKind::Mapping(_) => Err(error(
+                value,
+                "a list or mapping cannot be a key; put text in quotes",
+            )),
+        }
+    }
+
+    fn scalar_key(&mut self, value: &Value, scalar: &Scalar) -> Result<MappingKey, Unreadable> {
+        let meaning = self.meaning(value, scalar)?;
+        let text = match meaning {
+            ResolvedScalar::Text | ResolvedScalar::Timestamp => self.text(value, scalar)?,
+            ResolvedScalar::Bool(value) => value.to_string(),
+            ResolvedScalar::Int(integer) => integer.to_string(),
+            ResolvedScalar::Float(float) => resolve::key(float),
+            ResolvedScalar::Null => return Err(error(value, "`null` cannot be a key; put text in quotes")),
+            ResolvedScalar::Uint(_) => {
+                return Err(error(value, "the key is a number beyond 2^63; put it in quotes"));
+            }
+        };
+        Ok(MappingKey {
+            text,
+            sort: mem::discriminant(&meaning),
+        })
+    }
+}
+
+// === impl MappingEntries ===
+
+impl MappingEntries {
+    fn add(
+        &mut self,
+        key: MappingKey,
+        place: (u32, usize),
+        value: Node,
+        merged: bool,
+    ) -> Result<(), Unreadable> {
+        let (line, column) = place;
+        let MappingKey { text, sort } = key;
+        let origin = AnchorOrigin { sort, merged };
+        let Some(at) = self.find(&text) else {
+            self.push(text, place, value, origin);
+            return Ok(());
+        };
+        let (Some(old), Some(known)) = (self.entries.get_mut(at), self.origins.get_mut(at)) else {
+            return Ok(());
+        };
+        // What was merged is replaced by what comes later.
+        if !known.merged {
+            let message = duplicate(&text, old.line, merged, known.sort == sort);
+            return Err(Unreadable::new(line, column, Reason::Content, message));
+        }
+        (old.line, old.column) = (line.saturating_add(1), column_number(column));
+        old.value = value;
+        *known = origin;
+        Ok(())
+    }
+
+    fn find(&self, key: &str) -> Option<usize> {
+        if self.entries.len() > MAX_UNINDEXED_KEYS {
+            return self.index.get(key).copied();
+        }
+        self.entries.iter().position(|entry| entry.key == key)
+    }
+
+    fn push(&mut self, key: String, (line, column): (u32, usize), value: Node, origin: AnchorOrigin) {
+        let at = self.entries.len();
+        if at == MAX_UNINDEXED_KEYS {
+            let keys = self.entries.iter().map(|entry| entry.key.clone());
+            self.index = keys.zip(0..).collect();
+        }
+        if at >= MAX_UNINDEXED_KEYS {
+            self.index.insert(key.clone(), at);
+        }
+        self.entries.push(Entry {
+            key,
+            line: line.saturating_add(1),
+            column: column_number(column),
+            value,
+        });
+        self.origins.push(origin);
+    }
+}
+
+fn duplicate(key: &str, first: u32, merged: bool, same_sort: bool) -> String {
+    match (merged, same_sort) {
+        (true, _) => {
+            format!("`<<` would replace `{key}` on line {first}; write `<<` above it")
+        }
+        (false, true) => format!("duplicate key `{key}`, also on line {first}"),
+        (false, false) => {
+            format!("duplicate key `{key}`, also on line {first} with another type")
+        }
+    }
+}
+
+fn deeper(value: &Value, depth: usize) -> Result<usize, Unreadable> {
+    if depth >= MAX_DEPTH {
+        return Err(error(value, &format!("nested deeper than {MAX_DEPTH} levels")));
+    }
+    Ok(depth + 1)
+}
+
+fn error(value: &Value, message: &str) -> Unreadable {
+    Unreadable::new(value.line, value.column, Reason::Syntax, message)
+}
+
+fn not_merged(value: &Value) -> Unreadable {
+    error(value, "`<<` needs a mapping, or a list of mappings")
+}
+
+/// Base64 as Go's `encoding/base64` takes it; line breaks are left out. What is
+/// no UTF-8 is replaced, as in JSON.
+fn decode(text: &str) -> Option<String> {
+    const LIKE_GO: GeneralPurposeConfig = GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical);
+    let text: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+    let bytes = GeneralPurpose::new(&STANDARD, LIKE_GO).decode(text).ok()?;
+    let mut decoded = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        decoded.push_str(chunk.valid());
+        // One for each byte, as Go writes it.
+        decoded.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    Some(decoded)
 }

@@ -8,9 +8,10 @@ use serde_json::Value;
 
 use super::equality::{Set, equals, guarded, is_duration_text, is_in, is_plain_number};
 use super::jmespath;
-use super::refusal::{self, Refusal};
 use super::scalar::{DURATION, NUMBER, is_duration, range};
 use super::scope::{NULL, NUMBERS, Scope, TEXT, Term, cel, is_short};
+use crate::conversion;
+use crate::conversion::Refusal;
 use crate::kyverno::expression::{Condition, Judged, has_wildcard, literal};
 use portcullis_cel::{Quantity, Semver};
 
@@ -292,7 +293,7 @@ pub(crate) fn judged(written: &Value, scope: &Scope) -> Result<Judged, Refusal> 
         Value::Null => Ok(holds),
         Value::Array(_) => each(written, scope, false),
         Value::Object(_) => {
-            refusal::unknown(written, &["any", "all"])?;
+            conversion::unknown(written, &["any", "all"])?;
             let any = match &written["any"] {
                 Value::Null => holds,
                 any => each(any, scope, true).map_err(|refusal| refusal.within("any"))?,
@@ -333,10 +334,10 @@ fn each(written: &Value, scope: &Scope, is_any: bool) -> Result<Judged, Refusal>
 }
 
 fn one(written: &Value, scope: &Scope) -> Result<Judged, Refusal> {
-    refusal::unknown(written, &["key", "operator", "value", "message"])?;
+    conversion::unknown(written, &["key", "operator", "value", "message"])?;
     let name = written["operator"].as_str().unwrap_or_default();
     let Some(operator) = Operator::parse(name) else {
-        return refusal::of("operator", format!("`{name}` is no operator of conditions"));
+        return conversion::of("operator", format!("`{name}` is no operator of conditions"));
     };
     let key = operand(&written["key"], scope).map_err(|refusal| refusal.within("key"))?;
     let value = operand(&written["value"], scope).map_err(|refusal| refusal.within("value"))?;

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::conditions;
 use super::fields::{self, Part};
-use super::jmespath;
-use super::refusal::{self, Refusal};
 use super::scope::{Scope, Term};
+use super::{conditions, jmespath};
+use crate::conversion;
+use crate::conversion::Refusal;
 
 /// Adds the variables of `context` to the names that `scope` knows. Those that come before may be named in those
 /// that follow.
@@ -26,7 +26,7 @@ fn variable(entry: &Value, scope: &Scope) -> Result<Term, Refusal> {
     }
     let written = &entry["variable"];
     let within = |refusal: Refusal| refusal.within("variable");
-    refusal::unknown(written, &["value", "jmesPath", "default"]).map_err(within)?;
+    conversion::unknown(written, &["value", "jmesPath", "default"]).map_err(within)?;
     let query = match written["jmesPath"].as_str().filter(|query| !query.is_empty()) {
         Some(query) if query.contains("{{") => {
             return Err(within(Refusal::new(

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::conditions;
-use super::refusal::Refusal;
 use super::scope::{NULL, Scope, TEXT, cel, listed};
+use crate::conversion::Refusal;
 use crate::kyverno::expression::{Condition, field, has_field, literal, optional_field};
 use portcullis_policy::admission::GroupVersionKind;
 use portcullis_policy::admission::apply::Schemas;

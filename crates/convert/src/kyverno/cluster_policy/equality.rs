@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use super::refusal::Refusal;
 use super::scalar::{DURATION, NUMBER, is_duration, range};
 use super::scope::{BOOL, LIST, MAP, NULL, NUMBERS, Scope, TEXT, Term, is_number};
+use crate::conversion::Refusal;
 use crate::kyverno::expression::{Condition, has_wildcard, literal, literals, matches_wildcard, one_of};
 use portcullis_cel::Quantity;
 

@@ -11,8 +11,8 @@
 use serde_json::{Value, json};
 
 use super::matching::{Matching, texts};
-use super::refusal::{self, Refusal};
 use crate::conversion;
+use crate::conversion::Refusal;
 use crate::kyverno::expression::has_wildcard;
 use portcullis_policy::manifest;
 
@@ -43,7 +43,7 @@ pub(crate) fn check(spec: &Value) -> Result<(), Refusal> {
         .is_some_and(|overrides| !overrides.is_empty());
     let mut rules = spec["rules"].as_array().into_iter().flatten();
     if has_some && rules.any(|rule| !rule["validate"]["failureAction"].is_null()) {
-        return refusal::of(
+        return conversion::of(
             FIELD,
             "whether they or `failureAction` of a rule count is not the same throughout Kyverno: write \
              `failureActionOverrides` into the rules",
@@ -69,7 +69,7 @@ impl Failure {
         };
         let found = requirements(overrides).map_err(|refusal| refusal.within("failureActionOverrides"))?;
         if !found.is_empty() && !is_namespaced(matching) {
-            return refusal::of(
+            return conversion::of(
                 "failureActionOverrides",
                 "they are for namespaces, and not every object of these kinds is known to be in one: write a rule \
                  for each action",
@@ -162,17 +162,17 @@ fn requirements(overrides: &Value) -> Result<Vec<(&str, Option<Value>)>, Refusal
 }
 
 fn requirement(written: &Value) -> Result<Option<Value>, Refusal> {
-    refusal::unknown(written, &["action", "namespaces", "namespaceSelector"])?;
+    conversion::unknown(written, &["action", "namespaces", "namespaceSelector"])?;
     let namespaces: Vec<&str> = texts(&written["namespaces"]).collect();
     let selector = &written["namespaceSelector"];
     match (namespaces.is_empty(), selector.is_null()) {
         (true, true) => Ok(None),
-        (false, false) => refusal::of(
+        (false, false) => conversion::of(
             "namespaceSelector",
             "Kyverno asks for both in one place and for either in another: write one of the two",
         ),
         (false, true) if namespaces.contains(&"*") => Ok(None),
-        (false, true) if namespaces.iter().any(|namespace| has_wildcard(namespace)) => refusal::of(
+        (false, true) if namespaces.iter().any(|namespace| has_wildcard(namespace)) => conversion::of(
             "namespaces",
             "a binding selects namespaces by labels, which have no wildcards: name them",
         ),
@@ -187,7 +187,7 @@ fn requirement(written: &Value) -> Result<Option<Value>, Refusal> {
                 .cloned();
             match labels.chain(written).collect::<Vec<_>>().as_slice() {
                 [requirement] => Ok(Some(requirement.clone())),
-                _ => refusal::of(
+                _ => conversion::of(
                     "namespaceSelector",
                     "the opposite of one requirement alone can be asked of all other namespaces: write one",
                 ),

@@ -6,7 +6,8 @@ use Fate::{Becomes, Nothing, Refused};
 use Part::{Context, Exception, Filter, Mutate, Resources, Rule, Spec, Validate};
 use serde_json::Value;
 
-use super::refusal::{self, Refusal};
+use crate::conversion;
+use crate::conversion::Refusal;
 
 /// A part of a policy that has fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -329,8 +330,8 @@ pub(crate) fn check(part: Part, object: &Value) -> Result<(), Refusal> {
             .iter()
             .find(|(own, field, _)| *own == part && field == name);
         match known {
-            None => return refusal::of(name, "this field has no counterpart"),
-            Some((.., Refused(reason))) if is_there(value) => return refusal::of(name, *reason),
+            None => return conversion::of(name, "this field has no counterpart"),
+            Some((.., Refused(reason))) if is_there(value) => return conversion::of(name, *reason),
             Some(_) => {}
         }
     }

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::jmespath::Comparator;
-use super::refusal::Refusal;
 use super::scalar::NUMBER;
 use super::scope::{ANY, BOOL, FAILS, Known, LIST, MAP, NULL, NUMBERS, Scope, TEXT, Term, is_number};
+use crate::conversion::Refusal;
 use crate::kyverno::expression::{literal, matches_wildcard};
 
 /// The functions that are converted.

@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use super::conditions::{self, TextPiece};
 use super::edits::{self, Edit, MAX_DEPTH, PatchPart, PathStep};
-use super::refusal::{self, Refusal};
 use super::scope::{FAILS, NULL, Scope, TEXT};
+use crate::conversion;
+use crate::conversion::Refusal;
 use crate::kyverno::expression::literal;
 use portcullis_policy::document;
 
@@ -186,7 +187,7 @@ impl<'s> JsonPatch<'s> {
             }
             Value::Object(entries) => {
                 let entries = entries.iter().map(|(key, value)| match key.contains(MARK) {
-                    true => refusal::of("value", "a variable in a key has no counterpart"),
+                    true => conversion::of("value", "a variable in a key has no counterpart"),
                     false => Ok(format!("{}: dyn({})", literal(key), self.value(value)?)),
                 });
                 format!("{{{}}}", entries.collect::<Result<Vec<_>, _>>()?.join(", "))
@@ -196,7 +197,7 @@ impl<'s> JsonPatch<'s> {
     }
 
     fn of_operation(&mut self, operation: &Value) -> Result<Vec<Edit>, Refusal> {
-        refusal::unknown(operation, &["op", "path", "value"])?;
+        conversion::unknown(operation, &["op", "path", "value"])?;
         let written = operation["path"].as_str().unwrap_or_default();
         let path = self.path(written).map_err(|refusal| refusal.within("path"))?;
         let name = operation["op"].as_str().unwrap_or_default();
@@ -204,7 +205,7 @@ impl<'s> JsonPatch<'s> {
         let end = PathStep::Index("-".to_owned());
         let may_end = usize::from(name == "add" && path.last() == Some(&end));
         if path.iter().rev().skip(may_end).any(|step| *step == end) {
-            return refusal::of("path", "`-` is the end of a list, to which `add` alone adds");
+            return conversion::of("path", "`-` is the end of a list, to which `add` alone adds");
         }
         self.check_order(name, &path)
             .map_err(|refusal| refusal.within("path"))?;
@@ -214,7 +215,7 @@ impl<'s> JsonPatch<'s> {
                 known.map_err(|refusal| refusal.within("path"))?;
                 let value = &operation["value"];
                 if value.is_null() {
-                    return refusal::of("value", "null has no counterpart: remove what is to be left out");
+                    return conversion::of("value", "null has no counterpart: remove what is to be left out");
                 }
                 let known = edits::check_known_value(self.scope, &names, value);
                 known.map_err(|refusal| refusal.within("value"))?;
@@ -225,7 +226,7 @@ impl<'s> JsonPatch<'s> {
                 }
             }
             "remove" => self.removed(&path)?,
-            _ => return refusal::of("op", format!("`{name}` has no counterpart: write preconditions")),
+            _ => return conversion::of("op", format!("`{name}` has no counterpart: write preconditions")),
         };
         self.written.push((name == "add", path));
         Ok(edits)
@@ -329,7 +330,7 @@ impl<'s> JsonPatch<'s> {
 
     fn added(&mut self, path: &[PathStep], value: String) -> Result<Vec<Edit>, Refusal> {
         if path.last().is_some_and(PathStep::is_named_index) {
-            return refusal::of(
+            return conversion::of(
                 "path",
                 "what is added at the place of an element moves the others: append with `-`",
             );
@@ -411,7 +412,7 @@ impl<'s> JsonPatch<'s> {
         let innermost = self.loops.last();
         match innermost.is_some_and(|one| PathStep::Index(one.index.clone()) == *last && one.is_reversed) {
             true => Ok(edits),
-            false => refusal::of(
+            false => conversion::of(
                 "path",
                 "elements that are removed move the others: set `order: Descending`",
             ),

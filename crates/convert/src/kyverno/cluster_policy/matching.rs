@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::fields::{self, Part};
 use super::kinds::{KindSelector, Resource};
-use super::refusal::{self, Refusal};
+use crate::conversion;
+use crate::conversion::Refusal;
 use crate::kyverno::expression::{
     Condition, field, has_wildcard, is_wildcard_match, literal, literals, matches_wildcard, one_of,
     optional_field,
@@ -72,10 +73,10 @@ impl Matching {
             filters_or_none(&rule["exclude"]).map_err(|refusal| refusal.within("exclude"))?;
         let named = || filters.iter().flat_map(|filter| &filter.kinds);
         if named().next().is_none() {
-            return refusal::of("match", "it names no kind, and Kyverno sends it no request");
+            return conversion::of("match", "it names no kind, and Kyverno sends it no request");
         }
         if named().all(KindSelector::is_filtered) {
-            return refusal::of(
+            return conversion::of(
                 "match",
                 "Kyverno's default `resourceFilters` leave out every object of these kinds, so that the rule has \
                  no effect unless they were changed: write a ValidatingAdmissionPolicy for the resource",

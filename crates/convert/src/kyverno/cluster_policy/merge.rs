@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 
 use super::edits::{self, EachElement, Edit, MAX_DEPTH, PatchPart, PathStep, matching_first};
 use super::pattern::{Anchor, anchor, has_anchor, pruned};
-use super::refusal::Refusal;
 use super::scalar;
 use super::scope::Scope;
+use crate::conversion::Refusal;
 use crate::kyverno::expression::{Condition, field, literal};
 
 /// Fields whose keys are no fields.

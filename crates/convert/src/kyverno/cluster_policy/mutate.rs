@@ -5,15 +5,15 @@
 
 use serde_json::{Value, json};
 
-use super::conditions;
-use super::context;
 use super::edits::{EachElement, Edit, PatchPart, PathStep, matching_first};
 use super::fields::{self, Part};
 use super::jmespath::{self, QueryNode};
 use super::json_patch::{JsonPatch, PatchedElement};
 use super::merge::{Merge, PatchLoop};
-use super::refusal::{self, Refusal};
 use super::scope::{NUMBERS, Scope, Term};
+use super::{conditions, context};
+use crate::conversion;
+use crate::conversion::Refusal;
 use crate::kyverno::expression::Condition;
 
 /// How deep loops may nest.
@@ -69,7 +69,7 @@ struct PatchedList {
 }
 
 fn of_loop(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<Vec<Edit>, Refusal> {
-    refusal::unknown(written, &LOOP)?;
+    conversion::unknown(written, &LOOP)?;
     if outer.len() >= MAX_LOOPS {
         return Err(Refusal::here(format!("loops nest at most {MAX_LOOPS} deep")));
     }
@@ -92,7 +92,7 @@ fn of_loop(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<V
         Some("Descending") => true,
         Some("Ascending") if !is_merge => false,
         Some(_) => {
-            return refusal::of(
+            return conversion::of(
                 "order",
                 "merged elements come first, so that this order turns them round",
             );
@@ -162,7 +162,7 @@ fn of_loop(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<V
     }
     scope.made.set(inner.made.get());
     if is_counted && !before.is_empty() {
-        return refusal::of(
+        return conversion::of(
             "preconditions",
             "what is changed once for all elements cannot depend on `elementIndex`",
         );

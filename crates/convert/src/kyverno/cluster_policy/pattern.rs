@@ -7,8 +7,9 @@
 
 use serde_json::{Map, Value};
 
-use super::refusal::{self, Refusal};
 use super::scalar;
+use crate::conversion;
+use crate::conversion::Refusal;
 use crate::kyverno::expression::{
     Condition, field, has_field, has_wildcard, matches_wildcard, optional_field,
 };
@@ -395,7 +396,7 @@ fn of_field(name: &str, pattern: &Value, at: &Spot) -> Result<Verdict, Refusal> 
 /// whichever it meets, so that here all of them must match.
 fn of_labels(entries: &Map<String, Value>, at: &Spot) -> Result<Verdict, Refusal> {
     if let Some((key, _)) = entries.iter().find(|(_, pattern)| !pattern.is_string()) {
-        return refusal::of(
+        return conversion::of(
             key,
             "Kyverno passes over it, since it is no text: put it in quotes",
         );

@@ -11,8 +11,9 @@ use checks::{ANY_VOLUME, CHECKS, Check, Field};
 use serde_json::{Value, json};
 
 use super::matching::{any_wildcard, texts};
-use super::refusal::{self, Refusal};
 use super::scope::Scope;
+use crate::conversion;
+use crate::conversion::Refusal;
 use crate::kyverno::expression::Condition;
 
 const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -51,12 +52,12 @@ pub(crate) fn checks(
     object: &str,
     scope: &Scope,
 ) -> Result<Vec<(Condition, String)>, Refusal> {
-    refusal::unknown(written, &["level", "version", "exclude"])?;
+    conversion::unknown(written, &["level", "version", "exclude"])?;
     let is_restricted = match written["level"].as_str() {
         Some("restricted") => true,
         Some("baseline") => false,
         _ => {
-            return refusal::of(
+            return conversion::of(
                 "level",
                 "it checks nothing: a level is `baseline` or `restricted`",
             );
@@ -64,7 +65,7 @@ pub(crate) fn checks(
     };
     let version = written["version"].as_str().unwrap_or_default();
     if !matches!(version, "" | "latest" | "v1.34") {
-        return refusal::of(
+        return conversion::of(
             "version",
             "only the checks of `latest`, which are those of `v1.34`, are converted",
         );
@@ -137,7 +138,7 @@ fn exclusions(written: &Value) -> Result<Vec<Exclusion<'_>>, Refusal> {
                 other.control == exclusion.control && other.images.is_empty() == exclusion.images.is_empty()
             });
             match counts_errors && is_again {
-                true => refusal::of(
+                true => conversion::of(
                     "controlName",
                     "Kyverno counts what several exclusions of it let through: write one",
                 ),
@@ -213,7 +214,7 @@ impl Field {
                 .iter()
                 .any(|one| is_whole(one) && one.images.contains(&"*"))
             {
-                return refusal::of(
+                return conversion::of(
                     "exclude",
                     "an exclusion without `images` also lets one container through, whichever Kyverno meets first: \
                      give it a `restrictedField`",
@@ -258,7 +259,7 @@ impl Field {
 
 impl<'w> Exclusion<'w> {
     fn read(written: &'w Value) -> Result<Self, Refusal> {
-        refusal::unknown(written, &["controlName", "images", "restrictedField", "values"])?;
+        conversion::unknown(written, &["controlName", "images", "restrictedField", "values"])?;
         let exclusion = Self {
             control: written["controlName"].as_str().unwrap_or_default(),
             images: texts(&written["images"]).collect(),
@@ -271,25 +272,25 @@ impl<'w> Exclusion<'w> {
             .filter(|check| check.control == control && !control.is_empty());
         let mut fields = fields.flat_map(|check| check.fields).peekable();
         if fields.peek().is_none() {
-            return refusal::of(
+            return conversion::of(
                 "controlName",
                 format!("`{control}` is no control of Pod Security"),
             );
         }
         if OF_CONTAINERS.contains(&control) && exclusion.images.is_empty() {
-            return refusal::of("images", "Kyverno asks for images with this control");
+            return conversion::of("images", "Kyverno asks for images with this control");
         }
         if OF_PODS.contains(&control) && !exclusion.images.is_empty() {
-            return refusal::of("images", "Kyverno takes no images with this control");
+            return conversion::of("images", "Kyverno takes no images with this control");
         }
         if exclusion.field.is_empty() != exclusion.values.is_empty() {
-            return refusal::of(
+            return conversion::of(
                 "restrictedField",
                 "Kyverno asks for `restrictedField` and `values` together",
             );
         }
         if !exclusion.field.is_empty() && !fields.any(|field| exclusion.names(field)) {
-            return refusal::of(
+            return conversion::of(
                 "restrictedField",
                 "it names no field of this control, or one of containers without `images`",
             );

@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::functions::is_false;
 use super::jmespath::QueryNode;
-use super::refusal::Refusal;
 use super::scope::{
     ANY, BOOL, Known, LIST, MAP, NULL, Scope, Shape, TEXT, Term, field_type, is_of_texts, item_type, listed,
     shape_of,
 };
+use crate::conversion::Refusal;
 use crate::kyverno::expression::{field, literal, optional_field};
 use portcullis_cel::Type;
 

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::refusal::Refusal;
+use crate::conversion::Refusal;
 use crate::kyverno::expression::{Condition, has_wildcard, literal, matches_wildcard};
 use portcullis_cel::Quantity;
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use serde_json::Value;
 
-use super::refusal::Refusal;
+use crate::conversion::Refusal;
 use crate::kyverno::expression::literal;
 use portcullis_cel::Type;
 

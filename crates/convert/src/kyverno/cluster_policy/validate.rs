@@ -7,15 +7,11 @@
 
 use serde_json::{Value, json};
 
-use super::conditions;
-use super::context;
-use super::jmespath;
 use super::matching::Matching;
-use super::pattern;
-use super::pod_security;
-use super::refusal::{self, Refusal};
 use super::scope::Scope;
-use crate::conversion::on_one_line;
+use super::{conditions, context, jmespath, pattern, pod_security};
+use crate::conversion;
+use crate::conversion::{Refusal, on_one_line};
 use crate::kyverno::autogen::is_optional;
 use crate::kyverno::expression::{Condition, Judged};
 use portcullis_cel::plain_or_values;
@@ -68,7 +64,7 @@ const LOOP: [&str; 8] = [
 ];
 
 fn of_loop(written: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Refusal> {
-    refusal::unknown(written, &LOOP)?;
+    conversion::unknown(written, &LOOP)?;
     if nesting >= MAX_LOOPS {
         return Err(Refusal::here(format!("loops nest at most {MAX_LOOPS} deep")));
     }
@@ -76,7 +72,7 @@ fn of_loop(written: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Ref
     let list = jmespath::parse(query).map_err(|reason| Refusal::new("list", reason))?;
     let list = scope.term(&list).map_err(|refusal| refusal.within("list"))?;
     if list.is_fallible {
-        return refusal::of(
+        return conversion::of(
             "list",
             "where it has an error Kyverno leaves the loop out: let it have none",
         );
@@ -85,7 +81,7 @@ fn of_loop(written: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Ref
         .iter()
         .any(|root| query.trim_start().starts_with(root))
     {
-        return refusal::of("list", "a loop over what is not of the object has no counterpart");
+        return conversion::of("list", "a loop over what is not of the object has no counterpart");
     }
     let element = scope.fresh("e");
     let mut inner = scope.clone();
@@ -101,7 +97,7 @@ fn of_loop(written: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Ref
     let applies = conditions::judged(&written["preconditions"], &inner)
         .map_err(|refusal| refusal.within("preconditions"))?;
     if applies.may_fail {
-        return refusal::of(
+        return conversion::of(
             "preconditions",
             "where they have an error Kyverno leaves the element out: end their queries with `|| ''`",
         );
@@ -133,7 +129,7 @@ fn of_element(written: &Value, scope: &Scope, element: &str) -> Result<Judged, R
         return asked(written, scope, element);
     }
     if written["elementScope"] == false {
-        return refusal::of("elementScope", "a pattern about the whole object needs no loop");
+        return conversion::of("elementScope", "a pattern about the whole object needs no loop");
     }
     let of_element = asked(written, scope, element)?;
     if scope.is_typed || written["elementScope"] == true {
@@ -153,7 +149,7 @@ fn of_element(written: &Value, scope: &Scope, element: &str) -> Result<Judged, R
 fn asked(validate: &Value, scope: &Scope, object: &str) -> Result<Judged, Refusal> {
     if !validate["deny"].is_null() {
         let within = |refusal: Refusal| refusal.within("deny");
-        refusal::unknown(&validate["deny"], &["conditions"]).map_err(within)?;
+        conversion::unknown(&validate["deny"], &["conditions"]).map_err(within)?;
         let denied = conditions::judged(&validate["deny"]["conditions"], scope)
             .map_err(|refusal| within(refusal.within("conditions")))?;
         return Ok(denied.not());
@@ -224,7 +220,7 @@ pub(crate) fn of_cel(validate: &Value) -> Result<Value, Refusal> {
         "paramRef",
         "generate",
     ];
-    refusal::unknown(cel, &known).map_err(|refusal| refusal.within("cel"))?;
+    conversion::unknown(cel, &known).map_err(|refusal| refusal.within("cel"))?;
     refuse_plain_or_values(cel).map_err(|refusal| refusal.within("cel"))?;
     let mut spec = json!({"failurePolicy": "Fail"});
     for field in ["paramKind", "variables", "auditAnnotations"] {

@@ -1,17 +1,75 @@
-//! Request bodies: content type, size limit and deadline.
+//! What is read of a request, for either version of HTTP: its head, and its body within limits of size
+//! and time.
+//!
+//! HTTP/1.1 and HTTP/2 come from crates with different types for the same fields. Both
+//! are read once, field by field, into a [`RequestHead`]: what follows knows neither.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use actix_web::dev::Url;
+use actix_web::http::Uri;
 use actix_web::web::{Bytes, BytesMut};
 use futures_util::Stream;
 use tokio::time::{Sleep, sleep_until};
 
-use super::head::RequestHead;
+use super::accept::Connection;
 use super::limits::Permit;
 use super::respond::Rejection;
+use crate::config::kubeconfig::Secret;
+use crate::telemetry::metrics::Phase;
+
+/// The parts of a head that the routes look at, borrowed from it.
+pub(crate) struct RequestHead<'r> {
+    pub(crate) connection: &'r Connection,
+    pub(crate) is_post: bool,
+    pub(crate) path: &'r str,
+    pub(crate) query: &'r str,
+    /// The value of `Authorization`; none if there are several.
+    pub(crate) authorization: SingleField<'r>,
+    /// The first `Content-Type`.
+    pub(crate) content_type: Option<&'r [u8]>,
+    /// The first `Content-Encoding`.
+    pub(crate) content_encoding: Option<&'r [u8]>,
+    /// The first `Content-Length`.
+    pub(crate) content_length: Option<&'r [u8]>,
+    /// The first `traceparent`.
+    pub(crate) traceparent: Option<&'r [u8]>,
+    /// Every `Via`.
+    pub(crate) via: Vec<&'r [u8]>,
+}
+
+/// A field that counts only where it is the only one of its name.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SingleField<'r> {
+    /// There is none.
+    #[default]
+    Absent,
+    /// There is one.
+    One(&'r [u8]),
+    /// There are several.
+    Several,
+}
+
+/// A path: the route, and the token before it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ReviewPath {
+    pub(crate) route: ReviewRoute,
+    /// That of `/t/TOKEN` before the route. It is nowhere else: what is logged, counted and recorded of a
+    /// request knows the route alone.
+    pub(crate) token: Option<Secret>,
+}
+
+/// Where a path leads.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ReviewRoute {
+    /// `/authorize`
+    Authorize,
+    /// `/validate` or `/mutate`, and the only policy that is to be asked.
+    Admit(Phase, Option<String>),
+}
 
 /// How long the first MiB of a body may take to arrive, and each further one.
 const FIRST_STEP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,7 +80,7 @@ const STEP_BYTES: usize = 1 << 20;
 const MAX_SKIPPED_BYTES: usize = 64 << 10;
 
 /// Whether the headers say `application/json`, in UTF-8 and as it is.
-pub(crate) fn check_type(head: &RequestHead<'_>) -> Result<(), Rejection> {
+pub(crate) fn check_content_type(head: &RequestHead<'_>) -> Result<(), Rejection> {
     let is_json = head.content_type.is_some_and(is_json);
     let is_plain = head
         .content_encoding
@@ -62,7 +120,7 @@ fn is_foreign_charset(parameter: &[u8]) -> bool {
 }
 
 /// The length that the headers announce; 0 if none.
-pub(crate) fn announced(head: &RequestHead<'_>) -> usize {
+pub(crate) fn content_length(head: &RequestHead<'_>) -> usize {
     let text = head
         .content_length
         .and_then(|value| std::str::from_utf8(value).ok());
@@ -86,7 +144,7 @@ pub(crate) struct ReadBody {
 
 /// The whole body of a request that arrived at `begun`, or why not. Who sends slowly keeps
 /// the room of others: the time is bounded by what has arrived, and by `deadline`.
-pub(crate) async fn read<B, E>(
+pub(crate) async fn read_body<B, E>(
     payload: &mut B,
     permit: &mut Permit,
     limit: usize,
@@ -96,11 +154,11 @@ pub(crate) async fn read<B, E>(
 where
     B: Stream<Item = Result<Bytes, E>> + Unpin,
 {
-    read_by(Instant::now, payload, permit, limit, begun, deadline).await
+    read_body_until(Instant::now, payload, permit, limit, begun, deadline).await
 }
 
 /// The same by a clock that is given.
-async fn read_by<B, E>(
+async fn read_body_until<B, E>(
     now: impl Fn() -> Instant + Unpin,
     payload: &mut B,
     permit: &mut Permit,
@@ -148,7 +206,7 @@ where
 
 /// Takes a small body that has come with its head out of the way, so that the
 /// connection stays good after a rejection. Waits for nothing.
-pub(crate) async fn skip<B, E>(payload: &mut B)
+pub(crate) async fn skip_body<B, E>(payload: &mut B)
 where
     B: Stream<Item = Result<Bytes, E>> + Unpin,
 {
@@ -179,6 +237,112 @@ where
 struct ReceivedBody {
     first: Bytes,
     all: BytesMut,
+}
+
+// === impl RequestHead ===
+
+impl<'r> RequestHead<'r> {
+    /// The head of a request of `connection` with these header fields, whose names are in
+    /// lower case.
+    pub(crate) fn new(
+        connection: &'r Connection,
+        method: &str,
+        (path, query): (&'r str, &'r str),
+        fields: impl Iterator<Item = (&'r str, &'r [u8])>,
+    ) -> Self {
+        let mut head = Self {
+            connection,
+            is_post: method == "POST",
+            path,
+            query,
+            authorization: SingleField::Absent,
+            content_type: None,
+            content_encoding: None,
+            content_length: None,
+            traceparent: None,
+            via: Vec::new(),
+        };
+        for (name, value) in fields {
+            head.add(name, value);
+        }
+        head
+    }
+
+    fn add(&mut self, name: &str, value: &'r [u8]) {
+        match name {
+            "authorization" => self.authorization.add(value),
+            "content-type" => self.content_type = self.content_type.or(Some(value)),
+            "content-encoding" => self.content_encoding = self.content_encoding.or(Some(value)),
+            "content-length" => self.content_length = self.content_length.or(Some(value)),
+            "traceparent" => self.traceparent = self.traceparent.or(Some(value)),
+            "via" => self.via.push(value),
+            _ => {}
+        }
+    }
+}
+
+// === impl SingleField ===
+
+impl<'r> SingleField<'r> {
+    fn add(&mut self, value: &'r [u8]) {
+        *self = match self {
+            Self::Absent => Self::One(value),
+            Self::One(_) | Self::Several => Self::Several,
+        };
+    }
+
+    /// The value, if there is exactly one.
+    pub(crate) const fn value(self) -> Option<&'r [u8]> {
+        match self {
+            Self::One(value) => Some(value),
+            Self::Absent | Self::Several => None,
+        }
+    }
+}
+
+// === impl ReviewPath ===
+
+impl ReviewPath {
+    /// What `path`, as it stands in the request, says.
+    pub(crate) fn of(path: &str) -> Option<Self> {
+        if path.contains('%') {
+            let uri = Uri::try_from(path).ok()?;
+            return Self::of_decoded(Url::new(uri).path());
+        }
+        Self::of_decoded(path)
+    }
+
+    fn of_decoded(path: &str) -> Option<Self> {
+        let Some(rest) = path.strip_prefix("/t/") else {
+            let route = ReviewRoute::of(path)?;
+            return Some(Self { route, token: None });
+        };
+        let (token, path) = rest.split_at(rest.find('/')?);
+        let route = ReviewRoute::of(path)?;
+        (!token.is_empty()).then(|| Self {
+            route,
+            token: Some(Secret::new(token)),
+        })
+    }
+}
+
+// === impl ReviewRoute ===
+
+impl ReviewRoute {
+    fn of(path: &str) -> Option<Self> {
+        let path = path.strip_prefix('/')?;
+        let (endpoint, name) = match path.split_once('/') {
+            None => (path, None),
+            Some((_, name)) if name.is_empty() || name.contains('/') => return None,
+            Some((endpoint, name)) => (endpoint, Some(name)),
+        };
+        match (endpoint, name) {
+            ("authorize", None) => Some(Self::Authorize),
+            ("validate", name) => Some(Self::Admit(Phase::Validate, name.map(str::to_owned))),
+            ("mutate", name) => Some(Self::Admit(Phase::Mutate, name.map(str::to_owned))),
+            _ => None,
+        }
+    }
 }
 
 // === impl ReceivedBody ===
@@ -258,117 +422,4 @@ impl<N: Fn() -> Instant + Unpin> Future for LateTimer<N> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-    use std::convert::Infallible;
-    use std::rc::Rc;
-    use std::sync::Arc;
-
-    use super::super::accept;
-    use super::*;
-    use crate::server::limits::{Capacity, Limiter};
-    use crate::telemetry::metrics::IntGauge;
-
-    #[test]
-    fn a_body_has_five_seconds_and_one_for_each_mebibyte_that_is_there() {
-        for (received, seconds) in [(0, 5), (1, 5), ((1 << 20) - 1, 5), (1 << 20, 6), (32 << 20, 37)] {
-            assert_eq!(allowance(received), Duration::from_secs(seconds), "{received}");
-        }
-    }
-
-    /// Reads a body of which a piece comes after each pause, by a clock that moves with
-    /// them; what became of it, and after how long.
-    fn trickle(pieces: Vec<(u64, usize)>, deadline: Duration) -> (Result<usize, Rejection>, Duration) {
-        let (start, time) = (Instant::now(), Rc::new(Cell::new(Duration::ZERO)));
-        let clock = Rc::clone(&time);
-        let (mut pieces, mut is_due) = (pieces.into_iter().peekable(), false);
-        let mut payload = futures_util::stream::poll_fn(move |context| {
-            if let Some((_, length)) = pieces.next_if(|_| is_due) {
-                is_due = false;
-                return Poll::Ready(Some(Ok::<_, Infallible>(Bytes::from(vec![b' '; length]))));
-            }
-            let Some((pause, _)) = pieces.peek() else {
-                return Poll::Ready(None);
-            };
-            is_due = true;
-            clock.set(clock.get() + Duration::from_millis(*pause));
-            context.waker().wake_by_ref();
-            Poll::Pending
-        });
-        let capacity = Capacity {
-            requests: 1,
-            bytes: usize::MAX,
-            memory: 0,
-            calls: 0,
-        };
-        let gauge = IntGauge::new("in_flight", "requests").unwrap();
-        let mut permit = Arc::new(Limiter::default())
-            .enter(capacity, None, 0, &gauge)
-            .unwrap();
-        let read = read_by(
-            || start + time.get(),
-            &mut payload,
-            &mut permit,
-            usize::MAX,
-            start,
-            start + deadline,
-        );
-        let read = actix_web::rt::System::new().block_on(read);
-        (read.map(|body| body.bytes.len()), time.get())
-    }
-
-    #[test]
-    fn a_body_that_trickles_is_ended_however_long_its_caller_would_wait() {
-        let (never, mebibyte) = (Duration::from_secs(3600), 1 << 20);
-        let after = |pieces: Vec<(u64, usize)>| {
-            let (read, elapsed) = trickle(pieces, never);
-            (read.is_err(), elapsed.as_millis())
-        };
-        // A byte each second, for ever: there are five.
-        assert_eq!(after(vec![(1000, 1); 100]), (true, 5000));
-        // A MiB that comes in time is another second's worth, and no more.
-        let slow_after: Vec<_> = [(4000, mebibyte)].into_iter().chain([(500, 1); 100]).collect();
-        assert_eq!(after(slow_after), (true, 6000));
-        // One that comes at the slowest pace that is allowed arrives.
-        let steady: Vec<_> = [(4900, mebibyte)]
-            .into_iter()
-            .chain([(1000, mebibyte); 7])
-            .collect();
-        assert_eq!(trickle(steady, never).0.unwrap(), 8 * mebibyte);
-        // The caller's own deadline is earlier.
-        let (read, elapsed) = trickle(vec![(1000, 1); 100], Duration::from_secs(2));
-        assert!(matches!(read, Err(Rejection::BodyDeadlineExceeded)));
-        assert_eq!(elapsed, Duration::from_secs(2));
-    }
-
-    #[test]
-    fn json_is_told_by_the_headers() {
-        let connection = accept::stranger();
-        let check = |content_type: &str, encoding: &str| {
-            let fields = [("content-type", content_type), ("content-encoding", encoding)];
-            let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
-            let fields = fields.map(|(name, value)| (name, value.as_bytes()));
-            check_type(&RequestHead::new(&connection, "POST", ("/", ""), fields)).is_ok()
-        };
-        for content_type in [
-            "application/json",
-            "Application/JSON",
-            "application/json; charset=utf-8",
-            "application/json ;charset=\"UTF-8\"",
-            "application/json;profile=x",
-        ] {
-            assert!(check(content_type, ""), "{content_type}");
-        }
-        for content_type in [
-            "",
-            "text/plain",
-            "application/jsonx",
-            "application/json;charset=utf-16",
-            "application/yaml",
-        ] {
-            assert!(!check(content_type, ""), "{content_type}");
-        }
-        assert!(check("application/json", "identity"));
-        assert!(!check("application/json", "gzip"));
-    }
-}
+mod tests;
