@@ -21,7 +21,6 @@ pub mod kubeconfig;
 pub(crate) mod limits;
 mod manifests;
 mod recording;
-mod san;
 pub(crate) mod section;
 mod server;
 mod telemetry;
@@ -38,7 +37,7 @@ use openssl::sha::sha256;
 pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
 pub use beside::{ConfigBeside, HeldBack, UnknownEntries, load_with_fallback};
 pub(crate) use callers::one_cluster;
-pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints, Jwt};
+pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints, Jwt, SanPattern};
 pub use clusters::{
     AdmissionKnowledge, CACHE_FILE_CHANGES, ClusterEntry, ClusterFile, ClusterFolder, Selector,
 };
@@ -50,7 +49,6 @@ pub use kubeconfig::Secret;
 pub use limits::Limits;
 pub use manifests::{BundleReference, BundleSource, KEPT_BUNDLE, ManifestPath, Reload, is_digest};
 pub use recording::{FolderBounds, PathStep, RecordingSettings, Redact};
-pub use san::SanPattern;
 pub(crate) use section::parse_duration;
 pub use server::{Admin, ConnectionLimits, Server, Tls};
 pub use telemetry::{DecisionLog, LogPath, LogTrace, SpoolBounds, Tracing};

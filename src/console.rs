@@ -415,7 +415,7 @@ pub(crate) fn together(revisions: &[RevisionInForce]) -> ObjectChanges {
         }
     }
     all.objects
-        .retain(|_, change| change.before != change.after || change.is_withheld());
+        .retain(|_, change| change.before != change.after || change.is_not_shown());
     all
 }
 

@@ -9,25 +9,37 @@
 //! An answer waits neither for redaction nor for a disk: a worker copies a SubjectAccessReview
 //! once and hands over an AdmissionReview as it is, already read. What redaction cannot read is
 //! not written.
+//!
+//! Files are bounded by bytes and age together, and the oldest are removed first.
 
-mod files;
 mod read;
 mod redaction;
 mod review;
 
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::iter;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::config;
-use crate::telemetry::metrics::IntCounter;
-use crate::telemetry::{QueueSettings, SwitchedQueue, WriteQueue};
+use portcullis_cel::json;
+use portcullis_cel::json::{Document, ObjectWriter, escape_bytes, write_list, write_string};
+use portcullis_policy::model::{Cause, Time};
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+use time::{OffsetDateTime, PrimitiveDateTime};
 
-pub use files::{FORMAT_VERSION, PREFIX};
 pub use read::{CallLine, RecordLine, RecordingError, RecordingHeader};
+pub(crate) use redaction::QuotedSecrets;
 pub use review::{ObjectState, RecordedBody, RecordedCall, RecordedDecision, RecordedReview, object_state};
 
-use files::RecordingWriter;
-pub(crate) use redaction::QuotedSecrets;
+use crate::config;
+use crate::config::{FolderBounds, Redact};
+use crate::telemetry::metrics::IntCounter;
+use crate::telemetry::{BatchWriter, BoundedFolder, QueueSettings, SwitchedQueue, WriteQueue};
+
+use redaction::{Redaction, TooManyPlaces, into_line, redacted_patch};
 
 /// Bytes that may wait for the writer: those of the largest review that is received, and as many.
 const MAX_PENDING_BYTES: usize = 64 << 20;
@@ -37,6 +49,62 @@ const MAX_PENDING_BYTES: usize = 64 << 20;
 pub struct Recordings {
     queue: SwitchedQueue<config::RecordingSettings, Vec<RecordedReview>>,
     dropped: IntCounter,
+}
+
+/// The version of the format of what is written, and the newest that is read.
+pub const FORMAT_VERSION: u64 = 1;
+
+/// What the name of each file begins with. Other files of the folder are left alone.
+pub const PREFIX: &str = "recording-";
+
+const SUFFIX: &str = ".jsonl";
+
+/// Into how many files what is kept is divided at least: one is removed as a whole.
+const MIN_FILES: u32 = 16;
+
+/// The largest file, in bytes.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// When a file was begun, as its name says it.
+const TIMESTAMP_FORMAT: &[BorrowedFormatItem<'_>] =
+    format_description!("[year][month][day]T[hour][minute][second].[subsecond digits:6]Z");
+
+/// The files.
+#[derive(Debug)]
+pub(crate) struct RecordingFiles {
+    folder: BoundedFolder,
+    open: Option<OpenFile>,
+}
+
+/// The file that is written.
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    path: PathBuf,
+    /// How much of it is lines, with the header; 0: there is nothing to keep.
+    length: u64,
+    begun: SystemTime,
+}
+
+/// From how many bytes on lines are written, however many are to follow.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Memory kept for the next lines.
+const SPARE_BYTES: usize = 256 << 10;
+
+/// How many places for reviews are kept for the next batch.
+const SPARE_REVIEWS: usize = 1024;
+
+/// Writes reviews to files.
+#[derive(Debug)]
+pub(crate) struct RecordingWriter {
+    files: RecordingFiles,
+    redact: Vec<Redact>,
+    /// Lines that were not written yet, and how many.
+    lines: String,
+    count: u64,
+    /// The last write failed.
+    is_broken: bool,
 }
 
 // === impl Recordings ===
@@ -90,3 +158,358 @@ impl Recordings {
         self.queue.flush(limit)
     }
 }
+
+// === impl RecordingFiles ===
+
+impl RecordingFiles {
+    /// Makes the folder where it is missing, and removes what is beyond the bounds.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be made or read.
+    pub(crate) fn open(bounds: &FolderBounds, now: SystemTime) -> io::Result<Self> {
+        Ok(Self {
+            folder: BoundedFolder::open(bounds, begun, now)?,
+            open: None,
+        })
+    }
+
+    /// Appends lines, so long that they fit into one file together. None or all of them are
+    /// there afterwards, unless the process ends meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// They could not be written, or were removed at once. No file without lines is left.
+    pub(crate) fn append(&mut self, lines: &[u8], now: SystemTime) -> io::Result<()> {
+        let length = lines.len() as u64;
+        let is_over = |open: &OpenFile| self.is_full(open, length, now) || !open.is_there();
+        if self.open.as_ref().is_some_and(is_over) {
+            self.open = None;
+        }
+        let header = if self.open.is_none() {
+            header().len() as u64
+        } else {
+            0
+        };
+        if self.open.is_none() || !self.folder.has_room(length) {
+            let open = self.open.as_ref().map(|open| open.path.as_path());
+            self.folder.bound(header + length, open, now)?;
+        }
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => OpenFile::create(self.folder.path(), now)?,
+        };
+        let written = open.append(lines);
+        if written.is_ok() {
+            self.folder.add(header + length);
+        }
+        if open.length > 0 {
+            self.open = Some(open);
+        }
+        written
+    }
+
+    /// Ends the file that is written when its time is over, and removes what has become too
+    /// old. After how long there may be more to do.
+    pub(crate) fn rest(&mut self, now: SystemTime) -> Duration {
+        if self.open.as_ref().is_some_and(|open| self.is_full(open, 0, now)) {
+            self.open = None;
+        }
+        let pause = self.folder.pause(MIN_FILES);
+        let since = now.duration_since(self.folder.read_at()).unwrap_or(pause);
+        if since < pause {
+            return pause - since;
+        }
+        let open = self.open.as_ref().map(|open| open.path.as_path());
+        self.folder.tidy(open, now);
+        pause
+    }
+
+    /// The most bytes that are appended at once.
+    pub(crate) fn most(&self) -> usize {
+        usize::try_from(self.most_of_file()).unwrap_or(usize::MAX)
+    }
+
+    fn most_of_file(&self) -> u64 {
+        (self.folder.bounds().max_bytes / u64::from(MIN_FILES)).min(MAX_FILE_BYTES)
+    }
+
+    fn is_full(&self, open: &OpenFile, more: u64, now: SystemTime) -> bool {
+        let since = now.duration_since(open.begun).unwrap_or_default();
+        open.length + more > self.most_of_file() || since >= self.folder.bounds().max_age / MIN_FILES
+    }
+}
+
+/// When the file of this name was begun; `None` where it is no recording.
+fn begun(name: &str) -> Option<SystemTime> {
+    let text = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    let time = PrimitiveDateTime::parse(text, TIMESTAMP_FORMAT).ok()?;
+    Some(time.assume_utc().into())
+}
+
+// === impl OpenFile ===
+
+impl OpenFile {
+    fn create(folder: &Path, now: SystemTime) -> io::Result<Self> {
+        // Another process may write to the folder at the same time.
+        let times = iter::successors(Some(now), |time| Some(*time + Duration::from_micros(1)));
+        let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
+        for time in times.take(100) {
+            let name = OffsetDateTime::from(time)
+                .format(TIMESTAMP_FORMAT)
+                .map_err(io::Error::other)?;
+            let path = folder.join(format!("{PREFIX}{name}{SUFFIX}"));
+            match OpenOptions::new()
+                .append(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)
+            {
+                Ok(file) => {
+                    return Ok(Self {
+                        file,
+                        path,
+                        length: 0,
+                        begun: time,
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Appends lines, the first of them behind the header.
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let header = if self.length == 0 { header() } else { String::new() };
+        let written = self
+            .file
+            .write_all(header.as_bytes())
+            .and_then(|()| self.file.write_all(lines));
+        if let Err(error) = written {
+            self.undo();
+            return Err(error);
+        }
+        self.length += (header.len() + lines.len()) as u64;
+        if self.is_there() {
+            return Ok(());
+        }
+        self.length = 0;
+        Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("`{}` was removed", self.path.display()),
+        ))
+    }
+
+    /// Takes back what was written of lines. Half a line would be taken for the end of the
+    /// process; where even this fails, a reader finds that line cut.
+    fn undo(&mut self) {
+        if self.length == 0 {
+            // A disk that is full still takes empty files, one with each batch.
+            drop(fs::remove_file(&self.path));
+        } else if self.file.set_len(self.length).is_err() {
+            self.length = 0;
+        }
+    }
+
+    /// Whether the file is still where it was made: what is written to one that was removed,
+    /// or in a folder that was, is lost.
+    fn is_there(&self) -> bool {
+        let identity = |found: fs::Metadata| (found.dev(), found.ino());
+        let (named, own) = (fs::symlink_metadata(&self.path), self.file.metadata());
+        matches!((named.map(identity), own.map(identity)), (Ok(named), Ok(own)) if named == own)
+    }
+}
+
+/// The first line of each file.
+fn header() -> String {
+    let mut out = format!("{{\"portcullisRecording\":{},\"program\":", FORMAT_VERSION);
+    write_string(&mut out, concat!("portcullis ", env!("CARGO_PKG_VERSION")));
+    out.push_str("}\n");
+    out
+}
+
+// === impl RecordingWriter ===
+
+impl RecordingWriter {
+    /// # Errors
+    ///
+    /// The folder cannot be made or read.
+    pub(crate) fn open(settings: &config::RecordingSettings, now: SystemTime) -> io::Result<Self> {
+        Ok(Self {
+            files: RecordingFiles::open(&settings.files, now)?,
+            redact: settings.redact.clone(),
+            lines: String::new(),
+            count: 0,
+            is_broken: false,
+        })
+    }
+
+    /// Adds the line of a review. How many were lost.
+    fn add(&mut self, review: &RecordedReview) -> u64 {
+        let before = self.lines.len();
+        if let Err(error) = write(&mut self.lines, review, &self.redact) {
+            self.lines.truncate(before);
+            tracing::warn!(%error, "a review that cannot be redacted is not recorded");
+            return 1;
+        }
+        let (length, most) = (self.lines.len() - before, self.files.most());
+        if length > most {
+            self.lines.truncate(before);
+            tracing::warn!(bytes = length, most, "a review is too long to be recorded");
+            return 1;
+        }
+        let mut lost = 0;
+        if self.lines.len() > most {
+            // The lines before go first.
+            let last = self.lines.split_off(before);
+            lost = self.flush();
+            self.lines = last;
+        }
+        self.count += 1;
+        if self.lines.len() >= BATCH_BYTES {
+            lost += self.flush();
+        }
+        lost
+    }
+
+    /// Writes the lines. How many were lost.
+    fn flush(&mut self) -> u64 {
+        if self.lines.is_empty() {
+            return 0;
+        }
+        let written = self.files.append(self.lines.as_bytes(), SystemTime::now());
+        self.lines.clear();
+        self.lines.shrink_to(SPARE_BYTES);
+        let count = std::mem::take(&mut self.count);
+        match written {
+            Ok(()) => {
+                self.is_broken = false;
+                0
+            }
+            Err(error) => {
+                if !self.is_broken {
+                    tracing::error!(%error, "cannot write to the recording: reviews are lost");
+                }
+                self.is_broken = true;
+                count
+            }
+        }
+    }
+}
+
+impl BatchWriter<Vec<RecordedReview>> for RecordingWriter {
+    fn write(&mut self, reviews: &mut Vec<RecordedReview>, _: u64) -> u64 {
+        let mut lost = 0;
+        for review in reviews.drain(..) {
+            lost += self.add(&review);
+        }
+        reviews.shrink_to(SPARE_REVIEWS);
+        lost + self.flush()
+    }
+
+    fn rest(&mut self) -> Option<Duration> {
+        Some(self.files.rest(SystemTime::now()))
+    }
+}
+
+/// Why a review is not recorded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LineError {
+    /// It cannot be read, so that nothing can be removed from it.
+    #[error(transparent)]
+    Unreadable(#[from] json::JsonError),
+    #[error(transparent)]
+    TooManyPlaces(#[from] TooManyPlaces),
+}
+
+/// Appends the line of `review`, its line break included.
+///
+/// # Errors
+///
+/// What is appended then is no line.
+pub(crate) fn write(out: &mut String, review: &RecordedReview, rules: &[Redact]) -> Result<(), LineError> {
+    let (text, mut redaction) = match &review.body {
+        RecordedBody::Access(body) => {
+            let text = escape_bytes(body);
+            // What is not one value would be more than one line, or none.
+            Document::parse(text.as_ref())?;
+            (into_line(text.into_owned()), Redaction::default())
+        }
+        RecordedBody::Admission(read) => Redaction::of_review(read.review(), rules)?,
+    };
+    let mut written = Ok(());
+    ObjectWriter::write(out, |fields| {
+        fields.text("time", &Time::from(review.time).to_string());
+        fields.text("endpoint", review.endpoint.as_str());
+        fields.text_if_any("name", review.name.as_deref().unwrap_or_default());
+        fields.text("cluster", &review.cluster);
+        fields.text("caller", &review.caller);
+        fields.text("revision", &review.revision);
+        written = write_decision(fields, review, &mut redaction);
+        write_opinions(fields, review);
+        if !review.calls.is_empty() {
+            let out = fields.key("webhooks");
+            write_list(out, review.calls.iter().enumerate(), |out, (index, call)| {
+                let at = format!("/webhooks/{index}");
+                ObjectWriter::write(out, |fields| {
+                    written = written.and(call.write(fields, &mut redaction, &at));
+                });
+            });
+        }
+        fields.texts_if_any("redacted", redaction.places());
+        fields.json("review", &text);
+    });
+    out.push('\n');
+    Ok(written?)
+}
+
+fn write_decision(
+    fields: &mut ObjectWriter<'_>,
+    review: &RecordedReview,
+    redaction: &mut Redaction,
+) -> Result<(), TooManyPlaces> {
+    let decided = &review.decision;
+    fields.text("decision", decided.decision.as_str());
+    fields.text_if_any("reason", redaction.scrubbed(&decided.reason));
+    if let Some(cause) = &decided.cause {
+        write_cause(fields, cause);
+    }
+    fields.text_if_any("evaluationError", redaction.scrubbed(&decided.error));
+    if !decided.patch.is_empty() {
+        let patch = redacted_patch(decided.patch.as_bytes(), redaction, "/patch")?;
+        fields.json("patch", &patch);
+    }
+    Ok(())
+}
+
+fn write_cause(fields: &mut ObjectWriter<'_>, cause: &Cause<'_>) {
+    fields.object("cause", |fields| {
+        fields.text("kind", cause.kind.as_str());
+        fields.text_if_any("namespace", &cause.namespace);
+        fields.text_if_any("name", &cause.name);
+        if let Some(rule) = cause.rule {
+            fields.json("rule", &rule.to_string());
+        }
+    });
+}
+
+fn write_opinions(fields: &mut ObjectWriter<'_>, review: &RecordedReview) {
+    if review.opinions.is_empty() {
+        return;
+    }
+    fields.list("authorizers", &review.opinions, |out, named| {
+        ObjectWriter::write(out, |fields| {
+            fields.text("name", &named.name);
+            fields.text("decision", named.opinion.decision.as_str());
+            fields.text_if_any("reason", &named.opinion.reason);
+            if let Some(error) = &named.opinion.error {
+                fields.text("error", error);
+            }
+        });
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@
 //! line. A fault in a file of all clusters rejects the whole set; a fault in the files of one cluster
 //! holds back only those.
 
+mod assemble;
 mod bundles;
 mod changed_objects;
 mod files;

@@ -14,7 +14,6 @@
 pub mod authorizers;
 mod breaker;
 pub mod client;
-mod in_flight;
 mod settings;
 mod webhook;
 
@@ -37,9 +36,9 @@ use webhook::{CallLimits, FailedCall, Upstream};
 use client::CallError;
 
 pub use client::{Reply, ReplyMemory};
-pub use in_flight::Requester;
-pub(crate) use in_flight::{InFlight, InFlightPermit};
 pub use settings::{USER_AGENT, UpstreamCredentials, credentials_of};
+pub use webhook::Requester;
+pub(crate) use webhook::{InFlight, InFlightPermit};
 
 /// The most time that a call may take, even where its webhook has more: as in
 /// `apiserver/pkg/util/webhook/authentication.go`.

@@ -21,10 +21,10 @@ mod exceptions;
 mod inner;
 #[path = "admission/invariants.rs"]
 mod invariants;
-#[path = "admission/judge.rs"]
-mod judge;
 #[path = "admission/mutation.rs"]
 mod mutation;
+#[path = "admission/own_kinds.rs"]
+mod own_kinds;
 #[path = "admission/refusals.rs"]
 mod refusals;
 #[path = "harness/reviews.rs"]

@@ -245,7 +245,7 @@ impl Serve {
         };
         self.check_clusters(&start.snapshot.config)?;
         match start.failure {
-            None if start.snapshot.refused.is_empty() => metrics.loaded(now),
+            None if start.snapshot.held_objects.is_empty() => metrics.loaded(now),
             _ => metrics.not_loaded(),
         }
         let GatewayStart { snapshot, failure } = start;
@@ -426,7 +426,7 @@ fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Re
     let observer = Box::new(move |attempt: ReloadAttempt<'_>| match attempt {
         ReloadAttempt::Reloaded(state) => {
             metrics.reload(Outcome::Success, SystemTime::now());
-            if !state.current().refused.is_empty() {
+            if !state.current().held_objects.is_empty() {
                 metrics.not_loaded();
             }
         }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::kind::Name;
 use super::memory::{Charge, ClusterRoom, ContentCharge};
-use super::object::{ReadContent, ReceivedObject, RefusedObject, StoredText};
+use super::object::{FaultyObject, ReadContent, ReceivedObject, StoredText};
 use crate::state::WatchedText;
 use portcullis_cel::Version;
 use portcullis_policy::manifest::ValidatedObject;
@@ -78,7 +78,7 @@ impl SharedContents {
         cluster: &Arc<str>,
         version: Version,
         (room, charge): (&ClusterRoom, Charge),
-    ) -> Result<ValidObject, (RefusedObject, Charge)> {
+    ) -> Result<ValidObject, (FaultyObject, Charge)> {
         let known = self.known().find(&received);
         if let Some(content) = known
             && let Some(object) = &content.object

@@ -78,7 +78,7 @@ pub(crate) enum StoredText {
 
 /// An object with faults.
 #[derive(Debug)]
-pub(crate) struct RefusedObject {
+pub(crate) struct FaultyObject {
     /// As JSON; `None` where it is none.
     pub(crate) text: Option<Box<str>>,
     pub(crate) faults: Faults,
@@ -182,11 +182,11 @@ impl ReceivedObject {
     /// # Errors
     ///
     /// The faults of the object.
-    pub(crate) fn read(self, cluster: &Arc<str>, version: Version) -> Result<ReadContent, RefusedObject> {
+    pub(crate) fn read(self, cluster: &Arc<str>, version: Version) -> Result<ReadContent, FaultyObject> {
         let source: Arc<str> = format!("cluster {cluster}").into();
         let value = |text: &str| serde_json::from_str::<Value>(text).map_err(|error| error.to_string());
         let read = self.text.and_then(|text| Ok((value(&text)?, text)));
-        let (value, text) = read.map_err(|message| RefusedObject {
+        let (value, text) = read.map_err(|message| FaultyObject {
             text: None,
             faults: unreadable(&source, &self.name, message),
             content: None,
@@ -206,7 +206,7 @@ impl ReceivedObject {
                 labels,
                 object: Arc::new(object),
             }),
-            Err(faults) => Err(RefusedObject {
+            Err(faults) => Err(FaultyObject {
                 text: Some(text),
                 faults: faults.bounded(MAX_FAULTS, MAX_FAULT_BYTES),
                 content: None,

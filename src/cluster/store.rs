@@ -27,7 +27,7 @@ use super::contents::{SharedContents, ValidObject};
 use super::definition::{Definitions, HeldDefinition, MAX_DEFINITIONS, ReadDefinition, SchemaState};
 use super::kind::{Name, WatchPurpose, WatchedKind};
 use super::memory::{Charge, ClusterMemory, ClusterRoom};
-use super::object::{ReceivedObject, RefusedObject};
+use super::object::{FaultyObject, ReceivedObject};
 use super::saved::RestoredSet;
 use super::weight::{LeftOutReason, log_left_out};
 use crate::state::Origin;
@@ -270,7 +270,7 @@ impl Store {
         received: ReceivedObject,
         version: Version,
         charge: Charge,
-    ) -> Result<ValidObject, (RefusedObject, Charge)> {
+    ) -> Result<ValidObject, (FaultyObject, Charge)> {
         let room: &ClusterRoom = self.memory.room(kind.room());
         self.contents
             .read(received, &self.cluster, version, (room, charge))
@@ -475,7 +475,7 @@ impl KindObjects {
             Ok(good) => held.take(cluster, kind, good, schema),
             // The version before of a webhook configuration does not hold on.
             Err((refused, charge)) => {
-                held.refuse(cluster, read.digest, refused, Some(charge))
+                held.reject_version(cluster, read.digest, refused, Some(charge))
                     | (kind.role == WatchPurpose::Registration)
             }
         };

@@ -1,15 +1,17 @@
 //! `callers`: the clients that may send reviews, their endpoints and their cluster; `callers[].jwt`:
-//! those that present a token signed by an issuer.
+//! those that present a token signed by an issuer. A client certificate may be named by patterns of its
+//! subject alternative names.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use jsonwebtoken::Algorithm;
+use portcullis_policy::field::{FaultKind, Place, unsupported_value};
 
-use super::san::SanPattern;
 use super::section::{Section, one_of};
 use super::server::Server;
-use portcullis_policy::field::{FaultKind, Place, unsupported_value};
 
 /// One entry: a request that meets every field that is there comes from this caller.
 #[derive(Debug, Clone, PartialEq)]
@@ -199,6 +201,21 @@ fn proves_nothing(value: &serde_json::Value) -> bool {
         serde_json::Value::Object(fields) => fields.is_empty() || fields.values().any(proves_nothing),
         _ => false,
     }
+}
+
+/// Which subject alternative names are meant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum SanPattern {
+    /// `name.example.com`: this DNS name, whatever its case.
+    Dns(String),
+    /// `*.example.com`: DNS names with exactly one label more. Holds `example.com`.
+    DnsBelow(String),
+    /// `10.0.0.1`, `2001:db8::1`: this IP address.
+    Ip(IpAddr),
+    /// `spiffe://example.com/apiserver`: this URI, letter by letter.
+    Uri(String),
+    /// `api@example.com`: this e-mail address, letter by letter.
+    Email(String),
 }
 
 // === impl Endpoint ===
@@ -452,30 +469,90 @@ fn endpoints(section: &Section<'_>) -> Endpoints {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+// === impl SanPattern ===
 
-    #[test]
-    fn endpoints_are_a_set() {
-        let some: Endpoints = [Endpoint::Authorize, Endpoint::Mutate].into_iter().collect();
-        assert_eq!(format!("{some:?}"), r#"{"authorize", "mutate"}"#);
-        assert!(!some.contains(Endpoint::Validate));
-        assert_eq!(
-            some.union([Endpoint::Validate].into_iter().collect()),
-            Endpoints::REVIEWS
-        );
-        assert_eq!(Endpoints::NONE.union(some), some);
+impl SanPattern {
+    /// Reads a pattern; what it is follows from its form.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with `text`.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self::Ip(address));
+        }
+        if text.contains("://") {
+            return Ok(Self::Uri(text.to_owned()));
+        }
+        if text.contains('@') {
+            return Ok(Self::Email(text.to_owned()));
+        }
+        let below = text.strip_prefix("*.");
+        let name = below.unwrap_or(text);
+        if name.contains('*') {
+            return Err("`*` may only be the whole first label, as in `*.example.com`");
+        }
+        if !name.split('.').all(is_label) {
+            return Err("must be a DNS name, IP address, URI or e-mail address");
+        }
+        let name = name.to_ascii_lowercase();
+        Ok(if below.is_some() {
+            Self::DnsBelow(name)
+        } else {
+            Self::Dns(name)
+        })
     }
 
-    #[test]
-    fn the_console_is_no_endpoint_of_reviews() {
-        assert!(!Endpoints::REVIEWS.contains_console());
-        assert!(Endpoints::CONSOLE.contains_console());
-        let none = Endpoint::ALL
-            .iter()
-            .filter(|one| Endpoints::CONSOLE.contains(**one));
-        assert_eq!(none.count(), 0);
-        assert_eq!(format!("{:?}", Endpoints::CONSOLE), r#"{"console"}"#);
+    /// Whether a certificate's DNS name is meant. A name that is itself a
+    /// pattern, `*.example.com`, is meant by the same pattern alone.
+    #[must_use]
+    pub fn means_dns(&self, name: &str) -> bool {
+        match self {
+            Self::Dns(expected) => name.eq_ignore_ascii_case(expected),
+            Self::DnsBelow(parent) => name
+                .split_once('.')
+                .is_some_and(|(label, rest)| !label.is_empty() && rest.eq_ignore_ascii_case(parent)),
+            _ => false,
+        }
+    }
+
+    /// Whether a certificate's IP address, as 4 or 16 bytes, is meant.
+    #[must_use]
+    pub fn means_ip(&self, address: &[u8]) -> bool {
+        match self {
+            Self::Ip(IpAddr::V4(expected)) => expected.octets() == address,
+            Self::Ip(IpAddr::V6(expected)) => expected.octets() == address,
+            _ => false,
+        }
+    }
+
+    /// Whether a certificate's URI is meant.
+    #[must_use]
+    pub fn means_uri(&self, uri: &str) -> bool {
+        matches!(self, Self::Uri(expected) if expected == uri)
+    }
+
+    /// Whether a certificate's e-mail address is meant.
+    #[must_use]
+    pub fn means_email(&self, address: &str) -> bool {
+        matches!(self, Self::Email(expected) if expected == address)
     }
 }
+
+impl fmt::Display for SanPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dns(text) | Self::Uri(text) | Self::Email(text) => f.write_str(text),
+            Self::DnsBelow(parent) => write!(f, "*.{parent}"),
+            Self::Ip(address) => address.fmt(f),
+        }
+    }
+}
+
+fn is_label(label: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    !label.is_empty() && label.len() <= 63 && label.bytes().all(known)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! New decisions, as rows for pages that are open.
+//! New decisions, as rows for pages that are open, each with those that somebody wants to see.
 //!
 //! ```text
 //! recent decisions ─▶ filter ─▶ batch: a bounded number of rows, denials first ─▶ events
@@ -8,19 +8,22 @@
 //! load: of more rows than somebody could read the newest are shown, with the number of those left
 //! out.
 
-mod filter;
 mod search;
 
 use askama::Template;
+use memchr::memmem;
+use portcullis_policy::explain::logged::LoggedDecision;
+use portcullis_policy::model::{Decision, Time};
+use serde::Serialize;
+
+pub(crate) use search::completions;
 
 use super::page::ViewError;
 use super::query::{self, ViewQuery};
 use super::recent_decisions::{DecisionSlice, KeptDecision, RecentDecisions};
-use portcullis_policy::explain::logged::LoggedDecision;
-use portcullis_policy::model::Decision;
+use crate::config::Endpoint;
 
-pub(crate) use filter::{DECISIONS, DecisionFilter};
-pub(crate) use search::completions;
+use search::Search;
 
 /// The name that `after` has in a query: the last decision that was seen.
 pub(crate) const AFTER: &str = "after";
@@ -32,6 +35,60 @@ pub struct LiveStream {
     /// The last decision that was read.
     position: u64,
 }
+
+/// The decisions that meet every condition that is set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DecisionFilter {
+    pub(crate) user: String,
+    pub(crate) group: String,
+    pub(crate) verb: String,
+    /// `pods`, `deployments.apps`, `pods/log`: what is left out may be anything.
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    /// The name of an object that decided, nearly did, excused, or would have decided in shadow.
+    pub(crate) policy: String,
+    pub(crate) decision: String,
+    /// `true`: a policy or webhook in shadow had something to say.
+    pub(crate) shadow: String,
+    pub(crate) endpoint: String,
+    pub(crate) cluster: String,
+    /// Decided at this instant or later, in RFC 3339.
+    pub(crate) from: String,
+    /// Decided before this instant.
+    pub(crate) to: String,
+    /// A [`Search`].
+    pub(crate) q: String,
+    #[serde(skip)]
+    search: Search,
+    #[serde(skip)]
+    from_time: Option<Time>,
+    #[serde(skip)]
+    to_time: Option<Time>,
+}
+
+/// The names of the fields, in the order in which they are shown.
+pub(crate) const FIELDS: [&str; 13] = [
+    "q",
+    "user",
+    "group",
+    "verb",
+    "resource",
+    "namespace",
+    "policy",
+    "decision",
+    "shadow",
+    "endpoint",
+    "cluster",
+    "from",
+    "to",
+];
+
+/// All decisions, in the words of the decision log.
+pub(crate) const DECISIONS: [Decision; 3] = [Decision::Deny, Decision::Allow, Decision::NoOpinion];
+
+/// What a line has that names somebody in shadow. A text cannot have it: its quotes are escaped.
+const SOME_SHADOW: &[u8] = br#""shadow":[{"#;
 
 // === impl LiveStream ===
 
@@ -238,98 +295,202 @@ fn push(events: &mut String, name: &str, data: &str) {
     events.push('\n');
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{LiveStream, *};
-    use crate::console::query::ViewQuery;
-    use crate::console::recent_decisions::RecentDecisions;
+// === impl DecisionFilter ===
 
-    fn push_for(recent: &RecentDecisions, decision: Decision, user: &str) {
-        let user = serde_json::Value::from(user);
-        let decided = decision.as_str();
-        let line = format!(
-            r#"{{"cluster":"c","endpoint":"authorize","user":{user},"attributes":{{"verb":"get","resource":"pods"}},"decision":"{decided}","reason":"because"}}"#
-        );
-        recent.push(decision, "c", line.as_bytes());
+impl DecisionFilter {
+    /// The filter that `query` describes; `beside` are names that it may hold for others.
+    ///
+    /// # Errors
+    ///
+    /// A name is not known or given twice, or a value is none of those that there are.
+    pub(crate) fn read(query: &ViewQuery, beside: &[&str]) -> Result<Self, ViewError> {
+        query.only(&[&FIELDS, beside].concat())?;
+        let text = |name: &'static str| query.one(name).map(|value| value.unwrap_or_default().to_owned());
+        let endpoints = Endpoint::ALL.map(Endpoint::as_str);
+        let q = text("q")?;
+        let (from, from_time) = instant("from", text("from")?)?;
+        let (to, to_time) = instant("to", text("to")?)?;
+        Ok(Self {
+            search: Search::parse(&q),
+            q,
+            from,
+            from_time,
+            to,
+            to_time,
+            user: text("user")?,
+            group: text("group")?,
+            verb: text("verb")?,
+            resource: text("resource")?,
+            namespace: text("namespace")?,
+            policy: text("policy")?,
+            decision: one_of("decision", text("decision")?, &DECISIONS.map(Decision::as_str))?,
+            shadow: one_of("shadow", text("shadow")?, &["true"])?,
+            endpoint: one_of("endpoint", text("endpoint")?, &endpoints)?,
+            cluster: text("cluster")?,
+        })
     }
 
-    fn stream(query: &str, last: Option<&str>, recent: &RecentDecisions) -> LiveStream {
-        LiveStream::new(&ViewQuery::parse(query), last, recent).unwrap()
+    /// The query that describes it.
+    pub(crate) fn query(&self) -> ViewQuery {
+        self.values().into_iter().collect()
     }
 
-    fn advance(live: &mut LiveStream, recent: &RecentDecisions) -> String {
-        live.advance(&recent.since(live.position() + 1))
+    /// Each field with its value; empty where it is not set.
+    pub(crate) fn values(&self) -> [(&'static str, &str); FIELDS.len()] {
+        [
+            ("q", &self.q),
+            ("user", &self.user),
+            ("group", &self.group),
+            ("verb", &self.verb),
+            ("resource", &self.resource),
+            ("namespace", &self.namespace),
+            ("policy", &self.policy),
+            ("decision", &self.decision),
+            ("shadow", &self.shadow),
+            ("endpoint", &self.endpoint),
+            ("cluster", &self.cluster),
+            ("from", &self.from),
+            ("to", &self.to),
+        ]
     }
 
-    #[test]
-    fn denials_come_first_and_what_is_new_comes_once() {
-        let recent = RecentDecisions::new(100);
-        push_for(&recent, Decision::Allow, "before");
-        let mut live = stream("", None, &recent);
-        assert_eq!(advance(&mut live, &recent), "");
-        push_for(&recent, Decision::Allow, "jane");
-        push_for(&recent, Decision::Deny, "joe");
-        let events = advance(&mut live, &recent);
-        let at = |text: &str| events.find(text).unwrap_or_else(|| panic!("{text}: {events}"));
-        assert!(at("event: denial") < at("joe") && at("joe") < at("event: decision"));
-        assert!(at("event: decision") < at("jane"));
-        assert!(!events.contains("before"), "{events}");
-        assert!(events.ends_with("event: seen\nid: 3\ndata:\n\n"), "{events}");
-        assert_eq!(advance(&mut live, &recent), "");
+    /// The one decision that is shown, if only one is.
+    pub(crate) fn decision(&self) -> Option<Decision> {
+        let chosen = DECISIONS
+            .into_iter()
+            .find(|known| known.as_str() == self.decision);
+        chosen.or_else(|| self.search.decision())
     }
 
-    #[test]
-    fn a_browser_resumes_after_what_it_saw_last() {
-        let recent = RecentDecisions::new(3);
-        for user in ["a1", "b2", "c3", "d4", "e5"] {
-            push_for(&recent, Decision::Deny, user);
+    /// What is set: each part with the query that is left without it.
+    pub(crate) fn parts(&self) -> Vec<(String, ViewQuery)> {
+        let without = |name: &'static str, value: &str| -> ViewQuery {
+            let others = self.values().into_iter().filter(|(other, _)| *other != name);
+            others.chain([(name, value)]).collect()
+        };
+        let terms = self.search.terms();
+        let terms = terms.map(|(text, rest)| (text.to_owned(), without("q", &rest)));
+        let fields = self.values().into_iter().skip(1);
+        let fields = fields.filter(|(_, value)| !value.is_empty());
+        let fields = fields.map(|(name, value)| (format!("{name}={value}"), without(name, "")));
+        terms.chain(fields).collect()
+    }
+
+    /// Whether a line could meet it, told without reading it: cheap, and never
+    /// `false` for one that does.
+    pub(crate) fn may_meet(&self, kept: &KeptDecision<'_>) -> bool {
+        let is_decision = self.decision().is_none_or(|wanted| wanted == kept.decision);
+        let is_shadow = self.shadow.is_empty() || memmem::find(kept.line, SOME_SHADOW).is_some();
+        is_decision
+            && is_shadow
+            && self.exact().all(|value| {
+                // What JSON escapes is not looked for.
+                let is_plain = value
+                    .bytes()
+                    .all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte));
+                value.is_empty() || !is_plain || memmem::find(kept.line, value.as_bytes()).is_some()
+            })
+    }
+
+    /// The texts that stand in a line that meets the filter as they stand here.
+    fn exact(&self) -> impl Iterator<Item = &str> {
+        let whole = [
+            &self.user,
+            &self.group,
+            &self.namespace,
+            &self.endpoint,
+            &self.cluster,
+        ];
+        // The names of a configuration and of its webhook stand apart, and so do the parts of a resource.
+        whole
+            .into_iter()
+            .map(String::as_str)
+            .chain(self.policy.split('/'))
+            .chain(self.resource.split(['/', '.']).next())
+    }
+
+    /// Whether a decision meets it.
+    pub(crate) fn is_met(&self, request: &LoggedDecision<'_>) -> bool {
+        let attributes = &request.attributes;
+        let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        is(&self.user, &request.user)
+            && (self.group.is_empty() || request.groups.iter().any(|group| *group == self.group))
+            && (self.verb.is_empty() || self.verb.eq_ignore_ascii_case(request.verb()))
+            && self.is_resource(request)
+            && is(&self.namespace, &attributes.namespace)
+            && (self.policy.is_empty() || self.names(request))
+            && is(&self.decision, &request.decision)
+            && (self.shadow.is_empty() || !request.shadow.is_empty())
+            && is(&self.endpoint, &request.endpoint)
+            && is(&self.cluster, &request.cluster)
+            && self.is_time(request)
+            && self.search.is_met(request)
+    }
+
+    fn is_time(&self, request: &LoggedDecision<'_>) -> bool {
+        if self.from_time.is_none() && self.to_time.is_none() {
+            return true;
         }
-        let events = advance(&mut stream("", Some("3"), &recent), &recent);
-        assert!(
-            events.contains("d4") && events.contains("e5") && !events.contains("c3"),
-            "{events}"
-        );
-        assert!(!events.contains("skipped"), "{events}");
-        let events = advance(&mut stream("after=4", None, &recent), &recent);
-        assert!(events.contains("e5") && !events.contains("d4"), "{events}");
-        // Those between are gone: it is told how many.
-        let events = advance(&mut stream("", Some("1"), &recent), &recent);
-        assert!(events.contains("1 decisions came too fast"), "{events}");
-        // A number of an earlier run of the gateway.
-        assert_eq!(advance(&mut stream("", Some("99"), &recent), &recent), "");
-        assert_eq!(stream("", Some("x"), &recent).position(), 5);
+        Time::parse(&request.time).is_some_and(|time| {
+            self.from_time.is_none_or(|from| from <= time) && self.to_time.is_none_or(|to| time < to)
+        })
     }
 
-    #[test]
-    fn a_batch_is_bounded_and_says_what_it_left_out() {
-        let recent = RecentDecisions::new(10_000);
-        let mut live = stream("", None, &recent);
-        for number in 0..3000 {
-            push_for(&recent, Decision::Allow, &format!("u{number}"));
+    fn is_resource(&self, request: &LoggedDecision<'_>) -> bool {
+        if self.resource.is_empty() {
+            return true;
         }
-        push_for(&recent, Decision::Deny, "joe");
-        let events = advance(&mut live, &recent);
-        assert_eq!(events.matches("<tr").count(), MAX_ROWS + 1);
-        assert!(events.contains("joe") && events.contains("u2999"), "{events}");
-        assert!(events.contains("2975 decisions came too fast"), "{events}");
-        // A rare one is found among many that others caused.
-        let mut of_one = stream("user=u7&after=0", None, &recent);
-        let events = advance(&mut of_one, &recent);
-        assert_eq!(events.matches("<tr").count(), 1, "{events}");
+        let attributes = &request.attributes;
+        let (resource, subresource) = match self.resource.split_once('/') {
+            Some((resource, subresource)) => (resource, Some(subresource)),
+            None => (&*self.resource, None),
+        };
+        let (resource, group) = match resource.split_once('.') {
+            Some((resource, group)) => (resource, Some(group)),
+            None => (resource, None),
+        };
+        attributes.resource == resource
+            && group.is_none_or(|group| attributes.group == group)
+            && subresource.is_none_or(|subresource| attributes.subresource == subresource)
     }
 
-    #[test]
-    fn markup_and_line_breaks_in_names_stay_text() {
-        let recent = RecentDecisions::new(10);
-        let mut live = stream("", None, &recent);
-        push_for(&recent, Decision::Deny, "<img src=x>\n\nevent: denial\ndata: <b>");
-        let events = advance(&mut live, &recent);
-        assert!(!events.contains("<img") && !events.contains("<b>"), "{events}");
-        assert_eq!(events.matches("\nevent: denial").count(), 0, "{events}");
-        assert_eq!(events.matches("event: denial").count(), 2, "{events}");
-        for line in events.lines().filter(|line| !line.is_empty()) {
-            let known = ["event: ", "data: ", "data:", "id: "];
-            assert!(known.iter().any(|start| line.starts_with(start)), "{line}");
-        }
+    /// Whether the line names the policy.
+    fn names(&self, request: &LoggedDecision<'_>) -> bool {
+        let lists = [&request.near_misses, &request.shadow, &request.exceptions];
+        let mut objects = request.cause.iter().chain(lists.into_iter().flatten());
+        let webhook = |configuration: &str, webhook: &str| {
+            configuration == self.policy || format!("{configuration}/{webhook}") == self.policy
+        };
+        objects.any(|object| object.name == self.policy || object.policy == self.policy)
+            || request
+                .webhooks
+                .iter()
+                .any(|called| webhook(&called.configuration, &called.webhook))
     }
 }
+
+fn instant(name: &str, value: String) -> Result<(String, Option<Time>), ViewError> {
+    if value.is_empty() {
+        return Ok((value, None));
+    }
+    match Time::parse(&value) {
+        Some(time) => Ok((value, Some(time))),
+        None => Err(ViewError::Invalid(format!(
+            "{name}: `{value}` is no time: give one such as `2027-01-15T08:00:00Z`"
+        ))),
+    }
+}
+
+fn one_of(name: &str, value: String, known: &[&str]) -> Result<String, ViewError> {
+    if value.is_empty() || known.contains(&&*value) {
+        return Ok(value);
+    }
+    let known: Vec<String> = known.iter().map(|known| format!("`{known}`")).collect();
+    Err(ViewError::Invalid(format!(
+        "{name}: `{value}` is not supported: give {}",
+        known.join(", ")
+    )))
+}
+
+#[cfg(test)]
+mod tests;

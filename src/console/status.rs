@@ -79,7 +79,7 @@ pub(crate) fn visible_faults<'f>(
     let visible = context.visible;
     let of_all = failure.filter(|_| visible.only().is_none());
     let of_all = of_all.into_iter().map(|failure| &*failure.faults);
-    let refused = Some(&*context.snapshot.refused).filter(|_| visible.only().is_none());
+    let refused = Some(&*context.snapshot.held_objects).filter(|_| visible.only().is_none());
     let held_back = context.snapshot.held_back.iter();
     let held_back = held_back.filter(move |(cluster, _)| visible.contains(cluster));
     let of_clusters = clusters.iter().flat_map(|status| &status.faults);

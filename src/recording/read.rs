@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::files::FORMAT_VERSION;
+use super::FORMAT_VERSION;
 use super::review::ObjectState;
 use crate::config::Endpoint;
 use portcullis_cel::json::{self, Document, Kind, Node};

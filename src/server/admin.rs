@@ -242,7 +242,7 @@ fn in_force(shared: &GatewayState, named: bool) -> String {
         ));
     }
     text.push_str(&describe_held_back(&current.held_back, named));
-    text.push_str(&describe_refused(&current.refused, named));
+    text.push_str(&describe_held_objects(&current.held_objects, named));
     for (cluster, known) in current.registrations() {
         text.push_str(&describe_registrations(cluster, known, named));
     }
@@ -284,7 +284,7 @@ fn describe_held_back(held_back: &HeldBack, named: bool) -> String {
 }
 
 /// How many objects `reload.refuse` holds back and, `named`, which, and why.
-fn describe_refused(refused: &Faults, named: bool) -> String {
+fn describe_held_objects(refused: &Faults, named: bool) -> String {
     let mut text = match refused.len() {
         0 => return String::new(),
         1 => "1 object of the files is held back by `reload.refuse`; see the log\n".to_owned(),

@@ -213,7 +213,7 @@ impl Job {
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
     ) -> Result<JobStep, Rejection> {
-        self.go_on(shared, Chain::new(self.pending.phase), Vec::new())
+        self.resume(shared, Chain::new(self.pending.phase), Vec::new())
             .await
     }
 
@@ -227,7 +227,7 @@ impl Job {
             match step {
                 JobStep::Asks(asking) => step = self.call_webhooks(shared, *asking).await?,
                 JobStep::AsksAuthorizers(missing) => {
-                    let is_allowed = self.is_allowed_elsewhere(shared, missing).await?;
+                    let is_allowed = self.is_allowed_by_authorizers(shared, missing).await?;
                     // They are asked once.
                     let _ = self.pending.allowed_elsewhere.set(is_allowed);
                     step = self
@@ -258,7 +258,7 @@ impl Job {
     }
 
     /// Whether other authorizers allow each review of one of `missing`.
-    async fn is_allowed_elsewhere(
+    async fn is_allowed_by_authorizers(
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
         missing: MissingGrants,
@@ -331,11 +331,11 @@ impl Job {
             returned.extend(self.send(shared, questions, &user).await?);
             left = still_left;
         }
-        self.go_on(shared, chain, returned).await
+        self.resume(shared, chain, returned).await
     }
 
     /// Takes what came back.
-    async fn go_on(
+    async fn resume(
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
         chain: Chain,

@@ -296,7 +296,7 @@ impl AuthorizationResult<'_> {
             .authorization(self.authorization.decision, self.took);
         received
             .trace
-            .tell("portcullis.cluster", || received.caller.cluster.to_string());
+            .record("portcullis.cluster", || received.caller.cluster.to_string());
         received
             .trace
             .decided(self.authorization.decision, self.authorization.cause.as_ref());

@@ -109,14 +109,14 @@ impl InvariantCheck {
                 thread::sleep(took * PAUSES_OF_ALL);
             }
         }
-        self.tell();
+        self.publish_status();
         let due = sets
             .iter()
             .filter_map(|(cluster, set)| Some(self.clusters.get(*cluster)?.due(set)));
         due.min()
     }
 
-    fn tell(&self) {
+    fn publish_status(&self) {
         let all = self.clusters.values().flat_map(|checked| &checked.invariants);
         let known = all.map(|one| {
             let holds = match one.status {

@@ -17,7 +17,7 @@ const MAX_OBJECTS: usize = 200;
 const MAX_TEXT_BYTES: usize = 16 << 10;
 
 /// What stands for an object whose text is not kept.
-const WITHHELD: &str = "# not shown: parameters may hold secrets\n";
+const NOT_SHOWN: &str = "# not shown: parameters may hold secrets\n";
 const TOO_LONG: &str = "# the rest is not shown\n";
 
 /// The objects that are in force at one moment, with what they say.
@@ -109,7 +109,7 @@ impl WrittenObjects {
             }
         }
         // One that stands in another file, or was written otherwise, says the same.
-        objects.retain(|_, change| change.before != change.after || change.is_withheld());
+        objects.retain(|_, change| change.before != change.after || change.is_not_shown());
         ObjectChanges { objects, left_out }
     }
 
@@ -201,7 +201,7 @@ fn watched_values<'o>(
 fn text(object: &ValidatedObject, written: impl FnOnce() -> Value) -> String {
     match is_shown(object) {
         true => cut(document::to_yaml(&written())),
-        false => WITHHELD.to_owned(),
+        false => NOT_SHOWN.to_owned(),
     }
 }
 
@@ -265,10 +265,10 @@ impl ObjectChanges {
 impl ObjectChange {
     /// Whether it is only known that the object changed.
     #[must_use]
-    pub fn is_withheld(&self) -> bool {
+    pub fn is_not_shown(&self) -> bool {
         [&self.before, &self.after]
             .into_iter()
             .flatten()
-            .any(|text| text == WITHHELD)
+            .any(|text| text == NOT_SHOWN)
     }
 }

@@ -95,12 +95,12 @@ impl UsableFiles {
     }
 
     /// The same without objects that lock out. Of those of a cluster's own files, `held` has what is
-    /// wrong, of others `refused`.
+    /// wrong, of others `held_objects`.
     pub(crate) fn without_lock_outs(
         self,
         (earlier, known): (Option<&ManifestFiles>, Option<&ObjectSet>),
         options: &Options,
-        (held, refused): (&mut HeldBack, &mut Faults),
+        (held, held_objects): (&mut HeldBack, &mut Faults),
     ) -> Self {
         if self.objects.is_none() {
             return self;
@@ -110,7 +110,7 @@ impl UsableFiles {
             return self;
         };
         faults.hold_back_clusters(held);
-        refused.append(faults.together());
+        held_objects.append(faults.together());
         let options = options_without(options, &self.missing);
         Self {
             missing: self.missing,

@@ -8,32 +8,25 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use super::files::{self, FaultsByCluster, FileTimes, ManifestFiles, Revision};
-use super::held_back::{self, StandIns, UsableFiles};
-use super::index::{GatewayContext, SnapshotIndex, options};
-use super::inventory::FileContents;
+use super::assemble::{LoadFaults, ReadParts, assemble, index};
+use super::files::{self, FileTimes, ManifestFiles, Revision};
+use super::held_back::{self, StandIns};
+use super::index::{SnapshotIndex, options};
 use super::last_good::{self, LastGoodSet, PendingSave};
 use super::registrations::GatewayIdentity;
 use super::snapshot::{LoadedManifests, Snapshot, removal_faults};
 use super::source::ManifestSource;
-use super::watched::UnknownClusters;
-use super::writable;
-use crate::bundle;
-use crate::config::{self, Config, ConfigBeside, Disk, HeldBack, ManifestPath};
-use crate::identity::tls::TlsContext;
-use crate::identity::{Authenticator, certificates};
-use crate::webhooks::authorizers::Authorizers;
-use crate::webhooks::{self, Upstreams};
+use crate::config::{self, Config, ConfigBeside, HeldBack, ManifestPath};
 use portcullis_policy::admission::AdmissionPolicies;
 use portcullis_policy::authorization::ClusterPolicySets;
-use portcullis_policy::field::{Fault, Faults};
+use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{self, ObjectSet};
 
 /// Builds a snapshot from the configuration at `path` and what `source` has
 /// beside it, aside from any in force.
 ///
 /// Credentials that `previous` accepted and a newer one replaced stay accepted
-/// for a while (see [`Authenticator`]). There is a snapshot only where no fault
+/// for a while (see [`Authenticator`](crate::identity::Authenticator)). There is a snapshot only where no fault
 /// is an error; warnings come beside it. Blocks: it reads files and compiles
 /// policies.
 #[must_use]
@@ -137,12 +130,12 @@ fn load_with_fallback(
     (path, candidate): (&Path, Option<&ManifestPath>),
     source: &dyn ManifestSource,
     (previous, earlier): (Option<&Snapshot>, &StandIns),
-    mut held: HeldBack,
+    held: HeldBack,
     (times, now): (FileTimes, SystemTime),
 ) -> (Option<Snapshot>, Faults) {
     let ConfigBeside {
         config,
-        mut faults,
+        faults,
         held_back,
         unknown,
     } = config::load_with_fallback(path, &earlier.cluster_files);
@@ -152,7 +145,12 @@ fn load_with_fallback(
     if let Some(candidate) = candidate {
         config.replace_bundle(candidate);
     }
-    faults.extend(config.require_callers().err());
+    let mut found = LoadFaults {
+        faults,
+        held,
+        ..LoadFaults::default()
+    };
+    found.faults.extend(config.require_callers().err());
     let known = previous.map(|previous| &previous.manifests.files);
     let (files, unreadable) = ManifestFiles::read(&config, known, times, now);
     let parts = ReadParts {
@@ -162,38 +160,9 @@ fn load_with_fallback(
         unknown: earlier.unknown_clusters(&unknown, &config),
         held_entries: held_back::by_cluster(&config, held_back),
     };
-    let mut refused = Faults::new();
-    let found = (&mut faults, &mut held, &mut refused);
-    let snapshot = assemble(config, parts, source, previous, now, found);
-    let snapshot = snapshot.filter(|_| !faults.has_errors());
-    faults.append(refused);
-    held.into_values()
-        .for_each(|of_cluster| faults.append(of_cluster));
-    (snapshot, faults)
-}
-
-/// Manifests that were read, with what may stand in for those of a cluster.
-#[derive(Default)]
-struct ReadParts<'e> {
-    files: ManifestFiles,
-    unreadable: FaultsByCluster,
-    earlier: Option<&'e StandIns>,
-    /// The clusters of whose entries nothing is known.
-    unknown: BTreeSet<String>,
-    /// What is wrong with the entries of clusters.
-    held_entries: HeldBack,
-}
-
-// === impl ReadParts ===
-
-impl From<ManifestFiles> for ReadParts<'_> {
-    /// Where nothing stands in for any.
-    fn from(files: ManifestFiles) -> Self {
-        Self {
-            files,
-            ..Self::default()
-        }
-    }
+    let snapshot = assemble(config, parts, source, previous, now, &mut found);
+    let snapshot = snapshot.filter(|_| !found.faults.has_errors());
+    (snapshot, found.together())
 }
 
 /// The set that was last in force, where the configuration at `path` names a file for it in
@@ -234,8 +203,13 @@ fn last_good_here(
             unknown,
             ..earlier.manifests.clone().into()
         };
-        let found = (&mut faults, &mut HeldBack::new(), &mut Faults::new());
-        assemble(config, parts, source, None, now, found)
+        let mut found = LoadFaults {
+            faults: std::mem::take(&mut faults),
+            ..LoadFaults::default()
+        };
+        let snapshot = assemble(config, parts, source, None, now, &mut found);
+        faults = found.faults;
+        snapshot
     });
     match snapshot.filter(|_| !faults.has_errors()) {
         Some(snapshot) => {
@@ -264,12 +238,12 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
             let files = ManifestFiles::of_sources(sources.clone(), config.admission.cel_version);
             let options = options(&config, Some(now));
             let is_faulty = ObjectSet::new(files.objects(), &options, None).0.is_none();
-            let (mut held, mut refused) = (HeldBack::new(), Faults::new());
-            let found = (&mut faults, &mut held, &mut refused);
-            assemble(config, files.into(), source, None, now, found);
-            faults.append(refused);
-            held.into_values()
-                .for_each(|of_cluster| faults.append(of_cluster));
+            let mut found = LoadFaults {
+                faults,
+                ..LoadFaults::default()
+            };
+            assemble(config, files.into(), source, None, now, &mut found);
+            faults = found.together();
             if is_faulty {
                 faults.append(manifest::hidden_faults(&sources, &options));
             }
@@ -372,22 +346,20 @@ fn with_manifests(
     source: &dyn ManifestSource,
     now: SystemTime,
 ) -> Snapshot {
-    let watched = source.objects(&current.config);
-    let revision = manifests.revision.clone().with(&watched).name();
-    let own_user = |cluster: &str| source.own_user(cluster);
+    let config = &current.config;
     let identity = GatewayIdentity {
         tls: &current.tls,
         authenticator: &current.authenticator,
         now,
     };
-    let gateway = Some(GatewayContext::new(&own_user, identity));
-    let earlier = Some(current.into());
-    let mut indexed = SnapshotIndex::new(&current.config, &manifests.objects, watched, gateway, earlier);
-    current
-        .unknown
-        .delay_requests(&mut indexed.index_inputs.awaited, |cluster| {
-            source.own_user(cluster)
-        });
+    let (revision, indexed) = index(
+        config,
+        &manifests,
+        source,
+        identity,
+        &current.unknown,
+        Some(current),
+    );
     let upstreams = current
         .upstreams
         .with(indexed.index_inputs.webhooks(), Some(&current.upstreams));
@@ -405,154 +377,11 @@ fn with_manifests(
         expiries: Arc::clone(&current.expiries),
         held_back: Arc::clone(&current.held_back),
         unknown: Arc::clone(&current.unknown),
-        refused: Arc::clone(&current.refused),
+        held_objects: Arc::clone(&current.held_objects),
         file_contents: Arc::clone(&current.file_contents),
         manifests,
         unsaved: None,
     }
-}
-
-/// Each part is built even where another has failed: one run reports all faults. What is wrong
-/// with the files of one cluster goes to `held`, and objects of other files that are held back by
-/// themselves go to `refused`, where the rest can be in force without them.
-fn assemble(
-    mut config: Config,
-    parts: ReadParts<'_>,
-    source: &dyn ManifestSource,
-    previous: Option<&Snapshot>,
-    now: SystemTime,
-    (faults, held, refused): (&mut Faults, &mut HeldBack, &mut Faults),
-) -> Option<Snapshot> {
-    faults.append(writable::unwritable_faults(&config));
-    faults.append(bundle::file_faults(&config));
-    faults.append(writable::key_folder_faults(&config));
-    let known = previous.map(|previous| &previous.manifests.objects);
-    let options = options(&config, Some(now));
-    let settled = held_back::settle(
-        &parts.files,
-        parts.unreadable,
-        (parts.earlier, known),
-        &options,
-        held,
-    );
-    let settled = if config.reload.refuses_lock_outs {
-        let earlier = parts.earlier.map(|earlier| &earlier.manifests);
-        settled.without_lock_outs((earlier, known), &options, (held, refused))
-    } else {
-        settled
-    };
-    let UsableFiles {
-        files,
-        objects,
-        faults: found,
-        missing,
-    } = settled;
-    faults.append(found);
-    for (cluster, found) in parts.held_entries {
-        held.entry(cluster).or_default().append(found);
-    }
-    let earlier = previous.map(|previous| &*previous.authenticator);
-    let (authenticator, found) = Authenticator::build(&config, earlier, now);
-    faults.append(found);
-    let (upstreams, found) = Upstreams::read(&config, previous.map(|previous| &previous.upstreams), held);
-    faults.append(found);
-    let (authorizers, found) =
-        Authorizers::build(&config, &Disk, previous.map(|previous| &previous.authorizers));
-    faults.append(found);
-    let tls = of_listener(TlsContext::build(&config.server.tls), faults);
-    let console_tls = config.console.as_ref().and_then(|console| console.tls.as_ref());
-    let console_tls = console_tls.and_then(|tls| of_listener(TlsContext::build_for_console(tls), faults));
-    let expiries = certificates::of_configuration(&config, &Disk);
-    faults.append(certificates::warnings(&expiries, now));
-    faults.append(certificates::misfits(&config, &Disk));
-    faults.append(config::authorizers::warnings_beside(
-        &config.file,
-        config.admission.cel_version,
-    ));
-    faults.append(authenticator.registrations_beside(&config.file));
-    let of_source = source.check(&config);
-    faults.append(of_source.faults);
-    let mut read = of_source.files;
-    read.extend(authenticator.files().iter().cloned());
-    read.extend(authorizers.files().iter().cloned());
-    read.extend(webhooks::files(&config));
-    read.extend(config.files());
-    faults.append(writable::prevent_overwriting(&mut config, &read, held));
-    let unknown = UnknownClusters {
-        faulty: missing.union(&parts.unknown).cloned().collect(),
-        unreachable: of_source.of_clusters.keys().cloned().collect(),
-    };
-    for (cluster, found) in of_source.of_clusters {
-        held.entry(cluster).or_default().append(found);
-    }
-    if unknown.leaves_nobody(&config) {
-        std::mem::take(held)
-            .into_values()
-            .for_each(|of_cluster| faults.append(of_cluster));
-    }
-    let (objects, tls) = (objects?, tls?);
-    if faults.has_errors() {
-        return None;
-    }
-    // The configuration's own fields are named instead.
-    read.retain(|file| *file != config.file);
-    let of_clusters = config.cluster_folder.as_ref().map(|folder| folder.path.as_path());
-    let file_contents = FileContents::of(read, of_clusters).into();
-    let watched = source.objects(&config);
-    let manifests = LoadedManifests {
-        revision: Revision::of_files(config.texts(), &files),
-        objects,
-        files,
-    };
-    let revision = manifests.revision.clone().with(&watched).name();
-    let own_user = |cluster: &str| source.own_user(cluster);
-    let identity = GatewayIdentity {
-        tls: &tls,
-        authenticator: &authenticator,
-        now,
-    };
-    let gateway = Some(GatewayContext::new(&own_user, identity));
-    let earlier = previous.map(Into::into);
-    let mut indexed = SnapshotIndex::new(&config, &manifests.objects, watched, gateway, earlier);
-    unknown.delay_requests(&mut indexed.index_inputs.awaited, |cluster| {
-        source.own_user(cluster)
-    });
-    let upstreams = upstreams.with(
-        indexed.index_inputs.webhooks(),
-        previous.map(|previous| &previous.upstreams),
-    );
-    faults.append(upstreams.warnings(&config));
-    Some(Snapshot {
-        unsaved: PendingSave::new(&config, manifests.files.sources(), &unknown.faulty, &revision),
-        revision,
-        policies: indexed.policies,
-        admission: indexed.admission,
-        index_inputs: indexed.index_inputs,
-        config: Arc::new(config),
-        authenticator: Arc::new(authenticator),
-        upstreams,
-        authorizers,
-        tls,
-        console_tls,
-        expiries: expiries.into(),
-        held_back: Arc::new(held.clone()),
-        unknown: Arc::new(unknown),
-        refused: Arc::new(refused.clone()),
-        file_contents,
-        manifests: Arc::new(manifests),
-    })
-}
-
-/// A listener's certificates, unless they have faults.
-fn of_listener(built: Result<TlsContext, Faults>, faults: &mut Faults) -> Option<TlsContext> {
-    built
-        .map_err(|found| {
-            // Of the client CA, callers have told.
-            let new = |fault: &Fault| !faults.iter().any(|known| known == fault);
-            let found: Vec<Fault> = found.into_iter().filter(new).collect();
-            faults.extend(found);
-        })
-        .ok()
 }
 
 // Loads snapshots on separate threads, so that their memory is returned to the system.

@@ -50,7 +50,7 @@ pub struct Snapshot {
     /// Those of them, and others, whose requests are not decided until files are mended.
     pub(crate) unknown: Arc<UnknownClusters>,
     /// What is wrong with single objects that are held back, of the files that hold for every cluster.
-    pub refused: Arc<Faults>,
+    pub held_objects: Arc<Faults>,
     /// What the files of certificates and credentials held.
     pub(crate) file_contents: Arc<FileContents>,
     pub(crate) index_inputs: IndexInputs,
@@ -69,7 +69,7 @@ pub(crate) struct LoadedManifests {
 impl Snapshot {
     /// Whether all that the files say is in force.
     pub(crate) fn is_as_written(&self) -> bool {
-        self.held_back.is_empty() && self.refused.is_empty()
+        self.held_back.is_empty() && self.held_objects.is_empty()
     }
 
     /// Saves the set as the last good one, once, where the configuration wants that.

@@ -182,11 +182,14 @@ impl ReloadWorker {
         loop {
             let now = Instant::now();
             self.report_hanging(now);
-            if self.act_at().is_some_and(|at| at <= now) {
+            if self.next_action_at().is_some_and(|at| at <= now) {
                 self.act(now);
                 continue;
             }
-            let next = [self.act_at(), self.report_at()].into_iter().flatten().min();
+            let next = [self.next_action_at(), self.report_at()]
+                .into_iter()
+                .flatten()
+                .min();
             let received = match next {
                 Some(next) => events.recv_timeout(next.saturating_duration_since(now)),
                 None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -205,7 +208,7 @@ impl ReloadWorker {
     }
 
     /// When something is to be done; `None` while it must wait for a job.
-    fn act_at(&self) -> Option<Instant> {
+    fn next_action_at(&self) -> Option<Instant> {
         let is_busy = self.running.iter().any(|running| !running.is_reported);
         if is_busy || self.running.len() >= MAX_HANGING {
             return None;
@@ -316,13 +319,13 @@ impl ReloadWorker {
         let current = Arc::clone(&self.state.current());
         let change = snapshot.since(&current);
         tracing::info!(revision = %snapshot.revision, "reloaded: {change}");
-        self.tell_vanished(&change.vanished);
+        self.log_vanished(&change.vanished);
         warn_of_restart(&current.config, &snapshot.config);
         self.state.replace(snapshot, change);
         (self.observer)(ReloadAttempt::Reloaded(&self.state));
     }
 
-    fn tell_vanished(&self, restrictions: &[Restriction]) {
+    fn log_vanished(&self, restrictions: &[Restriction]) {
         warn_of_vanished(restrictions);
         if !restrictions.is_empty() {
             (self.observer)(ReloadAttempt::TookAway(restrictions));
@@ -388,7 +391,7 @@ impl ReloadWorker {
             return;
         };
         tracing::info!(revision = %snapshot.revision, "the objects of clusters changed");
-        self.tell_vanished(&snapshot.vanished(&current));
+        self.log_vanished(&snapshot.vanished(&current));
         drop(current);
         self.state.refresh(snapshot);
         (self.observer)(ReloadAttempt::Refreshed(&self.state));

@@ -225,7 +225,7 @@ impl ReviewTrace {
     }
 
     /// What is known of the request as a whole. `value` is asked for only if somebody will see it.
-    pub fn tell(&self, key: &'static str, value: impl FnOnce() -> String) {
+    pub fn record(&self, key: &'static str, value: impl FnOnce() -> String) {
         if let Some(trace) = &self.live {
             trace.spans().attributes.push((key, value()));
         }
@@ -233,9 +233,9 @@ impl ReviewTrace {
 
     /// What was decided about the request, and by which object.
     pub fn decided(&self, decision: Decision, cause: Option<&Cause<'_>>) {
-        self.tell("portcullis.decision", || decision.as_str().to_owned());
+        self.record("portcullis.decision", || decision.as_str().to_owned());
         if let Some(cause) = cause {
-            self.tell("portcullis.cause", || match &*cause.namespace {
+            self.record("portcullis.cause", || match &*cause.namespace {
                 "" => format!("{}/{}", cause.kind, cause.name),
                 namespace => format!("{}/{namespace}/{}", cause.kind, cause.name),
             });

@@ -14,38 +14,41 @@
 //! Facts: `client-go/rest/request.go`, `client-go/transport`.
 
 mod addresses;
-mod authorization;
 mod connect;
 mod context;
 mod pool;
 mod reply;
 mod url;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT, VIA,
 };
 use hyper::{Request, StatusCode};
-use tokio::time::{Instant, timeout_at};
+use portcullis_policy::admission::TakenMemory;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout_at;
+use zeroize::Zeroizing;
 
 pub use addresses::Addresses;
-pub use authorization::ClientAuthorization;
 pub use connect::{ClientHandshakeError, Settings, TlsClient, TlsConnection};
+pub(crate) use connect::{Connector, ReadAllowance};
 pub use context::{ClientIdentity, trust_system};
 pub use pool::UsedConnection;
 pub use reply::{CallError, ReplyMemory, SettingsError};
 pub use url::Url;
 
-pub(crate) use connect::{Connector, ReadAllowance};
+use crate::config::{FileScope, Files, Secret};
+use crate::telemetry::traces::TraceParent;
 
 use pool::{ConnectionPool, RequestBody};
 use reply::CountedBody;
-
-use crate::telemetry::traces::TraceParent;
-use portcullis_policy::admission::TakenMemory;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
@@ -86,6 +89,44 @@ struct ClientConnections {
     user_agent: HeaderValue,
     via: HeaderValue,
     pool: ConnectionPool,
+}
+
+/// How long a token is used before its file is read again; the same as the
+/// leeway of client-go's tokens (`transport/token_source.go`).
+const TOKEN_LEEWAY: Duration = Duration::from_secs(10);
+
+/// The least time between two looks, however often a webhook refuses the token.
+const MIN_READ_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The `Authorization` header of each request.
+#[derive(Debug, Clone, Default)]
+pub enum ClientAuthorization {
+    /// There is none.
+    #[default]
+    None,
+    /// Always the same.
+    Fixed(HeaderValue),
+    /// A bearer token out of a file that is read again as time goes by.
+    File(Arc<TokenFile>),
+}
+
+/// A file that holds a bearer token, which another program replaces.
+#[derive(Debug)]
+pub struct TokenFile {
+    path: PathBuf,
+    scope: FileScope,
+    current: Mutex<CachedToken>,
+}
+
+#[derive(Debug)]
+struct CachedToken {
+    header: HeaderValue,
+    /// When the file is to be read again.
+    due: Instant,
+    /// When it was read last, if ever.
+    looked: Option<Instant>,
+    /// Somebody looks.
+    is_looking: bool,
 }
 
 // === impl Client ===
@@ -143,7 +184,7 @@ impl Client {
         parent: Option<TraceParent>,
         memory: Option<ReplyMemory>,
     ) -> Result<Reply, CallError> {
-        let now = Instant::now();
+        let now = tokio::time::Instant::now();
         let deadline = now + bounds.timeout;
         let connected_by = deadline.min(now + bounds.connect);
         let client = self.clone();
@@ -162,7 +203,7 @@ impl Client {
         &self,
         body: Bytes,
         (bounds, memory): (Bounds, Option<ReplyMemory>),
-        connected_by: Instant,
+        connected_by: tokio::time::Instant,
         parent: Option<TraceParent>,
     ) -> Result<Reply, CallError> {
         let request = self.request(body, bounds.announced, parent).await?;
@@ -224,6 +265,143 @@ impl std::fmt::Debug for ClientConnections {
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
+}
+
+// === impl ClientAuthorization ===
+
+impl ClientAuthorization {
+    /// `Bearer`, with `token`.
+    ///
+    /// # Errors
+    ///
+    /// A token that no header can hold.
+    pub fn bearer(token: &Secret) -> Result<Self, SettingsError> {
+        bearer(token.reveal()).map(Self::Fixed)
+    }
+
+    /// `Basic`, with a name and password.
+    ///
+    /// # Errors
+    ///
+    /// None in practice: every name and password can be encoded.
+    pub fn basic(username: &str, password: &Secret) -> Result<Self, SettingsError> {
+        let mut pair = Zeroizing::new(format!("{username}:").into_bytes());
+        pair.extend_from_slice(password.reveal());
+        let encoded = Zeroizing::new(STANDARD.encode(&*pair));
+        header("Basic ", encoded.as_bytes()).map(Self::Fixed)
+    }
+
+    /// `Bearer`, with `token` for now and later what the file at `path` holds, which is in `scope`.
+    ///
+    /// # Errors
+    ///
+    /// A token that no header can hold.
+    pub fn token_file((path, scope): (&Path, &FileScope), token: &Secret) -> Result<Self, SettingsError> {
+        let current = CachedToken {
+            header: bearer(token.reveal())?,
+            due: Instant::now() + TOKEN_LEEWAY,
+            looked: None,
+            is_looking: false,
+        };
+        Ok(Self::File(Arc::new(TokenFile {
+            path: path.to_owned(),
+            scope: scope.clone(),
+            current: Mutex::new(current),
+        })))
+    }
+
+    /// The header to send now.
+    pub(crate) async fn header(&self) -> Option<HeaderValue> {
+        match self {
+            Self::None => None,
+            Self::Fixed(header) => Some(header.clone()),
+            Self::File(file) => Some(file.header(Instant::now()).await),
+        }
+    }
+
+    /// The webhook did not accept it: the next call looks at the file, if none did just now.
+    pub(crate) fn refused(&self) {
+        if let Self::File(file) = self {
+            file.refused(Instant::now());
+        }
+    }
+}
+
+// === impl TokenFile ===
+
+impl TokenFile {
+    /// One caller in ten seconds reads the file; the others take what there is, and so
+    /// do all while that takes: its file system holds one thread at most. A file that
+    /// cannot be read leaves the token as it was.
+    async fn header(self: &Arc<Self>, now: Instant) -> HeaderValue {
+        let (header, is_due) = self.with(|current| {
+            let is_due = current.due <= now && !current.is_looking;
+            if is_due {
+                current.due = now + TOKEN_LEEWAY;
+                current.looked = Some(now);
+                current.is_looking = true;
+            }
+            (current.header.clone(), is_due)
+        });
+        if !is_due {
+            return header;
+        }
+        let file = Arc::clone(self);
+        spawn_blocking(move || file.look()).await.unwrap_or(header)
+    }
+
+    /// Reads the file; the header to send from now on.
+    fn look(&self) -> HeaderValue {
+        let read = Files::read(&self.scope, &self.path).map(Zeroizing::new);
+        let file = self.path.display();
+        let fresh = match read.map(|bytes| bearer(bytes.trim_ascii())) {
+            Ok(Ok(header)) => Some(header),
+            Ok(Err(_)) => {
+                tracing::warn!(%file, "token file is empty: using the previous token");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(%file, %error, "cannot read token file: using the previous token");
+                None
+            }
+        };
+        self.with(|current| {
+            current.is_looking = false;
+            if let Some(fresh) = fresh {
+                current.header = fresh;
+            }
+            current.header.clone()
+        })
+    }
+
+    fn refused(&self, now: Instant) {
+        self.with(|current| {
+            let soon = current
+                .looked
+                .map_or(now, |looked| now.max(looked + MIN_READ_INTERVAL));
+            current.due = current.due.min(soon);
+        });
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut CachedToken) -> T) -> T {
+        act(&mut self.current.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn bearer(token: &[u8]) -> Result<HeaderValue, SettingsError> {
+    if token.is_empty() {
+        return Err(SettingsError::Header);
+    }
+    header("Bearer ", token)
+}
+
+/// Marked, so that it is never printed.
+fn header(scheme: &str, credential: &[u8]) -> Result<HeaderValue, SettingsError> {
+    let mut text = Zeroizing::new(scheme.as_bytes().to_vec());
+    text.extend_from_slice(credential);
+    let mut header = HeaderValue::from_bytes(&text).map_err(|_| SettingsError::Header)?;
+    header.set_sensitive(true);
+    Ok(header)
 }
 
 #[cfg(test)]

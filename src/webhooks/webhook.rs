@@ -1,19 +1,25 @@
 //! One webhook: client, circuit breaker, in-flight limit, metrics.
+//!
+//! A user whose requests are slow for a webhook must not keep it from answering others:
+//! one user may have at most a quarter of all calls.
 
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-
-use super::breaker::{Breaker, CallAttempt, OpenBreaker, Reachability, Transition};
-use super::client::{Bounds, CallError, Client, Reply, ReplyMemory, SettingsError};
-use super::in_flight::{Full, InFlight, Requester};
-use super::settings::CallSettings;
-use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
-use crate::telemetry::traces::TraceParent;
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
 use portcullis_policy::admission::FailurePolicy;
 use portcullis_policy::admission::webhook::ClientConfig;
 use portcullis_policy::field::{Fault, FaultKind, Place};
+
+use super::breaker::{Breaker, CallAttempt, OpenBreaker, Reachability, Transition};
+use super::client::{Bounds, CallError, Client, Reply, ReplyMemory, SettingsError};
+use super::settings::CallSettings;
+use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
+use crate::telemetry::traces::TraceParent;
 
 /// That there was no connection in time counts for the breaker only if there was
 /// this long, or half of the webhook's own timeout: others before it may have left
@@ -43,7 +49,7 @@ pub(crate) enum FailedCall {
     Unusable(#[from] SettingsError),
     /// It has as many calls as it may.
     #[error(transparent)]
-    Full(#[from] Full),
+    Full(#[from] InFlightLimitError),
     /// The breaker is open.
     #[error(transparent)]
     BreakerOpen(#[from] OpenBreaker),
@@ -63,6 +69,62 @@ pub(crate) struct CallLimits {
     pub(crate) failure_policy: FailurePolicy,
     /// The largest reply.
     pub(crate) reply_bytes: usize,
+}
+
+/// Which part of all calls may be one user's.
+const USER_PARTS: usize = 4;
+
+/// For whom a webhook is called: the user of the request, as the callers of one share say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Requester<'a> {
+    /// [`Caller::share`](crate::identity::Caller::share).
+    pub share: &'a str,
+    /// `userInfo.username` of the review.
+    pub user: &'a str,
+}
+
+/// A limit of calls at once. Clones count together.
+#[derive(Debug, Clone)]
+pub(crate) struct InFlight {
+    limit: usize,
+    calls: Arc<Calls>,
+}
+
+/// The calls in flight.
+#[derive(Debug, Default)]
+struct Calls {
+    all: AtomicUsize,
+    /// By the hash of the requester, however long its name is. The hasher has keys of its own in
+    /// each process: nobody can choose whose calls count together with theirs.
+    by_requester: DashMap<u64, usize>,
+}
+
+/// A call that counts as long as this lives.
+#[derive(Debug)]
+pub(crate) struct InFlightPermit {
+    calls: Arc<Calls>,
+    requester: Option<u64>,
+}
+
+/// Which limit leaves no room for one call more, and how to raise it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum InFlightLimitError {
+    /// That of all calls.
+    #[error(
+        "it has {0} calls in flight already, as many as `upstreams.inFlight` of the gateway's configuration allows"
+    )]
+    Webhook(usize),
+    /// That of one user's calls.
+    #[error(
+        "it has {share} calls for this user in flight already, as many as one user may have: \
+        a quarter of `upstreams.inFlight` ({limit}) of the gateway's configuration"
+    )]
+    Requester {
+        /// The user's calls at once.
+        share: usize,
+        /// All calls at once.
+        limit: usize,
+    },
 }
 
 // === impl Upstream ===
@@ -286,72 +348,97 @@ fn whole_seconds(timeout: Duration) -> Duration {
     Duration::from_secs(timeout.as_secs() + more)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+// === impl InFlight ===
 
-    #[test]
-    fn the_time_is_announced_in_whole_seconds_rounded_up() {
-        for (timeout, announced) in [(1, 1), (999, 1), (1_000, 1), (1_001, 2), (30_000, 30)] {
-            let found = whole_seconds(Duration::from_millis(timeout));
-            assert_eq!(found, Duration::from_secs(announced), "{timeout}");
+impl InFlight {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            calls: Arc::default(),
         }
     }
 
-    #[test]
-    fn only_what_is_not_there_counts_for_the_breaker() {
-        use Reachability::{Reachable, Unknown, Unreachable};
-        let address = ([127, 0, 0, 1], 1).into();
-        let connect = || CallError::Connect(Duration::from_secs(1));
-        for (error, expected) in [
-            (
-                CallError::Resolve {
-                    host: "a".into(),
-                    reason: "b".into(),
-                },
-                Unreachable,
-            ),
-            (
-                CallError::Dial {
-                    address,
-                    reason: "refused".into(),
-                },
-                Unreachable,
-            ),
-            (CallError::Tls("expired".into()), Unreachable),
-            (connect(), Unreachable),
-            (CallError::Status(503), Unreachable),
-            (CallError::Status(302), Reachable),
-            (CallError::Status(400), Reachable),
-            (CallError::Status(429), Reachable),
-            (CallError::Status(500), Reachable),
-            (CallError::TooLarge(1), Reachable),
-            (CallError::Encoding, Reachable),
-            (CallError::ContentType, Reachable),
-            (CallError::Reset, Unknown),
-            (CallError::Exchange("unexpected end".into()), Unknown),
-            (CallError::Timeout(Duration::from_secs(1)), Unknown),
-            (CallError::Itself(address), Unknown),
-            (CallError::Forbidden(address), Unknown),
-            (CallError::OnThisHost(address), Unknown),
-        ] {
-            assert_eq!(reachability::<()>(&Err(error.clone()), true), expected, "{error}");
+    /// The same calls under another limit.
+    pub(crate) fn with_limit(&self, limit: usize) -> Self {
+        Self {
+            limit,
+            calls: Arc::clone(&self.calls),
         }
-        assert_eq!(reachability::<()>(&Err(connect()), false), Unknown);
-        assert_eq!(reachability(&Ok(()), false), Reachable);
     }
 
-    #[test]
-    fn connecting_despite_an_open_breaker_has_one_second_of_the_call() {
-        let ten = Duration::from_secs(10);
-        let limits = CallLimits {
-            timeout: ten,
-            own_timeout: ten,
-            failure_policy: FailurePolicy::Ignore,
-            reply_bytes: 1,
-        };
-        let (closed, open) = (limits.bounds(false), limits.bounds(true));
-        assert_eq!((closed.connect, closed.timeout), (ten, ten));
-        assert_eq!((open.connect, open.timeout), (Duration::from_secs(1), ten));
+    /// One call more, for `requester` if for anybody.
+    ///
+    /// # Errors
+    ///
+    /// There are enough.
+    pub(crate) fn enter(
+        &self,
+        requester: Option<Requester<'_>>,
+    ) -> Result<InFlightPermit, InFlightLimitError> {
+        let calls = &self.calls;
+        if calls.all.load(Ordering::Relaxed) >= self.limit {
+            return Err(InFlightLimitError::Webhook(self.limit));
+        }
+        let requester = requester.map(|requester| calls.by_requester.hasher().hash_one(requester));
+        if let Some(requester) = requester {
+            self.count(calls.by_requester.entry(requester))?;
+        } else {
+            self.count_among_all()?;
+        }
+        Ok(InFlightPermit {
+            calls: Arc::clone(calls),
+            requester,
+        })
+    }
+
+    /// Counts a call of a requester, whose entry is locked meanwhile.
+    fn count(&self, held: Entry<'_, u64, usize>) -> Result<(), InFlightLimitError> {
+        let share = (self.limit / USER_PARTS).max(1);
+        match held {
+            Entry::Occupied(held) if *held.get() >= share => Err(InFlightLimitError::Requester {
+                share,
+                limit: self.limit,
+            }),
+            Entry::Occupied(mut held) => {
+                self.count_among_all()?;
+                *held.get_mut() += 1;
+                Ok(())
+            }
+            Entry::Vacant(none) => {
+                self.count_among_all()?;
+                none.insert(1);
+                Ok(())
+            }
+        }
+    }
+
+    fn count_among_all(&self) -> Result<(), InFlightLimitError> {
+        let one_more = |all: usize| (all < self.limit).then_some(all + 1);
+        let counted = self
+            .calls
+            .all
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        counted
+            .map(|_| ())
+            .map_err(|_| InFlightLimitError::Webhook(self.limit))
     }
 }
+
+// === impl InFlightPermit ===
+
+impl Drop for InFlightPermit {
+    fn drop(&mut self) {
+        self.calls.all.fetch_sub(1, Ordering::Relaxed);
+        if let Some(requester) = self.requester
+            && let Entry::Occupied(mut held) = self.calls.by_requester.entry(requester)
+        {
+            *held.get_mut() -= 1;
+            if *held.get() == 0 {
+                held.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

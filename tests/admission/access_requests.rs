@@ -60,7 +60,7 @@ fn run(phase: Phase, request: &Value) -> Outcome {
     let set = admission.for_cluster("default");
     let validation = ValidationContext::new(&policies, set);
     let run = RunOptions {
-        judge: Some(&validation),
+        own_kinds: Some(&validation),
         ..RunOptions::new(&policies, Time::parse(NOW).unwrap())
     };
     outcome(phase, set, &reviews::admission(request), run)

@@ -110,7 +110,7 @@ fn told_until(around: &str, object: &Value, request: &Value, deadline: Deadline<
     let set = admission.for_cluster("default");
     let validation = ValidationContext::new(policies, set);
     let run = RunOptions {
-        judge: Some(&validation),
+        own_kinds: Some(&validation),
         deadline,
         ..RunOptions::new(&**policies, Time::parse("2026-12-01T00:00:00Z").unwrap())
     };

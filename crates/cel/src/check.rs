@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::environment::{Environment, Version};
 use super::error::CompileError;
-use super::program::{Fold, FoldKind, Node, Program};
+use super::program::{Fold, FoldKind, PlanNode, Program};
 use super::regex::{Regex, RegexUse};
 use super::syntax::{self, Expr, ExprKind, MAX_DEPTH};
 use super::types::Type;
@@ -66,7 +66,7 @@ fn unexpected(expected: &[Type], output: &Type) -> String {
 }
 
 /// A step and the type of its value.
-type CheckedExpr = Result<(Node, Type), CompileError>;
+type CheckedExpr = Result<(PlanNode, Type), CompileError>;
 
 struct Checker<'e> {
     environment: &'e Environment,
@@ -210,7 +210,7 @@ impl Checker<'_> {
         &mut self,
         rest: &[Expr],
         shape: FoldShape,
-        (range, first, second): (Node, usize, Option<usize>),
+        (range, first, second): (PlanNode, usize, Option<usize>),
         key_of: Type,
     ) -> CheckedExpr {
         let (filter, body) = match rest {
@@ -242,7 +242,7 @@ impl Checker<'_> {
             filter,
             body,
         };
-        Ok((Node::Fold(Box::new(fold)), of))
+        Ok((PlanNode::Fold(Box::new(fold)), of))
     }
 
     fn body(&mut self, body: &Expr, kind: FoldKind) -> CheckedExpr {
@@ -324,7 +324,7 @@ impl Checker<'_> {
             filter: None,
             body,
         };
-        Ok((Node::Fold(Box::new(fold)), of))
+        Ok((PlanNode::Fold(Box::new(fold)), of))
     }
 
     /// `target.sortBy(name, key)`
@@ -350,7 +350,7 @@ impl Checker<'_> {
             filter: None,
             body,
         };
-        Ok((Node::Fold(Box::new(fold)), of))
+        Ok((PlanNode::Fold(Box::new(fold)), of))
     }
 }
 
@@ -414,8 +414,8 @@ impl Checker<'_> {
                 function,
                 arguments,
             } => self.call_or_macro(expr, target.as_deref(), function, arguments),
-            ExprKind::And(terms) => Ok((Node::And(self.terms(terms)?), Type::Bool)),
-            ExprKind::Or(terms) => Ok((Node::Or(self.terms(terms)?), Type::Bool)),
+            ExprKind::And(terms) => Ok((PlanNode::And(self.terms(terms)?), Type::Bool)),
+            ExprKind::Or(terms) => Ok((PlanNode::Or(self.terms(terms)?), Type::Bool)),
             ExprKind::Conditional(parts) => self.conditional(expr, parts),
             ExprKind::List(items) => self.list(items),
             ExprKind::Map(entries) => self.map(entries),
@@ -423,7 +423,7 @@ impl Checker<'_> {
         }
     }
 
-    fn terms(&mut self, terms: &[Expr]) -> Result<Box<[Node]>, CompileError> {
+    fn terms(&mut self, terms: &[Expr]) -> Result<Box<[PlanNode]>, CompileError> {
         terms
             .iter()
             .map(|term| self.checked_as(term, &Type::Bool))
@@ -431,7 +431,7 @@ impl Checker<'_> {
     }
 
     /// Checks `expr`, which must fit `expected`.
-    fn checked_as(&mut self, expr: &Expr, expected: &Type) -> Result<Node, CompileError> {
+    fn checked_as(&mut self, expr: &Expr, expected: &Type) -> Result<PlanNode, CompileError> {
         let (node, of) = self.check(expr)?;
         if !self.bindings.assign(&of, expected)? {
             return Err(self.mismatch(expr, expected, &of));

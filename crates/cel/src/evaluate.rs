@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::cost;
 use super::environment::Version;
 use super::error::EvalError;
-use super::program::{ListNode, MapEntry, Node, ObjectNode, Program};
+use super::program::{ListNode, MapEntry, ObjectNode, PlanNode, Program};
 use super::regex::Meter;
 use super::value::{Entries, Key, List, Text, Value};
 use crate::cost::{
@@ -110,22 +110,22 @@ impl Program {
 
 impl<'a> Evaluation<'_, 'a> {
     /// What `node` evaluates to.
-    fn value(&mut self, node: &'a Node) -> Result<Value<'a>, EvalError> {
+    fn value(&mut self, node: &'a PlanNode) -> Result<Value<'a>, EvalError> {
         self.work(STEPS_PER_NODE)?;
         match node {
-            Node::Constant(value) => Ok(value.share()),
-            Node::Attribute(attribute) => self.attribute(attribute),
-            Node::And(terms) => self.logic(terms, false).map(Value::Bool),
-            Node::Or(terms) => self.logic(terms, true).map(Value::Bool),
-            Node::Equal(sides) => self.equality(sides, true).map(Value::Bool),
-            Node::NotEqual(sides) => self.equality(sides, false).map(Value::Bool),
-            Node::InSet(set) => self.in_set(set),
-            Node::Call(call) => self.call(call),
-            Node::List(list) => self.list(list),
-            Node::Map(entries) => self.map(entries),
-            Node::Object(object) => self.object(object),
-            Node::Fold(fold) => self.fold(fold),
-            Node::OptionalOr(sides, unwrap) => self.optional_or(sides, *unwrap),
+            PlanNode::Constant(value) => Ok(value.share()),
+            PlanNode::Attribute(attribute) => self.attribute(attribute),
+            PlanNode::And(terms) => self.logic(terms, false).map(Value::Bool),
+            PlanNode::Or(terms) => self.logic(terms, true).map(Value::Bool),
+            PlanNode::Equal(sides) => self.equality(sides, true).map(Value::Bool),
+            PlanNode::NotEqual(sides) => self.equality(sides, false).map(Value::Bool),
+            PlanNode::InSet(set) => self.in_set(set),
+            PlanNode::Call(call) => self.call(call),
+            PlanNode::List(list) => self.list(list),
+            PlanNode::Map(entries) => self.map(entries),
+            PlanNode::Object(object) => self.object(object),
+            PlanNode::Fold(fold) => self.fold(fold),
+            PlanNode::OptionalOr(sides, unwrap) => self.optional_or(sides, *unwrap),
         }
     }
 
@@ -425,7 +425,7 @@ impl<'a> Evaluation<'_, 'a> {
 
     /// What `node` evaluates to, or a failure that something else may still make
     /// up for; any other failure ends the expression.
-    fn body(&mut self, node: &'a Node) -> Result<Result<Value<'a>, EvalError>, EvalError> {
+    fn body(&mut self, node: &'a PlanNode) -> Result<Result<Value<'a>, EvalError>, EvalError> {
         match self.value(node) {
             Err(error) if !error.is_absorbable() => Err(error),
             result => Ok(result),
@@ -444,7 +444,7 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
-    fn optional_or(&mut self, sides: &'a (Node, Node), unwrap: bool) -> Result<Value<'a>, EvalError> {
+    fn optional_or(&mut self, sides: &'a (PlanNode, PlanNode), unwrap: bool) -> Result<Value<'a>, EvalError> {
         match self.value(&sides.0)? {
             Value::Optional(None) => self.value(&sides.1),
             Value::Optional(Some(inner)) if unwrap => Ok((*inner).clone()),

@@ -8,11 +8,11 @@ mod environment;
 mod error;
 mod evaluate;
 mod function;
+mod go_format;
 pub mod json;
 mod library;
 pub mod predicate;
 mod program;
-mod quote;
 mod reads;
 pub mod regex;
 mod syntax;
@@ -24,9 +24,9 @@ mod value;
 pub use crate::cost::{Budget, CompileBudget, MAX_COMPILE_STEPS, MAX_COMPILED_BYTES, MAX_EVALUATION_BYTES};
 pub use environment::{AdmissionVariables, Environment, PerVersion, Version};
 pub use error::{CompileError, CompileErrorKind, EvalError};
+pub use go_format::{quote, write_quoted};
 pub use library::authorizer::{AccessAnswer, AccessCheck, AccessQuestion, AuthorizeAccess};
 pub use program::{Activation, LazyValue, Program};
-pub use quote::{quote, write_quoted};
 pub use reads::{AttributeRead, ReadExtent, ReadStep};
 pub use syntax::{
     MAX_DEPTH, MAX_LENGTH, MAX_NESTING, ObjectPart, PartStep, PatchPath, VariableUse, compared_parts,

@@ -6,7 +6,7 @@
 //! ```
 
 use crate::error::CompileError;
-use crate::quote::text_literal;
+use crate::go_format::text_literal;
 use crate::regex::Regex;
 use crate::syntax::{Expr, ExprKind, Literal, parse, written};
 

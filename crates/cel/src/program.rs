@@ -19,7 +19,7 @@ use crate::value::{Entries, Value};
 /// A compiled expression, ready to be evaluated by many at once.
 #[derive(Debug)]
 pub struct Program {
-    pub(crate) root: Node,
+    pub(crate) root: PlanNode,
     pub(crate) output: Type,
     /// How many local variables it needs at most.
     pub(crate) locals: usize,
@@ -33,15 +33,15 @@ pub struct Program {
 
 /// One step.
 #[derive(Debug)]
-pub(crate) enum Node {
+pub(crate) enum PlanNode {
     Constant(Value<'static>),
     Attribute(Attribute),
     /// `&&` of all.
-    And(Box<[Node]>),
+    And(Box<[PlanNode]>),
     /// `||` of all.
-    Or(Box<[Node]>),
-    Equal(Box<(Node, Node)>),
-    NotEqual(Box<(Node, Node)>),
+    Or(Box<[PlanNode]>),
+    Equal(Box<(PlanNode, PlanNode)>),
+    NotEqual(Box<(PlanNode, PlanNode)>),
     /// `in` a constant list, which costs nothing by itself.
     InSet(Box<InSet>),
     Call(Box<Call>),
@@ -50,7 +50,7 @@ pub(crate) enum Node {
     Object(Box<ObjectNode>),
     Fold(Box<Fold>),
     /// `or`, and `orValue` if the flag is set.
-    OptionalOr(Box<(Node, Node)>, bool),
+    OptionalOr(Box<(PlanNode, PlanNode)>, bool),
 }
 
 /// A variable, or the result of another step, and what is selected from it.
@@ -71,9 +71,9 @@ pub(crate) enum AttributeBase {
     Lazy(usize),
     /// A variable of a comprehension.
     Local(usize),
-    Node(Box<Node>),
+    Node(Box<PlanNode>),
     /// `a ? b : c`
-    Conditional(Box<[Node; 3]>),
+    Conditional(Box<[PlanNode; 3]>),
 }
 
 #[derive(Debug)]
@@ -86,14 +86,14 @@ pub(crate) struct Qualifier {
 pub(crate) enum QualifierKey {
     Field(Box<str>),
     Constant(Value<'static>),
-    Node(Node),
+    Node(PlanNode),
     /// Nothing is selected, but the value becomes an optional.
     Itself,
 }
 
 #[derive(Debug)]
 pub(crate) struct InSet {
-    pub(crate) item: Node,
+    pub(crate) item: PlanNode,
     pub(crate) set: Entries<'static>,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct InSet {
 pub(crate) struct Call {
     /// The overloads that may be meant; which one, the values tell.
     pub(crate) overloads: Box<[Arc<Overload>]>,
-    pub(crate) arguments: Box<[Node]>,
+    pub(crate) arguments: Box<[PlanNode]>,
     pub(crate) cost: Cost,
     /// Whether the first of two arguments that fails keeps the other from being
     /// evaluated: a property of how upstream binds the function.
@@ -116,15 +116,15 @@ pub(crate) struct Call {
 
 #[derive(Debug)]
 pub(crate) struct ListNode {
-    pub(crate) items: Box<[Node]>,
+    pub(crate) items: Box<[PlanNode]>,
     /// For each item whether it is left out when absent; empty if none is.
     pub(crate) optional: Box<[bool]>,
 }
 
 #[derive(Debug)]
 pub(crate) struct MapEntry {
-    pub(crate) key: Node,
-    pub(crate) value: Node,
+    pub(crate) key: PlanNode,
+    pub(crate) value: PlanNode,
     pub(crate) optional: bool,
 }
 
@@ -137,7 +137,7 @@ pub(crate) struct ObjectNode {
 #[derive(Debug)]
 pub(crate) struct ObjectField {
     pub(crate) name: Box<str>,
-    pub(crate) value: Node,
+    pub(crate) value: PlanNode,
     pub(crate) optional: bool,
 }
 
@@ -145,12 +145,12 @@ pub(crate) struct ObjectField {
 #[derive(Debug)]
 pub(crate) struct Fold {
     pub(crate) kind: FoldKind,
-    pub(crate) range: Node,
+    pub(crate) range: PlanNode,
     /// The local variable of the item, or of the index or key if there are two.
     pub(crate) first: usize,
     pub(crate) second: Option<usize>,
-    pub(crate) filter: Option<Node>,
-    pub(crate) body: Node,
+    pub(crate) filter: Option<PlanNode>,
+    pub(crate) body: PlanNode,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,9 +201,9 @@ impl Program {
     }
 }
 
-// === impl Node ===
+// === impl PlanNode ===
 
-impl Node {
+impl PlanNode {
     pub(crate) const fn constant(&self) -> Option<&Value<'static>> {
         match self {
             Self::Constant(value) => Some(value),

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::program::{Attribute, AttributeBase, Fold, Node, Program, Qualifier, QualifierKey};
+use super::program::{Attribute, AttributeBase, Fold, PlanNode, Program, Qualifier, QualifierKey};
 
 /// Something that an expression may look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,24 +84,24 @@ impl AttributeRead {
 // === impl Finder ===
 
 impl Finder {
-    fn nodes<'n>(&mut self, nodes: impl IntoIterator<Item = &'n Node>) {
+    fn nodes<'n>(&mut self, nodes: impl IntoIterator<Item = &'n PlanNode>) {
         nodes.into_iter().for_each(|node| self.node(node));
     }
 
-    fn node(&mut self, node: &Node) {
+    fn node(&mut self, node: &PlanNode) {
         match node {
-            Node::Constant(_) => {}
-            Node::Attribute(attribute) => self.attribute(attribute),
-            Node::And(parts) | Node::Or(parts) => self.nodes(parts),
-            Node::Equal(pair) | Node::NotEqual(pair) | Node::OptionalOr(pair, _) => {
+            PlanNode::Constant(_) => {}
+            PlanNode::Attribute(attribute) => self.attribute(attribute),
+            PlanNode::And(parts) | PlanNode::Or(parts) => self.nodes(parts),
+            PlanNode::Equal(pair) | PlanNode::NotEqual(pair) | PlanNode::OptionalOr(pair, _) => {
                 self.nodes([&pair.0, &pair.1]);
             }
-            Node::InSet(set) => self.node(&set.item),
-            Node::Call(call) => self.nodes(&call.arguments),
-            Node::List(list) => self.nodes(&list.items),
-            Node::Map(entries) => self.nodes(entries.iter().flat_map(|entry| [&entry.key, &entry.value])),
-            Node::Object(object) => self.nodes(object.fields.iter().map(|field| &field.value)),
-            Node::Fold(fold) => self.fold(fold),
+            PlanNode::InSet(set) => self.node(&set.item),
+            PlanNode::Call(call) => self.nodes(&call.arguments),
+            PlanNode::List(list) => self.nodes(&list.items),
+            PlanNode::Map(entries) => self.nodes(entries.iter().flat_map(|entry| [&entry.key, &entry.value])),
+            PlanNode::Object(object) => self.nodes(object.fields.iter().map(|field| &field.value)),
+            PlanNode::Fold(fold) => self.fold(fold),
         }
     }
 
@@ -144,7 +144,7 @@ impl Finder {
 
     fn fold(&mut self, fold: &Fold) {
         let origin = match &fold.range {
-            Node::Attribute(attribute) if !attribute.test => {
+            PlanNode::Attribute(attribute) if !attribute.test => {
                 self.within(attribute);
                 self.origin(attribute)
             }

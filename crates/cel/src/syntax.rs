@@ -10,7 +10,7 @@ mod parser;
 mod uses;
 
 use crate::error::CompileError;
-use crate::quote::text_literal;
+use crate::go_format::text_literal;
 use uses::children;
 
 pub use uses::{PatchPath, VariableUse, made_objects, patch_paths, plain_or_values, variable_uses};

@@ -6,7 +6,6 @@
 
 mod equal;
 mod map;
-mod printed;
 mod quantity;
 mod semver;
 mod time;

@@ -12,12 +12,10 @@
 //! | `deletecollection` | DELETE without a name |
 //! | `get` and `create` of `pods/exec`, … | CONNECT |
 
-mod operations;
 mod rule;
 mod subjects;
 
-use operations::ConvertedOperation;
-use rule::{NEW_NAMESPACE, RuleParts};
+use rule::{ConvertedOperation, NEW_NAMESPACE, RuleParts};
 use serde_json::{Value, json};
 
 use crate::conversion;

@@ -16,6 +16,7 @@ mod deny;
 mod gatekeeper;
 mod kyverno;
 #[cfg(test)]
+#[path = "../tests/kyverno/reviews.rs"]
 mod test_reviews;
 
 pub use conversion::{Conversion, Remark, Summary};

@@ -17,11 +17,11 @@ mod index;
 mod interner;
 pub mod matching;
 mod never_deny;
-mod object_conditions;
 mod objects;
 mod policy_set;
 pub mod proof;
 pub mod rbac;
+mod reviewed_resources;
 mod rule_match;
 mod walk;
 
@@ -40,11 +40,6 @@ pub use escalations::{
 };
 pub(crate) use never_deny::MASTERS;
 pub use never_deny::{CONTROL_PLANE, NeverDeny};
-pub(crate) use object_conditions::is_left_out;
-pub use object_conditions::{
-    AdmissionCoverage, FORMER_GRANT_RETENTION_SECONDS, NEW_GRANT_DELAY_SECONDS, NotGranted, ReviewKnowledge,
-    ReviewedResources,
-};
 pub use objects::{
     AccessEntry, AccessRequest, AccessRequester, AuthorizationInvariant, AuthorizationPolicy, Binding,
     Effect, Enforcement, FailurePolicy, Mode, NamespaceLabels, NonResourceRule, Objects, ResourceRule, Role,
@@ -52,6 +47,11 @@ pub use objects::{
 };
 pub use policy_set::{ChangedPolicies, ClusterPolicySets, ObjectWrite, PolicySet, PolicySetChange};
 pub use rbac::Rule;
+pub(crate) use reviewed_resources::is_left_out;
+pub use reviewed_resources::{
+    AdmissionCoverage, FORMER_GRANT_RETENTION_SECONDS, NEW_GRANT_DELAY_SECONDS, NotGranted, ReviewKnowledge,
+    ReviewedResources,
+};
 pub use rule_match::{Criterion, RuleMatch};
 
 #[cfg(test)]

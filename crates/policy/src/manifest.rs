@@ -21,14 +21,13 @@ mod assemble;
 mod authorization_invariant;
 mod authorization_policy;
 mod compile;
-mod default_roles;
-mod judge;
 mod kind;
 mod lint;
 pub mod names;
 mod namespace;
 mod object;
 mod object_set;
+mod own_kinds;
 mod rbac;
 mod report;
 mod source;
@@ -40,17 +39,15 @@ use std::sync::Arc;
 
 pub use admission::{MigratedObject, migrate};
 pub use assemble::{ChangedManifests, Manifests, Scope, assemble, assemble_changed, scope};
-pub use default_roles::default_roles;
-pub use judge::{ValidationContext, needs_validation};
 pub use kind::{KINDS, KnownKind};
 pub use lint::{
     built_in_resource, built_in_resources, is_namespaced, is_never_asked_about, kind_of, odd_request,
 };
 pub use object_set::{ObjectSet, SetDifference, hidden_faults};
+pub use own_kinds::{ValidationContext, needs_validation};
 pub use report::Compilation;
 pub use source::{Options, Source, documents, each_object};
-pub use source_objects::SourceObjects;
-pub use source_objects::{MemoryBudget, SourceLimits};
+pub use source_objects::{MemoryBudget, SourceLimits, SourceObjects, default_roles};
 pub use validated::{ObjectIdentity, ValidatedObject};
 
 use crate::field::Faults;

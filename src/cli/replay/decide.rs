@@ -225,7 +225,7 @@ impl AdmissionReplay<'_> {
                     policies: access,
                     is_allowed_elsewhere: false,
                 }),
-                judge: Some(&validation),
+                own_kinds: Some(&validation),
                 recorder: steps.or_else(|| self.watch.is_any().then_some(&self.watch as &dyn Recorder)),
                 ..RunOptions::new(&**access, deciding.now)
             };

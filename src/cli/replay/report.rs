@@ -1,12 +1,11 @@
 //! The result of a replay: what changes, with an example of each change; text, JSON or JUnit.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
-use super::files::RecordingFile;
 use crate::cli::output::{self, CommandError};
 use crate::cli::test::escaped;
 use crate::config::Endpoint;
@@ -290,9 +289,9 @@ pub(crate) struct ChangeExample {
     pub(crate) considered: Vec<String>,
 }
 
-/// What became of the review `recorded`.
+/// What became of the review `recorded` in this line of a file.
 pub(crate) fn compared(
-    file: &RecordingFile,
+    place: (&Path, u64),
     recorded: &RecordLine<'_>,
     before: ReplayDecision,
     now: ReplayDecision,
@@ -303,7 +302,7 @@ pub(crate) fn compared(
             if before.decision == Decision::Deny =>
         {
             let group = ChangeGroup::lost(&before);
-            let example = ChangeExample::new(file, recorded, before.reason, why.clone());
+            let example = ChangeExample::new(place, recorded, before.reason, why.clone());
             return ReviewComparison::Lost(group, why, Box::new(example));
         }
         (ReplayDecision::Unknown(why), _) | (_, ReplayDecision::Unknown(why)) => {
@@ -326,7 +325,7 @@ pub(crate) fn compared(
     } else {
         return ReviewComparison::Same;
     };
-    let example = ChangeExample::new(file, recorded, before.reason, now.reason);
+    let example = ChangeExample::new(place, recorded, before.reason, now.reason);
     ReviewComparison::Changed(group, Box::new(example))
 }
 
@@ -358,11 +357,11 @@ fn is_same_patch(recorded: &RecordLine<'_>, before: Option<&str>, now: Option<&s
 // === impl ChangeExample ===
 
 impl ChangeExample {
-    fn new(file: &RecordingFile, recorded: &RecordLine<'_>, before: String, now: String) -> Self {
+    fn new((file, line): (&Path, u64), recorded: &RecordLine<'_>, before: String, now: String) -> Self {
         let (user, request) = asked(recorded).unwrap_or_default();
         Self {
-            file: file.path.display().to_string(),
-            line: file.line,
+            file: file.display().to_string(),
+            line,
             time: recorded.time.to_string(),
             endpoint: recorded.endpoint.as_str(),
             cluster: recorded.text("cluster"),

@@ -17,7 +17,7 @@ use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{Name, WatchedKind};
 use crate::cluster::log_rate;
 use crate::cluster::memory::Charge;
-use crate::cluster::object::{ReceivedObject, RefusedObject, ServerMetadata};
+use crate::cluster::object::{FaultyObject, ReceivedObject, ServerMetadata};
 use crate::state::{WatchedPart, WatchedText};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
@@ -46,14 +46,14 @@ pub(crate) enum LatestVersion {
 pub(crate) struct ObjectFault {
     /// Of that version.
     pub(crate) digest: [u8; 32],
-    pub(crate) refused: RefusedObject,
+    pub(crate) refused: FaultyObject,
     /// `None` where it is the version that holds.
     pub(crate) charge: Option<Charge>,
 }
 
 /// An object that was read.
 pub(crate) struct ReadObject {
-    pub(crate) outcome: Result<ValidObject, (RefusedObject, Charge)>,
+    pub(crate) outcome: Result<ValidObject, (FaultyObject, Charge)>,
     pub(crate) digest: [u8; 32],
     pub(crate) noted: ServerMetadata,
 }
@@ -75,7 +75,7 @@ impl HeldObject {
         match read.outcome {
             Ok(good) => self.good = Some(good),
             Err((refused, charge)) => {
-                self.refuse(cluster, read.digest, refused, Some(charge));
+                self.reject_version(cluster, read.digest, refused, Some(charge));
             }
         }
     }
@@ -122,11 +122,11 @@ impl HeldObject {
 
     /// Keeps the version before, and why; not that of an AccessRequest, whose newest version may end what it
     /// grants. Whether what holds changed.
-    pub(crate) fn refuse(
+    pub(crate) fn reject_version(
         &mut self,
         cluster: &str,
         digest: [u8; 32],
-        refused: RefusedObject,
+        refused: FaultyObject,
         charge: Option<Charge>,
     ) -> bool {
         let is_over = |good: &ValidObject| good.object.access_request().is_some();

@@ -8,7 +8,7 @@ use super::state::{Store, StoredKinds};
 use crate::cluster::condition::{InForceCondition, NotedCondition};
 use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
-use crate::cluster::object::{ReadContent, ReceivedObject, RefusedObject};
+use crate::cluster::object::{FaultyObject, ReadContent, ReceivedObject};
 use crate::state::Origin;
 use portcullis_cel::Version;
 use portcullis_policy::authorization::{Effect, Mode};
@@ -225,7 +225,7 @@ impl HeldObject {
 // locked only while an object is looked up, and while what it was compiled to takes its place.
 
 /// What an object says, compiled for another version.
-type CompiledAgain = ([u8; 32], Result<ReadContent, RefusedObject>);
+type CompiledAgain = ([u8; 32], Result<ReadContent, FaultyObject>);
 
 // === impl Store ===
 
@@ -344,7 +344,7 @@ impl HeldObject {
                 refused.text = None;
                 let made = good.object.compiled_bytes() + refused.faults.memory_bytes();
                 good.charge.take_made(made);
-                self.refuse(cluster, digest, refused, None);
+                self.reject_version(cluster, digest, refused, None);
             }
             Err(_) => {}
         }
@@ -393,7 +393,7 @@ impl HeldObject {
                         .room(kind.room())
                         .take_content(charge.content_bytes()),
                 );
-                self.refuse(&store.cluster, digest, refused, Some(charge));
+                self.reject_version(&store.cluster, digest, refused, Some(charge));
             }
             (_, None) => {}
         }

@@ -219,7 +219,7 @@ impl PendingAdmission {
                 policies: self.access(),
                 is_allowed_elsewhere: self.allowed_elsewhere.get() == Some(&true),
             }),
-            judge: Some(&validation),
+            own_kinds: Some(&validation),
             requester_unknown: false,
             memory: Some(&MemoryOf {
                 admission: self,
@@ -285,7 +285,7 @@ impl PendingAdmission {
             took: self.since.elapsed(),
         };
         self.count(shared, &decided);
-        self.tell(&decided.outcome);
+        self.trace_outcome(&decided.outcome);
         let mut settled = AdmissionResult {
             reply: review.reply(&decided.outcome),
             log_line: None,
@@ -336,9 +336,9 @@ impl PendingAdmission {
         }
     }
 
-    fn tell(&self, outcome: &Outcome) {
+    fn trace_outcome(&self, outcome: &Outcome) {
         let ReviewRequest { caller, trace, .. } = &self.received;
-        trace.tell("portcullis.cluster", || caller.cluster.to_string());
+        trace.record("portcullis.cluster", || caller.cluster.to_string());
         trace.decided(decision(outcome).0, outcome.cause.as_ref());
     }
 

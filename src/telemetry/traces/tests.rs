@@ -74,7 +74,7 @@ fn the_ratio_is_a_share_of_all_requests() {
 fn a_request_that_is_not_traced_builds_no_text() {
     let trace = ReviewTrace::default();
     let _span = trace.call(|| panic!("nobody reads it"));
-    trace.tell("key", || panic!("nobody reads it"));
+    trace.record("key", || panic!("nobody reads it"));
     trace.finish(200);
 }
 

@@ -473,3 +473,112 @@ fn what_cannot_be_used_is_said_at_once() {
         );
     }
 }
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+#[test]
+fn a_name_and_password_are_encoded_together() {
+    let basic = ClientAuthorization::basic("Aladdin", &Secret::new("open sesame")).unwrap();
+    assert_eq!(
+        wait(basic.header()).unwrap(),
+        "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
+    );
+}
+
+#[test]
+fn no_credential_is_printed() {
+    let bearer = ClientAuthorization::bearer(&Secret::new("hunter2")).unwrap();
+    let file = ClientAuthorization::token_file(
+        (Path::new("/absent"), &FileScope::Anywhere),
+        &Secret::new("hunter2"),
+    )
+    .unwrap();
+    let printed = format!("{bearer:?} {file:?}");
+    assert!(!printed.contains("hunter2"), "{printed}");
+}
+
+#[test]
+fn a_token_that_no_header_holds_is_refused() {
+    for token in ["", "a\nb"] {
+        assert_eq!(
+            ClientAuthorization::bearer(&Secret::new(token)).unwrap_err(),
+            SettingsError::Header
+        );
+    }
+}
+
+#[test]
+fn a_token_file_is_read_again_when_it_is_due() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "new\n").unwrap();
+    let ClientAuthorization::File(file) =
+        ClientAuthorization::token_file((&path, &FileScope::Anywhere), &Secret::new("old")).unwrap()
+    else {
+        panic!("a file was given");
+    };
+    let now = Instant::now();
+    let at = |seconds| wait(file.header(now + Duration::from_secs(seconds)));
+    assert_eq!(at(5), "Bearer old");
+    assert_eq!(at(11), "Bearer new");
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(at(22), "Bearer new", "what cannot be read changes nothing");
+}
+
+#[test]
+fn a_refused_token_is_looked_at_by_the_next_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "new").unwrap();
+    let authorization =
+        ClientAuthorization::token_file((&path, &FileScope::Anywhere), &Secret::new("old")).unwrap();
+    assert_eq!(wait(authorization.header()).unwrap(), "Bearer old");
+    authorization.refused();
+    assert_eq!(wait(authorization.header()).unwrap(), "Bearer new");
+}
+
+#[test]
+fn a_webhook_that_refuses_every_token_has_its_file_read_once_a_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "new").unwrap();
+    let ClientAuthorization::File(file) =
+        ClientAuthorization::token_file((&path, &FileScope::Anywhere), &Secret::new("old")).unwrap()
+    else {
+        panic!("a file was given");
+    };
+    let start = Instant::now();
+    let refused_at = |milliseconds| {
+        let now = start + Duration::from_millis(milliseconds);
+        file.refused(now);
+        wait(file.header(now))
+    };
+    assert_eq!(refused_at(0), "Bearer new");
+    std::fs::write(&path, "newer").unwrap();
+    assert_eq!(refused_at(10), "Bearer new");
+    assert_eq!(refused_at(990), "Bearer new");
+    assert_eq!(refused_at(1000), "Bearer newer");
+}
+
+#[test]
+fn a_file_that_is_being_read_is_not_read_again_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "new").unwrap();
+    let ClientAuthorization::File(file) =
+        ClientAuthorization::token_file((&path, &FileScope::Anywhere), &Secret::new("old")).unwrap()
+    else {
+        panic!("a file was given");
+    };
+    let later = Instant::now() + 2 * TOKEN_LEEWAY;
+    file.with(|current| current.is_looking = true);
+    assert_eq!(wait(file.header(later)), "Bearer old");
+    assert_eq!(file.look(), "Bearer new");
+    std::fs::write(&path, "newer").unwrap();
+    assert_eq!(wait(file.header(later)), "Bearer newer");
+}

@@ -19,7 +19,7 @@ fn a_call_over_the_limit_fails_at_once() {
         }
     });
     eventually("it hangs", || pair.server.received().len() == 1);
-    let full = Err(in_flight::Full::Webhook(1).to_string());
+    let full = Err(webhook::InFlightLimitError::Webhook(1).to_string());
     assert_eq!(call(&upstreams, &pair.webhook), full);
     let more = build(
         no_files().path(),

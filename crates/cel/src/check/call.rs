@@ -8,7 +8,7 @@ use crate::environment::Version;
 use crate::error::{CompileError, brief};
 use crate::function::{Cost, Overload};
 use crate::library::PreparedArgument;
-use crate::program::{Activation, Attribute, AttributeBase, Call, InSet, Node, Program};
+use crate::program::{Activation, Attribute, AttributeBase, Call, InSet, PlanNode, Program};
 use crate::regex::{CompileFault, Regex, RegexUse};
 use crate::syntax::{Expr, ExprKind, ItemExpr, Literal};
 use crate::types::Type;
@@ -93,7 +93,7 @@ impl Checker<'_> {
         &self,
         expr: &Expr,
         function: &str,
-        nodes: &[Node],
+        nodes: &[PlanNode],
         arguments: &[Expr],
     ) -> Result<(), CompileError> {
         let (
@@ -192,11 +192,11 @@ impl Checker<'_> {
         &mut self,
         expr: &Expr,
         function: &str,
-        target: Option<(Node, Type)>,
+        target: Option<(PlanNode, Type)>,
         arguments: &[Expr],
     ) -> CheckedExpr {
         let is_member = target.is_some();
-        let (mut nodes, mut types): (Vec<Node>, Vec<Type>) = target.into_iter().unzip();
+        let (mut nodes, mut types): (Vec<PlanNode>, Vec<Type>) = target.into_iter().unzip();
         for argument in arguments {
             let (node, of) = self.check(argument)?;
             nodes.push(node);
@@ -278,8 +278,8 @@ impl Checker<'_> {
         expr: &Expr,
         function: &str,
         overloads: Vec<Arc<Overload>>,
-        nodes: Vec<Node>,
-    ) -> Result<Node, CompileError> {
+        nodes: Vec<PlanNode>,
+    ) -> Result<PlanNode, CompileError> {
         let only = if let [only] = &*overloads {
             Some(only.id)
         } else {
@@ -292,7 +292,7 @@ impl Checker<'_> {
         let prepared = self.prepared(expr, function, &nodes)?;
         let call = call_node(overloads, nodes, prepared);
         if foldable {
-            return self.evaluate_now(expr, call).map(Node::Constant);
+            return self.evaluate_now(expr, call).map(PlanNode::Constant);
         }
         Ok(call)
     }
@@ -303,7 +303,7 @@ impl Checker<'_> {
         &mut self,
         expr: &Expr,
         function: &str,
-        arguments: &[Node],
+        arguments: &[PlanNode],
     ) -> Result<Option<PreparedArgument>, CompileError> {
         let pattern = match arguments {
             [_, pattern, ..] => pattern.constant(),
@@ -324,7 +324,7 @@ impl Checker<'_> {
     }
 
     /// The result of a call whose arguments are constants.
-    fn evaluate_now(&self, expr: &Expr, call: Node) -> Result<Value<'static>, CompileError> {
+    fn evaluate_now(&self, expr: &Expr, call: PlanNode) -> Result<Value<'static>, CompileError> {
         let program = Program {
             root: call,
             output: Type::Dyn,
@@ -348,22 +348,22 @@ impl Checker<'_> {
         function: &str,
         only: Option<&str>,
         overloads: Vec<Arc<Overload>>,
-        nodes: Vec<Node>,
-    ) -> Result<Node, CompileError> {
-        let Ok([left, right]) = <[Node; 2]>::try_from(nodes) else {
-            return Ok(Node::Constant(Value::Null));
+        nodes: Vec<PlanNode>,
+    ) -> Result<PlanNode, CompileError> {
+        let Ok([left, right]) = <[PlanNode; 2]>::try_from(nodes) else {
+            return Ok(PlanNode::Constant(Value::Null));
         };
         Ok(match function {
-            "_==_" => Node::Equal(Box::new((left, right))),
-            "_!=_" => Node::NotEqual(Box::new((left, right))),
-            "or" => Node::OptionalOr(Box::new((left, right)), false),
-            "orValue" => Node::OptionalOr(Box::new((left, right)), true),
+            "_==_" => PlanNode::Equal(Box::new((left, right))),
+            "_!=_" => PlanNode::NotEqual(Box::new((left, right))),
+            "or" => PlanNode::OptionalOr(Box::new((left, right)), false),
+            "orValue" => PlanNode::OptionalOr(Box::new((left, right)), true),
             _ => match (only, right.constant()) {
                 (Some("in_list"), Some(Value::List(list))) if list.is_empty() => {
-                    Node::Constant(Value::Bool(false))
+                    PlanNode::Constant(Value::Bool(false))
                 }
                 (Some("in_list"), Some(list)) => match self.constant_set(list)? {
-                    Some(set) => Node::InSet(Box::new(InSet { item: left, set })),
+                    Some(set) => PlanNode::InSet(Box::new(InSet { item: left, set })),
                     None => call_node(overloads, vec![left, right], None),
                 },
                 _ => call_node(overloads, vec![left, right], None),
@@ -393,7 +393,7 @@ impl Checker<'_> {
         let result = self.resolve_conditional(expr, &types)?;
         let base = AttributeBase::Conditional(Box::new(nodes));
         Ok((
-            Node::Attribute(Attribute {
+            PlanNode::Attribute(Attribute {
                 base,
                 qualifiers: Box::default(),
                 test: false,
@@ -417,9 +417,9 @@ impl Checker<'_> {
 
 fn call_node(
     overloads: Vec<Arc<Overload>>,
-    arguments: Vec<Node>,
+    arguments: Vec<PlanNode>,
     prepared: Option<PreparedArgument>,
-) -> Node {
+) -> PlanNode {
     let of_function = |cost: &Cost| matches!(cost, Cost::OfFunction(_) | Cost::Traversal);
     let cost = match &*overloads {
         [only] => only.cost,
@@ -434,7 +434,7 @@ fn call_node(
     let name = overloads.first().map_or("", |overload| overload.name);
     let is_operator = name.starts_with('_') || name == "@in";
     let sequential = prepared.is_some() || name == "format" || overloads.len() > 1 && !is_operator;
-    Node::Call(Box::new(Call {
+    PlanNode::Call(Box::new(Call {
         overloads: overloads.into(),
         arguments: arguments.into(),
         cost,

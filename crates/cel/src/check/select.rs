@@ -6,7 +6,7 @@ use super::unify::unwrap_optional;
 use super::{CheckedExpr, Checker};
 use crate::error::CompileError;
 use crate::program::{
-    Attribute, AttributeBase, ListNode, MapEntry, Node, ObjectField, ObjectNode, Qualifier, QualifierKey,
+    Attribute, AttributeBase, ListNode, MapEntry, ObjectField, ObjectNode, PlanNode, Qualifier, QualifierKey,
 };
 use crate::syntax::{EntryExpr, Expr, FieldExpr, ItemExpr, Literal};
 use crate::types::Type;
@@ -32,7 +32,7 @@ impl Checker<'_> {
     }
 
     /// A variable of the environment or a type of this name.
-    fn declared(&mut self, name: &str) -> Option<(Node, Type)> {
+    fn declared(&mut self, name: &str) -> Option<(PlanNode, Type)> {
         if let Some((slot, declaration)) = self.environment.find_variable(name) {
             self.composed = self.composed.max(declaration.depth);
             let base = if declaration.lazy {
@@ -44,7 +44,7 @@ impl Checker<'_> {
         }
         let of = Type::of_type(self.environment.find_type(name)?);
         let Type::Type(named) = &of else { return None };
-        Some((Node::Constant(Value::Type(named.clone())), of))
+        Some((PlanNode::Constant(Value::Type(named.clone())), of))
     }
 
     /// `operand.field`, or a name with points in it.
@@ -67,7 +67,7 @@ impl Checker<'_> {
         Ok((qualified(node, qualifier, false), result))
     }
 
-    fn qualified(&mut self, name: &str) -> Option<(Node, Type)> {
+    fn qualified(&mut self, name: &str) -> Option<(PlanNode, Type)> {
         let name = name.strip_prefix('.').unwrap_or(name);
         let shadowed = name.starts_with("variables.") && self.local(VARIABLES).is_some();
         if shadowed { None } else { self.declared(name) }
@@ -150,22 +150,22 @@ impl Checker<'_> {
         let function = if optional { "_[?_]" } else { "_[_]" };
         let (_, result) = self.resolve(expr, function, false, &[operand_type, index_type])?;
         let key = match index {
-            Node::Constant(value) if Key::new(&value).is_none() => {
+            PlanNode::Constant(value) if Key::new(&value).is_none() => {
                 let message = format_args!(
                     "program instantiation failed: invalid qualifier type: {}",
                     value.go_type()
                 );
                 return Err(self.fault(expr, message));
             }
-            Node::Constant(value) => QualifierKey::Constant(value),
+            PlanNode::Constant(value) => QualifierKey::Constant(value),
             node => QualifierKey::Node(node),
         };
         Ok((qualified(operand, Qualifier { key, optional }, false), result))
     }
 }
 
-pub(crate) fn attribute(base: AttributeBase) -> Node {
-    Node::Attribute(Attribute {
+pub(crate) fn attribute(base: AttributeBase) -> PlanNode {
+    PlanNode::Attribute(Attribute {
         base,
         qualifiers: Box::default(),
         test: false,
@@ -173,9 +173,9 @@ pub(crate) fn attribute(base: AttributeBase) -> Node {
 }
 
 /// `node` with one more selection.
-fn qualified(node: Node, qualifier: Qualifier, test: bool) -> Node {
+fn qualified(node: PlanNode, qualifier: Qualifier, test: bool) -> PlanNode {
     let mut attribute = match node {
-        Node::Attribute(attribute) if !attribute.test => attribute,
+        PlanNode::Attribute(attribute) if !attribute.test => attribute,
         node => Attribute {
             base: AttributeBase::Node(Box::new(node)),
             qualifiers: Box::default(),
@@ -186,13 +186,13 @@ fn qualified(node: Node, qualifier: Qualifier, test: bool) -> Node {
     qualifiers.push(qualifier);
     attribute.qualifiers = qualifiers.into_boxed_slice();
     attribute.test = test;
-    Node::Attribute(attribute)
+    PlanNode::Attribute(attribute)
 }
 
 /// Whether the variable `node` has a value: its expression may fail.
-fn tested(node: Node) -> Node {
+fn tested(node: PlanNode) -> PlanNode {
     match node {
-        Node::Attribute(attribute) => Node::Attribute(Attribute {
+        PlanNode::Attribute(attribute) => PlanNode::Attribute(Attribute {
             test: true,
             ..attribute
         }),
@@ -202,7 +202,7 @@ fn tested(node: Node) -> Node {
 
 // Literals: of scalars, lists, maps and objects.
 
-pub(crate) fn constant(literal: &Literal) -> (Node, Type) {
+pub(crate) fn constant(literal: &Literal) -> (PlanNode, Type) {
     let (value, of) = match literal {
         Literal::Null => (Value::Null, Type::Null),
         Literal::Bool(value) => (Value::Bool(*value), Type::Bool),
@@ -212,7 +212,7 @@ pub(crate) fn constant(literal: &Literal) -> (Node, Type) {
         Literal::String(text) => (Value::string(text.as_str()), Type::String),
         Literal::Bytes(bytes) => (Value::Bytes(Bytes::from(bytes.clone())), Type::Bytes),
     };
-    (Node::Constant(value), of)
+    (PlanNode::Constant(value), of)
 }
 
 impl Checker<'_> {
@@ -344,30 +344,30 @@ impl Checker<'_> {
             of: Arc::clone(&of),
             fields: nodes.into(),
         };
-        Ok((Node::Object(Box::new(node)), Type::Object(of)))
+        Ok((PlanNode::Object(Box::new(node)), Type::Object(of)))
     }
 }
 
 /// A list of constants is a constant, which costs nothing.
-fn list_node(nodes: Vec<Node>, optional: Box<[bool]>) -> Node {
+fn list_node(nodes: Vec<PlanNode>, optional: Box<[bool]>) -> PlanNode {
     let constants: Option<Vec<Value<'static>>> = nodes.iter().map(|node| node.constant().cloned()).collect();
     match constants {
-        Some(items) if optional.is_empty() => Node::Constant(Value::list(items)),
-        _ => Node::List(Box::new(ListNode {
+        Some(items) if optional.is_empty() => PlanNode::Constant(Value::list(items)),
+        _ => PlanNode::List(Box::new(ListNode {
             items: nodes.into(),
             optional,
         })),
     }
 }
 
-fn map_node(nodes: Vec<MapEntry>) -> Node {
+fn map_node(nodes: Vec<MapEntry>) -> PlanNode {
     let constant = |entry: &MapEntry| {
         let key = Key::new(entry.key.constant()?)?;
         (!entry.optional).then(|| entry.value.constant().cloned().map(|value| (key, value)))?
     };
     let constants: Option<Vec<_>> = nodes.iter().map(constant).collect();
     match constants {
-        Some(entries) => Node::Constant(Value::map(entries.into_iter().collect::<Entries<'static>>())),
-        None => Node::Map(nodes.into()),
+        Some(entries) => PlanNode::Constant(Value::map(entries.into_iter().collect::<Entries<'static>>())),
+        None => PlanNode::Map(nodes.into()),
     }
 }

@@ -3,7 +3,7 @@
 use super::Evaluation;
 use crate::error::EvalError;
 use crate::json;
-use crate::program::{Attribute, AttributeBase, FoldKind, Node, Qualifier, QualifierKey, Variable};
+use crate::program::{Attribute, AttributeBase, FoldKind, PlanNode, Qualifier, QualifierKey, Variable};
 use crate::value::{List, Map, Opaque, Value, exact_int};
 
 impl<'a> Evaluation<'_, 'a> {
@@ -25,9 +25,9 @@ impl<'a> Evaluation<'_, 'a> {
 
     /// What `node` evaluates to where it is a branch or an index: naming an
     /// attribute there costs nothing by itself.
-    fn resolve(&mut self, node: &'a Node) -> Result<Value<'a>, EvalError> {
+    fn resolve(&mut self, node: &'a PlanNode) -> Result<Value<'a>, EvalError> {
         match node {
-            Node::Attribute(attribute) => self.resolve_attribute(attribute),
+            PlanNode::Attribute(attribute) => self.resolve_attribute(attribute),
             node => self.value(node),
         }
     }
@@ -279,7 +279,7 @@ fn is_conditional(base: &AttributeBase) -> bool {
     match base {
         AttributeBase::Conditional(_) => true,
         AttributeBase::Node(node) => match &**node {
-            Node::Fold(fold) => matches!(fold.kind, FoldKind::OptionalMap | FoldKind::OptionalFlatMap),
+            PlanNode::Fold(fold) => matches!(fold.kind, FoldKind::OptionalMap | FoldKind::OptionalFlatMap),
             _ => false,
         },
         _ => false,
@@ -358,10 +358,10 @@ fn item<'a>(list: &List<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<Va
 
 /// The Go type of a key by which nothing can be selected: what is named in the object of a
 /// request is still what Go reads JSON as.
-fn qualifier_type(node: &Node, key: &Value<'_>) -> &'static str {
+fn qualifier_type(node: &PlanNode, key: &Value<'_>) -> &'static str {
     let is_named = matches!(
         node,
-        Node::Attribute(Attribute {
+        PlanNode::Attribute(Attribute {
             base: AttributeBase::Variable(_),
             ..
         })

@@ -6,7 +6,7 @@ use crate::cost::STEPS_PER_NODE;
 use crate::environment::Version;
 use crate::error::EvalError;
 use crate::function::{Cost, Overload};
-use crate::program::{Call, InSet, Node};
+use crate::program::{Call, InSet, PlanNode};
 use crate::value::{Opaque, Value, equal, is_incomparable};
 
 /// Stands for an argument or result that failed: it counts 1.
@@ -41,7 +41,7 @@ impl<'a> Evaluation<'_, 'a> {
 
     /// The first argument that fails ends the call; only if it is the last one
     /// do all count.
-    fn call_many(&mut self, call: &'a Call, nodes: &'a [Node]) -> Result<Value<'a>, EvalError> {
+    fn call_many(&mut self, call: &'a Call, nodes: &'a [PlanNode]) -> Result<Value<'a>, EvalError> {
         let mut arguments = Vec::with_capacity(nodes.len());
         for node in nodes {
             match self.value(node) {
@@ -140,7 +140,7 @@ impl<'a> Evaluation<'_, 'a> {
 
     /// `&&` (decided by false) or `||` (decided by true): an error counts only
     /// if no other term decides.
-    pub(crate) fn logic(&mut self, terms: &'a [Node], decisive: bool) -> Result<bool, EvalError> {
+    pub(crate) fn logic(&mut self, terms: &'a [PlanNode], decisive: bool) -> Result<bool, EvalError> {
         let mut failure = None;
         for term in terms {
             match self.truth(term) {
@@ -154,13 +154,13 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     /// Whether `node` evaluates to true; an error if to anything but true or false.
-    pub(crate) fn truth(&mut self, node: &'a Node) -> Result<bool, EvalError> {
+    pub(crate) fn truth(&mut self, node: &'a PlanNode) -> Result<bool, EvalError> {
         self.work(STEPS_PER_NODE)?;
         match node {
-            Node::And(terms) => self.logic(terms, false),
-            Node::Or(terms) => self.logic(terms, true),
-            Node::Equal(sides) => self.equality(sides, true),
-            Node::NotEqual(sides) => self.equality(sides, false),
+            PlanNode::And(terms) => self.logic(terms, false),
+            PlanNode::Or(terms) => self.logic(terms, true),
+            PlanNode::Equal(sides) => self.equality(sides, true),
+            PlanNode::NotEqual(sides) => self.equality(sides, false),
             node => match self.value(node)?.as_bool() {
                 Some(value) => Ok(value),
                 None => Err(EvalError::no_such_overload()),
@@ -169,7 +169,11 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     /// `==` if `expected`, `!=` if not.
-    pub(crate) fn equality(&mut self, sides: &'a (Node, Node), expected: bool) -> Result<bool, EvalError> {
+    pub(crate) fn equality(
+        &mut self,
+        sides: &'a (PlanNode, PlanNode),
+        expected: bool,
+    ) -> Result<bool, EvalError> {
         let left = self.body(&sides.0)?;
         let right = self.body(&sides.1)?;
         let failed = FAILED;

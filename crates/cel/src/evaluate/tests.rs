@@ -10,7 +10,7 @@ use crate::cost::{Budget, FREE_STEPS, MAX_EVALUATION_BYTES, STEPS_BETWEEN_DEADLI
 use crate::environment::{Environment, Version};
 use crate::error::EvalError;
 use crate::function::Overload;
-use crate::program::{Activation, Call, Node};
+use crate::program::{Activation, Call, PlanNode};
 use crate::types::Type;
 use crate::value::{Bytes, Duration, Entries, Key, Text, Value};
 use crate::{AccessAnswer, AccessQuestion, AuthorizeAccess, library};
@@ -110,9 +110,9 @@ struct Measured {
 }
 
 fn measure(overload: &Arc<Overload>, arguments: &[Value<'static>], expired: bool) -> Measured {
-    let call = Node::Call(Box::new(Call {
+    let call = PlanNode::Call(Box::new(Call {
         overloads: [Arc::clone(overload)].into(),
-        arguments: arguments.iter().cloned().map(Node::Constant).collect(),
+        arguments: arguments.iter().cloned().map(PlanNode::Constant).collect(),
         cost: overload.cost,
         sequential: false,
         prepared: None,

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::Document;
-use super::document::{Kind, TapeToken, WIDE};
 use super::text::{is_same, unescape};
+use super::{Document, Kind, TapeToken, WIDE};
 
 /// A value of a [`Document`]: a handle that costs nothing to copy.
 #[derive(Clone, Copy)]

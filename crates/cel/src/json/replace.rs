@@ -3,9 +3,8 @@
 //! Everything else is copied as it was read. Only the lists and maps around what is replaced
 //! are gone into, so that a value that is large or deep costs no more than its text.
 
-use super::document::TapeToken;
 use super::patch::escape;
-use super::{Document, Node};
+use super::{Document, Node, TapeToken};
 
 /// Writes `root` with other text in place of the values at `places`, of those within others
 /// the outermost. `with` gives the text, out of the value and its JSON Pointer from `root`.

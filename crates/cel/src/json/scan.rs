@@ -11,9 +11,8 @@
 use std::borrow::Cow;
 use std::mem;
 
-use super::document::{Kind, Tape, TapeToken, WIDE, Wide};
 use super::text::{plain_end, unescape};
-use super::{JsonError, MAX_DEPTH, MAX_TEXT, MAX_TOKENS};
+use super::{JsonError, Kind, MAX_DEPTH, MAX_TEXT, MAX_TOKENS, Tape, TapeToken, WIDE, Wide};
 
 /// A list or map that is still open.
 #[derive(Clone, Copy)]

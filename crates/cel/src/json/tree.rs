@@ -5,9 +5,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::mem;
 
-use super::document::WIDE;
 use super::text::write_string;
-use super::{Kind, Node, NodeEntries};
+use super::{Kind, Node, NodeEntries, WIDE};
 
 /// A value of which some parts may be new.
 ///

@@ -9,8 +9,8 @@ use crate::cost;
 use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{Apply, Cost, Overload};
+use crate::go_format::Quoted;
 use crate::program::Call;
-use crate::quote::Quoted;
 use crate::types::Type::{self, Bool, Int, String as Str};
 use crate::value::{Opaque, Text, Value};
 

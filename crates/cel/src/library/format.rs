@@ -6,8 +6,8 @@ use super::conversions::shortest;
 use super::standard::{Computed, mismatched};
 use crate::error::EvalError;
 use crate::evaluate::Evaluation;
+use crate::go_format::Quoted;
 use crate::program::Call;
-use crate::quote::Quoted;
 use crate::types::Type;
 use crate::value::{Key, Map, Value};
 

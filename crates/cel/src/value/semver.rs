@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::error::brief;
-use crate::quote::Quoted;
+use crate::go_format::Quoted;
 
 /// A version.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::error::brief;
-use crate::quote::{Quoted, write_quoted_within};
+use crate::go_format::{Quoted, write_quoted_within};
 
 /// A URL.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -46,7 +46,7 @@ use matching::{Matching, NAMESPACE};
 use serde_json::{Value, json};
 
 use super::autogen;
-use super::expression::{Condition, Judged, one_of};
+use super::expression::{CelCondition, Judged, one_of};
 use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 use portcullis_policy::model::Deadline;
@@ -177,8 +177,8 @@ impl ClusterPolicy<'_> {
             for validation in spec["validations"].as_array_mut().into_iter().flatten() {
                 let own = validation["expression"].as_str().unwrap_or_default();
                 // A comment may end it.
-                let own = Condition::primary(format!("({own}\n)"));
-                let expression = applies.choice(&own, &Condition::constant(true));
+                let own = CelCondition::primary(format!("({own}\n)"));
+                let expression = applies.choice(&own, &CelCondition::constant(true));
                 validation["expression"] = expression.to_string().into();
             }
         }
@@ -235,7 +235,7 @@ impl ClusterPolicy<'_> {
                     .and(applies.preconditions.clone())
                     .condition
             }
-            false => Condition::constant(true),
+            false => CelCondition::constant(true),
         };
         let mut spec = mutate::spec(rule, changes, matches, self.failure_policy()).map_err(within)?;
         spec["matchConstraints"] = self.constraints(matching, &applies);
@@ -292,7 +292,7 @@ impl ClusterPolicy<'_> {
             )));
         }
         let failed_before = match excuses {
-            false => Judged::sure(Condition::constant(false)),
+            false => Judged::sure(CelCondition::constant(false)),
             true => {
                 let failed_before = applies.failed_before(rule, matching)?;
                 if ignores_errors && failed_before.may_fail {
@@ -313,13 +313,13 @@ impl ClusterPolicy<'_> {
             if let Some(variables) = spec["variables"].as_array_mut().filter(|_| excuses) {
                 variables.extend(pod_security::variables("oldObject", &scope).map_err(within)?);
                 variables.push(json!({"name": "failedBefore", "expression": excuse.to_string()}));
-                excuse = Condition::primary("variables.failedBefore");
+                excuse = CelCondition::primary("variables.failedBefore");
             }
             if passes_deletes {
-                excuse = Condition::any([one_of("request.operation", &["DELETE"]), excuse]);
+                excuse = CelCondition::any([one_of("request.operation", &["DELETE"]), excuse]);
             }
             let validations = checks.map_err(within)?.into_iter().map(|(passes, message)| {
-                let expression = Condition::any([passes, excuse.clone()]);
+                let expression = CelCondition::any([passes, excuse.clone()]);
                 json!({"expression": expression.to_string(), "message": message})
             });
             spec["validations"] = validations.collect();
@@ -348,7 +348,7 @@ impl ClusterPolicy<'_> {
     fn match_conditions(&self, rule: &Value, matching: &Matching, applies: &Applies) -> Vec<Value> {
         let subject = applies.subject();
         let mut conditions = Vec::new();
-        let mut add = |name: &str, condition: &Condition| {
+        let mut add = |name: &str, condition: &CelCondition| {
             if !condition.is(true) {
                 conditions.push(json!({"name": name, "expression": condition.to_string()}));
             }
@@ -399,7 +399,7 @@ pub(crate) fn policy_name(policy: &str, spec: &Value, own: &str) -> String {
     }
 }
 
-fn validation(expression: &Condition, validate: &Value) -> Value {
+fn validation(expression: &CelCondition, validate: &Value) -> Value {
     let mut validation = json!({"expression": expression.to_string()});
     let message = on_one_line(validate["message"].as_str().unwrap_or_default());
     if !message.is_empty() {

@@ -14,7 +14,7 @@ enum Rank {
 
 /// An expression whose value is a boolean.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Condition {
+pub(crate) struct CelCondition {
     text: String,
     rank: Rank,
 }
@@ -22,13 +22,13 @@ pub(crate) struct Condition {
 /// A condition, and whether it may have an error.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Judged {
-    pub(crate) condition: Condition,
+    pub(crate) condition: CelCondition,
     pub(crate) may_fail: bool,
 }
 
-// === impl Condition ===
+// === impl CelCondition ===
 
-impl Condition {
+impl CelCondition {
     pub(crate) fn constant(value: bool) -> Self {
         Self::primary(value.to_string())
     }
@@ -165,7 +165,7 @@ impl Condition {
 // === impl Judged ===
 
 impl Judged {
-    pub(crate) fn sure(condition: Condition) -> Self {
+    pub(crate) fn sure(condition: CelCondition) -> Self {
         Self {
             condition,
             may_fail: false,
@@ -176,10 +176,10 @@ impl Judged {
     fn then(self, next: Self, decides: bool) -> Self {
         let [first, second] = [self.condition, next.condition];
         let condition = match (self.may_fail, decides) {
-            (false, true) => Condition::any([first, second]),
-            (false, false) => Condition::all([first, second]),
-            (true, true) => first.choice(&Condition::constant(true), &second),
-            (true, false) => first.choice(&second, &Condition::constant(false)),
+            (false, true) => CelCondition::any([first, second]),
+            (false, false) => CelCondition::all([first, second]),
+            (true, true) => first.choice(&CelCondition::constant(true), &second),
+            (true, false) => first.choice(&second, &CelCondition::constant(false)),
         };
         Self {
             condition,
@@ -203,7 +203,7 @@ impl Judged {
     }
 }
 
-impl std::fmt::Display for Condition {
+impl std::fmt::Display for CelCondition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)
     }
@@ -240,11 +240,11 @@ pub(crate) fn literals<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
 }
 
 /// `value` is one of `texts`.
-pub(crate) fn one_of(value: &str, texts: &[&str]) -> Condition {
+pub(crate) fn one_of(value: &str, texts: &[&str]) -> CelCondition {
     match texts {
-        [] => Condition::constant(false),
-        [text] => Condition::relation(format!("{value} == {}", literal(text))),
-        texts => Condition::relation(format!("{value} in {}", literals(texts.iter().copied()))),
+        [] => CelCondition::constant(false),
+        [text] => CelCondition::relation(format!("{value} == {}", literal(text))),
+        texts => CelCondition::relation(format!("{value} in {}", literals(texts.iter().copied()))),
     }
 }
 
@@ -301,10 +301,10 @@ pub(crate) fn optional_field(map: &str, key: &str) -> String {
 }
 
 /// Whether the map has the key.
-pub(crate) fn has_field(map: &str, key: &str) -> Condition {
+pub(crate) fn has_field(map: &str, key: &str) -> CelCondition {
     match is_identifier(key) {
-        true => Condition::primary(format!("has({map}.{key})")),
-        false => Condition::relation(format!("{} in {map}", literal(key))),
+        true => CelCondition::primary(format!("has({map}.{key})")),
+        false => CelCondition::relation(format!("{} in {map}", literal(key))),
     }
 }
 
@@ -316,17 +316,17 @@ pub(crate) fn has_wildcard(pattern: &str) -> bool {
 }
 
 /// Whether the text that `value` is matches the wildcard pattern.
-pub(crate) fn matches_wildcard(value: &str, pattern: &str) -> Condition {
+pub(crate) fn matches_wildcard(value: &str, pattern: &str) -> CelCondition {
     let inner = pattern.trim_matches('*');
     let stars = (pattern.starts_with('*'), pattern.ends_with('*'));
     if pattern == "*" {
-        return Condition::constant(true);
+        return CelCondition::constant(true);
     }
     if pattern == "?*" || pattern == "*?" {
-        return Condition::relation(format!("{value} != ''"));
+        return CelCondition::relation(format!("{value} != ''"));
     }
     if !has_wildcard(pattern) {
-        return Condition::relation(format!("{value} == {}", literal(pattern)));
+        return CelCondition::relation(format!("{value} == {}", literal(pattern)));
     }
     if !has_wildcard(inner) && !inner.is_empty() {
         let call = match stars {
@@ -334,9 +334,9 @@ pub(crate) fn matches_wildcard(value: &str, pattern: &str) -> Condition {
             (true, false) => "endsWith",
             (false, _) => "startsWith",
         };
-        return Condition::primary(format!("{value}.{call}({})", literal(inner)));
+        return CelCondition::primary(format!("{value}.{call}({})", literal(inner)));
     }
-    Condition::primary(format!(
+    CelCondition::primary(format!(
         "{value}.matches({})",
         literal(&regular_expression(pattern))
     ))
@@ -387,17 +387,17 @@ fn regular_expression(pattern: &str) -> String {
 mod tests {
     use super::*;
 
-    fn primary(text: &str) -> Condition {
-        Condition::primary(text)
+    fn primary(text: &str) -> CelCondition {
+        CelCondition::primary(text)
     }
 
     #[test]
     fn parentheses_stand_where_they_are_needed() {
-        let or = Condition::any([primary("a"), primary("b")]);
-        let and = Condition::all([or.clone(), primary("c")]);
+        let or = CelCondition::any([primary("a"), primary("b")]);
+        let and = CelCondition::all([or.clone(), primary("c")]);
         assert_eq!(and.to_string(), "(a || b) && c");
         assert_eq!(
-            Condition::any([and.clone(), primary("d")]).to_string(),
+            CelCondition::any([and.clone(), primary("d")]).to_string(),
             "(a || b) && c || d"
         );
         assert_eq!(or.clone().not().to_string(), "!(a || b)");
@@ -407,12 +407,15 @@ mod tests {
 
     #[test]
     fn what_is_known_is_left_out() {
-        let known = |value| Condition::constant(value);
-        assert_eq!(Condition::all([known(true), primary("a")]).to_string(), "a");
-        assert_eq!(Condition::all([known(false), primary("a")]).to_string(), "false");
-        assert_eq!(Condition::any([known(true), primary("a")]).to_string(), "true");
-        assert_eq!(Condition::any([primary("a"), primary("a")]).to_string(), "a");
-        assert_eq!(Condition::any([]).to_string(), "false");
+        let known = |value| CelCondition::constant(value);
+        assert_eq!(CelCondition::all([known(true), primary("a")]).to_string(), "a");
+        assert_eq!(
+            CelCondition::all([known(false), primary("a")]).to_string(),
+            "false"
+        );
+        assert_eq!(CelCondition::any([known(true), primary("a")]).to_string(), "true");
+        assert_eq!(CelCondition::any([primary("a"), primary("a")]).to_string(), "a");
+        assert_eq!(CelCondition::any([]).to_string(), "false");
         assert_eq!(known(true).not().to_string(), "false");
     }
 

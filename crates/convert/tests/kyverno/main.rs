@@ -21,7 +21,7 @@ mod patches;
 #[path = "../../../../tests/oracle/random.rs"]
 #[allow(dead_code, reason = "other tests have more of it")]
 mod random;
-#[path = "../../src/test_reviews.rs"]
+#[path = "reviews.rs"]
 mod test_reviews;
 
 use std::collections::BTreeMap;

@@ -121,16 +121,16 @@ struct AccessRequestWrite<'w> {
 }
 
 /// Says what is wrong with a write of an AccessRequest, and whether the user may do it.
-pub(crate) fn judge(
+pub(crate) fn validate(
     request: &Request<'_>,
     policies: &PolicySet,
     (now, deadline): (Time, Deadline<'_>),
-    judgement: &mut ValidationReport,
+    report: &mut ValidationReport,
 ) {
     let of = |node: Option<portcullis_cel::json::Node<'_>>| node.and_then(|node| read(node.raw()));
     let bytes = request.object.map_or(0, |object| object.raw().len());
     let Some(object) = of(request.object) else {
-        return judgement.faults.push(too_long());
+        return report.faults.push(too_long());
     };
     let write = AccessRequestWrite {
         user: &request.user,
@@ -141,44 +141,44 @@ pub(crate) fn judge(
     };
     if request.operation == Operation::Create {
         if bytes > MAX_OBJECT_BYTES {
-            judgement.faults.push(too_long());
+            report.faults.push(too_long());
         }
-        write.created(judgement);
+        write.created(report);
     } else if let Some(old) = of(request.old_object) {
         if bytes > MAX_OBJECT_BYTES && !write.ends(&old) {
-            judgement.faults.push(too_long());
+            report.faults.push(too_long());
         }
-        write.updated(&old, judgement);
+        write.updated(&old, report);
     } else {
-        judgement
+        report
             .forbidden
             .push("the review does not say what was there before".to_owned());
     }
 }
 
 impl AccessRequestWrite<'_> {
-    fn created(&self, judgement: &mut ValidationReport) {
+    fn created(&self, report: &mut ValidationReport) {
         let has_entries = !approvals(self.object).is_empty()
             || SINGLE.iter().any(|name| single(self.object, name).is_some());
         if has_entries {
             let message = "`status` must be empty when it is created. The API server did not drop it, so its \
                            CustomResourceDefinition has no status subresource: apply config/crd/";
-            judgement.forbidden.push(message.to_owned());
+            report.forbidden.push(message.to_owned());
         }
         let requester = json!({"username": self.user.name, "uid": self.user.uid, "groups": self.user.groups});
         if self.object.pointer("/spec/requester") != Some(&requester) {
             let message = "`spec.requester` is not the user who asks: /mutate writes it, and is not called, or \
                            another webhook changes it";
-            judgement.forbidden.push(message.to_owned());
+            report.forbidden.push(message.to_owned());
         }
         if let Some(lacking) = self.lacks("request") {
-            judgement.forbidden.push(lacking);
+            report.forbidden.push(lacking);
         }
         let Some(trust) = self.policies.access_request_trust() else {
             let message = "AccessRequests grant nothing in this cluster: `authorization.accessRequests` of the \
                            gateway's configuration is absent, or it is not known that /mutate and /validate see \
                            every write (`clusters[].admission`)";
-            judgement.warnings.push(message.to_owned());
+            report.warnings.push(message.to_owned());
             return;
         };
         let longest = trust.settings.max_duration_seconds;
@@ -186,7 +186,7 @@ impl AccessRequestWrite<'_> {
         let seconds = duration.and_then(portcullis_cel::Duration::parse);
         if seconds.is_some_and(|duration| duration.nanoseconds() / 1_000_000_000 > longest) {
             let message = format!("at most {longest}s here (`authorization.accessRequests.maxDuration`)");
-            judgement
+            report
                 .faults
                 .push(fault("spec.duration", "FieldValueInvalid", &message));
         }
@@ -198,17 +198,17 @@ impl AccessRequestWrite<'_> {
             .any(|known| known.key() == ("", role))
         {
             let message = format!("spec.role: there is no ClusterRole `{role}`, so this grants nothing");
-            judgement.warnings.push(message);
+            report.warnings.push(message);
         }
-        self.warn_of_lifts(judgement);
+        self.warn_of_lifts(report);
     }
 
-    fn warn_of_lifts(&self, judgement: &mut ValidationReport) {
+    fn warn_of_lifts(&self, report: &mut ValidationReport) {
         for name in texts(self.object, "/spec/lifts") {
             let mut policies = self.policies.authorization_policies();
             if !policies.any(|policy| policy.name == name && policy.liftable) {
                 let message = format!("spec.lifts: no AuthorizationPolicy `{name}` is `liftable`");
-                judgement.warnings.push(message);
+                report.warnings.push(message);
             }
         }
     }
@@ -219,25 +219,23 @@ impl AccessRequestWrite<'_> {
         matches!(added, Some(AddedEntry::Denial(_) | AddedEntry::Withdrawal(_)))
     }
 
-    fn updated(&self, old: &Value, judgement: &mut ValidationReport) {
+    fn updated(&self, old: &Value, report: &mut ValidationReport) {
         if self.object.get("spec") != old.get("spec") {
             let message = "never changes: withdraw this AccessRequest, and create another";
-            judgement
-                .faults
-                .push(fault("spec", "FieldValueForbidden", message));
+            report.faults.push(fault("spec", "FieldValueForbidden", message));
             return;
         }
         let added = match self.added(old) {
             Ok(added) => added,
             Err(message) => {
-                judgement.forbidden.push(message.to_owned());
+                report.forbidden.push(message.to_owned());
                 return;
             }
         };
         let Some(added) = added else { return };
         let is_over = SINGLE.iter().any(|name| single(old, name).is_some());
         if is_over {
-            judgement
+            report
                 .forbidden
                 .push("it is denied or withdrawn, which is final: create another".to_owned());
             return;
@@ -246,9 +244,9 @@ impl AccessRequestWrite<'_> {
         if !self.is_own_entry(entry) {
             let message = "a new entry of the status does not name the user who writes it, and the time: /mutate \
                            writes both, and is not called, or another webhook changes them";
-            judgement.forbidden.push(message.to_owned());
+            report.forbidden.push(message.to_owned());
         }
-        judgement.forbidden.extend(self.why_not(added, old));
+        report.forbidden.extend(self.why_not(added, old));
     }
 
     /// What is new; why it may not be.

@@ -24,11 +24,11 @@ mod validating;
 use super::authorizer::{AuthorizerVariables, RequestAuthorizer};
 use super::run::{Phase, RunContext, RunOptions};
 use super::webhook::{Call, WebhookAnswer};
-use super::{AdmissionSet, Outcome, Request, grants, outcome};
+use super::{AdmissionSet, Outcome, Request, outcome, reauthorization};
 
 pub use ask::{Comparison, compare};
 use mutating::MutatingPhase;
-use validating::{ValidatingPhase, authorized, judged};
+use validating::{ValidatingPhase, enforce_authorization, validate_own_kinds};
 
 /// One run. A copy of one that rests goes on from there, too.
 #[derive(Debug, Clone)]
@@ -100,14 +100,14 @@ impl Chain {
                 }
             }
             (ChainState::New, Phase::Validate) => {
-                let mut begun = authorized(set, request, run);
+                let mut begun = enforce_authorization(set, request, run);
                 if begun.denial.is_none() {
-                    judged(request, run, &mut begun);
+                    validate_own_kinds(request, run, &mut begun);
                 }
                 if begun.denial.is_some() {
                     return Progress::Done(Box::new(begun));
                 }
-                let reviewed = grants::review(set, context);
+                let reviewed = reauthorization::review(set, context);
                 if reviewed.denial.is_some() {
                     return Progress::Done(Box::new(reviewed));
                 }

@@ -22,7 +22,7 @@ pub struct RunOptions<'r> {
     /// By which policies requests were allowed that are validated; `None`: nobody asks again.
     pub grants: Option<GrantReview<'r>>,
     /// Who judges the gateway's own kinds, if anybody.
-    pub judge: Option<&'r dyn OwnKindValidator>,
+    pub own_kinds: Option<&'r dyn OwnKindValidator>,
     /// The object is there already, or only proposed: nobody knows who asks, nor what was there
     /// before. Expressions that look at `request.userInfo`, `authorizer` or `oldObject` have no
     /// value ([`EvalError::Unknown`](portcullis_cel::EvalError::Unknown)), and no exception with
@@ -77,7 +77,7 @@ impl<'r> RunOptions<'r> {
             now,
             access,
             grants: None,
-            judge: None,
+            own_kinds: None,
             requester_unknown: false,
             memory: None,
             recorder: None,

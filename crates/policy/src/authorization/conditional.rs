@@ -1,5 +1,5 @@
-//! Policies with `objectConditions`: what an Allow grants before its object is known, and which policies are
-//! about a request that `/validate` sees.
+//! `objectConditions` in a policy set: what an Allow with them grants before its object is known, and which
+//! policies with them are about a request whose object is.
 //!
 //! ```text
 //! /authorize   an Allow applies ─▶ is /validate known to see the request, and is the Allow not new? ─▶ Allow
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::condition::{ConditionsResult, RequestActivation};
 use super::index::PolicyGroup;
-use super::object_conditions::{
+use super::reviewed_resources::{
     FORMER_GRANT_RETENTION_SECONDS, GrantHistory, NotGranted, ReviewKnowledge, ReviewedResources,
 };
 use super::{
@@ -123,7 +123,7 @@ impl PolicySet {
     }
 
     /// Why `policy`, an Allow with objectConditions that applies, does not grant the request.
-    pub(crate) fn withholds(
+    pub(crate) fn not_granted(
         &self,
         policy: &Arc<AuthorizationPolicy>,
         attributes: &Attributes<'_>,

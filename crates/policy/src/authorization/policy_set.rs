@@ -18,8 +18,8 @@ use super::access_request::{AccessGrants, AccessRequestSettings, AccessRequestTr
 use super::index::{BindingIndex, BoundRole, NamespaceIndex, PolicyIndex};
 use super::matching::ClusterScoped;
 use super::never_deny::NeverDenyMatcher;
-use super::object_conditions::{GrantHistory, ReviewedResources};
 use super::rbac::{self, RoleResolver};
+use super::reviewed_resources::{GrantHistory, ReviewedResources};
 use super::{
     AccessRequest, AuthorizationInvariant, AuthorizationPolicy, Binding, NamespaceLabels, NeverDeny, Objects,
     Role, SharedObjects,

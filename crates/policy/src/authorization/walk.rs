@@ -220,12 +220,12 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
     }
 
     /// Why a policy with objectConditions that applies decides nothing here; `None` where an Allow grants.
-    fn withholds(&self, policy: &Arc<AuthorizationPolicy>) -> Option<NotGranted> {
+    fn not_granted(&self, policy: &Arc<AuthorizationPolicy>) -> Option<NotGranted> {
         match policy.effect {
             Effect::Allow if !self.grants_on_condition => Some(NotGranted::AtValidate),
             Effect::Allow => self
                 .set
-                .withholds(policy, self.attributes, (self.now, self.deadline)),
+                .not_granted(policy, self.attributes, (self.now, self.deadline)),
             Effect::Deny | Effect::Limit => Some(NotGranted::AtValidate),
         }
     }

@@ -13,8 +13,7 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::Document;
-use super::node::{Entry, Node, Value};
+use super::{Document, Entry, Node, Value};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, PathSegment, nearest};
 
 impl Document {

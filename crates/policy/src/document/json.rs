@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use serde_json::value::RawValue;
 
 use super::layout::{Layout, LayoutRecorder, Reason, Unreadable, too_many_values};
-use super::node::column_number;
-use super::{Entry, MAX_DEPTH, Node, Value, yaml};
+use super::{Entry, MAX_DEPTH, Node, Value, column_number, yaml};
 
 type Result<T> = std::result::Result<T, Unreadable>;
 

@@ -7,8 +7,7 @@
 
 use std::sync::Arc;
 
-use super::Document;
-use super::node::{Entry, Node, Value};
+use super::{Document, Entry, Node, Value};
 
 /// A document without columns and the layout of its texts: it says the same, on the same lines.
 #[derive(Debug, Clone, PartialEq, Eq)]

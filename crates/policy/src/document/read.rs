@@ -7,8 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::layout::{Reason, Unreadable};
-use super::node::{Node, Value};
-use super::{Document, json, yaml};
+use super::{Document, Node, Value, json, yaml};
 use crate::field::{Fault, FaultKind, Place};
 
 /// Reads every document of a YAML stream or JSON text. `file` is only for messages.

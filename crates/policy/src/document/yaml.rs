@@ -39,10 +39,9 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 pub(crate) use resolve::{ResolvedScalar, normal, resolve};
 
 use super::layout::{Reason, Unreadable, too_many_values};
-use super::node::column_number;
-use super::{Entry, MAX_DEPTH, Node, Value as NodeValue};
+use super::{Entry, MAX_DEPTH, Node, Value, column_number};
 
-use parser::{NodeKind, ParsedTree, Scalar, Value};
+use parser::{NodeKind, ParsedTree, ParsedValue, Scalar};
 
 /// The most bytes of text that aliases may repeat.
 const MAX_REPEATED_BYTES: usize = 8 << 20;
@@ -157,14 +156,14 @@ impl<'t> DocumentBuilder<'t> {
                 let items = items.iter().map(|item| self.node(*item, depth));
                 let mut items: Vec<_> = items.collect::<Result<_, _>>()?;
                 items.shrink_to_fit();
-                NodeValue::List(items)
+                Value::List(items)
             }
             NodeKind::Mapping(children) => {
                 let depth = deeper(value, depth)?;
                 let mut entries = MappingEntries::default();
                 self.mapping(children, &mut entries, false, depth)?;
                 entries.entries.shrink_to_fit();
-                NodeValue::Map(entries.entries)
+                Value::Map(entries.entries)
             }
             NodeKind::Alias(name, target) => {
                 let node = self.follow(at, value, name, |builder| builder.node(*target, depth))?;
@@ -177,7 +176,7 @@ impl<'t> DocumentBuilder<'t> {
     }
 
     /// The value at `at`, which is counted.
-    fn visit(&mut self, at: usize) -> Result<&'t Value, Unreadable> {
+    fn visit(&mut self, at: usize) -> Result<&'t ParsedValue, Unreadable> {
         let value = self.tree.value(at).ok_or_else(|| {
             // Positions are those of the tree itself.
             Unreadable::new(0, 0, Reason::Syntax, "a value is missing")
@@ -193,7 +192,7 @@ impl<'t> DocumentBuilder<'t> {
     }
 
     /// Counts so many `values`, which are at `value`.
-    fn count(&mut self, values: usize, value: &Value) -> Result<(), Unreadable> {
+    fn count(&mut self, values: usize, value: &ParsedValue) -> Result<(), Unreadable> {
         self.values += values;
         if self.values > self.max_values {
             return Err(error(value, &too_many_values(self.max_values)));
@@ -223,7 +222,7 @@ impl<'t> DocumentBuilder<'t> {
     fn follow<T>(
         &mut self,
         at: usize,
-        value: &Value,
+        value: &ParsedValue,
         name: &str,
         build: impl FnOnce(&mut Self) -> Result<T, Unreadable>,
     ) -> Result<T, Unreadable> {
@@ -238,28 +237,28 @@ impl<'t> DocumentBuilder<'t> {
 
     // --- scalars ---
 
-    fn scalar(&mut self, value: &Value, scalar: &Scalar) -> Result<NodeValue, Unreadable> {
+    fn scalar(&mut self, value: &ParsedValue, scalar: &Scalar) -> Result<Value, Unreadable> {
         Ok(match self.meaning(value, scalar)? {
-            ResolvedScalar::Null => NodeValue::Null,
-            ResolvedScalar::Bool(value) => NodeValue::Bool(value),
-            ResolvedScalar::Int(integer) => NodeValue::Number(integer.into()),
-            ResolvedScalar::Uint(integer) => NodeValue::Number(integer.into()),
+            ResolvedScalar::Null => Value::Null,
+            ResolvedScalar::Bool(value) => Value::Bool(value),
+            ResolvedScalar::Int(integer) => Value::Number(integer.into()),
+            ResolvedScalar::Uint(integer) => Value::Number(integer.into()),
             ResolvedScalar::Float(float) => match resolve::normal(float) {
-                Some(number) => NodeValue::Number(number),
+                Some(number) => Value::Number(number),
                 None => return Err(error(value, "infinity and `.nan` cannot be represented in JSON")),
             },
-            ResolvedScalar::Text | ResolvedScalar::Timestamp => NodeValue::String(self.text(value, scalar)?),
+            ResolvedScalar::Text | ResolvedScalar::Timestamp => Value::String(self.text(value, scalar)?),
         })
     }
 
-    fn meaning(&self, value: &Value, scalar: &Scalar) -> Result<ResolvedScalar, Unreadable> {
+    fn meaning(&self, value: &ParsedValue, scalar: &Scalar) -> Result<ResolvedScalar, Unreadable> {
         if scalar.tag.is_empty() && !scalar.implicit {
             return Ok(ResolvedScalar::Text);
         }
         resolve::resolve(&scalar.tag, &scalar.text).map_err(|message| error(value, &message))
     }
 
-    fn text(&mut self, value: &Value, scalar: &Scalar) -> Result<String, Unreadable> {
+    fn text(&mut self, value: &ParsedValue, scalar: &Scalar) -> Result<String, Unreadable> {
         if !self.followed.is_empty() {
             self.repeated_bytes = self.repeated_bytes.saturating_add(scalar.text.len());
         }
@@ -351,7 +350,7 @@ impl<'t> DocumentBuilder<'t> {
         }
     }
 
-    fn scalar_key(&mut self, value: &Value, scalar: &Scalar) -> Result<MappingKey, Unreadable> {
+    fn scalar_key(&mut self, value: &ParsedValue, scalar: &Scalar) -> Result<MappingKey, Unreadable> {
         let meaning = self.meaning(value, scalar)?;
         let text = match meaning {
             ResolvedScalar::Text | ResolvedScalar::Timestamp => self.text(value, scalar)?,
@@ -439,18 +438,18 @@ fn duplicate(key: &str, first: u32, merged: bool, same_sort: bool) -> String {
     }
 }
 
-fn deeper(value: &Value, depth: usize) -> Result<usize, Unreadable> {
+fn deeper(value: &ParsedValue, depth: usize) -> Result<usize, Unreadable> {
     if depth >= MAX_DEPTH {
         return Err(error(value, &format!("nested deeper than {MAX_DEPTH} levels")));
     }
     Ok(depth + 1)
 }
 
-fn error(value: &Value, message: &str) -> Unreadable {
+fn error(value: &ParsedValue, message: &str) -> Unreadable {
     Unreadable::new(value.line, value.column, Reason::Syntax, message)
 }
 
-fn not_merged(value: &Value) -> Unreadable {
+fn not_merged(value: &ParsedValue) -> Unreadable {
     error(value, "`<<` needs a mapping, or a list of mappings")
 }
 

@@ -1,21 +1,24 @@
 //! The objects of one source, read by itself: from text to documents to objects.
+//! The ClusterRoles that every API server makes by itself are such objects, too.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use portcullis_cel::Version;
 
 use super::lint::lockout::{lock_out, spec_hash};
 use super::object;
 use super::report::Compilation;
 use super::source::{Source, each_document};
 use super::validated::{Content, ManifestObject, ObjectIdentity, ValidatedObject, digest};
-use crate::authorization::NeverDeny;
+use crate::authorization::rbac::bootstrap_policy;
+use crate::authorization::{NeverDeny, Role};
 use crate::document;
 use crate::document::{Document, DocumentSize, ParseLimits};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
-use portcullis_cel::Version;
 
 /// The most values of one document of a source: of one object, where each takes three bytes, as many
 /// as an API server takes; as a list some 40,000 RoleBindings.
@@ -362,6 +365,27 @@ pub struct SourceLimits<'l> {
     pub memory: &'l MemoryBudget,
     /// Has the one long document that is read at a time, of those that need much memory for that.
     pub long_documents: &'l Mutex<()>,
+}
+
+static ROLES: LazyLock<Vec<Arc<Role>>> = LazyLock::new(|| {
+    let source = Source {
+        file: "Kubernetes' default".to_owned(),
+        text: bootstrap_policy(Version::NEWEST).to_owned(),
+        cluster: None,
+    };
+    let objects = SourceObjects::read(&source, Version::NEWEST, None);
+    let roles = objects.objects().filter_map(|object| match &object.content {
+        Content::Role(role) => Some(Arc::clone(role)),
+        _ => None,
+    });
+    roles.collect()
+});
+
+/// The ClusterRoles that an API server of the newest version makes by itself, as they are written:
+/// those that are aggregated have no rules yet.
+#[must_use]
+pub fn default_roles() -> &'static [Arc<Role>] {
+    &ROLES
 }
 
 // === impl MemoryBudget ===

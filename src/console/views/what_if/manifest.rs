@@ -37,7 +37,7 @@ const MAX_OBJECTS: usize = 50;
 const SHOWN: usize = 2000;
 
 /// What stands for the value of an expression of a policy that takes parameters.
-const WITHHELD: &str = "\"(not shown: it may be that of a parameter)\"";
+const NOT_SHOWN: &str = "\"(not shown: it may be that of a parameter)\"";
 
 /// A manifest as it was pasted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -220,7 +220,7 @@ impl AdmissionAnswer {
                 return Err(ViewError::TooLate);
             }
             let mut answered = answered.map_err(|error| ViewError::Invalid(error.to_string()))?;
-            withhold_parameters(&mut answered.trace);
+            hide_parameters(&mut answered.trace);
             objects.push(AnsweredObject {
                 about: about.clone(),
                 answered,
@@ -240,7 +240,7 @@ impl AdmissionAnswer {
 
 /// Takes out what expressions of policies with parameters came to, but for whether they hold: it
 /// may be what the parameter says.
-fn withhold_parameters(trace: &mut [TracedStep]) {
+fn hide_parameters(trace: &mut [TracedStep]) {
     let mut has_parameter = false;
     for step in trace {
         match step {
@@ -249,7 +249,7 @@ fn withhold_parameters(trace: &mut [TracedStep]) {
                 if let TracedValue::Value(value) = result
                     && !["true", "false"].contains(&value.get())
                 {
-                    *value = serde_json::from_str(WITHHELD).unwrap_or_default();
+                    *value = serde_json::from_str(NOT_SHOWN).unwrap_or_default();
                 }
             }
             _ => {}

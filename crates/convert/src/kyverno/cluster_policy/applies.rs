@@ -1,9 +1,4 @@
 //! When a rule applies: for which operations, to which object, and whether that object failed before.
-
-#![expect(
-    clippy::indexing_slicing,
-    reason = "what a JSON value has not is null when it is read, and only objects are written to"
-)]
 //!
 //! A PolicyException (`kyverno.io`) is a condition of the rules that it names.
 
@@ -20,12 +15,12 @@ use portcullis_policy::field::FieldPath;
 use serde_json::Value;
 
 use super::fields::Part;
-use super::matching::{Filters, Matching, Subject, texts};
+use super::matching::{Filters, MatchSubject, Matching, texts};
 use super::scope::Scope;
 use super::{conditions, context, fields, validate};
 use crate::conversion;
 use crate::conversion::{Conversion, Refusal};
-use crate::kyverno::expression::{Condition, Judged, is_wildcard_match, one_of};
+use crate::kyverno::expression::{CelCondition, Judged, is_wildcard_match, one_of};
 
 /// The variable that is the object, or the old one of a DELETE.
 pub(crate) const VARIABLE: &str = "variables.object";
@@ -105,8 +100,8 @@ impl Applies {
         })
     }
 
-    pub(crate) fn subject(&self) -> Subject {
-        Subject {
+    pub(crate) fn subject(&self) -> MatchSubject {
+        MatchSubject {
             object: object_of(&self.operations),
             operation: None,
         }
@@ -115,7 +110,7 @@ impl Applies {
     /// Whether the old object failed, as if it had been created by nobody that is known: Kyverno lets it keep
     /// failing, unless the rule has preconditions, which it cannot read of the old object.
     pub(crate) fn failed_before(&self, rule: &Value, matching: &Matching) -> Result<Judged, Refusal> {
-        let before = Subject {
+        let before = MatchSubject {
             object: "oldObject",
             operation: Some("CREATE"),
         };
@@ -126,14 +121,14 @@ impl Applies {
         scope.has_integers = true;
         let scope = with_variables(scope, rule)?;
         let is_update = match self.operations.as_slice() {
-            ["UPDATE"] => Condition::constant(true),
+            ["UPDATE"] => CelCondition::constant(true),
             _ => one_of("request.operation", &["UPDATE"]),
         };
         let is_whole = match matching.has_subresources() {
-            true => Condition::relation("request.?subResource.orValue('') == ''"),
-            false => Condition::constant(true),
+            true => CelCondition::relation("request.?subResource.orValue('') == ''"),
+            false => CelCondition::constant(true),
         };
-        let matched = Condition::all([
+        let matched = CelCondition::all([
             is_update,
             is_whole,
             matching.condition(before),
@@ -141,12 +136,12 @@ impl Applies {
             // Of the old object Kyverno asks for exceptions to Pod Security alone.
             match rule["validate"]["podSecurity"].is_object() {
                 true => matching
-                    .excepted(Subject {
+                    .excepted(MatchSubject {
                         operation: None,
                         ..before
                     })
                     .not(),
-                false => Condition::constant(true),
+                false => CelCondition::constant(true),
             },
         ]);
         let failed = validate::holds(&rule["validate"], &scope)

@@ -12,12 +12,12 @@ use super::scalar::{DURATION, NUMBER, is_duration, range};
 use super::scope::{NULL, NUMBERS, Scope, TEXT, Term, cel, is_short};
 use crate::conversion;
 use crate::conversion::Refusal;
-use crate::kyverno::expression::{Condition, Judged, has_wildcard, literal};
+use crate::kyverno::expression::{CelCondition, Judged, has_wildcard, literal};
 use portcullis_cel::{Quantity, Semver};
 
 /// An operator; upper and lower case are the same, but in those that order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operator {
+pub(crate) enum ConditionOperator {
     Equals,
     NotEquals,
     /// One of the set operators.
@@ -28,7 +28,7 @@ pub(crate) enum Operator {
     OrdersDurations(&'static str),
 }
 
-impl Operator {
+impl ConditionOperator {
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let set = |is_any, is_negated, is_old| {
             Some(Self::In(Set {
@@ -69,27 +69,27 @@ impl Operator {
 
 /// Whether the operator holds between the two.
 pub(crate) fn compare(
-    operator: Operator,
+    operator: ConditionOperator,
     key: &Term,
     value: &Term,
     scope: &Scope,
 ) -> Result<Judged, Refusal> {
     if let Some(known) = folded(operator, key, value) {
-        return Ok(Judged::sure(Condition::constant(known)));
+        return Ok(Judged::sure(CelCondition::constant(known)));
     }
     let made = with_name(scope, key, '\u{1}', value.constant.is_some(), |key| {
         with_name(scope, value, '\u{2}', false, |value| match operator {
-            Operator::Equals => equals(key, value, scope),
-            Operator::NotEquals => {
+            ConditionOperator::Equals => equals(key, value, scope),
+            ConditionOperator::NotEquals => {
                 let not_null = match key.may_be(NULL) {
-                    true => Condition::relation(format!("{} != null", key.value)),
-                    false => Condition::constant(true),
+                    true => CelCondition::relation(format!("{} != null", key.value)),
+                    false => CelCondition::constant(true),
                 };
-                Ok(Condition::all([not_null, equals(key, value, scope)?.not()]))
+                Ok(CelCondition::all([not_null, equals(key, value, scope)?.not()]))
             }
-            Operator::In(set) => is_in(set, key, value, scope),
-            Operator::Orders(sign) => orders(sign, key, value),
-            Operator::OrdersDurations(sign) => orders_durations(sign, key, value),
+            ConditionOperator::In(set) => is_in(set, key, value, scope),
+            ConditionOperator::Orders(sign) => orders(sign, key, value),
+            ConditionOperator::OrdersDurations(sign) => orders_durations(sign, key, value),
         })
     })?;
     Ok(Judged {
@@ -106,8 +106,8 @@ fn with_name(
     term: &Term,
     sign: char,
     is_sole: bool,
-    body: impl FnOnce(&Term) -> Result<Condition, Refusal>,
-) -> Result<Condition, Refusal> {
+    body: impl FnOnce(&Term) -> Result<CelCondition, Refusal>,
+) -> Result<CelCondition, Refusal> {
     if term.constant.is_some() {
         return body(term);
     }
@@ -124,13 +124,13 @@ fn with_name(
     }
     let name = scope.fresh("v");
     let made = made.replaced(sign, &name);
-    Ok(Condition::primary(format!(
+    Ok(CelCondition::primary(format!(
         "[dyn({value})].exists({name}, {made})"
     )))
 }
 
 /// What is known already, since both are plain texts.
-fn folded(operator: Operator, key: &Term, value: &Term) -> Option<bool> {
+fn folded(operator: ConditionOperator, key: &Term, value: &Term) -> Option<bool> {
     let Some(Value::String(key)) = &key.constant else {
         return None;
     };
@@ -143,7 +143,9 @@ fn folded(operator: Operator, key: &Term, value: &Term) -> Option<bool> {
     let value = value.constant.as_ref()?;
     let texts: Vec<&str> = match (operator, value) {
         (_, Value::String(text)) => vec![text.as_str()],
-        (Operator::In(_), Value::Array(items)) => items.iter().map(Value::as_str).collect::<Option<_>>()?,
+        (ConditionOperator::In(_), Value::Array(items)) => {
+            items.iter().map(Value::as_str).collect::<Option<_>>()?
+        }
         _ => return None,
     };
     if !texts.iter().all(|text| is_word(text)) {
@@ -151,19 +153,19 @@ fn folded(operator: Operator, key: &Term, value: &Term) -> Option<bool> {
     }
     let is_one = texts.contains(&key.as_str());
     match operator {
-        Operator::Equals => Some(is_one),
-        Operator::NotEquals => Some(!is_one),
+        ConditionOperator::Equals => Some(is_one),
+        ConditionOperator::NotEquals => Some(!is_one),
         // The old ones take a text for no set.
-        Operator::In(set) if !set.is_old || value.is_array() => Some(is_one != set.is_negated),
+        ConditionOperator::In(set) if !set.is_old || value.is_array() => Some(is_one != set.is_negated),
         _ => None,
     }
 }
 
 // Order.
 
-fn orders(sign: &str, key: &Term, value: &Term) -> Result<Condition, Refusal> {
+fn orders(sign: &str, key: &Term, value: &Term) -> Result<CelCondition, Refusal> {
     if key.is_only(NUMBERS) && value.is_only(NUMBERS) {
-        return Ok(Condition::relation(format!(
+        return Ok(CelCondition::relation(format!(
             "{} {sign} {}",
             key.value, value.value
         )));
@@ -174,67 +176,67 @@ fn orders(sign: &str, key: &Term, value: &Term) -> Result<Condition, Refusal> {
             let seconds = format!("'{:.0}s'", number.as_f64().unwrap_or_default().trunc());
             let written = &value.value;
             let text = is_duration_text(name).choice(
-                &Condition::relation(format!("duration({name}) {sign} duration({seconds})")),
-                &Condition::all([
-                    Condition::primary(format!("{name}.matches({})", literal(NUMBER))),
-                    Condition::relation(format!(
+                &CelCondition::relation(format!("duration({name}) {sign} duration({seconds})")),
+                &CelCondition::all([
+                    CelCondition::primary(format!("{name}.matches({})", literal(NUMBER))),
+                    CelCondition::relation(format!(
                         "double({name}) {sign} {:?}",
                         number.as_f64().unwrap_or_default()
                     )),
                 ]),
             );
-            Ok(Condition::any([
+            Ok(CelCondition::any([
                 guarded(
                     key,
                     NUMBERS,
-                    Condition::relation(format!("{name} {sign} {written}")),
+                    CelCondition::relation(format!("{name} {sign} {written}")),
                 ),
                 guarded(key, TEXT, text),
             ]))
         }
-        Some(Value::String(text)) => Ok(Condition::any([
+        Some(Value::String(text)) => Ok(CelCondition::any([
             guarded(key, NUMBERS, orders_number(sign, name, text)),
             guarded(key, TEXT, orders_text(sign, name, text)),
         ])),
-        Some(_) => Ok(Condition::constant(false)),
+        Some(_) => Ok(CelCondition::constant(false)),
         None => Err(Refusal::here(
             "which of two values is greater depends on their types: compare with a number or an amount",
         )),
     }
 }
 
-fn orders_number(sign: &str, name: &str, text: &str) -> Condition {
+fn orders_number(sign: &str, name: &str, text: &str) -> CelCondition {
     if is_duration(text) && text != "0" {
-        return Condition::relation(format!(
+        return CelCondition::relation(format!(
             "duration(string(int({name})) + 's') {sign} duration({})",
             literal(text)
         ));
     }
     match is_plain_number(text) {
-        true => Condition::relation(format!(
+        true => CelCondition::relation(format!(
             "{name} {sign} {:?}",
             text.parse::<f64>().unwrap_or_default()
         )),
-        false => Condition::constant(false),
+        false => CelCondition::constant(false),
     }
 }
 
-fn orders_text(sign: &str, name: &str, text: &str) -> Condition {
+fn orders_text(sign: &str, name: &str, text: &str) -> CelCondition {
     let operand = literal(text);
     let seconds =
-        |seconds: &str| Condition::relation(format!("duration({seconds}) {sign} duration({operand})"));
+        |seconds: &str| CelCondition::relation(format!("duration({seconds}) {sign} duration({operand})"));
     let is_amount = Quantity::parse(text).is_ok();
-    let amounts = Condition::all([
-        Condition::primary(format!("isQuantity({name})")),
-        Condition::relation(format!(
+    let amounts = CelCondition::all([
+        CelCondition::primary(format!("isQuantity({name})")),
+        CelCondition::relation(format!(
             "quantity({name}).compareTo(quantity({operand})) {sign} 0"
         )),
     ]);
     if is_duration(text) && text != "0" {
         let others = match is_amount {
             true => amounts,
-            false => Condition::all([
-                Condition::primary(format!("{name}.matches({})", literal(NUMBER))),
+            false => CelCondition::all([
+                CelCondition::primary(format!("{name}.matches({})", literal(NUMBER))),
                 seconds(&format!("string(int(double({name}))) + 's'")),
             ]),
         };
@@ -244,35 +246,36 @@ fn orders_text(sign: &str, name: &str, text: &str) -> Condition {
         return amounts;
     }
     match Semver::parse(text).is_ok() {
-        true => Condition::all([
-            Condition::primary(format!("isSemver({name})")),
-            Condition::relation(format!("semver({name}).compareTo(semver({operand})) {sign} 0")),
+        true => CelCondition::all([
+            CelCondition::primary(format!("isSemver({name})")),
+            CelCondition::relation(format!("semver({name}).compareTo(semver({operand})) {sign} 0")),
         ]),
-        false => Condition::constant(false),
+        false => CelCondition::constant(false),
     }
 }
 
-fn orders_durations(sign: &str, key: &Term, value: &Term) -> Result<Condition, Refusal> {
+fn orders_durations(sign: &str, key: &Term, value: &Term) -> Result<CelCondition, Refusal> {
     let name = &key.value;
     let operand = match &value.constant {
         Some(Value::Number(number)) => format!("{:.0}s", number.as_f64().unwrap_or_default().trunc()),
         Some(Value::String(text)) if is_duration(text) => text.clone(),
-        Some(_) => return Ok(Condition::constant(false)),
+        Some(_) => return Ok(CelCondition::constant(false)),
         None => {
             return Err(Refusal::here(
                 "a duration must be written as it is, to be compared",
             ));
         }
     };
-    let compared =
-        |text: &str| Condition::relation(format!("duration({text}) {sign} duration({})", literal(&operand)));
-    Ok(Condition::any([
+    let compared = |text: &str| {
+        CelCondition::relation(format!("duration({text}) {sign} duration({})", literal(&operand)))
+    };
+    Ok(CelCondition::any([
         guarded(key, NUMBERS, compared(&format!("string(int({name})) + 's'"))),
         guarded(
             key,
             TEXT,
-            Condition::all([
-                Condition::primary(format!("{name}.matches({})", literal(DURATION))),
+            CelCondition::all([
+                CelCondition::primary(format!("{name}.matches({})", literal(DURATION))),
                 compared(name),
             ]),
         ),
@@ -288,7 +291,7 @@ pub(crate) enum TextPiece<'t> {
 
 /// Whether the conditions hold: `any` and `all`, or a list of which all must.
 pub(crate) fn judged(written: &Value, scope: &Scope) -> Result<Judged, Refusal> {
-    let holds = Judged::sure(Condition::constant(true));
+    let holds = Judged::sure(CelCondition::constant(true));
     match written {
         Value::Null => Ok(holds),
         Value::Array(_) => each(written, scope, false),
@@ -306,7 +309,7 @@ pub(crate) fn judged(written: &Value, scope: &Scope) -> Result<Judged, Refusal> 
             };
             Ok(match (any.may_fail, all.may_fail) {
                 (true, true) => {
-                    let or_false = all.clone().and(Judged::sure(Condition::constant(false)));
+                    let or_false = all.clone().and(Judged::sure(CelCondition::constant(false)));
                     Judged {
                         condition: any.condition.choice(&all.condition, &or_false.condition),
                         may_fail: true,
@@ -322,7 +325,7 @@ pub(crate) fn judged(written: &Value, scope: &Scope) -> Result<Judged, Refusal> 
 
 fn each(written: &Value, scope: &Scope, is_any: bool) -> Result<Judged, Refusal> {
     let conditions = written.as_array().into_iter().flatten();
-    let mut judged = Judged::sure(Condition::constant(!is_any));
+    let mut judged = Judged::sure(CelCondition::constant(!is_any));
     for (index, condition) in conditions.enumerate() {
         let next = one(condition, scope).map_err(|refusal| refusal.within_index(index))?;
         judged = match is_any {
@@ -336,7 +339,7 @@ fn each(written: &Value, scope: &Scope, is_any: bool) -> Result<Judged, Refusal>
 fn one(written: &Value, scope: &Scope) -> Result<Judged, Refusal> {
     conversion::unknown(written, &["key", "operator", "value", "message"])?;
     let name = written["operator"].as_str().unwrap_or_default();
-    let Some(operator) = Operator::parse(name) else {
+    let Some(operator) = ConditionOperator::parse(name) else {
         return conversion::of("operator", format!("`{name}` is no operator of conditions"));
     };
     let key = operand(&written["key"], scope).map_err(|refusal| refusal.within("key"))?;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::conditions;
 use super::scope::{NULL, Scope, TEXT, cel, listed};
 use crate::conversion::Refusal;
-use crate::kyverno::expression::{Condition, field, has_field, literal, optional_field};
+use crate::kyverno::expression::{CelCondition, field, has_field, literal, optional_field};
 use portcullis_policy::admission::GroupVersionKind;
 use portcullis_policy::admission::apply::Schemas;
 
@@ -32,7 +32,7 @@ pub(crate) enum Edit {
     /// One operation, with a value of CEL unless it removes.
     Operation(&'static str, Vec<PathStep>, Option<String>),
     /// The first changes where the condition holds, or else the others.
-    Choice(Condition, Vec<Edit>, Vec<Edit>),
+    Choice(CelCondition, Vec<Edit>, Vec<Edit>),
     /// The changes for each element of a list.
     Each(EachElement),
 }
@@ -46,7 +46,7 @@ pub(crate) struct EachElement {
     pub(crate) index: String,
     pub(crate) element: String,
     /// For which elements.
-    pub(crate) applies: Condition,
+    pub(crate) applies: CelCondition,
     /// Whether the last element comes first.
     pub(crate) is_reversed: bool,
     pub(crate) edits: Vec<Edit>,
@@ -143,23 +143,23 @@ impl PatchPart {
     }
 
     /// Whether `child`, which is one of its fields, keys or elements, is there.
-    pub(crate) fn has(&self, child: &Self) -> Condition {
+    pub(crate) fn has(&self, child: &Self) -> CelCondition {
         if child.is_always_there() {
-            return Condition::constant(true);
+            return CelCondition::constant(true);
         }
         let there = match (child.path.last(), self.is_made) {
             (Some(PathStep::Key(name)), false) => has_field(&self.plain, name),
             (Some(PathStep::ComputedKey(key)), false) => {
-                Condition::relation(format!("{key} in {}", self.plain))
+                CelCondition::relation(format!("{key} in {}", self.plain))
             }
-            _ => Condition::primary(format!("{}.hasValue()", child.optional)),
+            _ => CelCondition::primary(format!("{}.hasValue()", child.optional)),
         };
         // Kyverno takes null for nothing.
         match self.is_typed || self.is_metadata() {
             true => there,
-            false => Condition::all([
+            false => CelCondition::all([
                 there,
-                Condition::relation(format!("{}.orValue(null) != null", child.optional)),
+                CelCondition::relation(format!("{}.orValue(null) != null", child.optional)),
             ]),
         }
     }
@@ -262,7 +262,7 @@ impl Edit {
     }
 
     /// The edits where the condition holds.
-    pub(crate) fn only_if(condition: Condition, edits: Vec<Self>) -> Vec<Self> {
+    pub(crate) fn only_if(condition: CelCondition, edits: Vec<Self>) -> Vec<Self> {
         match edits.is_empty() || condition.is(false) {
             true => Vec::new(),
             false if condition.is(true) => edits,
@@ -313,7 +313,7 @@ impl Edit {
         match self {
             Self::Operation(..) => Self::joined(std::slice::from_ref(self)),
             Self::Choice(condition, first, others) => {
-                let [first, others] = [first, others].map(|edits| Condition::primary(Self::joined(edits)));
+                let [first, others] = [first, others].map(|edits| CelCondition::primary(Self::joined(edits)));
                 format!("({})", condition.choice(&first, &others))
             }
             Self::Each(each) => {
@@ -335,14 +335,18 @@ impl Edit {
 }
 
 /// The elements that match before the others, and their list.
-pub(crate) fn matching_first(part: &PatchPart, element: &str, matches: &Condition) -> (Option<Edit>, String) {
+pub(crate) fn matching_first(
+    part: &PatchPart,
+    element: &str,
+    matches: &CelCondition,
+) -> (Option<Edit>, String) {
     let list = part.value();
     if matches.is(true) {
         return (None, list);
     }
     let matching = format!("{list}.filter({element}, {matches})");
     let others = format!("{list}.filter({element}, {})", matches.clone().not());
-    let differs = Condition::primary(format!("{list}.exists({element}, {matches})"));
+    let differs = CelCondition::primary(format!("{list}.exists({element}, {matches})"));
     let moved = part.operation("add", Some(format!("{matching} + {others}")));
     (Some(Edit::Choice(differs, vec![moved], Vec::new())), matching)
 }
@@ -404,7 +408,7 @@ pub(crate) fn unless_failing(fallible: &[String], edits: Vec<Edit>) -> Vec<Edit>
         return edits;
     }
     let evaluated = format!("size({}) == {}", listed(fallible), fallible.len());
-    vec![Edit::Choice(Condition::relation(evaluated), edits, Vec::new())]
+    vec![Edit::Choice(CelCondition::relation(evaluated), edits, Vec::new())]
 }
 
 // What objects have.

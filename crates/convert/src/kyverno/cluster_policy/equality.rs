@@ -6,17 +6,17 @@ use serde_json::Value;
 use super::scalar::{DURATION, NUMBER, is_duration, range};
 use super::scope::{BOOL, LIST, MAP, NULL, NUMBERS, Scope, TEXT, Term, is_number};
 use crate::conversion::Refusal;
-use crate::kyverno::expression::{Condition, has_wildcard, literal, literals, matches_wildcard, one_of};
+use crate::kyverno::expression::{CelCondition, has_wildcard, literal, literals, matches_wildcard, one_of};
 use portcullis_cel::Quantity;
 
-pub(crate) fn equals(key: &Term, value: &Term, scope: &Scope) -> Result<Condition, Refusal> {
-    let same = || Condition::relation(format!("dyn({}) == {}", value.value, key.value));
+pub(crate) fn equals(key: &Term, value: &Term, scope: &Scope) -> Result<CelCondition, Refusal> {
+    let same = || CelCondition::relation(format!("dyn({}) == {}", value.value, key.value));
     match (&value.constant, &key.constant) {
         (Some(constant), _) => equals_constant(key, constant, scope),
-        (None, Some(Value::Null)) => Ok(Condition::constant(false)),
+        (None, Some(Value::Null)) => Ok(CelCondition::constant(false)),
         (None, Some(Value::String(text))) if Quantity::parse(text).is_err() && !is_duration(text) => {
             let matches = guarded(value, TEXT, matches_text(&key.value, &value.value));
-            Ok(Condition::any([same(), matches]))
+            Ok(CelCondition::any([same(), matches]))
         }
         (None, Some(Value::Bool(_) | Value::Array(_) | Value::Object(_))) => Ok(same()),
         (None, Some(_)) => Err(Refusal::here(
@@ -27,19 +27,19 @@ pub(crate) fn equals(key: &Term, value: &Term, scope: &Scope) -> Result<Conditio
     }
 }
 
-fn equals_constant(key: &Term, constant: &Value, scope: &Scope) -> Result<Condition, Refusal> {
+fn equals_constant(key: &Term, constant: &Value, scope: &Scope) -> Result<CelCondition, Refusal> {
     let name = &key.value;
     Ok(match constant {
-        Value::Null => Condition::constant(false),
-        Value::Bool(_) if !key.may_be(BOOL) => Condition::constant(false),
-        Value::Bool(_) => Condition::relation(format!("{name} == {constant}")),
+        Value::Null => CelCondition::constant(false),
+        Value::Bool(_) if !key.may_be(BOOL) => CelCondition::constant(false),
+        Value::Bool(_) => CelCondition::relation(format!("{name} == {constant}")),
         Value::Number(number) => {
             let number = number.as_f64().unwrap_or_default();
-            let seconds = Condition::all([
+            let seconds = CelCondition::all([
                 is_duration_text(name),
-                Condition::relation(format!("duration({name}) == duration('{:.0}s')", number.trunc())),
+                CelCondition::relation(format!("duration({name}) == duration('{:.0}s')", number.trunc())),
             ]);
-            Condition::any([
+            CelCondition::any([
                 guarded(key, NUMBERS, equals_number(name, constant)),
                 guarded(key, TEXT, seconds),
             ])
@@ -47,58 +47,62 @@ fn equals_constant(key: &Term, constant: &Value, scope: &Scope) -> Result<Condit
         Value::String(text) => {
             let number = is_plain_number(text)
                 .then(|| equals_number(name, &text.parse::<f64>().unwrap_or_default().into()));
-            Condition::any([
-                guarded(key, NUMBERS, number.unwrap_or_else(|| Condition::constant(false))),
+            CelCondition::any([
+                guarded(
+                    key,
+                    NUMBERS,
+                    number.unwrap_or_else(|| CelCondition::constant(false)),
+                ),
                 guarded_text(key, text),
             ])
         }
-        Value::Array(_) | Value::Object(_) if !key.may_be(LIST | MAP) => Condition::constant(false),
+        Value::Array(_) | Value::Object(_) if !key.may_be(LIST | MAP) => CelCondition::constant(false),
         Value::Array(_) | Value::Object(_) => {
             if scope.has_integers && constant.to_string().bytes().any(|byte| byte.is_ascii_digit()) {
                 return Err(Refusal::here(
                     "Kyverno compares numbers of an old object otherwise: set `allowExistingViolations: false`",
                 ));
             }
-            Condition::relation(format!("dyn({name}) == {}", Term::constant(constant).value))
+            CelCondition::relation(format!("dyn({name}) == {}", Term::constant(constant).value))
         }
     })
 }
 
-fn equals_number(name: &str, number: &Value) -> Condition {
+fn equals_number(name: &str, number: &Value) -> CelCondition {
     let number = Term::constant(number).value;
     match number.contains('.') {
-        true => Condition::relation(format!("dyn({name}) == {number}")),
-        false => Condition::relation(format!("{name} == {number}")),
+        true => CelCondition::relation(format!("dyn({name}) == {number}")),
+        false => CelCondition::relation(format!("{name} == {number}")),
     }
 }
 
 /// The condition for values of this type alone.
-pub(crate) fn guarded(key: &Term, shape: u8, condition: Condition) -> Condition {
+pub(crate) fn guarded(key: &Term, shape: u8, condition: CelCondition) -> CelCondition {
     if !key.may_be(shape) || condition.is(false) {
-        return Condition::constant(false);
+        return CelCondition::constant(false);
     }
     if key.is_only(shape) {
         return condition;
     }
     let is_type = match shape {
-        TEXT => Condition::relation(format!("type({}) == string", key.value)),
-        NUMBERS => Condition::primary(is_number(&key.value)),
-        LIST => Condition::relation(format!("type({}) == list", key.value)),
-        _ => Condition::relation(format!("type({}) == bool", key.value)),
+        TEXT => CelCondition::relation(format!("type({}) == string", key.value)),
+        NUMBERS => CelCondition::primary(is_number(&key.value)),
+        LIST => CelCondition::relation(format!("type({}) == list", key.value)),
+        _ => CelCondition::relation(format!("type({}) == bool", key.value)),
     };
-    Condition::all([is_type, condition])
+    CelCondition::all([is_type, condition])
 }
 
 /// Whether the key is a text that equals `text`: as durations, as quantities, or as a pattern.
-fn guarded_text(key: &Term, text: &str) -> Condition {
+fn guarded_text(key: &Term, text: &str) -> CelCondition {
     let name = &key.value;
     let is_amount = Quantity::parse(text).is_ok();
     let duration = (is_duration(text) && text != "0")
-        .then(|| Condition::relation(format!("duration({name}) == duration({})", literal(text))));
+        .then(|| CelCondition::relation(format!("duration({name}) == duration({})", literal(text))));
     let same = if is_amount {
-        Condition::all([
-            Condition::primary(format!("isQuantity({name})")),
-            Condition::relation(format!(
+        CelCondition::all([
+            CelCondition::primary(format!("isQuantity({name})")),
+            CelCondition::relation(format!(
                 "quantity({name}).compareTo(quantity({})) == 0",
                 literal(text)
             )),
@@ -107,16 +111,16 @@ fn guarded_text(key: &Term, text: &str) -> Condition {
         // No other type equals a text.
         if duration.is_none() {
             return match key.may_be(TEXT) {
-                true => Condition::relation(format!("{name} == {}", literal(text))),
-                false => Condition::constant(false),
+                true => CelCondition::relation(format!("{name} == {}", literal(text))),
+                false => CelCondition::constant(false),
             };
         }
-        Condition::constant(false)
+        CelCondition::constant(false)
     } else if text.contains(|part: char| !"0123456789+-.eEinumkKMGTP*?".contains(part)) {
         matches_wildcard(name, text)
     } else {
-        Condition::all([
-            Condition::primary(format!("isQuantity({name})")).not(),
+        CelCondition::all([
+            CelCondition::primary(format!("isQuantity({name})")).not(),
             matches_wildcard(name, text),
         ])
     };
@@ -128,10 +132,10 @@ fn guarded_text(key: &Term, text: &str) -> Condition {
 }
 
 /// Whether the text is a duration that counts as one.
-pub(crate) fn is_duration_text(name: &str) -> Condition {
-    Condition::all([
-        Condition::primary(format!("{name}.matches({})", literal(DURATION))),
-        Condition::relation(format!("{name} != '0'")),
+pub(crate) fn is_duration_text(name: &str) -> CelCondition {
+    CelCondition::all([
+        CelCondition::primary(format!("{name}.matches({})", literal(DURATION))),
+        CelCondition::relation(format!("{name} != '0'")),
     ])
 }
 
@@ -144,61 +148,61 @@ pub(crate) fn is_plain_number(text: &str) -> bool {
 }
 
 /// Whether two values of the object are equal.
-fn equal_values(key: &Term, value: &Term) -> Condition {
+fn equal_values(key: &Term, value: &Term) -> CelCondition {
     let (left, right) = (&key.value, &value.value);
-    let are_durations = Condition::all([is_duration_text(left), is_duration_text(right)]);
-    let durations = Condition::relation(format!("duration({left}) == duration({right})"));
-    let quantities = Condition::all([
-        Condition::primary(format!("isQuantity({right})")),
-        Condition::relation(format!("quantity({left}).compareTo(quantity({right})) == 0")),
+    let are_durations = CelCondition::all([is_duration_text(left), is_duration_text(right)]);
+    let durations = CelCondition::relation(format!("duration({left}) == duration({right})"));
+    let quantities = CelCondition::all([
+        CelCondition::primary(format!("isQuantity({right})")),
+        CelCondition::relation(format!("quantity({left}).compareTo(quantity({right})) == 0")),
     ]);
-    let same = Condition::any([
-        Condition::relation(format!("{left} == {right}")),
+    let same = CelCondition::any([
+        CelCondition::relation(format!("{left} == {right}")),
         matches_text(left, right),
     ]);
-    let amounts = Condition::primary(format!("isQuantity({left})")).choice(&quantities, &same);
+    let amounts = CelCondition::primary(format!("isQuantity({left})")).choice(&quantities, &same);
     let texts = are_durations.choice(&durations, &amounts);
     if key.is_only(TEXT) && value.is_only(TEXT) {
         return texts;
     }
-    let is_text = |name: &str| Condition::relation(format!("type({name}) == string"));
-    let both_texts = Condition::all([is_text(left), is_text(right)]);
-    let equal = Condition::all([
-        Condition::relation(format!("dyn({left}) != null")),
-        Condition::relation(format!("dyn({left}) == dyn({right})")),
+    let is_text = |name: &str| CelCondition::relation(format!("type({name}) == string"));
+    let both_texts = CelCondition::all([is_text(left), is_text(right)]);
+    let equal = CelCondition::all([
+        CelCondition::relation(format!("dyn({left}) != null")),
+        CelCondition::relation(format!("dyn({left}) == dyn({right})")),
     ]);
     if key.is_only(TEXT | NULL) && value.is_only(TEXT | NULL) || !key.may_be(TEXT) && !value.may_be(TEXT) {
         return both_texts.choice(&texts, &equal);
     }
     let number = |name: &str, other: &str| {
-        Condition::all([
-            Condition::primary(is_number(name)),
+        CelCondition::all([
+            CelCondition::primary(is_number(name)),
             is_text(other),
-            Condition::primary(format!("{other}.matches({})", literal(NUMBER))),
-            Condition::relation(format!("double({other}) == double({name})")),
+            CelCondition::primary(format!("{other}.matches({})", literal(NUMBER))),
+            CelCondition::relation(format!("double({other}) == double({name})")),
         ])
     };
-    let seconds = Condition::all([
+    let seconds = CelCondition::all([
         is_text(left),
-        Condition::primary(is_number(right)),
+        CelCondition::primary(is_number(right)),
         is_duration_text(left),
-        Condition::relation(format!(
+        CelCondition::relation(format!(
             "duration({left}) == duration(string(int({right})) + 's')"
         )),
     ]);
-    let others = Condition::any([number(left, right), seconds, equal]);
+    let others = CelCondition::any([number(left, right), seconds, equal]);
     both_texts.choice(&texts, &others)
 }
 
 /// Whether the text `text` matches the pattern that the object has in `pattern`.
-pub(crate) fn matches_text(text: &str, pattern: &str) -> Condition {
+pub(crate) fn matches_text(text: &str, pattern: &str) -> CelCondition {
     let expression = format!(
         "'(?s)^\\\\Q' + {pattern}.replace('\\\\E', '\\\\E\\\\\\\\E\\\\Q').replace('*', '\\\\E.*\\\\Q').replace('?', \
          '\\\\E.\\\\Q') + '\\\\E$'"
     );
-    Condition::all([
-        Condition::primary(format!("{pattern}.matches('[*?]')")),
-        Condition::primary(format!("{text}.matches({expression})")),
+    CelCondition::all([
+        CelCondition::primary(format!("{pattern}.matches('[*?]')")),
+        CelCondition::primary(format!("{text}.matches({expression})")),
     ])
 }
 
@@ -222,15 +226,15 @@ struct Choices {
     is_invalid: bool,
 }
 
-pub(crate) fn is_in(set: Set, key: &Term, value: &Term, scope: &Scope) -> Result<Condition, Refusal> {
+pub(crate) fn is_in(set: Set, key: &Term, value: &Term, scope: &Scope) -> Result<CelCondition, Refusal> {
     if set.is_old && key.may_be(LIST) && !(key.is_only(LIST | NULL) && key.has_texts) {
         return Err(Refusal::here(
             "`In` and `NotIn` of what may be a list have no counterpart: write `AllIn` or `AnyIn`",
         ));
     }
-    let of = |shape: u8| -> Result<Condition, Refusal> {
+    let of = |shape: u8| -> Result<CelCondition, Refusal> {
         if !key.may_be(shape) {
-            return Ok(Condition::constant(false));
+            return Ok(CelCondition::constant(false));
         }
         match &value.constant {
             Some(constant) => Ok(among(
@@ -246,17 +250,17 @@ pub(crate) fn is_in(set: Set, key: &Term, value: &Term, scope: &Scope) -> Result
     let list = guarded(key, LIST, of(LIST)?);
     let scalar = of(TEXT | NUMBERS | BOOL)?;
     if !key.may_be(NULL | LIST | MAP) || scalar.is(false) {
-        return Ok(Condition::any([scalar, list]));
+        return Ok(CelCondition::any([scalar, list]));
     }
     let is_scalar = match key.is_only(TEXT | NUMBERS | BOOL | NULL) {
-        true => Condition::relation(format!("{} != null", key.value)),
-        false => Condition::all([
-            Condition::relation(format!("{} != null", key.value)),
-            Condition::relation(format!("type({}) != list", key.value)),
-            Condition::relation(format!("type({}) != map", key.value)),
+        true => CelCondition::relation(format!("{} != null", key.value)),
+        false => CelCondition::all([
+            CelCondition::relation(format!("{} != null", key.value)),
+            CelCondition::relation(format!("type({}) != list", key.value)),
+            CelCondition::relation(format!("type({}) != map", key.value)),
         ]),
     };
-    Ok(Condition::any([Condition::all([is_scalar, scalar]), list]))
+    Ok(CelCondition::any([CelCondition::all([is_scalar, scalar]), list]))
 }
 
 fn choices(set: Set, value: &Value, is_of_list: bool) -> Result<Choices, Refusal> {
@@ -358,13 +362,13 @@ fn text_of(name: &str, shape: u8, scope: &Scope) -> String {
 const ELEMENTS: u8 = TEXT | NUMBERS | BOOL | NULL | MAP | LIST;
 
 /// What a set operator says of `key`, of which only the types `shape` count.
-fn among(set: Set, key: &Term, shape: u8, choices: &Choices, scope: &Scope) -> Condition {
+fn among(set: Set, key: &Term, shape: u8, choices: &Choices, scope: &Scope) -> CelCondition {
     if choices.is_invalid {
         let Some(text) = choices.texts.first().filter(|_| !set.is_negated) else {
-            return Condition::constant(false);
+            return CelCondition::constant(false);
         };
         return match shape {
-            LIST => Condition::relation(format!("{} == {}", key.value, literals([text.as_str()]))),
+            LIST => CelCondition::relation(format!("{} == {}", key.value, literals([text.as_str()]))),
             _ => matches_wildcard(&text_of(&key.value, key.shape & shape, scope), text),
         };
     }
@@ -381,19 +385,19 @@ fn among(set: Set, key: &Term, shape: u8, choices: &Choices, scope: &Scope) -> C
         found.to_string()
     });
     let quantifier = if set.is_any { "exists" } else { "all" };
-    let among = Condition::primary(format!("{}.{quantifier}({name}, {body})", key.value));
+    let among = CelCondition::primary(format!("{}.{quantifier}({name}, {body})", key.value));
     let Some(whole) = &choices.whole else {
         return among;
     };
-    let is_whole = Condition::relation(format!("dyn({}) == {}", key.value, literals([whole.as_str()])));
+    let is_whole = CelCondition::relation(format!("dyn({}) == {}", key.value, literals([whole.as_str()])));
     match set.is_negated {
-        true => Condition::all([is_whole.not(), among]),
-        false => Condition::any([is_whole, among]),
+        true => CelCondition::all([is_whole.not(), among]),
+        false => CelCondition::any([is_whole, among]),
     }
 }
 
 /// Whether the text is one of the choices.
-fn is_one_of(text: &str, choices: &Choices, is_plain: bool, is_exact: bool) -> Condition {
+fn is_one_of(text: &str, choices: &Choices, is_plain: bool, is_exact: bool) -> CelCondition {
     let texts: Vec<&str> = choices.texts.iter().map(String::as_str).collect();
     if is_exact {
         return one_of(text, &texts);
@@ -403,16 +407,22 @@ fn is_one_of(text: &str, choices: &Choices, is_plain: bool, is_exact: bool) -> C
     any.extend(wild.iter().map(|pattern| matches_wildcard(text, pattern)));
     if choices.is_mutual && !is_plain && !texts.is_empty() {
         let choice = matches_text("c", text);
-        any.push(Condition::primary(format!(
+        any.push(CelCondition::primary(format!(
             "{}.exists(c, {choice})",
             literals(texts)
         )));
     }
-    Condition::any(any)
+    CelCondition::any(any)
 }
 
 /// The same where the set is a value of the object.
-fn among_values(set: Set, key: &Term, shape: u8, value: &Term, scope: &Scope) -> Result<Condition, Refusal> {
+fn among_values(
+    set: Set,
+    key: &Term,
+    shape: u8,
+    value: &Term,
+    scope: &Scope,
+) -> Result<CelCondition, Refusal> {
     if set.is_old {
         return Err(Refusal::here(
             "`In` and `NotIn` a variable have no counterpart: write `AnyIn` or `AnyNotIn`",
@@ -424,7 +434,7 @@ fn among_values(set: Set, key: &Term, shape: u8, value: &Term, scope: &Scope) ->
         ));
     }
     if !value.may_be(LIST) {
-        return Ok(Condition::constant(false));
+        return Ok(CelCondition::constant(false));
     }
     let texts = |name: &str| text_of(name, ELEMENTS, scope);
     let found = |key: &str| {
@@ -434,14 +444,14 @@ fn among_values(set: Set, key: &Term, shape: u8, value: &Term, scope: &Scope) ->
             } else {
                 texts(name)
             };
-            Condition::any([
-                Condition::relation(format!("{own} == {key}")),
+            CelCondition::any([
+                CelCondition::relation(format!("{own} == {key}")),
                 matches_text(&own, key),
                 matches_text(key, &own),
             ])
             .to_string()
         });
-        let found = Condition::primary(format!("{}.exists({name}, {body})", value.value));
+        let found = CelCondition::primary(format!("{}.exists({name}, {body})", value.value));
         if set.is_negated { found.not() } else { found }
     };
     let condition = match shape {
@@ -455,7 +465,7 @@ fn among_values(set: Set, key: &Term, shape: u8, value: &Term, scope: &Scope) ->
                 found(&own).to_string()
             });
             let quantifier = if set.is_any { "exists" } else { "all" };
-            Condition::primary(format!("{}.{quantifier}({name}, {body})", key.value))
+            CelCondition::primary(format!("{}.{quantifier}({name}, {body})", key.value))
         }
         _ => found(&text_of(&key.value, key.shape & shape, scope)),
     };

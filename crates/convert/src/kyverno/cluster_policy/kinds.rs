@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kyverno::expression::{Condition, literal, matches_wildcard, one_of};
+use crate::kyverno::expression::{CelCondition, literal, matches_wildcard, one_of};
 use portcullis_policy::manifest;
 
 /// A name of kinds, as `pkg/utils/kube/kind.go` of Kyverno takes it apart.
@@ -130,10 +130,10 @@ impl KindSelector {
     }
 
     /// What the filters leave of kinds with wildcards.
-    pub(crate) fn filter(selectors: &[Self]) -> Condition {
+    pub(crate) fn filter(selectors: &[Self]) -> CelCondition {
         match selectors.iter().any(Self::has_wildcard) {
             true => one_of("request.kind.kind", &FILTERED).not(),
-            false => Condition::constant(true),
+            false => CelCondition::constant(true),
         }
     }
 
@@ -147,7 +147,7 @@ impl KindSelector {
 
     /// Whether the request is about one of the kinds. `is_stated` says that resource rules let no
     /// other resources in than theirs, and `has_subresources` that these may be subresources.
-    pub(crate) fn any(selectors: &[Self], is_stated: bool, has_subresources: bool) -> Condition {
+    pub(crate) fn any(selectors: &[Self], is_stated: bool, has_subresources: bool) -> CelCondition {
         let is_plain = |one: &&Self| {
             let is_in_rules = is_stated && one.resource.is_some();
             !has_subresources
@@ -158,11 +158,11 @@ impl KindSelector {
         let kinds: Vec<&str> = plain.iter().map(|one| one.kind.as_str()).collect();
         let mut conditions = vec![one_of("request.kind.kind", &kinds)];
         conditions.extend(others.iter().map(|one| one.condition(has_subresources)));
-        Condition::any(conditions)
+        CelCondition::any(conditions)
     }
 
     /// Whether the request is about such a kind.
-    fn condition(&self, has_subresources: bool) -> Condition {
+    fn condition(&self, has_subresources: bool) -> CelCondition {
         let mut parts = Vec::new();
         if let (Some(resource), false) = (self.resource, self.subresource.is_empty()) {
             parts.push(one_of("request.resource.resource", &[resource]));
@@ -172,10 +172,10 @@ impl KindSelector {
         match self.subresource.as_str() {
             "*" => {}
             "" if !has_subresources => {}
-            "" if self.means("Pod") => parts.push(Condition::relation(
+            "" if self.means("Pod") => parts.push(CelCondition::relation(
                 "request.?subResource.orValue('') in ['', 'ephemeralcontainers']",
             )),
-            subresource => parts.push(Condition::relation(format!(
+            subresource => parts.push(CelCondition::relation(format!(
                 "request.?subResource.orValue('') == {}",
                 literal(subresource)
             ))),
@@ -185,7 +185,7 @@ impl KindSelector {
                 parts.push(one_of(&format!("request.kind.{part}"), &[value]));
             }
         }
-        Condition::all(parts)
+        CelCondition::all(parts)
     }
 }
 

@@ -15,7 +15,7 @@ use super::kinds::{KindSelector, Resource};
 use crate::conversion;
 use crate::conversion::Refusal;
 use crate::kyverno::expression::{
-    Condition, field, has_wildcard, is_wildcard_match, literal, literals, matches_wildcard, one_of,
+    CelCondition, field, has_wildcard, is_wildcard_match, literal, literals, matches_wildcard, one_of,
     optional_field,
 };
 use portcullis_cel::Type;
@@ -27,7 +27,7 @@ pub(crate) const NAMESPACE: &str = "request.?namespace.orValue('')";
 
 /// The object that a rule looks at, and as what operation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Subject {
+pub(crate) struct MatchSubject {
     /// The CEL of the object.
     pub(crate) object: &'static str,
     /// The operation that it is taken for, if it is not that of the request.
@@ -160,32 +160,32 @@ impl Matching {
     }
 
     /// What Kyverno's default `resourceFilters` and `excludeGroups` leave.
-    pub(crate) fn default_filters(&self) -> Condition {
+    pub(crate) fn default_filters(&self) -> CelCondition {
         let namespaces = ["kube-system", "kube-public", "kube-node-lease", "kyverno"];
         let kinds: Vec<KindSelector> = self
             .filters
             .iter()
             .flat_map(|filter| filter.kinds.clone())
             .collect();
-        Condition::all([
-            Condition::relation("'system:nodes' in request.userInfo.?groups.orValue([])").not(),
+        CelCondition::all([
+            CelCondition::relation("'system:nodes' in request.userInfo.?groups.orValue([])").not(),
             one_of(NAMESPACE, &namespaces).not(),
             KindSelector::filter(&kinds),
         ])
     }
 
     /// What must hold of `subject` beside the resource rules.
-    pub(crate) fn condition(&self, subject: Subject) -> Condition {
+    pub(crate) fn condition(&self, subject: MatchSubject) -> CelCondition {
         let conditions = self.filters.iter().map(|filter| filter.condition(subject, self));
         match self.is_any {
-            true => Condition::any(conditions),
-            false => Condition::all(conditions),
+            true => CelCondition::any(conditions),
+            false => CelCondition::all(conditions),
         }
     }
 
     /// Whether the rule applies to `subject`, beside the resource rules.
-    pub(crate) fn applies(&self, subject: Subject) -> Condition {
-        Condition::all([
+    pub(crate) fn applies(&self, subject: MatchSubject) -> CelCondition {
+        CelCondition::all([
             self.condition(subject),
             self.exclusion(subject).not(),
             self.excepted(subject).not(),
@@ -193,27 +193,27 @@ impl Matching {
     }
 
     /// Whether an exception takes `subject` out.
-    pub(crate) fn excepted(&self, subject: Subject) -> Condition {
-        Condition::any(self.exceptions.iter().map(|exception| {
+    pub(crate) fn excepted(&self, subject: MatchSubject) -> CelCondition {
+        CelCondition::any(self.exceptions.iter().map(|exception| {
             let conditions = exception.all.iter().map(|filter| self.without(filter, subject));
             match exception.is_any {
-                true => Condition::any(conditions),
-                false => Condition::all(conditions),
+                true => CelCondition::any(conditions),
+                false => CelCondition::all(conditions),
             }
         }))
     }
 
     /// What must not hold of `subject`.
-    pub(crate) fn exclusion(&self, subject: Subject) -> Condition {
+    pub(crate) fn exclusion(&self, subject: MatchSubject) -> CelCondition {
         let conditions = self.excluded.iter().map(|filter| self.without(filter, subject));
         match self.is_any_excluded || self.excluded.is_empty() {
-            true => Condition::any(conditions),
-            false => Condition::all(conditions),
+            true => CelCondition::any(conditions),
+            false => CelCondition::all(conditions),
         }
     }
 
     /// Whether a filter that resource rules do not state holds of `subject`.
-    fn without(&self, filter: &Filter, subject: Subject) -> Condition {
+    fn without(&self, filter: &Filter, subject: MatchSubject) -> CelCondition {
         let kinds = filter.kinds(false, self.has_subresources());
         filter.holds(subject, kinds, filter.operation(subject))
     }
@@ -323,29 +323,29 @@ impl Filter {
     }
 
     /// Whether it holds of `subject`, beside what the resource rules of `all` say.
-    fn condition(&self, subject: Subject, all: &Matching) -> Condition {
+    fn condition(&self, subject: MatchSubject, all: &Matching) -> CelCondition {
         let is_alone = all.filters.len() == 1;
         let kinds = match is_alone && self.kinds.iter().all(KindSelector::is_stated) {
-            true => Condition::constant(true),
+            true => CelCondition::constant(true),
             false => self.kinds(is_alone, all.has_subresources()),
         };
         let operation = match is_alone && subject.operation.is_none() {
-            true => Condition::constant(true),
+            true => CelCondition::constant(true),
             false => self.operation(subject),
         };
         self.holds(subject, kinds, operation)
     }
 
-    fn kinds(&self, is_stated: bool, has_subresources: bool) -> Condition {
+    fn kinds(&self, is_stated: bool, has_subresources: bool) -> CelCondition {
         match self.kinds.is_empty() {
-            true => Condition::constant(true),
+            true => CelCondition::constant(true),
             false => KindSelector::any(&self.kinds, is_stated, has_subresources),
         }
     }
 
-    fn holds(&self, subject: Subject, kinds: Condition, operation: Condition) -> Condition {
+    fn holds(&self, subject: MatchSubject, kinds: CelCondition, operation: CelCondition) -> CelCondition {
         if self.is_empty() {
-            return Condition::constant(false);
+            return CelCondition::constant(false);
         }
         let resources = &self.resources;
         let annotations = map(subject.object, "annotations");
@@ -372,24 +372,24 @@ impl Filter {
         parts.extend(selects(&labels, &resources["selector"]));
         if !resources["namespaceSelector"].is_null() {
             // Kyverno takes no Namespace for being in one.
-            parts.push(Condition::relation("request.kind.kind != 'Namespace'"));
+            parts.push(CelCondition::relation("request.kind.kind != 'Namespace'"));
             let labels = "(namespaceObject == null ? {} : namespaceObject.metadata.?labels.orValue({}))";
             parts.extend(selects(labels, &resources["namespaceSelector"]));
         }
         parts.push(match subject.operation {
             None => subjects(&self.subjects),
-            Some(_) => Condition::constant(is_anyone(&self.subjects)),
+            Some(_) => CelCondition::constant(is_anyone(&self.subjects)),
         });
-        Condition::all(parts)
+        CelCondition::all(parts)
     }
 
-    fn operation(&self, subject: Subject) -> Condition {
+    fn operation(&self, subject: MatchSubject) -> CelCondition {
         if self.operations.is_empty() {
-            return Condition::constant(true);
+            return CelCondition::constant(true);
         }
         let operations: Vec<&str> = self.operations.iter().map(String::as_str).collect();
         match subject.operation {
-            Some(operation) => Condition::constant(operations.contains(&operation)),
+            Some(operation) => CelCondition::constant(operations.contains(&operation)),
             None => one_of("request.operation", &operations),
         }
     }
@@ -409,7 +409,7 @@ pub(crate) fn texts(value: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// The name of the object, or what its name begins with while it has none.
-fn name(subject: Subject) -> String {
+fn name(subject: MatchSubject) -> String {
     let object = subject.object;
     format!(
         "({object}.?metadata.?name.orValue('') != '' ? {object}.metadata.name : {object}.?metadata.?generateName.orValue(''))"
@@ -417,11 +417,11 @@ fn name(subject: Subject) -> String {
 }
 
 /// Whether the value matches one of the wildcard patterns.
-pub(crate) fn any_wildcard(value: &str, patterns: &[&str]) -> Condition {
+pub(crate) fn any_wildcard(value: &str, patterns: &[&str]) -> CelCondition {
     let (with, without): (Vec<&str>, Vec<&str>) = patterns.iter().partition(|pattern| has_wildcard(pattern));
     let mut conditions = vec![one_of(value, &without)];
     conditions.extend(with.iter().map(|pattern| matches_wildcard(value, pattern)));
-    Condition::any(conditions)
+    CelCondition::any(conditions)
 }
 
 // Labels and annotations.
@@ -432,45 +432,45 @@ fn map(object: &str, name: &str) -> String {
 }
 
 /// Whether `map` has an entry whose key and value match.
-fn has_entry(map: &str, key: &str, value: &str) -> Condition {
+fn has_entry(map: &str, key: &str, value: &str) -> CelCondition {
     if has_wildcard(key) {
         let of_value = matches_wildcard(&format!("{map}[key]"), value);
-        let found = Condition::all([matches_wildcard("key", key), of_value]);
-        return Condition::primary(format!("{map}.exists(key, {found})"));
+        let found = CelCondition::all([matches_wildcard("key", key), of_value]);
+        return CelCondition::primary(format!("{map}.exists(key, {found})"));
     }
     let entry = optional_field(map, key);
     match has_wildcard(value) || value.is_empty() {
-        true => Condition::all([
-            Condition::relation(format!("{} in {map}", literal(key))),
+        true => CelCondition::all([
+            CelCondition::relation(format!("{} in {map}", literal(key))),
             matches_wildcard(&field(map, key), value),
         ]),
-        false => Condition::relation(format!("{entry}.orValue('') == {}", literal(value))),
+        false => CelCondition::relation(format!("{entry}.orValue('') == {}", literal(value))),
     }
 }
 
 /// What a label selector asks of the map of labels.
-fn selects(labels: &str, selector: &Value) -> Result<Condition, &'static str> {
+fn selects(labels: &str, selector: &Value) -> Result<CelCondition, &'static str> {
     let mut parts = Vec::new();
     for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
         parts.push(has_entry(labels, key, value.as_str().unwrap_or_default()));
     }
     for requirement in selector["matchExpressions"].as_array().into_iter().flatten() {
         let key = requirement["key"].as_str().unwrap_or_default();
-        let has = Condition::relation(format!("{} in {labels}", literal(key)));
-        let is_one = Condition::relation(format!(
+        let has = CelCondition::relation(format!("{} in {labels}", literal(key)));
+        let is_one = CelCondition::relation(format!(
             "{} in {}",
             field(labels, key),
             literals(texts(&requirement["values"]))
         ));
         parts.push(match requirement["operator"].as_str() {
-            Some("In") => Condition::all([has, is_one]),
-            Some("NotIn") => Condition::all([has, is_one]).not(),
+            Some("In") => CelCondition::all([has, is_one]),
+            Some("NotIn") => CelCondition::all([has, is_one]).not(),
             Some("Exists") => has,
             Some("DoesNotExist") => has.not(),
             _ => return Err("an operator is `In`, `NotIn`, `Exists` or `DoesNotExist`"),
         });
     }
-    Ok(Condition::all(parts))
+    Ok(CelCondition::all(parts))
 }
 
 // Subjects.
@@ -491,9 +491,9 @@ fn is_anyone(written: &Value) -> bool {
 }
 
 /// Whether the user is one of the subjects; anyone is, if there are none.
-fn subjects(written: &Value) -> Condition {
+fn subjects(written: &Value) -> CelCondition {
     let Some(written) = written.as_array().filter(|written| !written.is_empty()) else {
-        return Condition::constant(true);
+        return CelCondition::constant(true);
     };
     let (mut users, mut groups) = (Vec::new(), Vec::new());
     for subject in written {
@@ -510,16 +510,16 @@ fn subjects(written: &Value) -> Condition {
     }
     let users: Vec<&str> = users.iter().map(String::as_str).collect();
     let groups = groups.iter().map(|group| match has_wildcard(group) {
-        true => Condition::primary(format!(
+        true => CelCondition::primary(format!(
             "request.userInfo.?groups.orValue([]).exists(group, {})",
             matches_wildcard("group", group)
         )),
-        false => Condition::relation(format!(
+        false => CelCondition::relation(format!(
             "{} in request.userInfo.?groups.orValue([])",
             literal(group)
         )),
     });
     let mut any = vec![any_wildcard("request.userInfo.username", &users)];
     any.extend(groups);
-    Condition::any(any)
+    CelCondition::any(any)
 }

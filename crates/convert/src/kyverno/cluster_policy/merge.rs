@@ -13,7 +13,7 @@ use super::pattern::{Anchor, anchor, has_anchor, pruned};
 use super::scalar;
 use super::scope::Scope;
 use crate::conversion::Refusal;
-use crate::kyverno::expression::{Condition, field, literal};
+use crate::kyverno::expression::{CelCondition, field, literal};
 
 /// Fields whose keys are no fields.
 const MAPS: [&str; 11] = [
@@ -50,7 +50,7 @@ pub(crate) struct PatchLoop {
     pub(crate) index: String,
     pub(crate) element: String,
     /// Whether the loop runs for some element at all.
-    pub(crate) runs: Condition,
+    pub(crate) runs: CelCondition,
 }
 
 /// A patch that is merged.
@@ -96,7 +96,7 @@ impl<'s> Merge<'s> {
 
     /// Whether the anchors of a map and of the maps in it hold of `at`, and those of lists that are about the
     /// whole object.
-    fn conditions(&self, entries: &Map<String, Value>, at: &PatchPart) -> Result<Condition, Refusal> {
+    fn conditions(&self, entries: &Map<String, Value>, at: &PatchPart) -> Result<CelCondition, Refusal> {
         let mut all = Vec::new();
         for (key, value) in entries {
             let (anchor, name) = anchor(key);
@@ -114,14 +114,14 @@ impl<'s> Merge<'s> {
             }
             all.push(inner);
         }
-        Ok(Condition::all(all))
+        Ok(CelCondition::all(all))
     }
 
     /// What an anchor asks of a value that is there.
-    fn condition(&self, pattern: &Value, at: &PatchPart) -> Result<Condition, Refusal> {
+    fn condition(&self, pattern: &Value, at: &PatchPart) -> Result<CelCondition, Refusal> {
         match pattern {
-            Value::Object(entries) if entries.is_empty() => Ok(Condition::constant(true)),
-            Value::String(text) if text == "*" && self.scope.is_typed => Ok(Condition::constant(true)),
+            Value::Object(entries) if entries.is_empty() => Ok(CelCondition::constant(true)),
+            Value::String(text) if text == "*" && self.scope.is_typed => Ok(CelCondition::constant(true)),
             Value::String(text) if self.scope.is_typed => {
                 if text.contains("{{") {
                     return Err(Refusal::here(
@@ -139,7 +139,7 @@ impl<'s> Merge<'s> {
     }
 
     /// Whether any element meets the global conditions of a list's items.
-    fn of_items(&self, items: &[Value], at: &PatchPart) -> Result<Condition, Refusal> {
+    fn of_items(&self, items: &[Value], at: &PatchPart) -> Result<CelCondition, Refusal> {
         let mut all = Vec::new();
         for (index, item) in items.iter().enumerate() {
             let Some(entries) = item.as_object().filter(|_| has_anchor(item, &[Anchor::Global])) else {
@@ -156,12 +156,12 @@ impl<'s> Merge<'s> {
                 .conditions(entries, &at.item("-", &element))
                 .map_err(within)?;
             let list = at.value();
-            all.push(Condition::any([
-                Condition::relation(format!("size({list}) == 0")),
-                Condition::primary(format!("{list}.exists({element}, {of_element})")),
+            all.push(CelCondition::any([
+                CelCondition::relation(format!("size({list}) == 0")),
+                CelCondition::primary(format!("{list}.exists({element}, {of_element})")),
             ]));
         }
-        Ok(Condition::all(all))
+        Ok(CelCondition::all(all))
     }
 
     // Changes.
@@ -245,7 +245,7 @@ impl<'s> Merge<'s> {
                 }
                 let make = Edit::only_if(there.not(), vec![part.operation("add", Some("{}".to_owned()))]);
                 let runs = self.looped.as_ref().map(|looped| looped.runs.clone());
-                let make = Edit::only_if(runs.unwrap_or_else(|| Condition::constant(true)), make);
+                let make = Edit::only_if(runs.unwrap_or_else(|| CelCondition::constant(true)), make);
                 self.before.extend(make);
                 self.of_map(entries, &part.made())
             }
@@ -267,7 +267,7 @@ impl<'s> Merge<'s> {
     /// The edits where the part is there, or else the whole of what is written.
     fn or_whole(
         &mut self,
-        there: Condition,
+        there: CelCondition,
         edits: Vec<Edit>,
         value: &Value,
         part: &PatchPart,
@@ -305,7 +305,7 @@ impl<'s> Merge<'s> {
         &mut self,
         items: &[Value],
         value: &Value,
-        (there, part): (Condition, PatchPart),
+        (there, part): (CelCondition, PatchPart),
     ) -> Result<Vec<Edit>, Refusal> {
         let names = part.names();
         let list = names.last().copied().unwrap_or_default();
@@ -340,7 +340,7 @@ impl<'s> Merge<'s> {
         &mut self,
         items: &[(usize, &Value)],
         key: &str,
-        (there, part): (Condition, PatchPart),
+        (there, part): (CelCondition, PatchPart),
     ) -> Result<Vec<Edit>, Refusal> {
         let mut maps = Vec::new();
         for (index, item) in items {
@@ -442,18 +442,18 @@ impl<'s> Merge<'s> {
             let name = anchor(name).1;
             let child = item.child(name);
             let is_there = if name == key {
-                Condition::constant(true)
+                CelCondition::constant(true)
             } else {
                 item.has(&child)
             };
             let is_any = name == key && (pattern == "*" || pattern == "?*");
             let condition = match is_any {
-                true => Condition::constant(true),
+                true => CelCondition::constant(true),
                 false => self.condition(pattern, &child)?,
             };
             all.extend([is_there, condition]);
         }
-        let matches = Condition::all(all);
+        let matches = CelCondition::all(all);
         let edits = self.of_map(&rest, &item)?;
         if edits.is_empty() {
             return Ok(edits);
@@ -463,7 +463,7 @@ impl<'s> Merge<'s> {
             list,
             index,
             element,
-            applies: Condition::constant(true),
+            applies: CelCondition::constant(true),
             is_reversed: false,
             edits,
         };
@@ -475,7 +475,7 @@ impl<'s> Merge<'s> {
         &mut self,
         items: &[(usize, &Map<String, Value>)],
         key: &str,
-        (there, part): (Condition, PatchPart),
+        (there, part): (CelCondition, PatchPart),
     ) -> Result<Vec<Edit>, Refusal> {
         let (list, element) = (part.value(), self.scope.fresh("e"));
         let (mut keys, mut first, mut edits, mut whole) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -511,7 +511,7 @@ impl<'s> Merge<'s> {
                     list: format!("{list}.filter({element}, {is_own})"),
                     index: self.scope.fresh("i"),
                     element: element.clone(),
-                    applies: Condition::constant(true),
+                    applies: CelCondition::constant(true),
                     is_reversed: false,
                     edits: changes,
                 }));

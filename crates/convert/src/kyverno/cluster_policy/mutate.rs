@@ -14,7 +14,7 @@ use super::scope::{NUMBERS, Scope, Term};
 use super::{conditions, context};
 use crate::conversion;
 use crate::conversion::Refusal;
-use crate::kyverno::expression::Condition;
+use crate::kyverno::expression::CelCondition;
 
 /// How deep loops may nest.
 const MAX_LOOPS: usize = 3;
@@ -81,8 +81,8 @@ fn of_loop(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<V
         .map_err(|refusal| refusal.within("preconditions"))?;
     let condition = match scope.is_typed {
         true => applies.condition,
-        false => Condition::all([
-            Condition::relation(format!("{element} != null")),
+        false => CelCondition::all([
+            CelCondition::relation(format!("{element} != null")),
             applies.condition,
         ]),
     };
@@ -99,9 +99,9 @@ fn of_loop(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<V
         }
     };
     let is_counted = written["preconditions"].to_string().contains("elementIndex");
-    let runs = Condition::primary(format!("{}.exists({element}, {condition})", list.elements));
+    let runs = CelCondition::primary(format!("{}.exists({element}, {condition})", list.elements));
     let runs = if condition.is(true) {
-        Condition::relation(format!("size({}) > 0", list.elements))
+        CelCondition::relation(format!("size({}) > 0", list.elements))
     } else {
         runs
     };
@@ -138,7 +138,7 @@ fn of_loop(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<V
             }
             let (moved, matching) = matching_first(&part, &element, &each.applies);
             each.list = matching;
-            each.applies = Condition::constant(true);
+            each.applies = CelCondition::constant(true);
             before.extend(moved);
         }
     } else {
@@ -354,7 +354,7 @@ fn reads_changes(rule: &Value, paths: &[&[PathStep]]) -> bool {
 pub(crate) fn spec(
     rule: &Value,
     edits: Vec<Edit>,
-    applies: Condition,
+    applies: CelCondition,
     failure_policy: &str,
 ) -> Result<Value, Refusal> {
     let mut paths = Vec::new();

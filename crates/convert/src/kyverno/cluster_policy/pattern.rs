@@ -11,7 +11,7 @@ use super::scalar;
 use crate::conversion;
 use crate::conversion::Refusal;
 use crate::kyverno::expression::{
-    Condition, field, has_field, has_wildcard, matches_wildcard, optional_field,
+    CelCondition, field, has_field, has_wildcard, matches_wildcard, optional_field,
 };
 
 /// How deep patterns may nest.
@@ -22,9 +22,9 @@ const MAX_CONDITION_BYTES: usize = 50_000;
 
 /// When an object passes, and when it does not fail. Without anchors these are the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Verdict {
-    pub(crate) passes: Condition,
-    pub(crate) does_not_fail: Condition,
+pub(crate) struct PatternOutcome {
+    pub(crate) passes: CelCondition,
+    pub(crate) does_not_fail: CelCondition,
 }
 
 /// A value of the object.
@@ -50,7 +50,7 @@ pub(crate) enum Anchor {
 }
 
 /// The condition for the objects that `object` is.
-pub(crate) fn verdict(pattern: &Value, object: &str) -> Result<Verdict, Refusal> {
+pub(crate) fn outcome(pattern: &Value, object: &str) -> Result<PatternOutcome, Refusal> {
     let root = Spot {
         or_null: object.to_owned(),
         value: object.to_owned(),
@@ -89,10 +89,10 @@ fn looks_for_anchors(pattern: &Value) -> bool {
     }
 }
 
-// === impl Verdict ===
+// === impl PatternOutcome ===
 
-impl Verdict {
-    fn of(passes: Condition) -> Self {
+impl PatternOutcome {
+    fn of(passes: CelCondition) -> Self {
         Self {
             does_not_fail: passes.clone(),
             passes,
@@ -104,8 +104,8 @@ impl Verdict {
     }
 
     /// Evaluated only where `guard` holds; fails where it does not.
-    fn guarded(self, guard: &Condition) -> Self {
-        let with = |condition| Condition::all([guard.clone(), condition]);
+    fn guarded(self, guard: &CelCondition) -> Self {
+        let with = |condition| CelCondition::all([guard.clone(), condition]);
         Self {
             passes: with(self.passes),
             does_not_fail: with(self.does_not_fail),
@@ -115,14 +115,14 @@ impl Verdict {
     /// First this, and `next` if it passes.
     fn then(self, next: Self) -> Self {
         let does_not_fail = match self.applies_always() {
-            true => Condition::all([self.does_not_fail, next.does_not_fail]),
-            false => Condition::all([
+            true => CelCondition::all([self.does_not_fail, next.does_not_fail]),
+            false => CelCondition::all([
                 self.does_not_fail,
-                Condition::any([self.passes.clone().not(), next.does_not_fail]),
+                CelCondition::any([self.passes.clone().not(), next.does_not_fail]),
             ]),
         };
         Self {
-            passes: Condition::all([self.passes, next.passes]),
+            passes: CelCondition::all([self.passes, next.passes]),
             does_not_fail,
         }
     }
@@ -149,11 +149,11 @@ impl Spot {
         }
     }
 
-    fn is(&self, kind: &str) -> Condition {
-        Condition::relation(format!("type({}) == {kind}", self.or_null))
+    fn is(&self, kind: &str) -> CelCondition {
+        CelCondition::relation(format!("type({}) == {kind}", self.or_null))
     }
 
-    fn has(&self, key: &str) -> Condition {
+    fn has(&self, key: &str) -> CelCondition {
         has_field(&self.value, key)
     }
 }
@@ -215,18 +215,18 @@ pub(crate) fn pruned(value: &Value) -> Option<Value> {
     }
 }
 
-fn of_value(pattern: &Value, at: &Spot) -> Result<Verdict, Refusal> {
+fn of_value(pattern: &Value, at: &Spot) -> Result<PatternOutcome, Refusal> {
     if at.depth > MAX_DEPTH {
         return Err(Refusal::here(format!("a pattern nests at most {MAX_DEPTH} deep")));
     }
-    let verdict = match pattern {
+    let outcome = match pattern {
         Value::Object(entries) => of_map(entries, at)?,
         Value::Array(items) => of_list(items, at)?,
         scalar => of_scalar(scalar, at)?,
     };
     // Each anchor may name what is below it twice.
-    match verdict.passes.len().max(verdict.does_not_fail.len()) {
-        0..=MAX_CONDITION_BYTES => Ok(verdict),
+    match outcome.passes.len().max(outcome.does_not_fail.len()) {
+        0..=MAX_CONDITION_BYTES => Ok(outcome),
         _ => Err(Refusal::here(
             "it becomes too long an expression: split the pattern into several rules",
         )),
@@ -234,16 +234,16 @@ fn of_value(pattern: &Value, at: &Spot) -> Result<Verdict, Refusal> {
 }
 
 /// Every element of a list must match what stands for one of them.
-fn of_scalar(pattern: &Value, at: &Spot) -> Result<Verdict, Refusal> {
+fn of_scalar(pattern: &Value, at: &Spot) -> Result<PatternOutcome, Refusal> {
     let element = at.element().value;
     let condition = scalar::condition(pattern, &element)?;
     let each = format!("(type({0}) == list ? dyn({0}) : dyn([{0}]))", at.or_null);
-    Ok(Verdict::of(Condition::primary(format!(
+    Ok(PatternOutcome::of(CelCondition::primary(format!(
         "{each}.all({element}, {condition})"
     ))))
 }
 
-fn of_list(items: &[Value], at: &Spot) -> Result<Verdict, Refusal> {
+fn of_list(items: &[Value], at: &Spot) -> Result<PatternOutcome, Refusal> {
     let Some(item) = items.first() else {
         return Err(Refusal::here(
             "Kyverno lets nothing match an empty list: write what its items are like",
@@ -255,108 +255,116 @@ fn of_list(items: &[Value], at: &Spot) -> Result<Verdict, Refusal> {
     match item {
         Value::Object(entries) => {
             let each = of_map(entries, &element).map_err(|refusal| refusal.within_index(0))?;
-            let all =
-                |condition: &Condition| Condition::primary(format!("{}.all({name}, {condition})", at.value));
+            let all = |condition: &CelCondition| {
+                CelCondition::primary(format!("{}.all({name}, {condition})", at.value))
+            };
             let none_fails = all(&each.does_not_fail);
             if each.applies_always() {
-                return Ok(Verdict::of(none_fails).guarded(&list));
+                return Ok(PatternOutcome::of(none_fails).guarded(&list));
             }
-            let passes = Condition::all([
+            let passes = CelCondition::all([
                 none_fails.clone(),
-                Condition::any([
-                    Condition::relation(format!("size({}) == 0", at.value)),
-                    Condition::primary(format!("{}.exists({name}, {})", at.value, each.passes)),
+                CelCondition::any([
+                    CelCondition::relation(format!("size({}) == 0", at.value)),
+                    CelCondition::primary(format!("{}.exists({name}, {})", at.value, each.passes)),
                 ]),
             ]);
-            let verdict = Verdict {
+            let outcome = PatternOutcome {
                 passes,
                 does_not_fail: none_fails,
             };
-            Ok(verdict.guarded(&list))
+            Ok(outcome.guarded(&list))
         }
         Value::Array(_) => Err(Refusal::here("a list of lists in a pattern has no counterpart")),
         pattern => {
             let condition = scalar::condition(pattern, name).map_err(|refusal| refusal.within_index(0))?;
-            let all = Condition::primary(format!("{}.all({name}, {condition})", at.value));
-            Ok(Verdict::of(all).guarded(&list))
+            let all = CelCondition::primary(format!("{}.all({name}, {condition})", at.value));
+            Ok(PatternOutcome::of(all).guarded(&list))
         }
     }
 }
 
-fn of_map(entries: &Map<String, Value>, at: &Spot) -> Result<Verdict, Refusal> {
+fn of_map(entries: &Map<String, Value>, at: &Spot) -> Result<PatternOutcome, Refusal> {
     let (mut conditions, mut others, mut rest) = (Vec::new(), Vec::new(), Vec::new());
     // As Kyverno sorts them: by the whole key.
     let mut keys: Vec<(&String, &Value)> = entries.iter().collect();
     keys.sort_by_key(|(key, _)| *key);
     for (key, pattern) in keys {
         let (anchor, name) = anchor(key);
-        let verdict = of_entry(anchor, name, pattern, at).map_err(|refusal| refusal.within(key))?;
+        let outcome = of_entry(anchor, name, pattern, at).map_err(|refusal| refusal.within(key))?;
         match anchor {
-            Anchor::Condition => conditions.push(verdict.passes),
-            Anchor::Equality | Anchor::Negation | Anchor::Existence => others.push(verdict),
-            Anchor::Global => rest.insert(0, verdict),
-            Anchor::None if has_anchors(pattern) => rest.insert(0, verdict),
-            Anchor::None | Anchor::Addition => rest.push(verdict),
+            Anchor::Condition => conditions.push(outcome.passes),
+            Anchor::Equality | Anchor::Negation | Anchor::Existence => others.push(outcome),
+            Anchor::Global => rest.insert(0, outcome),
+            Anchor::None if has_anchors(pattern) => rest.insert(0, outcome),
+            Anchor::None | Anchor::Addition => rest.push(outcome),
         }
     }
     let rest = rest
         .into_iter()
         .rev()
         .reduce(|next, first| first.then(next))
-        .unwrap_or_else(|| Verdict::of(Condition::constant(true)));
-    let verdict = anchored(conditions, &others, rest);
+        .unwrap_or_else(|| PatternOutcome::of(CelCondition::constant(true)));
+    let outcome = anchored(conditions, &others, rest);
     // The object of a request is a map.
     Ok(match at.depth {
-        0 => verdict,
-        _ => verdict.guarded(&at.is("map")),
+        0 => outcome,
+        _ => outcome.guarded(&at.is("map")),
     })
 }
 
 /// The anchors of a map come before its other fields.
-fn anchored(conditions: Vec<Condition>, others: &[Verdict], rest: Verdict) -> Verdict {
-    let none_fails = Condition::all(others.iter().map(|other| other.does_not_fail.clone()));
+fn anchored(
+    conditions: Vec<CelCondition>,
+    others: &[PatternOutcome],
+    rest: PatternOutcome,
+) -> PatternOutcome {
+    let none_fails = CelCondition::all(others.iter().map(|other| other.does_not_fail.clone()));
     if !conditions.is_empty() {
-        let applies = Condition::all(conditions);
-        let with = |condition| Condition::all([applies.clone(), none_fails.clone(), condition]);
-        let then = Condition::all([none_fails.clone(), rest.does_not_fail]);
-        return Verdict {
+        let applies = CelCondition::all(conditions);
+        let with = |condition| CelCondition::all([applies.clone(), none_fails.clone(), condition]);
+        let then = CelCondition::all([none_fails.clone(), rest.does_not_fail]);
+        return PatternOutcome {
             passes: with(rest.passes),
-            does_not_fail: Condition::any([applies.clone().not(), then]),
+            does_not_fail: CelCondition::any([applies.clone().not(), then]),
         };
     }
     // Where each of them does not apply, neither does the map.
-    if !others.is_empty() && !others.iter().any(Verdict::applies_always) {
-        let applies = Condition::any(others.iter().map(|other| other.passes.clone()));
-        return Verdict {
-            passes: Condition::all([none_fails.clone(), applies.clone(), rest.passes]),
-            does_not_fail: Condition::all([none_fails, Condition::any([applies.not(), rest.does_not_fail])]),
+    if !others.is_empty() && !others.iter().any(PatternOutcome::applies_always) {
+        let applies = CelCondition::any(others.iter().map(|other| other.passes.clone()));
+        return PatternOutcome {
+            passes: CelCondition::all([none_fails.clone(), applies.clone(), rest.passes]),
+            does_not_fail: CelCondition::all([
+                none_fails,
+                CelCondition::any([applies.not(), rest.does_not_fail]),
+            ]),
         };
     }
-    Verdict {
-        passes: Condition::all([none_fails.clone(), rest.passes]),
-        does_not_fail: Condition::all([none_fails, rest.does_not_fail]),
+    PatternOutcome {
+        passes: CelCondition::all([none_fails.clone(), rest.passes]),
+        does_not_fail: CelCondition::all([none_fails, rest.does_not_fail]),
     }
 }
 
-fn of_entry(anchor: Anchor, name: &str, pattern: &Value, at: &Spot) -> Result<Verdict, Refusal> {
+fn of_entry(anchor: Anchor, name: &str, pattern: &Value, at: &Spot) -> Result<PatternOutcome, Refusal> {
     let child = at.child(name);
     let has = at.has(name);
     match anchor {
-        Anchor::Negation => Ok(Verdict::of(has.not())),
+        Anchor::Negation => Ok(PatternOutcome::of(has.not())),
         Anchor::Addition => Err(Refusal::here(
             "`+()` adds to an object, and a pattern changes none",
         )),
         Anchor::Existence => existence(pattern, &child, has),
-        Anchor::Condition => Ok(Verdict::of(Condition::all([
+        Anchor::Condition => Ok(PatternOutcome::of(CelCondition::all([
             has,
             of_field(name, pattern, at)?.passes,
         ]))),
         Anchor::Global => {
             // It ends the whole rule, or the element of a list, when it does not hold.
-            let passes = Condition::any([has.not(), of_field(name, pattern, at)?.passes]);
-            Ok(Verdict {
+            let passes = CelCondition::any([has.not(), of_field(name, pattern, at)?.passes]);
+            Ok(PatternOutcome {
                 passes,
-                does_not_fail: Condition::constant(true),
+                does_not_fail: CelCondition::constant(true),
             })
         }
         Anchor::Equality => {
@@ -365,14 +373,14 @@ fn of_entry(anchor: Anchor, name: &str, pattern: &Value, at: &Spot) -> Result<Ve
                     "what `<()` within `=()` ends depends on the order of fields: put it beside the other anchors",
                 ));
             }
-            let verdict = of_field(name, pattern, at)?;
-            let or_absent = |condition| Condition::any([has.clone().not(), condition]);
-            Ok(Verdict {
-                passes: or_absent(verdict.passes),
-                does_not_fail: or_absent(verdict.does_not_fail),
+            let outcome = of_field(name, pattern, at)?;
+            let or_absent = |condition| CelCondition::any([has.clone().not(), condition]);
+            Ok(PatternOutcome {
+                passes: or_absent(outcome.passes),
+                does_not_fail: or_absent(outcome.does_not_fail),
             })
         }
-        Anchor::None if pattern == "*" => Ok(Verdict::of(Condition::relation(format!(
+        Anchor::None if pattern == "*" => Ok(PatternOutcome::of(CelCondition::relation(format!(
             "{} != null",
             child.or_null
         )))),
@@ -380,7 +388,7 @@ fn of_entry(anchor: Anchor, name: &str, pattern: &Value, at: &Spot) -> Result<Ve
     }
 }
 
-fn of_field(name: &str, pattern: &Value, at: &Spot) -> Result<Verdict, Refusal> {
+fn of_field(name: &str, pattern: &Value, at: &Spot) -> Result<PatternOutcome, Refusal> {
     let child = at.child(name);
     match pattern {
         Value::Object(entries)
@@ -394,7 +402,7 @@ fn of_field(name: &str, pattern: &Value, at: &Spot) -> Result<Verdict, Refusal> 
 
 /// Labels and annotations, whose keys may have wildcards: Kyverno takes one of the keys that match,
 /// whichever it meets, so that here all of them must match.
-fn of_labels(entries: &Map<String, Value>, at: &Spot) -> Result<Verdict, Refusal> {
+fn of_labels(entries: &Map<String, Value>, at: &Spot) -> Result<PatternOutcome, Refusal> {
     if let Some((key, _)) = entries.iter().find(|(_, pattern)| !pattern.is_string()) {
         return conversion::of(
             key,
@@ -405,24 +413,24 @@ fn of_labels(entries: &Map<String, Value>, at: &Spot) -> Result<Verdict, Refusal
         .clone()
         .into_iter()
         .partition(|(key, _)| has_wildcard(key));
-    let mut verdict = of_map(&without, at)?;
+    let mut outcome = of_map(&without, at)?;
     for (key, pattern) in &with {
         let condition = of_wildcard_key(key, pattern, at).map_err(|refusal| refusal.within(key))?;
-        verdict = verdict.then(Verdict::of(Condition::all([at.is("map"), condition])));
+        outcome = outcome.then(PatternOutcome::of(CelCondition::all([at.is("map"), condition])));
     }
-    Ok(verdict)
+    Ok(outcome)
 }
 
-fn of_wildcard_key(key: &str, pattern: &Value, at: &Spot) -> Result<Condition, Refusal> {
+fn of_wildcard_key(key: &str, pattern: &Value, at: &Spot) -> Result<CelCondition, Refusal> {
     let (anchor, name) = anchor(key);
     let key = at.element().value;
     let matching = matches_wildcard(&key, name);
     let holds = scalar::condition(pattern, &format!("{}[{key}]", at.value))?;
-    let found = Condition::primary(format!("{}.exists({key}, {matching})", at.value));
-    let implied = Condition::any([matching.not(), holds]);
-    let all = Condition::primary(format!("{}.all({key}, {implied})", at.value));
+    let found = CelCondition::primary(format!("{}.exists({key}, {matching})", at.value));
+    let implied = CelCondition::any([matching.not(), holds]);
+    let all = CelCondition::primary(format!("{}.all({key}, {implied})", at.value));
     match anchor {
-        Anchor::None => Ok(Condition::all([found, all])),
+        Anchor::None => Ok(CelCondition::all([found, all])),
         Anchor::Equality => Ok(all),
         Anchor::Negation => Ok(found.not()),
         _ => Err(Refusal::here(
@@ -432,7 +440,7 @@ fn of_wildcard_key(key: &str, pattern: &Value, at: &Spot) -> Result<Condition, R
 }
 
 /// Some element of the list matches, for each item of the pattern.
-fn existence(pattern: &Value, child: &Spot, has: Condition) -> Result<Verdict, Refusal> {
+fn existence(pattern: &Value, child: &Spot, has: CelCondition) -> Result<PatternOutcome, Refusal> {
     let items = pattern
         .as_array()
         .filter(|items| items.iter().all(Value::is_object));
@@ -445,12 +453,15 @@ fn existence(pattern: &Value, child: &Spot, has: Condition) -> Result<Verdict, R
         let passes = of_value(item, &element)
             .map_err(|refusal| refusal.within_index(index))?
             .passes;
-        parts.push(Condition::primary(format!(
+        parts.push(CelCondition::primary(format!(
             "{}.exists({}, {passes})",
             child.value, element.value
         )));
     }
-    Ok(Verdict::of(Condition::any([has.not(), Condition::all(parts)])))
+    Ok(PatternOutcome::of(CelCondition::any([
+        has.not(),
+        CelCondition::all(parts),
+    ])))
 }
 
 /// Whether a `<()` within the pattern, which is not within a list, ends what has it.

@@ -7,14 +7,14 @@
 mod checks;
 
 use checks::Where::{Containers, ContainersOrPod, Items, Pod};
-use checks::{ANY_VOLUME, CHECKS, Check, Field};
+use checks::{ANY_VOLUME, CHECKS, Check, CheckedField};
 use serde_json::{Value, json};
 
 use super::matching::{any_wildcard, texts};
 use super::scope::Scope;
 use crate::conversion;
 use crate::conversion::Refusal;
-use crate::kyverno::expression::Condition;
+use crate::kyverno::expression::CelCondition;
 
 const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
@@ -51,7 +51,7 @@ pub(crate) fn checks(
     written: &Value,
     object: &str,
     scope: &Scope,
-) -> Result<Vec<(Condition, String)>, Refusal> {
+) -> Result<Vec<(CelCondition, String)>, Refusal> {
     conversion::unknown(written, &["level", "version", "exclude"])?;
     let is_restricted = match written["level"].as_str() {
         Some("restricted") => true,
@@ -153,7 +153,7 @@ fn exclusions(written: &Value) -> Result<Vec<Exclusion<'_>>, Refusal> {
 // === impl Check ===
 
 impl Check {
-    fn passes(&self, exclusions: &[Exclusion<'_>], pod: &PodParts) -> Result<Condition, Refusal> {
+    fn passes(&self, exclusions: &[Exclusion<'_>], pod: &PodParts) -> Result<CelCondition, Refusal> {
         let of_control = || exclusions.iter().filter(|one| one.control == self.control);
         let of_images: Vec<&Exclusion<'_>> = of_control().filter(|one| !one.images.is_empty()).collect();
         let of_pods: Vec<&Exclusion<'_>> = of_control().filter(|one| one.images.is_empty()).collect();
@@ -164,19 +164,23 @@ impl Check {
                 Pod | Items(_) => field.of_pod(&of_pods, pod),
             });
         }
-        let unless = self.unless.map(|unless| Condition::relation(pod.named(unless)));
-        Ok(Condition::any(unless.into_iter().chain([Condition::all(all)])))
+        let unless = self
+            .unless
+            .map(|unless| CelCondition::relation(pod.named(unless)));
+        Ok(CelCondition::any(
+            unless.into_iter().chain([CelCondition::all(all)]),
+        ))
     }
 }
 
-// === impl Field ===
+// === impl CheckedField ===
 
-impl Field {
-    fn good(&self, pod: &PodParts) -> Condition {
-        Condition::relation(pod.named(self.bad)).not()
+impl CheckedField {
+    fn good(&self, pod: &PodParts) -> CelCondition {
+        CelCondition::relation(pod.named(self.bad)).not()
     }
 
-    fn of_pod(&self, exclusions: &[&Exclusion<'_>], pod: &PodParts) -> Condition {
+    fn of_pod(&self, exclusions: &[&Exclusion<'_>], pod: &PodParts) -> CelCondition {
         let mut passes = vec![self.good(pod)];
         for exclusion in exclusions {
             let of_type = exclusion
@@ -184,16 +188,16 @@ impl Field {
                 .strip_prefix("spec.")
                 .and_then(|field| field.strip_prefix(ANY_VOLUME));
             passes.push(match (exclusion.field, of_type) {
-                ("", _) => Condition::constant(true),
-                (_, Some(kind)) if self.path == ANY_VOLUME => Condition::primary(format!("has(i.{kind})")),
+                ("", _) => CelCondition::constant(true),
+                (_, Some(kind)) if self.path == ANY_VOLUME => CelCondition::primary(format!("has(i.{kind})")),
                 (field, _) if field.strip_prefix("spec.") == Some(self.path) => exclusion.values(self, pod),
-                _ => Condition::constant(false),
+                _ => CelCondition::constant(false),
             });
         }
-        let passes = Condition::any(passes);
+        let passes = CelCondition::any(passes);
         match self.place {
             Items(list) if !passes.is(true) => {
-                Condition::primary(format!("{}.all(i, {passes})", pod.named(list)))
+                CelCondition::primary(format!("{}.all(i, {passes})", pod.named(list)))
             }
             _ => passes,
         }
@@ -204,7 +208,7 @@ impl Field {
         exclusions: &[&Exclusion<'_>],
         of_pods: &[&Exclusion<'_>],
         pod: &PodParts,
-    ) -> Result<Condition, Refusal> {
+    ) -> Result<CelCondition, Refusal> {
         let is_whole = |exclusion: &&Exclusion<'_>| exclusion.field.is_empty();
         if let (ContainersOrPod(of_empty), true) = (self.place, of_pods.iter().any(is_whole)) {
             if exclusions.is_empty() {
@@ -223,35 +227,35 @@ impl Field {
         }
         let passes = |list: Option<&str>| {
             let excluded = exclusions.iter().map(|one| one.of_container(self, list, pod));
-            Condition::any([self.good(pod)].into_iter().chain(excluded))
+            CelCondition::any([self.good(pod)].into_iter().chain(excluded))
         };
-        let all = |containers: &str, passes: &Condition| match passes.is(true) {
+        let all = |containers: &str, passes: &CelCondition| match passes.is(true) {
             true => passes.clone(),
-            false => Condition::primary(format!("{containers}.all(c, {passes})")),
+            false => CelCondition::primary(format!("{containers}.all(c, {passes})")),
         };
         Ok(match exclusions.iter().all(is_whole) {
             true => all(pod.containers, &passes(None)),
-            false => Condition::all(
+            false => CelCondition::all(
                 LISTS.map(|list| all(&format!("{}.?{list}.orValue([])", pod.spec), &passes(Some(list)))),
             ),
         })
     }
 
     /// To Kyverno a Pod of one empty container fails, too, and that takes away one error of the containers.
-    fn but_one(&self, of_empty: &str, pod: &PodParts) -> Condition {
+    fn but_one(&self, of_empty: &str, pod: &PodParts) -> CelCondition {
         let good = self.good(pod);
         let others = ["initContainers", "ephemeralContainers"]
-            .map(|list| Condition::primary(format!("{}.?{list}.orValue([]).all(c, {good})", pod.spec)));
+            .map(|list| CelCondition::primary(format!("{}.?{list}.orValue([]).all(c, {good})", pod.spec)));
         let containers = format!("{}.?containers.orValue([])", pod.spec);
-        let all = Condition::primary(format!("{containers}.all(c, {good})"));
-        let but_one = Condition::all([
-            Condition::relation(pod.named(of_empty)),
-            Condition::relation(format!(
+        let all = CelCondition::primary(format!("{containers}.all(c, {good})"));
+        let but_one = CelCondition::all([
+            CelCondition::relation(pod.named(of_empty)),
+            CelCondition::relation(format!(
                 "{containers}.filter(c, {}).size() == 1",
                 pod.named(self.bad)
             )),
         ]);
-        Condition::all(others.into_iter().chain([Condition::any([all, but_one])]))
+        CelCondition::all(others.into_iter().chain([CelCondition::any([all, but_one])]))
     }
 }
 
@@ -299,7 +303,7 @@ impl<'w> Exclusion<'w> {
     }
 
     /// Whether `restrictedField` is this field.
-    fn names(&self, field: &Field) -> bool {
+    fn names(&self, field: &CheckedField) -> bool {
         let Some(path) = self.field.strip_prefix("spec.") else {
             return false;
         };
@@ -319,19 +323,19 @@ impl<'w> Exclusion<'w> {
     }
 
     /// Whether each bad value is one of `values`.
-    fn values(&self, field: &Field, pod: &PodParts) -> Condition {
+    fn values(&self, field: &CheckedField, pod: &PodParts) -> CelCondition {
         match any_wildcard("v", &self.values) {
-            matches if self.values.is_empty() || matches.is(true) => Condition::constant(true),
-            matches => Condition::primary(format!("{}.all(v, {matches})", pod.named(field.values))),
+            matches if self.values.is_empty() || matches.is(true) => CelCondition::constant(true),
+            matches => CelCondition::primary(format!("{}.all(v, {matches})", pod.named(field.values))),
         }
     }
 
     /// Whether it excludes the container `c` in the list.
-    fn of_container(&self, field: &Field, list: Option<&str>, pod: &PodParts) -> Condition {
+    fn of_container(&self, field: &CheckedField, list: Option<&str>, pod: &PodParts) -> CelCondition {
         let is_field = self.field.is_empty()
             || list.is_some_and(|list| self.field == format!("spec.{list}[*].{}", field.path));
-        Condition::all([
-            Condition::constant(is_field),
+        CelCondition::all([
+            CelCondition::constant(is_field),
             any_wildcard("c.?image.orValue('')", &self.images),
             self.values(field, pod),
         ])

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::conversion::Refusal;
-use crate::kyverno::expression::{Condition, has_wildcard, literal, matches_wildcard};
+use crate::kyverno::expression::{CelCondition, has_wildcard, literal, matches_wildcard};
 use portcullis_cel::Quantity;
 
 /// What Go reads as a duration.
@@ -18,7 +18,7 @@ pub(crate) const NUMBER: &str = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0
 
 /// How a text is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operator {
+enum PatternOperator {
     Equal,
     NotEqual,
     More,
@@ -28,10 +28,10 @@ enum Operator {
 }
 
 /// Whether the value that `value` is, or null, matches the pattern.
-pub(crate) fn condition(pattern: &Value, value: &str) -> Result<Condition, Refusal> {
+pub(crate) fn condition(pattern: &Value, value: &str) -> Result<CelCondition, Refusal> {
     match pattern {
         Value::Null => Ok(nothing(value)),
-        Value::Bool(pattern) => Ok(Condition::relation(format!("{value} == {pattern}"))),
+        Value::Bool(pattern) => Ok(CelCondition::relation(format!("{value} == {pattern}"))),
         Value::Number(number) => Ok(of_number(number, value)),
         Value::String(text) => of_text(text, value),
         Value::Array(_) | Value::Object(_) => {
@@ -41,39 +41,39 @@ pub(crate) fn condition(pattern: &Value, value: &str) -> Result<Condition, Refus
 }
 
 /// Whether the value is of one of these types.
-fn is_type(value: &str, types: &[&str]) -> Condition {
+fn is_type(value: &str, types: &[&str]) -> CelCondition {
     let types = types.iter();
-    Condition::any(types.map(|name| Condition::relation(format!("type({value}) == {name}"))))
+    CelCondition::any(types.map(|name| CelCondition::relation(format!("type({value}) == {name}"))))
 }
 
 /// What passes where nothing is asked for.
-fn nothing(value: &str) -> Condition {
+fn nothing(value: &str) -> CelCondition {
     let nothings = ["null", "0", "''", "false"].into_iter();
-    Condition::any(nothings.map(|nothing| Condition::relation(format!("{value} == {nothing}"))))
+    CelCondition::any(nothings.map(|nothing| CelCondition::relation(format!("{value} == {nothing}"))))
 }
 
 /// A text, a number or a boolean.
-fn something(value: &str) -> Condition {
-    Condition::all([
-        Condition::relation(format!("{value} != null")),
+fn something(value: &str) -> CelCondition {
+    CelCondition::all([
+        CelCondition::relation(format!("{value} != null")),
         is_type(value, &["map", "list"]).not(),
     ])
 }
 
-fn of_number(number: &serde_json::Number, value: &str) -> Condition {
+fn of_number(number: &serde_json::Number, value: &str) -> CelCondition {
     let written = number.as_f64().unwrap_or_default();
     let double = format!("{written:?}");
-    Condition::any([
-        Condition::relation(format!("{value} == {number}")),
-        Condition::all([
-            Condition::relation(format!("type({value}) == string")),
-            Condition::primary(format!("{value}.matches({})", literal(NUMBER))),
-            Condition::relation(format!("double({value}) == {double}")),
+    CelCondition::any([
+        CelCondition::relation(format!("{value} == {number}")),
+        CelCondition::all([
+            CelCondition::relation(format!("type({value}) == string")),
+            CelCondition::primary(format!("{value}.matches({})", literal(NUMBER))),
+            CelCondition::relation(format!("double({value}) == {double}")),
         ]),
     ])
 }
 
-fn of_text(pattern: &str, value: &str) -> Result<Condition, Refusal> {
+fn of_text(pattern: &str, value: &str) -> Result<CelCondition, Refusal> {
     if pattern.contains("{{") || pattern.contains("$(") {
         return Err(Refusal::here(
             "a variable in a pattern has no counterpart: compare in `deny.conditions`",
@@ -81,31 +81,32 @@ fn of_text(pattern: &str, value: &str) -> Result<Condition, Refusal> {
     }
     let mut any = Vec::new();
     // The pattern itself passes, though it may not match what it means.
-    let is_plain =
-        !pattern.contains(['|', '&']) && part(pattern).0 == Operator::Equal && range(pattern).is_none();
+    let is_plain = !pattern.contains(['|', '&'])
+        && part(pattern).0 == PatternOperator::Equal
+        && range(pattern).is_none();
     if !is_plain {
-        any.push(Condition::relation(format!("{value} == {}", literal(pattern))));
+        any.push(CelCondition::relation(format!("{value} == {}", literal(pattern))));
     }
     for alternative in pattern.split('|') {
         let parts = alternative.trim_matches(' ').split('&');
-        any.push(Condition::all(
+        any.push(CelCondition::all(
             parts.map(|part| of_part(part.trim_matches(' '), value)),
         ));
     }
-    Ok(Condition::any(any))
+    Ok(CelCondition::any(any))
 }
 
-fn of_part(pattern: &str, value: &str) -> Condition {
-    if let (Operator::Equal, Some((low, high, is_within))) = (part(pattern).0, range(pattern)) {
+fn of_part(pattern: &str, value: &str) -> CelCondition {
+    if let (PatternOperator::Equal, Some((low, high, is_within))) = (part(pattern).0, range(pattern)) {
         return if is_within {
-            Condition::all([
-                compared(Operator::MoreOrEqual, low, value),
-                compared(Operator::LessOrEqual, high, value),
+            CelCondition::all([
+                compared(PatternOperator::MoreOrEqual, low, value),
+                compared(PatternOperator::LessOrEqual, high, value),
             ])
         } else {
-            Condition::any([
-                compared(Operator::Less, low, value),
-                compared(Operator::More, high, value),
+            CelCondition::any([
+                compared(PatternOperator::Less, low, value),
+                compared(PatternOperator::More, high, value),
             ])
         };
     }
@@ -113,20 +114,20 @@ fn of_part(pattern: &str, value: &str) -> Condition {
     compared(operator, operand.trim(), value)
 }
 
-fn part(pattern: &str) -> (Operator, &str) {
+fn part(pattern: &str) -> (PatternOperator, &str) {
     let operators = [
-        (">=", Operator::MoreOrEqual),
-        ("<=", Operator::LessOrEqual),
-        (">", Operator::More),
-        ("<", Operator::Less),
-        ("!", Operator::NotEqual),
+        (">=", PatternOperator::MoreOrEqual),
+        ("<=", PatternOperator::LessOrEqual),
+        (">", PatternOperator::More),
+        ("<", PatternOperator::Less),
+        ("!", PatternOperator::NotEqual),
     ];
     let found = operators
         .into_iter()
         .find_map(|(sign, operator)| Some((operator, pattern.strip_prefix(sign)?)));
     match found {
         Some(found) if pattern.len() >= 2 => found,
-        _ => (Operator::Equal, pattern),
+        _ => (PatternOperator::Equal, pattern),
     }
 }
 
@@ -157,43 +158,43 @@ fn is_end(text: &str) -> bool {
 
 /// Whether `value` compares so with `operand`: as a duration or a quantity, if both are one, or
 /// else as a text.
-fn compared(operator: Operator, operand: &str, value: &str) -> Condition {
+fn compared(operator: PatternOperator, operand: &str, value: &str) -> CelCondition {
     let amounts = amounts(operator, operand, value);
     let equal_texts = || equal_texts(operand, value);
     let scalar = || is_type(value, &["map", "list"]).not();
     match (operator, amounts) {
-        (Operator::Equal, Some(amounts)) => amounts,
-        (Operator::Equal, None) => equal_texts(),
+        (PatternOperator::Equal, Some(amounts)) => amounts,
+        (PatternOperator::Equal, None) => equal_texts(),
         // What compares with neither is another text, but for null, which is 0.
-        (Operator::NotEqual, Some(_)) => {
-            let equal = self::amounts(Operator::Equal, operand, value);
-            Condition::all([scalar(), equal.unwrap_or_else(equal_texts).not()])
+        (PatternOperator::NotEqual, Some(_)) => {
+            let equal = self::amounts(PatternOperator::Equal, operand, value);
+            CelCondition::all([scalar(), equal.unwrap_or_else(equal_texts).not()])
         }
-        (Operator::NotEqual, None) => Condition::all([
-            Condition::relation(format!("{value} != null")),
+        (PatternOperator::NotEqual, None) => CelCondition::all([
+            CelCondition::relation(format!("{value} != null")),
             scalar(),
             equal_texts().not(),
         ]),
         (_, Some(amounts)) => amounts,
-        (_, None) => Condition::constant(false),
+        (_, None) => CelCondition::constant(false),
     }
 }
 
 /// How durations and quantities compare; none, if the operand is neither.
-fn amounts(operator: Operator, operand: &str, value: &str) -> Option<Condition> {
+fn amounts(operator: PatternOperator, operand: &str, value: &str) -> Option<CelCondition> {
     let sign = match operator {
-        Operator::Equal => "==",
-        Operator::NotEqual => "!=",
-        Operator::More => ">",
-        Operator::MoreOrEqual => ">=",
-        Operator::Less => "<",
-        Operator::LessOrEqual => "<=",
+        PatternOperator::Equal => "==",
+        PatternOperator::NotEqual => "!=",
+        PatternOperator::More => ">",
+        PatternOperator::MoreOrEqual => ">=",
+        PatternOperator::Less => "<",
+        PatternOperator::LessOrEqual => "<=",
     };
     let is_quantity = Quantity::parse(operand).is_ok();
     let quantities = is_quantity.then(|| {
-        Condition::all([
-            Condition::primary("isQuantity(n)"),
-            Condition::relation(format!(
+        CelCondition::all([
+            CelCondition::primary("isQuantity(n)"),
+            CelCondition::relation(format!(
                 "quantity(n).compareTo(quantity({})) {sign} 0",
                 literal(operand)
             )),
@@ -210,7 +211,7 @@ fn amounts(operator: Operator, operand: &str, value: &str) -> Option<Condition> 
         (Some((is_one, compared)), None) => format!("{is_one} && {compared}"),
         (Some((is_one, compared)), Some(quantities)) => format!("{is_one} ? {compared} : {quantities}"),
     };
-    Some(Condition::primary(format!(
+    Some(CelCondition::primary(format!(
         "[{}].all(n, {condition})",
         number_text(value)
     )))
@@ -225,29 +226,29 @@ fn number_text(value: &str) -> String {
 }
 
 /// Whether the text of `value` matches the wildcard pattern.
-fn equal_texts(pattern: &str, value: &str) -> Condition {
+fn equal_texts(pattern: &str, value: &str) -> CelCondition {
     if pattern == "*" {
         return something(value);
     }
     if pattern == "?*" || pattern == "*?" {
-        return Condition::all([something(value), Condition::relation(format!("{value} != ''"))]);
+        return CelCondition::all([something(value), CelCondition::relation(format!("{value} != ''"))]);
     }
     let is_wild = has_wildcard(pattern);
     // Characters that no number has and neither boolean.
     let is_for_texts = pattern.contains(|character: char| !"0123456789+-.Etruefals*?".contains(character));
     let boolean =
-        matches!(pattern, "true" | "false").then(|| Condition::relation(format!("{value} == {pattern}")));
+        matches!(pattern, "true" | "false").then(|| CelCondition::relation(format!("{value} == {pattern}")));
     if !is_wild {
-        let same = Condition::relation(format!("{value} == {}", literal(pattern)));
-        return Condition::any([Some(same), boolean].into_iter().flatten());
+        let same = CelCondition::relation(format!("{value} == {}", literal(pattern)));
+        return CelCondition::any([Some(same), boolean].into_iter().flatten());
     }
     if is_for_texts {
-        return Condition::all([
-            Condition::relation(format!("type({value}) == string")),
+        return CelCondition::all([
+            CelCondition::relation(format!("type({value}) == string")),
             matches_wildcard(value, pattern),
         ]);
     }
-    Condition::all([
+    CelCondition::all([
         is_type(value, &["string", "int", "bool"]),
         matches_wildcard(&format!("string({value})"), pattern),
     ])

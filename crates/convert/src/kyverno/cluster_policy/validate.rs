@@ -13,7 +13,7 @@ use super::{conditions, context, jmespath, pattern, pod_security};
 use crate::conversion;
 use crate::conversion::{Refusal, on_one_line};
 use crate::kyverno::autogen::is_optional;
-use crate::kyverno::expression::{Condition, Judged};
+use crate::kyverno::expression::{CelCondition, Judged};
 use portcullis_cel::plain_or_values;
 
 /// How deep loops may nest: each makes the others longer.
@@ -43,7 +43,7 @@ pub(crate) fn holds(validate: &Value, scope: &Scope) -> Result<Judged, Refusal> 
 
 /// `foreach`: what must hold of each element of lists.
 fn of_loops(loops: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Refusal> {
-    let mut all = Judged::sure(Condition::constant(true));
+    let mut all = Judged::sure(CelCondition::constant(true));
     for (index, written) in loops.as_array().into_iter().flatten().enumerate() {
         let of_loop = of_loop(written, scope, nesting);
         all = all.and(of_loop.map_err(|refusal| refusal.within_index(index).within("foreach"))?);
@@ -108,17 +108,17 @@ fn of_loop(written: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Ref
     };
     let applies = match scope.is_typed {
         true => applies,
-        false => Judged::sure(Condition::relation(format!("{element} != null"))).and(applies),
+        false => Judged::sure(CelCondition::relation(format!("{element} != null"))).and(applies),
     };
     let condition = match holds.may_fail {
         true => applies
             .condition
-            .choice(&holds.condition, &Condition::constant(true)),
-        false => Condition::any([applies.condition.not(), holds.condition]),
+            .choice(&holds.condition, &CelCondition::constant(true)),
+        false => CelCondition::any([applies.condition.not(), holds.condition]),
     };
     scope.made.set(inner.made.get());
     Ok(Judged {
-        condition: Condition::primary(format!("{}.all({element}, {condition})", list.elements(scope))),
+        condition: CelCondition::primary(format!("{}.all({element}, {condition})", list.elements(scope))),
         may_fail: holds.may_fail,
     })
 }
@@ -135,9 +135,9 @@ fn of_element(written: &Value, scope: &Scope, element: &str) -> Result<Judged, R
     if scope.is_typed || written["elementScope"] == true {
         return Ok(of_element);
     }
-    let is_scope = Condition::all([
-        Condition::relation(format!("type({element}) == map")),
-        Condition::relation(format!("{element} != {{}}")),
+    let is_scope = CelCondition::all([
+        CelCondition::relation(format!("type({element}) == map")),
+        CelCondition::relation(format!("{element} != {{}}")),
     ]);
     let of_object = asked(written, scope, &scope.object)?;
     Ok(Judged::sure(
@@ -160,7 +160,7 @@ fn asked(validate: &Value, scope: &Scope, object: &str) -> Result<Judged, Refusa
     if validate["podSecurity"].is_object() {
         let checks = pod_security::checks(&validate["podSecurity"], object, scope)
             .map_err(|refusal| refusal.within("podSecurity"))?;
-        return Ok(Judged::sure(Condition::all(
+        return Ok(Judged::sure(CelCondition::all(
             checks.into_iter().map(|(passes, _)| passes),
         )));
     }
@@ -190,21 +190,21 @@ fn patterns(validate: &Value) -> (&'static str, Vec<&Value>) {
 }
 
 /// `pattern` and `anyPattern`: what they do not fail.
-fn of_patterns(validate: &Value, object: &str) -> Result<Condition, Refusal> {
+fn of_patterns(validate: &Value, object: &str) -> Result<CelCondition, Refusal> {
     let (field, patterns) = patterns(validate);
     let mut passes = Vec::new();
     let mut does_not_fail = Vec::new();
     for (index, pattern) in patterns.iter().enumerate() {
-        let verdict = pattern::verdict(pattern, object).map_err(|refusal| match field {
+        let outcome = pattern::outcome(pattern, object).map_err(|refusal| match field {
             "pattern" => refusal.within(field),
             _ => refusal.within_index(index).within(field),
         })?;
-        passes.push(verdict.passes);
-        does_not_fail.push(verdict.does_not_fail);
+        passes.push(outcome.passes);
+        does_not_fail.push(outcome.does_not_fail);
     }
     // Not one of them passes, and not one fails: then the rule does not apply.
-    Ok(Condition::any(
-        passes.into_iter().chain([Condition::all(does_not_fail)]),
+    Ok(CelCondition::any(
+        passes.into_iter().chain([CelCondition::all(does_not_fail)]),
     ))
 }
 

@@ -23,7 +23,7 @@ use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use super::MAX_LEVELS;
 use super::check::{is_type_meta, misfit};
 use super::error::{DecodeError, FieldMismatches, noted_path};
-use super::schema::{Field, Maps, Scalar, SchemaType, Schemas};
+use super::schema::{Maps, Scalar, SchemaField, SchemaType, Schemas};
 use crate::admission::GroupVersionKind;
 use portcullis_cel::json::{Kind, Node, write_string};
 use portcullis_cel::{Quantity, Timestamp};
@@ -412,7 +412,13 @@ impl<'s> DecodeWalk<'s> {
     }
 
     /// A field that is written, unless it is empty.
-    fn present(&mut self, field: &'s Field<'static>, value: Node<'_>, own: Option<Node<'_>>, start: usize) {
+    fn present(
+        &mut self,
+        field: &'s SchemaField<'static>,
+        value: Node<'_>,
+        own: Option<Node<'_>>,
+        start: usize,
+    ) {
         let (was_changed, back) = (self.is_changed, self.out.len());
         self.separate(start);
         self.key(field.name);
@@ -429,7 +435,7 @@ impl<'s> DecodeWalk<'s> {
     }
 
     /// A field that is not written: Go may write it nevertheless.
-    fn absent(&mut self, field: &'s Field<'static>, own: Option<Node<'_>>, start: usize) {
+    fn absent(&mut self, field: &'s SchemaField<'static>, own: Option<Node<'_>>, start: usize) {
         let is_missed = |own: Node<'_>| !own.is_null() && (field.is_pointer || !self.is_zero(&field.of, own));
         let is_missed = own.is_some_and(is_missed);
         if self.level == 1 && is_type_meta(field.name) {
@@ -479,7 +485,8 @@ impl<'s> DecodeWalk<'s> {
             return is_empty_node(of, node);
         };
         node.entries().all(|(name, value)| {
-            let is_zero = |field: &'s Field<'static>| !field.is_pointer && self.is_zero(&field.of, value);
+            let is_zero =
+                |field: &'s SchemaField<'static>| !field.is_pointer && self.is_zero(&field.of, value);
             value.is_null() || maps.declared(&name).is_some_and(is_zero)
         })
     }

@@ -103,13 +103,13 @@ pub(crate) struct Struct<'s> {
     /// Its name, such as `apps.v1.DeploymentSpec`.
     name: &'s str,
     /// By name, sorted.
-    fields: Vec<Field<'s>>,
+    fields: Vec<SchemaField<'s>>,
     atomic: Atomic,
 }
 
 /// A known key.
 #[derive(Debug)]
-pub(crate) struct Field<'s> {
+pub(crate) struct SchemaField<'s> {
     pub(crate) name: &'s str,
     pub(crate) of: SchemaType<'s>,
     /// Whether Go leaves it out while it is empty (`omitempty`); else it is always written.
@@ -121,7 +121,7 @@ pub(crate) struct Field<'s> {
 /// What matters of a type for maps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Maps<'t, 's> {
-    fields: &'t [Field<'s>],
+    fields: &'t [SchemaField<'s>],
     rest: Option<&'t SchemaType<'s>>,
     pub(crate) atomic: Atomic,
 }
@@ -225,12 +225,12 @@ impl Scalar {
 
 impl<'t, 's> Maps<'t, 's> {
     /// The declared fields; none of a map of any keys.
-    pub(crate) const fn fields(&self) -> &'t [Field<'s>] {
+    pub(crate) const fn fields(&self) -> &'t [SchemaField<'s>] {
         self.fields
     }
 
     /// The field `name`, if it is declared.
-    pub(crate) fn declared(&self, name: &str) -> Option<&'t Field<'s>> {
+    pub(crate) fn declared(&self, name: &str) -> Option<&'t SchemaField<'s>> {
         let place = self.fields.binary_search_by_key(&name, |field| field.name).ok()?;
         self.fields.get(place)
     }
@@ -314,7 +314,7 @@ impl<'s> Struct<'s> {
             if word == "!" {
                 own.atomic = true;
             } else {
-                own.fields.push(Field::read(word, places)?);
+                own.fields.push(SchemaField::read(word, places)?);
             }
         }
         own.fields.sort_unstable_by_key(|field| field.name);
@@ -322,7 +322,7 @@ impl<'s> Struct<'s> {
     }
 }
 
-impl<'s> Field<'s> {
+impl<'s> SchemaField<'s> {
     fn read(word: &'s str, places: &Places<'s>) -> Option<Self> {
         let (name, of) = word.split_once(':')?;
         let target = of.strip_prefix('*');

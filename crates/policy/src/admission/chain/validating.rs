@@ -215,7 +215,11 @@ impl ValidatingPhase {
 /// [question](Request::authorization_questions) that the API server can have asked would have been. A run
 /// that is limited to one policy or webhook configuration asks none, nor does one of which nobody knows
 /// the user.
-pub(crate) fn authorized(set: &AdmissionSet, request: &Request<'_>, run: RunOptions<'_>) -> Outcome {
+pub(crate) fn enforce_authorization(
+    set: &AdmissionSet,
+    request: &Request<'_>,
+    run: RunOptions<'_>,
+) -> Outcome {
     let mut outcome = Outcome::default();
     if !set.enforces_authorization || run.only.is_some() || run.requester_unknown {
         return outcome;
@@ -250,23 +254,23 @@ pub(crate) fn authorized(set: &AdmissionSet, request: &Request<'_>, run: RunOpti
 
 // The validation of the gateway's own kinds, as part of a run.
 
-/// Adds what the judge says of a request to its `outcome`. A run that is limited to one policy or
-/// webhook configuration asks no judge.
-pub(crate) fn judged(request: &Request<'_>, run: RunOptions<'_>, outcome: &mut Outcome) {
-    let judge = run.judge.filter(|_| run.only.is_none());
-    let Some(judgement) = judge.and_then(|judge| judge.validate(request, run)) else {
+/// Adds what the validation of the gateway's own kinds finds in a request to its `outcome`. A run that is limited to one policy or
+/// webhook configuration has none.
+pub(crate) fn validate_own_kinds(request: &Request<'_>, run: RunOptions<'_>, outcome: &mut Outcome) {
+    let validator = run.own_kinds.filter(|_| run.only.is_none());
+    let Some(report) = validator.and_then(|validator| validator.validate(request, run)) else {
         return;
     };
-    for warning in &judgement.warnings {
+    for warning in &report.warnings {
         outcome.warnings.push(warning);
     }
-    outcome.awaits_role = judgement.awaits_role;
-    if judgement.lacks_memory {
+    outcome.awaits_role = report.awaits_role;
+    if report.lacks_memory {
         outcome.denial = Some(Denial::too_many_requests(ChangeError::NoMemory.to_string()));
-    } else if !judgement.faults.is_empty() {
-        outcome.denial = Some(invalid(request, judgement.faults));
-    } else if !judgement.forbidden.is_empty() {
-        outcome.denial = Some(Denial::forbidden(judgement.forbidden.join("; ")));
+    } else if !report.faults.is_empty() {
+        outcome.denial = Some(invalid(request, report.faults));
+    } else if !report.forbidden.is_empty() {
+        outcome.denial = Some(Denial::forbidden(report.forbidden.join("; ")));
     }
 }
 

@@ -8,9 +8,8 @@ use crate::authorization::rbac::compare_rule;
 use crate::authorization::{AccessGrant, Binding, Criterion, PolicySet, ResourceRule, Role, RuleMatch};
 use crate::model::{CauseKind, Time, User};
 
-use super::denies::may_apply;
 use super::query::{GrantedRequests, NameSet, PolicyRulePlace};
-use super::{OpenRequest, Within};
+use super::{OpenRequest, Within, may_apply};
 
 /// A rule that may allow a request.
 pub(crate) struct GrantingRule<'s> {

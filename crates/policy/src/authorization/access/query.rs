@@ -9,8 +9,7 @@ use crate::authorization::matching::NamespacePattern;
 use crate::authorization::{PolicySet, ResourceRule};
 use crate::model::{Attributes, NAMESPACE_NAME_LABEL, Requirement, Selectors};
 
-use super::denies::{ApplicableDenies, DenyApplicability, TouchingDenies};
-use super::{OpenRequest, Within};
+use super::{ApplicableDenies, DenyApplicability, OpenRequest, TouchingDenies, Within};
 
 /// A request that leaves something open, and what may deny it.
 pub(crate) struct AccessQuery<'s> {

@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Openness;
-use super::denies::{ApplicableDenies, DenyApplicability};
 use super::grants::{self, GrantSource, GrantingRule};
 use super::query::{AccessQuery, DenyEffects, GrantedRequests, NameSet, PolicyRulePlace};
 use super::requests::{RuleTerms, own_requests, shared_requests};
 use super::subject_scope::SubjectScope;
-use super::{OpenRequest, Within};
+use super::{ApplicableDenies, DenyApplicability, OpenRequest, Openness, Within};
 use crate::authorization::index::{BoundRole, IndexedPolicy};
 use crate::authorization::{Binding, Effect, PolicySet, ResourceRule, Rule, Subject};
 use crate::model::{CauseKind, Deadline, Time, User};

@@ -6,8 +6,7 @@ use super::actors::{Actor, Area, HeldRole, Names, Reach};
 use super::query::{BOOTSTRAPPERS, NODES, Universe, all_questions};
 use super::reach::Questions;
 use super::steps::{Gives, Question, STEP_KINDS, StepKind};
-use crate::authorization::access::SubjectScope;
-use crate::authorization::access::denies::ApplicableDenies;
+use crate::authorization::access::{ApplicableDenies, SubjectScope};
 use crate::authorization::{Binding, PolicySet, RoleKind, SubjectKind};
 use crate::model::Deadline;
 

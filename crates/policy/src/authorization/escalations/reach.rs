@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use super::actors::{Actor, Area, HeldRole, Names, Reach};
 use super::steps::{AskedName, Question};
-use crate::authorization::access::denies::ApplicableDenies;
 use crate::authorization::access::grants::{self, GrantSource, GrantingRule, fitting_rules};
 use crate::authorization::access::query::{AccessQuery, DenyEffects, GrantedRequests, NameSet, OTHER};
-use crate::authorization::access::{Openness, SubjectScope, of_conditions, of_names, of_policy, of_rule};
+use crate::authorization::access::{
+    ApplicableDenies, Openness, SubjectScope, of_conditions, of_names, of_policy, of_rule,
+};
 use crate::authorization::{OpenRequest, OpenResource, OpenTarget, PolicySet, ResourceRule, Subject, Within};
 use crate::model::{Time, User};
 

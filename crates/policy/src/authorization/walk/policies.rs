@@ -165,7 +165,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
             self.record_finding(policy, Finding::NeverDenied { rule });
             return None;
         }
-        if !policy.object_conditions.is_empty() && self.is_withheld(indexed, rule) {
+        if !policy.object_conditions.is_empty() && self.decides_nothing(indexed, rule) {
             return None;
         }
         let (conditions, cost) = self.request.conditions(policy);
@@ -212,9 +212,9 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     }
 
     /// Whether a policy with objectConditions decides nothing here.
-    fn is_withheld(&mut self, indexed: &'s IndexedPolicy, rule: Option<usize>) -> bool {
+    fn decides_nothing(&mut self, indexed: &'s IndexedPolicy, rule: Option<usize>) -> bool {
         let policy = &indexed.policy;
-        let why = match (policy.mode, self.request.withholds(policy)) {
+        let why = match (policy.mode, self.request.not_granted(policy)) {
             (Mode::Enforce, None) => return false,
             (_, Some(why)) => why,
             (Mode::Shadow, None) => NotGranted::AtValidate,
@@ -396,7 +396,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     /// Adds the policies that allow and are for this user; why those grant nothing that apply and have
     /// objectConditions.
     fn compare_allow_policies(&mut self, nearest: &mut RankedMisses<'s>) -> Vec<String> {
-        let mut withheld = Vec::new();
+        let mut not_granted = Vec::new();
         let request = self.request;
         let allow = &request.set.policies.allow;
         let rules = allow.rules_included(request.user_ids());
@@ -414,15 +414,15 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
                     nearest.add(NearMissObject::Policy(policy), Some(rule.number), criterion);
                 }
                 RuleMatch::Match if policy.object_conditions.is_empty() => {}
-                RuleMatch::Match => withheld.extend(self.why_withheld(policy)),
+                RuleMatch::Match => not_granted.extend(self.reason_not_granted(policy)),
             }
         }
-        withheld.truncate(NearMisses::MAX_ERRORS);
-        withheld
+        not_granted.truncate(NearMisses::MAX_ERRORS);
+        not_granted
     }
 
-    fn why_withheld(&self, policy: &Arc<AuthorizationPolicy>) -> Option<String> {
-        let why = self.request.withholds(policy)?;
+    fn reason_not_granted(&self, policy: &Arc<AuthorizationPolicy>) -> Option<String> {
+        let why = self.request.not_granted(policy)?;
         Some(format!(
             "AuthorizationPolicy `{}` with objectConditions grants nothing: {why}",
             policy.name

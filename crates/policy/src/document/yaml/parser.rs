@@ -292,7 +292,7 @@ impl<'t> EventParser<'t> {
     }
 
     pub(crate) fn anchored(&mut self, anchor: Option<String>, mark: Mark, kind: NodeKind) -> usize {
-        let value = self.tree.push(Value {
+        let value = self.tree.push(ParsedValue {
             line: mark.line,
             column: mark.column,
             kind,
@@ -319,12 +319,12 @@ impl<'t> EventParser<'t> {
 /// no depth of nesting is a depth of the stack.
 #[derive(Debug, Default)]
 pub(crate) struct ParsedTree {
-    values: Vec<Value>,
+    values: Vec<ParsedValue>,
     pub(crate) root: usize,
 }
 
 #[derive(Debug)]
-pub(crate) struct Value {
+pub(crate) struct ParsedValue {
     /// From 0.
     pub(crate) line: u32,
     pub(crate) column: usize,
@@ -355,12 +355,12 @@ pub(crate) struct Scalar {
 // === impl ParsedTree ===
 
 impl ParsedTree {
-    pub(crate) fn push(&mut self, value: Value) -> usize {
+    pub(crate) fn push(&mut self, value: ParsedValue) -> usize {
         self.values.push(value);
         self.values.len() - 1
     }
 
-    pub(crate) fn value(&self, at: usize) -> Option<&Value> {
+    pub(crate) fn value(&self, at: usize) -> Option<&ParsedValue> {
         self.values.get(at)
     }
 

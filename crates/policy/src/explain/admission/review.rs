@@ -286,7 +286,7 @@ impl OfflineRun<'_> {
                 policies: loaded.policies.for_cluster(cluster),
                 is_allowed_elsewhere: false,
             }),
-            judge: Some(&validation),
+            own_kinds: Some(&validation),
             ..unlimited
         };
         let policies = loaded.admission.for_cluster(cluster);

@@ -8,11 +8,11 @@ pub(crate) struct Check {
     /// CEL: for which Pods it asks nothing.
     pub(crate) unless: Option<&'static str>,
     pub(crate) message: &'static str,
-    pub(crate) fields: &'static [Field],
+    pub(crate) fields: &'static [CheckedField],
 }
 
 /// A field that a check looks at. In its CEL, `$` is the spec of the Pod and `#` its metadata.
-pub(crate) struct Field {
+pub(crate) struct CheckedField {
     pub(crate) place: Where,
     /// Its path below the spec of the Pod, a container, or the list.
     pub(crate) path: &'static str,
@@ -40,15 +40,15 @@ pub(crate) const CHECKS: [Check; 18] = [
         "Host Namespaces",
         "host namespaces",
         &[
-            Field::new(Pod, "hostNetwork", "$.?hostNetwork.orValue(false)", "['true']"),
-            Field::new(Pod, "hostPID", "$.?hostPID.orValue(false)", "['true']"),
-            Field::new(Pod, "hostIPC", "$.?hostIPC.orValue(false)", "['true']"),
+            CheckedField::new(Pod, "hostNetwork", "$.?hostNetwork.orValue(false)", "['true']"),
+            CheckedField::new(Pod, "hostPID", "$.?hostPID.orValue(false)", "['true']"),
+            CheckedField::new(Pod, "hostIPC", "$.?hostIPC.orValue(false)", "['true']"),
         ],
     ),
     Check::baseline(
         "Privileged Containers",
         "privileged containers",
-        &[Field::new(
+        &[CheckedField::new(
             Containers,
             "securityContext.privileged",
             "c.?securityContext.?privileged.orValue(false)",
@@ -58,7 +58,7 @@ pub(crate) const CHECKS: [Check; 18] = [
     Check::baseline(
         "Capabilities",
         "capabilities that are not among the default ones",
-        &[Field::new(
+        &[CheckedField::new(
             Containers,
             "securityContext.capabilities.add",
             "c.?securityContext.?capabilities.?add.orValue([]).exists(v, !(v in ['AUDIT_WRITE', 'CHOWN', 'DAC_OVERRIDE', \
@@ -71,7 +71,7 @@ pub(crate) const CHECKS: [Check; 18] = [
     Check::baseline(
         "HostPath Volumes",
         "hostPath volumes",
-        &[Field::new(
+        &[CheckedField::new(
             Items("$.?volumes.orValue([])"),
             "volumes[*].hostPath",
             "has(i.hostPath)",
@@ -81,7 +81,7 @@ pub(crate) const CHECKS: [Check; 18] = [
     Check::baseline(
         "Host Ports",
         "host ports",
-        &[Field::new(
+        &[CheckedField::new(
             Containers,
             "ports[*].hostPort",
             "c.?ports.orValue([]).exists(p, p.?hostPort.orValue(0) != 0)",
@@ -91,7 +91,7 @@ pub(crate) const CHECKS: [Check; 18] = [
     Check::baseline(
         "",
         "hosts in probes and lifecycle handlers",
-        &[Field::new(
+        &[CheckedField::new(
             Containers,
             "",
             "[c.?livenessProbe, c.?readinessProbe, c.?startupProbe, c.?lifecycle.?postStart, \
@@ -103,21 +103,21 @@ pub(crate) const CHECKS: [Check; 18] = [
         "AppArmor",
         "AppArmor profiles",
         &[
-            Field::new(
+            CheckedField::new(
                 Pod,
                 "securityContext.appArmorProfile.type",
                 "!$.?securityContext.?appArmorProfile.optMap(p, p.?type.orValue('') in ['RuntimeDefault', \
              'Localhost']).orValue(true)",
                 "[$.securityContext.appArmorProfile.?type.orValue('')]",
             ),
-            Field::new(
+            CheckedField::new(
                 Containers,
                 "securityContext.appArmorProfile.type",
                 "!c.?securityContext.?appArmorProfile.optMap(p, p.?type.orValue('') in ['RuntimeDefault', \
              'Localhost']).orValue(true)",
                 "[c.securityContext.appArmorProfile.?type.orValue('')]",
             ),
-            Field::new(
+            CheckedField::new(
                 Pod,
                 "",
                 "#.?annotations.orValue({}).exists(k, k.startsWith('container.apparmor.security.beta.kubernetes.io/') && \
@@ -131,39 +131,39 @@ pub(crate) const CHECKS: [Check; 18] = [
         "SELinux",
         "SELinux options",
         &[
-            Field::new(
+            CheckedField::new(
                 Pod,
                 "securityContext.seLinuxOptions.type",
                 "!($.?securityContext.?seLinuxOptions.?type.orValue('') in ['', 'container_t', 'container_init_t', \
              'container_kvm_t', 'container_engine_t'])",
                 "[$.securityContext.seLinuxOptions.type]",
             ),
-            Field::new(
+            CheckedField::new(
                 Pod,
                 "securityContext.seLinuxOptions.user",
                 "$.?securityContext.?seLinuxOptions.?user.orValue('') != ''",
                 "[$.securityContext.seLinuxOptions.user]",
             ),
-            Field::new(
+            CheckedField::new(
                 Pod,
                 "securityContext.seLinuxOptions.role",
                 "$.?securityContext.?seLinuxOptions.?role.orValue('') != ''",
                 "[$.securityContext.seLinuxOptions.role]",
             ),
-            Field::new(
+            CheckedField::new(
                 Containers,
                 "securityContext.seLinuxOptions.type",
                 "!(c.?securityContext.?seLinuxOptions.?type.orValue('') in ['', 'container_t', 'container_init_t', \
              'container_kvm_t', 'container_engine_t'])",
                 "[c.securityContext.seLinuxOptions.type]",
             ),
-            Field::new(
+            CheckedField::new(
                 Containers,
                 "securityContext.seLinuxOptions.user",
                 "c.?securityContext.?seLinuxOptions.?user.orValue('') != ''",
                 "[c.securityContext.seLinuxOptions.user]",
             ),
-            Field::new(
+            CheckedField::new(
                 Containers,
                 "securityContext.seLinuxOptions.role",
                 "c.?securityContext.?seLinuxOptions.?role.orValue('') != ''",
@@ -174,7 +174,7 @@ pub(crate) const CHECKS: [Check; 18] = [
     Check::baseline(
         "/proc Mount Type",
         "procMount",
-        &[Field::new(
+        &[CheckedField::new(
             Containers,
             "securityContext.procMount",
             "c.?securityContext.?procMount.orValue('Default') != 'Default'",
@@ -185,14 +185,14 @@ pub(crate) const CHECKS: [Check; 18] = [
         "Seccomp",
         "seccomp profiles",
         &[
-            Field::new(
+            CheckedField::new(
                 Pod,
                 "securityContext.seccompProfile.type",
                 "!$.?securityContext.?seccompProfile.optMap(p, p.?type.orValue('') in ['RuntimeDefault', \
              'Localhost']).orValue(true)",
                 "[$.securityContext.seccompProfile.?type.orValue('')]",
             ),
-            Field::new(
+            CheckedField::new(
                 Containers,
                 "securityContext.seccompProfile.type",
                 "!c.?securityContext.?seccompProfile.optMap(p, p.?type.orValue('') in ['RuntimeDefault', \
@@ -204,7 +204,7 @@ pub(crate) const CHECKS: [Check; 18] = [
     Check::baseline(
         "Sysctls",
         "sysctls",
-        &[Field::new(
+        &[CheckedField::new(
             Items("$.?securityContext.?sysctls.orValue([])"),
             "securityContext.sysctls[*].name",
             "!(i.name in ['kernel.shm_rmid_forced', 'net.ipv4.ip_local_port_range', 'net.ipv4.tcp_syncookies', \
@@ -218,13 +218,13 @@ pub(crate) const CHECKS: [Check; 18] = [
         "HostProcess",
         "host processes",
         &[
-            Field::new(
+            CheckedField::new(
                 Pod,
                 "securityContext.windowsOptions.hostProcess",
                 "$.?securityContext.?windowsOptions.?hostProcess.orValue(false)",
                 "['true']",
             ),
-            Field::new(
+            CheckedField::new(
                 Containers,
                 "securityContext.windowsOptions.hostProcess",
                 "c.?securityContext.?windowsOptions.?hostProcess.orValue(false)",
@@ -236,7 +236,7 @@ pub(crate) const CHECKS: [Check; 18] = [
         "Volume Types",
         None,
         "types of volumes",
-        &[Field::new(
+        &[CheckedField::new(
             Items("$.?volumes.orValue([])"),
             ANY_VOLUME,
             "!(['configMap', 'csi', 'downwardAPI', 'emptyDir', 'ephemeral', 'image', 'persistentVolumeClaim', 'projected', \
@@ -248,7 +248,7 @@ pub(crate) const CHECKS: [Check; 18] = [
         "Privilege Escalation",
         WINDOWS,
         "allowPrivilegeEscalation, which must be false",
-        &[Field::new(
+        &[CheckedField::new(
             Containers,
             "securityContext.allowPrivilegeEscalation",
             "c.?securityContext.?allowPrivilegeEscalation.orValue(true)",
@@ -260,13 +260,13 @@ pub(crate) const CHECKS: [Check; 18] = [
         None,
         "runAsNonRoot, which must be true",
         &[
-            Field::new(
+            CheckedField::new(
                 Pod,
                 "securityContext.runAsNonRoot",
                 "!$.?securityContext.?runAsNonRoot.orValue(true)",
                 "['false']",
             ),
-            Field::new(
+            CheckedField::new(
                 ContainersOrPod("!$.?securityContext.?runAsNonRoot.orValue(false)"),
                 "securityContext.runAsNonRoot",
                 "!c.?securityContext.?runAsNonRoot.or($.?securityContext.?runAsNonRoot).orValue(false)",
@@ -279,13 +279,13 @@ pub(crate) const CHECKS: [Check; 18] = [
         None,
         "runAsUser, which must not be 0",
         &[
-            Field::new(
+            CheckedField::new(
                 Pod,
                 "securityContext.runAsUser",
                 "$.?securityContext.?runAsUser.orValue(1) == 0",
                 "['0']",
             ),
-            Field::new(
+            CheckedField::new(
                 Containers,
                 "securityContext.runAsUser",
                 "c.?securityContext.?runAsUser.orValue(1) == 0",
@@ -298,14 +298,14 @@ pub(crate) const CHECKS: [Check; 18] = [
         WINDOWS,
         "seccomp profiles, which must be set",
         &[
-            Field::new(
+            CheckedField::new(
                 Pod,
                 "securityContext.seccompProfile.type",
                 "!$.?securityContext.?seccompProfile.optMap(p, p.?type.orValue('') in ['RuntimeDefault', \
              'Localhost']).orValue(true)",
                 "[$.securityContext.seccompProfile.?type.orValue('')]",
             ),
-            Field::new(
+            CheckedField::new(
                 ContainersOrPod(
                     "!($.?securityContext.?seccompProfile.?type.orValue('') in ['RuntimeDefault', 'Localhost'])",
                 ),
@@ -321,13 +321,13 @@ pub(crate) const CHECKS: [Check; 18] = [
         WINDOWS,
         "capabilities, of which ALL must be dropped",
         &[
-            Field::new(
+            CheckedField::new(
                 Containers,
                 "securityContext.capabilities.drop",
                 "!('ALL' in c.?securityContext.?capabilities.?drop.orValue([]))",
                 "c.?securityContext.?capabilities.?drop.orValue([])",
             ),
-            Field::new(
+            CheckedField::new(
                 Containers,
                 "securityContext.capabilities.add",
                 "c.?securityContext.?capabilities.?add.orValue([]).exists(v, v != 'NET_BIND_SERVICE')",
@@ -345,7 +345,7 @@ const WINDOWS: Option<&str> = Some("$.?os.?name.orValue('') == 'windows'");
 // === impl Check ===
 
 impl Check {
-    const fn baseline(control: &'static str, message: &'static str, fields: &'static [Field]) -> Self {
+    const fn baseline(control: &'static str, message: &'static str, fields: &'static [CheckedField]) -> Self {
         Self {
             control,
             is_restricted: false,
@@ -359,7 +359,7 @@ impl Check {
         control: &'static str,
         unless: Option<&'static str>,
         message: &'static str,
-        fields: &'static [Field],
+        fields: &'static [CheckedField],
     ) -> Self {
         Self {
             control,
@@ -371,9 +371,9 @@ impl Check {
     }
 }
 
-// === impl Field ===
+// === impl CheckedField ===
 
-impl Field {
+impl CheckedField {
     const fn new(place: Where, path: &'static str, bad: &'static str, values: &'static str) -> Self {
         Self {
             place,

@@ -1,8 +1,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::super::*;
 use crate::config::Endpoint;
+use crate::recording::*;
 use crate::recording::{RecordedBody, RecordedDecision};
 use portcullis_policy::model::Decision;
 

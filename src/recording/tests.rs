@@ -1,7 +1,7 @@
 mod writer;
 use std::os::unix::fs::PermissionsExt;
 
-use super::*;
+use crate::recording::*;
 
 fn settings(folder: &Path, bytes: u64) -> FolderBounds {
     FolderBounds {

@@ -1,5 +1,5 @@
-//! AuthorizationPolicies with `objectConditions`: the user's request is authorized once more, now that its
-//! object is known.
+//! The user's request is authorized once more, now that its object is known: here the `objectConditions` of
+//! AuthorizationPolicies are evaluated.
 //!
 //! ```text
 //! AdmissionRequest ─▶ the reviews by which it may have been allowed

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::default_roles::default_roles;
 use super::report::Compilation;
+use super::source_objects::default_roles;
 use super::validated::{Content, ManifestObject};
 use super::{lint, namespace, object};
 use crate::admission::{
     AdmissionSet, Operation, OwnKindValidator, Request, RunOptions, StatusCause, ValidationReport,
-    is_access_request_write, judge_access_request,
+    is_access_request_write, validate_access_request,
 };
 use crate::authorization::proof::{
     InvariantProof, InvariantStatus, ProofLimitError, UnknownRoles, WorkLimit,
@@ -132,11 +132,11 @@ fn write(request: &Request<'_>, content: Option<&Content>) -> Option<ObjectWrite
 
 /// Adds what `write` newly breaks of the invariants of `set`; there is none where the review does not
 /// say what is written.
-fn judge(
+fn check_invariants(
     set: &PolicySet,
     write: Option<&ObjectWrite>,
     (now, deadline): (Time, Deadline<'_>),
-    judgement: &mut ValidationReport,
+    report: &mut ValidationReport,
 ) {
     let limit = WorkLimit {
         parts: MAX_PARTS,
@@ -145,7 +145,7 @@ fn judge(
     let set = write.map_or(Cow::Borrowed(set), |write| with_default_roles(set, write));
     let Some(after) = write.and_then(|write| set.after_write(write)) else {
         if refuse(&set) {
-            judgement.forbidden.push(NOT_SAID.to_owned());
+            report.forbidden.push(NOT_SAID.to_owned());
         }
         return;
     };
@@ -169,12 +169,12 @@ fn judge(
         let awaits_role = knows_roles && matches!(status, InvariantStatus::Undecided(_));
         let is_broken = matches!(status, InvariantStatus::Broken(_) | InvariantStatus::Unproven(_));
         match invariant.enforcement {
-            Enforcement::Refuse if is_broken => judgement.forbidden.push(text),
+            Enforcement::Refuse if is_broken => report.forbidden.push(text),
             Enforcement::Refuse if awaits_role => {
-                judgement.awaits_role = true;
-                judgement.forbidden.push(text);
+                report.awaits_role = true;
+                report.forbidden.push(text);
             }
-            Enforcement::Refuse | Enforcement::Warn => judgement.warnings.push(text),
+            Enforcement::Refuse | Enforcement::Warn => report.warnings.push(text),
         }
     }
 }
@@ -199,11 +199,11 @@ fn with_default_roles<'s>(set: &'s PolicySet, write: &ObjectWrite) -> Cow<'s, Po
 }
 
 /// Warns where `invariant`, which is being written, is broken already: it is stored all the same.
-fn judge_new(
+fn check_new_invariant(
     set: &PolicySet,
     invariant: &Arc<AuthorizationInvariant>,
     (now, deadline): (Time, Deadline<'_>),
-    judgement: &mut ValidationReport,
+    report: &mut ValidationReport,
 ) {
     let limit = WorkLimit {
         parts: MAX_PARTS,
@@ -216,7 +216,7 @@ fn judge_new(
         Ok(proof) => proof.status(invariant, UnknownRoles::Undecided),
         Err(error) => InvariantStatus::Unproven(error),
     };
-    judgement.warnings.extend(says(invariant, &status));
+    report.warnings.extend(says(invariant, &status));
 }
 
 /// `AuthorizationInvariant/NAME: broken by …: REASON`; nothing where it holds.
@@ -297,10 +297,10 @@ impl OwnKindValidator for ValidationContext<'_> {
         if !is_own && !are_concerned {
             return None;
         }
-        let mut judgement = ValidationReport::default();
+        let mut report = ValidationReport::default();
         // A proof takes longer than may be tried where others wait.
         if are_concerned && deadline.end_attempt() {
-            return Some(judgement);
+            return Some(report);
         }
         let is_access_request = is_access_request_write(request);
         let old = request.old_object.filter(|_| is_access_request);
@@ -308,8 +308,8 @@ impl OwnKindValidator for ValidationContext<'_> {
         let bytes: usize = texts.map(|object| object.raw().len()).sum();
         let taken = run.memory.map(|memory| memory.take(bytes * READ_BYTES));
         if matches!(taken, Some(None)) {
-            judgement.lacks_memory = true;
-            return Some(judgement);
+            report.lacks_memory = true;
+            return Some(report);
         }
         let mut faults = Faults::new();
         // What an AccessRequest says never changes: one with faults can be withdrawn.
@@ -322,35 +322,35 @@ impl OwnKindValidator for ValidationContext<'_> {
             self.look_around(object, now, &mut faults);
         }
         if is_own || refuse(self.policies) {
-            tell(&faults, &mut judgement);
+            add_faults(&faults, &mut report);
         }
-        if !judgement.faults.is_empty() {
-            return Some(judgement);
+        if !report.faults.is_empty() {
+            return Some(report);
         }
         let content = object.as_ref().map(|object| &object.content);
         if is_access_request {
             // Of one that is there already, nobody says anything now.
             if run.requester_unknown {
-                return Some(judgement);
+                return Some(report);
             }
-            judge_access_request(request, self.policies, (now, deadline), &mut judgement);
+            validate_access_request(request, self.policies, (now, deadline), &mut report);
         } else if are_concerned {
             let write = write(request, content);
-            judge(self.policies, write.as_ref(), (now, deadline), &mut judgement);
+            check_invariants(self.policies, write.as_ref(), (now, deadline), &mut report);
         } else if let Some(Content::Invariant(invariant)) = content {
-            judge_new(self.policies, invariant, (now, deadline), &mut judgement);
+            check_new_invariant(self.policies, invariant, (now, deadline), &mut report);
         }
-        Some(judgement)
+        Some(report)
     }
 }
 
-fn tell(faults: &Faults, judgement: &mut ValidationReport) {
+fn add_faults(faults: &Faults, report: &mut ValidationReport) {
     for fault in faults.iter() {
         let field = fault.place.path.to_string();
         let message = format!("{}: {}", fault.kind.as_str(), fault.message);
         match fault.severity {
-            Severity::Warning => judgement.warnings.push(format!("{field}: {message}")),
-            Severity::Error => judgement.faults.push(StatusCause {
+            Severity::Warning => report.warnings.push(format!("{field}: {message}")),
+            Severity::Error => report.faults.push(StatusCause {
                 reason: fault.kind.cause().to_owned(),
                 message,
                 field,

@@ -1,5 +1,5 @@
-//! Which requests an Allow with `objectConditions` may grant before their object is known: those that
-//! `/validate` is known to see; and since when.
+//! The resources whose requests `/validate` is known to see, and since when: only of these may an Allow with
+//! `objectConditions` grant before the object is known.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;

@@ -51,7 +51,7 @@ fn judged_until(
     let set = admission.for_cluster("default");
     let validation = ValidationContext::new(policies, set);
     let run = RunOptions {
-        judge: Some(&validation),
+        own_kinds: Some(&validation),
         only,
         deadline,
         ..RunOptions::new(&**policies, Time::parse("2026-12-01T00:00:00Z").unwrap())

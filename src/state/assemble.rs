@@ -1,0 +1,295 @@
+//! Assembles a snapshot of what was read: from files, and from sources other than files.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::files::{FaultsByCluster, ManifestFiles, Revision};
+use super::held_back::{self, StandIns, UsableFiles};
+use super::index::{GatewayContext, SnapshotIndex, options};
+use super::inventory::FileContents;
+use super::last_good::PendingSave;
+use super::registrations::GatewayIdentity;
+use super::snapshot::{LoadedManifests, Snapshot};
+use super::source::ManifestSource;
+use super::watched::UnknownClusters;
+use super::writable;
+use crate::bundle;
+use crate::config::{self, Config, Disk, HeldBack};
+use crate::identity::certificates::Expiry;
+use crate::identity::tls::TlsContext;
+use crate::identity::{Authenticator, certificates};
+use crate::webhooks::authorizers::Authorizers;
+use crate::webhooks::{self, Upstreams};
+use portcullis_policy::field::{Fault, Faults};
+
+/// What is wrong with what is being loaded.
+#[derive(Default)]
+pub(crate) struct LoadFaults {
+    /// With an error among these, nothing takes effect.
+    pub(crate) faults: Faults,
+    /// What is wrong with the files of single clusters, which are held back.
+    pub(crate) held: HeldBack,
+    /// Objects of other files that are held back by themselves, where the rest can be in force without them.
+    pub(crate) held_objects: Faults,
+}
+
+/// Manifests that were read, with what may stand in for those of a cluster.
+#[derive(Default)]
+pub(crate) struct ReadParts<'e> {
+    pub(crate) files: ManifestFiles,
+    pub(crate) unreadable: FaultsByCluster,
+    pub(crate) earlier: Option<&'e StandIns>,
+    /// The clusters of whose entries nothing is known.
+    pub(crate) unknown: BTreeSet<String>,
+    /// What is wrong with the entries of clusters.
+    pub(crate) held_entries: HeldBack,
+}
+
+/// What a configuration names besides manifests, as far as it could be built.
+struct BuiltSettings {
+    authenticator: Authenticator,
+    upstreams: Upstreams,
+    authorizers: Authorizers,
+    tls: Option<TlsContext>,
+    console_tls: Option<TlsContext>,
+    expiries: Vec<Expiry>,
+}
+
+/// What `manifests` and `source` say together, and the revision of that.
+pub(crate) fn index(
+    config: &Config,
+    manifests: &LoadedManifests,
+    source: &dyn ManifestSource,
+    identity: GatewayIdentity<'_>,
+    unknown: &UnknownClusters,
+    previous: Option<&Snapshot>,
+) -> (Arc<str>, SnapshotIndex) {
+    let watched = source.objects(config);
+    let revision = manifests.revision.clone().with(&watched).name();
+    let own_user = |cluster: &str| source.own_user(cluster);
+    let gateway = Some(GatewayContext::new(&own_user, identity));
+    let earlier = previous.map(Into::into);
+    let mut indexed = SnapshotIndex::new(config, &manifests.objects, watched, gateway, earlier);
+    unknown.delay_requests(&mut indexed.index_inputs.awaited, own_user);
+    (revision, indexed)
+}
+
+/// Each part is built even where another has failed: one run reports all faults.
+pub(crate) fn assemble(
+    mut config: Config,
+    parts: ReadParts<'_>,
+    source: &dyn ManifestSource,
+    previous: Option<&Snapshot>,
+    now: SystemTime,
+    found: &mut LoadFaults,
+) -> Option<Snapshot> {
+    found.faults.append(writable::unwritable_faults(&config));
+    found.faults.append(bundle::file_faults(&config));
+    found.faults.append(writable::key_folder_faults(&config));
+    let mut unknown = UnknownClusters {
+        faulty: parts.unknown.clone(),
+        unreachable: BTreeSet::new(),
+    };
+    let usable = usable_files(&config, parts, previous, now, found);
+    unknown.faulty.extend(usable.missing);
+    let built = BuiltSettings::new(&config, previous, now, found);
+    found.faults.append(config::authorizers::warnings_beside(
+        &config.file,
+        config.admission.cel_version,
+    ));
+    found
+        .faults
+        .append(built.authenticator.registrations_beside(&config.file));
+    let of_source = source.check(&config);
+    found.faults.append(of_source.faults);
+    let mut read = of_source.files;
+    read.extend(built.files(&config));
+    let faults = writable::prevent_overwriting(&mut config, &read, &mut found.held);
+    found.faults.append(faults);
+    unknown.unreachable = of_source.of_clusters.keys().cloned().collect();
+    found.add_held(of_source.of_clusters);
+    if unknown.leaves_nobody(&config) {
+        found.hold_nothing_back();
+    }
+    let objects = usable.objects?;
+    if found.faults.has_errors() {
+        return None;
+    }
+    // The configuration's own fields are named instead.
+    read.retain(|file| *file != config.file);
+    let of_clusters = config.cluster_folder.as_ref().map(|folder| folder.path.as_path());
+    let file_contents = FileContents::of(read, of_clusters).into();
+    let manifests = LoadedManifests {
+        revision: Revision::of_files(config.texts(), &usable.files),
+        objects,
+        files: usable.files,
+    };
+    let snapshot = snapshot(config, built, manifests, source, (unknown, previous), now)?;
+    found.faults.append(snapshot.upstreams.warnings(&snapshot.config));
+    Some(Snapshot {
+        file_contents,
+        held_back: Arc::new(found.held.clone()),
+        held_objects: Arc::new(found.held_objects.clone()),
+        ..snapshot
+    })
+}
+
+/// Those of the files that were read that can be in force, with what may stand in for the others.
+fn usable_files(
+    config: &Config,
+    parts: ReadParts<'_>,
+    previous: Option<&Snapshot>,
+    now: SystemTime,
+    found: &mut LoadFaults,
+) -> UsableFiles {
+    let known = previous.map(|previous| &previous.manifests.objects);
+    let options = options(config, Some(now));
+    let mut usable = held_back::settle(
+        &parts.files,
+        parts.unreadable,
+        (parts.earlier, known),
+        &options,
+        &mut found.held,
+    );
+    if config.reload.refuses_lock_outs {
+        let earlier = parts.earlier.map(|earlier| &earlier.manifests);
+        let held = (&mut found.held, &mut found.held_objects);
+        usable = usable.without_lock_outs((earlier, known), &options, held);
+    }
+    found.faults.append(std::mem::take(&mut usable.faults));
+    found.add_held(parts.held_entries);
+    usable
+}
+
+/// The snapshot of what is without faults; none without certificates of the listener.
+fn snapshot(
+    config: Config,
+    built: BuiltSettings,
+    manifests: LoadedManifests,
+    source: &dyn ManifestSource,
+    (unknown, previous): (UnknownClusters, Option<&Snapshot>),
+    now: SystemTime,
+) -> Option<Snapshot> {
+    let tls = built.tls?;
+    let identity = GatewayIdentity {
+        tls: &tls,
+        authenticator: &built.authenticator,
+        now,
+    };
+    let (revision, indexed) = index(&config, &manifests, source, identity, &unknown, previous);
+    let earlier = previous.map(|previous| &previous.upstreams);
+    let upstreams = built.upstreams.with(indexed.index_inputs.webhooks(), earlier);
+    Some(Snapshot {
+        unsaved: PendingSave::new(&config, manifests.files.sources(), &unknown.faulty, &revision),
+        revision,
+        policies: indexed.policies,
+        admission: indexed.admission,
+        index_inputs: indexed.index_inputs,
+        config: Arc::new(config),
+        authenticator: Arc::new(built.authenticator),
+        upstreams,
+        authorizers: built.authorizers,
+        tls,
+        console_tls: built.console_tls,
+        expiries: built.expiries.into(),
+        unknown: Arc::new(unknown),
+        manifests: Arc::new(manifests),
+        held_back: Arc::default(),
+        held_objects: Arc::default(),
+        file_contents: Arc::default(),
+    })
+}
+
+// === impl LoadFaults ===
+
+impl LoadFaults {
+    /// All of them in one list.
+    pub(crate) fn together(mut self) -> Faults {
+        self.faults.append(self.held_objects);
+        for of_cluster in self.held.into_values() {
+            self.faults.append(of_cluster);
+        }
+        self.faults
+    }
+
+    /// Those of single clusters.
+    fn add_held(&mut self, found: HeldBack) {
+        for (cluster, found) in found {
+            self.held.entry(cluster).or_default().append(found);
+        }
+    }
+
+    /// Nothing is held back: what is wrong with the files of one cluster is wrong with all.
+    fn hold_nothing_back(&mut self) {
+        for of_cluster in std::mem::take(&mut self.held).into_values() {
+            self.faults.append(of_cluster);
+        }
+    }
+
+    /// The certificates of a listener, unless they have faults.
+    fn certificates(&mut self, built: Result<TlsContext, Faults>) -> Option<TlsContext> {
+        let known = &mut self.faults;
+        built
+            .map_err(|found| {
+                // Of the client CA, callers have told.
+                let new = |fault: &Fault| !known.iter().any(|known| known == fault);
+                let found: Vec<Fault> = found.into_iter().filter(new).collect();
+                known.extend(found);
+            })
+            .ok()
+    }
+}
+
+// === impl BuiltSettings ===
+
+impl BuiltSettings {
+    fn new(config: &Config, previous: Option<&Snapshot>, now: SystemTime, found: &mut LoadFaults) -> Self {
+        let earlier = previous.map(|previous| &*previous.authenticator);
+        let (authenticator, faults) = Authenticator::build(config, earlier, now);
+        found.faults.append(faults);
+        let earlier = previous.map(|previous| &previous.upstreams);
+        let (upstreams, faults) = Upstreams::read(config, earlier, &mut found.held);
+        found.faults.append(faults);
+        let earlier = previous.map(|previous| &previous.authorizers);
+        let (authorizers, faults) = Authorizers::build(config, &Disk, earlier);
+        found.faults.append(faults);
+        let tls = found.certificates(TlsContext::build(&config.server.tls));
+        let console_tls = config.console.as_ref().and_then(|console| console.tls.as_ref());
+        let console_tls = console_tls.and_then(|tls| found.certificates(TlsContext::build_for_console(tls)));
+        let expiries = certificates::of_configuration(config, &Disk);
+        found.faults.append(certificates::warnings(&expiries, now));
+        found.faults.append(certificates::misfits(config, &Disk));
+        Self {
+            authenticator,
+            upstreams,
+            authorizers,
+            tls,
+            console_tls,
+            expiries,
+        }
+    }
+
+    /// The files that were read for them.
+    fn files(&self, config: &Config) -> impl Iterator<Item = PathBuf> {
+        let named = self.authenticator.files().iter().chain(self.authorizers.files());
+        let named: Vec<PathBuf> = named.cloned().collect();
+        named
+            .into_iter()
+            .chain(webhooks::files(config))
+            .chain(config.files())
+    }
+}
+
+// === impl ReadParts ===
+
+impl From<ManifestFiles> for ReadParts<'_> {
+    /// Where nothing stands in for any.
+    fn from(files: ManifestFiles) -> Self {
+        Self {
+            files,
+            ..Self::default()
+        }
+    }
+}
