@@ -2,6 +2,7 @@
 //! what they say of service accounts. Requests by their selectors.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::authorization::matching::Narrowness;
@@ -99,7 +100,27 @@ impl Patterns {
     /// Whether all that begins with `prefix` is.
     #[must_use]
     pub fn contains_prefix(&self, prefix: &str) -> bool {
-        self.prefixes.iter().any(|own| prefix.starts_with(&**own))
+        let mut text = prefix;
+        loop {
+            let until = (Bound::Unbounded, Bound::Included(text));
+            let Some(own) = self.prefixes.range::<str, _>(until).next_back() else {
+                return false;
+            };
+            if text.starts_with(&**own) {
+                return true;
+            }
+            // Any other that `text` begins with stands before `own`, so that `own` begins with it, too.
+            text = common_prefix(text, own);
+        }
+    }
+
+    /// The texts among them, and then the prefixes, that begin with `prefix`.
+    fn beginning_with<'p>(&'p self, prefix: &'p str) -> [impl Iterator<Item = &'p Arc<str>>; 2] {
+        [&self.exact, &self.prefixes].map(|all| {
+            let from = (Bound::Included(prefix), Bound::Unbounded);
+            all.range::<str, _>(from)
+                .take_while(move |text| text.starts_with(prefix))
+        })
     }
 
     /// Leaves out what another prefix says already.
@@ -135,6 +156,14 @@ impl Patterns {
             prefixes: prefixes.chain(other_prefixes).cloned().collect(),
         }
     }
+}
+
+/// What both begin with.
+fn common_prefix<'t>(text: &'t str, other: &str) -> &'t str {
+    let mut pairs = text.char_indices().zip(other.chars());
+    let differs = pairs.find(|((_, one), other)| one != other);
+    let end = differs.map_or(text.len().min(other.len()), |((at, _), _)| at);
+    text.get(..end).unwrap_or_default()
 }
 
 // === impl TextSet ===
@@ -224,20 +253,15 @@ impl TextSet {
     pub fn meets(&self, other: &Self) -> bool {
         let is_left =
             |prefix: &str| !self.except.contains_prefix(prefix) && !other.except.contains_prefix(prefix);
-        let of_both = |one: &str, others: &Patterns| {
-            let mut others = others.prefixes.iter();
-            others.any(|other| {
-                let longer = if one.len() < other.len() { other } else { one };
-                (longer.starts_with(one) && longer.starts_with(&**other)) && is_left(longer)
-            })
+        // Of two prefixes that have a text in common, one begins with the other.
+        let meet = |longer: &Self, shorter: &Self| {
+            let of_both = |prefix: &Arc<str>| shorter.within.contains_prefix(prefix) && is_left(prefix);
+            longer.within.prefixes.iter().any(of_both)
         };
         self.within.exact.iter().any(|text| other.contains(text))
             || other.within.exact.iter().any(|text| self.contains(text))
-            || self
-                .within
-                .prefixes
-                .iter()
-                .any(|prefix| of_both(prefix, &other.within))
+            || meet(self, other)
+            || meet(other, self)
     }
 
     /// Whether `other` holds nothing else.
@@ -245,16 +269,7 @@ impl TextSet {
     pub fn covers(&self, other: &Self) -> bool {
         // Of what begins so, there is always another text than those that are named.
         let has_prefix = |prefix: &Arc<str>| {
-            let mut exact = self
-                .except
-                .exact
-                .iter()
-                .filter(|text| text.starts_with(&**prefix));
-            let mut prefixes = self
-                .except
-                .prefixes
-                .iter()
-                .filter(|own| own.starts_with(&**prefix));
+            let [mut exact, mut prefixes] = self.except.beginning_with(prefix);
             self.within.contains_prefix(prefix)
                 && !self.except.contains_prefix(prefix)
                 && exact.all(|text| other.except.contains(text))
@@ -517,6 +532,16 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_prefix_is_found_as_by_comparing_it_with_each(
+            prefixes in proptest::collection::vec("[abé]{0,3}", 0..6),
+            text in "[abé]{0,4}",
+        ) {
+            let patterns = Patterns::prefixes(prefixes);
+            let each = patterns.prefixes.iter().any(|own| text.starts_with(&**own));
+            prop_assert_eq!(patterns.contains_prefix(&text), each);
+        }
 
         #[test]
         fn operations_are_those_of_sets(one in sets(), other in sets()) {
