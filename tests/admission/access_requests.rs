@@ -39,8 +39,8 @@ items:
     resourceRules: [{verbs: [update], apiGroups: [""], resources: [pods]}]}}
 "#;
 
-fn policies() -> PolicySet {
-    let manifests = manifests(AROUND);
+fn policies(around: &str) -> PolicySet {
+    let manifests = manifests(around);
     let settings = AccessRequestSettings {
         max_duration_seconds: 8 * 3600,
         approvals: 1,
@@ -55,8 +55,12 @@ fn policies() -> PolicySet {
 }
 
 fn run(phase: Phase, request: &Value) -> Outcome {
-    let policies = policies();
-    let admission = manifests(AROUND).admission(&AdmissionSettings::default());
+    run_with(AROUND, phase, request)
+}
+
+fn run_with(around: &str, phase: Phase, request: &Value) -> Outcome {
+    let policies = policies(around);
+    let admission = manifests(around).admission(&AdmissionSettings::default());
     let set = admission.for_cluster("default");
     let validation = ValidationContext::new(&policies, set);
     let run = RunOptions {
@@ -389,4 +393,78 @@ fn what_cannot_be_one_is_refused() {
     let object = created("ann", &asked()).unwrap();
     let no_old = validated(&write("bob", "UPDATE", "status", &object, &Value::Null));
     assert!(no_old.unwrap_err().contains("what was there before"));
+}
+
+/// Nobody but a robot may delete pods, which `edit` lets its subjects do.
+const INVARIANTS: &str = r#"
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: edit}
+rules: [{verbs: [delete], apiGroups: [""], resources: [pods]}]
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationInvariant
+metadata: {name: pods-stay}
+spec:
+  enforcement: Refuse
+  only: [{kind: User, name: robot}]
+  resourceRules: [{verbs: [delete], apiGroups: [""], resources: [pods]}]
+"#;
+
+#[test]
+fn an_approval_that_breaks_an_invariant_is_refused_as_a_binding_would_be() {
+    let around = AROUND.replacen(
+        "- {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: edit}, rules: []}\n",
+        "",
+        1,
+    );
+    let around = format!("{around}{INVARIANTS}");
+    let object = created("ann", &asked()).unwrap();
+    let whole = approved("bob", &object).unwrap();
+    let validated = |request: &Value| run_with(&around, Phase::Validate, request).denial;
+    let approval = write("bob", "UPDATE", "status", &whole, &object);
+    let denial = validated(&approval).unwrap();
+    assert!(
+        denial
+            .message
+            .contains("AuthorizationInvariant/pods-stay: broken by"),
+        "{}",
+        denial.message
+    );
+    let warns = around.replace("enforcement: Refuse", "enforcement: Warn");
+    let outcome = run_with(&warns, Phase::Validate, &approval);
+    assert!(outcome.denial.is_none());
+    assert!(
+        outcome
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("pods-stay"))
+    );
+    // What ends one, and what an approval that is too early says, breaks nothing.
+    let mut denied = object.clone();
+    denied["status"] = json!({"denied": {"username": "bob", "time": NOW}});
+    assert!(validated(&write("bob", "UPDATE", "status", &denied, &object)).is_none());
+    // A role that may have been written a moment ago is waited for, and then refused.
+    let mut other = whole.clone();
+    other["spec"]["role"] = json!("unknown");
+    let mut before = object.clone();
+    before["spec"]["role"] = json!("unknown");
+    let approver = around.replace("resourceNames: [edit]", "resourceNames: [edit, unknown]");
+    let request = write("bob", "UPDATE", "status", &other, &before);
+    let denial = run_with(&approver, Phase::Validate, &request).denial.unwrap();
+    assert!(
+        denial
+            .message
+            .contains("`unknown`, which is asked for, is not known"),
+        "{}",
+        denial.message
+    );
+    // Administrators are not held up.
+    let mut by_admin = approval;
+    by_admin["userInfo"] = json!({"username": "admin", "groups": ["system:masters"]});
+    let mut entries = whole.clone();
+    entries["status"]["approvals"][0]["username"] = json!("admin");
+    by_admin["object"] = entries;
+    assert!(validated(&by_admin).is_none());
 }

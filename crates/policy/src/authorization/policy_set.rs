@@ -107,6 +107,8 @@ pub enum ObjectWrite {
     DeletedPolicy(String),
     /// An AuthorizationInvariant.
     Invariant(Arc<AuthorizationInvariant>),
+    /// An AccessRequest, with its status.
+    AccessRequest(Arc<AccessRequest>),
 }
 
 impl PolicySet {
@@ -140,6 +142,13 @@ impl PolicySet {
                     policies.cloned().collect(),
                     others.chain([invariant]).cloned().collect(),
                 ));
+            }
+            ObjectWrite::AccessRequest(request) => {
+                let others = self
+                    .access_requests
+                    .iter()
+                    .filter(|other| other.name != request.name);
+                change.access_requests = Some(others.chain([request]).cloned().collect());
             }
         }
         self.changed(change)

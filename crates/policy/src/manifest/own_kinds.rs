@@ -1,6 +1,6 @@
 //! Validation of AuthorizationPolicies, AuthorizationInvariants and AdmissionExceptions that are
-//! written to an API server, with the code that reads and lints manifests; and of what RBAC objects and
-//! AuthorizationPolicies would newly grant, with the invariants in force.
+//! written to an API server, with the code that reads and lints manifests; and of what RBAC objects,
+//! AuthorizationPolicies and approvals of AccessRequests would newly grant, with the invariants in force.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ const NOT_SAID: &str = "an AuthorizationInvariant is in force, and this review d
 /// Whether `request` may break an invariant of `set`.
 fn are_concerned(set: &PolicySet, request: &Request<'_>) -> bool {
     set.invariants().len() > 0
-        && (is_rbac_write(request) || is_policy_write(request))
+        && (is_rbac_write(request) || is_policy_write(request) || is_approval(request))
         && !is_exempt(set, request)
 }
 
@@ -84,6 +84,18 @@ fn is_policy_write(request: &Request<'_>) -> bool {
         && resource.resource == "authorizationpolicies"
         && request.subresource.is_empty()
         && request.operation != Operation::Connect
+}
+
+/// Whether an AccessRequest has approvals that it did not have. Nobody is allowed more by what else is written
+/// of one.
+fn is_approval(request: &Request<'_>) -> bool {
+    let approvals = |object: Option<portcullis_cel::json::Node<'_>>| {
+        let approvals = object.and_then(|object| object.pointer("/status/approvals"));
+        approvals.map(|approvals| approvals.raw().to_owned())
+    };
+    is_access_request_write(request)
+        && request.operation == Operation::Update
+        && approvals(request.object) != approvals(request.old_object)
 }
 
 /// Users who cannot or must not be held back: no administrator is locked out by an invariant.
@@ -126,6 +138,7 @@ fn write(request: &Request<'_>, content: Option<&Content>) -> Option<ObjectWrite
         Content::Role(role) => Some(ObjectWrite::Role(role.clone())),
         Content::Binding(binding) => Some(ObjectWrite::Binding(binding.clone())),
         Content::Policy(policy) => Some(ObjectWrite::Policy(policy.clone())),
+        Content::AccessRequest(request) => Some(ObjectWrite::AccessRequest(request.clone())),
         _ => None,
     }
 }
@@ -163,6 +176,12 @@ fn check_invariants(
             Ok(proof) => proof.status(invariant, UnknownRoles::Undecided),
             Err(error) => InvariantStatus::Unproven(*error),
         };
+        let status = match (status, unknown_role(&after, write)) {
+            (InvariantStatus::Holds, Some(role)) => InvariantStatus::Undecided(format!(
+                "the ClusterRole `{role}`, which is asked for, is not known"
+            )),
+            (status, _) => status,
+        };
         let Some(text) = says(invariant, &status) else {
             continue;
         };
@@ -185,13 +204,31 @@ fn refuse(set: &PolicySet) -> bool {
     invariants.any(|one| one.enforcement == Enforcement::Refuse)
 }
 
-/// The set, with the roles that every API server makes by itself where `write` binds to one of them
+/// The ClusterRole of an AccessRequest that grants from now on, where `set` does not have it.
+fn unknown_role<'w>(set: &PolicySet, write: Option<&'w ObjectWrite>) -> Option<&'w str> {
+    let Some(ObjectWrite::AccessRequest(request)) = write else {
+        return None;
+    };
+    let is_known = || {
+        set.roles()
+            .iter()
+            .any(|role| role.key() == ("", request.role.as_str()))
+    };
+    let is_approved = set
+        .access_request_trust()
+        .is_some_and(|trust| request.period(trust.settings).is_some());
+    (is_approved && !is_known()).then_some(request.role.as_str())
+}
+
+/// The set, with the roles that every API server makes by itself where `write` names one of them
 /// that it does not have.
 fn with_default_roles<'s>(set: &'s PolicySet, write: &ObjectWrite) -> Cow<'s, PolicySet> {
-    let ObjectWrite::Binding(binding) = write else {
-        return Cow::Borrowed(set);
+    let named = match write {
+        ObjectWrite::Binding(binding) => binding.role_key(),
+        ObjectWrite::AccessRequest(request) => ("", request.role.as_str()),
+        _ => return Cow::Borrowed(set),
     };
-    let has_it = |roles: &[Arc<Role>]| roles.iter().any(|role| role.key() == binding.role_key());
+    let has_it = |roles: &[Arc<Role>]| roles.iter().any(|role| role.key() == named);
     match has_it(default_roles()) && !has_it(set.roles()) {
         true => Cow::Owned(set.with_roles(default_roles())),
         false => Cow::Borrowed(set),
@@ -246,8 +283,14 @@ impl<'s> ValidationContext<'s> {
         Self { policies, admission }
     }
 
-    /// Reads the object of a request.
-    fn read(&self, text: &str, deadline: Deadline<'_>, faults: &mut Faults) -> Option<ManifestObject> {
+    /// Reads the object of a request, whose status counts where it grants.
+    fn read(
+        &self,
+        text: &str,
+        has_status: bool,
+        deadline: Deadline<'_>,
+        faults: &mut Faults,
+    ) -> Option<ManifestObject> {
         let value = serde_json::from_str(text).map_err(|error| {
             faults.push(Fault::error(
                 Place::default(),
@@ -255,7 +298,7 @@ impl<'s> ValidationContext<'s> {
                 error.to_string(),
             ));
         });
-        let document = Document::new(None, Node::from_json(as_written(value.ok()?)));
+        let document = Document::new(None, Node::from_json(as_written(value.ok()?, has_status)));
         let compilation = Compilation {
             version: self.admission.cel_version(),
             deadline,
@@ -303,6 +346,7 @@ impl OwnKindValidator for ValidationContext<'_> {
             return Some(report);
         }
         let is_access_request = is_access_request_write(request);
+        let is_approval = is_access_request && are_concerned;
         let old = request.old_object.filter(|_| is_access_request);
         let texts = request.object.into_iter().chain(old);
         let bytes: usize = texts.map(|object| object.raw().len()).sum();
@@ -313,11 +357,11 @@ impl OwnKindValidator for ValidationContext<'_> {
         }
         let mut faults = Faults::new();
         // What an AccessRequest says never changes: one with faults can be withdrawn.
-        let is_read = !is_access_request || request.operation == Operation::Create;
+        let is_read = !is_access_request || request.operation == Operation::Create || is_approval;
         let object = request
             .object
             .filter(|_| is_read)
-            .and_then(|object| self.read(object.raw(), deadline, &mut faults));
+            .and_then(|object| self.read(object.raw(), is_approval, deadline, &mut faults));
         if let Some(object) = object.as_ref().filter(|_| is_own) {
             self.look_around(object, now, &mut faults);
         }
@@ -334,7 +378,11 @@ impl OwnKindValidator for ValidationContext<'_> {
                 return Some(report);
             }
             validate_access_request(request, self.policies, (now, deadline), &mut report);
-        } else if are_concerned {
+        }
+        if !report.forbidden.is_empty() {
+            return Some(report);
+        }
+        if are_concerned {
             let write = write(request, content);
             check_invariants(self.policies, write.as_ref(), (now, deadline), &mut report);
         } else if let Some(Content::Invariant(invariant)) = content {
@@ -359,11 +407,13 @@ fn add_faults(faults: &Faults, report: &mut ValidationReport) {
     }
 }
 
-/// Without what the API server adds: the status, which is never read, and no name
-/// where it is yet to make one up.
-fn as_written(mut value: Value) -> Value {
+/// Without what the API server adds: the status, unless it counts, and no name where it is yet to make
+/// one up.
+fn as_written(mut value: Value, has_status: bool) -> Value {
     if let Value::Object(object) = &mut value {
-        object.remove("status");
+        if !has_status {
+            object.remove("status");
+        }
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             let prefix = metadata.get("generateName").and_then(Value::as_str);
             if let (None, Some(prefix)) = (metadata.get("name"), prefix) {
