@@ -173,7 +173,7 @@ fn key(digest: &[u8; 32]) -> u64 {
 mod tests {
     use super::*;
     use crate::cluster::kind::WatchedKind;
-    use crate::cluster::memory::{RoomPurpose, WatchedMemory};
+    use crate::cluster::memory::{RoomPurpose, RoomShare, WatchedMemory};
 
     fn received(name: &str, user: &str) -> ReceivedObject {
         let kind = WatchedKind::of_object("rbac.authorization.k8s.io/v1", "RoleBinding");
@@ -189,7 +189,7 @@ mod tests {
     fn read(contents: &SharedContents, cluster: &str, received: ReceivedObject) -> ValidObject {
         let memory = WatchedMemory::default().cluster();
         let room = memory.room(RoomPurpose::Rbac);
-        let charge = room.try_take("", received.bytes, false, 0).unwrap();
+        let charge = room.try_take(RoomShare::NONE, received.bytes, false, 0).unwrap();
         let good = contents.read(received, &cluster.into(), Version::NEWEST, (room, charge));
         good.unwrap_or_else(|(refused, _)| panic!("{}", refused.faults))
     }
@@ -224,7 +224,7 @@ mod tests {
             memory.limit(64 << 10);
             let memory = memory.cluster();
             let (room, new) = (memory.room(RoomPurpose::Rbac), received("a", "joe"));
-            let charge = room.try_take("", new.bytes, false, 0).unwrap();
+            let charge = room.try_take(RoomShare::NONE, new.bytes, false, 0).unwrap();
             let received = if as_read_again {
                 let (name, digest) = (new.name.clone(), new.digest);
                 let read = new.read(&"east".into(), Version::NEWEST).unwrap();
@@ -235,7 +235,9 @@ mod tests {
             let read =
                 SharedContents::default().read(received, &"east".into(), Version::NEWEST, (room, charge));
             let _held = read.unwrap_or_else(|(refused, _)| panic!("{}", refused.faults));
-            (0..).take_while(|&content| room.has_room("", content)).count()
+            (0..)
+                .take_while(|&content| room.has_room(RoomShare::NONE, content))
+                .count()
         };
         assert_eq!(room_left(true), room_left(false));
     }

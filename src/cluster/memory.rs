@@ -30,6 +30,10 @@ const NAMESPACE_SHARE: usize = 8;
 /// What each object takes in each cluster that has it, in bytes, whatever it says.
 pub(crate) const OBJECT_BYTES: usize = 900;
 
+/// Whose part of a room an object takes, by a digest of its name: a namespace, or a user who asks for access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RoomShare(u32);
+
 /// What an object is watched for: each purpose has memory of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RoomPurpose {
@@ -107,6 +111,23 @@ pub(crate) struct Charge {
 pub(crate) struct ContentCharge {
     room: Arc<Room>,
     bytes: u32,
+}
+
+// === impl RoomShare ===
+
+impl RoomShare {
+    /// That of an object that is nobody's: all but what is left to others.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// That of `name`; empty: nobody's.
+    pub(crate) fn of(name: &str) -> Self {
+        if name.is_empty() {
+            return Self::NONE;
+        }
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        Self(u32::try_from(hasher.finish() >> 32).unwrap_or_default().max(1))
+    }
 }
 
 // === impl WatchedMemory ===
@@ -292,17 +313,16 @@ impl ClusterRoom {
         }
     }
 
-    /// Takes what an object in `namespace`, empty for none, takes whose content takes so many
-    /// bytes, and `is_shared` where another cluster has it, in place of what takes `before`. `None`
+    /// Takes what an object of `share` takes whose content takes so many bytes, and `is_shared` where another cluster has it, in place of what takes `before`. `None`
     /// where there is no room.
     pub(crate) fn try_take(
         self: &Arc<Self>,
-        namespace: &str,
+        RoomShare(namespace): RoomShare,
         content: usize,
         is_shared: bool,
         before: usize,
     ) -> Option<Charge> {
-        let (namespace, bytes) = (digest(namespace), bounded(OBJECT_BYTES + content));
+        let bytes = bounded(OBJECT_BYTES + content);
         let own = OBJECT_BYTES + if is_shared { 0 } else { content };
         let more = [bytes as usize, own].map(|bytes| bytes.saturating_sub(before));
         let mut state = self.room.state();
@@ -330,11 +350,11 @@ impl ClusterRoom {
         charge
     }
 
-    /// Whether an object in `namespace` would have room whose content takes so many bytes.
-    pub(crate) fn has_room(&self, namespace: &str, content: usize) -> bool {
+    /// Whether an object of `share` would have room whose content takes so many bytes.
+    pub(crate) fn has_room(&self, RoomShare(namespace): RoomShare, content: usize) -> bool {
         let bytes = OBJECT_BYTES + content;
         let state = self.room.state();
-        state.fits(self.number, digest(namespace), [bytes, bytes])
+        state.fits(self.number, namespace, [bytes, bytes])
     }
 
     /// Takes what a content takes.
@@ -422,15 +442,6 @@ fn bounded(bytes: usize) -> u32 {
 }
 
 /// Tells namespaces apart where it matters.
-fn digest(namespace: &str) -> u32 {
-    if namespace.is_empty() {
-        return 0;
-    }
-    let mut hasher = DefaultHasher::new();
-    namespace.hash(&mut hasher);
-    u32::try_from(hasher.finish() >> 32).unwrap_or_default().max(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -448,7 +459,7 @@ mod tests {
     fn fill(room: &Arc<ClusterRoom>, namespace: &str, held: &mut Vec<(Charge, ContentCharge)>) -> usize {
         let content = 10 * KIB - OBJECT_BYTES;
         let mut count = 0;
-        while let Some(charge) = room.try_take(namespace, content, false, 0) {
+        while let Some(charge) = room.try_take(RoomShare::of(namespace), content, false, 0) {
             held.push((charge, room.take_content(content)));
             count += 1;
         }
@@ -529,8 +540,8 @@ mod tests {
             .iter()
             .map(|cluster| {
                 let room = cluster.room(RoomPurpose::Parameters);
-                assert!(room.try_take("", 950 * KIB, false, 0).is_none());
-                room.try_take("", content, true, 0).unwrap()
+                assert!(room.try_take(RoomShare::NONE, 950 * KIB, false, 0).is_none());
+                room.try_take(RoomShare::NONE, content, true, 0).unwrap()
             })
             .collect();
         assert_eq!(charges.len(), 500);

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::contents::{SharedContents, ValidObject};
 use super::definition::{Definitions, HeldDefinition, MAX_DEFINITIONS, ReadDefinition, SchemaState};
 use super::kind::{Name, WatchPurpose, WatchedKind};
-use super::memory::{Charge, ClusterMemory, ClusterRoom};
+use super::memory::{Charge, ClusterMemory, ClusterRoom, RoomShare};
 use super::object::{FaultyObject, ReceivedObject};
 use super::saved::RestoredSet;
 use super::weight::{LeftOutReason, log_left_out};
@@ -244,8 +244,9 @@ impl Store {
         let share = requester
             .as_deref()
             .unwrap_or_else(|| kind.namespace_of(&received.name));
+        let share = RoomShare::of(share);
         let charge = room.try_take(share, bytes, is_shared, before);
-        let charge = charge.ok_or(LeftOutReason::NoRoom { bytes })?;
+        let charge = charge.ok_or(LeftOutReason::NoRoom { bytes, share })?;
         let cel_version = self.known().cel_version;
         let (digest, noted) = (received.digest, received.noted.clone());
         let mut outcome = self.read_charged(kind, received, cel_version, charge);
@@ -255,7 +256,7 @@ impl Store {
         };
         if made > 0 && !charge.try_take_made(made, before) {
             let bytes = bytes + made;
-            return Err(LeftOutReason::NoRoom { bytes });
+            return Err(LeftOutReason::NoRoom { bytes, share });
         }
         Ok(ReadObject {
             digest,
@@ -309,10 +310,11 @@ impl Store {
             held.map_or(0, |held| held.charge.bytes())
         };
         let room = self.memory.room(WatchedKind::definitions().room());
-        let charge = room.try_take("", bytes, false, before);
+        let share = RoomShare::NONE;
+        let charge = room.try_take(share, bytes, false, before);
         Ok(ReadDefinition::New(Box::new(HeldDefinition {
             definition,
-            charge: charge.ok_or(LeftOutReason::NoRoom { bytes })?,
+            charge: charge.ok_or(LeftOutReason::NoRoom { bytes, share })?,
             _content: room.take_content(bytes),
         })))
     }
@@ -329,12 +331,13 @@ impl Store {
         was_defined | was_left_out | gone.is_some_and(|held| held.good.is_some())
     }
 
-    /// Whether an object that was left out of this kind would be taken now.
-    pub(crate) fn may_take_more(&self, kind: &WatchedKind) -> bool {
+    /// Whose objects were left out of this kind of which one would be taken now.
+    pub(crate) fn left_out_with_room(&self, kind: &WatchedKind) -> BTreeSet<RoomShare> {
         let (known, room) = (self.known(), self.memory.room(kind.room()));
         let left_out = known.kinds.get(kind).into_iter();
-        let mut waiting = left_out.flat_map(|kind| kind.left_out.waiting());
-        waiting.any(|(name, bytes)| room.has_room(kind.namespace_of(name), bytes))
+        let waiting = left_out.flat_map(|kind| kind.left_out.waiting());
+        let fits = waiting.filter(|&(share, bytes)| room.has_room(share, bytes));
+        fits.map(|(share, _)| share).collect()
     }
 
     /// Whether nothing is known, neither what was saved nor what the API server has; or what was saved

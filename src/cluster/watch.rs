@@ -3,6 +3,7 @@
 //! A watch that breaks resumes where it stopped, or lists again if the resource version
 //! is too old. The objects known so far stay in force meanwhile.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use tokio::time::{Instant as Timer, sleep, timeout, timeout_at};
 use super::bounded::WATCH_TIMEOUT_SLACK;
 use super::evidence;
 use super::kind::{Name, WatchPurpose, WatchedKind};
+use super::memory::RoomShare;
 use super::object::ReceivedObject;
 use super::reach::{ApiServerConnection, RecentFailures};
 use super::reporter::Reporter;
@@ -63,6 +65,18 @@ struct TakenList {
     holds_for: Duration,
 }
 
+/// For whose left-out objects a kind was listed of late, how often and when last. Who fills a part and empties it
+/// again has the kind listed less and less often, and nobody else has to wait for that.
+#[derive(Debug, Default)]
+struct LeftOutRetries(BTreeMap<RoomShare, (u32, Timer)>);
+
+/// What happened to a kind while it was followed.
+#[derive(Debug, Default)]
+struct WatchHistory {
+    failures: RecentFailures,
+    retries: LeftOutRetries,
+}
+
 /// Why a watch does not go on from where it is.
 enum WatchEnd {
     /// It is to be listed again.
@@ -71,22 +85,45 @@ enum WatchEnd {
     Resume,
 }
 
+// === impl LeftOutRetries ===
+
+impl LeftOutRetries {
+    /// Whether to list the kind `now`, where objects of `shares` have room; if so, that is noted.
+    fn is_due(&mut self, shares: &BTreeSet<RoomShare>, period: Duration, now: Timer) -> bool {
+        let since = |last: Timer| now.saturating_duration_since(last);
+        self.0.retain(|_, (_, last)| since(*last) < RELIST_INTERVAL);
+        let has_waited = |share: &RoomShare| {
+            let before = self.0.get(share);
+            before.is_none_or(|&(lists, last)| {
+                let wait = period.saturating_mul(1 << lists.min(10));
+                since(last) >= wait.min(RELIST_INTERVAL / 2)
+            })
+        };
+        let is_due = shares.iter().any(has_waited);
+        for share in shares.iter().filter(|_| is_due) {
+            let (lists, last) = self.0.entry(*share).or_insert((0, now));
+            (*lists, *last) = (lists.saturating_add(1), now);
+        }
+        is_due
+    }
+}
+
 // === impl Watch ===
 
 impl Watch {
     pub(crate) async fn run(self) {
-        let mut failures = RecentFailures::default();
+        let mut history = WatchHistory::default();
         loop {
-            match self.list_and_watch(&mut failures).await {
+            match self.list_and_watch(&mut history).await {
                 Ok(()) => {}
-                Err(error) if error.is(403) => self.refused(&error, &mut failures).await,
-                Err(error) => self.failed(&error, &mut failures).await,
+                Err(error) if error.is(403) => self.refused(&error, &mut history.failures).await,
+                Err(error) => self.failed(&error, &mut history.failures).await,
             }
         }
     }
 
     /// Lists the kind, and watches it until it is to be listed again.
-    async fn list_and_watch(&self, failures: &mut RecentFailures) -> Result<(), ApiError> {
+    async fn list_and_watch(&self, history: &mut WatchHistory) -> Result<(), ApiError> {
         let served = {
             let _alone = self.reach.turn().await;
             ServedKind::find(self.reach.server(), &self.kind).await?
@@ -97,7 +134,7 @@ impl Watch {
         let listed = timeout(self.max_list_time, self.list(&served)).await;
         let too_long = |_| ApiError::TooLong("the list", self.max_list_time.as_secs());
         match listed.map_err(too_long)? {
-            Ok(Some(listed)) => self.watch(&served, listed, failures).await,
+            Ok(Some(listed)) => self.watch(&served, listed, history).await,
             Ok(None) => {
                 sleep(UNCONFIRMED_RETRY_DELAY).await;
                 Ok(())
@@ -235,7 +272,7 @@ impl Watch {
         &self,
         served: &ServedKind,
         listed: TakenList,
-        failures: &mut RecentFailures,
+        history: &mut WatchHistory,
     ) -> Result<(), ApiError> {
         let (mut version, relist) = (listed.version, Timer::now() + listed.holds_for);
         let mut look = Timer::now() + self.left_out_period;
@@ -248,7 +285,7 @@ impl Watch {
                 Ok(mut events) => {
                     self.store.is_followed(&self.kind);
                     let end = relist.min(Timer::now() + asked + WATCH_TIMEOUT_SLACK);
-                    let place = (&mut version, &mut look);
+                    let place = (&mut version, &mut look, &mut history.retries);
                     self.take_events(served, &mut events, place, end).await
                 }
                 Err(error) => Err(error),
@@ -258,7 +295,7 @@ impl Watch {
                 Ok(WatchEnd::Relist) => break,
                 Err(ApiError::Refused(refusal)) if refusal.ends_watch() => break,
                 // What breaks off can go on; what cannot be read would come again.
-                Err(error) if !error.is_answer() => self.failed(&error, failures).await,
+                Err(error) if !error.is_answer() => self.failed(&error, &mut history.failures).await,
                 Err(error) => return Err(error),
             }
             if self.reach.watch() < asked {
@@ -277,13 +314,14 @@ impl Watch {
         &self,
         served: &ServedKind,
         events: &mut EventStream,
-        (version, look): (&mut String, &mut Timer),
+        (version, look, retries): (&mut String, &mut Timer, &mut LeftOutRetries),
         end: Timer,
     ) -> Result<WatchEnd, ApiError> {
         loop {
             if Timer::now() >= *look {
                 *look = Timer::now() + self.left_out_period;
-                if self.store.may_take_more(&self.kind) {
+                let shares = self.store.left_out_with_room(&self.kind);
+                if retries.is_due(&shares, self.left_out_period, Timer::now()) {
                     return Ok(WatchEnd::Relist);
                 }
             }

@@ -16,7 +16,7 @@ use memchr::memchr2;
 
 use super::kind::{Name, WatchPurpose, WatchedKind};
 use super::log_rate;
-use super::memory::RoomPurpose;
+use super::memory::{RoomPurpose, RoomShare};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::model::groups::RBAC;
 
@@ -48,7 +48,7 @@ pub(crate) enum LeftOutReason {
     TooManyValues { values: usize, max: usize },
     /// What may be taken by objects like it is taken.
     #[error("it takes {bytes} bytes of memory, and there is no room for it (`limits.watchedBytes`)")]
-    NoRoom { bytes: usize },
+    NoRoom { bytes: usize, share: RoomShare },
 }
 
 // === impl LeftOutReason ===
@@ -237,10 +237,10 @@ impl LeftOutObjects {
         (self.unnamed == 0).then(|| self.named.keys().cloned().collect())
     }
 
-    /// Those for which there was no room, each with the bytes that its content takes.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&Name, usize)> {
-        self.named.iter().filter_map(|(name, reason)| match reason {
-            LeftOutReason::NoRoom { bytes } => Some((name, *bytes)),
+    /// Of those for which there was no room: whose part each takes, and the bytes of its content.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (RoomShare, usize)> {
+        self.named.values().filter_map(|reason| match *reason {
+            LeftOutReason::NoRoom { bytes, share } => Some((share, bytes)),
             _ => None,
         })
     }

@@ -16,6 +16,10 @@ use portcullis_policy::model::LabelSelector;
 
 const ROLES: &str = "ClusterRole";
 const POLICIES: &str = "AuthorizationPolicy";
+const NO_ROOM: LeftOutReason = LeftOutReason::NoRoom {
+    bytes: 1,
+    share: RoomShare::NONE,
+};
 
 fn kind(name: &str) -> WatchedKind {
     let mut kinds = WatchedKind::fixed(true, false).into_iter();

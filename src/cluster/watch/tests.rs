@@ -91,9 +91,9 @@ async fn doubt(watch: &Watch) -> String {
             tokio::task::yield_now().await;
         }
     };
-    let mut failures = RecentFailures::default();
+    let mut history = WatchHistory::default();
     tokio::select! {
-        _ = watch.list_and_watch(&mut failures) => {}
+        _ = watch.list_and_watch(&mut history) => {}
         () = doubted => {}
     }
     watch.store.status().doubts.concat()
@@ -107,7 +107,7 @@ fn a_list_that_never_ends_is_given_up() {
             false => resources(),
         });
         watch
-            .list_and_watch(&mut RecentFailures::default())
+            .list_and_watch(&mut WatchHistory::default())
             .await
             .unwrap_err()
     });
@@ -137,7 +137,7 @@ fn definitions_whose_list_never_ends_are_no_evidence() {
         };
         let watch = watch(Duration::from_millis(20), server);
         watch
-            .list_and_watch(&mut RecentFailures::default())
+            .list_and_watch(&mut WatchHistory::default())
             .await
             .unwrap_err()
     });
@@ -198,7 +198,7 @@ fn an_event_that_is_older_than_what_is_known_is_not_believed() {
                 false => resources(),
             });
             let error = watch
-                .list_and_watch(&mut RecentFailures::default())
+                .list_and_watch(&mut WatchHistory::default())
                 .await
                 .unwrap_err();
             (error.to_string(), watch.store.has_any(&watch.kind))
@@ -232,10 +232,7 @@ fn without_numbers_of_versions_a_list_confirms_what_is_deleted() {
             }
             false => resources(),
         });
-        watch
-            .list_and_watch(&mut RecentFailures::default())
-            .await
-            .unwrap();
+        watch.list_and_watch(&mut WatchHistory::default()).await.unwrap();
         watch.store.has_any(&watch.kind)
     });
     assert_eq!((lists.load(Ordering::Relaxed), has_role), (1, true));
@@ -251,11 +248,11 @@ fn what_fails_to_be_followed_is_not_up_to_date() {
                 tokio::task::yield_now().await;
             }
         };
-        let mut failures = RecentFailures::default();
-        let error = watch.list_and_watch(&mut failures).await.unwrap_err();
+        let mut history = WatchHistory::default();
+        let error = watch.list_and_watch(&mut history).await.unwrap_err();
         assert!(watch.store.outdated_at(Instant::now() + minute).is_empty());
         tokio::select! {
-            () = watch.failed(&error, &mut failures) => {}
+            () = watch.failed(&error, &mut history.failures) => {}
             () = failed => {}
         }
         let outdated = watch.store.outdated_at(Instant::now() + minute);
@@ -308,8 +305,8 @@ fn what_was_left_out_is_listed_again_once_there_is_room() {
             ..answering
         };
         let watches = || requests.lock().unwrap().1;
-        let mut failures = RecentFailures::default();
-        let follow = async { while watch.list_and_watch(&mut failures).await.is_ok() {} };
+        let mut history = WatchHistory::default();
+        let follow = async { while watch.list_and_watch(&mut history).await.is_ok() {} };
         let listed_again = async {
             while watches() == 0 || watch.store.status().left_out.rbac > 0 && watches() < 20 {
                 tokio::task::yield_now().await;
@@ -352,4 +349,26 @@ fn what_has_expressions_waits_for_its_turn() {
         tokio::join!(waiting, going_on);
     });
     assert_eq!(*order.lock().unwrap(), ["roles", "policies"]);
+}
+
+#[test]
+fn who_fills_and_empties_a_part_has_the_kind_listed_less_and_less_often() {
+    let (mut retries, start) = (LeftOutRetries::default(), Timer::now());
+    let [ann, bob] = ["ann", "bob"].map(RoomShare::of);
+    let minute = Duration::from_secs(60);
+    let mut is_due = |shares: &[RoomShare], minutes: u32| {
+        let shares = shares.iter().copied().collect();
+        retries.is_due(&shares, minute, start + minute * minutes)
+    };
+    let lists = (0..120).filter(|&minutes| is_due(&[ann], minutes)).count();
+    assert!((8..16).contains(&lists), "{lists}");
+    assert!(
+        !is_due(&[ann], 120) && is_due(&[ann, bob], 120),
+        "bob waits for nobody"
+    );
+    assert!(!is_due(&[], 121));
+    assert!(
+        is_due(&[ann], 151) && is_due(&[ann], 153),
+        "as if it were the first time"
+    );
 }

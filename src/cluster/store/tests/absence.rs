@@ -369,7 +369,7 @@ fn what_was_saved_in_part_is_not_all_that_there_is() {
         store.put(&limits, limit);
         if !is_whole {
             let name = ("n".to_owned(), "b".to_owned());
-            store.apply(&limits, name, Err(LeftOutReason::NoRoom { bytes: 1 }));
+            store.apply(&limits, name, Err(NO_ROOM));
         }
         SnapshotSaver::new(path.clone(), FileScope::Anywhere, "east")
             .save(&store.unsaved(true))
@@ -400,7 +400,7 @@ fn a_kind_that_is_not_served_is_asked_for_again_while_that_is_doubted() {
 fn what_was_left_out_of_a_kind_goes_with_the_kind() {
     let store = mk_store();
     let name = (String::new(), "a".to_owned());
-    store.apply(&kind(POLICIES), name, Err(LeftOutReason::NoRoom { bytes: 1 }));
+    store.apply(&kind(POLICIES), name, Err(NO_ROOM));
     assert_eq!(store.status().left_out.policies, 1);
     store
         .not_served(&kind(POLICIES), &AbsenceEvidence::Proven)

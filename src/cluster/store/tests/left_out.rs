@@ -163,7 +163,7 @@ fn where_more_parameters_are_left_out_than_are_named_none_is_known() {
     store.replace(&limits, Vec::new());
     for number in 0..1_100 {
         let name = ("n".to_owned(), format!("l-{number}"));
-        store.apply(&limits, name, Err(LeftOutReason::NoRoom { bytes: 1 }));
+        store.apply(&limits, name, Err(NO_ROOM));
     }
     assert!(store.watched(None, false).unknown.parameters.is_empty());
     assert_eq!(store.status().left_out.parameters, 1_100);
@@ -187,6 +187,12 @@ fn who_asks_for_much_keeps_out_neither_parameters_nor_what_others_ask_for() {
     let of_ann = left_out("ann");
     assert!((80..100).contains(&of_ann), "{of_ann}");
     assert_eq!(left_out("bob"), of_ann);
+    assert!(
+        store.left_out_with_room(&requests).is_empty(),
+        "what has no room in the part of who asks is not asked for"
+    );
+    store.delete(&requests, &(String::new(), "bob-0".to_owned()));
+    assert_eq!(store.left_out_with_room(&requests), [RoomShare::of("bob")].into());
     let maps = WatchedKind::of_object("v1", "ConfigMap");
     put(
         &store,
@@ -233,9 +239,9 @@ fn what_was_left_out_for_want_of_room_is_taken_when_there_is_some() {
         put(&store, &bindings(), &binding(&format!("b-{number}"), 100));
         number += 1;
     }
-    assert!(!store.may_take_more(&bindings()));
+    assert!(store.left_out_with_room(&bindings()).is_empty());
     assert!(store.delete(&bindings(), &("team".to_owned(), "b-0".to_owned())));
-    assert!(store.may_take_more(&bindings()));
+    assert!(!store.left_out_with_room(&bindings()).is_empty());
     assert!(
         put(&store, &bindings(), &binding("b-1", 90)),
         "less takes the place of more"
@@ -336,8 +342,11 @@ fn what_expressions_are_compiled_to_takes_room_as_long_as_the_object_holds() {
     memory.limit(4 * (whole - 1));
     assert!(!put(&store, &policies, &value), "its text alone has room");
     assert_eq!(
-        (store.status().left_out.policies, store.may_take_more(&policies)),
-        (1, false)
+        (
+            store.status().left_out.policies,
+            store.left_out_with_room(&policies).len()
+        ),
+        (1, 0)
     );
     assert!(
         put(&store, &policies, &policy("small", "Deny", 1)),
@@ -345,7 +354,7 @@ fn what_expressions_are_compiled_to_takes_room_as_long_as_the_object_holds() {
     );
     assert!(store.delete(&policies, &("".to_owned(), "small".to_owned())));
     memory.limit(4 * whole);
-    assert!(store.may_take_more(&policies));
+    assert!(!store.left_out_with_room(&policies).is_empty());
     assert!(put(&store, &policies, &value));
     assert!(
         !put(&store, &policies, &policy("small", "Deny", 1)),
@@ -434,7 +443,7 @@ fn of_many_objects_that_a_list_leaves_out_some_are_named_in_the_log() {
         let mut listing = store.begin_list(&bindings());
         for number in 0..500 {
             let name = ("team".to_owned(), format!("b-{number}"));
-            let reason = LeftOutReason::NoRoom { bytes: 1 };
+            let reason = NO_ROOM;
             store.list(&bindings(), &mut listing, name, Err(reason));
         }
         store.end_list(&bindings(), listing, &ListEvidence::default());
