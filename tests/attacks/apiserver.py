@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import socket
 import socketserver
 import ssl
 import threading
@@ -84,16 +85,17 @@ class ApiServer:
 
     `instead`, where it is set, answers first: it gets the path and the parameters of a request,
     and returns status, media type and an iterable of chunks, or None to have it answered as usual.
+    `flood`, where it is set, has each new connection instead, which speaks HTTP/2.
     """
 
     def __init__(self, gateway):
         self.gateway, self.port = gateway, free_port()
         self.objects, self.events, self.version = {}, [], 100
-        self.instead, self.generation = None, 0
+        self.instead, self.flood, self.generation = None, None, 0
         self.changed = threading.Condition()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(gateway.file("pki/server.crt"), gateway.file("pki/server.key"))
-        outer = self
+        self.context, outer = context, self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -102,7 +104,25 @@ class ApiServer:
                 self.request = context.wrap_socket(self.request, server_side=True)
                 super().setup()
 
+            def handle(self):
+                if self.request.selected_alpn_protocol() == "h2":
+                    outer.flood(self.request)
+                else:
+                    super().handle()
+
+            def finish(self):
+                super().finish()
+                try:
+                    # The process of the callers has this connection, too.
+                    self.request.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+                self.request.close()
+
             def do_GET(self):
+                if outer.flood:
+                    self.close_connection = True
+                    return
                 url = urlsplit(self.path)
                 code, media_type, chunks = outer.answer(url.path, {k: v[0] for k, v in parse_qs(url.query).items()})
                 self.send_response(code)
@@ -172,6 +192,12 @@ class ApiServer:
             self.instead = instead
             self.generation += 1
             self.changed.notify_all()
+
+    def flood_by(self, flood):
+        """Has `flood` serve new connections, over HTTP/2. All others end; without it they speak HTTP/1.1 again."""
+        self.flood = flood
+        self.context.set_alpn_protocols(["h2"] if flood else ["http/1.1"])
+        self.behave()
 
     def answer(self, path, parameters):
         other = self.instead and self.instead(path, parameters)

@@ -11,7 +11,7 @@ from strangers import at_once, summary
 from tenants import reconfigure, within
 from users import ask
 from webhook import Webhook
-from wire import access, pod
+from wire import DATA, END_HEADERS, HEADERS, PING, SETTINGS, WINDOW_UPDATE, access, frame, pod
 
 WEST_TOKEN = "west-token"
 TEXT, JSON = "text/plain; charset=utf-8", "application/json"
@@ -274,6 +274,71 @@ def old_events(gateway):
     return {"watches": len(asked), "broken": broken[:3]}
 
 
+def read_request(stream, received):
+    """The number of the next stream that a client opens, from what it sends after its preface."""
+    while True:
+        while len(received) < 9 or len(received) < 9 + int.from_bytes(received[:3], "big"):
+            more = stream.recv(1 << 16)
+            if not more:
+                raise EOFError
+            received += more
+        length, kind = int.from_bytes(received[:3], "big"), received[3]
+        number = int.from_bytes(received[5:9], "big")
+        del received[:9 + length]
+        if kind == SETTINGS and length:
+            stream.sendall(frame(SETTINGS, 1))
+        if kind == HEADERS:
+            return number
+
+
+def flooded_frames(gateway):
+    """an API server over HTTP/2 floods interim replies, then empty DATA, PING, SETTINGS, WINDOW_UPDATE and unknown frames"""
+    east, broken, sent, ends = gateway.servers["east"], [], [0], [0]
+    status = {code: b"\x08\x03" + code.encode() for code in ("103", "200")}
+    turns = threading.Lock()
+    kinds = [
+        ("103", lambda number: frame(HEADERS, END_HEADERS, number, status["103"])),
+        ("200", lambda number: frame(DATA, 0, number)),
+        ("200", lambda number: frame(PING, 0, 0, bytes(8))),
+        ("200", lambda number: frame(SETTINGS)),
+        ("200", lambda number: frame(WINDOW_UPDATE, 0, 0, bytes([0, 0, 0, 1]))),
+        ("200", lambda number: frame(0xEE, 0, number)),
+    ]
+
+    def flood(stream):
+        with turns:
+            code, make = kinds[ends[0] % len(kinds)]
+            ends[0] += 1
+        received = bytearray()
+        while len(received) < 24:
+            received += stream.recv(1 << 16) or b"\0" * 24
+        del received[:24]
+        stream.sendall(frame(SETTINGS))
+        number = read_request(stream, received)
+        if code == "200":
+            stream.sendall(frame(HEADERS, END_HEADERS, number, status["200"]))
+        stream.settimeout(2)
+        frames = make(number) * 1000
+        while True:
+            stream.sendall(frames)
+            sent[0] += len(frames)
+            try:
+                stream.settimeout(0.001)
+                stream.recv(1 << 16)
+            except TimeoutError:
+                pass
+            stream.settimeout(2)
+
+    with Neighbour(gateway) as neighbour:
+        east.flood_by(flood)
+        if not within(30, lambda: ends[0] >= 3 and sent[0] > 1 << 20):
+            broken.append(f"only {ends[0]} connections")
+        if not is_whole(gateway, EAST_TOKEN):
+            broken.append(f"mallory {says(gateway, 'mallory')}, somebody {says(gateway, 'somebody')}")
+        east.flood_by(None)
+    return neighbour.result(broken, connections=ends[0], sent=f"{sent[0] / (1 << 20):.0f} MiB")
+
+
 def large_bindings(gateway):
     """270 RoleBindings of 1 MB and 270 of 4,000 subjects by the admin of one namespace"""
     east, broken = gateway.servers["east"], []
@@ -447,7 +512,7 @@ def judged_by(gateway, name):
 
 absence_at_start.callers = False
 
-ATTACKS = [absence, absence_at_start, endless, old_events, large_bindings, parameters, unknown_fields, watched_types,
-           watched_webhooks]
+ATTACKS = [absence, absence_at_start, endless, old_events, flooded_frames, large_bindings, parameters, unknown_fields,
+           watched_types, watched_webhooks]
 for act in ATTACKS:
     act.prepare = watching

@@ -71,6 +71,10 @@ const MAX_BYTES_BESIDES: u64 = 1 << 20;
 /// connections over HTTP/2, and frames around them, each of which may become a few hundred bytes.
 const MAX_UNTAKEN_BYTES: u64 = 3 << 20;
 
+/// After so long nothing is left of what had been read of an API server that sent too much: each list and
+/// each watch has ended.
+const MAX_UNTAKEN_TIME: Duration = Duration::from_secs(300);
+
 /// Connects to one webhook.
 pub(crate) struct Connector {
     settings: Settings,
@@ -89,6 +93,10 @@ pub(crate) struct ReadAllowance(Mutex<AllowedReads>);
 struct AllowedReads {
     calls: u64,
     left: u64,
+    /// The most that is left of answers without end; of replies to calls those say it.
+    untaken: u64,
+    /// Since when nothing is left of it.
+    spent: Option<Instant>,
 }
 
 /// A call, as long as its reply may be read.
@@ -313,7 +321,7 @@ impl Read for TlsConnection {
         let read = part.filled();
         connection.read_in_turn += read.len();
         let allowance = connection.allowance.as_ref();
-        if allowance.is_some_and(|allowance| !allowance.take(read.len())) {
+        if allowance.is_some_and(|allowance| !allowance.take(read.len(), Instant::now())) {
             return Poll::Ready(Err(io::Error::other("it sends more than any reply may have")));
         }
         buffer.put_slice(read);
@@ -355,22 +363,32 @@ impl ReadAllowance {
 
     /// One for answers without end, such as watches: more is allowed as they are taken.
     pub(crate) fn of_answers() -> Arc<Self> {
-        let left = MAX_UNTAKEN_BYTES;
-        Arc::new(Self(Mutex::new(AllowedReads { calls: 0, left })))
+        Arc::new(Self(Mutex::new(AllowedReads {
+            left: MAX_UNTAKEN_BYTES,
+            untaken: MAX_UNTAKEN_BYTES,
+            ..AllowedReads::default()
+        })))
     }
 
     /// So many bytes of an answer were taken, around which there may be as many again.
     pub(crate) fn taken(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(2);
         let mut reads = self.reads();
-        reads.left = reads.left.saturating_add(bytes).min(MAX_UNTAKEN_BYTES);
+        reads.left = reads.left.saturating_add(bytes).min(reads.untaken);
     }
 
-    /// Whether so many bytes more may be read.
-    pub(crate) fn take(&self, bytes: usize) -> bool {
+    /// Whether so many bytes more may be read `now`.
+    pub(crate) fn take(&self, bytes: usize, now: Instant) -> bool {
         let mut reads = self.reads();
+        let is_over = |since: Instant| now.saturating_duration_since(since) >= MAX_UNTAKEN_TIME;
+        if reads.spent.take_if(|since| is_over(*since)).is_some() {
+            reads.left = reads.left.max(reads.untaken);
+        }
         let left = reads.left.checked_sub(u64::try_from(bytes).unwrap_or(u64::MAX));
         reads.left = left.unwrap_or_default();
+        if left.is_none() {
+            reads.spent.get_or_insert(now);
+        }
         left.is_some()
     }
 

@@ -235,20 +235,30 @@ fn what_has_no_end_and_is_no_body_is_no_reply() {
 
 #[test]
 fn calls_allow_their_replies_to_be_read_and_no_more() {
-    let allowance = Arc::new(ReadAllowance::default());
-    assert!(!allowance.take(1), "nobody called");
+    let (allowance, now) = (Arc::new(ReadAllowance::default()), std::time::Instant::now());
+    assert!(!allowance.take(1, now), "nobody called");
     let first = ReadAllowance::call(&allowance, 1_000_000);
     let second = ReadAllowance::call(&allowance, 1_000_000);
-    assert!(allowance.take(4_000_000));
+    assert!(allowance.take(4_000_000, now));
     drop(first);
     drop(second);
     // What calls left over is not added up.
     for _ in 0..1_000 {
         drop(ReadAllowance::call(&allowance, 1_000_000));
     }
-    assert!(!allowance.take(2_000_000));
+    assert!(!allowance.take(2_000_000, now));
     let _call = ReadAllowance::call(&allowance, 1_000_000);
-    assert!(allowance.take(2_000_000), "the next may be read");
+    assert!(allowance.take(2_000_000, now), "the next may be read");
+}
+
+#[test]
+fn an_api_server_that_sent_too_much_may_send_again_once_nothing_is_left_of_it() {
+    let (allowance, start) = (ReadAllowance::of_answers(), std::time::Instant::now());
+    let take = |bytes, seconds| allowance.take(bytes, start + Duration::from_secs(seconds));
+    assert!(take(3 << 20, 0) && !take(1, 0), "what is not taken is bounded");
+    assert!(!take(1, 299), "however many connections it ends");
+    assert!(take(3 << 20, 300) && !take(1, 300));
+    assert!(!take(1, 599) && take(1, 600));
 }
 
 #[test]
