@@ -143,6 +143,12 @@ impl Register {
         };
         let secret = self.secret(cluster)?;
         let mut credentials = WebhookCredentials::read(&secret);
+        for fault in credentials.faults(&rules) {
+            let Self { secret, .. } = self;
+            output::complain(format_args!(
+                "warning: Secret `{secret}`: {fault}: it is replaced"
+            ));
+        }
         let repaired = credentials.repaired(&rules)?;
         let mut is_written = repaired.is_some();
         if let Some(repaired) = repaired {

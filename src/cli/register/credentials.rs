@@ -23,12 +23,14 @@ use base64::engine::general_purpose::STANDARD;
 use openssl::error::ErrorStack;
 use openssl::pkey::PKey;
 use openssl::rand::rand_bytes;
-use openssl::x509::X509;
+use openssl::stack::Stack;
+use openssl::x509::store::X509StoreBuilder;
+use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
+use openssl::x509::{X509, X509PurposeId, X509StoreContext};
 use serde_json::{Map, Value, json};
 
 use crate::cli::init::{Authority, Host, Pair, SERVER_NAME, Usage, hosts_of};
 use crate::config::hexadecimal;
-use crate::identity::certificates::system_time;
 use portcullis_policy::model::Time;
 
 const AUTHORITIES: &str = "ca.crt";
@@ -194,6 +196,15 @@ impl WebhookCredentials {
             .map(|certificates| certificates.trusted.as_slice())
     }
 
+    /// What is wrong with the certificates that are there, so that API servers would not take them.
+    pub(crate) fn faults(&self, rules: &RotationRules<'_>) -> Vec<String> {
+        let certificates = self.certificates.iter().filter(|_| !rules.hosts.is_empty());
+        certificates
+            .flat_map(|certificates| [certificates.fault(rules), certificates.fault_of_next(rules)])
+            .flatten()
+            .collect()
+    }
+
     /// The same with what nobody could use replaced at once; `None` where all can be used.
     ///
     /// # Errors
@@ -203,10 +214,10 @@ impl WebhookCredentials {
         let mut repaired = self.clone();
         if rules.hosts.is_empty() {
             repaired.certificates = None;
-        } else if !self
+        } else if self
             .certificates
             .as_ref()
-            .is_some_and(|known| known.are_usable(rules))
+            .is_none_or(|known| known.fault(rules).is_some())
         {
             let (trusted, server) = issue(rules)?;
             repaired.certificates = Some(ServingCertificates {
@@ -214,6 +225,12 @@ impl WebhookCredentials {
                 server,
                 next: None,
             });
+            repaired.phase = RotationPhase::Settled;
+        } else if let Some(certificates) = &mut repaired.certificates
+            && certificates.fault_of_next(rules).is_some()
+        {
+            // Nothing was to take it yet: the rotation begins again.
+            certificates.next = None;
             repaired.phase = RotationPhase::Settled;
         }
         if self.tokens.is_empty() {
@@ -304,23 +321,69 @@ impl WebhookCredentials {
 // === impl ServingCertificates ===
 
 impl ServingCertificates {
-    /// Whether a client that trusts these authorities would now take the certificate for each host.
-    fn are_usable(&self, rules: &RotationRules<'_>) -> bool {
-        let Ok(certificate) = X509::from_pem(&self.server.certificate) else {
-            return false;
+    /// Why a client that trusts these authorities would now not take the certificate in use for each host.
+    fn fault(&self, rules: &RotationRules<'_>) -> Option<String> {
+        self.fault_of(&self.server, CERTIFICATE, KEY, rules)
+    }
+
+    /// The same of the certificate that is to come into use.
+    fn fault_of_next(&self, rules: &RotationRules<'_>) -> Option<String> {
+        let next = self.next.as_ref()?;
+        self.fault_of(next, NEXT_CERTIFICATE, NEXT_KEY, rules)
+    }
+
+    fn fault_of(
+        &self,
+        pair: &Pair,
+        certificate_name: &str,
+        key_name: &str,
+        rules: &RotationRules<'_>,
+    ) -> Option<String> {
+        let Ok(certificate) = X509::from_pem(&pair.certificate) else {
+            return Some(format!("`{certificate_name}` is no certificate in PEM"));
         };
-        let hosts = hosts_of(&self.server.certificate).unwrap_or_default();
-        let key = PKey::private_key_from_pem(&self.server.key);
+        let hosts = hosts_of(&pair.certificate).unwrap_or_default();
+        if let Some(host) = rules.hosts.iter().find(|host| !hosts.contains(host)) {
+            return Some(format!("`{certificate_name}` is not for `{host}`"));
+        }
         let is_its_key = |key: PKey<_>| {
-            certificate
-                .public_key()
-                .is_ok_and(|public| public.public_eq(&key))
+            let public = certificate.public_key();
+            public.is_ok_and(|public| public.public_eq(&key))
         };
-        let ends = system_time(certificate.not_after());
-        key.is_ok_and(is_its_key)
-            && rules.hosts.iter().all(|host| hosts.contains(host))
-            && ends.is_ok_and(|end| end > rules.now)
-            && self.issuer(&certificate).is_some()
+        if !PKey::private_key_from_pem(&pair.key).is_ok_and(is_its_key) {
+            return Some(format!("`{key_name}` is not the key of `{certificate_name}`"));
+        }
+        match self.verify(&certificate, rules.now) {
+            Ok(Ok(())) => None,
+            Ok(Err(why)) => Some(format!(
+                "no authority in `{AUTHORITIES}` stands for `{certificate_name}` as API servers verify it: {why}"
+            )),
+            Err(error) => Some(format!("`{AUTHORITIES}`: {error}")),
+        }
+    }
+
+    /// As an API server verifies it: an authority must be one (basicConstraints, keyUsage), and be valid `now`.
+    fn verify(&self, certificate: &X509, now: SystemTime) -> Result<Result<(), String>, ErrorStack> {
+        let seconds = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
+        let mut rules = X509VerifyParam::new()?;
+        rules.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
+        rules.set_purpose(X509PurposeId::SSL_SERVER)?;
+        rules.set_time(seconds.try_into().unwrap_or(i64::MAX));
+        let mut store = X509StoreBuilder::new()?;
+        store.set_param(&rules)?;
+        for authority in X509::stack_from_pem(&self.trusted)? {
+            store.add_cert(authority)?;
+        }
+        let no_others = Stack::new()?;
+        X509StoreContext::new()?.init(&store.build(), certificate, &no_others, |context| {
+            let is_verified = context.verify_cert()?;
+            Ok(is_verified
+                .then_some(())
+                .ok_or_else(|| context.error().error_string().to_owned()))
+        })
     }
 
     /// Who signed it, among the authorities.

@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
-use openssl::stack::Stack;
-use openssl::x509::X509StoreContext;
-use openssl::x509::store::X509StoreBuilder;
-use openssl::x509::verify::X509VerifyParam;
+use openssl::asn1::Asn1Time;
+use openssl::hash::MessageDigest;
+use openssl::x509::X509Builder;
+use openssl::x509::extension::{BasicConstraints, KeyUsage};
 
 use super::*;
 
@@ -198,7 +198,8 @@ fn what_nobody_could_use_is_replaced_at_once() {
                 .certificates
                 .as_ref()
                 .unwrap()
-                .are_usable(&rules(hosts, now)),
+                .fault(&rules(hosts, now))
+                .is_none(),
             "{key}"
         );
         assert_eq!(repaired.tokens, found.tokens, "{key}");
@@ -271,4 +272,103 @@ fn where_another_program_makes_the_certificate_the_token_alone_is_rotated() {
             .authorities()
             .is_some()
     );
+}
+
+/// An authority whose extensions and end are those of `change`, and what it signed.
+fn signed_by(hosts: &[Host], change: impl FnOnce(&mut X509Builder)) -> WebhookCredentials {
+    let now = i64::try_from(START).unwrap();
+    let authority = Authority::new("a", now).unwrap();
+    let server = authority.issue(SERVER_NAME, &Usage::Server(hosts)).unwrap();
+    let pair = authority.pair().unwrap();
+    let (known, key) = (
+        X509::from_pem(&pair.certificate).unwrap(),
+        PKey::private_key_from_pem(&pair.key).unwrap(),
+    );
+    let mut other = X509Builder::new().unwrap();
+    other.set_version(2).unwrap();
+    other.set_serial_number(known.serial_number()).unwrap();
+    other.set_subject_name(known.subject_name()).unwrap();
+    other.set_issuer_name(known.subject_name()).unwrap();
+    other.set_not_before(known.not_before()).unwrap();
+    other.set_not_after(known.not_after()).unwrap();
+    other.set_pubkey(&key).unwrap();
+    change(&mut other);
+    other.sign(&key, MessageDigest::sha256()).unwrap();
+    WebhookCredentials {
+        certificates: Some(ServingCertificates {
+            trusted: other.build().to_pem().unwrap(),
+            server,
+            next: None,
+        }),
+        ..made(hosts)
+    }
+}
+
+fn extend(builder: &mut X509Builder, is_authority: bool, usage: &KeyUsage) {
+    let mut constraints = BasicConstraints::new();
+    if is_authority {
+        constraints.ca();
+    }
+    builder
+        .append_extension(constraints.critical().build().unwrap())
+        .unwrap();
+    builder.append_extension(usage.build().unwrap()).unwrap();
+}
+
+#[test]
+fn an_authority_that_api_servers_do_not_take_is_replaced_and_named() {
+    type Change = fn(&mut X509Builder);
+    let hosts = hosts();
+    let changes: [(Change, Option<&str>); 4] = [
+        (|it| extend(it, true, KeyUsage::new().key_cert_sign()), None),
+        (
+            |it| extend(it, false, KeyUsage::new().key_cert_sign()),
+            Some("`ca.crt`"),
+        ),
+        (
+            |it| extend(it, true, KeyUsage::new().digital_signature()),
+            Some("`ca.crt`"),
+        ),
+        (
+            |it| {
+                extend(it, true, KeyUsage::new().key_cert_sign());
+                let end = Asn1Time::from_unix((START - DAY).try_into().unwrap()).unwrap();
+                it.set_not_after(&end).unwrap();
+            },
+            Some("expired"),
+        ),
+    ];
+    for (change, fault) in changes {
+        let credentials = signed_by(&hosts, change);
+        let faults = credentials.faults(&rules(&hosts, START)).concat();
+        let repaired = credentials.repaired(&rules(&hosts, START)).unwrap();
+        match fault {
+            None => assert!(faults.is_empty() && repaired.is_none(), "{faults}"),
+            Some(fault) => {
+                assert!(faults.contains(fault), "{faults}");
+                let repaired = repaired.unwrap();
+                assert!(is_trusted(
+                    server(&repaired),
+                    repaired.authorities().unwrap(),
+                    START
+                ));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_certificate_that_is_to_come_into_use_must_be_one_that_api_servers_take() {
+    let hosts = hosts();
+    let due = rules(&hosts, START + 244 * DAY);
+    let mut prepared = stored(&made(&hosts)).advanced(&due).unwrap().unwrap();
+    assert!(prepared.faults(&due).is_empty());
+    let other = Authority::new("other", i64::try_from(START).unwrap()).unwrap();
+    let next = other.issue(SERVER_NAME, &Usage::Server(&hosts)).unwrap();
+    prepared.certificates.as_mut().unwrap().next = Some(next);
+    let faults = prepared.faults(&due).concat();
+    assert!(faults.contains("`next.crt`"), "{faults}");
+    let repaired = prepared.repaired(&due).unwrap().unwrap();
+    assert_eq!(repaired.phase(), RotationPhase::Settled);
+    assert_eq!(server(&repaired), server(&prepared), "what is in use stays");
 }
