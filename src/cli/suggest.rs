@@ -24,7 +24,7 @@ use portcullis_policy::authorization::authorizer::Authorizer;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::logged::LoggedDecision;
 use report::{Causes, DecidedTimes, LogLine, LogTotals, SuggestReport, SuggestedRoles, UnusedObjects};
-use usage::{AllowedRequests, LeftOut, UsedNames, UsedResource, UserUsage, WideningOptions};
+use usage::{AllowedRequests, LeftOut, RequestMemory, UsedNames, UsedResource, UserUsage, WideningOptions};
 
 /// Suggest the least RBAC that allows what a decision log shows.
 ///
@@ -87,6 +87,10 @@ struct LogEvidence {
     causes: BTreeMap<String, Causes>,
     left_out: BTreeMap<LeftOut, (u64, LogLine)>,
     seen: LogTotals,
+    /// How many objects and rules are named as what decided.
+    objects: usize,
+    /// What the requests of all clusters may still take.
+    memory: RequestMemory,
 }
 
 /// Takes the rows of files of usage.
@@ -95,6 +99,15 @@ struct UsageEvidence<'s> {
     gathered: &'s mut LogEvidence,
     broken: usize,
 }
+
+/// The most clusters that logs may have decisions for.
+const MAX_CLUSTERS: usize = 1_000;
+
+/// The most objects and rules that are kept as what decided.
+const MAX_OBJECTS: usize = 400_000;
+
+/// How many clusters are named to choose from.
+const MAX_NAMED_CLUSTERS: usize = 10;
 
 /// How many broken lines are reported one by one.
 const MAX_BROKEN_LINES_SHOWN: usize = 10;
@@ -209,21 +222,26 @@ impl Suggest {
         let cluster = line.cluster.to_string();
         let seen = &mut gathered.seen;
         let times = times.map(|time| seen.time(time));
+        if gathered.causes.len() >= MAX_CLUSTERS && !gathered.causes.contains_key(&cluster) {
+            return Err(CommandError::Usage(format!(
+                "the logs have decisions for more than {MAX_CLUSTERS} clusters: choose one by `--cluster`"
+            )));
+        }
         let causes = gathered.causes.entry(cluster.clone()).or_default();
-        causes.add(line, DecidedTimes::new(count, times));
+        gathered.objects += causes.add(line, DecidedTimes::new(count, times));
+        if gathered.objects > MAX_OBJECTS {
+            // Without those that are not kept, what decided something would be said to be unused.
+            return Err(CommandError::Usage(format!(
+                "the logs name more than {MAX_OBJECTS} objects and rules as what decided: name fewer logs"
+            )));
+        }
         let usage = gathered.usage.entry(cluster).or_default();
         if line.endpoint != "authorize" || line.decision != "allow" {
             return Ok(());
         }
         seen.allowed += count;
-        if let Err(reason) = usage.add(line, self.all, self.widening) {
+        if let Err(reason) = usage.add(line, self.all, self.widening, &mut gathered.memory) {
             gathered.left_out.entry(reason).or_insert((0, place)).0 += count;
-        }
-        if usage.is_full() {
-            return Err(CommandError::Usage(format!(
-                "the logs have more than {} different requests: name fewer of them, or set `--max-names`",
-                usage::MAX_REQUESTS
-            )));
         }
         Ok(())
     }
@@ -253,9 +271,13 @@ impl Suggest {
         }
         let clusters: BTreeSet<&str> = gathered.usage.keys().map(String::as_str).collect();
         if clusters.len() > 1 {
-            let clusters = Vec::from_iter(clusters).join("`, `");
+            let more = match clusters.len().saturating_sub(MAX_NAMED_CLUSTERS) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let clusters = Vec::from_iter(clusters.into_iter().take(MAX_NAMED_CLUSTERS)).join("`, `");
             return Err(CommandError::Usage(format!(
-                "the logs have decisions for the clusters `{clusters}`: choose one by `--cluster`"
+                "the logs have decisions for the clusters `{clusters}`{more}: choose one by `--cluster`"
             )));
         }
         let only = clusters.into_iter().next();

@@ -248,6 +248,9 @@ fn document(lines: &mut Lines, before: &str, object: &Value) {
 
 // What of the policies in force no line of the log was decided by.
 
+/// An object whose name takes more counts as several.
+const LONG_NAME_BYTES: usize = 512;
+
 /// The objects that lines of the log name as what decided: kind, namespace, name.
 #[derive(Debug, Default)]
 pub(crate) struct Causes(BTreeMap<(String, String, String), CauseUse>);
@@ -327,27 +330,37 @@ pub(crate) struct UnreviewedBinding {
 // === impl Causes ===
 
 impl Causes {
-    /// Adds what `line` names: what decided, what would have in Shadow, and exceptions.
-    pub(crate) fn add(&mut self, line: &LoggedDecision<'_>, times: DecidedTimes) {
-        for cause in line.cause.iter().chain(&line.shadow) {
-            self.insert(&cause.kind, cause, times);
-        }
-        for exception in &line.exceptions {
-            self.insert("AdmissionException", exception, times);
-        }
+    /// Adds what `line` names: what decided, what would have in Shadow, and exceptions. How many objects and
+    /// rules are new.
+    pub(crate) fn add(&mut self, line: &LoggedDecision<'_>, times: DecidedTimes) -> usize {
+        let causes = line.cause.iter().chain(&line.shadow);
+        let causes = causes.map(|cause| (cause.kind.as_ref(), cause));
+        let exceptions = line
+            .exceptions
+            .iter()
+            .map(|exception| ("AdmissionException", exception));
+        let new = causes
+            .chain(exceptions)
+            .map(|(kind, cause)| self.insert(kind, cause, times));
+        new.sum()
     }
 
-    fn insert(&mut self, kind: &str, cause: &LoggedObject<'_>, times: DecidedTimes) {
+    fn insert(&mut self, kind: &str, cause: &LoggedObject<'_>, times: DecidedTimes) -> usize {
         let object = (
             kind.to_owned(),
             cause.namespace.to_string(),
             cause.name.to_string(),
         );
+        let units = 1 + (object.0.len() + object.1.len() + object.2.len()) / LONG_NAME_BYTES;
+        let before = self.0.len();
         let used = self.0.entry(object).or_default();
         used.decided.add(times);
+        let rules = used.rules.len();
         if let Some(rule) = cause.rule {
             used.rules.entry(rule).or_default().add(times);
         }
+        let new_rules = used.rules.len() - rules;
+        (self.0.len() - before) * units + new_rules
     }
 
     fn of(&self, kind: &str, namespace: &str, name: &str) -> Option<&CauseUse> {

@@ -338,15 +338,18 @@ fn what_a_policy_allowed_for_its_selector_is_no_grant() {
     let mut line = GeneratedRequest::all()[0].line();
     line["cause"]["kind"] = "AuthorizationPolicy".into();
     line["attributes"]["labelSelector"] = json!({"requirements": []});
-    let mut usage = AllowedRequests::default();
+    let (mut usage, mut memory) = (AllowedRequests::default(), RequestMemory::default());
     let text = line.to_string();
     let logged: LoggedDecision<'_> = serde_json::from_str(&text).unwrap();
-    let all = usage.add(&logged, true, WideningOptions::default());
+    let all = usage.add(&logged, true, WideningOptions::default(), &mut memory);
     assert_eq!(all, Err(LeftOut::Selectors));
     line["cause"]["kind"] = "RoleBinding".into();
     let text = line.to_string();
     let logged: LoggedDecision<'_> = serde_json::from_str(&text).unwrap();
-    assert_eq!(usage.add(&logged, false, WideningOptions::default()), Ok(()));
+    assert_eq!(
+        usage.add(&logged, false, WideningOptions::default(), &mut memory),
+        Ok(())
+    );
 }
 
 #[test]
@@ -406,4 +409,82 @@ fn users_that_begin_alike_get_their_names_in_linear_work() {
     let given: BTreeSet<String> = users.map(|user| names.name(&user)).collect();
     assert_eq!(given.len(), 3 * count);
     assert!(names.tried <= 2 * given.len(), "{} names were tried", names.tried);
+}
+
+/// Lines of users who each get so many pods by name.
+fn pods_of(users: usize, names: usize) -> String {
+    let asked = (0..users).flat_map(|user| (0..names).map(move |name| (user, name)));
+    let line = |(user, name): (usize, usize)| {
+        let attributes =
+            json!({"verb": "get", "resource": "pods", "namespace": "shop", "name": format!("pod-{name}")});
+        let line = json!({"cluster": "default", "endpoint": "authorize", "user": format!("user-{user}"),
+            "attributes": attributes, "decision": "allow", "cause": {"kind": "RoleBinding", "name": "b", "rule": 0}});
+        format!("{line}\n")
+    };
+    asked.map(line).collect()
+}
+
+#[test]
+fn what_takes_more_memory_than_a_user_or_all_may_is_left_out_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("decisions.log");
+    let kept = |text: &str, bytes: usize, max_names: Option<usize>| {
+        std::fs::write(&log, text).unwrap();
+        let command = suggest(WideningOptions {
+            max_names,
+            ..WideningOptions::default()
+        });
+        let mut gathered = LogEvidence {
+            memory: RequestMemory::new(bytes),
+            ..LogEvidence::default()
+        };
+        command.gather(&log, &mut gathered).unwrap();
+        let left_out = gathered
+            .left_out
+            .get(&LeftOut::NoRoom)
+            .map_or(0, |(count, _)| *count);
+        let usage = &gathered.usage["default"];
+        let names = usage.users.values().flat_map(|user| user.resources.values());
+        let names: Vec<usize> = names
+            .map(|names| match names {
+                UsedNames::Any => usize::MAX,
+                UsedNames::Only(names) => names.len(),
+            })
+            .collect();
+        (names, left_out)
+    };
+    let part = 64 << 10;
+    let (of_one, left_out) = kept(&pods_of(1, 1_000), 8 * part, None);
+    assert!((20..200).contains(&of_one[0]), "{of_one:?}");
+    assert_eq!(left_out, 1_000 - u64::try_from(of_one[0]).unwrap());
+    let (of_two, _) = kept(&pods_of(2, 1_000), 8 * part, None);
+    assert_eq!(of_two, [of_one[0]; 2], "one leaves the other its part");
+    let (of_many, left_out) = kept(&pods_of(1_000, 1), 8 * part, None);
+    assert!(
+        of_many.len() < 200 && left_out > 800,
+        "{} {left_out}",
+        of_many.len()
+    );
+    // What is widened takes the room of its names no more.
+    let (widened, left_out) = kept(&pods_of(1, 1_000), 8 * part, Some(10));
+    assert_eq!((widened, left_out), (vec![usize::MAX], 0));
+}
+
+#[test]
+fn logs_of_too_many_clusters_or_objects_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("decisions.log");
+    let gather = |lines: String| {
+        std::fs::write(&log, lines).unwrap();
+        let error = suggest(WideningOptions::default()).gather(&log, &mut LogEvidence::default());
+        error.unwrap_err().to_string()
+    };
+    let line = |cluster: usize| format!("{{\"cluster\":\"c-{cluster}\",\"endpoint\":\"authorize\"}}\n");
+    let error = gather((0..=MAX_CLUSTERS).map(line).collect());
+    assert!(error.contains("choose one by `--cluster`"), "{error}");
+    // A name of a megabyte counts as many.
+    let long = "x".repeat(900_000);
+    let line = |number: usize| format!("{{\"cause\":{{\"kind\":\"{long}\",\"name\":\"{number}\"}}}}\n");
+    let error = gather((0..300).map(line).collect());
+    assert!(error.contains("name fewer logs"), "{error}");
 }

@@ -1,5 +1,6 @@
 //! What each user was allowed, gathered from decision logs line by line.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -8,17 +9,37 @@ use serde::Serialize;
 
 use crate::cli::output::CommandError;
 use crate::config::files;
-use portcullis_policy::explain::logged::LoggedDecision;
+use portcullis_policy::explain::logged::{LoggedAttributes, LoggedDecision};
 
-/// The most different requests that are kept in memory.
-pub(crate) const MAX_REQUESTS: usize = 1_000_000;
+/// The memory for the requests of all users, with what is made of them: rules, roles and their text.
+pub(crate) const MAX_REQUEST_BYTES: usize = 256 << 20;
+
+/// The part of it that one user may take: 1 / this. A Role of fewer names is too large for an API server.
+const USER_PART: usize = 8;
+
+/// What a namespace of a user takes, as a Role and its binding.
+const ROLE_BYTES: usize = 12 << 10;
+
+/// What a user takes besides its name; what a verb on a resource, a path with a verb, or the name of an object
+/// takes besides their texts.
+const USER_BYTES: usize = 1 << 10;
+const REQUEST_BYTES: usize = 500;
+const NAME_BYTES: usize = 250;
+
+/// How often each text is held: gathered, settled, in a rule and in what is printed.
+const COPIES: usize = 6;
+
+/// The memory that requests may still take.
+#[derive(Debug)]
+pub(crate) struct RequestMemory {
+    left: usize,
+    of_user: usize,
+}
 
 /// What users were allowed, by their names.
 #[derive(Debug, Default)]
 pub(crate) struct AllowedRequests {
     pub(crate) users: BTreeMap<String, UserUsage>,
-    /// How many different requests that are.
-    requests: usize,
 }
 
 /// What one user was allowed.
@@ -27,6 +48,8 @@ pub(crate) struct UserUsage {
     pub(crate) resources: BTreeMap<UsedResource, UsedNames>,
     /// Paths, with the verbs of each.
     pub(crate) paths: BTreeMap<String, BTreeSet<String>>,
+    /// What it took of the memory.
+    bytes: usize,
 }
 
 /// One verb on one resource.
@@ -65,6 +88,8 @@ pub(crate) enum LeftOut {
     Truncated,
     /// Usage counts it by user and verb alone.
     Other,
+    /// Its user, or all together, asked for more than is kept.
+    NoRoom,
 }
 
 /// Where a user asked for much, grant more than that.
@@ -93,6 +118,9 @@ impl LeftOut {
             Self::Other => {
                 "counted without the question, because one user or cluster asked too many different ones in an hour"
             }
+            Self::NoRoom => {
+                "more different requests than are kept of one user, or of all; `--max-names` and fewer logs make room"
+            }
         }
     }
 }
@@ -110,6 +138,7 @@ impl AllowedRequests {
         line: &LoggedDecision<'_>,
         all: bool,
         most: WideningOptions,
+        memory: &mut RequestMemory,
     ) -> Result<(), LeftOut> {
         let asked = &line.attributes;
         let by_rbac = line
@@ -142,47 +171,114 @@ impl AllowedRequests {
         if !by_rbac && (asked.field_selector.is_some() || asked.label_selector.is_some()) {
             return Err(LeftOut::Selectors);
         }
-        self.insert(line, most.max_names.unwrap_or(usize::MAX));
-        Ok(())
+        let user = match self.users.get_mut(line.user.as_ref()) {
+            Some(user) => user,
+            None if memory.take(&mut 0, USER_BYTES + COPIES * line.user.len()) => {
+                self.users.entry(line.user.to_string()).or_default()
+            }
+            None => return Err(LeftOut::NoRoom),
+        };
+        let is_kept = user.insert(asked, most.max_names.unwrap_or(usize::MAX), memory);
+        is_kept.then_some(()).ok_or(LeftOut::NoRoom)
     }
+}
 
-    fn insert(&mut self, line: &LoggedDecision<'_>, most_names: usize) {
-        let asked = &line.attributes;
-        if !self.users.contains_key(line.user.as_ref()) {
-            self.users.insert(line.user.to_string(), UserUsage::default());
+// === impl RequestMemory ===
+
+impl RequestMemory {
+    pub(crate) const fn new(bytes: usize) -> Self {
+        Self {
+            left: bytes,
+            of_user: bytes / USER_PART,
         }
-        let Some(user) = self.users.get_mut(line.user.as_ref()) else {
-            return;
-        };
-        let is_new = if asked.resource.is_empty() {
-            let verbs = user.paths.entry(asked.path.to_string()).or_default();
-            verbs.insert(asked.verb.to_string())
-        } else {
-            let slash = if asked.subresource.is_empty() { "" } else { "/" };
-            let used = UsedResource {
-                namespace: asked.namespace.to_string(),
-                group: asked.group.to_string(),
-                resource: format!("{}{slash}{}", asked.resource, asked.subresource),
-                verb: asked.verb.to_string(),
-            };
-            let names = user
-                .resources
-                .entry(used)
-                .or_insert(UsedNames::Only(BTreeSet::new()));
-            names.add(&asked.name, most_names)
-        };
-        self.requests += usize::from(is_new);
     }
 
-    /// Whether there are more different requests than are kept.
-    pub(crate) const fn is_full(&self) -> bool {
-        self.requests > MAX_REQUESTS
+    /// Takes so many bytes for a user that has taken `before`; `false` where there is no room.
+    const fn take(&mut self, before: &mut usize, bytes: usize) -> bool {
+        let fits = bytes <= self.left && *before + bytes <= self.of_user;
+        if fits {
+            self.left -= bytes;
+            *before += bytes;
+        }
+        fits
+    }
+
+    const fn give_back(&mut self, before: &mut usize, bytes: usize) {
+        self.left += bytes;
+        *before -= bytes;
+    }
+}
+
+impl Default for RequestMemory {
+    fn default() -> Self {
+        Self::new(MAX_REQUEST_BYTES)
     }
 }
 
 // === impl UserUsage ===
 
 impl UserUsage {
+    /// Keeps what was asked for; `false` where there is no room for it.
+    fn insert(
+        &mut self,
+        asked: &LoggedAttributes<'_>,
+        most_names: usize,
+        memory: &mut RequestMemory,
+    ) -> bool {
+        if asked.resource.is_empty() {
+            let is_known = |verbs: &BTreeSet<String>| verbs.contains(asked.verb.as_ref());
+            let bytes = REQUEST_BYTES + COPIES * (asked.path.len() + asked.verb.len());
+            let is_kept = self.paths.get(asked.path.as_ref()).is_some_and(is_known)
+                || memory.take(&mut self.bytes, bytes);
+            if is_kept {
+                let verbs = self.paths.entry(asked.path.to_string()).or_default();
+                verbs.insert(asked.verb.to_string());
+            }
+            return is_kept;
+        }
+        let used = UsedResource::of(asked);
+        let role_bytes = if self.has_role(&used.namespace) {
+            0
+        } else {
+            ROLE_BYTES
+        };
+        let names = match self.resources.entry(used) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let bytes = role_bytes + REQUEST_BYTES + COPIES * new.key().text_bytes();
+                if !memory.take(&mut self.bytes, bytes) {
+                    return false;
+                }
+                new.insert(UsedNames::Only(BTreeSet::new()))
+            }
+        };
+        match names {
+            UsedNames::Any => true,
+            UsedNames::Only(known) if known.contains(asked.name.as_ref()) => true,
+            UsedNames::Only(known) if asked.name.is_empty() || known.len() >= most_names => {
+                memory.give_back(&mut self.bytes, known.iter().map(|name| name_bytes(name)).sum());
+                *names = UsedNames::Any;
+                true
+            }
+            UsedNames::Only(known) => {
+                let is_kept = memory.take(&mut self.bytes, name_bytes(&asked.name));
+                is_kept && known.insert(asked.name.to_string())
+            }
+        }
+    }
+
+    /// Whether something is kept of this namespace.
+    fn has_role(&self, namespace: &str) -> bool {
+        let first = UsedResource {
+            namespace: namespace.to_owned(),
+            group: String::new(),
+            resource: String::new(),
+            verb: String::new(),
+        };
+        let next = self.resources.range(first..).next();
+        next.is_some_and(|(used, _)| used.namespace == namespace)
+    }
+
     /// Without what its own requests in all namespaces imply; what was asked in more namespaces
     /// than `most` is taken to be asked in all.
     pub(crate) fn settled(&self, most: WideningOptions) -> Self {
@@ -225,11 +321,11 @@ impl UserUsage {
             .partition(|(used, _)| used.is_sensitive());
         let rest = Self {
             resources: plain,
-            paths: self.paths,
+            ..self
         };
         let apart = Self {
             resources: sensitive,
-            paths: BTreeMap::new(),
+            ..Self::default()
         };
         (rest, apart)
     }
@@ -238,6 +334,20 @@ impl UserUsage {
 // === impl UsedResource ===
 
 impl UsedResource {
+    fn of(asked: &LoggedAttributes<'_>) -> Self {
+        let slash = if asked.subresource.is_empty() { "" } else { "/" };
+        Self {
+            namespace: asked.namespace.to_string(),
+            group: asked.group.to_string(),
+            resource: format!("{}{slash}{}", asked.resource, asked.subresource),
+            verb: asked.verb.to_string(),
+        }
+    }
+
+    const fn text_bytes(&self) -> usize {
+        self.namespace.len() + self.group.len() + self.resource.len() + self.verb.len()
+    }
+
     fn in_all_namespaces(&self) -> Self {
         Self {
             namespace: String::new(),
@@ -262,22 +372,6 @@ impl UsedResource {
 // === impl UsedNames ===
 
 impl UsedNames {
-    /// Adds a name; empty: a request that has none. Whether it is new.
-    fn add(&mut self, name: &str, most: usize) -> bool {
-        match self {
-            Self::Any => false,
-            _ if name.is_empty() => {
-                *self = Self::Any;
-                true
-            }
-            Self::Only(names) => {
-                let is_new = !names.contains(name) && names.insert(name.to_owned());
-                self.limit(most);
-                is_new
-            }
-        }
-    }
-
     fn limit(&mut self, most: usize) {
         if matches!(self, Self::Only(names) if names.len() > most) {
             *self = Self::Any;
@@ -302,6 +396,10 @@ impl UsedNames {
             }
         }
     }
+}
+
+const fn name_bytes(name: &str) -> usize {
+    NAME_BYTES + COPIES * name.len()
 }
 
 /// The longest line that is read. The gateway writes none of a tenth of this.
