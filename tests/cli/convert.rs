@@ -298,6 +298,61 @@ fn kyvernos_tests_are_suites_of_the_converted_policies() {
 }
 
 #[test]
+fn what_of_a_kyverno_test_becomes_no_case_is_said() {
+    let portcullis = in_folder();
+    portcullis.write("rules/policy.yaml", KYVERNO_RULES);
+    portcullis.write("rules/test/objects.yaml", &pod("pinned", "web", "x:1", ""));
+    let converted = |results: &str| {
+        let (before, _) = KYVERNO_TEST.split_once("results:\n").unwrap();
+        portcullis.write("rules/test/kyverno-test.yaml", &format!("{before}{results}"));
+        portcullis.run("convert rules --test suites").stderr
+    };
+    for (result, said) in [
+        (
+            "{policy: others, rule: no-latest, kind: Pod, resources: [pinned], result: pass}",
+            "`others` is no policy",
+        ),
+        (
+            "{policy: images, rule: no-latset, kind: Pod, resources: [pinned], result: pass}",
+            "has no rule `no-latset`",
+        ),
+        (
+            "{policy: images, rule: no-latest, kind: Pod, result: pass}",
+            "it names no object",
+        ),
+        (
+            "{policy: images, rule: no-latest, resourceSpecs: [{name: pinned}], result: pass}",
+            "`resourceSpecs`",
+        ),
+        (
+            "{policy: images, rule: always, kind: Pod, resources: [pinned], patchedResources: missing.yaml, result: pass}",
+            "`missing.yaml`",
+        ),
+    ] {
+        let stderr = converted(&format!("results:\n- {result}\n"));
+        assert!(
+            stderr.contains(said) && stderr.contains("0 tests with 0 cases"),
+            "{stderr}"
+        );
+    }
+    let stderr = converted("checks: [{assert: {}}]\n");
+    assert!(stderr.contains("checks: not tested: "), "{stderr}");
+    // An object of a megabyte is not copied a thousand times.
+    let data = format!("\ndata: {{a: {}}}\n---\n", "x".repeat(1 << 20));
+    let large = pod("pinned", "web", "x:1", "").replace("\n---\n", &data);
+    portcullis.write("rules/test/objects.yaml", &large);
+    let names = vec!["pinned"; 100].join(", ");
+    let stderr = converted(&format!(
+        "results:\n- {{policy: images, rule: no-latest, kind: Pod, resources: [{names}], result: pass}}\n"
+    ));
+    assert!(
+        stderr.contains("the cases of all tests have more than 67108864 bytes"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("1 tests with 63 cases"), "{stderr}");
+}
+
+#[test]
 fn never_deny_is_that_of_the_configuration() {
     let portcullis = in_folder();
     assert_eq!(portcullis.run("init gate").code, 0);

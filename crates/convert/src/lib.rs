@@ -70,7 +70,9 @@ pub fn kyverno_suites(
     never_deny: &NeverDeny,
     deadline: Deadline<'_>,
 ) -> Option<TestSuites> {
-    kyverno::suites(documents, |policies| convert(policies, never_deny, deadline))
+    kyverno::suites(documents, deadline, |policies| {
+        convert(policies, never_deny, deadline)
+    })
 }
 
 /// Each field of Kyverno's ClusterPolicies and PolicyExceptions, and what becomes of it, as Markdown.

@@ -1,6 +1,7 @@
 //! Test cases for admission: the expected answer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -21,7 +22,7 @@ pub(crate) struct Difference {
 /// A review, and its answer.
 pub(crate) struct AdmissionCase {
     /// An AdmissionReview in JSON.
-    pub(crate) review: String,
+    pub(crate) review: Arc<str>,
     pub(crate) phases: &'static [Phase],
     /// The only policy or webhook configuration that is to be asked.
     pub(crate) policy: Option<String>,

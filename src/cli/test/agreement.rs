@@ -267,7 +267,7 @@ proptest! {
                 cluster: "c".into(),
                 at: Some(now),
                 question: CaseQuestion::Admission(AdmissionCase {
-                    review,
+                    review: review.into(),
                     phases: &[Phase::Validate],
                     policy: None,
                     answers: RecordedAnswers::default(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -219,6 +220,7 @@ fn validate(
         let message = "the suite has no cases: add one".to_owned();
         fault(root.field("cases"), FaultKind::Required, message);
     }
+    let mut reviews = ReviewFiles::default();
     let cases = written
         .cases
         .into_iter()
@@ -228,7 +230,7 @@ fn validate(
                 document,
                 &roots,
                 &root.field("cases").index(index),
-                case,
+                (case, &mut reviews),
                 &mut fault,
             )
         })
@@ -339,7 +341,7 @@ fn read_case(
     document: &Document,
     roots: &SuiteRoots<'_>,
     path: &FieldPath,
-    written: WrittenCase,
+    (written, reviews): (WrittenCase, &mut ReviewFiles),
     fault: Fail<'_>,
 ) -> Option<Case> {
     let WrittenCase {
@@ -363,10 +365,12 @@ fn read_case(
         (None, None, None) if invariant.is_some() => None,
         (Some(_), None, None) if invariant.is_none() => None,
         (None, Some(review), None) if invariant.is_none() => {
-            Some(review.review().map_err(|message| ("review", message)))
+            let review = review.review().map(Arc::from);
+            Some(review.map_err(|message| ("review", message)))
         }
         (None, None, Some(file)) if invariant.is_none() => Some(
-            text(&roots.path(&file, &path.field("reviewFile"), fault)?)
+            reviews
+                .text(&roots.path(&file, &path.field("reviewFile"), fault)?)
                 .map_err(|error| ("reviewFile", format!("cannot read `{}`: {error}", file.display()))),
         ),
         _ => {
@@ -432,9 +436,32 @@ fn time(written: &str, path: &FieldPath, fault: Fail<'_>) -> Option<Time> {
 
 const OF_REVIEWS: &str = "is for a `review` or `reviewFile`";
 
-fn text(path: &Path) -> io::Result<String> {
-    let bytes = files::read(path, files::CONFIGURATION_BYTES)?;
-    String::from_utf8(bytes).map_err(io::Error::other)
+/// The most bytes of the files of reviews that the cases of a suite name.
+const MAX_REVIEW_BYTES: usize = 64 << 20;
+
+/// The files of reviews, by path: cases that name the same one have it in common.
+#[derive(Default)]
+struct ReviewFiles {
+    texts: BTreeMap<PathBuf, Arc<str>>,
+    bytes: usize,
+}
+
+impl ReviewFiles {
+    fn text(&mut self, path: &Path) -> io::Result<Arc<str>> {
+        if let Some(known) = self.texts.get(path) {
+            return Ok(Arc::clone(known));
+        }
+        let bytes = files::read(path, files::CONFIGURATION_BYTES)?;
+        self.bytes += bytes.len();
+        if self.bytes > MAX_REVIEW_BYTES {
+            return Err(io::Error::other(format!(
+                "the files of the reviews of a suite may have {MAX_REVIEW_BYTES} bytes together: split the suite"
+            )));
+        }
+        let text: Arc<str> = String::from_utf8(bytes).map_err(io::Error::other)?.into();
+        self.texts.insert(path.to_owned(), Arc::clone(&text));
+        Ok(text)
+    }
 }
 
 fn attributes(request: &RequestArguments, path: &FieldPath, fault: Fail<'_>) -> Option<Attributes<'static>> {

@@ -5,7 +5,7 @@
     reason = "what a JSON value has not is null when it is read, and only objects are written to"
 )]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -15,6 +15,13 @@ use crate::conversion::{Conversion, Remark};
 use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 use portcullis_policy::manifest;
+use portcullis_policy::model::Deadline;
+
+/// The most bytes of JSON that the cases of all tests may have: each has its object once more.
+const MAX_CASE_BYTES: usize = 64 << 20;
+
+/// What a case has besides its object.
+const CASE_BYTES: usize = 1 << 10;
 
 /// Namespaces that Kyverno's webhooks leave out, and its tests do not.
 const UNSEEN: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "kyverno"];
@@ -46,18 +53,38 @@ struct Files<'d>(BTreeMap<PathBuf, Vec<&'d Document>>);
 struct KyvernoTest<'d> {
     document: &'d Document,
     root: Value,
-    policies: Vec<&'d Document>,
-    resources: Vec<Value>,
+    /// Each with its JSON.
+    policies: Vec<(&'d Document, Value)>,
+    resources: TestedObjects,
     files: &'d Files<'d>,
+}
+
+/// The objects of a test.
+struct TestedObjects {
+    /// Each with the bytes of its JSON.
+    objects: Vec<(Value, usize)>,
+    /// Their indices, by name.
+    by_name: HashMap<String, Vec<usize>>,
+}
+
+/// How many bytes cases may still have, and until when they are made.
+struct CaseLimit<'l> {
+    bytes: usize,
+    deadline: Deadline<'l>,
 }
 
 /// What Kyverno's tests among the documents become. `None` where the deadline passed.
 pub(crate) fn suites(
     documents: &[Document],
+    deadline: Deadline<'_>,
     convert: impl Fn(&[Document]) -> Option<Conversion>,
 ) -> Option<TestSuites> {
     let files = Files::of(documents);
     let (mut made, mut names) = (TestSuites::default(), BTreeSet::new());
+    let mut limit = CaseLimit {
+        bytes: MAX_CASE_BYTES,
+        deadline,
+    };
     for document in documents {
         let is_test = document.text("kind") == Some("Test")
             && document
@@ -74,9 +101,13 @@ pub(crate) fn suites(
                 continue;
             }
         };
-        let policies: Vec<Document> = test.policies.iter().map(|policy| (*policy).clone()).collect();
+        let policies: Vec<Document> = test
+            .policies
+            .iter()
+            .map(|(policy, _)| (*policy).clone())
+            .collect();
         let converted = convert(&policies)?;
-        let (cases, namespaces) = test.cases(&converted.objects, &mut made.notes);
+        let (cases, namespaces) = test.cases(&converted.objects, &mut limit, &mut made.notes)?;
         if cases.is_empty() {
             continue;
         }
@@ -179,6 +210,7 @@ impl<'d> KyvernoTest<'d> {
             "context",
             "exceptions",
             "targetResources",
+            "checks",
         ] {
             if !root[field].is_null() {
                 let reason = "a suite has no counterpart of it: write its cases as reviews";
@@ -206,41 +238,65 @@ impl<'d> KyvernoTest<'d> {
             Ok(all)
         };
         let resources = named("resources")?;
+        let policies = named("policies")?.into_iter();
         Ok(Self {
             document,
-            policies: named("policies")?,
-            resources: resources.iter().map(|one| one.root().to_json()).collect(),
+            policies: policies.map(|policy| (policy, policy.root().to_json())).collect(),
+            resources: TestedObjects::of(&resources),
             files,
             root,
         })
     }
 
-    /// A case for each result whose policy is converted, and the namespaces of their objects.
-    fn cases(&self, converted: &[Value], notes: &mut Vec<Remark>) -> (Vec<Value>, Vec<Value>) {
+    /// A case for each result whose policy is converted, and the namespaces of their objects. `None` where the
+    /// deadline passed.
+    fn cases(
+        &self,
+        converted: &[Value],
+        limit: &mut CaseLimit<'_>,
+        notes: &mut Vec<Remark>,
+    ) -> Option<(Vec<Value>, Vec<Value>)> {
         let (mut cases, mut used) = (Vec::new(), BTreeSet::new());
         for (index, result) in self.root["results"].as_array().into_iter().flatten().enumerate() {
             let path = FieldPath::root().field("results").index(index);
+            let mut note = |reason| notes.push(Remark::new(self.document, &path, reason));
+            if !result["resourceSpecs"].is_null() {
+                note(
+                    "a suite has no counterpart of `resourceSpecs`: name the objects by `resources`"
+                        .to_owned(),
+                );
+            }
             let names = result["resources"].as_array().into_iter().flatten();
-            for name in names.chain([&result["resource"]]).filter_map(Value::as_str) {
-                match self.case(result, name, converted) {
+            let mut names = names
+                .chain([&result["resource"]])
+                .filter_map(Value::as_str)
+                .peekable();
+            if names.peek().is_none() && result["resourceSpecs"].is_null() {
+                note("it names no object: write `resources`".to_owned());
+            }
+            for name in names {
+                if (limit.deadline.expired)() {
+                    return None;
+                }
+                match self.case(result, name, converted, limit) {
                     Ok(Some((case, namespace))) => {
                         cases.push(case);
                         used.extend(namespace);
                     }
                     Ok(None) => {}
-                    Err(reason) => notes.push(Remark::new(self.document, &path, reason)),
+                    Err(reason) => note(reason),
                 }
             }
         }
         let namespaces = used.into_iter().map(|name| {
-            let own = self.resources.iter();
-            let mut own = own.filter(|one| one["kind"] == "Namespace" && one["metadata"]["name"] == *name);
-            own.next().cloned().unwrap_or_else(|| {
+            let own = self.resources.named(&name);
+            let mut own = own.filter(|(one, _)| one["kind"] == "Namespace");
+            own.next().map(|(one, _)| one.clone()).unwrap_or_else(|| {
                 json!({"apiVersion": "v1", "kind": "Namespace",
                     "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}})
             })
         });
-        (cases, namespaces.collect())
+        Some((cases, namespaces.collect()))
     }
 
     /// The case of one object, and its namespace; none where the policy is not converted.
@@ -249,27 +305,28 @@ impl<'d> KyvernoTest<'d> {
         result: &Value,
         name: &str,
         converted: &[Value],
+        limit: &mut CaseLimit<'_>,
     ) -> Result<Option<(Value, Option<String>)>, String> {
         let rule = result["rule"].as_str().unwrap_or_default();
         let kind = result["kind"].as_str().unwrap_or_default();
         let policy = result["policy"].as_str().unwrap_or_default();
-        let Some((root, name_of_policy)) = self.policy(policy, rule, kind, converted) else {
+        let Some((root, name_of_policy)) = self.policy(policy, rule, kind, converted)? else {
             return Ok(None);
         };
         let (namespace, own) = name
             .rsplit_once('/')
             .map_or((None, name), |(before, own)| (Some(before), own));
         let namespace = namespace.map(|before| before.rsplit('/').next().unwrap_or(before));
-        let is_meant = |object: &&Value| {
-            object["metadata"]["name"] == own
-                && (kind.is_empty() || object["kind"] == kind.rsplit('/').next().unwrap_or(kind))
+        let is_meant = |(object, _): &&(Value, usize)| {
+            (kind.is_empty() || object["kind"] == kind.rsplit('/').next().unwrap_or(kind))
                 && namespace.is_none_or(|namespace| object["metadata"]["namespace"] == namespace)
         };
-        let found: Vec<&Value> = self.resources.iter().filter(is_meant).collect();
-        let [object] = found.as_slice() else {
+        let found: Vec<&(Value, usize)> = self.resources.named(own).filter(is_meant).collect();
+        let [(object, bytes)] = found.as_slice() else {
             return Err(format!("`{name}` is not one object among the resources"));
         };
-        let mut object = (*object).clone();
+        limit.take(bytes + CASE_BYTES)?;
+        let mut object = object.clone();
         let (review, namespace) = review(&mut object);
         if namespace
             .as_deref()
@@ -289,8 +346,11 @@ impl<'d> KyvernoTest<'d> {
             .flatten()
             .any(|own| own["name"] == rule && own["mutate"].is_object());
         let expect = match (expected, is_mutating) {
-            ("pass", true) => match self.patched(result, &object) {
-                Some(patched) => json!({"allowed": true, "object": patched}),
+            ("pass", true) => match self.patched(result, &object)? {
+                Some(patched) => {
+                    limit.take(*bytes)?;
+                    json!({"allowed": true, "object": patched})
+                }
                 None => json!({"allowed": true}),
             },
             ("pass" | "skip", _) => json!({"allowed": true}),
@@ -310,13 +370,29 @@ impl<'d> KyvernoTest<'d> {
         Ok(Some((case, namespace)))
     }
 
-    /// The policy, and the name of what the rule became for objects of `kind`.
-    fn policy(&self, name: &str, rule: &str, kind: &str, converted: &[Value]) -> Option<(Value, String)> {
+    /// The policy, and the name of what the rule became for objects of `kind`; none where it is not converted,
+    /// which is said of the policy.
+    fn policy(
+        &self,
+        name: &str,
+        rule: &str,
+        kind: &str,
+        converted: &[Value],
+    ) -> Result<Option<(&Value, String)>, String> {
         let name = name.rsplit('/').next().unwrap_or(name);
-        let roots = self.policies.iter().map(|policy| policy.root().to_json());
-        let mut roots =
-            roots.filter(|root| root["metadata"]["name"] == name && root["spec"]["rules"].is_array());
-        let root = roots.next()?;
+        let mut roots = self.policies.iter().map(|(_, root)| root);
+        let root = roots.find(|root| root["metadata"]["name"] == name && root["spec"]["rules"].is_array());
+        let Some(root) = root else {
+            return Err(format!(
+                "`{name}` is no policy with rules among those of the test"
+            ));
+        };
+        let plain = rule.strip_prefix("autogen-").unwrap_or(rule);
+        let plain = plain.strip_prefix("cronjob-").unwrap_or(plain);
+        let mut rules = root["spec"]["rules"].as_array().into_iter().flatten();
+        if !rules.any(|own| own["name"] == rule || own["name"] == plain) {
+            return Err(format!("the policy `{name}` has no rule `{rule}`"));
+        }
         let derived = match kind.rsplit('/').next() {
             Some("CronJob") => "autogen-cronjob-",
             Some(
@@ -333,23 +409,64 @@ impl<'d> KyvernoTest<'d> {
         let mut names = candidates
             .iter()
             .map(|rule| policy_name(name, &root["spec"], rule));
-        let found = names.find(is_made)?;
-        Some((root, found))
+        Ok(names.find(is_made).map(|found| (root, found)))
     }
 
-    /// The object as the test says that it is changed.
-    fn patched(&self, result: &Value, object: &Value) -> Option<Value> {
+    /// The object as the test says that it is changed; `None` where it does not say it.
+    fn patched(&self, result: &Value, object: &Value) -> Result<Option<Value>, String> {
         let files = result["patchedResources"]
             .as_str()
-            .or(result["patchedResource"].as_str())?;
+            .or(result["patchedResource"].as_str());
+        let Some(files) = files else { return Ok(None) };
         let documents = self.files.beside(self.document, files);
         let same = |patched: &Value| {
             patched["kind"] == object["kind"] && patched["metadata"]["name"] == object["metadata"]["name"]
         };
-        documents
-            .iter()
-            .map(|document| document.root().to_json())
-            .find(same)
+        let mut patched = documents.iter().map(|document| document.root().to_json());
+        match patched.find(same) {
+            Some(patched) => Ok(Some(patched)),
+            None => Err(format!(
+                "the object is not in `{files}`, or that is not among the files"
+            )),
+        }
+    }
+}
+
+// === impl TestedObjects ===
+
+impl TestedObjects {
+    fn of(documents: &[&Document]) -> Self {
+        let objects = documents.iter().map(|document| {
+            let object = document.root().to_json();
+            let bytes = object.to_string().len();
+            (object, bytes)
+        });
+        let objects: Vec<(Value, usize)> = objects.collect();
+        let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();
+        for (index, (object, _)) in objects.iter().enumerate() {
+            if let Some(name) = object["metadata"]["name"].as_str() {
+                by_name.entry(name.to_owned()).or_default().push(index);
+            }
+        }
+        Self { objects, by_name }
+    }
+
+    fn named(&self, name: &str) -> impl Iterator<Item = &(Value, usize)> {
+        let indices = self.by_name.get(name).into_iter().flatten();
+        indices.filter_map(|index| self.objects.get(*index))
+    }
+}
+
+// === impl CaseLimit ===
+
+impl CaseLimit<'_> {
+    fn take(&mut self, bytes: usize) -> Result<(), String> {
+        self.bytes = self.bytes.checked_sub(bytes).ok_or_else(|| {
+            format!(
+                "the cases of all tests have more than {MAX_CASE_BYTES} bytes: convert fewer tests together"
+            )
+        })?;
+        Ok(())
     }
 }
 

@@ -59,3 +59,18 @@ fn the_schema_has_every_field_that_is_read_and_no_other() {
         "a mapping of the schema that no type is read from"
     );
 }
+
+#[test]
+fn cases_have_the_files_of_their_reviews_in_common_and_no_more_than_some_bytes_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |number: usize| folder.path().join(format!("review-{number}.json"));
+    for number in 0..5 {
+        std::fs::write(path(number), vec![b' '; files::CONFIGURATION_BYTES]).unwrap();
+    }
+    let mut reviews = ReviewFiles::default();
+    let first = reviews.text(&path(0)).unwrap();
+    assert!((0..100).all(|_| Arc::ptr_eq(&first, &reviews.text(&path(0)).unwrap())));
+    assert!((1..4).all(|number| reviews.text(&path(number)).is_ok()));
+    let error = reviews.text(&path(4)).unwrap_err().to_string();
+    assert!(error.contains("split the suite"), "{error}");
+}
