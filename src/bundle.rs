@@ -33,6 +33,8 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use portcullis_policy::model::Time;
 
 pub use archive::BundleFile;
+#[cfg(fuzzing)]
+pub use archive::fuzz;
 pub use manifest::{BundleError, BundleManifest};
 pub use registry::{Registry, RegistryAccess};
 pub use signature::BundleSignature;

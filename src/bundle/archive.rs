@@ -68,8 +68,12 @@ pub(crate) fn pack(files: &[BundleFile]) -> Result<Vec<u8>, BundleError> {
 ///
 /// It is no tar compressed by gzip, or holds what no bundle may.
 pub(crate) fn unpack(layer: &[u8]) -> Result<Vec<BundleFile>, BundleError> {
-    let archive = decompress(layer)?;
-    let (mut rest, mut files, mut names) = (archive.as_slice(), Vec::new(), EntryNames::default());
+    read(&decompress(layer)?)
+}
+
+/// The files of an archive that is not compressed.
+fn read(archive: &[u8]) -> Result<Vec<BundleFile>, BundleError> {
+    let (mut rest, mut files, mut names) = (archive, Vec::new(), EntryNames::default());
     loop {
         let (block, after) = rest
             .split_at_checked(BLOCK)
@@ -164,6 +168,42 @@ fn checksum(header: &[u8]) -> u64 {
     bytes
         .map(|(at, byte)| u64::from(if is_checksum(at) { b' ' } else { *byte }))
         .sum()
+}
+
+/// For the fuzz target `bundle`: reads a layer; an archive, in whose headers the checksums are made right first;
+/// a manifest. What was read of an archive is packed and read again.
+#[cfg(fuzzing)]
+pub fn fuzz(input: &[u8]) {
+    let (sort, rest) = input.split_first().unwrap_or((&0, &[]));
+    let files = match sort % 3 {
+        0 => unpack(rest),
+        1 => read(&with_checksums(rest)),
+        _ => {
+            let _ = super::BundleManifest::of_any(rest);
+            return;
+        }
+    };
+    let Ok(files) = files else { return };
+    let is_inside = |path: &str| path.split('/').all(|part| !matches!(part, "" | "." | ".."));
+    assert!(files.iter().all(|(path, _)| is_inside(path)), "{files:?}");
+    let paths: BTreeSet<&String> = files.iter().map(|(path, _)| path).collect();
+    assert_eq!(paths.len(), files.len());
+    if let Ok(layer) = pack(&files) {
+        assert_eq!(unpack(&layer).ok(), Some(files));
+    }
+}
+
+#[cfg(fuzzing)]
+fn with_checksums(archive: &[u8]) -> Vec<u8> {
+    let mut archive = archive.to_vec();
+    for block in archive.chunks_exact_mut(BLOCK) {
+        if block.get(MAGIC.0..MAGIC.1) == Some(b"ustar\0") {
+            let sum = checksum(block);
+            let field = block.get_mut(CHECKSUM.0..CHECKSUM.1).unwrap_or_default();
+            field.copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        }
+    }
+    archive
 }
 
 fn refused(reason: impl Into<String>) -> BundleError {

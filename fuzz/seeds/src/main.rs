@@ -171,6 +171,27 @@ impl Seeds {
         }
     }
 
+    /// Archives with a file in a folder, and one with a link out of it; a layer; a manifest.
+    fn bundles(&mut self) {
+        let archive = [tar("policies", b'5', ""), tar("policies/a.yaml", b'0', "kind: Role\n"), vec![0; 1024]].concat();
+        let link = [tar("policies/a.yaml", b'2', ""), vec![0; 1024]].concat();
+        for archive in [archive, link] {
+            self.add("bundle", [&[1], &archive[..]].concat());
+        }
+        // An archive without files, compressed by gzip.
+        self.add("bundle", b"\0\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x63\x60\x18\x05\xa3\x60\x14\x8c\x54\x00\x00\x2e\xaf\xb5\xef\x00\x04\x00\x00");
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let manifest = serde_json::json!({
+            "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "artifactType": "application/vnd.portcullis.policies.v1",
+            "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": digest, "size": 2},
+            "layers": [{"mediaType": "application/vnd.portcullis.policies.v1.tar+gzip", "digest": digest, "size": 1024}],
+            "annotations": {"dev.portcullis.bundle.name": "policies", "dev.portcullis.bundle.sequence": "7",
+                "org.opencontainers.image.created": "2026-11-27T10:00:00Z"},
+        });
+        self.add("bundle", format!("\u{2}{manifest}"));
+    }
+
     /// What no file has.
     fn fixed(&mut self) {
         for pattern in [
@@ -186,6 +207,7 @@ impl Seeds {
         ] {
             self.add("regex", format!("{pattern}\naaab ab 日本 A.*\u{e9}"));
         }
+        self.bundles();
         let reply = |response: &str| {
             format!(
                 r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{response}}}"#
@@ -225,4 +247,17 @@ impl Seeds {
         }
         Ok(())
     }
+}
+
+/// A header of tar, whose checksum the target makes, with its content.
+fn tar(name: &str, kind: u8, content: &str) -> Vec<u8> {
+    let mut blocks = vec![0; 512];
+    let mut put = |at: usize, text: &[u8]| blocks[at..at + text.len()].copy_from_slice(text);
+    put(0, name.as_bytes());
+    put(124, format!("{:011o}", content.len()).as_bytes());
+    put(156, &[kind]);
+    put(257, b"ustar\x0000");
+    blocks.extend_from_slice(content.as_bytes());
+    blocks.resize(blocks.len().next_multiple_of(512), 0);
+    blocks
 }
