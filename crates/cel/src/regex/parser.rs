@@ -1,12 +1,9 @@
 //! Go's syntax of regular expressions, as `regexp.Compile` reads it.
 //!
 //! ```text
-//! parser.rs   characters and operators: a stack of trees, groups and bars
-//! literal.rs  characters that stand side by side
-//! repetition.rs  *, +, ?, {2,3}
-//! group.rs    what begins with (?
+//! here        characters and operators: a stack of trees, groups, bars, repetitions
+//! atom.rs     what begins with a backslash
 //! class.rs    what stands in brackets, \d, \pL
-//! escape.rs   characters behind a backslash
 //! factor.rs   alternatives that begin alike
 //! ```
 //!

@@ -18,6 +18,7 @@
 
 mod actors;
 mod graph;
+mod known_steps;
 mod paths;
 mod query;
 mod reach;
@@ -32,12 +33,13 @@ use reach::Questions;
 use super::PolicySet;
 use crate::model::{Deadline, Time};
 
+pub(crate) use known_steps::RUNS;
+pub use known_steps::STEP_KINDS;
 pub use query::{
     EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, NeededWorkload,
     ObjectName, WorkloadAdmission,
 };
-pub(crate) use steps::RUNS;
-pub use steps::{STEP_KINDS, StepKind};
+pub use steps::StepKind;
 
 // === impl PolicySet ===
 

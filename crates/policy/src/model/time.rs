@@ -139,6 +139,20 @@ impl Validity {
     pub fn has_ended(&self, now: Time) -> bool {
         self.not_after.is_some_and(|end| end <= now)
     }
+
+    /// When both hold, if that is ever.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Option<Self> {
+        let both = Self {
+            not_before: self.not_before.max(other.not_before),
+            not_after: match (self.not_after, other.not_after) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (end, None) | (None, end) => end,
+            },
+        };
+        let is_empty = matches!((both.not_before, both.not_after), (Some(start), Some(end)) if end <= start);
+        (!is_empty).then_some(both)
+    }
 }
 
 // When a decision is given up.

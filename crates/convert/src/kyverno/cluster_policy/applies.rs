@@ -15,7 +15,7 @@ use portcullis_policy::field::FieldPath;
 use serde_json::Value;
 
 use super::fields::Part;
-use super::matching::{Filters, MatchSubject, Matching, texts};
+use super::matching::{FilterSubject, Filters, Matching, texts};
 use super::scope::Scope;
 use super::{conditions, context, fields, validate};
 use crate::conversion;
@@ -100,8 +100,8 @@ impl Applies {
         })
     }
 
-    pub(crate) fn subject(&self) -> MatchSubject {
-        MatchSubject {
+    pub(crate) fn subject(&self) -> FilterSubject {
+        FilterSubject {
             object: object_of(&self.operations),
             operation: None,
         }
@@ -110,7 +110,7 @@ impl Applies {
     /// Whether the old object failed, as if it had been created by nobody that is known: Kyverno lets it keep
     /// failing, unless the rule has preconditions, which it cannot read of the old object.
     pub(crate) fn failed_before(&self, rule: &Value, matching: &Matching) -> Result<Judged, Refusal> {
-        let before = MatchSubject {
+        let before = FilterSubject {
             object: "oldObject",
             operation: Some("CREATE"),
         };
@@ -136,7 +136,7 @@ impl Applies {
             // Of the old object Kyverno asks for exceptions to Pod Security alone.
             match rule["validate"]["podSecurity"].is_object() {
                 true => matching
-                    .excepted(MatchSubject {
+                    .excepted(FilterSubject {
                         operation: None,
                         ..before
                     })

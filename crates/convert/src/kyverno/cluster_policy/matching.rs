@@ -27,7 +27,7 @@ pub(crate) const NAMESPACE: &str = "request.?namespace.orValue('')";
 
 /// The object that a rule looks at, and as what operation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct MatchSubject {
+pub(crate) struct FilterSubject {
     /// The CEL of the object.
     pub(crate) object: &'static str,
     /// The operation that it is taken for, if it is not that of the request.
@@ -175,7 +175,7 @@ impl Matching {
     }
 
     /// What must hold of `subject` beside the resource rules.
-    pub(crate) fn condition(&self, subject: MatchSubject) -> CelCondition {
+    pub(crate) fn condition(&self, subject: FilterSubject) -> CelCondition {
         let conditions = self.filters.iter().map(|filter| filter.condition(subject, self));
         match self.is_any {
             true => CelCondition::any(conditions),
@@ -184,7 +184,7 @@ impl Matching {
     }
 
     /// Whether the rule applies to `subject`, beside the resource rules.
-    pub(crate) fn applies(&self, subject: MatchSubject) -> CelCondition {
+    pub(crate) fn applies(&self, subject: FilterSubject) -> CelCondition {
         CelCondition::all([
             self.condition(subject),
             self.exclusion(subject).not(),
@@ -193,7 +193,7 @@ impl Matching {
     }
 
     /// Whether an exception takes `subject` out.
-    pub(crate) fn excepted(&self, subject: MatchSubject) -> CelCondition {
+    pub(crate) fn excepted(&self, subject: FilterSubject) -> CelCondition {
         CelCondition::any(self.exceptions.iter().map(|exception| {
             let conditions = exception.all.iter().map(|filter| self.without(filter, subject));
             match exception.is_any {
@@ -204,7 +204,7 @@ impl Matching {
     }
 
     /// What must not hold of `subject`.
-    pub(crate) fn exclusion(&self, subject: MatchSubject) -> CelCondition {
+    pub(crate) fn exclusion(&self, subject: FilterSubject) -> CelCondition {
         let conditions = self.excluded.iter().map(|filter| self.without(filter, subject));
         match self.is_any_excluded || self.excluded.is_empty() {
             true => CelCondition::any(conditions),
@@ -213,7 +213,7 @@ impl Matching {
     }
 
     /// Whether a filter that resource rules do not state holds of `subject`.
-    fn without(&self, filter: &Filter, subject: MatchSubject) -> CelCondition {
+    fn without(&self, filter: &Filter, subject: FilterSubject) -> CelCondition {
         let kinds = filter.kinds(false, self.has_subresources());
         filter.holds(subject, kinds, filter.operation(subject))
     }
@@ -323,7 +323,7 @@ impl Filter {
     }
 
     /// Whether it holds of `subject`, beside what the resource rules of `all` say.
-    fn condition(&self, subject: MatchSubject, all: &Matching) -> CelCondition {
+    fn condition(&self, subject: FilterSubject, all: &Matching) -> CelCondition {
         let is_alone = all.filters.len() == 1;
         let kinds = match is_alone && self.kinds.iter().all(KindSelector::is_stated) {
             true => CelCondition::constant(true),
@@ -343,7 +343,7 @@ impl Filter {
         }
     }
 
-    fn holds(&self, subject: MatchSubject, kinds: CelCondition, operation: CelCondition) -> CelCondition {
+    fn holds(&self, subject: FilterSubject, kinds: CelCondition, operation: CelCondition) -> CelCondition {
         if self.is_empty() {
             return CelCondition::constant(false);
         }
@@ -383,7 +383,7 @@ impl Filter {
         CelCondition::all(parts)
     }
 
-    fn operation(&self, subject: MatchSubject) -> CelCondition {
+    fn operation(&self, subject: FilterSubject) -> CelCondition {
         if self.operations.is_empty() {
             return CelCondition::constant(true);
         }
@@ -409,7 +409,7 @@ pub(crate) fn texts(value: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// The name of the object, or what its name begins with while it has none.
-fn name(subject: MatchSubject) -> String {
+fn name(subject: FilterSubject) -> String {
     let object = subject.object;
     format!(
         "({object}.?metadata.?name.orValue('') != '' ? {object}.metadata.name : {object}.?metadata.?generateName.orValue(''))"

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::actors::{Actor, Area, HeldRole};
 use super::graph::{Edge, Graph, Targets};
+use super::known_steps::STEP_KINDS;
 use super::query::{
     EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, NeededWorkload,
     ObjectName, policies,
 };
-use super::steps::{AskedName, Gives, NODE_CREDENTIALS, Question, STEP_KINDS};
+use super::steps::{AskedName, Gives, NODE_CREDENTIALS, Question};
 use crate::authorization::access::SubjectScope;
 use crate::authorization::{RoleKind, Subject};
 

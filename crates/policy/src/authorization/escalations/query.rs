@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::actors::Actor;
-use super::steps::{AskedName, Question, STEP_KINDS};
+use super::known_steps::STEP_KINDS;
+use super::steps::{AskedName, Question};
 use crate::authorization::access::SubjectScope;
 use crate::authorization::matching::NamespacePattern;
 use crate::authorization::{OpenRequest, PolicySet, ServiceAccount, Subject, SubjectKind};

@@ -80,12 +80,6 @@ pub(crate) enum Gives {
 /// The step of a node, which asks nothing of RBAC.
 pub(crate) const NODE_CREDENTIALS: &str = "node credentials";
 
-const RBAC: &str = "rbac.authorization.k8s.io";
-const CERTIFICATES: &str = "certificates.k8s.io";
-const REGISTRATION: &str = "admissionregistration.k8s.io";
-const AUTHENTICATION: &str = "authentication.k8s.io";
-const PORTCULLIS: &str = "portcullis.dev";
-
 /// Of which controllers make Pods.
 const WORKLOAD_RESOURCES: [&str; 7] = [
     "replicationcontrollers",
@@ -97,36 +91,7 @@ const WORKLOAD_RESOURCES: [&str; 7] = [
     "cronjobs",
 ];
 
-const EXISTS: &str = "where there is one that can be changed";
-/// A limit that is known for certain where the Pods are.
-pub(crate) const RUNS: &str = "where a Pod runs as it";
-/// Begins with the same words: the rest is about the API server.
-const RUNS_BY_GET: &str = "where a Pod runs as it, and `get` is enough for a WebSocket: before Kubernetes 1.35, or without \
-                           its feature AuthorizePodWebsocketUpgradeCreatePermission";
-const NODE_RUNS: &str = "where a Pod runs as it on a node that can be reached";
-const HAS_TOKEN: &str = "where a Secret holds its token";
-const TOKEN_CONTROLLER: &str = "where kube-controller-manager issues tokens for Secrets";
-const ON_MODE: &str = "only for requests that `impersonate-on:` verbs of this mode allow, too";
-const SIGNER: &str = "where kube-controller-manager signs for clients of the API server";
-const BOOTSTRAP: &str = "where the API server accepts bootstrap tokens";
-const FLUX: &str = "where Flux runs as it and applies what it is given as itself";
-const ARGO_CD: &str = "where Argo CD runs as it, and its AppProject allows it";
-const ARGO_WORKFLOWS: &str = "where Argo Workflows makes Pods of it";
-const TEKTON: &str = "where Tekton makes Pods of it";
-const NEXT_POD: &str = "as soon as a Pod that runs as it is created";
-const NEXT_SECRET: &str = "as soon as a Secret with its token is written";
-const APPROVED: &str = "once somebody else approves the AccessRequest, and until its time is over";
-const WATCHED: &str = "where a gateway watches the AuthorizationPolicies of this cluster";
-
-const WORKLOADS: &str = "pkg/registry/core/pod/strategy.go, plugin/pkg/admission/serviceaccount/admission.go";
-const IMPERSONATION: &str = "staging/src/k8s.io/apiserver/pkg/endpoints/filters/impersonation";
-const ESCALATION: &str = "pkg/registry/rbac/escalation_check.go";
-const EXEC: &str = "pkg/registry/core/pod/rest/subresources.go";
-const TOKENS: &str = "pkg/controller/serviceaccount/tokens_controller.go";
-const ADMISSION: &str = "staging/src/k8s.io/apiserver/pkg/admission/plugin";
-const CSR: &str = "plugin/pkg/admission/certificates, pkg/controller/certificates/approver/sarapprove.go";
-
-const fn ask(verb: &'static str, group: &'static str, resource: &'static str) -> Question {
+pub(crate) const fn ask(verb: &'static str, group: &'static str, resource: &'static str) -> Question {
     Question {
         verb,
         group,
@@ -137,32 +102,32 @@ const fn ask(verb: &'static str, group: &'static str, resource: &'static str) ->
     }
 }
 
-const fn create(group: &'static str, resource: &'static str) -> Question {
+pub(crate) const fn create(group: &'static str, resource: &'static str) -> Question {
     ask("create", group, resource).named(AskedName::None)
 }
 
-const fn update(group: &'static str, resource: &'static str) -> Question {
+pub(crate) const fn update(group: &'static str, resource: &'static str) -> Question {
     ask("update", group, resource)
 }
 
-const fn patch(group: &'static str, resource: &'static str) -> Question {
+pub(crate) const fn patch(group: &'static str, resource: &'static str) -> Question {
     ask("patch", group, resource)
 }
 
 impl Question {
-    const fn named(self, name: AskedName) -> Self {
+    pub(crate) const fn named(self, name: AskedName) -> Self {
         Self { name, ..self }
     }
 
-    const fn of_target(self) -> Self {
+    pub(crate) const fn of_target(self) -> Self {
         self.named(AskedName::Target)
     }
 
-    const fn of(self, subresource: &'static str) -> Self {
+    pub(crate) const fn of(self, subresource: &'static str) -> Self {
         Self { subresource, ..self }
     }
 
-    const fn of_cluster(self) -> Self {
+    pub(crate) const fn of_cluster(self) -> Self {
         Self {
             is_namespaced: false,
             ..self
@@ -190,7 +155,7 @@ impl Question {
 }
 
 impl StepKind {
-    const fn new(
+    pub(crate) const fn new(
         needs: &'static [&'static [Question]],
         gives: Gives,
         limit: &'static str,
@@ -222,399 +187,3 @@ impl Gives {
         matches!(self, Self::Account | Self::User | Self::Group)
     }
 }
-
-macro_rules! workload {
-    ($group:literal, $resource:literal) => {
-        StepKind::new(
-            &[&[create($group, $resource)]],
-            Gives::AccountsOfNamespace,
-            "",
-            WORKLOADS,
-        )
-    };
-}
-
-macro_rules! template {
-    ($group:literal, $resource:literal) => {
-        StepKind::new(
-            &[&[update($group, $resource), patch($group, $resource)]],
-            Gives::AccountsOfNamespace,
-            EXISTS,
-            WORKLOADS,
-        )
-    };
-}
-
-macro_rules! in_pod {
-    ($subresource:literal, $($verb:literal),+) => {
-        StepKind::new(
-            &[&[$(ask($verb, "", "pods").of($subresource)),+]],
-            Gives::AccountsOfNamespace,
-            RUNS,
-            EXEC,
-        )
-    };
-}
-
-/// Custom resources of which any change counts: a controller does what is written there.
-macro_rules! by_controller {
-    ($group:literal, $resource:literal, $gives:expr, $limit:ident, $source:literal) => {
-        StepKind::new(
-            &[&[
-                create($group, $resource),
-                update($group, $resource),
-                patch($group, $resource),
-            ]],
-            $gives,
-            $limit,
-            $source,
-        )
-    };
-}
-
-/// Objects of which any change counts, in no namespace.
-macro_rules! changes {
-    ($group:expr, $resource:literal) => {
-        &[
-            create($group, $resource).of_cluster(),
-            update($group, $resource).of_cluster(),
-            patch($group, $resource).of_cluster(),
-        ]
-    };
-}
-
-/// The kinds of step, those that need the least first.
-pub static STEP_KINDS: &[StepKind] = &[
-    // Everything at once.
-    StepKind::new(
-        &[
-            &[ask("impersonate", "", "groups").of_cluster().of_target()],
-            &[
-                ask("impersonate", "", "users").of_cluster(),
-                ask("impersonate", "", "serviceaccounts"),
-            ],
-        ],
-        Gives::Group,
-        "",
-        IMPERSONATION,
-    ),
-    StepKind::new(
-        &[
-            &[ask("impersonate:user-info", AUTHENTICATION, "groups")
-                .of_cluster()
-                .of_target()],
-            &[ask("impersonate:user-info", AUTHENTICATION, "users").of_cluster()],
-        ],
-        Gives::Group,
-        ON_MODE,
-        IMPERSONATION,
-    ),
-    StepKind::new(
-        &[
-            &[ask("bind", RBAC, "clusterroles").of_cluster().of_target()],
-            changes!(RBAC, "clusterrolebindings"),
-        ],
-        Gives::ClusterRole,
-        "",
-        ESCALATION,
-    ),
-    StepKind::new(
-        &[
-            &[ask("bind", RBAC, "clusterroles").of_target()],
-            &[
-                create(RBAC, "rolebindings"),
-                update(RBAC, "rolebindings"),
-                patch(RBAC, "rolebindings"),
-            ],
-        ],
-        Gives::ClusterRoleInNamespace,
-        "",
-        ESCALATION,
-    ),
-    StepKind::new(
-        &[
-            &[ask("request", RBAC, "clusterroles").of_cluster().of_target()],
-            &[create(PORTCULLIS, "accessrequests").of_cluster()],
-        ],
-        Gives::ClusterRole,
-        APPROVED,
-        "docs/access-requests.md",
-    ),
-    StepKind::new(
-        &[
-            &[ask("request", RBAC, "clusterroles").of_target()],
-            &[create(PORTCULLIS, "accessrequests").of_cluster()],
-        ],
-        Gives::ClusterRoleInNamespace,
-        APPROVED,
-        "docs/access-requests.md",
-    ),
-    StepKind::new(
-        &[
-            &[ask("bind", RBAC, "roles").of_target()],
-            &[
-                create(RBAC, "rolebindings"),
-                update(RBAC, "rolebindings"),
-                patch(RBAC, "rolebindings"),
-            ],
-        ],
-        Gives::Role,
-        "",
-        ESCALATION,
-    ),
-    StepKind::new(
-        &[
-            &[ask("escalate", RBAC, "clusterroles").of_cluster().of_target()],
-            &[
-                update(RBAC, "clusterroles").of_cluster().of_target(),
-                patch(RBAC, "clusterroles").of_cluster().of_target(),
-            ],
-        ],
-        Gives::WidenedClusterRole,
-        "",
-        ESCALATION,
-    ),
-    StepKind::new(
-        &[
-            &[ask("escalate", RBAC, "roles").of_target()],
-            &[
-                update(RBAC, "roles").of_target(),
-                patch(RBAC, "roles").of_target(),
-            ],
-        ],
-        Gives::WidenedRole,
-        "",
-        ESCALATION,
-    ),
-    StepKind::new(
-        &[changes!(PORTCULLIS, "authorizationpolicies")],
-        Gives::ClusterAdmin,
-        WATCHED,
-        "SECURITY.md",
-    ),
-    // Tokens and certificates.
-    StepKind::new(
-        &[&[ask("create", "", "serviceaccounts").of("token").of_target()]],
-        Gives::Account,
-        "",
-        "pkg/registry/core/serviceaccount/storage/token.go",
-    ),
-    StepKind::new(
-        &[&[ask("impersonate", "", "serviceaccounts").of_target()]],
-        Gives::Account,
-        "",
-        IMPERSONATION,
-    ),
-    StepKind::new(
-        &[&[ask("impersonate:serviceaccount", AUTHENTICATION, "serviceaccounts").of_target()]],
-        Gives::Account,
-        ON_MODE,
-        IMPERSONATION,
-    ),
-    StepKind::new(
-        &[&[ask("impersonate", "", "users").of_cluster().of_target()]],
-        Gives::User,
-        "",
-        IMPERSONATION,
-    ),
-    StepKind::new(
-        &[&[ask("impersonate:user-info", AUTHENTICATION, "users")
-            .of_cluster()
-            .of_target()]],
-        Gives::User,
-        ON_MODE,
-        IMPERSONATION,
-    ),
-    StepKind::new(
-        &[&[
-            ask("impersonate:arbitrary-node", AUTHENTICATION, "nodes").of_cluster(),
-            ask("impersonate:associated-node", AUTHENTICATION, "nodes").of_cluster(),
-        ]],
-        Gives::Nodes,
-        ON_MODE,
-        IMPERSONATION,
-    ),
-    StepKind::new(
-        &[
-            &[create("", "secrets")],
-            &[
-                ask("get", "", "secrets"),
-                ask("list", "", "secrets"),
-                ask("watch", "", "secrets"),
-            ],
-        ],
-        Gives::AccountsOfNamespace,
-        TOKEN_CONTROLLER,
-        TOKENS,
-    ),
-    StepKind::new(
-        &[&[
-            ask("get", "", "secrets"),
-            ask("list", "", "secrets"),
-            ask("watch", "", "secrets"),
-        ]],
-        Gives::AccountsOfNamespace,
-        HAS_TOKEN,
-        TOKENS,
-    ),
-    StepKind::new(
-        &[
-            &[
-                ask("approve", CERTIFICATES, "signers")
-                    .of_cluster()
-                    .named(AskedName::Is("kubernetes.io/kube-apiserver-client")),
-                ask("approve", CERTIFICATES, "signers")
-                    .of_cluster()
-                    .named(AskedName::Is("kubernetes.io/*")),
-            ],
-            &[
-                update(CERTIFICATES, "certificatesigningrequests")
-                    .of("approval")
-                    .of_cluster(),
-                patch(CERTIFICATES, "certificatesigningrequests")
-                    .of("approval")
-                    .of_cluster(),
-            ],
-            &[create(CERTIFICATES, "certificatesigningrequests").of_cluster()],
-        ],
-        Gives::UsersAndGroups,
-        SIGNER,
-        CSR,
-    ),
-    StepKind::new(
-        &[
-            &[create(CERTIFICATES, "certificatesigningrequests")
-                .of("nodeclient")
-                .of_cluster()],
-            &[create(CERTIFICATES, "certificatesigningrequests").of_cluster()],
-        ],
-        Gives::Nodes,
-        SIGNER,
-        CSR,
-    ),
-    // Pods.
-    workload!("", "pods"),
-    workload!("", "replicationcontrollers"),
-    workload!("apps", "deployments"),
-    workload!("apps", "daemonsets"),
-    workload!("apps", "statefulsets"),
-    workload!("apps", "replicasets"),
-    workload!("batch", "jobs"),
-    workload!("batch", "cronjobs"),
-    template!("", "replicationcontrollers"),
-    template!("apps", "deployments"),
-    template!("apps", "daemonsets"),
-    template!("apps", "statefulsets"),
-    template!("apps", "replicasets"),
-    template!("batch", "cronjobs"),
-    in_pod!("exec", "create"),
-    in_pod!("attach", "create"),
-    in_pod!("ephemeralcontainers", "update", "patch"),
-    StepKind::new(
-        &[&[
-            ask("get", "", "pods").of("exec"),
-            ask("get", "", "pods").of("attach"),
-        ]],
-        Gives::AccountsOfNamespace,
-        RUNS_BY_GET,
-        EXEC,
-    ),
-    StepKind::new(
-        &[&[update("", "pods"), patch("", "pods")]],
-        Gives::AccountsOfNamespace,
-        RUNS,
-        WORKLOADS,
-    ),
-    StepKind::new(
-        &[&[
-            ask("get", "", "nodes").of("proxy").of_cluster(),
-            ask("create", "", "nodes").of("proxy").of_cluster(),
-        ]],
-        Gives::AllAccounts,
-        NODE_RUNS,
-        "pkg/kubelet/server/auth.go",
-    ),
-    StepKind::new(
-        &[],
-        Gives::AccountsOnNode,
-        NODE_RUNS,
-        "plugin/pkg/auth/authorizer/node/node_authorizer.go",
-    ),
-    // What controllers of others do for those who write their objects.
-    by_controller!(
-        "kustomize.toolkit.fluxcd.io",
-        "kustomizations",
-        Gives::Controller("flux-system", "kustomize-controller"),
-        FLUX,
-        "https://fluxcd.io/flux/components/kustomize/kustomizations/"
-    ),
-    by_controller!(
-        "helm.toolkit.fluxcd.io",
-        "helmreleases",
-        Gives::Controller("flux-system", "helm-controller"),
-        FLUX,
-        "https://fluxcd.io/flux/components/helm/helmreleases/"
-    ),
-    by_controller!(
-        "argoproj.io",
-        "applications",
-        Gives::ControllerOfNamespace("argocd", "argocd-application-controller"),
-        ARGO_CD,
-        "https://argo-cd.readthedocs.io/en/stable/operator-manual/security/"
-    ),
-    by_controller!(
-        "argoproj.io",
-        "workflows",
-        Gives::AccountsOfNamespace,
-        ARGO_WORKFLOWS,
-        "https://argo-workflows.readthedocs.io/en/latest/service-accounts/"
-    ),
-    by_controller!(
-        "tekton.dev",
-        "taskruns",
-        Gives::AccountsOfNamespace,
-        TEKTON,
-        "https://tekton.dev/docs/pipelines/taskruns/"
-    ),
-    by_controller!(
-        "tekton.dev",
-        "pipelineruns",
-        Gives::AccountsOfNamespace,
-        TEKTON,
-        "https://tekton.dev/docs/pipelines/pipelineruns/"
-    ),
-    // What stands in the way of all requests.
-    StepKind::new(
-        &[changes!(REGISTRATION, "mutatingwebhookconfigurations")],
-        Gives::AllAccounts,
-        NEXT_POD,
-        ADMISSION,
-    ),
-    StepKind::new(
-        &[
-            changes!(REGISTRATION, "mutatingadmissionpolicies"),
-            changes!(REGISTRATION, "mutatingadmissionpolicybindings"),
-        ],
-        Gives::AllAccounts,
-        NEXT_POD,
-        ADMISSION,
-    ),
-    StepKind::new(
-        &[changes!(REGISTRATION, "validatingwebhookconfigurations")],
-        Gives::AllAccounts,
-        NEXT_SECRET,
-        ADMISSION,
-    ),
-    StepKind::new(
-        &[changes!("apiregistration.k8s.io", "apiservices")],
-        Gives::AllAccounts,
-        NEXT_SECRET,
-        "staging/src/k8s.io/kube-aggregator/pkg/apiserver/handler_proxy.go",
-    ),
-    StepKind::new(
-        &[&[create("", "secrets")]],
-        Gives::Bootstrappers,
-        BOOTSTRAP,
-        "plugin/pkg/auth/authenticator/token/bootstrap/bootstrap.go",
-    ),
-];

@@ -327,7 +327,7 @@ impl Region {
     }
 
     pub(crate) fn during(&self, period: Validity) -> Option<Self> {
-        let period = intersection(self.period, period)?;
+        let period = self.period.intersection(period)?;
         Some(Self {
             period,
             ..self.clone()
@@ -342,7 +342,7 @@ impl Region {
         }
         let mut both = self.with_selectors(&other.selectors)?;
         both.groups = self.groups.intersection(&other.groups)?;
-        both.period = intersection(self.period, other.period)?;
+        both.period = self.period.intersection(other.period)?;
         for side in Side::ALL {
             both.set(side, self.side(side).intersection(other.side(side)));
         }
@@ -458,7 +458,7 @@ impl Region {
     /// Whether `other` holds all of this on a side.
     fn is_within(&self, split: Split, other: &Self) -> bool {
         match split {
-            Split::Period => intersection(self.period, other.period) == Some(self.period),
+            Split::Period => self.period.intersection(other.period) == Some(self.period),
             Split::Text(side) => other.side(side).covers(self.side(side)),
             Split::Selectors => other.selectors.covers(&self.selectors),
             Split::Conditions => other
@@ -475,7 +475,7 @@ impl Region {
     /// The same of the side alone.
     fn meets_on(&self, split: Split, other: &Self) -> bool {
         match split {
-            Split::Period => intersection(self.period, other.period).is_some(),
+            Split::Period => self.period.intersection(other.period).is_some(),
             Split::Text(side) => self.side(side).meets(other.side(side)),
             Split::Selectors => self.selectors.intersection(&other.selectors).is_some(),
             Split::Conditions => other.conditions.is_empty() || self.meets_conditions_of(other),
@@ -591,16 +591,4 @@ fn first_that<'r, E>(
         }
     }
     Ok(None)
-}
-
-fn intersection(one: Validity, other: Validity) -> Option<Validity> {
-    let both = Validity {
-        not_before: one.not_before.max(other.not_before),
-        not_after: match (one.not_after, other.not_after) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (end, None) | (None, end) => end,
-        },
-    };
-    let is_empty = matches!((both.not_before, both.not_after), (Some(start), Some(end)) if end <= start);
-    (!is_empty).then_some(both)
 }
