@@ -105,7 +105,8 @@ fn thing(random: &mut Random) -> Value {
     thing["kind"] = "Thing".into();
     thing["metadata"] = json!({"name": "n", "namespace": "web"});
     if chance(random, 50) {
-        thing["metadata"]["labels"] = json!({"a": one_of(random, &json!(["a", "*", "", "b", "5"]))});
+        thing["metadata"]["labels"] =
+            json!({"a": one_of(random, &json!(["a", "*", "", "b", "5", "it's", "a\\b"]))});
     }
     thing
 }
@@ -139,7 +140,7 @@ fn query(random: &mut Random, depth: usize) -> String {
     let path = path(random);
     let literal = literals[random.below(literals.len())];
     let key = key(random);
-    match random.below(24) {
+    match random.below(27) {
         0..=5 => path,
         6..=8 => format!("{path} || {literal}"),
         9 => format!("{path}[].{key}"),
@@ -156,7 +157,27 @@ fn query(random: &mut Random, depth: usize) -> String {
         20 => format!("to_number({path})"),
         21 => format!("{path}.split(@, ':')[0]"),
         22 => format!("{path}.{{x: {key}}}.x"),
+        // A variable in the quotes of a query.
+        23 if depth == 2 => format!("regex_match('^[a-z0-9]+$', '{{{{ {} }}}}')", text(random)),
+        24 if depth == 2 => format!("{path}[?@ == '{{{{ {} }}}}'] || `[]` | length(@)", text(random)),
+        25 if depth == 2 => format!(
+            "'{{{{ {} }}}}-{{{{ {} }}}}' || {path}",
+            text(random),
+            text(random)
+        ),
         _ => format!("join('-', {path}[])"),
+    }
+}
+
+/// A query whose value is a text, if it has one.
+fn text(random: &mut Random) -> String {
+    let path = path(random);
+    match random.below(5) {
+        0 => "request.object.metadata.labels.a".to_owned(),
+        1 => "request.object.metadata.labels.a || 'a'".to_owned(),
+        2 => format!("to_upper({path})"),
+        3 => format!("join('-', {path}[])"),
+        _ => "request.operation".to_owned(),
     }
 }
 

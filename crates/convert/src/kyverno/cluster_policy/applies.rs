@@ -171,6 +171,7 @@ fn names(rule: &Value, matching: &Matching, operations: &[&str]) -> Result<Scope
         types: matching.types(),
         has_integers: false,
         names: Vec::new(),
+        texts: Vec::new(),
         made: Cell::new(0),
     };
     with_variables(scope, rule)

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::equality::{Set, equals, guarded, is_duration_text, is_in, is_plain_number};
 use super::jmespath;
 use super::scalar::{DURATION, NUMBER, is_duration, range};
-use super::scope::{NULL, NUMBERS, Scope, TEXT, Term, cel, is_short};
+use super::scope::{FAILS, NULL, NUMBERS, Scope, TEXT, Term, cel, is_short};
 use crate::conversion;
 use crate::conversion::Refusal;
 use crate::kyverno::expression::{CelCondition, Judged, has_wildcard, literal};
@@ -404,14 +404,61 @@ fn within_text(term: &Term) -> Result<String, Refusal> {
 
 /// What a variable is, which stands in `{{ }}`.
 pub(crate) fn variable(query: &str, scope: &Scope) -> Result<Term, Refusal> {
-    let node = jmespath::parse(query).map_err(|reason| {
-        Refusal::here(format!(
-            "`{}` is no JMESPath that is converted: {reason}",
-            query.trim()
-        ))
-    })?;
-    scope.term(&node)
+    let (node, texts) = jmespath::parse_with_texts(query).map_err(no_query(query))?;
+    if texts.is_empty() {
+        return scope.term(&node);
+    }
+    // Kyverno resolves what is in quotes first, even where the query does not need it.
+    let mut inner = scope.clone();
+    let mut bindings = Vec::new();
+    for text in &texts {
+        let name = scope.fresh("t");
+        bindings.push((name.clone(), quoted(text, scope)?));
+        inner.texts.push(Term::text(&name, false));
+    }
+    let term = inner.term(&node)?;
+    scope.made.set(inner.made.get());
+    let bound = |value: &str| {
+        bindings
+            .iter()
+            .rev()
+            .fold(value.to_owned(), |value, (name, text)| {
+                format!("[{}].map({name}, dyn({value}))[0]", text.value)
+            })
+    };
+    let mut made = Term::new(bound(&term.value), term.shape);
+    made.strict = term.strict.as_deref().map(bound);
+    made.is_fallible = true;
+    made.has_texts = term.has_texts;
+    made.is_nested = term.is_nested;
+    Ok(made)
 }
+
+fn no_query(query: &str) -> impl FnOnce(String) -> Refusal {
+    let query = query.trim();
+    move |reason| Refusal::here(format!("`{query}` is no JMESPath that is converted: {reason}"))
+}
+
+/// A text in the quotes of a query, an error where its variables have what would end it there, or would be no part
+/// of a variable.
+fn quoted(text: &str, scope: &Scope) -> Result<Term, Refusal> {
+    let mut parts = Vec::new();
+    for piece in pieces(text)? {
+        parts.push(match piece {
+            TextPiece::Text(text) => literal(text),
+            TextPiece::Variable(query) => {
+                let term = scope.term(&jmespath::parse(query).map_err(no_query(query))?)?;
+                scope.bound(&within_text(&term)?, |name| {
+                    format!("({name}.matches({}) ? {name} : string({FAILS}))", literal(PLAIN))
+                })
+            }
+        });
+    }
+    Ok(Term::text(&format!("({})", parts.join(" + ")), true))
+}
+
+/// What neither ends a text in single quotes, or keeps it from its end, nor the variable that it stands in.
+const PLAIN: &str = r"^([^'{}]*[^'{}\\])?$";
 
 /// The pieces of a text.
 pub(crate) fn pieces(text: &str) -> Result<Vec<TextPiece<'_>>, Refusal> {
@@ -424,22 +471,13 @@ pub(crate) fn pieces(text: &str) -> Result<Vec<TextPiece<'_>>, Refusal> {
     }
     let mut pieces = Vec::new();
     let mut rest = text;
-    while let Some((before, after)) = rest.split_once("{{") {
-        let Some((query, after)) = after.split_once("}}") else {
+    while let Some(at) = rest.find("{{") {
+        let (before, after) = rest.split_at(at);
+        let Some(length) = jmespath::variable_length(after) else {
             return refused("`}}` is missing");
         };
-        // `{{{a: b}}}` ends with three.
-        let extra = query
-            .matches('{')
-            .count()
-            .saturating_sub(query.matches('}').count());
-        let end = query.len() + extra;
-        let whole = rest.get(before.len() + 2..).unwrap_or_default();
-        let query = whole.get(..end).unwrap_or(query);
-        let after = whole.get(end + 2..).unwrap_or(after);
-        if query.contains("{{") {
-            return refused("a variable within a variable has no counterpart: write one query");
-        }
+        let (whole, after) = after.split_at(length);
+        let query = whole.get(2..length - 2).unwrap_or_default();
         if query.trim_start().starts_with('-') || query.trim() == "@" {
             return refused("`{{-` and `{{@}}` have no counterpart: write the path");
         }

@@ -35,6 +35,8 @@ pub(crate) enum QueryNode {
     Not(Box<QueryNode>),
     Pipe(Box<QueryNode>, Box<QueryNode>),
     Call(String, Vec<QueryNode>),
+    /// A literal text in which variables stand: which of those that [`parse_with_texts`] returns.
+    Text(usize),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +54,8 @@ enum QueryToken {
     Name(String),
     Quoted(String),
     Literal(Value),
+    /// What stands in quotes, with variables in it.
+    Text(String),
     Number(i64),
     /// An operator or a bracket.
     Sign(&'static str),
@@ -64,12 +68,24 @@ const SIGNS: [&str; 23] = [
     "|", "<", ">", "!",
 ];
 
-/// Reads the whole text.
+/// Reads the whole text, in which no variables stand.
 ///
 /// # Errors
 ///
 /// What is no JMESPath, or is too long or deep.
 pub(crate) fn parse(text: &str) -> Result<QueryNode, String> {
+    match parse_with_texts(text)? {
+        (node, texts) if texts.is_empty() => Ok(node),
+        _ => Err("a variable within a query has no counterpart here: write one query".to_owned()),
+    }
+}
+
+/// Reads the whole text, and the texts in single quotes in which variables stand, in their order.
+///
+/// # Errors
+///
+/// What is no JMESPath, or is too long or deep.
+pub(crate) fn parse_with_texts(text: &str) -> Result<(QueryNode, Vec<String>), String> {
     if text.len() > MAX_EXPRESSION_BYTES {
         return Err(format!("an expression has at most {MAX_EXPRESSION_BYTES} bytes"));
     }
@@ -77,12 +93,31 @@ pub(crate) fn parse(text: &str) -> Result<QueryNode, String> {
         tokens: tokens(text)?,
         at: 0,
         depth: 0,
+        texts: Vec::new(),
     };
     let node = parser.expression(0)?;
     match parser.peek() {
-        QueryToken::End => Ok(node),
+        QueryToken::End => Ok((node, parser.texts)),
         token => Err(unexpected(token)),
     }
+}
+
+/// How many bytes the variable has that `text` begins with; none, if it begins with none that ends.
+pub(crate) fn variable_length(text: &str) -> Option<usize> {
+    let mut open = 0_usize;
+    text.starts_with("{{").then_some(())?;
+    for (at, character) in text.char_indices() {
+        match character {
+            '{' => open += 1,
+            '}' => open -= 1,
+            _ => {}
+        }
+        if open == 0 {
+            let length = at + 1;
+            return text.get(..length)?.ends_with("}}").then_some(length);
+        }
+    }
+    None
 }
 
 fn unexpected(token: &QueryToken) -> String {
@@ -92,6 +127,7 @@ fn unexpected(token: &QueryToken) -> String {
         QueryToken::Name(name) | QueryToken::Quoted(name) => format!("`{name}` is not expected here"),
         QueryToken::Number(number) => format!("`{number}` is not expected here"),
         QueryToken::Literal(literal) => format!("`{literal}` is not expected here"),
+        QueryToken::Text(text) => format!("`{text}` is not expected here"),
     }
 }
 
@@ -124,7 +160,12 @@ fn token(first: char, rest: &str) -> Result<(QueryToken, &str), String> {
         }
         '\'' => {
             let (written, after) = quoted(rest, '\'')?;
-            Ok((QueryToken::Literal(written.replace("\\'", "'").into()), after))
+            let text = written.replace("\\'", "'");
+            let token = match text.contains("{{") {
+                true => QueryToken::Text(text),
+                false => QueryToken::Literal(text.into()),
+            };
+            Ok((token, after))
         }
         '`' => {
             let (written, after) = quoted(rest, '`')?;
@@ -145,16 +186,26 @@ fn token(first: char, rest: &str) -> Result<(QueryToken, &str), String> {
     }
 }
 
-/// What stands between two of these signs, and what follows.
+/// What stands between two of these signs, and what follows. Signs within variables end nothing, and only between
+/// single quotes is each backslash before one an escape.
 fn quoted(text: &str, sign: char) -> Result<(&str, &str), String> {
     let inner = text.strip_prefix(sign).unwrap_or(text);
     let mut is_escaped = false;
+    let mut end_of_variable = 0;
     for (at, character) in inner.char_indices() {
+        if at < end_of_variable {
+            continue;
+        }
+        let variable = inner.get(at..).filter(|_| sign == '\'').and_then(variable_length);
+        if let Some(length) = variable {
+            end_of_variable = at + length;
+            continue;
+        }
         if character == sign && !is_escaped {
             let (written, after) = inner.split_at(at);
             return Ok((written, after.strip_prefix(sign).unwrap_or(after)));
         }
-        is_escaped = character == '\\' && !is_escaped;
+        is_escaped = character == '\\' && (sign == '\'' || !is_escaped);
     }
     Err(format!("a `{sign}` is missing"))
 }
@@ -163,6 +214,7 @@ struct QueryParser {
     tokens: Vec<QueryToken>,
     at: usize,
     depth: usize,
+    texts: Vec<String>,
 }
 
 /// How tightly what follows an expression binds to it.
@@ -243,6 +295,10 @@ impl QueryParser {
     fn first(&mut self) -> ParsedQuery {
         match self.advance() {
             QueryToken::Literal(value) => Ok(QueryNode::Literal(value)),
+            QueryToken::Text(text) => {
+                self.texts.push(text);
+                Ok(QueryNode::Text(self.texts.len() - 1))
+            }
             QueryToken::Name(name) | QueryToken::Quoted(name) => Ok(QueryNode::Field(name)),
             QueryToken::Sign(sign) => match sign {
                 "@" => Ok(QueryNode::Current),
@@ -491,6 +547,21 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(parse(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn variables_stand_in_single_quotes_with_their_own() {
+        let (node, texts) = parse_with_texts("f('a\\'b', 'x{{ y || 'q' }}z', '{{ {a: b} }}')").unwrap();
+        let arguments = vec![*literal("a'b".into()), QueryNode::Text(0), QueryNode::Text(1)];
+        assert_eq!(node, QueryNode::Call("f".to_owned(), arguments));
+        assert_eq!(texts, ["x{{ y || 'q' }}z", "{{ {a: b} }}"]);
+        assert!(parse("'{{ y }}'").is_err());
+        for text in ["\"{{ y }}\"", "a.{{ y }}"] {
+            assert!(
+                !parse_with_texts(text).is_ok_and(|(_, texts)| !texts.is_empty()),
+                "{text}"
+            );
         }
     }
 

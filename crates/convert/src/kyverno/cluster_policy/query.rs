@@ -95,6 +95,9 @@ impl Scope {
                 _ => return Err(Refusal::here("the request is no list")),
             },
             QueryNode::Literal(value) => Term::constant(value),
+            QueryNode::Text(index) => self.texts.get(*index).cloned().ok_or_else(|| {
+                Refusal::here("a variable within a query has no counterpart here: write one query")
+            })?,
             QueryNode::Flatten(left) => {
                 let left = self.value(left, current)?.without_error()?;
                 self.flattened(&left)

@@ -84,6 +84,8 @@ pub(crate) struct Scope {
     pub(crate) has_integers: bool,
     /// The variables of the rule, and the elements of loops.
     pub(crate) names: Vec<(String, Result<Term, String>)>,
+    /// What stands for the texts of a query in which variables stand.
+    pub(crate) texts: Vec<Term>,
     /// How many names were made.
     pub(crate) made: Cell<usize>,
 }

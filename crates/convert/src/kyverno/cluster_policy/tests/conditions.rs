@@ -326,7 +326,16 @@ fn what_no_expression_can_say_is_refused_with_its_place() {
     assert!(with("{{ images.containers }}").starts_with(".key: CEL takes no names of images apart"));
     assert!(with("{{ nobody }}").starts_with(".key: there is no variable `nobody`"));
     assert!(with("{{ a..b }}").starts_with(".key: `a..b` is no JMESPath"));
-    assert!(with("{{ a{{ b }} }}").starts_with(".key: a variable within a variable"));
+    let unquoted = with("{{ a{{ b }} }}");
+    assert!(unquoted.contains("`{` is not expected here"), "{unquoted}");
+    let deeper = with("{{ contains('{{ contains('{{ a }}', 'b') }}', 'c') }}");
+    assert!(
+        deeper.contains("a variable within a query has no counterpart"),
+        "{deeper}"
+    );
+    let list = with("{{ contains('{{ request.object.a }}', 'b') }}");
+    assert!(list.contains("may be a list or a map"), "{list}");
+    assert!(with("{{ '{{ images }}' }}").starts_with(".key: CEL takes no names of images apart"));
     assert!(with("$(./../a)").starts_with(".key: a reference `$()`"));
     assert!(
         refused(json!({"key": "a", "operator": "Is", "value": "b"}))
@@ -334,6 +343,29 @@ fn what_no_expression_can_say_is_refused_with_its_place() {
     );
     let list = refused(json!({"key": "a", "operator": "AnyIn", "value": "{{ request.object.a }}"}));
     assert!(list.starts_with(": the value may be a text"), "{list}");
+}
+
+#[test]
+fn a_variable_in_the_quotes_of_a_query_is_a_text_that_stays_in_them() {
+    let denied = |key: &str, value: Value, object: &Value| {
+        let conditions = json!([{"key": key, "operator": "Equals", "value": value}]);
+        thing(object).is_denied(&loaded(&converted(&denied_if(&conditions))))
+    };
+    let labeled = |label: &str| json!({"a": ["x", "y"], "metadata": {"name": "x", "labels": {"a": label}}});
+    let matches = "{{ regex_match('^v[0-9]+$', 'v{{ request.object.metadata.labels.a || 'x' }}') }}";
+    for (label, expected) in [("12", true), ("a", false), ("", false), ("1\\2", false)] {
+        assert_eq!(denied(matches, true.into(), &labeled(label)), expected, "{label}");
+    }
+    // What would end the text or the variable is an error, and so the object is denied.
+    for label in ["a' || '", "a\\", "{a", "a}"] {
+        assert!(denied(matches, true.into(), &labeled(label)), "{label}");
+    }
+    // It is resolved even where nothing is compared with it.
+    let counted =
+        "{{ request.object.a[?@ == '{{ request.object.metadata.labels.a }}'] || `[]` | length(@) }}";
+    assert!(denied(counted, 1.into(), &labeled("y")));
+    assert!(!denied(counted, 1.into(), &labeled("z")));
+    assert!(denied(counted, 1.into(), &json!({"a": []})));
 }
 
 #[test]
