@@ -229,13 +229,11 @@ impl ClusterPolicy<'_> {
         if changes.is_empty() {
             return Err(within(Refusal::here("it changes nothing")));
         }
-        let matches = match matching.asks_for_namespaces() {
-            true => {
-                Judged::sure(matching.applies(applies.subject()))
-                    .and(applies.preconditions.clone())
-                    .condition
-            }
-            false => CelCondition::constant(true),
+        let matches = match (matching.asks_for_namespaces(), applies.preconditions.may_fail) {
+            (true, _) => Judged::sure(matching.applies(applies.subject())).and(applies.preconditions.clone()),
+            // An API server evaluates match conditions once more, even of what it does not run again.
+            (false, true) => applies.preconditions.clone(),
+            (false, false) => Judged::sure(CelCondition::constant(true)),
         };
         let mut spec = mutate::spec(rule, changes, matches, self.failure_policy()).map_err(within)?;
         spec["matchConstraints"] = self.constraints(matching, &applies);
@@ -362,7 +360,9 @@ impl ClusterPolicy<'_> {
             add("kyverno-match", &matching.condition(subject));
             add("kyverno-exclude", &matching.exclusion(subject).not());
             add("kyverno-exceptions", &matching.excepted(subject).not());
-            add("kyverno-preconditions", &applies.preconditions.condition);
+            if rule["mutate"].is_null() || !applies.preconditions.may_fail {
+                add("kyverno-preconditions", &applies.preconditions.condition);
+            }
         }
         let written = [
             &self.spec["webhookConfiguration"]["matchConditions"],

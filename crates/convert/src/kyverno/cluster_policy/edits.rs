@@ -35,6 +35,8 @@ pub(crate) enum Edit {
     Choice(CelCondition, Vec<Edit>, Vec<Edit>),
     /// The changes for each element of a list.
     Each(EachElement),
+    /// Other elements of a list, by operations that are CEL.
+    Elements(Vec<PathStep>, String),
 }
 
 /// Changes for each element of a list.
@@ -251,7 +253,7 @@ impl Edit {
     pub(crate) fn paths<'e>(edits: &'e [Self], found: &mut Vec<&'e [PathStep]>) {
         for edit in edits {
             match edit {
-                Self::Operation(_, path, _) => found.push(path),
+                Self::Operation(_, path, _) | Self::Elements(path, _) => found.push(path),
                 Self::Choice(_, first, others) => {
                     Self::paths(first, found);
                     Self::paths(others, found);
@@ -312,6 +314,7 @@ impl Edit {
     fn part(&self) -> String {
         match self {
             Self::Operation(..) => Self::joined(std::slice::from_ref(self)),
+            Self::Elements(_, operations) => operations.clone(),
             Self::Choice(condition, first, others) => {
                 let [first, others] = [first, others].map(|edits| CelCondition::primary(Self::joined(edits)));
                 format!("({})", condition.choice(&first, &others))
@@ -334,21 +337,86 @@ impl Edit {
     }
 }
 
-/// The elements that match before the others, and their list.
+/// The elements of a list in another order, and others among them.
+///
+/// An API server writes no element of a list of its object into the value of an operation. So each element is copied
+/// behind the list, and then what was there before is removed.
+pub(crate) struct NewElements<'p> {
+    part: &'p PatchPart,
+    index: String,
+    element: String,
+    parts: Vec<String>,
+}
+
+impl<'p> NewElements<'p> {
+    /// `index` and `element` are names for an element's place and for itself.
+    pub(crate) fn of(part: &'p PatchPart, (index, element): (&str, &str)) -> Self {
+        Self {
+            part,
+            index: index.to_owned(),
+            element: element.to_owned(),
+            parts: Vec::new(),
+        }
+    }
+
+    fn at(&self, place: &str) -> String {
+        let step = PathStep::Index(place.to_owned());
+        pointer(&[self.part.path.as_slice(), &[step]].concat())
+    }
+
+    /// The operations that copy those for which the condition holds, as CEL.
+    fn copies(&self, condition: &CelCondition) -> String {
+        let Self { index, element, .. } = self;
+        let copy = format!(
+            "JSONPatch{{op: 'copy', from: {}, path: {}}}",
+            self.at(index),
+            self.at("-")
+        );
+        format!(
+            "{}.transformList({index}, {element}, {condition}, {copy})",
+            self.part.value()
+        )
+    }
+
+    /// All for which the condition holds.
+    pub(crate) fn all(mut self, condition: &CelCondition) -> Self {
+        self.parts.push(self.copies(condition));
+        self
+    }
+
+    /// The first for which the condition holds, or else this value.
+    pub(crate) fn first_or(&mut self, condition: &CelCondition, value: &str) {
+        let there = format!("{}.exists({}, {condition})", self.part.value(), self.element);
+        let add = format!("JSONPatch{{op: 'add', path: {}, value: {value}}}", self.at("-"));
+        self.parts
+            .push(format!("({there} ? [{}[0]] : [{add}])", self.copies(condition)));
+    }
+
+    /// The change of the list to them.
+    pub(crate) fn edit(mut self) -> Edit {
+        let remove = format!("JSONPatch{{op: 'remove', path: {}}}", self.at("0"));
+        self.parts
+            .push(format!("{}.map({}, {remove})", self.part.value(), self.element));
+        Edit::Elements(self.part.path.clone(), self.parts.join(" + "))
+    }
+}
+
+/// The elements that match before the others, and their list. The names are those of an element's place and of itself.
 pub(crate) fn matching_first(
     part: &PatchPart,
-    element: &str,
+    (index, element): (&str, &str),
     matches: &CelCondition,
 ) -> (Option<Edit>, String) {
     let list = part.value();
     if matches.is(true) {
         return (None, list);
     }
-    let matching = format!("{list}.filter({element}, {matches})");
-    let others = format!("{list}.filter({element}, {})", matches.clone().not());
+    let moved = NewElements::of(part, (index, element))
+        .all(matches)
+        .all(&matches.clone().not());
     let differs = CelCondition::primary(format!("{list}.exists({element}, {matches})"));
-    let moved = part.operation("add", Some(format!("{matching} + {others}")));
-    (Some(Edit::Choice(differs, vec![moved], Vec::new())), matching)
+    let moved = Edit::Choice(differs, vec![moved.edit()], Vec::new());
+    (Some(moved), format!("{list}.filter({element}, {matches})"))
 }
 
 // Values.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::edits::{self, EachElement, Edit, MAX_DEPTH, PatchPart, PathStep, matching_first};
+use super::edits::{self, EachElement, Edit, MAX_DEPTH, NewElements, PatchPart, PathStep, matching_first};
 use super::pattern::{Anchor, anchor, has_anchor, pruned};
 use super::scalar;
 use super::scope::Scope;
@@ -402,6 +402,12 @@ impl<'s> Merge<'s> {
                 "Kyverno applies what has `+()` to every element: write `({key})`"
             )));
         }
+        if adds_only(&rest) {
+            return Err(Refusal::here(
+                "Kyverno leaves an element to which `+()` adds nothing where it is, and puts the others first: write \
+                 `patchesJson6902`",
+            ));
+        }
         self.moves = true;
         self.of_map(&rest, &item)
     }
@@ -458,7 +464,7 @@ impl<'s> Merge<'s> {
         if edits.is_empty() {
             return Ok(edits);
         }
-        let (move_first, list) = matching_first(part, &element, &matches);
+        let (move_first, list) = matching_first(part, (&index, &element), &matches);
         let each = EachElement {
             list,
             index,
@@ -478,7 +484,8 @@ impl<'s> Merge<'s> {
         (there, part): (CelCondition, PatchPart),
     ) -> Result<Vec<Edit>, Refusal> {
         let (list, element) = (part.value(), self.scope.fresh("e"));
-        let (mut keys, mut first, mut edits, mut whole) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut keys, mut edits, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+        let mut merged = NewElements::of(&part, (&self.scope.fresh("i"), &element));
         for (place, (index, entries)) in items.iter().enumerate() {
             let within = |refusal: Refusal| refusal.within_index(*index);
             let value = Value::Object((*entries).clone());
@@ -498,9 +505,7 @@ impl<'s> Merge<'s> {
             let Some(made) = self.whole(&value, &place_part).map_err(within)? else {
                 return Err(within(Refusal::here("an element of it is empty")));
             };
-            first.push(format!(
-                "({list}.exists({element}, {is_own}) ? [{list}.filter({element}, {is_own})[0]] : [{made}])"
-            ));
+            merged.first_or(&CelCondition::relation(is_own.clone()), &made);
             whole.push(made);
             keys.push(literal(own));
             let item = part.item(&place.to_string(), &element);
@@ -520,13 +525,9 @@ impl<'s> Merge<'s> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let others = format!(
-            "{list}.filter({element}, !({} in [{}]))",
-            field(&element, key),
-            keys.join(", ")
-        );
-        let merged = format!("{} + {others}", first.join(" + "));
-        edits.insert(0, part.operation("add", Some(merged)));
+        let others =
+            CelCondition::relation(format!("{} in [{}]", field(&element, key), keys.join(", "))).not();
+        edits.insert(0, merged.all(&others).edit());
         let add = part.operation("add", Some(format!("[{}]", whole.join(", "))));
         Ok(match there.is(true) {
             true => edits,
@@ -568,6 +569,14 @@ fn refuse_additions(entries: &Map<String, Value>) -> Result<(), Refusal> {
         )),
         None => Ok(()),
     }
+}
+
+/// Whether all that the entries set stands under `+()`.
+fn adds_only(entries: &Map<String, Value>) -> bool {
+    let adds = |(name, value): (&String, &Value)| {
+        anchor(name).0 == Anchor::Addition || value.as_object().is_some_and(adds_only)
+    };
+    !entries.is_empty() && entries.iter().all(adds)
 }
 
 fn has_null(value: &Value) -> bool {

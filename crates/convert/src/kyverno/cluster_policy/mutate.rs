@@ -14,7 +14,7 @@ use super::scope::{NUMBERS, Scope, Term};
 use super::{conditions, context};
 use crate::conversion;
 use crate::conversion::Refusal;
-use crate::kyverno::expression::CelCondition;
+use crate::kyverno::expression::{CelCondition, Judged};
 
 /// How deep loops may nest.
 const MAX_LOOPS: usize = 3;
@@ -136,7 +136,7 @@ fn of_loop(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<V
                     "the place of an element that moves has no counterpart",
                 ));
             }
-            let (moved, matching) = matching_first(&part, &element, &each.applies);
+            let (moved, matching) = matching_first(&part, (&each.index, &element), &each.applies);
             each.list = matching;
             each.applies = CelCondition::constant(true);
             before.extend(moved);
@@ -330,10 +330,13 @@ fn read_paths(text: &str) -> Vec<Vec<String>> {
 }
 
 /// Whether the rule may read what it changes: a word of its variables is a step of a path. Run again, it would find
-/// what it made.
-fn reads_changes(rule: &Value, paths: &[&[PathStep]]) -> bool {
-    let texts = [&rule["mutate"], &rule["context"]].map(Value::to_string);
-    let [mutate, context] = &texts;
+/// what it made. Preconditions without an error find that nothing is to be done.
+fn reads_changes(rule: &Value, paths: &[&[PathStep]], may_fail: bool) -> bool {
+    let mut mutate = rule["mutate"].to_string();
+    if may_fail {
+        mutate.push_str(&rule["preconditions"].to_string());
+    }
+    let context = rule["context"].to_string();
     let variables = mutate
         .split("{{")
         .skip(1)
@@ -354,15 +357,15 @@ fn reads_changes(rule: &Value, paths: &[&[PathStep]]) -> bool {
 pub(crate) fn spec(
     rule: &Value,
     edits: Vec<Edit>,
-    applies: CelCondition,
+    applies: Judged,
     failure_policy: &str,
 ) -> Result<Value, Refusal> {
     let mut paths = Vec::new();
     Edit::paths(&edits, &mut paths);
     // What appends would do so once more.
-    let is_repeatable =
-        !reads_changes(rule, &paths) && !paths.iter().any(|path| path.last().is_some_and(PathStep::shifts));
-    let expression = Edit::expression(&Edit::only_if(applies, edits))?;
+    let is_repeatable = !reads_changes(rule, &paths, applies.may_fail)
+        && !paths.iter().any(|path| path.last().is_some_and(PathStep::shifts));
+    let expression = Edit::expression(&Edit::only_if(applies.condition, edits))?;
     Ok(json!({
         "failurePolicy": failure_policy,
         "reinvocationPolicy": if is_repeatable { "IfNeeded" } else { "Never" },

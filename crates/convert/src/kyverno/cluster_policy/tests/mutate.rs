@@ -114,8 +114,19 @@ fn elements_are_merged_by_their_keys_and_come_first() {
         ),
     ];
     for (patch, expected) in cases {
-        let made = changed_pod(&merge(patch.clone()), &before);
+        let mutate = merge(patch.clone());
+        let made = changed_pod(&mutate, &before);
         assert_eq!(made["spec"]["containers"], expected, "{patch}");
+        // An API server has an error where an element of a list of its object is in the value of an operation.
+        let text = json!(converted(&changing(&mutate)).objects).to_string();
+        let mut values = text.split("value: ").skip(1);
+        let in_value = values.find(|value| {
+            value
+                .split('}')
+                .next()
+                .is_some_and(|value| value.contains("filter("))
+        });
+        assert_eq!(in_value, None, "{patch}");
     }
     // Lists without a merge key are replaced.
     let made = changed_pod(
@@ -266,14 +277,33 @@ fn loops_change_each_element() {
         &looped(
             json!({"list": "request.object.spec.[initContainers, containers][]",
             "patchStrategicMerge": {"spec": {"containers": [{"(name)": "{{element.name}}",
-                "resources": {"requests": {"+(cpu)": "1"}}}]}}}),
+                "resources": {"requests": {"+(cpu)": "1", "memory": "1Mi"}}}]}}}),
         ),
         &before,
     );
     assert_eq!(
         made["spec"]["containers"][1]["resources"],
-        json!({"requests": {"cpu": "1"}})
+        json!({"requests": {"cpu": "1", "memory": "1Mi"}})
     );
+    let only_added = looped(json!({"list": "request.object.spec.containers",
+        "patchStrategicMerge": {"spec": {"containers": [{"(name)": "{{element.name}}",
+            "resources": {"requests": {"+(cpu)": "1"}}}]}}}));
+    let refused = &refusals(&changing(&only_added))[0];
+    assert!(refused.contains("puts the others first"), "{refused}");
+}
+
+#[test]
+fn a_condition_on_what_is_removed_has_no_error_once_it_is_gone() {
+    let removes = json!({"patchesJson6902": json!([{"op": "remove", "path": "/spec/volumes"}]).to_string()});
+    let mut policy = changing(&removes);
+    policy["spec"]["rules"][0]["preconditions"] = json!({"all": [
+        {"key": "{{ request.object.spec.volumes[].name | length(@) }}", "operator": "GreaterThan", "value": 0},
+    ]});
+    let made = converted(&policy);
+    assert_eq!(made.objects[0]["spec"]["reinvocationPolicy"], "Never");
+    let pod = pod(&json!({"containers": [], "volumes": [{"name": "a"}]}));
+    let patched = patched(&request("pods", &pod), &loaded(&made));
+    assert_eq!(patched["spec"], json!({"containers": []}));
 }
 
 #[test]
