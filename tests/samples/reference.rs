@@ -191,18 +191,29 @@ fn schema_of_definition(file: &str) -> Value {
     documents[0].root().to_json()["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 }
 
-#[test]
-fn the_page_of_kyvernos_policies_is_true() {
-    let rows: String = portcullis_convert::kyverno_fields()
+/// A page of a table of fields and what `portcullis convert` makes of them.
+fn page_of_conversion(name: &str, heading: &str, fields: impl Iterator<Item = (String, String)>) {
+    let rows: String = fields
         .map(|(field, becomes)| format!("| `{field}` | {becomes} |\n"))
         .collect();
-    let text = format!(
-        "# Every field of Kyverno's ClusterPolicy\n\n\
+    page(
+        name,
+        &format!("{heading}\n\n| field | becomes |\n|---|---|\n{rows}"),
+    );
+}
+
+#[test]
+fn the_pages_of_converted_policies_are_true() {
+    let kyverno = "# Every field of Kyverno's ClusterPolicy\n\n\
          What [`portcullis convert`](../cli.md#kyverno) makes of each field of a ClusterPolicy, a Policy or a\n\
          PolicyException of `kyverno.io`. A field that is not here is refused. [From\n\
-         Kyverno](../migration/kyverno.md) explains the rest.\n\n| field | becomes |\n|---|---|\n{rows}"
-    );
-    page("kyverno", &text);
+         Kyverno](../migration/kyverno.md) explains the rest.";
+    page_of_conversion("kyverno", kyverno, portcullis_convert::kyverno_fields());
+    let gatekeeper = "# Every field of Gatekeeper's templates and constraints\n\n\
+         What [`portcullis convert`](../cli.md#gatekeeper) makes of each field of a ConstraintTemplate and of its\n\
+         constraints. Another field of a template's code, or of a constraint, is refused. [From\n\
+         Gatekeeper](../migration/gatekeeper.md) explains the rest.";
+    page_of_conversion("gatekeeper", gatekeeper, portcullis_convert::gatekeeper_fields());
 }
 
 #[test]

@@ -66,27 +66,106 @@ fn policy_name(kind: &str) -> String {
 
 // A constraint as a ValidatingAdmissionPolicyBinding, whose parameter it is.
 
-/// What of `match` the policy and the binding look at.
-const MATCH: [&str; 6] = [
-    "kinds",
-    "namespaces",
-    "excludedNamespaces",
-    "name",
-    "labelSelector",
-    "namespaceSelector",
+/// The fields of a constraint's `spec`, and what becomes of each.
+const SPEC: [(&str, &str); 4] = [
+    ("match", "see `spec.match`"),
+    (
+        "parameters",
+        "the constraint is the parameter of the binding: `params.spec.parameters`, and `variables.params`",
+    ),
+    (
+        "enforcementAction",
+        "`validationActions`: `[Deny]`, `[Warn]` and `[Audit]` of `deny`, `warn` and `dryrun`; others are refused",
+    ),
+    (
+        "scopedEnforcementActions",
+        "`validationActions` of those for `*`, `vap.k8s.io` or `validation.gatekeeper.sh`, where `enforcementAction` is `scoped`; `Deny` takes the place of `Warn`; refused if none is for admission",
+    ),
 ];
+
+/// The fields of `match`, and what becomes of each. Others are refused.
+const MATCH: [(&str, &str); 8] = [
+    ("kinds", "a match condition"),
+    ("namespaces", "a match condition"),
+    ("excludedNamespaces", "a match condition"),
+    ("name", "a match condition"),
+    ("labelSelector", "`matchResources.objectSelector` of the binding"),
+    (
+        "namespaceSelector",
+        "`matchResources.namespaceSelector` of the binding",
+    ),
+    ("scope", "`scope` of a resource rule of the binding"),
+    (
+        "source",
+        "nothing with `All` and `Original`; `Generated` is refused",
+    ),
+];
+
+/// The fields of a template's code, and what becomes of each. Others are refused.
+const SOURCE: [(&str, &str); 6] = [
+    ("validations", "`validations`"),
+    ("variables", "`variables`, after `anyObject` and `params`"),
+    ("matchCondition", "`matchConditions`"),
+    ("matchConditions", "`matchConditions`"),
+    ("failurePolicy", "`failurePolicy`"),
+    ("generateVAP", "nothing: a policy is always made"),
+];
+
+/// The other fields of a template, and what becomes of each.
+const TEMPLATE: [(&str, &str); 4] = [
+    (
+        "spec.crd.spec.names.kind",
+        "`paramKind`, and the name of the policy: `gatekeeper-KIND` in lower case",
+    ),
+    (
+        "spec.targets[].operations",
+        "`operations` of the resource rule; `CREATE` and `UPDATE` without it",
+    ),
+    (
+        "spec.targets[].code[]",
+        "that of the engine `K8sNativeValidation`; without it the template is refused",
+    ),
+    (
+        "spec.targets[].rego",
+        "refused, unless there is CEL beside it: the reason names the template of Gatekeeper's library that has it in CEL, and the shipped policy that does the same",
+    ),
+];
+
+/// Each field with its place, and what becomes of it, as Markdown.
+pub(crate) fn reference() -> impl Iterator<Item = (String, String)> {
+    let parts: [(&str, &[(&str, &str)]); 4] = [
+        ("ConstraintTemplate: ", &TEMPLATE),
+        ("ConstraintTemplate: spec.targets[].code[].source.", &SOURCE),
+        ("constraint: spec.", &SPEC),
+        ("constraint: spec.match.", &MATCH),
+    ];
+    parts.into_iter().flat_map(|(place, fields)| {
+        let row = move |(name, becomes): &(&str, &str)| (format!("{place}{name}"), (*becomes).to_owned());
+        fields.iter().map(row)
+    })
+}
+
+/// Whether the field is one of these.
+fn is_one_of(fields: &[(&str, &str)], name: &str) -> bool {
+    fields.iter().any(|(own, _)| *own == name)
+}
 
 pub(crate) fn convert_constraint(document: &Document, kind: &str) -> Conversion {
     let mut made = Conversion::default();
     let path = FieldPath::root().field("spec");
     let mut object = document.root().to_json();
     let spec = object["spec"].clone();
+    for (field, _) in spec.as_object().into_iter().flatten() {
+        if !is_one_of(&SPEC, field) {
+            made.refuse(document, &path.field(field), "this field has no counterpart");
+        }
+    }
     for (field, value) in spec["match"].as_object().into_iter().flatten() {
         let is_known = match field.as_str() {
             "scope" => scope(value).is_some(),
             // What Gatekeeper makes of a template of Pods is asked for by no request.
             "source" => value == "All" || value == "Original",
-            field => MATCH.contains(&field),
+            field => is_one_of(&MATCH, field),
         };
         if !is_known {
             let reason = "Gatekeeper's own ValidatingAdmissionPolicies do not look at it";
@@ -312,15 +391,7 @@ pub(crate) fn convert_template(document: &Document) -> Conversion {
     let path = path.field("code").index(index).field("source");
     let source = &code[index]["source"];
     for field in source.as_object().into_iter().flatten().map(|(field, _)| field) {
-        let known = [
-            "validations",
-            "variables",
-            "matchCondition",
-            "matchConditions",
-            "failurePolicy",
-            "generateVAP",
-        ];
-        if !known.contains(&field.as_str()) {
+        if !is_one_of(&SOURCE, field) {
             made.refuse(document, &path.field(field), "this field has no counterpart");
         }
     }

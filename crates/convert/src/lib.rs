@@ -80,6 +80,11 @@ pub fn kyverno_fields() -> impl Iterator<Item = (String, String)> {
     kyverno::reference()
 }
 
+/// Each field of Gatekeeper's templates and constraints, and what becomes of it, as Markdown.
+pub fn gatekeeper_fields() -> impl Iterator<Item = (String, String)> {
+    gatekeeper::reference()
+}
+
 fn is_template(document: &Document) -> bool {
     group(document) == Some("templates.gatekeeper.sh") && document.text("kind") == Some("ConstraintTemplate")
 }

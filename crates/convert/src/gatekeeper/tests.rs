@@ -161,6 +161,8 @@ fn what_admission_policies_cannot_say_is_refused() {
     for (spec, expected) in [
         (json!({"match": {"scope": "Everything"}}), "spec.match.scope"),
         (json!({"match": {"source": "Generated"}}), "spec.match.source"),
+        (json!({"match": {"annotations": {}}}), "spec.match.annotations"),
+        (json!({"parameter": {"label": "owner"}}), "spec.parameter"),
         (json!({"enforcementAction": "shout"}), "spec.enforcementAction"),
         (
             json!({"enforcementAction": "scoped", "scopedEnforcementActions": [
