@@ -49,6 +49,73 @@ fn wait_a_while(portcullis: &Portcullis) {
 }
 
 #[test]
+fn files_of_platforms_that_hold_certificates_are_rewritten() {
+    for (platform, path) in [
+        ("kamaji", "apiserver-secret.yaml"),
+        ("talos", "talos.yaml"),
+        ("gardener", "gardener.yaml"),
+    ] {
+        let portcullis = Portcullis::new();
+        let run = portcullis.run(&format!(
+            "init gateway --host gateway.example.com --for {platform}"
+        ));
+        assert_eq!(run.code, 0, "{run:?}");
+        let holds = |file: &str| {
+            let (text, pem) = (read(&portcullis, path), read(&portcullis, file));
+            let (text, pem) = (String::from_utf8(text).unwrap(), String::from_utf8(pem).unwrap());
+            let lines = pem.lines().collect::<Vec<_>>();
+            let unindented: Vec<_> = text.lines().map(str::trim).collect();
+            text.contains(&STANDARD.encode(&pem))
+                || unindented.windows(lines.len()).any(|window| window == lines)
+        };
+        let files: &[&str] = match platform {
+            "gardener" => &["pki/authorization.crt", "pki/authorization.key", "pki/ca.crt"],
+            _ => &[
+                "pki/authorization.crt",
+                "pki/authorization.key",
+                "pki/admission.crt",
+                "pki/admission.key",
+                "pki/ca.crt",
+            ],
+        };
+        let check = |when: &str| {
+            for file in files {
+                assert!(holds(file), "{platform}: {file} {when}");
+            }
+        };
+        check("at first");
+        let before = read(&portcullis, "pki/authorization.key");
+        for renewal in ["--renew", "--renew-ca", "--renew-ca"] {
+            let run = portcullis.run(&format!("init gateway {renewal}"));
+            assert_eq!(run.code, 0, "{run:?}");
+            assert!(
+                run.stdout
+                    .contains(&format!("get the new certificates by {path}")),
+                "{run:?}"
+            );
+            check(renewal);
+            if renewal == "--renew-ca" && portcullis.path("gateway/ca/next.crt").exists() {
+                wait_a_while(&portcullis);
+            }
+        }
+        let (before, text) = (String::from_utf8(before).unwrap(), read(&portcullis, path));
+        let line = before.lines().nth(1).unwrap().as_bytes();
+        assert!(
+            !text.windows(line.len()).any(|window| window == line),
+            "{platform}"
+        );
+        let mode = fs::metadata(portcullis.path("gateway").join(path))
+            .unwrap()
+            .permissions();
+        assert_eq!(
+            std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777,
+            0o600,
+            "{platform}"
+        );
+    }
+}
+
+#[test]
 fn renew_issues_certificates_from_the_same_ca_for_the_same_hosts() {
     let portcullis = set_up();
     let before: Vec<_> = LEAVES.map(|path| read(&portcullis, path)).into();

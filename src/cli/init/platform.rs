@@ -228,7 +228,8 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn indented(text: &str, by: usize) -> String {
+/// `text`, each line of it indented by so many spaces.
+pub(crate) fn indented(text: &str, by: usize) -> String {
     text.lines()
         .map(|line| format!("{:by$}{line}", "").trim_end().to_owned() + "\n")
         .collect()

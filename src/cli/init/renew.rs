@@ -17,6 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::pki::{Authority, Host, Usage, hosts_of};
+use super::platform::indented;
 use super::set_up::{
     ADMISSION, ADMISSION_NAME, AUTHORITY, AUTHORIZATION, AUTHORIZATION_NAME, File, KeyFiles, SERVER,
     SERVER_NAME, TRUSTED, replace,
@@ -39,6 +40,16 @@ const REGISTRATIONS: [&str; 3] = [
     "static/validating/portcullis.yaml",
 ];
 
+/// Files of `init --for` that hold certificates and keys, for API servers that are given no folder.
+const EMBEDDING: [&str; 3] = ["apiserver-secret.yaml", "talos.yaml", "gardener.yaml"];
+
+/// The forms in which they hold them: as lines of a Secret and of Talos' machine files, and in a kubeconfig.
+const EMBEDDED_FORMS: [fn(&str) -> String; 3] = [
+    |text| indented(text, 4),
+    |text| indented(text, 6),
+    |text| STANDARD.encode(text),
+];
+
 /// What was written, and what is to be done now.
 pub(crate) struct RenewalResult {
     pub(crate) files: Vec<&'static str>,
@@ -56,14 +67,15 @@ pub(crate) fn renew(
     now: SystemTime,
 ) -> Result<RenewalResult, CommandError> {
     let authority = authority(directory, AUTHORITY, now)?;
-    let files = issue(directory, &authority, hosts)?;
+    let before = EmbeddedFiles::read(directory);
+    let mut files = issue(directory, &authority, hosts)?;
+    let embedding = before.rewrite(directory)?;
     let next = "next: copy pki/ to the same path on each API server's machine. API servers read it \
                 again within five minutes, the gateway does so at once; the old certificates are \
                 accepted until they expire.\n";
-    Ok(RenewalResult {
-        files,
-        next: next.to_owned(),
-    })
+    let next = next.to_owned() + &apply_again(&embedding);
+    files.extend(embedding);
+    Ok(RenewalResult { files, next })
 }
 
 /// The next step towards a new authority.
@@ -77,7 +89,8 @@ pub(crate) fn renew_authority(
     hosts: &[Host],
     now: SystemTime,
 ) -> Result<RenewalResult, CommandError> {
-    match age(&directory.join(NEXT.0), now) {
+    let before = EmbeddedFiles::read(directory);
+    let mut renewed = match age(&directory.join(NEXT.0), now) {
         None => trust_both(directory, now),
         Some(age) if age < READ_AGAIN => Err(CommandError::Usage(format!(
             "the new CA was created {} seconds ago, and API servers that do not trust it yet would \
@@ -87,7 +100,75 @@ pub(crate) fn renew_authority(
             READ_AGAIN.as_secs(),
         ))),
         Some(_) => sign_by_next(directory, hosts, now),
+    }?;
+    let embedding = before.rewrite(directory)?;
+    renewed.next += &apply_again(&embedding);
+    renewed.files.extend(embedding);
+    Ok(renewed)
+}
+
+/// What API servers read of a set-up whose folder they do not have, as it stood in files of `init --for`.
+struct EmbeddedFiles(Vec<(&'static str, String)>);
+
+// === impl EmbeddedFiles ===
+
+impl EmbeddedFiles {
+    /// What may be embedded and is there, as it is now.
+    fn read(directory: &Path) -> Self {
+        let keys = [AUTHORIZATION, ADMISSION].into_iter();
+        let paths = keys.flat_map(|KeyFiles(certificate, key)| [certificate, key]);
+        let text = |path| read_text(&directory.join(path), CONFIGURATION_BYTES).ok();
+        let there = paths
+            .chain([TRUSTED])
+            .filter_map(|path| Some((path, text(path)?)));
+        Self(there.collect())
     }
+
+    /// Writes what is there now where this is embedded. The files that are different for it.
+    fn rewrite(&self, directory: &Path) -> Result<Vec<&'static str>, CommandError> {
+        let Self(now) = Self::read(directory);
+        let mut rewritten = Vec::new();
+        for path in EMBEDDING {
+            let Ok(before) = read_text(&directory.join(path), CONFIGURATION_BYTES) else {
+                continue;
+            };
+            let mut text = before.clone();
+            for (name, old) in &self.0 {
+                let Some((_, new)) = now.iter().find(|(other, new)| other == name && new != old) else {
+                    continue;
+                };
+                for form in EMBEDDED_FORMS {
+                    text = text.replace(&form(old), &form(new));
+                }
+            }
+            if text != before {
+                let contents = text.into_bytes();
+                let secret = true;
+                replace(
+                    directory,
+                    &File {
+                        path,
+                        contents,
+                        secret,
+                    },
+                )?;
+                rewritten.push(path);
+            }
+        }
+        Ok(rewritten)
+    }
+}
+
+/// What is to be done with files of `init --for` that were rewritten.
+fn apply_again(rewritten: &[&str]) -> String {
+    if rewritten.is_empty() {
+        return String::new();
+    }
+    let files = rewritten.join(" and ");
+    format!(
+        "\nAPI servers that do not have pki/ get the new certificates by {files}: apply it again, as its first \
+         lines say.\n"
+    )
 }
 
 fn trust_both(directory: &Path, now: SystemTime) -> Result<RenewalResult, CommandError> {
