@@ -181,6 +181,7 @@ const TESTS: &[Test] = tests![
     installs::helm::the_chart_runs_what_init_and_the_overlay_run,
     installs::helm::the_console_is_on_loopback_unless_callers_may_see_it,
     installs::helm::the_level_of_the_chart_is_for_namespaces_without_a_label,
+    installs::helm::the_overlay_of_admission_installs_what_the_chart_installs,
     installs::helm::values_that_cannot_work_are_refused_with_the_remedy,
     installs::only_host_network_and_loopback_probes_are_more_than_restricted_allows,
     installs::the_component_watch_binds_the_service_account,

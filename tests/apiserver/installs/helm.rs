@@ -178,6 +178,27 @@ pub(crate) fn the_chart_runs_what_init_and_the_overlay_run() {
     }
 }
 
+pub(crate) fn the_overlay_of_admission_installs_what_the_chart_installs() {
+    let Some(helm) = Helm::find() else { return };
+    let Some(servers) = scenario::shared() else { return };
+    let folder = project("deploy/kustomize/overlays/admission");
+    let (folder, program) = (folder.to_str().unwrap(), helm.program());
+    let program = program.to_str().unwrap();
+    let arguments = ["kustomize", "--enable-helm", "--helm-command", program, folder];
+    let output = servers.cluster.kubectl("admin", &arguments);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let values = format!("{folder}/values.yaml");
+    let of_chart = helm.template(&["--no-hooks", "--values", &values]).unwrap();
+    let sorted = |text: &str| {
+        let mut objects = documents(text);
+        objects.retain(|object| object["kind"] != "Namespace");
+        objects.sort_by_key(|object| (object["kind"].to_string(), object["metadata"]["name"].to_string()));
+        objects
+    };
+    assert_eq!(sorted(&text), sorted(&of_chart));
+}
+
 pub(crate) fn the_chart_configures_the_gateway_as_init_does() {
     let Some(helm) = Helm::find() else { return };
     let folder = Folder::new("installs");
@@ -248,6 +269,19 @@ pub(crate) fn the_chart_registers_as_init_does() {
         "portcullis/portcullis-server"
     );
     assert!(injected["webhooks"][0]["clientConfig"].get("caBundle").is_none());
+    // Without authorization `portcullis register` writes the webhooks, and the injector their caBundle.
+    let values = "certificates.source=certManager,certificates.certManager.issuerRef.name=ca";
+    let alone = documents(&helm.template(&["--set", values]).unwrap());
+    for kind in ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"] {
+        let annotations = &find(&alone, kind, "portcullis")["metadata"]["annotations"];
+        let of = &annotations["cert-manager.io/inject-ca-from"];
+        assert_eq!(of, "portcullis/portcullis-server", "{kind}");
+    }
+    let certificate = find(&alone, "Certificate", "portcullis-server");
+    assert_eq!(
+        certificate["spec"]["dnsNames"],
+        json!(["portcullis.portcullis.svc"])
+    );
 
     // What `portcullis register` puts into the objects is the same, but for where the gateway is.
     let of_chart = documents(&helm.way("ci/enforce-values.yaml"));
