@@ -94,6 +94,14 @@ pub enum BundleError {
         /// What the configuration says.
         expected: String,
     },
+    /// It is older than any that may be taken.
+    #[error("its sequence {found} is lower than `minSequence`, {least}: publish a newer one")]
+    Sequence {
+        /// Its sequence.
+        found: u64,
+        /// What the configuration says.
+        least: u64,
+    },
     /// It is older than the one that is kept.
     #[error(
         "its sequence {found} is not higher than that of the last good bundle, {kept}: moving a tag must not bring \
@@ -232,13 +240,19 @@ impl BundleManifest {
     /// Reads the manifest of a bundle, which must be that of `source`.
     pub(crate) fn parse(text: &[u8], source: &BundleSource) -> Result<Self, BundleError> {
         let manifest = Self::of_any(text)?;
-        if manifest.name == source.name {
-            return Ok(manifest);
+        if manifest.name != source.name {
+            return Err(BundleError::Name {
+                found: manifest.name,
+                expected: source.name.clone(),
+            });
         }
-        Err(BundleError::Name {
-            found: manifest.name,
-            expected: source.name.clone(),
-        })
+        if manifest.sequence < source.min_sequence {
+            return Err(BundleError::Sequence {
+                found: manifest.sequence,
+                least: source.min_sequence,
+            });
+        }
+        Ok(manifest)
     }
 
     /// Reads the manifest of a bundle of any name.

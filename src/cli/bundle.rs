@@ -277,6 +277,7 @@ impl SignedBundle {
         };
         Ok(BundleSource {
             name: self.name.clone().unwrap_or_else(|| reference.repository.clone()),
+            min_sequence: 0,
             reference: reference.clone(),
             key: key.clone(),
             poll_interval: Duration::MAX,

@@ -27,6 +27,8 @@ pub struct ManifestPath {
 pub struct BundleSource {
     /// What the bundle must call itself.
     pub name: String,
+    /// The lowest sequence that is taken, whatever is kept.
+    pub min_sequence: u64,
     /// Where it is.
     pub reference: BundleReference,
     /// The public keys, in PEM, of which one must have signed it.
@@ -176,9 +178,10 @@ fn manifest(item: &ListItem<'_>) -> Option<ManifestPath> {
     })
 }
 
-const BUNDLE_FIELDS: [&str; 7] = [
+const BUNDLE_FIELDS: [&str; 8] = [
     "reference",
     "name",
+    "minSequence",
     "verify",
     "pollInterval",
     "caBundle",
@@ -209,8 +212,10 @@ fn bundle_source(oci: &Section<'_>) -> Option<BundleSource> {
     }
     let reference = reference.ok()?;
     let name = oci.text("name").unwrap_or(&reference.repository).to_owned();
+    let min_sequence = oci.count("minSequence").unwrap_or_default();
     Some(BundleSource {
         name,
+        min_sequence: u64::try_from(min_sequence).unwrap_or(u64::MAX),
         reference,
         key: key?,
         poll_interval,

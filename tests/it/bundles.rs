@@ -234,6 +234,50 @@ fn the_last_good_bundle_serves_a_start_without_the_registry() {
 }
 
 #[test]
+fn an_old_bundle_is_not_taken_where_nothing_is_kept_but_the_configuration_knows_better() {
+    let world = World::new();
+    world.publish(5, &may(&["ann"]));
+    let with_least = |least: u64| {
+        let mut entry = world.entry();
+        entry["oci"]["minSequence"] = least.into();
+        json!(["policies", entry])
+    };
+    drop(world.start(&with_least(5)));
+    let write = |manifests: Value| {
+        let path = world.folder.path().join("portcullis.yaml");
+        let mut config: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        config["manifests"] = manifests;
+        fs::write(&path, config.to_string()).unwrap();
+    };
+    let pull = || {
+        let arguments = ["bundle", "pull", "--config", "portcullis.yaml"];
+        let mut command = Command::new(program());
+        let output = command
+            .args(arguments)
+            .current_dir(world.folder.path())
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    // Neither what is kept nor, without it, what the registry has: the sequence of a deleted cache is forgotten.
+    write(with_least(6));
+    let (code, told) = world.check();
+    assert!(
+        code == Some(1) && told.contains("its sequence 5 is lower than `minSequence`, 6"),
+        "{told}"
+    );
+    fs::remove_file(world.folder.path().join("oci/bundle")).unwrap();
+    let (code, told) = pull();
+    assert!(
+        code == Some(1) && told.contains("its sequence 5 is lower than `minSequence`, 6"),
+        "{told}"
+    );
+    world.publish(6, &may(&["bob"]));
+    assert_eq!(pull().0, Some(0));
+    assert_eq!(world.check().0, Some(0));
+}
+
+#[test]
 fn a_bundle_that_is_added_is_pulled_before_the_configuration_is_in_force() {
     let world = World::new();
     world.publish(1, &may(&["ann"]));
