@@ -113,6 +113,7 @@ struct FollowedCluster {
 /// What a running task was started with.
 struct WatchTask {
     entry: ClusterEntry,
+    fetches_token_keys: bool,
     context: Arc<Context>,
     wanted: Sender<BTreeSet<WatchedKind>>,
     task: AbortHandle,
@@ -282,7 +283,8 @@ impl ManifestSource for Clusters {
             if same {
                 cluster.want(parameters.kinds);
             } else {
-                cluster.follow(entry, parameters.kinds, runtime);
+                let fetches_token_keys = snapshot.config.takes_published_keys(&entry.name);
+                cluster.follow((entry, fetches_token_keys), parameters.kinds, runtime);
             }
         }
         known.config = Some(Arc::clone(&snapshot.config));
@@ -361,8 +363,14 @@ impl FollowedCluster {
         })
     }
 
-    /// Follows what `entry` says, again where that is not what is followed.
-    fn follow(&mut self, entry: &ClusterEntry, wanted: BTreeSet<WatchedKind>, runtime: &Runtime) {
+    /// Follows what `entry` says, again where that is not what is followed; with the keys of the API server's
+    /// tokens where these are wanted.
+    fn follow(
+        &mut self,
+        (entry, fetches_token_keys): (&ClusterEntry, bool),
+        wanted: BTreeSet<WatchedKind>,
+        runtime: &Runtime,
+    ) {
         let Some(context) = context_of(entry).0 else {
             tracing::error!(
                 cluster = entry.name,
@@ -370,7 +378,11 @@ impl FollowedCluster {
             );
             return self.want(wanted);
         };
-        let as_before = |followed: &WatchTask| *followed.context == context && followed.follows(entry);
+        let as_before = |followed: &WatchTask| {
+            *followed.context == context
+                && followed.fetches_token_keys == fetches_token_keys
+                && followed.follows(entry)
+        };
         if self.followed.as_ref().is_some_and(as_before) {
             return self.want(wanted);
         }
@@ -384,6 +396,7 @@ impl FollowedCluster {
             accept_exceptions: entry.accept_exceptions,
             writes_status: entry.writes_status,
             watches_registrations: entry.admission == AdmissionKnowledge::Watched,
+            fetches_token_keys,
             labels: entry.selector.as_ref().map(|selector| selector.text.clone()),
             cache_file: entry.cache_file.clone().map(|path| (path, entry.scope.clone())),
             store: Arc::clone(&self.store),
@@ -400,6 +413,7 @@ impl FollowedCluster {
         self.followed = None;
         self.followed = Some(WatchTask {
             entry: entry.clone(),
+            fetches_token_keys,
             context,
             wanted,
             task: runtime.spawn(task).abort_handle(),

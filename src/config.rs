@@ -17,6 +17,7 @@ mod clusters;
 mod console;
 mod decisions;
 pub mod files;
+mod jwt;
 pub mod kubeconfig;
 pub(crate) mod limits;
 mod manifests;
@@ -37,7 +38,7 @@ use openssl::sha::sha256;
 pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
 pub use beside::{ConfigBeside, HeldBack, UnknownEntries, load_with_fallback};
 pub(crate) use callers::one_cluster;
-pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints, Jwt, SanPattern};
+pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints, SanPattern};
 pub use clusters::{
     AdmissionKnowledge, CACHE_FILE_CHANGES, ClusterEntry, ClusterFile, ClusterFolder, Selector,
 };
@@ -45,6 +46,8 @@ pub use console::Console;
 pub(crate) use decisions::MISSING_NAMESPACE;
 pub use decisions::{AdmissionDefaults, Authorization};
 pub use files::{Disk, FileScope, Files};
+pub use jwt::Jwt;
+pub(crate) use jwt::path_of_audience;
 pub use kubeconfig::Secret;
 pub use limits::Limits;
 pub use manifests::{BundleReference, BundleSource, KEPT_BUNDLE, ManifestPath, Reload, is_digest};
@@ -440,6 +443,16 @@ impl Config {
     pub fn tenant_of(&self, entry: &ClusterEntry) -> Option<PathBuf> {
         let (folder, file) = (self.cluster_folder.as_ref()?, entry.place.file.as_deref()?);
         clusters::tenant_of(&folder.path, Path::new(file))
+    }
+
+    /// Whether a caller of `cluster` has tokens whose keys its API server publishes.
+    #[must_use]
+    pub fn takes_published_keys(&self, cluster: &str) -> bool {
+        let tokens = |caller: &CallerEntry| {
+            let token = caller.webhook_token.as_ref();
+            caller.cluster == cluster && token.is_some_and(|token| token.jwks.is_none())
+        };
+        self.callers.iter().any(tokens)
     }
 
     /// The kubeconfigs of callers: each once, whatever the number of entries that name it.

@@ -11,6 +11,9 @@
 //!               Caller  the first that names one decides
 //! ```
 //!
+//! A service account token that is bound to a webhook configuration (`webhook_token`) says itself which calls it
+//! is for; the server compares that with the request and with the webhook configurations of the cluster.
+//!
 //! A token in the path (`path_token`) is for API servers that can be given no credential. A request
 //! with one is judged by it alone, whatever else it shows.
 //!
@@ -28,6 +31,7 @@ mod jwt;
 mod path_token;
 mod rotation;
 pub mod tls;
+mod webhook_token;
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -47,11 +51,13 @@ use rotation::{Digest, Digester, Purpose};
 
 pub use caller::{AuthenticationMethod, Caller, CredentialFault, PATH_TOKEN_NAME, Refusal, TokenFault};
 pub use certificate::PeerCertificate;
+pub use webhook_token::Attestation;
 
 /// Credentials and what they prove.
 type Table = HashMap<Digest, Vec<Proof>>;
 
 /// Knows the callers of one configuration.
+#[derive(Clone)]
 pub struct Authenticator {
     /// Its number in this process: a [`PeerCertificate`] remembers who judged it.
     generation: u64,
@@ -83,6 +89,8 @@ pub struct Credentials<'r> {
     pub authorization: Option<&'r [u8]>,
     /// The token in its path: if there is one, nothing else counts.
     pub path_token: Option<&'r [u8]>,
+    /// Its path, as it stands in the request.
+    pub path: &'r str,
 }
 
 /// How long a certificate that was not trusted is taken to be so still.
@@ -153,7 +161,8 @@ impl Authenticator {
             && !accepts(&self.passwords)
     }
 
-    /// Who shows these `credentials`.
+    /// Who shows these `credentials`. Whether a caller's [attestation](Caller::attestation) is for the request
+    /// is not looked at: see [`Snapshot::authenticate`](crate::state::Snapshot::authenticate).
     ///
     /// # Errors
     ///
@@ -292,6 +301,7 @@ impl Authenticator {
                 name: names.display(),
                 method: AuthenticationMethod::Certificate,
                 until: None,
+                attestation: None,
             });
         }
         proofs
@@ -313,6 +323,7 @@ impl fmt::Debug for Credentials<'_> {
             .field("peer", &self.peer.is_some())
             .field("authorization", &self.authorization.map(|_| "[redacted]"))
             .field("path_token", &self.path_token.map(|_| "[redacted]"))
+            .field("path", &"[redacted]")
             .finish()
     }
 }

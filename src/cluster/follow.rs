@@ -7,6 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 
@@ -14,7 +15,7 @@ use super::bounded::SpokenProtocol;
 use super::kind::WatchedKind;
 use super::reach::ApiServerConnection;
 use super::reporter::{Reporter, StatusWriter};
-use super::requests::ApiServer;
+use super::requests::{ApiRequest, ApiServer};
 use super::saved::{RestoredSet, SnapshotSaver};
 use super::store::Store;
 use super::watch::{LEFT_OUT_RETRY_INTERVAL, MAX_LIST_TIME, Watch};
@@ -47,6 +48,8 @@ pub(crate) struct FollowedKinds {
     pub(crate) writes_status: bool,
     /// Whether the webhook configurations that the API server runs are watched.
     pub(crate) watches_registrations: bool,
+    /// Whether the public keys of the API server's tokens are fetched.
+    pub(crate) fetches_token_keys: bool,
     pub(crate) cache_file: Option<(PathBuf, FileScope)>,
     pub(crate) store: Arc<Store>,
     pub(crate) reporter: Reporter,
@@ -71,6 +74,13 @@ impl FollowedKinds {
         ));
         if self.watches_registrations {
             tasks.spawn(note_stale_registrations(
+                Arc::clone(&self.store),
+                self.reporter.clone(),
+            ));
+        }
+        if self.fetches_token_keys {
+            tasks.spawn(fetch_token_keys(
+                server.clone(),
                 Arc::clone(&self.store),
                 self.reporter.clone(),
             ));
@@ -156,6 +166,73 @@ async fn note_stale_registrations(store: Arc<Store>, reporter: Reporter) {
         if store.registrations_changed(Instant::now()) {
             reporter.changed();
         }
+    }
+}
+
+/// Where an API server publishes the keys of its tokens, and as what.
+const TOKEN_KEYS: ApiRequest<'static> = ApiRequest::get("/openid/v1/jwks", "application/jwk-set+json");
+
+/// The most bytes of them: some hundred keys.
+const MAX_TOKEN_KEYS_BYTES: usize = 128 << 10;
+
+/// How long to wait for them.
+const MAX_TOKEN_KEYS_TIME: Duration = Duration::from_secs(10);
+
+/// How often they are fetched: so long one that is withdrawn counts on.
+const TOKEN_KEYS_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long they count where they cannot be fetched again, as long as the API server lets anybody keep them.
+const MAX_TOKEN_KEYS_AGE: Duration = Duration::from_secs(3600);
+
+/// Keeps the keys of the API server's tokens as it publishes them. What it says instead of keys changes nothing,
+/// until those that are known are too old to count.
+async fn fetch_token_keys(server: ApiServer, store: Arc<Store>, reporter: Reporter) {
+    let mut fetched = Instant::now();
+    loop {
+        let (keys, wait) = match token_keys(&server).await {
+            Ok(keys) => {
+                fetched = Instant::now();
+                (Some(keys), TOKEN_KEYS_INTERVAL)
+            }
+            Err(error) => {
+                if reporter.failed("token keys", &error, Instant::now()) {
+                    let cluster = &**reporter.cluster();
+                    tracing::warn!(
+                        cluster,
+                        error,
+                        "cannot fetch the keys of the API server's tokens from /openid/v1/jwks (the ClusterRole \
+                         system:service-account-issuer-discovery allows it): `callers[].webhookToken` goes by the \
+                         last ones for an hour"
+                    );
+                }
+                let known = store
+                    .token_keys()
+                    .filter(|_| fetched.elapsed() < MAX_TOKEN_KEYS_AGE);
+                (known, RETRY_DELAY)
+            }
+        };
+        if store.set_token_keys(keys) {
+            reporter.changed();
+        }
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// What the API server publishes now, if that is a set of keys.
+async fn token_keys(server: &ApiServer) -> Result<Arc<[u8]>, String> {
+    let asked = server.ask(&TOKEN_KEYS, MAX_TOKEN_KEYS_BYTES);
+    let answered = tokio::time::timeout(MAX_TOKEN_KEYS_TIME, asked).await;
+    let seconds = MAX_TOKEN_KEYS_TIME.as_secs();
+    let answer = answered.map_err(|_| format!("the answer did not end within {seconds} s"))?;
+    let answer = answer.map_err(|error| error.to_string())?;
+    let has_keys = |set: &Value| {
+        set.get("keys")
+            .and_then(Value::as_array)
+            .is_some_and(|keys| !keys.is_empty())
+    };
+    match serde_json::from_slice(&answer) {
+        Ok(set) if has_keys(&set) => Ok(Arc::from(&*answer)),
+        _ => Err("the answer is no JSON Web Key Set with a key".to_owned()),
     }
 }
 
@@ -304,7 +381,10 @@ mod tests {
     use super::super::memory::WatchedMemory;
     use super::super::reporter::Signal;
     use super::*;
+    use crate::cluster::tests::fixtures::{api_server, block_on};
+    use http::StatusCode;
     use portcullis_cel::Version;
+    use serde_json::json;
 
     /// Longer than any test runs.
     const LONG: Duration = Duration::from_secs(20);
@@ -326,6 +406,39 @@ mod tests {
             reporter: Reporter::new(cluster, Arc::<Signal>::default()),
             restoring: tokio::sync::watch::channel(()).0,
         }
+    }
+
+    #[test]
+    fn keys_are_taken_only_from_a_key_set() {
+        let keys = json!({"keys": [{"kty": "RSA", "n": "AQ", "e": "AQAB"}]});
+        let large = json!({"keys": ["x".repeat(MAX_TOKEN_KEYS_BYTES)]});
+        for (status, answer, expected) in [
+            (StatusCode::OK, keys.clone(), "taken"),
+            (StatusCode::OK, json!({"keys": []}), "no JSON Web Key Set"),
+            (StatusCode::OK, json!("page"), "no JSON Web Key Set"),
+            (StatusCode::OK, large, "more than 131072 bytes"),
+            (
+                StatusCode::FORBIDDEN,
+                json!({"message": "jwks is forbidden"}),
+                "jwks is forbidden",
+            ),
+        ] {
+            let taken = block_on(async {
+                let of_path = move |uri: &http::Uri| {
+                    assert_eq!(uri.path(), "/openid/v1/jwks");
+                    (status, answer.clone())
+                };
+                token_keys(&api_server(of_path)).await
+            });
+            let taken = taken.map(|_| "taken".to_owned());
+            let (Ok(said) | Err(said)) = &taken;
+            assert!(said.contains(expected), "{said}");
+        }
+        let store = Store::new("c", None, Version::NEWEST);
+        let keys: Arc<[u8]> = Arc::from(keys.to_string().as_bytes());
+        assert!(store.set_token_keys(Some(Arc::clone(&keys))));
+        assert!(!store.set_token_keys(Some(Arc::from(&*keys))));
+        assert!(store.set_token_keys(None));
     }
 
     #[test]

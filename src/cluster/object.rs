@@ -262,6 +262,7 @@ impl ServerMetadata {
             .filter_map(|entry| time(entry.time));
         let written = writes.max().or(created.filter(|_| metadata.generation <= 1));
         Self {
+            uid: cut(metadata.uid, MAX_UID_BYTES),
             since: created
                 .zip(written)
                 .map(|(created, written)| created.max(written)),

@@ -77,6 +77,7 @@ impl Store {
                 origin: Origin::Nowhere,
                 lacks_changes: false,
                 definitions: Definitions::default(),
+                token_keys: None,
                 standing: InForceVersions::default(),
                 cel_version,
                 version: 0,
@@ -129,6 +130,21 @@ impl Store {
         for objects in self.known().kinds.values_mut() {
             objects.progress = SyncProgress::NotListed;
         }
+    }
+
+    /// The public keys of the API server's tokens, as they are known.
+    pub(crate) fn token_keys(&self) -> Option<Arc<[u8]>> {
+        self.known().token_keys.clone()
+    }
+
+    /// These are the public keys of the API server's tokens; `None`: none is known. Whether they are others
+    /// than before.
+    pub(crate) fn set_token_keys(&self, keys: Option<Arc<[u8]>>) -> bool {
+        if self.known().token_keys == keys {
+            return false;
+        }
+        self.changing().token_keys = keys;
+        true
     }
 
     /// The API server does not let this kind be listed. Whether what holds changed.
@@ -285,8 +301,12 @@ impl Store {
             .kinds
             .get_mut(kind)
             .and_then(|kind| kind.objects.peek_mut(&received.name));
-        let is_same =
-            |held: &&mut HeldObject| held.is_of(received) && held.noted().since == received.noted.since;
+        // A token for a webhook configuration counts no more once that is created again.
+        let is_same = |held: &&mut HeldObject| {
+            held.is_of(received)
+                && held.noted().since == received.noted.since
+                && (kind.role != WatchPurpose::Registration || held.noted().uid == received.noted.uid)
+        };
         let Some(held) = held.filter(is_same) else {
             return false;
         };

@@ -1,16 +1,14 @@
-//! `callers`: the clients that may send reviews, their endpoints and their cluster; `callers[].jwt`:
-//! those that present a token signed by an issuer. A client certificate may be named by patterns of its
-//! subject alternative names.
+//! `callers`: the clients that may send reviews, their endpoints and their cluster. A client certificate may be
+//! named by patterns of its subject alternative names.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use jsonwebtoken::Algorithm;
 use portcullis_policy::field::{FaultKind, Place, unsupported_value};
 
-use super::section::{Section, one_of};
+use super::jwt::{self, Jwt};
+use super::section::Section;
 use super::server::Server;
 
 /// One entry: a request that meets every field that is there comes from this caller.
@@ -26,6 +24,9 @@ pub struct CallerEntry {
     pub jwt: Option<Jwt>,
     /// The file of the tokens in the path of requests that are meant, as an absolute path.
     pub path_token: Option<PathBuf>,
+    /// Service account tokens that are meant, each bound to a webhook configuration of the cluster
+    /// (KEP-6060). The audiences are URLs of webhooks.
+    pub webhook_token: Option<Jwt>,
     /// What the caller may use.
     pub endpoints: Endpoints,
     /// The cluster that the caller speaks for.
@@ -68,140 +69,6 @@ const CONSOLE: &str = "console";
 
 /// The cluster of a caller that names none.
 pub const DEFAULT_CLUSTER: &str = "default";
-
-/// Which tokens name a caller.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Jwt {
-    /// The claim `iss`, letter by letter.
-    pub issuer: String,
-    /// The claim `aud` must hold one of these.
-    pub audiences: Vec<String>,
-    /// The file of the issuer's public keys, as an absolute path.
-    pub jwks: PathBuf,
-    /// The algorithms a token may be signed with: asymmetric ones alone.
-    pub algorithms: Vec<Algorithm>,
-    /// How far the issuer's clock may be off.
-    pub leeway: Duration,
-    /// What further claims must be: names of claims and what they must hold.
-    ///
-    /// Names are exact, dots are part of them. A text, number or truth value
-    /// must equal the claim, or be an item of it where it is a list; of a list
-    /// one value must; of a mapping every entry must, within the claim.
-    pub claims: serde_json::Map<String, serde_json::Value>,
-}
-
-/// What `algorithms` may name. HMAC is not among them: a program that can check such a
-/// token can make one.
-const ALGORITHMS: [(&str, Algorithm); 9] = [
-    ("RS256", Algorithm::RS256),
-    ("RS384", Algorithm::RS384),
-    ("RS512", Algorithm::RS512),
-    ("PS256", Algorithm::PS256),
-    ("PS384", Algorithm::PS384),
-    ("PS512", Algorithm::PS512),
-    ("ES256", Algorithm::ES256),
-    ("ES384", Algorithm::ES384),
-    ("EdDSA", Algorithm::EdDSA),
-];
-
-/// What API servers sign service account tokens with, RSA or ECDSA.
-fn default_algorithms() -> Vec<Algorithm> {
-    vec![Algorithm::RS256, Algorithm::ES256]
-}
-
-const fn default_leeway() -> Duration {
-    Duration::from_secs(30)
-}
-
-pub(crate) fn jwt(entry: &Section<'_>) -> Option<Jwt> {
-    let fields = ["issuer", "audiences", "jwks", "algorithms", "leeway", "claims"];
-    let section = entry.optional("jwt", &fields)?;
-    let issuer = section.required_text("issuer", "the claim `iss` of the tokens");
-    let jwks = section.required_path("jwks", "the file with the issuer's public keys");
-    let audiences = section.strings("audiences");
-    if audiences.is_empty() {
-        let message = "set at least one; otherwise tokens for other services would be accepted";
-        section.fault("audiences", FaultKind::Required, message);
-    }
-    let algorithms = algorithms(&section);
-    let leeway = leeway(&section);
-    let claims = claims(&section);
-    Some(Jwt {
-        issuer: issuer?.to_owned(),
-        audiences,
-        jwks: jwks?,
-        algorithms,
-        leeway,
-        claims,
-    })
-}
-
-fn algorithms(section: &Section<'_>) -> Vec<Algorithm> {
-    let mut algorithms = Vec::new();
-    for (index, text) in section.texts("algorithms") {
-        match ALGORITHMS.iter().find(|(name, _)| *name == text) {
-            Some((_, algorithm)) => algorithms.push(*algorithm),
-            None => {
-                let message = format!("`{text}`: supported values: {}", one_of(&ALGORITHMS));
-                section.fault_at("algorithms", index, FaultKind::NotSupported, message);
-            }
-        }
-    }
-    if algorithms.is_empty() {
-        default_algorithms()
-    } else {
-        algorithms
-    }
-}
-
-/// More than some minutes is a mistake, and would keep expired tokens alive.
-const MAX_LEEWAY: Duration = Duration::from_secs(600);
-
-fn leeway(section: &Section<'_>) -> Duration {
-    let leeway = section.duration("leeway").unwrap_or_else(default_leeway);
-    if leeway > MAX_LEEWAY {
-        section.fault("leeway", FaultKind::Invalid, "must be at most 10m");
-    }
-    leeway
-}
-
-fn claims(section: &Section<'_>) -> serde_json::Map<String, serde_json::Value> {
-    match section
-        .value("claims")
-        .map(portcullis_policy::document::Node::to_json)
-    {
-        None => serde_json::Map::new(),
-        Some(serde_json::Value::Object(claims)) => {
-            for name in claims
-                .iter()
-                .filter(|(_, value)| proves_nothing(value))
-                .map(|(name, _)| name)
-            {
-                section.fault(
-                    "claims",
-                    FaultKind::Required,
-                    format!("claim `{name}`: needs a value"),
-                );
-            }
-            claims
-        }
-        Some(_) => {
-            section.fault("claims", FaultKind::TypeInvalid, "must be a mapping");
-            serde_json::Map::new()
-        }
-    }
-}
-
-/// Whether `value` is empty, or holds something empty: it would be met by every
-/// token or by none, and either is not what was meant.
-fn proves_nothing(value: &serde_json::Value) -> bool {
-    match value {
-        serde_json::Value::Null => true,
-        serde_json::Value::Array(values) => values.is_empty() || values.iter().any(proves_nothing),
-        serde_json::Value::Object(fields) => fields.is_empty() || fields.values().any(proves_nothing),
-        _ => false,
-    }
-}
 
 /// Which subject alternative names are meant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -256,7 +123,7 @@ impl Endpoints {
     pub const NONE: Self = Self(0);
     /// All that take reviews, which is what an entry that names none is given.
     pub const REVIEWS: Self = Self(7);
-    /// Those of admission: all that a token in the path may be given.
+    /// Those of admission: all that `pathToken` and `webhookToken` may be given.
     pub const ADMISSION: Self = Self(6);
     /// The console. Only an entry that names it is given it.
     pub const CONSOLE: Self = Self(8);
@@ -308,6 +175,7 @@ pub(crate) fn callers(root: &Section<'_>, server: Option<&Server>) -> Vec<Caller
         "clientCertificate",
         "jwt",
         "pathToken",
+        "webhookToken",
         "endpoints",
         "cluster",
         "consoleClusters",
@@ -346,22 +214,24 @@ impl CallerEntry {
             && self.client_certificate == other.client_certificate
             && self.jwt == other.jwt
             && self.path_token == other.path_token
+            && self.webhook_token == other.webhook_token
     }
 }
 
 fn caller(section: &Section<'_>) -> Option<CallerEntry> {
     let kubeconfig = section.path("kubeconfig");
     let client_certificate = client_certificate(section);
-    let jwt = jwt(section);
+    let jwt = jwt::jwt(section);
     let path_token = path_token(section);
+    let webhook_token = jwt::webhook_token(section);
+    if webhook_token.is_some() {
+        stands_alone(section, "webhookToken");
+    }
     let endpoints = endpoints(section);
     let cluster = section.text("cluster").unwrap_or(DEFAULT_CLUSTER).to_owned();
     let sees_all_clusters = console_clusters(section, endpoints);
-    if ["kubeconfig", "clientCertificate", "jwt", "pathToken"]
-        .iter()
-        .all(|field| section.value(field).is_none())
-    {
-        let message = "set `kubeconfig`, `clientCertificate`, `jwt` or `pathToken`";
+    if PROOFS.iter().all(|field| section.value(field).is_none()) {
+        let message = "set `kubeconfig`, `clientCertificate`, `jwt`, `pathToken` or `webhookToken`";
         section.fault_here(FaultKind::Required, message);
         return None;
     }
@@ -372,6 +242,7 @@ fn caller(section: &Section<'_>) -> Option<CallerEntry> {
         client_certificate,
         jwt,
         path_token,
+        webhook_token,
         endpoints,
         cluster,
         sees_all_clusters,
@@ -426,30 +297,50 @@ fn sans(section: &Section<'_>) -> Vec<SanPattern> {
     sans
 }
 
+/// The fields by which a caller is known.
+const PROOFS: [&str; 5] = [
+    "kubeconfig",
+    "clientCertificate",
+    "jwt",
+    "pathToken",
+    "webhookToken",
+];
+
+/// Has `field` be the only one of [`PROOFS`].
+fn stands_alone(entry: &Section<'_>, field: &str) {
+    for other in PROOFS.iter().filter(|other| **other != field) {
+        if entry.value(other).is_some() {
+            let message = format!("cannot stand beside `{field}`: make an entry of its own for it");
+            entry.fault(other, FaultKind::Invalid, message);
+        }
+    }
+}
+
 /// The file of tokens, which stand alone in their entry: a request with one shows nothing else that
 /// counts.
 fn path_token(entry: &Section<'_>) -> Option<PathBuf> {
     let section = entry.optional("pathToken", &["file"])?;
-    for other in ["kubeconfig", "clientCertificate", "jwt"] {
-        if entry.value(other).is_some() {
-            let message = "cannot stand beside `pathToken`: make an entry of its own for it";
-            entry.fault(other, FaultKind::Invalid, message);
-        }
-    }
+    stands_alone(entry, "pathToken");
     section.required_path("file", "the file with the tokens, one in each line")
 }
 
-/// Absent or empty: all that take reviews; of `pathToken` those of admission.
+/// Absent or empty: all that take reviews; of `pathToken` and `webhookToken` those of admission.
 fn endpoints(section: &Section<'_>) -> Endpoints {
-    let is_path_token = section.value("pathToken").is_some();
+    let of_admission = [
+        ("pathToken", "users of the cluster can learn its token"),
+        ("webhookToken", "its tokens are for webhook configurations"),
+    ];
+    let of_admission = of_admission
+        .iter()
+        .find(|(field, _)| section.value(field).is_some());
     let mut endpoints = Endpoints::NONE;
     let texts = section.texts("endpoints");
     for (index, text) in &texts {
-        if is_path_token && [Endpoint::Authorize.as_str(), CONSOLE].contains(text) {
-            let message = format!(
-                "`{text}`: a caller with `pathToken` may use `validate` and `mutate` alone: users of the cluster can \
-                 learn its token"
-            );
+        if let Some((field, why)) = of_admission
+            && [Endpoint::Authorize.as_str(), CONSOLE].contains(text)
+        {
+            let message =
+                format!("`{text}`: a caller with `{field}` may use `validate` and `mutate` alone: {why}");
             section.fault_at("endpoints", *index, FaultKind::NotSupported, message);
             continue;
         }
@@ -462,7 +353,7 @@ fn endpoints(section: &Section<'_>) -> Endpoints {
             }
         }
     }
-    match (texts.is_empty(), is_path_token) {
+    match (texts.is_empty(), of_admission.is_some()) {
         (true, true) => Endpoints::ADMISSION,
         (true, false) => Endpoints::REVIEWS,
         (false, _) => endpoints,

@@ -136,7 +136,7 @@ decisionLog: {path: log.jsonl, trace: nearMisses}
     let jwt = token.jwt.clone().unwrap();
     assert_eq!(jwt.issuer, "https://kubernetes.default.svc");
     assert_eq!(jwt.audiences, ["portcullis"]);
-    assert_eq!(jwt.jwks, Path::new("/etc/portcullis/jwks.json"));
+    assert_eq!(jwt.jwks.as_deref(), Some(Path::new("/etc/portcullis/jwks.json")));
     assert_eq!(
         jwt.algorithms,
         [jsonwebtoken::Algorithm::RS256, jsonwebtoken::Algorithm::ES256]

@@ -16,7 +16,7 @@ use super::path_token;
 use super::rotation::{Credential, Digester, HeldCredentials, Purpose, Users};
 use super::{Authenticator, Table};
 use crate::config::kubeconfig::{self, User};
-use crate::config::{CallerEntry, Config, Disk, Files, Jwt, one_cluster};
+use crate::config::{AdmissionKnowledge, CallerEntry, ClusterEntry, Config, Disk, Files, Jwt, one_cluster};
 use crate::identity::certificates::system_time;
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
@@ -44,6 +44,19 @@ impl Authenticator {
         now: SystemTime,
     ) -> (Self, Faults) {
         build(files, config, previous, now)
+    }
+
+    /// The same, where API servers publish the keys `of_cluster` for their tokens: those of the entries with
+    /// `webhookToken` that name no file.
+    #[must_use]
+    pub(crate) fn with_published_keys<'k>(self, of_cluster: impl Fn(&str) -> Option<&'k [u8]>) -> Self {
+        let Self { entries, jwts, .. } = &self;
+        let jwts = jwts.with_keys(|issuer| {
+            let cluster = &entries.get(issuer.entry)?.cluster;
+            let (keys, _) = IssuerKeys::parse(of_cluster(cluster)?, &issuer.rules.algorithms).ok()?;
+            Some(keys)
+        });
+        Self { jwts, ..self }
     }
 }
 
@@ -227,6 +240,7 @@ impl Builder<'_> {
             name,
             method,
             until,
+            attestation: None,
         });
         if until.is_none() {
             others
@@ -348,33 +362,60 @@ impl Builder<'_> {
         }
     }
 
-    /// The keys of every entry with `jwt`.
+    /// The keys of every entry with `jwt` or `webhookToken`. Those that an API server publishes are not known
+    /// yet: see [`Authenticator::with_published_keys`].
     fn issuers(&mut self) {
         jwks::install();
         let config = self.config;
         let mut issuers = Vec::new();
         for (position, entry) in config.callers.iter().enumerate() {
-            let Some(rules) = entry.jwt.clone() else { continue };
-            self.built.files.insert(rules.jwks.clone());
-            let keys = self.keys(&rules);
+            let Some(rules) = entry.jwt.as_ref().or(entry.webhook_token.as_ref()) else {
+                continue;
+            };
+            self.webhook_configurations_are_watched(entry);
+            let keys = rules.jwks.as_ref().map(|path| self.keys(path, rules));
             issuers.push(Issuer {
                 entry: position,
-                rules,
-                keys,
+                is_of_webhooks: entry.webhook_token.is_some(),
+                rules: rules.clone(),
+                keys: keys.unwrap_or_default(),
             });
         }
         self.built.jwts = jwt::Tokens::new(issuers);
     }
 
-    /// The keys of one issuer. Those that cannot be used are warned of: an issuer
+    /// Says where a token cannot be accepted because nobody knows which webhook configurations there are.
+    fn webhook_configurations_are_watched(&mut self, entry: &CallerEntry) {
+        let is_watched = |cluster: &&ClusterEntry| {
+            cluster.name == entry.cluster && cluster.admission == AdmissionKnowledge::Watched
+        };
+        if entry.webhook_token.is_none() || self.config.clusters.iter().any(|one| is_watched(&one)) {
+            return;
+        }
+        let place = entry.place.at(entry.place.path.field("webhookToken"));
+        let message = format!(
+            "no token can be accepted: it must be bound to a webhook configuration of cluster `{}`, and these are not \
+             watched: add `{{name: {0}, kubeconfig: …, admission: Watched}}` to `clusters`",
+            entry.cluster
+        );
+        // One who writes files in a folder of clusters does not hold up what others write.
+        let fault = match self.config.cluster_folder {
+            Some(_) => Fault::warning(place, FaultKind::Required, message),
+            None => Fault::error(place, FaultKind::Required, message),
+        };
+        self.faults.push(fault);
+    }
+
+    /// The keys of one issuer in the file at `path`. Those that cannot be used are warned of: an issuer
     /// may publish keys for others too.
-    fn keys(&mut self, rules: &Jwt) -> IssuerKeys {
-        let file = rules.jwks.display().to_string();
+    fn keys(&mut self, path: &Path, rules: &Jwt) -> IssuerKeys {
+        self.built.files.insert(path.to_owned());
+        let file = path.display().to_string();
         let place = Place {
             file: Some(file.into()),
             ..Place::default()
         };
-        let json = match self.files.read(&rules.jwks) {
+        let json = match self.files.read(path) {
             Ok(json) => json,
             Err(error) => {
                 self.faults

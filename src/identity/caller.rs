@@ -8,8 +8,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::webhook_token::Attestation;
 use crate::config::{CallerEntry, Endpoint, Endpoints};
 use crate::identity::certificates::rfc3339;
+use portcullis_policy::model::cut;
 
 pub use crate::telemetry::metrics::AuthenticationMethod;
 
@@ -30,6 +32,8 @@ pub struct Caller {
     pub sees_all_clusters: bool,
     /// What it was recognised by.
     pub method: AuthenticationMethod,
+    /// The calls that its token is for, where that says so.
+    pub attestation: Option<Arc<Attestation>>,
 }
 
 /// Why a request is not answered.
@@ -60,6 +64,16 @@ pub enum Refusal {
         method: AuthenticationMethod,
         /// What it asked for.
         endpoint: Endpoint,
+    },
+    /// The caller's token is for the objects of other API groups: 403.
+    #[error("`{name}` may not ask about API group `{group}`")]
+    GroupForbidden {
+        /// The caller.
+        name: Arc<str>,
+        /// What it was recognised by.
+        method: AuthenticationMethod,
+        /// That of the object under review; empty for the core group.
+        group: String,
     },
     /// The caller is known, and may not see the console: 403.
     #[error("`{name}` may not use the console")]
@@ -136,6 +150,17 @@ pub enum TokenFault {
     /// It lacks a claim that the caller's must have.
     #[error("a required claim is missing or different")]
     Claims,
+    /// It is not a token for the calls of one webhook configuration.
+    #[error("no token bound to a webhook configuration, with the API groups that it may ask about")]
+    Unbound,
+    /// It is for another URL than that of the request.
+    #[error("made for another URL or another kind of webhook configuration")]
+    OtherUrl,
+    /// Its webhook configuration is none of the cluster's, as far as they are watched.
+    #[error(
+        "bound to a webhook configuration that the cluster does not have, or that does not call this URL"
+    )]
+    Configuration,
 }
 
 // === impl Caller ===
@@ -155,6 +180,25 @@ impl Caller {
             method: self.method,
             endpoint,
         })
+    }
+
+    /// Whether the caller may ask about objects of each of these API groups.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::GroupForbidden`] if its token is for those of others.
+    pub fn check_groups<'g>(&self, groups: impl IntoIterator<Item = &'g str>) -> Result<(), Refusal> {
+        let Some(attestation) = &self.attestation else {
+            return Ok(());
+        };
+        match groups.into_iter().find(|group| !attestation.covers(group)) {
+            None => Ok(()),
+            Some(group) => Err(Refusal::GroupForbidden {
+                name: Arc::clone(&self.name),
+                method: self.method,
+                group: cut(group.to_owned(), MAX_GROUP_BYTES),
+            }),
+        }
     }
 
     /// Whether anybody can be this caller who learned a token that users of the cluster can learn: what it
@@ -189,9 +233,10 @@ impl Refusal {
     pub const fn status(&self) -> u16 {
         match self {
             Self::Unauthenticated { .. } => 401,
-            Self::ClusterConflict { .. } | Self::EndpointForbidden { .. } | Self::ConsoleForbidden { .. } => {
-                403
-            }
+            Self::ClusterConflict { .. }
+            | Self::EndpointForbidden { .. }
+            | Self::GroupForbidden { .. }
+            | Self::ConsoleForbidden { .. } => 403,
         }
     }
 
@@ -202,6 +247,7 @@ impl Refusal {
             Self::Unauthenticated { method, .. }
             | Self::ClusterConflict { method, .. }
             | Self::EndpointForbidden { method, .. }
+            | Self::GroupForbidden { method, .. }
             | Self::ConsoleForbidden { method, .. } => *method,
         }
     }
@@ -215,6 +261,10 @@ impl Refusal {
                 "the credential meets entries of `callers` with different `cluster`: give each cluster one of its own"
             }
             Self::EndpointForbidden { .. } => "add the endpoint to `endpoints` of its entry of `callers`",
+            Self::GroupForbidden { .. } => {
+                "the API server must request its token for the group of the object, or for `*`: the attestation \
+                 `admissionReviewAPIGroups` of the TokenRequest"
+            }
             Self::ConsoleForbidden { .. } => "add `console` to `endpoints` of its entry of `callers`",
         }
     }
@@ -231,6 +281,12 @@ impl Refusal {
             Self::Unauthenticated { .. } => "Unauthorized".into(),
             Self::ClusterConflict { .. } => "the caller speaks for more than one cluster".into(),
             Self::EndpointForbidden { .. } => "the caller may not use this endpoint".into(),
+            Self::GroupForbidden { group, .. } if group.is_empty() => {
+                "the caller's token does not attest the core API group".into()
+            }
+            Self::GroupForbidden { group, .. } => {
+                format!("the caller's token does not attest the API group `{group}` of the object").into()
+            }
             Self::ConsoleForbidden { .. } => {
                 "the caller may not use the console: its entry of `callers` needs `endpoints: [console]`"
                     .into()
@@ -281,22 +337,39 @@ impl CredentialFault {
 impl TokenFault {
     const fn remedy(self) -> &'static str {
         match self {
-            Self::Issuer => "`jwt.issuer` of an entry of `callers` must be the token's issuer, to the letter",
+            Self::Issuer => "`issuer` of an entry of `callers` must be the token's issuer, to the letter",
             Self::Key | Self::Signature => {
-                "the file `jwt.jwks` must hold the key that signed the token: fetch the issuer's keys again, and \
-                 see `jwt.algorithms`"
+                "the file `jwks` of the entry of `callers` must hold the key that signed the token: fetch the issuer's \
+                 keys again, and see `algorithms`; without `jwks` the keys of the cluster's API server count, which \
+                 must let the gateway read /openid/v1/jwks"
             }
             Self::Expired => "the API server sends an old token: renew it, and compare the clocks",
             Self::NoExpiry => {
                 "have the issuer make tokens that expire: one without `exp` would be valid for ever"
             }
-            Self::NotYetValid => "compare the clocks of issuer and gateway, or raise `jwt.leeway`",
-            Self::Audience => "have the token made for one of `jwt.audiences`",
+            Self::NotYetValid => "compare the clocks of issuer and gateway, or raise `leeway`",
+            Self::Audience => "have the token made for one of the entry's `audiences`",
+            Self::Unbound => {
+                "an entry with `webhookToken` takes tokens of API servers alone: of a TokenRequest with one audience, \
+                 the webhook configuration as `boundObjectRef`, and `attestations: {admissionReviewAPIGroups: […]}`"
+            }
+            Self::OtherUrl => {
+                "the API server must call the URL that the token was made for: `url` of the webhook, or \
+                 `https://NAME.NAMESPACE.svc:PORT/PATH` of its `service`"
+            }
+            Self::Configuration => {
+                "the entry of `clusters` of this cluster must watch the webhook configurations (`admission: Watched`, \
+                 config/cluster/admission.yaml), and the one of the token must be there, call this URL, and not have \
+                 been deleted and created again since the token was made"
+            }
             Self::Claims => "the token must have each of `jwt.claims`",
             Self::Malformed | Self::Critical => "send a JSON Web Token that the issuer signed (RFC 7519)",
         }
     }
 }
+
+/// The most bytes of an API group that are quoted.
+const MAX_GROUP_BYTES: usize = 253;
 
 /// The name of a caller with a token in the path.
 pub const PATH_TOKEN_NAME: &str = AuthenticationMethod::PathToken.as_str();
@@ -328,6 +401,8 @@ pub(crate) struct Proof {
     pub(crate) method: AuthenticationMethod,
     /// The last moment at which it counts, if there is one.
     pub(crate) until: Option<SystemTime>,
+    /// The calls that it is for, where it says so.
+    pub(crate) attestation: Option<Arc<Attestation>>,
 }
 
 /// The caller that proofs match, if any.
@@ -348,6 +423,7 @@ impl Fields {
     pub(crate) const CLIENT_CERTIFICATE: Self = Self(2);
     pub(crate) const JWT: Self = Self(4);
     pub(crate) const PATH_TOKEN: Self = Self(8);
+    pub(crate) const WEBHOOK_TOKEN: Self = Self(16);
 
     const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -371,6 +447,7 @@ impl CompiledCaller {
             (entry.client_certificate.is_some(), Fields::CLIENT_CERTIFICATE),
             (entry.jwt.is_some(), Fields::JWT),
             (entry.path_token.is_some(), Fields::PATH_TOKEN),
+            (entry.webhook_token.is_some(), Fields::WEBHOOK_TOKEN),
         ];
         let needs = fields.iter().filter(|(is_there, _)| *is_there);
         Self {
@@ -388,6 +465,11 @@ impl CompiledCaller {
     /// Whether a token in the path is what it asks for.
     pub(crate) const fn has_path_token(&self) -> bool {
         self.needs.holds(Fields::PATH_TOKEN)
+    }
+
+    /// Whether a token bound to a webhook configuration is what it asks for.
+    pub(crate) const fn has_webhook_token(&self) -> bool {
+        self.needs.holds(Fields::WEBHOOK_TOKEN)
     }
 
     /// Whether one credential alone can meet it.
@@ -427,6 +509,10 @@ pub(crate) fn name(
             Some(caller) if caller.cluster == entry.cluster => {
                 caller.endpoints = caller.endpoints.union(entry.endpoints);
                 caller.sees_all_clusters |= entry.sees_all_clusters;
+                // What limits it does so whatever else the same token meets.
+                if caller.attestation.is_none() {
+                    caller.attestation.clone_from(&proof.attestation);
+                }
             }
             Some(caller) => {
                 let (name, method) = (caller.name.clone(), caller.method);
@@ -461,5 +547,6 @@ fn caller(entry: &CompiledCaller, proof: &Proof) -> Caller {
         endpoints: entry.endpoints,
         sees_all_clusters: entry.sees_all_clusters,
         method: proof.method,
+        attestation: proof.attestation.clone(),
     }
 }

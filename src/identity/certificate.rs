@@ -53,7 +53,7 @@ pub(crate) struct ValidityWindow {
 }
 
 /// The authorities of client certificates.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ClientCa(Vec<X509>);
 
 /// What a certificate says of its holder.

@@ -21,10 +21,10 @@ use openssl::sign::{RsaPssSaltlen, Verifier};
 use super::caller::TokenFault;
 
 /// The keys of an issuer that can check a token here.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct IssuerKeys(Vec<IssuerKey>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct IssuerKey {
     id: Option<String>,
     /// What it may be used for: what its type can do, its `alg` says and we allow.

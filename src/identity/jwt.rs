@@ -22,10 +22,11 @@ use super::caller::{AuthenticationMethod, CredentialFault, Fields, Proof, TokenF
 use super::certificate::ValidityWindow;
 use super::jwks::IssuerKeys;
 use super::rotation::Digest;
+use super::webhook_token::Attestation;
 use crate::config::Jwt;
 
 /// What the tokens of all issuers prove.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Tokens {
     issuers: Vec<Issuer>,
     /// Tokens that prove something, and those that do not: apart, so that nobody
@@ -35,10 +36,12 @@ pub(crate) struct Tokens {
 }
 
 /// The tokens that one entry means.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Issuer {
     /// The entry's position.
     pub(crate) entry: usize,
+    /// Whether only tokens bound to a webhook configuration are meant.
+    pub(crate) is_of_webhooks: bool,
     pub(crate) rules: Jwt,
     pub(crate) keys: IssuerKeys,
 }
@@ -89,6 +92,19 @@ impl Tokens {
         self.issuers.is_empty()
     }
 
+    /// The same, with these keys of the issuers whose entries name no file; `None` is none. Nothing is
+    /// remembered: a key that is gone counts no more.
+    pub(crate) fn with_keys(&self, published: impl Fn(&Issuer) -> Option<IssuerKeys>) -> Self {
+        let with_keys = |issuer: &Issuer| match issuer.rules.jwks {
+            Some(_) => issuer.clone(),
+            None => Issuer {
+                keys: published(issuer).unwrap_or_default(),
+                ..issuer.clone()
+            },
+        };
+        Self::new(self.issuers.iter().map(with_keys).collect())
+    }
+
     /// What `token` proves at `now`. `None` where it has not the form of a
     /// signed token, or there are no issuers.
     pub(crate) fn check(&self, token: &[u8], digest: Digest, now: SystemTime) -> Option<Arc<CheckedToken>> {
@@ -136,8 +152,8 @@ impl Tokens {
         for entry in self.issuers.iter().filter(|entry| entry.rules.issuer == issuer) {
             let (outcome, holds) = entry.check(token, &header, now);
             window = window.intersect(holds);
-            match outcome {
-                Ok(claims) => proofs.push(proof(entry, &claims)),
+            match outcome.and_then(|claims| entry.proof(&claims)) {
+                Ok(proof) => proofs.push(proof),
                 Err(why) => fault = why,
             }
         }
@@ -190,23 +206,35 @@ fn payload(token: &[u8]) -> Result<Vec<u8>, TokenFault> {
     decoded.ok_or(TokenFault::Malformed)
 }
 
-fn proof(issuer: &Issuer, claims: &Map<String, Value>) -> Proof {
-    let subject = claims
-        .get("sub")
-        .and_then(Value::as_str)
-        .unwrap_or(&issuer.rules.issuer);
-    Proof {
-        entry: issuer.entry,
-        field: Fields::JWT,
-        name: subject.into(),
-        method: AuthenticationMethod::Jwt,
-        until: None,
-    }
-}
-
 // === impl Issuer ===
 
 impl Issuer {
+    /// What a token with these claims proves, which meets the entry otherwise.
+    fn proof(&self, claims: &Map<String, Value>) -> Result<Proof, TokenFault> {
+        let subject = claims
+            .get("sub")
+            .and_then(Value::as_str)
+            .unwrap_or(&self.rules.issuer);
+        let (field, method, attestation) = if self.is_of_webhooks {
+            let attestation = Arc::new(Attestation::of(claims).ok_or(TokenFault::Unbound)?);
+            (
+                Fields::WEBHOOK_TOKEN,
+                AuthenticationMethod::WebhookToken,
+                Some(attestation),
+            )
+        } else {
+            (Fields::JWT, AuthenticationMethod::Jwt, None)
+        };
+        Ok(Proof {
+            entry: self.entry,
+            field,
+            name: subject.into(),
+            method,
+            until: None,
+            attestation,
+        })
+    }
+
     fn check(&self, token: &[u8], header: &Header, now: SystemTime) -> ClaimsOutcome {
         let claims = match self.verified(token, header) {
             Ok(claims) => claims,

@@ -98,10 +98,18 @@ impl Authenticator {
             return;
         };
         let proves = |entry: &&CompiledCaller| entry.endpoints.contains(endpoint) && !entry.has_path_token();
-        if self.entries.iter().find(proves).is_none() {
+        let mut callers = self.entries.iter().filter(proves).peekable();
+        if callers.peek().is_none() {
             warn(
                 "no caller can call this: each that may has a token in the path. Write `/t/TOKEN` before it, or \
                  add an entry of `callers` with a kubeconfig and give that to the API server \
+                 (`--admission-control-config-file`)",
+            );
+        } else if callers.all(CompiledCaller::has_webhook_token) {
+            warn(
+                "only a token that the API server was given for this webhook configuration is accepted here \
+                 (`callers[].webhookToken`), and Kubernetes 1.37 sends none: until a version does, its calls are \
+                 answered with 401. Write `/t/TOKEN` before it, or give the API server a kubeconfig of `callers` \
                  (`--admission-control-config-file`)",
             );
         }
@@ -116,6 +124,7 @@ pub(crate) fn proof(position: usize) -> Proof {
         name: PATH_TOKEN_NAME.into(),
         method: AuthenticationMethod::PathToken,
         until: None,
+        attestation: None,
     }
 }
 

@@ -25,6 +25,7 @@ fn a_certificate_is_named_by_subject_issuer_and_fingerprint() {
         peer: Some(&peer),
         authorization: Some(b"Bearer opaque"),
         path_token: None,
+        path: "",
     };
     let claimed = credentials.claimed();
     let subject = claimed.subject.unwrap();

@@ -70,7 +70,7 @@ pub(crate) async fn answer(
         let (job, step) = Job::begin(shared, pending).await?;
         return job.finish(shared, step).await;
     }
-    let review = pending.read()?;
+    let review = pending.read(shared)?;
     let end = pending.received.deadline.min(pending.since + WORKER_TIME_SLICE);
     let is_over = || Instant::now() >= end;
     let trial = StepLimits {
@@ -189,7 +189,7 @@ impl Job {
                 .permit
                 .make(bytes)
                 .ok_or(Rejection::TooManyRequests)?;
-            let review = pending.read()?;
+            let review = pending.read(&of_step)?;
             let job = Self::new(pending, review);
             drop(unread);
             let step = match job.reserve_memory(&of_step) {

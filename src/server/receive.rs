@@ -209,12 +209,11 @@ fn authenticate(
         peer: head.connection.certificate.as_ref(),
         authorization: head.authorization.value(),
         path_token: path_token.map(Secret::reveal),
+        path: head.path,
     };
     let may_use = |caller: &Caller| caller.check(endpoint);
-    identify(shared, snapshot, head.connection, &credentials, time, may_use).map_err(|refusal| {
-        let challenge = snapshot.authenticator.challenge().to_owned();
-        Rejection::Refused { refusal, challenge }
-    })
+    let known = identify(shared, snapshot, head.connection, &credentials, time, may_use);
+    known.map_err(|refusal| Rejection::of(refusal, snapshot))
 }
 
 /// Refuses a call that this gateway made itself, or one of its replicas: a webhook or
@@ -323,7 +322,7 @@ pub(crate) fn identify(
     time: SystemTime,
     may_use: impl FnOnce(&Caller) -> Result<(), Refusal>,
 ) -> Result<Caller, Refusal> {
-    let known = snapshot.authenticator.authenticate(credentials, time);
+    let known = snapshot.authenticate(credentials, time);
     let (method, outcome) = match &known {
         Ok(caller) => (caller.method, Outcome::Success),
         Err(refusal) => (refusal.method(), Outcome::Failure),

@@ -79,6 +79,16 @@ impl Refusals {
         );
     }
 
+    /// Writes why a caller that is known was refused, unless another was written just now.
+    pub(crate) fn log_caller(&self, refusal: &Refusal) {
+        match self.known.due() {
+            Some(unwritten) => {
+                tracing::warn!(%refusal, remedy = refusal.remedy(), unwritten, "a caller was refused");
+            }
+            None => tracing::debug!(%refusal, "a caller was refused"),
+        }
+    }
+
     /// Writes why the handshake with `peer` failed, if that is a matter of certificates or
     /// protocols, and unless another was written just now. A peer that merely closes the
     /// connection, as probes do, is not worth a line.

@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use super::pool::JobError;
 use crate::identity::Refusal;
+use crate::state::Snapshot;
 use portcullis_policy::api::{AdmissionReviewError, Status, SubjectAccessReviewError};
 use portcullis_policy::model::StatusReason;
 
@@ -102,6 +103,12 @@ impl From<JobError> for Rejection {
 // === impl Rejection ===
 
 impl Rejection {
+    /// That of a caller, by what is in force.
+    pub(crate) fn of(refusal: Refusal, snapshot: &Snapshot) -> Self {
+        let challenge = snapshot.authenticator.challenge().to_owned();
+        Self::Refused { refusal, challenge }
+    }
+
     /// The answer.
     pub(crate) fn reply(&self) -> Reply {
         let status = self.status();

@@ -10,7 +10,7 @@ use super::held_back::{self, StandIns, UsableFiles};
 use super::index::{GatewayContext, SnapshotIndex, options};
 use super::inventory::FileContents;
 use super::last_good::PendingSave;
-use super::registrations::GatewayIdentity;
+use super::registrations::{GatewayIdentity, with_published_keys};
 use super::snapshot::{LoadedManifests, Snapshot};
 use super::source::ManifestSource;
 use super::watched::UnknownClusters;
@@ -173,12 +173,14 @@ fn snapshot(
     now: SystemTime,
 ) -> Option<Snapshot> {
     let tls = built.tls?;
+    let authenticator = Arc::new(built.authenticator);
     let identity = GatewayIdentity {
         tls: &tls,
-        authenticator: &built.authenticator,
+        authenticator: &authenticator,
         now,
     };
     let (revision, indexed) = index(&config, &manifests, source, identity, &unknown, previous);
+    let authenticator = with_published_keys(&authenticator, &indexed.index_inputs.watched, &[]);
     let earlier = previous.map(|previous| &previous.upstreams);
     let upstreams = built.upstreams.with(indexed.index_inputs.webhooks(), earlier);
     Some(Snapshot {
@@ -188,7 +190,7 @@ fn snapshot(
         admission: indexed.admission,
         index_inputs: indexed.index_inputs,
         config: Arc::new(config),
-        authenticator: Arc::new(built.authenticator),
+        authenticator,
         upstreams,
         authorizers: built.authorizers,
         tls,

@@ -13,7 +13,7 @@ use super::files::{self, FileTimes, ManifestFiles, Revision};
 use super::held_back::{self, StandIns};
 use super::index::{SnapshotIndex, options};
 use super::last_good::{self, LastGoodSet, PendingSave};
-use super::registrations::GatewayIdentity;
+use super::registrations::{GatewayIdentity, with_published_keys};
 use super::snapshot::{LoadedManifests, Snapshot, removal_faults};
 use super::source::ManifestSource;
 use crate::config::{self, Config, ConfigBeside, HeldBack, ManifestPath};
@@ -360,6 +360,8 @@ fn with_manifests(
         &current.unknown,
         Some(current),
     );
+    let (watched, before) = (&indexed.index_inputs.watched, &current.index_inputs.watched);
+    let authenticator = with_published_keys(&current.authenticator, watched, before);
     let upstreams = current
         .upstreams
         .with(indexed.index_inputs.webhooks(), Some(&current.upstreams));
@@ -369,7 +371,7 @@ fn with_manifests(
         admission: indexed.admission,
         index_inputs: indexed.index_inputs,
         config: Arc::clone(&current.config),
-        authenticator: Arc::clone(&current.authenticator),
+        authenticator,
         upstreams,
         authorizers: current.authorizers.clone(),
         tls: current.tls.clone(),

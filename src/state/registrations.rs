@@ -150,6 +150,28 @@ impl From<&ClusterRegistrations> for ReviewKnowledge {
     }
 }
 
+// === keys of tokens ===
+
+/// `authenticator` with the keys that the API servers of `watched` clusters publish for their tokens, where they
+/// are not those that were `known` of them.
+pub(crate) fn with_published_keys(
+    authenticator: &Arc<Authenticator>,
+    watched: &[Arc<WatchedObjects>],
+    known: &[Arc<WatchedObjects>],
+) -> Arc<Authenticator> {
+    let published = |watched: &[Arc<WatchedObjects>]| -> BTreeMap<String, Arc<[u8]>> {
+        let keys = watched.iter();
+        keys.filter_map(|one| Some((one.cluster.clone(), Arc::clone(one.token_keys.as_ref()?))))
+            .collect()
+    };
+    let now = published(watched);
+    if now == published(known) {
+        return Arc::clone(authenticator);
+    }
+    let of_cluster = |cluster: &str| now.get(cluster).map(AsRef::as_ref);
+    Arc::new(Authenticator::clone(authenticator).with_published_keys(of_cluster))
+}
+
 // === impl CalledEndpoint ===
 
 impl<'w> CalledEndpoint<'w> {

@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::files::{FaultsByCluster, ManifestFiles, Revision};
 use super::index::{EarlierIndex, IndexInputs};
 use super::inventory::{self, Change, ChangedSettings, FileContents, MAX_NAMES, Restriction};
 use super::last_good::PendingSave;
 use super::registrations::ClusterRegistrations;
-use super::watched::{UnknownClusters, UnsyncedCluster, WatchedText};
+use super::watched::{UnknownClusters, UnsyncedCluster, WatchedObjects, WatchedText};
 use crate::config::{Config, HeldBack};
-use crate::identity::Authenticator;
 use crate::identity::certificates::Expiry;
 use crate::identity::tls::TlsContext;
+use crate::identity::{Authenticator, Caller, CredentialFault, Credentials, Refusal, TokenFault};
 use crate::webhooks::Upstreams;
 use crate::webhooks::authorizers::Authorizers;
 use portcullis_policy::admission::AdmissionPolicies;
@@ -67,6 +68,31 @@ pub(crate) struct LoadedManifests {
 }
 
 impl Snapshot {
+    /// Who shows `credentials`. A token that says which calls it is for is for no other.
+    ///
+    /// # Errors
+    ///
+    /// Nobody is known by them, or not for this request.
+    pub fn authenticate(&self, credentials: &Credentials<'_>, now: SystemTime) -> Result<Caller, Refusal> {
+        let caller = self.authenticator.authenticate(credentials, now)?;
+        let Some(token) = &caller.attestation else {
+            return Ok(caller);
+        };
+        let of_cluster = |one: &&Arc<WatchedObjects>| *one.cluster == *caller.cluster;
+        let watched = self.index_inputs.watched.iter().find(of_cluster);
+        let fault = if !token.is_for(credentials.path) {
+            TokenFault::OtherUrl
+        } else if !watched.is_some_and(|watched| watched.has_configuration(token)) {
+            TokenFault::Configuration
+        } else {
+            return Ok(caller);
+        };
+        Err(Refusal::Unauthenticated {
+            method: caller.method,
+            cause: CredentialFault::Token(fault),
+        })
+    }
+
     /// Whether all that the files say is in force.
     pub(crate) fn is_as_written(&self) -> bool {
         self.held_back.is_empty() && self.held_objects.is_empty()

@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::config::Config;
+use crate::identity::Attestation;
 use portcullis_policy::admission::UnknownObjects;
 use portcullis_policy::admission::matching::CustomResources;
 use portcullis_policy::authorization::matching::ClusterScoped;
@@ -30,6 +31,8 @@ pub struct WatchedObjects {
     pub custom_resources: CustomResources,
     /// The webhook configurations that the API server runs, where they say what `/validate` sees.
     pub registrations: Option<Arc<WatchedRegistrations>>,
+    /// The public keys of the tokens that its API server makes, as JWKS, where they are wanted and known.
+    pub token_keys: Option<Arc<[u8]>>,
     /// Names their content: equal objects, equal digest.
     pub digest: [u8; 32],
     /// That nothing is known of the cluster yet; `None` where its objects are.
@@ -52,6 +55,8 @@ pub struct WatchedRegistration {
     pub configuration: Arc<ValidatedObject>,
     /// Names its content.
     pub digest: [u8; 32],
+    /// Tells it from one of the same name that is deleted.
+    pub uid: Box<str>,
     /// Since when it is as it is, where that is known.
     pub since: Option<Time>,
 }
@@ -116,6 +121,22 @@ impl WatchedObjects {
         self.parts.iter().flat_map(|part| &part.objects)
     }
 
+    /// Whether the cluster has the webhook configuration of a token, and that calls the URL of the token. What
+    /// is not known for certain is not there.
+    pub(crate) fn has_configuration(&self, token: &Attestation) -> bool {
+        let Some(WatchedRegistrations::Known(all)) = self.registrations.as_deref() else {
+            return false;
+        };
+        all.iter().any(|one| {
+            let identity = one.configuration.identity();
+            let webhooks = one.configuration.webhooks();
+            identity.kind() == token.kind
+                && identity.name() == token.name
+                && *one.uid == *token.uid
+                && webhooks.iter().any(|webhook| token.calls(&webhook.client.target))
+        })
+    }
+
     /// The objects here that are not in `before`, and those there that are not here.
     pub(crate) fn unlike<'o>(
         &'o self,
@@ -145,7 +166,7 @@ impl fmt::Display for WatchedRegistrations {
         match self {
             Self::Known(all) => all
                 .iter()
-                .try_for_each(|one| writeln!(f, "{:x?} {:?}", one.digest, one.since)),
+                .try_for_each(|one| writeln!(f, "{:x?} {:?} {}", one.digest, one.since, one.uid)),
             Self::Unproven(why) => f.write_str(why),
         }
     }
@@ -153,7 +174,9 @@ impl fmt::Display for WatchedRegistrations {
 
 impl PartialEq for WatchedRegistration {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.configuration, &other.configuration) && self.since == other.since
+        Arc::ptr_eq(&self.configuration, &other.configuration)
+            && self.since == other.since
+            && self.uid == other.uid
     }
 }
 

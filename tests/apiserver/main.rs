@@ -199,6 +199,7 @@ const TESTS: &[Test] = tests![
     live::the_files_of_the_gateway_and_the_cluster_answer_together,
     live::who_can_and_what_can_read_rbac_and_denies_of_the_cluster,
     live::who_lacks_a_permission_is_told_which,
+    managed::a_token_that_the_api_server_makes_is_for_its_configuration_and_groups,
     managed::writes_are_denied_by_admission_where_the_api_server_asks_no_webhook,
     never_deny::a_deny_applies_to_users_that_only_resemble_the_control_plane,
     never_deny::no_deny_applies_to_the_control_plane,

@@ -234,6 +234,11 @@ impl ApiServers {
         self.clusters[cluster].delete(plural, namespace, name);
     }
 
+    /// Answers requests of this path, which is no list, with a text.
+    pub(crate) fn publish(&self, cluster: usize, path: &'static str, text: String) {
+        self.clusters[cluster].publish(path, text);
+    }
+
     /// How it answers from now on. Watches that run already end.
     pub(crate) fn behave(&self, cluster: usize, behaviour: Behaviour) {
         self.clusters[cluster].behave(behaviour);

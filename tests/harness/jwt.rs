@@ -25,10 +25,12 @@ impl Issuer {
         }
     }
 
-    /// A token with these claims beside `iss` and `exp`.
+    /// A token with these claims, `iss`, and `exp` unless that is among them.
     pub(crate) fn token(&self, mut claims: Value) -> String {
         claims["iss"] = self.name.into();
-        claims["exp"] = EXPIRY.into();
+        if claims.get("exp").is_none() {
+            claims["exp"] = EXPIRY.into();
+        }
         let header = json!({"alg": "RS256", "typ": "JWT", "kid": "one"});
         let signed = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
         let mut signer = Signer::new(MessageDigest::sha256(), &self.key).unwrap();
@@ -51,6 +53,6 @@ impl Issuer {
     }
 }
 
-fn encode(bytes: impl AsRef<[u8]>) -> String {
+pub(crate) fn encode(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }

@@ -39,4 +39,5 @@ mod tenants;
 mod tls;
 mod tracing;
 mod usage;
+mod webhook_tokens;
 mod webhooks;

@@ -333,6 +333,7 @@ impl KindObjects {
             (!self.left_out.has(name)).then(|| WatchedRegistration {
                 configuration: Arc::clone(&good.object),
                 digest: good.content.digest,
+                uid: held.noted().uid.as_str().into(),
                 since: held.noted().since,
             })
         })

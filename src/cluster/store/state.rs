@@ -34,6 +34,8 @@ pub(crate) struct StoredKinds {
     /// Whether changes to what was saved are lost, until every kind was listed.
     pub(crate) lacks_changes: bool,
     pub(crate) definitions: Definitions,
+    /// The public keys of its tokens.
+    pub(crate) token_keys: Option<Arc<[u8]>>,
     pub(crate) standing: InForceVersions,
     /// What expressions are compiled for.
     pub(crate) cel_version: Version,

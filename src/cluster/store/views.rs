@@ -103,6 +103,7 @@ impl Store {
         for resource in watched.custom_resources.iter() {
             digest.update(format!("{resource:?}\n").as_bytes());
         }
+        watched.token_keys.clone_from(&known.token_keys);
         watched.registrations = known.registrations(Instant::now());
         if let Some(registrations) = &watched.registrations {
             digest.update(registrations.to_string().as_bytes());

@@ -39,7 +39,7 @@ gateway.yaml:6: server.shutdownTimeout: Invalid type: must be a duration such as
 gateway.yaml:7: admin.address: Invalid type: must be a string: put it in quotes
 gateway.yaml:9: callers[0].kubeconfig: Invalid type: must be a string: put it in quotes
 gateway.yaml:10: callers[0].endpoints[0]: Unsupported value: `authorise`: supported values: `authorize`, `validate`, `mutate`, `console`; did you mean `authorize`?
-gateway.yaml:11: callers[1]: Required value: set `kubeconfig`, `clientCertificate`, `jwt` or `pathToken`
+gateway.yaml:11: callers[1]: Required value: set `kubeconfig`, `clientCertificate`, `jwt`, `pathToken` or `webhookToken`
 gateway.yaml:12: callers[2].clientCertificate.commonName: Unsupported value: unknown field `commonName`: did you mean `commonNames`?
 gateway.yaml:12: callers[2].clientCertificate: Required value: set `commonNames`, `organizations` or `sans`; otherwise every certificate of the CA would be accepted
 gateway.yaml:13: callers[3].jwt.jwks: Required value: the file with the issuer's public keys
@@ -89,6 +89,32 @@ fn a_path_token_stands_alone_and_for_admission_only() {
         "callers[1].consoleClusters: Invalid value: has no effect on a caller that may not see the console",
     ] {
         assert!(faults.contains(expected), "{expected}\n{faults}");
+    }
+}
+
+#[test]
+fn a_webhook_token_stands_alone_for_urls_of_admission() {
+    let urls = "'https://p.p.svc:443/validate', 'https://p/mutate/x', 'https://p/authorize', p, \
+                'http://p/validate', 'https://p/validate?timeout=1s', 'https:///validate', 'https://p/validated'";
+    let (_, faults) = read(&format!(
+        "{HEAD}{SERVER}callers:\n\
+         - {{webhookToken: {{issuer: i, audiences: [{urls}]}}, jwt: {{}}, endpoints: [authorize]}}\n\
+         - {{webhookToken: {{claims: {{}}}}}}\n"
+    ));
+    for expected in [
+        "callers[0].jwt: Invalid value: cannot stand beside `webhookToken`: make an entry of its own for it",
+        "callers[0].endpoints[0]: Unsupported value: `authorize`: a caller with `webhookToken` may use",
+        "callers[1].webhookToken.issuer: Required value",
+        "callers[1].webhookToken.audiences: Required value",
+        "callers[1].webhookToken.claims: Unsupported value",
+    ] {
+        assert!(faults.contains(expected), "{expected}\n{faults}");
+    }
+    for index in 0..8 {
+        let is_fault = faults.contains(&format!(
+            "callers[0].webhookToken.audiences[{index}]: Invalid value"
+        ));
+        assert_eq!(is_fault, index >= 2, "{index}\n{faults}");
     }
 }
 

@@ -54,6 +54,8 @@ pub(crate) fn certificate_data(certificate: &X509) -> String {
 pub(crate) struct World {
     pub(crate) files: BTreeMap<PathBuf, Vec<u8>>,
     pub(crate) callers: String,
+    /// The API servers that are watched, as YAML.
+    pub(crate) clusters: String,
 }
 
 impl World {
@@ -62,6 +64,7 @@ impl World {
         let mut world = Self {
             files: BTreeMap::new(),
             callers: callers.to_owned(),
+            clusters: "[]".to_owned(),
         };
         world.write("ca.crt", ca.pem());
         world
@@ -96,8 +99,9 @@ impl World {
     fn read(&self, previous: Option<&Authenticator>, now: SystemTime) -> (Authenticator, Faults) {
         let text = format!(
             "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n\
-             server: {{tls: {{certificate: s.crt, privateKey: s.key, clientCA: ca.crt}}}}\ncallers:\n{}",
-            self.callers
+             server: {{tls: {{certificate: s.crt, privateKey: s.key, clientCA: ca.crt}}}}\ncallers:\n{}\n\
+             clusters: {}\n",
+            self.callers, self.clusters
         );
         let (config, faults) = config::parse(Path::new("g.yaml"), &text, Path::new("/"));
         assert_eq!(faults.to_string(), "");
@@ -130,6 +134,7 @@ pub(crate) fn seen_at(
             peer,
             authorization,
             path_token: None,
+            path: "",
         },
         at(seconds),
     ))

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::fixtures::{World, at, client, peer};
+use super::tokens::issuer::jwks;
 use crate::config::Endpoint;
 use crate::identity::{Authenticator, Credentials, PeerCertificate};
 use crate::pki::Authority;
@@ -32,6 +33,7 @@ fn seen(authenticator: &Authenticator, token: &str, peer: Option<&PeerCertificat
         peer,
         authorization: None,
         path_token: Some(token.as_bytes()),
+        path: "",
     };
     match authenticator.authenticate(&credentials, at(0)) {
         Ok(caller) => {
@@ -171,6 +173,8 @@ fn check_tells_which_caller_a_webhook_configuration_needs() {
     let told = |callers: &str, client: &str| {
         let mut world = world();
         world.callers = callers.to_owned();
+        world.write("j", jwks().to_string());
+        world.clusters = "[{name: default, kubeconfig: k, cacheFile: c, admission: Watched}]".to_owned();
         let text = format!(
             "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n\
              metadata: {{name: w}}\nwebhooks:\n- {{name: a.example.com, clientConfig: {client}}}\n"
@@ -202,4 +206,14 @@ fn check_tells_which_caller_a_webhook_configuration_needs() {
         let bare = told(only_tokens, client);
         assert!(bare.contains("Write `/t/TOKEN` before it"), "{bare}");
     }
+    let only_bound = "- {webhookToken: {issuer: i, audiences: ['https://a.b.svc:443/validate'], jwks: j}}\n";
+    let bound = told(only_bound, "{service: {path: /validate}}");
+    assert!(
+        bound.contains(
+            "only a token that the API server was given for this webhook configuration is accepted here"
+        ),
+        "{bound}"
+    );
+    let either = format!("{only_bound}{CALLERS}");
+    assert_eq!(told(&either, "{service: {path: /validate}}"), "");
 }

@@ -3,7 +3,8 @@
 mod claims;
 mod entries;
 mod forms;
-mod issuer;
+pub(crate) mod issuer;
 mod keys;
 mod memory;
 mod signatures;
+mod webhooks;

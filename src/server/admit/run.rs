@@ -71,11 +71,20 @@ impl PendingAdmission {
     }
 
     /// Reads the review, the only time that it is decoded. Its bytes are gone from here then.
-    pub(crate) fn read(&mut self) -> Result<OwnedAdmissionReview, Rejection> {
+    ///
+    /// What it is about must be what the caller's token is for. The object may be of another group than the
+    /// resource that the user asked for (`matchPolicy: Equivalent`): both count.
+    pub(crate) fn read(&mut self, shared: &GatewayState) -> Result<OwnedAdmissionReview, Rejection> {
         let _span = self.received.trace.span("decode");
         let body = mem::take(&mut self.received.body);
         let review = OwnedAdmissionReview::read(Vec::from(body))?;
-        let user = &review.review().request.user;
+        let request = &review.review().request;
+        let groups = [&request.resource, &request.request_resource].map(|resource| &*resource.group);
+        self.received.caller.check_groups(groups).map_err(|refusal| {
+            shared.refusals.log_caller(&refusal);
+            Rejection::of(refusal, &self.received.snapshot)
+        })?;
+        let user = &request.user;
         // Who is not held up is judged by the files.
         self.received
             .is_unsynced(&user.name, || self.access().protects(user))?;

@@ -155,6 +155,7 @@ fn caller(
         peer: connection.certificate.as_ref(),
         authorization,
         path_token: None,
+        path: "",
     };
     let known = identify(
         shared,

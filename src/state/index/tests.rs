@@ -141,6 +141,7 @@ impl IndexWorld {
         }
         WatchedObjects {
             registrations: None,
+            token_keys: None,
             cluster: CLUSTERS[cluster].to_owned(),
             parts: vec![Arc::new(WatchedPart {
                 objects,

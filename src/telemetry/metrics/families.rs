@@ -155,6 +155,8 @@ label! {
         Jwt => "jwt",
         /// A token in the path of the request.
         PathToken => "pathToken",
+        /// A service account token bound to a webhook configuration.
+        WebhookToken => "webhookToken",
         /// None was presented.
         None => "none",
     }

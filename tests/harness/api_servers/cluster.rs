@@ -25,6 +25,8 @@ pub(super) struct StoredCluster {
 struct ClusterState {
     version: u64,
     objects: BTreeMap<Key, Arc<str>>,
+    /// What else is answered, by path.
+    documents: BTreeMap<&'static str, String>,
     /// Each with the version that it made, and the plural of its kind.
     events: Vec<(u64, &'static str, Arc<str>)>,
     behaviour: Behaviour,
@@ -50,6 +52,7 @@ impl StoredCluster {
             state: Mutex::new(ClusterState {
                 version: FIRST_VERSION,
                 objects,
+                documents: BTreeMap::new(),
                 events: Vec::new(),
                 behaviour: Behaviour::Serves,
                 behaved: 0,
@@ -84,6 +87,14 @@ impl StoredCluster {
             state.note("DELETED", key.0, &text);
             self.news.send_replace(state.version);
         }
+    }
+
+    pub(super) fn publish(&self, path: &'static str, text: String) {
+        self.state().documents.insert(path, text);
+    }
+
+    pub(super) fn document(&self, path: &str) -> Option<String> {
+        self.state().documents.get(path).cloned()
     }
 
     pub(super) fn behave(&self, behaviour: Behaviour) {

@@ -126,6 +126,9 @@ async fn respond(clusters: &Clusters, request: &Request<Incoming>, connection: u
     if let Some(resources) = discovery(path, behaviour) {
         return answer(200, whole(resources.into()));
     }
+    if let Some(text) = clusters[number].document(path) {
+        return answer(200, whole(text.into()));
+    }
     let kind = KINDS.iter().find(|kind| path == list_path(kind));
     let is_served =
         |kind: &&StoredKind| !is_lacking(kind, behaviour) && !is_deleted(kind.group_version, behaviour);
