@@ -197,7 +197,8 @@ pub fn fuzz(input: &[u8]) {
 fn with_checksums(archive: &[u8]) -> Vec<u8> {
     let mut archive = archive.to_vec();
     for block in archive.chunks_exact_mut(BLOCK) {
-        if block.get(MAGIC.0..MAGIC.1) == Some(b"ustar\0") {
+        let magic = block.get(MAGIC.0..MAGIC.1);
+        if magic.is_some_and(|magic| magic == b"ustar\0") {
             let sum = checksum(block);
             let field = block.get_mut(CHECKSUM.0..CHECKSUM.1).unwrap_or_default();
             field.copy_from_slice(format!("{sum:06o}\0 ").as_bytes());

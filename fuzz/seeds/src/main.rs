@@ -176,7 +176,7 @@ impl Seeds {
         let archive = [tar("policies", b'5', ""), tar("policies/a.yaml", b'0', "kind: Role\n"), vec![0; 1024]].concat();
         let link = [tar("policies/a.yaml", b'2', ""), vec![0; 1024]].concat();
         for archive in [archive, link] {
-            self.add("bundle", [&[1], &archive[..]].concat());
+            self.add("bundle", [&[1][..], &archive].concat());
         }
         // An archive without files, compressed by gzip.
         self.add("bundle", b"\0\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x63\x60\x18\x05\xa3\x60\x14\x8c\x54\x00\x00\x2e\xaf\xb5\xef\x00\x04\x00\x00");
