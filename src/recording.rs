@@ -30,6 +30,7 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
+pub(crate) use read::decision_of;
 pub use read::{CallLine, RecordLine, RecordingError, RecordingHeader};
 pub(crate) use redaction::QuotedSecrets;
 pub use review::{ObjectState, RecordedBody, RecordedCall, RecordedDecision, RecordedReview, object_state};

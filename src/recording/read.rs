@@ -206,7 +206,8 @@ impl<'d> RecordLine<'d> {
     }
 }
 
-fn decision_of(text: &str) -> Option<Decision> {
+/// The decision of this name.
+pub(crate) fn decision_of(text: &str) -> Option<Decision> {
     [Decision::Allow, Decision::Deny, Decision::NoOpinion]
         .into_iter()
         .find(|decision| decision.as_str() == text)

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::admission::{AdmissionCase, AdmissionExpectation};
 use crate::config::{self, DEFAULT_CLUSTER, files};
+use crate::recording::decision_of;
 use crate::state;
 use portcullis_policy::admission::Phase;
 use portcullis_policy::document::Document;
@@ -532,7 +533,7 @@ impl WrittenExpectation {
             fault(path.field("decision"), FaultKind::Required, message);
             return None;
         };
-        let decision = decision(&written);
+        let decision = decision_of(&written);
         if decision.is_none() {
             let message = unsupported_value(&written, &["allow", "deny", "noOpinion"]);
             fault(path.field("decision"), FaultKind::NotSupported, message);
@@ -586,20 +587,11 @@ fn validate_cause(cause: Option<&str>, path: &FieldPath, fault: Fail<'_>) {
     else {
         return;
     };
-    if CauseKind::ALL.iter().all(|known| known.as_str() != kind) {
-        let known: Vec<&str> = CauseKind::ALL.iter().map(|known| known.as_str()).collect();
-        fault(
-            path.field("cause"),
-            FaultKind::NotSupported,
-            unsupported_value(kind, &known),
-        );
+    let known = CauseKind::ALL.map(CauseKind::as_str);
+    if !known.contains(&kind) {
+        let message = unsupported_value(kind, &known);
+        fault(path.field("cause"), FaultKind::NotSupported, message);
     }
-}
-
-fn decision(text: &str) -> Option<Decision> {
-    [Decision::Allow, Decision::Deny, Decision::NoOpinion]
-        .into_iter()
-        .find(|decision| decision.as_str() == text)
 }
 
 #[cfg(test)]
