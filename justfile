@@ -188,6 +188,10 @@ systemd:
     unit=$(mktemp -d)/portcullis.service && sed 's|^ExecStart=/usr/local/bin/portcullis |ExecStart=/bin/true |' deploy/systemd/portcullis.service >"$unit" && systemd-analyze verify "$unit"
     systemd-analyze security --offline=true --threshold=20 --no-pager deploy/systemd/portcullis.service | tail -n 1
 
+# Run the queries of docs/columns.md (Python's package duckdb)
+columns:
+    PORTCULLIS_REQUIRE_DUCKDB=1 cargo test --locked --test cli duckdb
+
 # Test the alert rules and the dashboard's queries (promtool: Debian's package prometheus)
 alerts:
     promtool check rules deploy/prometheus/alerts.yaml
@@ -220,4 +224,4 @@ console-assets *ARGS:
     src/console/assets/update {{ ARGS }}
 
 # Run everything that CI runs
-ci: fmt-check lint test doc book conformance oracle apiserver console compose alerts deny instructions fuzz-smoke
+ci: fmt-check lint test doc book conformance oracle apiserver console compose alerts columns deny instructions fuzz-smoke

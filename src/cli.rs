@@ -21,6 +21,7 @@ mod help;
 mod init;
 mod live_policies;
 mod output;
+mod pack;
 mod policy_files;
 mod register;
 mod replay;
@@ -76,6 +77,7 @@ enum Command {
     Scan(scan::Scan),
     Replay(replay::Replay),
     Convert(convert::Convert),
+    Pack(pack::Pack),
     Bundle(bundle::BundleCommand),
     Completion(help::Completion),
     Man(help::Man),
@@ -150,6 +152,7 @@ pub fn main() -> ExitCode {
         Command::Scan(scan) => scan.run(),
         Command::Replay(replay) => replay.run(),
         Command::Convert(convert) => convert.run(),
+        Command::Pack(pack) => pack.run(),
         Command::Bundle(bundle) => bundle.run(),
         Command::Completion(completion) => completion.run(described()),
         Command::Man(man) => man.run(described()),

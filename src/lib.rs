@@ -4,6 +4,7 @@
 pub mod bundle;
 pub mod cli;
 pub mod cluster;
+mod columns;
 pub mod config;
 pub mod console;
 pub mod identity;

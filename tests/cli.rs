@@ -51,6 +51,8 @@ mod live_cluster;
 mod manifests;
 #[path = "cli/object_conditions.rs"]
 mod object_conditions;
+#[path = "cli/pack.rs"]
+mod pack;
 #[path = "cli/pages.rs"]
 mod pages;
 #[path = "cli/renew.rs"]

@@ -18,7 +18,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Questions",
         &["authorize", "admit", "who-can", "what-can", "escalations"],
     ),
-    ("Change", &["diff", "replay", "suggest"]),
+    ("Change", &["diff", "replay", "suggest", "pack"]),
     ("Access for a time", &["request", "approve", "deny", "withdraw"]),
     ("Shell", &["completion", "man", "help"]),
 ];

@@ -23,6 +23,7 @@ use regex_automata::hybrid::regex::Regex;
 
 use super::output::{self, CommandError, CommandResult, Output, ProgressLine};
 use super::{access_requests, policy_files};
+use crate::columns::{ColumnFile, RowKind, StoredRow, column_files, is_column_file};
 use crate::config::files;
 use crate::identity::PATH_TOKEN_NAME;
 use crate::recording::{PREFIX, RecordLine, RecordingError, RecordingHeader};
@@ -60,7 +61,10 @@ pub(crate) struct Replay {
     /// Say how often what changes was asked: folders of `usage.folder`, or files in them.
     #[arg(long, value_name = "FOLDER", num_args = 1..)]
     weigh: Vec<PathBuf>,
-    /// Files of a recording, or folders of them; `-` for standard input.
+    /// Decide one part of the files, the first by `1/4`: results of all parts, as JSON, can be added up.
+    #[arg(long, value_name = "I/N", default_value = "1/1", hide_default_value = true, value_parser = FileShard::parse)]
+    shard: FileShard,
+    /// Files of a recording, or what `pack` made of them, or folders of these; `-` for standard input.
     #[arg(value_name = "RECORDING", required = true)]
     recordings: Vec<PathBuf>,
     #[command(flatten)]
@@ -70,8 +74,39 @@ pub(crate) struct Replay {
 const EXAMPLES: &str = "\
 Examples:
   portcullis replay --config new.yaml recordings
+  portcullis replay --config new.yaml packed --shard 1/4 -o json
   portcullis replay --config new.yaml recordings --weigh usage
   portcullis replay --config new.yaml recordings --allow-changes 'deny->allow AuthorizationPolicy/trial' -o junit";
+
+/// One of several parts of some files.
+#[derive(Debug, Clone, Copy)]
+struct FileShard {
+    /// From 0.
+    index: usize,
+    count: usize,
+}
+
+// === impl FileShard ===
+
+impl FileShard {
+    fn parse(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('/');
+        let number = |text: &str| text.parse::<usize>().ok();
+        let parts = parts.and_then(|(index, count)| number(index).zip(number(count)));
+        match parts {
+            Some((index, count)) if (1..=count).contains(&index) => Ok(Self {
+                index: index - 1,
+                count,
+            }),
+            _ => Err("write the number of the part and how many there are, such as 1/4".to_owned()),
+        }
+    }
+
+    /// The files of this part.
+    fn of(self, files: Vec<PathBuf>) -> impl Iterator<Item = PathBuf> {
+        files.into_iter().skip(self.index).step_by(self.count)
+    }
+}
 
 fn expression(text: &str) -> Result<Regex, CommandError> {
     let wrong = |error| {
@@ -103,7 +138,9 @@ pub(crate) fn recording_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Command
             files.push(path.clone());
             continue;
         }
-        let mut within = recordings_of(path).map_err(|source| CommandError::file("read", path, source))?;
+        let mut within = recordings_of(path)
+            .and_then(|found| Ok([found, column_files(path)?].concat()))
+            .map_err(|source| CommandError::file("read", path, source))?;
         if within.is_empty() {
             let path = path.display();
             return Err(CommandError::Usage(format!("there is no recording in `{path}`")));
@@ -143,34 +180,28 @@ impl Replay {
         let allowed = self.allow_changes.as_deref().map(expression).transpose()?;
         let new = self.new_policies()?;
         let old = self.baseline.as_deref().map(configured).transpose()?;
-        let mut weights = ChangeWeights::read(&self.weigh)?;
-        let (mut replayed, mut cut) = (ReplaySummary::default(), Vec::new());
-        let (mut progress, mut count, mut unproven) = (ProgressLine::new(), 0_u64, 0_u64);
-        for path in recording_files(&self.recordings)? {
-            let mut file = RecordingFile::open(&path)?;
-            let mut is_cut = false;
-            while file.advance()? {
-                let Some(document) = file.document()? else {
-                    is_cut = true;
-                    continue;
-                };
-                let recorded = RecordLine::read(&document).map_err(|error| file.unreadable(&error))?;
-                if recorded.text("caller") == PATH_TOKEN_NAME && !self.with_path_token {
-                    unproven += 1;
-                    continue;
-                }
-                let compared = self.compare((&file, &recorded), &new, old.as_ref(), &replayed)?;
-                if let Some(weights) = &mut weights {
-                    weights.add(&recorded, &compared);
-                }
-                replayed.add(compared);
-                count += 1;
-                progress.show(|| format!("{} replayed", output::count(count, "review")));
-            }
-            if is_cut || file.is_cut {
+        let mut run = ReplayRun {
+            command: &self,
+            new: &new,
+            old: old.as_ref(),
+            weights: ChangeWeights::read(&self.weigh)?,
+            replayed: ReplaySummary::default(),
+            progress: ProgressLine::new(),
+            unproven: 0,
+        };
+        let mut cut = Vec::new();
+        for path in self.shard.of(recording_files(&self.recordings)?) {
+            if run.replay(&path)? {
                 cut.push(shown(&path));
             }
         }
+        let ReplayRun {
+            weights,
+            replayed,
+            mut progress,
+            unproven,
+            ..
+        } = run;
         progress.clear();
         if unproven > 0 {
             let reviews = output::count(unproven, "review");
@@ -180,7 +211,8 @@ impl Replay {
         }
         let report = ReplayReport::new(replayed, cut, allowed.as_ref(), weights.as_ref());
         report.print(self.output.output)?;
-        if report.is_empty() {
+        // There may be more parts than files.
+        if report.is_empty() && self.shard.count == 1 {
             let recordings = policy_files::shown(&self.recordings);
             return Err(CommandError::Usage(format!(
                 "no review of `{recordings}` was decided"
@@ -208,35 +240,92 @@ impl Replay {
         let _ = access_requests::count_those_of_files(&mut loaded, None, &self.manifests);
         Ok(loaded)
     }
+}
+
+/// The reviews of one run, and what became of them.
+struct ReplayRun<'r> {
+    command: &'r Replay,
+    new: &'r LoadedPolicies,
+    old: Option<&'r LoadedPolicies>,
+    weights: Option<ChangeWeights>,
+    replayed: ReplaySummary<Box<ChangeExample>>,
+    progress: ProgressLine,
+    /// How many were left out, since anybody could have sent them.
+    unproven: u64,
+}
+
+// === impl ReplayRun ===
+
+impl ReplayRun<'_> {
+    /// Decides the reviews of the file at `path`. Whether its last line is not whole.
+    fn replay(&mut self, path: &Path) -> Result<bool, CommandError> {
+        if path != Path::new("-") && is_column_file(path) {
+            return self.replay_rows(path).map(|()| false);
+        }
+        let mut file = RecordingFile::open(path)?;
+        let mut is_cut = false;
+        while file.advance()? {
+            match file.document()? {
+                Some(document) => self.decide(&file, &document)?,
+                None => is_cut = true,
+            }
+        }
+        Ok(is_cut || file.is_cut)
+    }
+
+    fn replay_rows(&mut self, path: &Path) -> Result<(), CommandError> {
+        let columns = ColumnFile::open(path, RowKind::Recording)?;
+        let mut place = RecordingFile::of_rows(path);
+        columns.each_row(|_| true, false, &mut |row: StoredRow<'_>| {
+            place.line = row.number;
+            let document = Document::parse(row.line).map_err(|error| place.unreadable(&error.into()))?;
+            self.decide(&place, &document)
+        })
+    }
+
+    fn decide(&mut self, file: &RecordingFile, document: &Document<'_>) -> Result<(), CommandError> {
+        let recorded = RecordLine::read(document).map_err(|error| file.unreadable(&error))?;
+        if recorded.text("caller") == PATH_TOKEN_NAME && !self.command.with_path_token {
+            self.unproven += 1;
+            return Ok(());
+        }
+        let compared = self.compare(file, &recorded)?;
+        if let Some(weights) = &mut self.weights {
+            weights.add(&recorded, &compared);
+        }
+        self.replayed.add(compared);
+        let count = self.replayed.decided + self.replayed.unknown;
+        self.progress
+            .show(|| format!("{} replayed", output::count(count, "review")));
+        Ok(())
+    }
 
     fn compare(
         &self,
-        (file, recorded): (&RecordingFile, &RecordLine<'_>),
-        new: &LoadedPolicies,
-        old: Option<&LoadedPolicies>,
-        replayed: &ReplaySummary<Box<ChangeExample>>,
+        file: &RecordingFile,
+        recorded: &RecordLine<'_>,
     ) -> Result<ReviewComparison<Box<ChangeExample>>, CommandError> {
         let deciding = |policies| ReplayDecider {
             policies,
             recorded,
-            now: self.at.unwrap_or(recorded.time),
+            now: self.command.at.unwrap_or(recorded.time),
         };
         let decide = |policies| {
             deciding(policies)
                 .decide()
                 .map_err(|error| file.unreadable(&error))
         };
-        let before = match old {
+        let before = match self.old {
             Some(old) => decide(old)?,
             None => decide::recorded_decision(recorded),
         };
-        let now = decide(new)?;
+        let now = decide(self.new)?;
         let mut compared = report::compared((&file.path, file.line), recorded, before, now);
         if let ReviewComparison::Changed(group, example) | ReviewComparison::Lost(group, _, example) =
             &mut compared
-            && !replayed.changes.contains_key(&*group)
+            && !self.replayed.changes.contains_key(&*group)
         {
-            example.considered = deciding(new).explain();
+            example.considered = deciding(self.new).explain();
         }
         Ok(compared)
     }
@@ -289,6 +378,17 @@ impl RecordingFile {
         }
         file.check_header()?;
         Ok(file)
+    }
+
+    /// A file whose rows are read elsewhere: what is said of a row names it and `line`.
+    fn of_rows(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            line: 0,
+            is_cut: false,
+            reader: Box::new(io::empty()),
+            buffer: Vec::new(),
+        }
     }
 
     /// Goes to the next line that is whole. Whether there is one.

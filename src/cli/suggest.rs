@@ -6,7 +6,7 @@
 //! ```
 
 mod report;
-mod usage;
+pub(crate) mod usage;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::live_policies::LiveArguments;
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{self, PolicyFiles};
+use crate::columns::{Column, ColumnFile, ColumnFileError, RowKind, StoredRow, column_files, is_column_file};
 use crate::config::{self, DEFAULT_CLUSTER};
 use crate::identity::PATH_TOKEN_NAME;
 use crate::usage::{RowPlace, UsageError, UsageReader, UsageRow, read_usage};
@@ -35,7 +36,7 @@ use usage::{AllowedRequests, LeftOut, RequestMemory, UsedNames, UsedResource, Us
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Suggest {
-    /// Decision logs; `-` for standard input.
+    /// Decision logs, or the files that `pack` made of them, or folders of these; `-` for standard input.
     #[arg(required_unless_present = "usage", value_name = "DECISION-LOG")]
     logs: Vec<PathBuf>,
     /// Folders of `usage.folder`, or files in them: hourly counts, of as many gateways as are named.
@@ -77,6 +78,7 @@ Examples:
   portcullis suggest decisions.log > rbac.yaml
   portcullis suggest decisions.log --config portcullis.yaml
   portcullis suggest decisions.log --kubeconfig ~/.kube/config
+  portcullis suggest packed/cluster=east --config portcullis.yaml
   portcullis suggest --usage usage --config portcullis.yaml";
 
 /// What was gathered from the logs.
@@ -109,6 +111,18 @@ const MAX_OBJECTS: usize = 400_000;
 /// How many clusters are named to choose from.
 const MAX_NAMED_CLUSTERS: usize = 10;
 
+/// The columns that count, besides what was asked and what decided.
+const COUNTED: [&str; 8] = [
+    "time",
+    "caller",
+    "endpoint",
+    "user",
+    "decision",
+    "shadow",
+    "exceptions",
+    "truncated",
+];
+
 /// How many broken lines are reported one by one.
 const MAX_BROKEN_LINES_SHOWN: usize = 10;
 
@@ -118,8 +132,8 @@ impl Suggest {
     pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let format = self.output.output;
         let mut gathered = LogEvidence::default();
-        for path in &self.logs {
-            self.gather(path, &mut gathered)?;
+        for path in self.files()? {
+            self.gather(&path, &mut gathered)?;
         }
         self.gather_usage(&mut gathered)?;
         if gathered.seen.lines == 0 && gathered.seen.decisions.is_none() {
@@ -149,7 +163,30 @@ impl Suggest {
         Ok(CommandResult::Success)
     }
 
+    /// The files that are named, and those of folders.
+    fn files(&self) -> Result<Vec<PathBuf>, CommandError> {
+        let mut files = Vec::new();
+        for path in &self.logs {
+            if !path.is_dir() {
+                files.push(path.clone());
+                continue;
+            }
+            let mut found = column_files(path).map_err(|source| CommandError::file("read", path, source))?;
+            if found.is_empty() {
+                return Err(CommandError::Usage(format!(
+                    "there is no Parquet file in `{}`: of logs that are not packed, name the files",
+                    path.display()
+                )));
+            }
+            files.append(&mut found);
+        }
+        Ok(files)
+    }
+
     fn gather(&self, path: &Path, gathered: &mut LogEvidence) -> Result<(), CommandError> {
+        if path != Path::new("-") && is_column_file(path) {
+            return self.gather_rows(path, gathered);
+        }
         let file = path.display().to_string();
         let mut broken = 0_usize;
         let mut lines = 0_usize;
@@ -177,6 +214,30 @@ impl Suggest {
         }
         gathered.seen.files += 1;
         gathered.seen.broken += broken;
+        Ok(())
+    }
+
+    /// Reads the columns of the file at `path` that count, and equal rows once.
+    fn gather_rows(&self, path: &Path, gathered: &mut LogEvidence) -> Result<(), CommandError> {
+        let file = path.display().to_string();
+        let columns = ColumnFile::open(path, RowKind::Decision)?;
+        let is_wanted = |column: &Column| !column.parent.is_empty() || COUNTED.contains(&column.name);
+        columns.each_row(is_wanted, true, &mut |row: StoredRow<'_>| {
+            let line: LoggedDecision<'_> = serde_json::from_str(row.line)
+                .map_err(|error| CommandError::Usage(format!("`{file}`, row {}: {error}", row.number)))?;
+            if !self.is_chosen(&line.cluster) || !self.is_proven(&line.caller, row.count, gathered) {
+                return Ok(());
+            }
+            gathered.seen.lines += usize::try_from(row.count).unwrap_or(usize::MAX);
+            let place = LogLine {
+                file: file.clone(),
+                line: row.number,
+            };
+            let times = [row.first, row.last].map(|time| time.to_string());
+            let times = times.each_ref().map(String::as_str);
+            self.take(&line, row.count, times, place, gathered)
+        })?;
+        gathered.seen.files += 1;
         Ok(())
     }
 
@@ -349,6 +410,12 @@ impl UsageReader for UsageEvidence<'_> {
     fn broken(&mut self, place: RowPlace<'_>, why: &str) {
         let at = format_args!("{}:{}", place.file.display(), place.line);
         complain_of_line(&mut self.broken, at, why);
+    }
+}
+
+impl From<ColumnFileError> for CommandError {
+    fn from(error: ColumnFileError) -> Self {
+        Self::Usage(error.to_string())
     }
 }
 

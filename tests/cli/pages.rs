@@ -2,7 +2,7 @@
 
 use crate::run::Portcullis;
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "serve",
     "init",
     "register",
@@ -17,6 +17,7 @@ const COMMANDS: [&str; 22] = [
     "scan",
     "replay",
     "convert",
+    "pack",
     "bundle",
     "diff",
     "request",

@@ -389,3 +389,32 @@ fn usage_weighs_what_changes() {
     let run = portcullis.run("replay --config new.yaml recordings");
     assert!(!run.stdout.contains("asked"), "{run:?}");
 }
+
+#[test]
+fn a_packed_recording_is_replayed_like_its_lines() {
+    let portcullis = set_up(&recording());
+    let packed = portcullis.run("pack recordings --into packed");
+    assert_eq!(packed.code, 0, "{packed:?}");
+    assert!(packed.stdout.contains("2 reviews in 1 file"), "{packed:?}");
+    let replayed = |what: &str| {
+        let run = portcullis.run(&format!("replay --config new.yaml {what} -o json"));
+        let mut report: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run:?}"));
+        // Where it was read.
+        for name in ["file", "line"] {
+            report["changes"][0]["example"][name].take();
+        }
+        (run.code, report)
+    };
+    let of_lines = replayed("recordings");
+    assert_eq!(of_lines.0, 1);
+    assert_eq!(replayed("packed"), of_lines);
+    // Each file is in one part.
+    assert_eq!(replayed("packed recordings --shard 1/2"), of_lines);
+    assert_eq!(replayed("packed recordings --shard 2/2"), of_lines);
+    let run = portcullis.run("replay --config new.yaml packed --shard 0/2");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("such as 1/4"), "{run:?}");
+    let run = portcullis.run("suggest packed");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("`portcullis replay` reads it"), "{run:?}");
+}

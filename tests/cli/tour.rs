@@ -157,6 +157,8 @@ replay .portcullis/examples/recording.jsonl
 replay .portcullis/examples/recording.jsonl -o json
 suggest .portcullis/examples/decisions.log
 suggest .portcullis/examples/decisions.log -o json
+pack .portcullis/examples/decisions.log --into packed
+pack .portcullis/examples/decisions.log --into packed -o json
 test suite.yaml
 test suite.yaml -o json
 bundle build .portcullis/policies --name policies --sequence 1 --into bundle

@@ -18,7 +18,7 @@ use circles::Files;
 use source::{Source, sources};
 
 /// The modules of the service: each uses only those before it.
-const ORDER: [&str; 14] = [
+const ORDER: [&str; 15] = [
     "config",
     "telemetry",
     "identity",
@@ -26,6 +26,7 @@ const ORDER: [&str; 14] = [
     "bundle",
     "recording",
     "usage",
+    "columns",
     "state",
     "cluster",
     "console",

@@ -402,8 +402,19 @@ const fn name_bytes(name: &str) -> usize {
     NAME_BYTES + COPIES * name.len()
 }
 
-/// The longest line that is read. The gateway writes none of a tenth of this.
-const MAX_LINE_BYTES: u64 = 1 << 20;
+/// The longest line of a decision log that is read. The gateway writes none of a tenth of this.
+pub(crate) const MAX_LINE_BYTES: u64 = 1 << 20;
+
+/// A line of a file that is read line by line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TextLine<'l> {
+    /// With its line break.
+    Whole(&'l [u8]),
+    /// The last of the file, which has none.
+    Last(&'l [u8]),
+    /// One that is longer than is read.
+    TooLong,
+}
 
 /// What becomes of each line of the file at `path`, or of standard input for `-`: `decision` gets
 /// its number, from 1, and what it says, `broken` that of a line that says nothing, and why.
@@ -415,6 +426,36 @@ pub(crate) fn read_log(
     path: &Path,
     decision: &mut impl FnMut(u64, &LoggedDecision<'_>) -> Result<(), CommandError>,
     broken: &mut impl FnMut(u64, &str),
+) -> Result<(), CommandError> {
+    read_lines(path, MAX_LINE_BYTES, "suggest", &mut |number, line| {
+        let (text, is_whole) = match line {
+            TextLine::Whole(text) => (text, true),
+            TextLine::Last(text) => (text, false),
+            TextLine::TooLong => {
+                broken(number, "longer than any line of a decision log");
+                return Ok(());
+            }
+        };
+        match serde_json::from_slice(text) {
+            Ok(logged) => decision(number, &logged)?,
+            Err(_) if !is_whole => broken(number, "cut off: the program ended while it wrote the line"),
+            Err(error) => broken(number, &format!("not a line of a decision log: {error}")),
+        }
+        Ok(())
+    })
+}
+
+/// Calls `each` with each line of the file at `path`, or of standard input for `-`, that is not empty, and
+/// its number, from 1. `command` reads it.
+///
+/// # Errors
+///
+/// The file cannot be read, or is compressed; those of `each`.
+pub(crate) fn read_lines(
+    path: &Path,
+    max_line_bytes: u64,
+    command: &str,
+    each: &mut impl FnMut(u64, TextLine<'_>) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
     let unreadable = |source| CommandError::file("read", path, source);
     let mut input: Box<dyn BufRead> = if path == Path::new("-") {
@@ -428,26 +469,32 @@ pub(crate) fn read_log(
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let read = (&mut input).take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
+        let read = (&mut input).take(max_line_bytes).read_until(b'\n', &mut line);
         if read.map_err(unreadable)? == 0 {
             break;
         }
-        if number == 1 && line.starts_with(&[0x1f, 0x8b]) {
+        let programs: [(&[u8], &str); 2] =
+            [(&[0x1f, 0x8b], "gunzip"), (&[0x28, 0xb5, 0x2f, 0xfd], "zstd -d")];
+        let compressed = programs.iter().find(|(magic, _)| line.starts_with(magic));
+        if let (1, Some((_, program))) = (number, compressed) {
             return Err(CommandError::Usage(format!(
-                "`{}` is compressed: decompress it, such as by `gunzip -c FILE | portcullis suggest -`",
+                "`{}` is compressed: decompress it, such as by `{program} -c FILE | portcullis {command} -`",
                 path.display()
             )));
         }
         let is_whole = line.ends_with(b"\n");
-        if !is_whole && line.len() as u64 == MAX_LINE_BYTES {
+        if !is_whole && line.len() as u64 == max_line_bytes {
             skip_line(&mut input).map_err(unreadable)?;
-            broken(number, "longer than any line of a decision log");
+            each(number, TextLine::TooLong)?;
         } else if !line.trim_ascii().is_empty() {
-            match serde_json::from_slice(&line) {
-                Ok(logged) => decision(number, &logged)?,
-                Err(_) if !is_whole => broken(number, "cut off: the program ended while it wrote the line"),
-                Err(error) => broken(number, &format!("not a line of a decision log: {error}")),
-            }
+            each(
+                number,
+                if is_whole {
+                    TextLine::Whole(&line)
+                } else {
+                    TextLine::Last(&line)
+                },
+            )?;
         }
     }
     Ok(())

@@ -67,6 +67,22 @@ impl Time {
         }
     }
 
+    /// The instant so many microseconds after the beginning of 1970, or before it where they are negative; `None`
+    /// outside the years 1 to 9999.
+    #[must_use]
+    pub fn from_microseconds(microseconds: i64) -> Option<Self> {
+        let seconds = microseconds.div_euclid(1_000_000);
+        let nanoseconds = u32::try_from(microseconds.rem_euclid(1_000_000)).ok()? * 1000;
+        let is_known = (Self::FIRST..=Self::LAST).contains(&seconds);
+        is_known.then_some(Self { seconds, nanoseconds })
+    }
+
+    /// Microseconds since 1970; a part of one is cut off.
+    #[must_use]
+    pub fn as_microseconds(self) -> i64 {
+        self.seconds * 1_000_000 + i64::from(self.nanoseconds / 1000)
+    }
+
     /// Seconds since 1970, as metrics give instants.
     #[must_use]
     #[expect(

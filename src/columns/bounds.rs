@@ -1,0 +1,221 @@
+//! What a foreign file may claim, checked before the library that decodes it takes memory for it.
+//!
+//! The library trusts the sizes that stand in a file: a page of 40 bytes may claim to be 2 GB, or a dictionary
+//! to have two billion entries. So what is written in Thrift's compact protocol, the metadata and the headers
+//! of pages, is walked here first.
+
+use super::MAX_GROUP_ROWS;
+
+/// The most bytes of a file's metadata. A row group of `pack` takes 4 KB.
+pub(crate) const MAX_METADATA_BYTES: usize = 4 << 20;
+
+/// The most items of the lists in it, which take up to 1 KB each once they are read.
+const MAX_METADATA_ITEMS: usize = 1 << 16;
+
+/// The most rows of a group that another program may have written.
+pub(crate) const MAX_FOREIGN_GROUP_ROWS: usize = MAX_GROUP_ROWS << 4;
+
+const MAX_DEPTH: usize = 16;
+
+/// Plain, by a dictionary, of levels and flags, and of times. Other encodings take memory for as
+/// many values as they claim.
+const ENCODINGS: [i64; 5] = [0, 2, 3, 5, 8];
+
+/// Why a file cannot be read safely.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct BoundsError(&'static str);
+
+const CUT: BoundsError = BoundsError("its metadata or the header of a page is cut or damaged");
+
+/// Checks a file's metadata.
+///
+/// # Errors
+///
+/// It is not whole, or claims more than is read.
+pub(crate) fn check_metadata(bytes: &[u8]) -> Result<(), BoundsError> {
+    let mut walk = ThriftWalk {
+        rest: bytes,
+        items: MAX_METADATA_ITEMS,
+    };
+    walk.fields(0, 0, &mut |_, _, _| {})
+}
+
+/// Checks the pages of a column in a row group, which lie one behind the other. `most` is how many
+/// bytes a page may take once it is decompressed.
+///
+/// # Errors
+///
+/// One is not whole, or claims more than is read.
+pub(crate) fn check_pages(mut chunk: &[u8], most: usize) -> Result<(), BoundsError> {
+    while !chunk.is_empty() {
+        let mut walk = ThriftWalk {
+            rest: chunk,
+            items: MAX_METADATA_ITEMS,
+        };
+        let mut header = PageClaims::default();
+        walk.fields(0, 0, &mut |parent, field, value| {
+            header.note(parent, field, value)
+        })?;
+        let compressed = header.check(most)?;
+        chunk = walk.rest.get(compressed..).ok_or(CUT)?;
+    }
+    Ok(())
+}
+
+/// What the header of a page claims.
+#[derive(Debug, Default)]
+struct PageClaims {
+    bytes: i64,
+    compressed: i64,
+    values: i64,
+    dictionary: i64,
+    has_other_encoding: bool,
+}
+
+// === impl PageClaims ===
+
+impl PageClaims {
+    /// The fields of `PageHeader` in parquet.thrift, and of the headers of a data page (5), of a
+    /// dictionary (7), and of a data page of version 2 (8).
+    fn note(&mut self, parent: i64, field: i64, value: i64) {
+        match (parent, field) {
+            (0, 2) => self.bytes = value,
+            (0, 3) => self.compressed = value,
+            (7, 1) => self.dictionary = value,
+            (5 | 8, 1) => self.values = value,
+            (5, 2..=4) | (7, 2) | (8, 4) => self.has_other_encoding |= !ENCODINGS.contains(&value),
+            _ => {}
+        }
+    }
+
+    /// How many bytes follow the header.
+    fn check(&self, most: usize) -> Result<usize, BoundsError> {
+        let bytes = usize::try_from(self.bytes).map_err(|_| CUT)?;
+        let is_within = |value: i64, most: usize| usize::try_from(value).is_ok_and(|value| value <= most);
+        if bytes > most {
+            return Err(BoundsError(
+                "a page is larger than any that `portcullis pack` writes",
+            ));
+        }
+        if self.has_other_encoding {
+            return Err(BoundsError("a page is encoded as `portcullis pack` encodes none"));
+        }
+        // Each entry of a dictionary takes four bytes at least.
+        if !is_within(self.dictionary, bytes / 4) || !is_within(self.values, MAX_FOREIGN_GROUP_ROWS) {
+            return Err(BoundsError("a page claims more values than it can have"));
+        }
+        usize::try_from(self.compressed).map_err(|_| CUT)
+    }
+}
+
+/// A walk over values in Thrift's compact protocol.
+#[derive(Debug)]
+struct ThriftWalk<'b> {
+    rest: &'b [u8],
+    /// How many items lists may still have.
+    items: usize,
+}
+
+// === impl ThriftWalk ===
+
+impl ThriftWalk<'_> {
+    /// Goes over the fields of a structure that is the field `parent` of another, and calls `note` with each
+    /// number in it.
+    fn fields(
+        &mut self,
+        parent: i64,
+        depth: usize,
+        note: &mut dyn FnMut(i64, i64, i64),
+    ) -> Result<(), BoundsError> {
+        if depth > MAX_DEPTH {
+            return Err(CUT);
+        }
+        let mut field = 0_i64;
+        loop {
+            let head = self.byte()?;
+            if head == 0 {
+                return Ok(());
+            }
+            field = match i64::from(head >> 4) {
+                0 => self.number()?,
+                step => field.saturating_add(step),
+            };
+            match head & 0x0f {
+                1 | 2 => {}
+                kind @ 4..=6 => {
+                    let value = self.number()?;
+                    // Only numbers of whole structures are claims of pages.
+                    if kind == 5 && depth < 2 {
+                        note(parent, field, value);
+                    }
+                }
+                12 => self.fields(field, depth + 1, note)?,
+                kind => self.value(kind, depth + 1)?,
+            }
+        }
+    }
+
+    /// Goes over a value of `kind`, such as an item of a list.
+    fn value(&mut self, kind: u8, depth: usize) -> Result<(), BoundsError> {
+        match kind {
+            1..=3 => self.skip(1),
+            4..=6 => self.number().map(drop),
+            7 => self.skip(8),
+            8 => {
+                let length = self.unsigned()?;
+                self.skip(usize::try_from(length).map_err(|_| CUT)?)
+            }
+            9 | 10 => self.list(depth),
+            12 => self.fields(0, depth, &mut |_, _, _| {}),
+            13 => self.skip(16),
+            // Parquet has no maps.
+            _ => Err(CUT),
+        }
+    }
+
+    fn list(&mut self, depth: usize) -> Result<(), BoundsError> {
+        if depth > MAX_DEPTH {
+            return Err(CUT);
+        }
+        let head = self.byte()?;
+        let count = match head >> 4 {
+            15 => usize::try_from(self.unsigned()?).map_err(|_| CUT)?,
+            count => usize::from(count),
+        };
+        self.items = self
+            .items
+            .checked_sub(count)
+            .ok_or(BoundsError("its metadata has more entries than are read"))?;
+        (0..count).try_for_each(|_| self.value(head & 0x0f, depth + 1))
+    }
+
+    fn byte(&mut self) -> Result<u8, BoundsError> {
+        let (first, rest) = self.rest.split_first().ok_or(CUT)?;
+        self.rest = rest;
+        Ok(*first)
+    }
+
+    fn skip(&mut self, count: usize) -> Result<(), BoundsError> {
+        self.rest = self.rest.get(count..).ok_or(CUT)?;
+        Ok(())
+    }
+
+    fn unsigned(&mut self) -> Result<u64, BoundsError> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(CUT)
+    }
+
+    /// A number with its sign, in zigzag.
+    fn number(&mut self) -> Result<i64, BoundsError> {
+        let value = self.unsigned()?;
+        Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+    }
+}

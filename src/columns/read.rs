@@ -1,0 +1,614 @@
+//! Reads rows back as lines of JSON, the columns that are wanted alone, and equal rows once.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::{Buf as _, Bytes};
+use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type};
+use parquet::column::page::PageReader;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+};
+use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::schema::types::ColumnDescriptor;
+use percent_encoding::percent_decode_str;
+
+use super::bounds::{BoundsError, MAX_FOREIGN_GROUP_ROWS, MAX_METADATA_BYTES, check_metadata, check_pages};
+use super::{Column, RowKind, SCHEMA_VERSION, Values};
+use crate::config::files;
+use portcullis_cel::json::write_string;
+use portcullis_policy::model::Time;
+
+/// How a file begins and ends.
+const MAGIC: &[u8] = b"PAR1";
+
+/// The length of the metadata and the magic number behind it.
+const FOOTER_BYTES: u64 = 8;
+
+/// What the name of a file ends with that is found in a folder.
+const ENDING: &str = "parquet";
+
+/// How many rows are decoded at once.
+const BATCH_ROWS: usize = 4096;
+
+/// The most files of a folder, and how deep they lie.
+const MAX_FOLDER_FILES: usize = 1_000_000;
+const MAX_FOLDER_DEPTH: usize = 8;
+
+/// A file that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read `{}` as packed by `portcullis pack`: {error}", .path.display())]
+pub(crate) struct ColumnFileError {
+    path: PathBuf,
+    error: ColumnError,
+}
+
+/// Why not.
+#[derive(Debug, thiserror::Error)]
+enum ColumnError {
+    #[error("{}", files::describe(.0))]
+    Io(#[from] io::Error),
+    #[error("it is not a whole Parquet file: was it copied completely?")]
+    NoParquet,
+    #[error("it has no column `{0}`: is it one that `portcullis pack` wrote?")]
+    NoColumn(String),
+    #[error("the column `{0}` has another type than `portcullis pack` gives it")]
+    OtherType(String),
+    #[error(
+        "version {0} of its columns is newer than this program: use the version of portcullis that wrote it, or a later one"
+    )]
+    Newer(String),
+    #[error("it has reviews of a recording, not decisions: `portcullis replay` reads it")]
+    Recording,
+    #[error("it does not lie in a folder `cluster=NAME`, which says whose decisions these are")]
+    NoCluster,
+    #[error("it is refused: {0}")]
+    Bounds(#[from] BoundsError),
+    #[error("it is damaged: {0}")]
+    Damaged(String),
+    /// The library gave up in the middle.
+    #[error("it is damaged, in row group {0}")]
+    Broken(usize),
+}
+
+/// A file that is being read.
+#[derive(Debug)]
+pub(crate) struct ColumnFile {
+    path: PathBuf,
+    file: File,
+    metadata: ParquetMetaData,
+    kind: RowKind,
+    cluster: String,
+    /// The place of each of our columns in the file.
+    places: Vec<Option<usize>>,
+}
+
+/// A row, or equal ones that stand together.
+#[derive(Debug)]
+pub(crate) struct StoredRow<'r> {
+    /// The number of the first of them, from 1.
+    pub(crate) number: u64,
+    /// The members that are wanted, as the decision log or recording has them; `time` is the first.
+    pub(crate) line: &'r str,
+    pub(crate) count: u64,
+    pub(crate) first: Time,
+    pub(crate) last: Time,
+}
+
+/// Whether the file at `path` begins as one of Parquet's.
+pub(crate) fn is_column_file(path: &Path) -> bool {
+    let mut begin = [0; MAGIC.len()];
+    let read = files::open(path).and_then(|file| file.read_exact_at(&mut begin, 0));
+    read.is_ok() && begin == MAGIC
+}
+
+/// The files of Parquet in `folder` and below it, sorted.
+///
+/// # Errors
+///
+/// It cannot be read, or has too many.
+pub(crate) fn column_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    gather(folder, 0, &mut found)?;
+    found.sort();
+    Ok(found)
+}
+
+fn gather(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let is_hidden = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if path.is_dir() && !is_hidden {
+            if depth >= MAX_FOLDER_DEPTH {
+                let message = format!("more than {MAX_FOLDER_DEPTH} folders lie in each other");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            }
+            gather(&path, depth + 1, found)?;
+        } else if path.extension().is_some_and(|ending| ending == ENDING) && !is_hidden {
+            found.push(path);
+        }
+        if found.len() > MAX_FOLDER_FILES {
+            let message = format!("it has more than {MAX_FOLDER_FILES} files");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+    }
+    Ok(())
+}
+
+// === impl ColumnFile ===
+
+impl ColumnFile {
+    /// Opens the file of this kind at `path`.
+    ///
+    /// # Errors
+    ///
+    /// It is none, or one of a later version, or its metadata claims more than is read.
+    pub(crate) fn open(path: &Path, kind: RowKind) -> Result<Self, ColumnFileError> {
+        let path = path.to_owned();
+        match Self::read(&path, kind) {
+            Ok(file) => Ok(file),
+            Err(error) => Err(ColumnFileError { path, error }),
+        }
+    }
+
+    fn read(path: &Path, kind: RowKind) -> Result<Self, ColumnError> {
+        let file = files::open(path)?;
+        let metadata = read_metadata(&file)?;
+        let keys = metadata.file_metadata().key_value_metadata();
+        let version = keys
+            .into_iter()
+            .flatten()
+            .find(|entry| entry.key == kind.version_key());
+        if let Some(version) = version.and_then(|entry| entry.value.as_ref())
+            && version
+                .parse::<u64>()
+                .is_ok_and(|version| version > SCHEMA_VERSION)
+        {
+            return Err(ColumnError::Newer(version.clone()));
+        }
+        let places = places(kind, &metadata)?;
+        Ok(Self {
+            cluster: cluster_of(path)?,
+            path: path.to_owned(),
+            file,
+            metadata,
+            kind,
+            places,
+        })
+    }
+
+    /// Calls `each` with each row, of which the `wanted` columns are read. Where the rows are to be
+    /// counted, equal ones that stand together are one.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged, or `each` failed.
+    pub(crate) fn each_row<E: From<ColumnFileError>>(
+        &self,
+        wanted: impl Fn(&Column) -> bool,
+        is_counted: bool,
+        each: &mut impl FnMut(StoredRow<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let columns = self.kind.columns().iter().zip(&self.places);
+        let wanted: Vec<(&Column, usize)> = columns
+            .filter(|(column, _)| column.holds != Values::TextList && wanted(column))
+            .filter_map(|(column, place)| Some((column, (*place)?)))
+            .collect();
+        let mut number = 1;
+        for (index, group) in self.metadata.row_groups().iter().enumerate() {
+            let mut rows = usize::try_from(group.num_rows()).unwrap_or(usize::MAX);
+            if rows > MAX_FOREIGN_GROUP_ROWS {
+                let what = format!("row group {index} claims {rows} rows");
+                return Err(self.failed(ColumnError::Damaged(what)).into());
+            }
+            let readers = guarded(index, || self.readers(group, &wanted));
+            let mut readers = readers.map_err(|error| self.failed(error))?;
+            while rows > 0 {
+                let count = rows.min(BATCH_ROWS);
+                let batch = guarded(index, || read_batch(&mut readers, count));
+                let batch = batch.map_err(|error| self.failed(error))?;
+                self.hand_on(&wanted, &batch, count, (number, is_counted), each)?;
+                rows -= count;
+                number += count as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&self, error: ColumnError) -> ColumnFileError {
+        let path = self.path.clone();
+        ColumnFileError { path, error }
+    }
+
+    fn readers(
+        &self,
+        group: &RowGroupMetaData,
+        wanted: &[(&Column, usize)],
+    ) -> Result<Vec<(ColumnReader, i16)>, ColumnError> {
+        let mut room = self.kind.most_group_bytes();
+        let mut readers = Vec::new();
+        for (_, place) in wanted {
+            let chunk = group.columns().get(*place);
+            let chunk = chunk.ok_or_else(|| ColumnError::Damaged("a column is missing".to_owned()))?;
+            let (start, length) = extent(chunk)?;
+            room = room.checked_sub(length).ok_or_else(|| {
+                ColumnError::Damaged("a row group is larger than any that is written".to_owned())
+            })?;
+            let mut bytes = vec![0; length];
+            self.file.read_exact_at(&mut bytes, start)?;
+            check_pages(&bytes, self.kind.most_page_bytes())?;
+            let chunk_bytes = Arc::new(ChunkBytes {
+                start,
+                bytes: bytes.into(),
+            });
+            let rows = usize::try_from(group.num_rows()).unwrap_or_default();
+            let pages = SerializedPageReader::new(chunk_bytes, chunk, rows, None).map_err(damaged)?;
+            let pages: Box<dyn PageReader> = Box::new(pages);
+            let most = chunk.column_descr().max_def_level();
+            readers.push((get_column_reader(chunk.column_descr_ptr(), pages), most));
+        }
+        Ok(readers)
+    }
+
+    fn hand_on<E: From<ColumnFileError>>(
+        &self,
+        wanted: &[(&Column, usize)],
+        batch: &[StoredValues],
+        count: usize,
+        (number, is_counted): (u64, bool),
+        each: &mut impl FnMut(StoredRow<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let is_time = |(column, _): &(&Column, usize)| column.holds == Values::Time;
+        let times = wanted.iter().position(is_time).and_then(|place| batch.get(place));
+        let time = |row: usize| {
+            let time = times.and_then(|times| times.number(row));
+            time.and_then(Time::from_microseconds)
+                .ok_or_else(|| self.failed(ColumnError::Damaged("a row has no time".to_owned())))
+        };
+        let compared: Vec<&StoredValues> = wanted
+            .iter()
+            .zip(batch)
+            .filter_map(|(column, values)| (!is_time(column)).then_some(values))
+            .collect();
+        let (mut line, mut row) = (String::new(), 0);
+        while row < count {
+            let mut end = row + 1;
+            let (mut first, mut last) = (time(row)?, time(row)?);
+            let is_same =
+                |next: usize| next < count && compared.iter().all(|values| values.is_same(next - 1, next));
+            while is_counted && is_same(end) {
+                let time = time(end)?;
+                (first, last) = (first.min(time), last.max(time));
+                end += 1;
+            }
+            line.clear();
+            self.write_line(wanted, batch, (row, first), &mut line)
+                .map_err(|error| self.failed(error))?;
+            each(StoredRow {
+                number: number + row as u64,
+                line: &line,
+                count: (end - row) as u64,
+                first,
+                last,
+            })?;
+            row = end;
+        }
+        Ok(())
+    }
+
+    fn write_line(
+        &self,
+        wanted: &[(&Column, usize)],
+        batch: &[StoredValues],
+        (row, time): (usize, Time),
+        out: &mut String,
+    ) -> Result<(), ColumnError> {
+        out.push_str("{\"cluster\":");
+        write_string(out, &self.cluster);
+        let mut parent = "";
+        for ((column, _), values) in wanted.iter().zip(batch) {
+            if !values.has(row) {
+                continue;
+            }
+            if column.parent != parent {
+                out.push_str(if parent.is_empty() { "" } else { "}" });
+                if !column.parent.is_empty() {
+                    let _infallible = write!(out, ",\"{}\":{{", column.parent);
+                }
+                parent = column.parent;
+            }
+            let comma = if out.ends_with('{') { "" } else { "," };
+            let _infallible = write!(out, "{comma}\"{}\":", column.name);
+            match column.holds {
+                Values::Time => write_string(out, &time.to_string()),
+                Values::Text => write_string(out, values.text(row)?),
+                Values::Json | Values::TextList => out.push_str(values.text(row)?),
+                Values::Whole | Values::Seconds | Values::Flag => values.write_number(row, column.holds, out),
+            }
+        }
+        out.push_str(if parent.is_empty() { "}" } else { "}}" });
+        Ok(())
+    }
+}
+
+/// The library is careful with damaged pages, and yet panics on some; such a file must not end a
+/// process that reads a thousand. Nothing of what it worked on is used after that.
+fn guarded<T>(group: usize, read: impl FnOnce() -> Result<T, ColumnError>) -> Result<T, ColumnError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or(Err(ColumnError::Broken(group)))
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "what `map_err` calls takes the error"
+)]
+fn damaged(error: ParquetError) -> ColumnError {
+    ColumnError::Damaged(error.to_string())
+}
+
+fn read_metadata(file: &File) -> Result<ParquetMetaData, ColumnError> {
+    let length = file.metadata()?.len();
+    let footer = length.checked_sub(FOOTER_BYTES).ok_or(ColumnError::NoParquet)?;
+    let mut end = [0; 8];
+    file.read_exact_at(&mut end, footer)?;
+    let [a, b, c, d, magic @ ..] = end;
+    let size = u32::from_le_bytes([a, b, c, d]);
+    let start = footer.checked_sub(u64::from(size));
+    let (Some(start), true) = (start, magic == MAGIC) else {
+        return Err(ColumnError::NoParquet);
+    };
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    if size > MAX_METADATA_BYTES {
+        return Err(ColumnError::Damaged(format!("it has {size} bytes of metadata")));
+    }
+    let mut bytes = vec![0; size];
+    file.read_exact_at(&mut bytes, start)?;
+    check_metadata(&bytes)?;
+    guarded(0, || {
+        ParquetMetaDataReader::decode_metadata(&bytes).map_err(damaged)
+    })
+}
+
+/// The cluster that a folder of the path names.
+fn cluster_of(path: &Path) -> Result<String, ColumnError> {
+    let folder = |part: &std::ffi::OsStr| part.to_str()?.strip_prefix("cluster=").map(str::to_owned);
+    let absolute = std::path::absolute(path)?;
+    let mut folders = absolute
+        .components()
+        .rev()
+        .filter_map(|part| folder(part.as_os_str()));
+    let named = folders.next().ok_or(ColumnError::NoCluster)?;
+    if named == "__HIVE_DEFAULT_PARTITION__" {
+        return Ok(String::new());
+    }
+    let decoded = percent_decode_str(&named).decode_utf8();
+    decoded
+        .map(std::borrow::Cow::into_owned)
+        .map_err(|_| ColumnError::NoCluster)
+}
+
+fn places(kind: RowKind, metadata: &ParquetMetaData) -> Result<Vec<Option<usize>>, ColumnError> {
+    let schema = metadata.file_metadata().schema_descr();
+    let has_reviews = schema
+        .columns()
+        .iter()
+        .any(|found| found.path().string() == "review");
+    if kind == RowKind::Decision && has_reviews {
+        return Err(ColumnError::Recording);
+    }
+    let place = |column: &Column| {
+        // Lists are for other programs.
+        if column.holds == Values::TextList {
+            return Ok(None);
+        }
+        let path = column.path();
+        let mut all = schema.columns().iter();
+        let Some(place) = all.position(|found| found.path().string() == path) else {
+            return match column.is_required {
+                true => Err(ColumnError::NoColumn(path)),
+                false => Ok(None),
+            };
+        };
+        match schema.columns().get(place) {
+            Some(found) if column.holds.is_stored_in(found) => Ok(Some(place)),
+            _ => Err(ColumnError::OtherType(path)),
+        }
+    };
+    kind.columns().iter().map(place).collect()
+}
+
+// === impl Values ===
+
+impl Values {
+    fn is_stored_in(self, found: &ColumnDescriptor) -> bool {
+        let is_time = || {
+            let of_microseconds = Some(&LogicalType::timestamp(true, TimeUnit::MICROS));
+            found.logical_type_ref() == of_microseconds
+                || found.converted_type() == ConvertedType::TIMESTAMP_MICROS
+        };
+        found.max_rep_level() == 0
+            && match (self, found.physical_type()) {
+                (Self::Time, Type::INT64) => is_time(),
+                (Self::Whole, Type::INT32 | Type::INT64)
+                | (Self::Seconds, Type::DOUBLE)
+                | (Self::Flag, Type::BOOLEAN)
+                | (Self::Text | Self::Json, Type::BYTE_ARRAY) => true,
+                _ => false,
+            }
+    }
+}
+
+/// Where the pages of a column lie.
+fn extent(chunk: &ColumnChunkMetaData) -> Result<(u64, usize), ColumnError> {
+    let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+    let start = start.min(chunk.data_page_offset());
+    let (start, length) = (u64::try_from(start), usize::try_from(chunk.compressed_size()));
+    match (start, length) {
+        (Ok(start), Ok(length)) => Ok((start, length)),
+        _ => Err(ColumnError::Damaged("a column lies outside of it".to_owned())),
+    }
+}
+
+/// The pages of one column, which were checked, at their place in the file.
+struct ChunkBytes {
+    start: u64,
+    bytes: Bytes,
+}
+
+// === impl ChunkBytes ===
+
+impl ChunkBytes {
+    fn behind(&self, start: u64) -> Result<Bytes, ParquetError> {
+        let offset = start
+            .checked_sub(self.start)
+            .and_then(|offset| usize::try_from(offset).ok());
+        match offset {
+            Some(offset) if offset <= self.bytes.len() => Ok(self.bytes.slice(offset..)),
+            _ => Err(ParquetError::EOF("a page lies outside of its column".to_owned())),
+        }
+    }
+}
+
+impl Length for ChunkBytes {
+    fn len(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+impl ChunkReader for ChunkBytes {
+    type T = bytes::buf::Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        self.behind(start).map(bytes::Buf::reader)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let bytes = self.behind(start)?;
+        if length > bytes.remaining() {
+            return Err(ParquetError::EOF("a page lies outside of its column".to_owned()));
+        }
+        Ok(bytes.slice(..length))
+    }
+}
+
+/// The values of a column in some rows.
+enum StoredValues {
+    Texts(Vec<Option<ByteArray>>),
+    /// Flags are 0 and 1, seconds the bits of their `f64`.
+    Numbers(Vec<Option<i64>>),
+}
+
+fn read_batch(readers: &mut [(ColumnReader, i16)], count: usize) -> Result<Vec<StoredValues>, ColumnError> {
+    let mut batch = Vec::with_capacity(readers.len());
+    for (reader, most) in readers {
+        let most = *most;
+        batch.push(match reader {
+            ColumnReader::ByteArrayColumnReader(reader) => {
+                StoredValues::Texts(values(reader, most, count, |text| text)?)
+            }
+            ColumnReader::Int64ColumnReader(reader) => {
+                StoredValues::Numbers(values(reader, most, count, |number| number)?)
+            }
+            ColumnReader::Int32ColumnReader(reader) => {
+                StoredValues::Numbers(values(reader, most, count, i64::from)?)
+            }
+            ColumnReader::DoubleColumnReader(reader) => {
+                let bits = |number: f64| number.to_bits().cast_signed();
+                StoredValues::Numbers(values(reader, most, count, bits)?)
+            }
+            ColumnReader::BoolColumnReader(reader) => {
+                StoredValues::Numbers(values(reader, most, count, i64::from)?)
+            }
+            _ => return Err(ColumnError::Damaged("a column has another type".to_owned())),
+        });
+    }
+    Ok(batch)
+}
+
+fn values<T: DataType, V>(
+    reader: &mut ColumnReaderImpl<T>,
+    most: i16,
+    count: usize,
+    convert: impl Fn(T::T) -> V,
+) -> Result<Vec<Option<V>>, ColumnError> {
+    let (mut values, mut levels) = (Vec::new(), Vec::new());
+    let (read, _, _) = reader
+        .read_records(count, Some(&mut levels), None, &mut values)
+        .map_err(damaged)?;
+    if read != count {
+        let what = "a column has fewer rows than its row group".to_owned();
+        return Err(ColumnError::Damaged(what));
+    }
+    let mut values = values.into_iter().map(convert);
+    if most == 0 {
+        return Ok(values.map(Some).collect());
+    }
+    let value = |level: i16| (level == most).then(|| values.next()).flatten();
+    Ok(levels.into_iter().map(value).collect())
+}
+
+// === impl StoredValues ===
+
+impl StoredValues {
+    fn has(&self, row: usize) -> bool {
+        match self {
+            Self::Texts(values) => matches!(values.get(row), Some(Some(_))),
+            Self::Numbers(values) => matches!(values.get(row), Some(Some(_))),
+        }
+    }
+
+    fn number(&self, row: usize) -> Option<i64> {
+        match self {
+            Self::Texts(_) => None,
+            Self::Numbers(values) => values.get(row).copied().flatten(),
+        }
+    }
+
+    fn text(&self, row: usize) -> Result<&str, ColumnError> {
+        let bytes = match self {
+            Self::Texts(values) => values.get(row).and_then(Option::as_ref).map(ByteArray::data),
+            Self::Numbers(_) => None,
+        };
+        str::from_utf8(bytes.unwrap_or_default())
+            .map_err(|_| ColumnError::Damaged("a text is not UTF-8".to_owned()))
+    }
+
+    fn write_number(&self, row: usize, holds: Values, out: &mut String) {
+        let number = self.number(row).unwrap_or_default();
+        // Writing to a String does not fail.
+        let _infallible = match holds {
+            Values::Flag => write!(out, "{}", number != 0),
+            Values::Seconds => {
+                let seconds = f64::from_bits(number.cast_unsigned());
+                let seconds = if seconds.is_finite() { seconds } else { 0.0 };
+                write!(out, "{seconds}")
+            }
+            _ => write!(out, "{number}"),
+        };
+    }
+
+    fn is_same(&self, one: usize, other: usize) -> bool {
+        match self {
+            Self::Numbers(values) => values.get(one) == values.get(other),
+            Self::Texts(values) => match (values.get(one), values.get(other)) {
+                (Some(Some(one)), Some(Some(other))) => {
+                    let (one, other) = (one.data(), other.data());
+                    // Of a dictionary it is the same memory.
+                    std::ptr::eq(one, other) || one == other
+                }
+                (Some(one), Some(other)) => one.is_none() && other.is_none(),
+                _ => false,
+            },
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What is packed is read back, and what is damaged is refused.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::bounds::{check_metadata, check_pages};
+use super::*;
+use portcullis_policy::model::Time;
+
+/// A line of a decision log with all members, or only those of a plain one.
+fn decision(number: u64, is_full: bool) -> Value {
+    let mut line = json!({"time": format!("2026-11-21T10:15:02.{number:06}Z"), "revision": "8f2c41d09a7b",
+        "cluster": "a/b", "caller": "api", "endpoint": "authorize", "uid": "", "user": format!("user-{}", number % 3),
+        "attributes": {"verb": "get", "namespace": "shop", "resource": "pods"}, "decision": "noOpinion",
+        "reason": "", "shadow": [], "durationSeconds": 0.0000011});
+    if is_full {
+        line["phase"] = json!("validate");
+        line["attributes"]["dryRun"] = json!(true);
+        line["attributes"]["extra"] = json!({"a": ["\"", "\u{e9}"]});
+        line["attributes"]["fieldSelector"] = json!({"requirements": [{"key": "a", "operator": "Exists"}]});
+        line["cause"] = json!({"kind": "RoleBinding", "namespace": "shop", "name": "b", "rule": 3});
+        line["exceptions"] = json!([{"name": "e", "policy": "p"}]);
+        line["truncated"] = json!(true);
+    }
+    line
+}
+
+fn pack(folder: &Path, kind: RowKind, lines: &[Value]) -> PackedFiles {
+    let mut packer = Packer::new(kind, folder).unwrap();
+    for line in lines {
+        packer.add(line.to_string().as_bytes()).unwrap();
+    }
+    packer.finish().unwrap()
+}
+
+/// The lines of all files, sorted, each with how many rows have it.
+fn read(folder: &Path, kind: RowKind, is_counted: bool) -> Vec<(String, u64)> {
+    let mut lines = Vec::new();
+    for path in column_files(folder).unwrap() {
+        let file = ColumnFile::open(&path, kind).unwrap();
+        let is_wanted = |column: &Column| !is_counted || !["time", "durationSeconds"].contains(&column.name);
+        let is_wanted = |column: &Column| is_wanted(column) || column.name == "time";
+        let mut each = |row: StoredRow<'_>| {
+            assert!(row.first <= row.last);
+            let line: Value = serde_json::from_str(row.line).unwrap();
+            lines.push((line.to_string(), row.count));
+            Ok::<(), ColumnFileError>(())
+        };
+        file.each_row(is_wanted, is_counted, &mut each).unwrap();
+    }
+    lines.sort();
+    lines
+}
+
+#[test]
+fn what_is_packed_is_read_back_member_by_member() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines: Vec<Value> = (0..10_000)
+        .map(|number| decision(number, number % 2 == 0))
+        .collect();
+    let packed = pack(folder.path(), RowKind::Decision, &lines);
+    assert_eq!((packed.rows, packed.files.len()), (10_000, 1));
+    let below = packed.files[0]
+        .strip_prefix(folder.path())
+        .unwrap()
+        .display()
+        .to_string();
+    assert!(
+        below.starts_with("cluster=a%2Fb/date=2026-11-21/hour=10/decisions-"),
+        "{below}"
+    );
+    let as_read = |line: &Value| {
+        let mut line = line.clone();
+        // Without zeros at the end.
+        line["time"] = Time::parse(line["time"].as_str().unwrap())
+            .unwrap()
+            .to_string()
+            .into();
+        (line.to_string(), 1)
+    };
+    let mut expected: Vec<(String, u64)> = lines.iter().map(as_read).collect();
+    expected.sort();
+    assert_eq!(read(folder.path(), RowKind::Decision, false), expected);
+}
+
+#[test]
+fn equal_rows_are_counted_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines: Vec<Value> = (0..4000).map(|number| decision(number, false)).collect();
+    pack(folder.path(), RowKind::Decision, &lines);
+    let read = read(folder.path(), RowKind::Decision, true);
+    assert_eq!(read.iter().map(|(_, count)| count).sum::<u64>(), 4000);
+    assert_eq!(read.len(), 3, "{read:?}");
+}
+
+/// Each file with its content.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let named = |path: std::path::PathBuf| (path.display().to_string(), fs::read(path).unwrap());
+    column_files(folder).unwrap().into_iter().map(named).collect()
+}
+
+#[test]
+fn packing_twice_is_packing_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines: Vec<Value> = (0..100).map(|number| decision(number, true)).collect();
+    pack(folder.path(), RowKind::Decision, &lines);
+    let once = files(folder.path());
+    pack(folder.path(), RowKind::Decision, &lines);
+    assert_eq!(files(folder.path()), once);
+    pack(folder.path(), RowKind::Decision, &lines[..50]);
+    assert_eq!(files(folder.path()).len(), once.len() + 1);
+}
+
+#[test]
+fn what_is_not_finished_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut packer = Packer::new(RowKind::Decision, folder.path()).unwrap();
+    // More clusters than are written at once, so that some are complete.
+    for number in 0..200 {
+        let mut line = decision(number, false);
+        line["cluster"] = json!(format!("cluster-{number}"));
+        packer.add(line.to_string().as_bytes()).unwrap();
+    }
+    drop(packer);
+    for cluster in fs::read_dir(folder.path()).unwrap() {
+        let hour = cluster.unwrap().path().join("date=2026-11-21/hour=10");
+        assert_eq!(fs::read_dir(hour).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_line_that_has_no_place_is_refused_with_its_member() {
+    let folder = tempfile::tempdir().unwrap();
+    let changed = |name: &str, value: Value| {
+        let mut line = decision(0, true);
+        line[name] = value;
+        line
+    };
+    let long = json!("x".repeat(65_537));
+    for (line, expected) in [
+        (changed("later", json!(1)), "the member `later` is not known"),
+        (
+            changed("cause", json!({"kind": "a", "rule": "b"})),
+            "`cause.rule`",
+        ),
+        (
+            changed("cause", json!({"other": "b"})),
+            "`cause.other` is not known",
+        ),
+        (changed("time", json!("yesterday")), "`time` has a value"),
+        (changed("decision", Value::Null), "`decision` is missing"),
+        (changed("groups", json!([1])), "`groups` has a value"),
+        (changed("user", long), "`user` is longer than 65536 bytes"),
+        (
+            changed("cluster", json!("x".repeat(201))),
+            "the cluster's name is too long",
+        ),
+        (json!([]), "not an object"),
+    ] {
+        let mut packer = Packer::new(RowKind::Decision, folder.path()).unwrap();
+        let error = packer.add(line.to_string().as_bytes()).unwrap_err();
+        assert!(error.is_of_line(), "{error}");
+        assert!(error.to_string().contains(expected), "{error}: {expected}");
+    }
+}
+
+#[test]
+fn a_recording_is_read_back_in_its_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let review = |number: u64| {
+        json!({"cluster": "", "time": format!("2026-11-22T12:00:{number:02}Z"), "endpoint": "authorize",
+            "decision": "allow", "redacted": ["/review/spec/a"], "review": {"spec": {"user": format!("u{}", 9 - number)}}})
+    };
+    let lines: Vec<Value> = (0..10).map(review).collect();
+    let packed = pack(folder.path(), RowKind::Recording, &lines);
+    let mut found = Vec::new();
+    let file = ColumnFile::open(&packed.files[0], RowKind::Recording).unwrap();
+    file.each_row(|_| true, false, &mut |row| {
+        found.push(serde_json::from_str::<Value>(row.line).unwrap());
+        Ok::<(), ColumnFileError>(())
+    })
+    .unwrap();
+    assert_eq!(found, lines);
+    let error = ColumnFile::open(&packed.files[0], RowKind::Decision).unwrap_err();
+    assert!(
+        error.to_string().contains("it has reviews of a recording"),
+        "{error}"
+    );
+}
+
+/// Whatever is changed in a file, reading it ends, with an error or with other rows.
+#[test]
+fn a_damaged_file_is_refused_or_read_and_never_ends_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines: Vec<Value> = (0..200).map(|number| decision(number, number % 5 == 0)).collect();
+    let packed = pack(folder.path(), RowKind::Decision, &lines);
+    let (path, whole) = (&packed.files[0], fs::read(&packed.files[0]).unwrap());
+    let mut refused = 0;
+    for place in (0..whole.len()).step_by(29) {
+        for byte in [0, 0x7f, 0xff] {
+            let mut damaged = whole.clone();
+            damaged[place] = byte;
+            fs::write(path, &damaged).unwrap();
+            let read = ColumnFile::open(path, RowKind::Decision)
+                .and_then(|file| file.each_row(|_| true, true, &mut |_| Ok::<(), ColumnFileError>(())));
+            refused += u32::from(read.is_err());
+        }
+    }
+    assert!(refused > 30, "{refused}");
+    for length in [0, 3, 11, whole.len() / 2, whole.len() - 1] {
+        fs::write(path, &whole[..length]).unwrap();
+        assert!(ColumnFile::open(path, RowKind::Decision).is_err(), "{length}");
+    }
+}
+
+/// The header of a page, in Thrift's compact protocol: kind, size, compressed size, and the
+/// number of values of a data page or dictionary.
+fn page(bytes: u32, compressed: u32, part: u8, values: u32, encoding: u32) -> Vec<u8> {
+    fn number(out: &mut Vec<u8>, value: u32) {
+        let mut zigzag = u64::from(value) << 1;
+        while zigzag > 0x7f {
+            out.push((zigzag as u8 & 0x7f) | 0x80);
+            zigzag >>= 7;
+        }
+        out.push(zigzag as u8);
+    }
+    let mut out = vec![0x15];
+    number(&mut out, 0);
+    out.push(0x15);
+    number(&mut out, bytes);
+    out.push(0x15);
+    number(&mut out, compressed);
+    // A structure some fields later, with two numbers.
+    out.extend([((part - 3) << 4) | 12, 0x15]);
+    number(&mut out, values);
+    out.push(0x15);
+    number(&mut out, encoding);
+    out.extend([0, 0]);
+    out
+}
+
+#[test]
+fn a_page_that_claims_more_than_it_can_have_takes_no_memory() {
+    let most = 1 << 20;
+    let checked = |header: Vec<u8>, body: usize| {
+        let chunk = [header, vec![0; body]].concat();
+        check_pages(&chunk, most).map_err(|error| error.to_string())
+    };
+    assert_eq!(checked(page(1000, 10, 5, 100, 0), 10), Ok(()));
+    assert_eq!(checked(page(1000, 10, 7, 250, 0), 10), Ok(()));
+    for (header, body, expected) in [
+        (page(u32::MAX >> 1, 10, 5, 1, 0), 10, "a page is larger"),
+        (page(1000, 10, 7, 251, 0), 10, "claims more values"),
+        (page(1000, 10, 5, u32::MAX >> 1, 0), 10, "claims more values"),
+        // Lengths and deltas of texts, for as many values as the page claims.
+        (page(1000, 10, 5, 100, 6), 10, "is encoded as"),
+        (page(1000, 10, 5, 100, 7), 10, "is encoded as"),
+        (page(1000, 11, 5, 100, 0), 10, "cut or damaged"),
+    ] {
+        let error = checked(header, body).unwrap_err();
+        assert!(error.contains(expected), "{error}: {expected}");
+    }
+}
+
+#[test]
+fn metadata_is_bounded_by_its_entries_and_depth() {
+    // A list of 70,000 flags in field 1.
+    let long = [vec![0x19, 0xf1, 0xf0, 0xa2, 0x04], vec![1; 70_000], vec![0]].concat();
+    let error = check_metadata(&long).unwrap_err().to_string();
+    assert!(error.contains("more entries"), "{error}");
+    // A text that claims 2^63 bytes, and structures within each other.
+    let text = [vec![0x18], vec![0xff; 9], vec![0x01, 0]].concat();
+    assert!(check_metadata(&text).is_err());
+    assert!(check_metadata(&[0x1c; 1000]).is_err());
+    assert!(check_metadata(&[0x15, 2, 0]).is_ok());
+}
